@@ -40,7 +40,7 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
     for word in overrides:
         key, equals, text = word.partition("=")
         if not key or not equals:
-            raise UserError(f"'{word}' is no setting: write key=value, as in {next(field_names(schema))}=…")
+            raise UserError(f"'{word}' is not a setting: write key=value, as in {next(field_names(schema))}=…")
         kind = _kind(schema, key)
         # The string as it is: YAML would read parts of a path as a comment or a number, and `no` as false
         if kind is str or _is_choice(kind):

@@ -92,7 +92,7 @@ def run(main: Callable[[], None]) -> None:
     except Exception as error:
         # Each library raises its own class, but all messages contain that of the operating system
         if os.strerror(errno.ENOSPC) in str(error):
-            sentence = f"there is no room left on the disk ({error}): free some, or write elsewhere"
+            sentence = f"the disk is full ({error}): free some space, or write elsewhere"
         elif isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             shown = str(error.filename or "")
             shown = shown if len(shown) <= 100 else f"{shown[:100]}…"

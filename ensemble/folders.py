@@ -50,7 +50,7 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
     if not _is_free(target):
         if not target.is_dir() or _content(target).get("kind") != kind:
             raise UserError(
-                f"{path} was not written by this stage (it is no {kind}), so it is not replaced: choose another folder"
+                f"{path} was not written by this stage (it is not a {kind}), so it is not replaced: choose another folder"
             )
         if name := foreign(target):
             raise UserError(
@@ -237,7 +237,7 @@ def refuse_foreign_file(path: Path, what: str) -> None:
     if not path.exists():
         return
     if not path.is_file():
-        raise UserError(f"{path} is no file, so the {what} cannot take its place: choose another name")
+        raise UserError(f"{path} is not a file, so the {what} cannot take its place: choose another name")
     try:
         with open(path, "rb") as file:
             content = file.read(_MARKED_BYTES)
@@ -247,7 +247,7 @@ def refuse_foreign_file(path: Path, what: str) -> None:
         raise UserError(f"the {what} {path} cannot be written: {error.strerror or error}") from None
     if content and not any(mark in content for mark in _MARKS):
         raise UserError(
-            f"{path} exists and is no {what} that this project wrote, so it is not replaced: choose another name, or move "
+            f"{path} exists and is not a {what} that this project wrote, so it is not replaced: choose another name, or move "
             "that file"
         )
 
@@ -324,7 +324,7 @@ def read_manifest(folder: str | Path, is_full: bool = False) -> dict[str, Any]:
         raise UserError(f"there is no prepared data at {folder}: run scripts/prepare_data.py first, or check the path")
     manifest = _read(folder)
     if "recipe" not in manifest:
-        raise UserError(f"{folder} is no prepared data but a {manifest['kind']}: name a folder of scripts/prepare_data.py")
+        raise UserError(f"{folder} is of kind '{manifest['kind']}', not prepared data: give a folder that scripts/prepare_data.py wrote")
     if name := verification.first_changed(folder, manifest, is_full):
         raise _changed(folder / name)
     for number in range(len(manifest.get("folds", ())) if is_full else 0):

@@ -252,12 +252,12 @@ def _check_metadata(about: dict[str, Any], path: Path) -> None:
     """`UserError` for metadata of the wrong type, and for classes with an output that has none."""
     for name in (*ORIGIN, "output"):
         if not isinstance(about.get(name, ""), str):
-            raise UserError(f"{path}: the metadata '{name}' is {about[name]!r}: write a text")
+            raise UserError(f"{path}: the metadata '{name}' is {about[name]!r}: write a string")
     if not isinstance(about.get("config", {}), dict):
         raise UserError(f"{path}: the metadata 'config' is {about['config']!r}: write an object")
     classes = about.get("classes", [])
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
-        raise UserError(f"{path}: the metadata 'classes' is {classes!r}: write a list of texts")
+        raise UserError(f"{path}: the metadata 'classes' is {classes!r}: write a list of strings")
     _check_output(about.get("output", "probability"), tuple(classes), path)
 
 
@@ -296,7 +296,7 @@ def _check(predictions: Predictions, path: Path) -> None:
     if len(set(lengths.values())) > 1:
         raise UserError(f"{path}: the columns have different lengths: {lengths}")
     if predictions.row_id.size == 0:
-        raise UserError(f"{path}: there is not one prediction in it: check the split '{predictions.split}'")
+        raise UserError(f"{path}: it contains no predictions: check the split '{predictions.split}'")
     if weight is not None:
         bad = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
         if bad.size or not weight.any():
@@ -314,7 +314,7 @@ def _check(predictions: Predictions, path: Path) -> None:
         bad = np.flatnonzero((np.abs(total - 1) > TOLERANCE) | (predictions.prediction < 0).any(axis=1))
         if bad.size:
             raise UserError(
-                f"{path}: {bad.size} of {len(total)} rows are no probabilities with sum 1, the first is row "
-                f"{predictions.row_id[bad[0]]} with sum {total[bad[0]]:g}: look at what the member puts out"
+                f"{path}: {bad.size} of {len(total)} rows are not probabilities that sum to 1, the first is row "
+                f"{predictions.row_id[bad[0]]} with sum {total[bad[0]]:g}: check the member's output"
             )
     refuse_repeated_rows(path, predictions.row_id)

@@ -39,19 +39,19 @@ def main() -> None:
     settings: Any = configuration.from_command_line(schema, __doc__, [own, recipe_option])
     check(settings)
     if options.config_file is None:
-        raise UserError("there is no --config_file: name one of accelerate_configs/, as multi_cpu.yaml")
+        raise UserError("--config_file is missing: give a file of accelerate_configs/, such as multi_cpu.yaml")
     hardware = configuration.read_yaml(options.config_file)
     ranks = hardware.get("num_processes", 1) if options.num_processes is None else options.num_processes
     if hardware.get("num_machines", 1) != 1:
         raise UserError(
-            f"{options.config_file} is of {hardware['num_machines']} machines: this command knows one; under Slurm, "
+            f"{options.config_file} is of {hardware['num_machines']} machines: this command supports one; under Slurm, "
             "slurm/train_multi_node.slurm requeues a job that lost a node"
         )
     if ranks < 1:
         raise UserError(f"--num_processes {ranks} is impossible: it must be at least 1")
     if settings.batch_size % ranks:
         near = max(1, round(settings.batch_size / ranks)) * ranks
-        raise UserError(f"batch_size={settings.batch_size} cannot be cut for {ranks} ranks: the nearest that can is {near}")
+        raise UserError(f"batch_size={settings.batch_size} cannot be divided among {ranks} ranks: the nearest value that can is {near}")
     job = elastic.Job(
         command=[TRAIN, *words],
         out=Path(settings.out),

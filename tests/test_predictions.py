@@ -311,8 +311,8 @@ def test_a_foreign_program_writes_lists_of_probabilities(tmp_path: Path) -> None
         ([0.5, 0.5], "column of the wrong type"),
         (None, "column of the wrong type"),
         ([None, 0.5, 0.5], "1 of 50 predictions are NaN or infinite, the first at row"),
-        ([0.5, 0.5, 0.5], "1 of 50 rows are no probabilities with sum 1, the first is row .* with sum 1.5"),
-        ([1.5, -0.5, 0.0], "1 of 50 rows are no probabilities with sum 1, the first is row .* with sum 1:"),
+        ([0.5, 0.5, 0.5], "1 of 50 rows are not probabilities that sum to 1, the first is row .* with sum 1.5"),
+        ([1.5, -0.5, 0.0], "1 of 50 rows are not probabilities that sum to 1, the first is row .* with sum 1:"),
     ],
 )
 def test_what_is_no_share_of_classes_is_refused(tmp_path: Path, first: list[float] | None, sentence: str) -> None:
@@ -382,8 +382,8 @@ def about_of(**changes: Any) -> Any:
     [
         ({"classes": ["no", "yes"]}, r"output is 'probability' with 2 classes \(no, yes\): 'probabilities', and only they"),
         ({"output": "score", "classes": ["no", "yes"]}, "output is 'score' with 2 classes"),
-        ({"output": "probabilities", "classes": [0, 1]}, r"'classes' is \[0, 1\]: write a list of texts"),
-        ({"output": "probabilities", "classes": 2}, "'classes' is 2: write a list of texts"),
+        ({"output": "probabilities", "classes": [0, 1]}, r"'classes' is \[0, 1\]: write a list of strings"),
+        ({"output": "probabilities", "classes": 2}, "'classes' is 2: write a list of strings"),
         ({"output": ["probability"]}, r"'output' is \['probability'\]: write a text"),
         ({"member": None}, "'member' is None: write a text"),
         ({"config": "none"}, "'config' is 'none': write an object"),

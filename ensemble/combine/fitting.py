@@ -83,7 +83,7 @@ class Ensemble:
         """
         for name in member_names:
             if name not in self.member_names:
-                raise UserError(f"member '{name}' was not there when the ensemble was fitted: leave it out, or fit again")
+                raise UserError(f"member '{name}' was not part of the ensemble when it was fitted: leave it out, or fit again")
         present = self.subset(member_names)
         columns = [list(member_names).index(name) for name in present.member_names]
         inputs = member_inputs(np.asarray(predictions)[:, columns], present.member_names, present.outputs)
@@ -313,9 +313,9 @@ def member_inputs(predictions: np.ndarray, member_names: Sequence[str], outputs:
         row, member = invalid[0]
         values = ", ".join(f"{value:g}" for value in np.atleast_1d(inputs[row, member])[:5])
         if inputs.ndim == 3:
-            problem = "are no probabilities with sum 1"
+            problem = "are not probabilities that sum to 1"
         else:
-            problem = "is no probability" if is_probability[member] else "is no number"
+            problem = "is not a probability" if is_probability[member] else "is not a number"
         raise UserError(
             f"member '{member_names[member]}' predicts {values} in row {row}, which {problem}: "
             "look at its training log, and predict again"
@@ -332,14 +332,14 @@ def check_binary_target(target: np.ndarray) -> None:
     refuse(~np.isin(target, (0, 1)), target, sentence)
     if target.all() or not target.any():
         kind = "positive" if not target.any() else "negative"
-        raise UserError(f"not one of the {len(target)} rows that weights are fitted on is {kind}: prepare more rows for it")
+        raise UserError(f"none of the {len(target)} rows that weights are fitted on is {kind}: prepare more rows for it")
 
 
 def _check_target(kind: str, target: np.ndarray, inputs: np.ndarray) -> None:
     if kind == "binary":
         return check_binary_target(target)
     is_finite = np.isfinite(target)
-    refuse(~is_finite, target, "the target of row {} that weights are fitted on is no number: check the split")
+    refuse(~is_finite, target, "the target of row {} that weights are fitted on is not a number: check the split")
     if kind == "multiclass":
         sentence = f"there are {inputs.shape[2]} classes, from 0, but a target is {{1:g}}: check the task and the split"
         refuse(~np.isin(target, np.arange(inputs.shape[2])), target, sentence)
@@ -357,7 +357,7 @@ def _calibrators(kind: str, target: np.ndarray, calibration: str, is_large: bool
         if calibration != AUTO:
             what = "values" if kind == "regression" else "scores"
             raise UserError(
-                f"calibration={calibration} is for probabilities, and these members give {what}: leave it {AUTO}"
+                f"calibration={calibration} is for probabilities, and these members give {what}: set calibration={AUTO}"
             )
         return [""]
     if calibration not in (AUTO, NONE, *CALIBRATORS[kind]):

@@ -167,7 +167,7 @@ def expand_sources(sources: Sequence[str | Path], cache_dir: str | Path, kind: K
         if source.startswith("hub:"):
             paths = [_download(source.removeprefix("hub:"), Path(cache_dir), kind)]
         elif "://" in source:
-            raise UserError(f"{source} is an address, and files are read from the disk: download it, and name the file")
+            raise UserError(f"{source} is a URL, and only local files are read: download it, and give the file")
         elif glob.has_magic(source) and not os.path.exists(source):
             paths = [path for path in map(Path, sorted(glob.glob(source, recursive=True))) if path.is_file()]
             if not paths:
@@ -460,7 +460,7 @@ def _check_columns(columns: Mapping[str, str]) -> None:
         if field not in known:
             near = difflib.get_close_matches(field, known, n=1)
             fix = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
-            raise UserError(f"columns maps '{field}', which is no field of a review; {fix}")
+            raise UserError(f"columns maps '{field}', which is not a field of a review; {fix}")
     of_column: dict[str, str] = {}
     for field, column in columns.items():
         if other := of_column.get(column):
@@ -485,7 +485,7 @@ def _download(category: str, cache_dir: Path, kind: Kind) -> Path:
         if is_new:  # huggingface_hub has made the folder, to record that the file does not exist
             shutil.rmtree(cache_dir, ignore_errors=True)
         raise UserError(
-            f"there is no category '{category}' in {HUB_REPOSITORY}: write it as there, as in hub:All_Beauty"
+            f"there is no category '{category}' in {HUB_REPOSITORY}: write it as in that dataset, such as hub:All_Beauty"
         ) from None
     except (EntryNotFoundError, HTTPError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:100]

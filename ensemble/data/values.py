@@ -101,7 +101,7 @@ def _whole(values: pl.Series, lines: pl.Series, path: Path, column: str) -> pl.S
         first = int(lost.arg_max() or 0)
         raise UserError(
             f"{path}, row {lines[first]}: the id {values[first]} in the column '{column}' is a floating-point number that "
-            "is no exact whole number: ids are text or integers, so write the column as one of them"
+            "is not an exact whole number: ids are text or integers, so write the column as one of them"
         )
     return whole
 

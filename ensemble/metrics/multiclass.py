@@ -50,7 +50,7 @@ def _checked(target: np.ndarray, prediction: np.ndarray) -> tuple[np.ndarray, np
     rule = f"a target must be a class from 0 to {num_classes - 1} to be scored"
     refuse(~np.isin(target, np.arange(num_classes)), target, rule + ", but that of row {} is {:g}: check the split")
     is_valid = (prediction >= 0).all(1) & (np.abs(prediction.sum(1) - 1) <= TOLERANCE)
-    sentence = "the predictions of row {} are no probabilities with sum 1: look at the member's training log"
+    sentence = "the predictions of row {} are not probabilities that sum to 1: look at the member's training log"
     refuse(~is_valid, prediction, sentence)
     return target, prediction
 

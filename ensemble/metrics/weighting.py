@@ -10,7 +10,7 @@ def checked(target: np.ndarray, prediction: np.ndarray) -> tuple[np.ndarray, np.
     target, prediction = np.asarray(target, float), np.asarray(prediction, float)
     assert target.shape == prediction.shape[:1] == (target.size,)
     if target.size == 0:
-        raise UserError("there is not one row to score: check the split")
+        raise UserError("there are no rows to score: check the split")
     return target, prediction
 
 

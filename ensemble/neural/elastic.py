@@ -71,7 +71,7 @@ def supervise(job: Job, report: Callable[[str], None]) -> int:
             micro = largest_divisor(job.batch_size // ranks, most_per_rank)
             if before not in (0, ranks):
                 batch = f"{job.batch_size} = {micro} × {ranks} ranks × {job.batch_size // (micro * ranks)} accumulated"
-                report(f"goes on with {ranks} ranks instead of {before}: {batch}")
+                report(f"continues with {ranks} ranks instead of {before}: {batch}")
             saved = _newest(job.out)
             status, grows = _run_once(job, ranks, micro, signals)
             if status == "done":

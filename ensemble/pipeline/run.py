@@ -325,7 +325,7 @@ def chosen(manifest: dict[str, Any], config: Any, num_threads: int) -> list[Plan
     known = {member.name: member for member in planned}
     for name in names:
         if name not in known:
-            fix = f"write a list as members=[{name}]" if "," in name else f"there are {', '.join(known)}"
+            fix = f"write a list as members=[{name}]" if "," in name else f"choose from {', '.join(known)}"
             raise UserError(f"members={list(names)}: there is no member '{name}' here, {fix}")
     return [member for member in planned if not names or member.name in names]
 

@@ -72,7 +72,7 @@ def fit(
     cv = CrossValidation.from_manifest(manifest)
     on = on or (OUT_OF_FOLD if cv else "blend")
     if on not in FITTED_ON:
-        raise UserError(f"on={on} is no split that weights can be fitted on: name {' or '.join(FITTED_ON)}")
+        raise UserError(f"on={on} is not a split on which weights can be fitted: choose {' or '.join(FITTED_ON)}")
     scored = "test" if "test" in manifest["splits"] else on
     is_forward = cv is None or cv.scheme == "forward"
     task = task_of(manifest)

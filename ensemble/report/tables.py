@@ -136,7 +136,7 @@ def _verdict(kind: str, name: str, gain: dict[str, float | None]) -> str:
     if gain["low"] is None or gain["high"] is None or higher_is_better is None:
         return ""
     if gain["low"] <= 0 <= gain["high"]:
-        return "may be chance"
+        return "not significant"
     return "better" if (gain["low"] > 0) == higher_is_better else "worse"
 
 

@@ -48,9 +48,9 @@ def train(config: TreesConfig, command: list[str], rank_info: RankInfo) -> dict[
     for settings with which neither can train, before a process starts, and for errors of the user in a process.
     """
     if rank_info.num_ranks > 1:
-        raise UserError(f"library=both trains on one node, not on {rank_info.num_ranks} ranks: start each library by itself")
+        raise UserError(f"library=both trains on one node, not on {rank_info.num_ranks} ranks: train each library separately")
     if config.search.trials or config.search.seconds:
-        raise UserError("library=both does not search settings: search those of each library alone")
+        raise UserError("library=both does not search settings: search each library separately")
     member.check(config)
     objective_of(config, rows.TreeData(config.data, "train", rows.tree_manifest(config.data)))
     num_cores, _, _ = threads.choose(config.threads, os.environ)
@@ -145,7 +145,7 @@ class _Children:
         )
         saved = [other for other, process in self.processes.items() if process.returncode == PREEMPTED]
         other = f", and {saved[0]} was stopped and has saved its trees" if saved else ""
-        advice = "go on with --resume auto"
+        advice = "continue with --resume auto"
         if code == USER_ERROR:
             has_result = any(process.returncode in (0, PREEMPTED) for process in self.processes.values())
             resume = ", with --resume auto if the data stay the same" if has_result else ""
@@ -192,7 +192,7 @@ def _choose_together(config: TreesConfig, num_cores: int) -> tuple[str, str]:
     num_classes, available = max(1, len(task_of(about).classes)), memory.available()
     needed = sum(memory.needed(library, num_rows, num_features, num_classes) for library in LIBRARIES)
     if memory.mode_for(needed, available) == "low":
-        print("together=one_after_other: memory does not suffice for both at once", file=sys.stderr)
+        print("together=one_after_other: not enough memory for both at once", file=sys.stderr)
         return "one_after_other", SLOWER
     on_all = _trial(config, dict.fromkeys(LIBRARIES, num_cores), at_once=False)
     on_half = _trial(config, dict.fromkeys(LIBRARIES, num_cores // 2), at_once=True)

@@ -48,9 +48,9 @@ class _StopCallback:
 def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
     """The settings by CatBoost's names."""
     if objective.kind not in OBJECTIVES:
-        raise UserError(f"library=catboost does not learn objective={objective.kind} here: take xgboost or lightgbm")
+        raise UserError(f"library=catboost does not learn objective={objective.kind} here: choose xgboost or lightgbm")
     if any(objective.monotone):
-        raise UserError("monotone= is not passed on to CatBoost: take xgboost or lightgbm")
+        raise UserError("monotone= is not supported with library=catboost: choose xgboost or lightgbm")
     return {
         "loss_function": OBJECTIVES[objective.kind],
         **({"classes_count": objective.num_classes} if objective.kind == "multiclass" else {}),

@@ -43,7 +43,7 @@ class Checkpoints:
                 return (folder / self._file).read_bytes(), folders.read_json(folder / "state.json")
             except UserError as error:
                 aside = folders.set_aside(folder, self._own)
-                print(f"passing over a damaged checkpoint, now {aside.name}: {error}")
+                print(f"skipped a damaged checkpoint, which is now {aside.name}: {error}")
         return None
 
     def write(self, model: bytes, state: dict[str, Any]) -> None:
@@ -57,7 +57,7 @@ class Checkpoints:
             for old in self.all()[KEEP_LAST:]:
                 folders.prune(old)
         except OSError as error:
-            raise UserError(f"{folder} cannot be written ({error}): make room, and go on with --resume auto") from None
+            raise UserError(f"{folder} cannot be written ({error}): free disk space, and continue with --resume auto") from None
 
     def set_status(self, status: Literal["running", "preempted", "lost", "failed"], reason: str = "") -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -50,7 +50,7 @@ def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndar
     If a block raises an error or the disk is full, neither file is left. Returns the path.
     """
     if BASE in rows.features:
-        raise UserError(f"a feature is called {BASE}, which is the name of a column beside the features: prepare it renamed")
+        raise UserError(f"a feature is called {BASE}, which is a reserved name: rename it, and prepare the data again")
     schema = pa.schema(
         [
             ("row_id", pa.int64()),

@@ -191,9 +191,9 @@ def train_copy(
     """
     objective = objective_of(config, rows)
     if objective.kind not in METRICS:
-        raise UserError(f"library=linear does not learn objective={objective.kind} here: take xgboost or lightgbm")
+        raise UserError(f"library=linear does not learn objective={objective.kind} here: choose xgboost or lightgbm")
     if any(objective.monotone):
-        raise UserError("monotone= does not apply to linear models: take xgboost or lightgbm")
+        raise UserError("monotone= does not apply to linear models: choose xgboost or lightgbm")
     dataset = dataset_of(objective, rows)
     features = _features(dataset)
     design = fit_design(dataset.rows, features)

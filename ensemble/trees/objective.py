@@ -79,7 +79,7 @@ def objective_of(config: TreesConfig, rows: TreeData) -> Objective:
         if field.name not in rows.features and (pa.types.is_floating(field.type) or field.name == task.target)
     ]
     if target not in columns:
-        raise UserError(f"target={target} is no column to learn from: {_nearest(target, columns)}")
+        raise UserError(f"target={target} is not a column that can be learned: {_nearest(target, columns)}")
     if metric not in METRIC_FUNCTIONS or task.kind not in METRIC_FUNCTIONS[metric].kinds:
         fitting = ", ".join(name for name, function in METRIC_FUNCTIONS.items() if task.kind in function.kinds)
         raise UserError(f"metric={metric} does not score a {task.kind} task: choose {fitting}")
@@ -89,7 +89,7 @@ def objective_of(config: TreesConfig, rows: TreeData) -> Objective:
         if kind == "multiclass" or not needs_order_only:
             raise UserError(
                 f"objective={kind} target={target} gives no {output} of {task.target}, which is what this {task.kind} "
-                f"task asks for: leave both out{', or take regression or ranking' if needs_order_only else ''}"
+                f"task needs: leave both out{', or choose regression or ranking' if needs_order_only else ''}"
             )
         output = "score"
         if metric not in ORDER_METRICS:
@@ -153,7 +153,7 @@ def dataset_of(objective: Objective, rows: TreeData) -> Dataset:
     _check_categories(rows)
     is_learned = ~np.isnan(target) if weight is None else ~np.isnan(target) & (weight > 0)
     if not is_learned.any():
-        raise UserError(f"no row to learn from has a {objective.target}{f' and a {task.weight}' if task.weight else ''}")
+        raise UserError(f"no training row has a {objective.target}{f' and a {task.weight}' if task.weight else ''}")
     order, group_sizes = None, None
     if objective.kind == "ranking":
         order = np.flatnonzero(is_learned)
@@ -184,7 +184,7 @@ def _check_target(objective: Objective, target: np.ndarray) -> None:
         last = objective.num_classes - 1
         is_valid, rule = (target % 1 == 0) & (target >= 0) & (target <= last), f"the number of a class, 0 to {last}"
     if not is_valid.all():
-        fix = ": take objective=regression or ranking" if objective.kind == "binary" else ": look at the prepared data"
+        fix = ": choose objective=regression or ranking" if objective.kind == "binary" else ": check the prepared data"
         value = target[~is_valid][0]
         raise UserError(f"{objective.target} is {value:g}, and for objective={objective.kind} it must be {rule}{fix}")
 
@@ -195,8 +195,8 @@ def _relevance(objective: Objective, target: np.ndarray, group_sizes: np.ndarray
         return target
     if objective.target == objective.task.target and objective.task.kind == "ranking":
         raise UserError(
-            f"{objective.target} is {target[~is_relevance][0]:g}, and a relevance must be a whole number from 0 to "
-            f"{NUM_GRADES - 1}: prepare it so"
+            f"{objective.target} is {target[~is_relevance][0]:g}, but a relevance must be a whole number from 0 to "
+            f"{NUM_GRADES - 1}: correct the prepared data"
         )
     return grades(target, group_sizes)
 
@@ -217,7 +217,7 @@ def _weights(rows: TreeData) -> np.ndarray:
     weight = rows.column(rows.task.weight).astype(np.float32)
     is_valid = np.isfinite(weight) & (weight >= 0)
     if not is_valid.all():
-        raise UserError(f"the weight {rows.task.weight} is {weight[~is_valid][0]:g}, and must be 0 or more: prepare it so")
+        raise UserError(f"the weight {rows.task.weight} is {weight[~is_valid][0]:g}, but must be 0 or more: correct the data")
     return weight
 
 
@@ -227,8 +227,8 @@ def _check_categories(rows: TreeData) -> None:
         is_valid = np.isnan(codes) | (codes % 1 == 0) & (codes >= 0) & (codes < num_categories)
         if not is_valid.all():
             raise UserError(
-                f"the feature {name} is {codes[~is_valid][0]:g}, and must be the number of a category, 0 to "
-                f"{num_categories - 1}, or NaN: prepare it so"
+                f"the feature {name} is {codes[~is_valid][0]:g}, but must be the number of a category, 0 to "
+                f"{num_categories - 1}, or NaN: correct the prepared data"
             )
 
 

@@ -246,6 +246,6 @@ def _check(config: TreesConfig, rank_info: RankInfo) -> None:
     )
     if rank_info.num_ranks > 1:
         raise UserError(
-            f"a search is shared by tasks that train alone, not by {rank_info.num_ranks} ranks: start one task a node with "
+            f"a search is shared by independent tasks, not by {rank_info.num_ranks} ranks: start one task per node with "
             "the same `out` and --resume auto, as `sbatch --nodes=1 --array=0-3` does"
         )

@@ -170,12 +170,12 @@ def _check_fit(config: TreesConfig, objective: Objective, is_cross_validation: b
         raise UserError(f"objective=ranking keeps the rows of a {objective.task.group} together: train it on one rank")
     if config.library in ("catboost", "linear") and not is_cross_validation:
         raise UserError(
-            f"library={config.library} is for data for cross-validation, and {config.data} has none: take another"
+            f"library={config.library} needs data for cross-validation, and {config.data} has no folds: choose another"
         )
     if is_cross_validation and group.num_ranks > 1:
-        raise UserError(f"{config.data} is for cross-validation, whose copies grow side by side: train it on one rank")
+        raise UserError(f"{config.data} is for cross-validation, whose copies are trained together: use one rank")
     if is_cross_validation and config.memory == "low":
-        raise UserError(f"memory=low is not for cross-validation, and {config.data} has folds: leave it out")
+        raise UserError(f"memory=low does not support cross-validation, and {config.data} has folds: leave it out")
 
 
 def _train_single(
@@ -253,7 +253,7 @@ def _start(config: TreesConfig, resume: str, checkpoints: Checkpoints, state: di
         raise UserError(f"there is no checkpoint to resume from in {checkpoints.folder}: start without --resume")
     if not resume and checkpoints.all() and not config.overwrite:
         raise UserError(
-            f"{checkpoints.folder} holds a training that was not finished: add --resume auto to go on with it, or "
+            f"{checkpoints.folder} holds a training that was not finished: add --resume auto to continue it, or "
             "overwrite=true to start again"
         )
     if not checkpoint:
@@ -267,14 +267,14 @@ def _start(config: TreesConfig, resume: str, checkpoints: Checkpoints, state: di
         if config.memory != "auto":
             raise UserError(
                 f"{checkpoints.folder} was written with memory={saved['memory']}, and with {config.memory} LightGBM would "
-                "bin otherwise: give it that again, or start again without --resume and with overwrite=true"
+                "compute other bins: use the previous value, or start again without --resume and with overwrite=true"
             )
         mode = saved["memory"]
-    print(f"continues after {len(saved['history'])} trees", file=sys.stderr)
+    print(f"continuing after {len(saved['history'])} trees", file=sys.stderr)
     if saved["num_ranks"] != state["num_ranks"]:
         print(
-            f"they were trained on {saved['num_ranks']} ranks, the others will be on {state['num_ranks']}: "
-            "the member will be as good, not the same to the bit",
+            f"they were trained on {saved['num_ranks']} ranks, the next ones will be trained on {state['num_ranks']}: "
+            "the member will be as good, but not bit-identical",
             file=sys.stderr,
         )
     checkpoints.set_status("running")
@@ -296,7 +296,7 @@ def memory_mode(config: TreesConfig, about: dict[str, Any], group: RankGroup) ->
         return "in_core"
     if available is not None and modes[group.rank] == "low":
         print(
-            f"memory=low: training in core may take {needed / 1e6:,.0f} MB, {available / 1e6:,.0f} MB are left",
+            f"memory=low: training in memory may need {needed / 1e6:,.0f} MB, but {available / 1e6:,.0f} MB are available",
             file=sys.stderr,
         )
     return "low"
@@ -342,7 +342,7 @@ def _finished_summary(config: TreesConfig, state: dict[str, Any]) -> dict[str, A
 
 def _check_same_training(folder: Path, saved: dict[str, Any], state: dict[str, Any]) -> None:
     """Raise `UserError` if a checkpoint with the state `saved` was written with other data or settings."""
-    fix = "give it those again, or start again without --resume and with overwrite=true"
+    fix = "use those again, or start again without --resume and with overwrite=true"
     if saved["fingerprint"] != state["fingerprint"]:
         raise UserError(f"{folder} was trained on other prepared data: {fix}")
     if saved.get("scaling", dataclasses.asdict(Scaling())) != state["scaling"]:
@@ -360,10 +360,10 @@ def _check_ranks_agree(group: RankGroup, state: dict[str, Any]) -> None:
     states = group.gather(state)
     for rank, other in enumerate(states):
         if other["fingerprint"] != states[0]["fingerprint"]:
-            raise UserError(f"the data of rank {rank} are not those of rank 0: give every node a copy of the same folder")
+            raise UserError(f"rank {rank} has other data than rank 0: give every node a copy of the same folder")
         for name, value in other["config"].items():
             if value != states[0]["config"][name]:
-                raise UserError(f"rank {rank} has {name}={value}, rank 0 {states[0]['config'][name]}: start all ranks alike")
+                raise UserError(f"rank {rank} has {name}={value}, rank 0 {states[0]['config'][name]}: use equal settings")
 
 
 def _check_same_trees(group: RankGroup, library: ModuleType, booster: Any) -> None:

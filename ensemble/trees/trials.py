@@ -149,7 +149,7 @@ class Trials:
         for name, value in study.user_attrs["about"].items():
             if value != self._agreed.get(name):
                 raise UserError(
-                    f"{self.folder} holds a search with {name}={value} (now {self._agreed.get(name)}): give it that again, "
+                    f"{self.folder} holds a search with {name}={value} (now {self._agreed.get(name)}): use the previous value, "
                     "or name another folder"
                 )
         return study
@@ -174,7 +174,7 @@ class Trials:
             if TrialState.RUNNING not in states.values():
                 return None
             if not is_waiting:
-                print("waiting for the last trials, which other tasks do", file=sys.stderr)
+                print("waiting for the last trials, which other tasks run", file=sys.stderr)
             is_waiting = True
             time.sleep(WAIT_S)
         return None
@@ -192,7 +192,7 @@ class Trials:
                 trial.record.set_user_attr(name, fact)
             self._study.tell(trial.record, score, state, skip_if_finished=True)
         except UpdateFinishedTrialError:
-            print(f"trial {trial.place} was taken for lost, and is done by another task", file=sys.stderr)
+            print(f"trial {trial.place} was considered lost, and another task repeats it", file=sys.stderr)
         except BaseException:
             self._study.tell(trial.record, state=TrialState.FAIL, skip_if_finished=True)
             raise
@@ -259,7 +259,7 @@ class Trials:
             with contextlib.suppress(UpdateFinishedTrialError):  # it ended just now
                 self._study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
             if owner:
-                print(f"a task died ({owner['name']}): its trial is done again", file=sys.stderr)
+                print(f"a task died ({owner['name']}): its trial is repeated", file=sys.stderr)
                 shutil.rmtree(self.folder / f".pages-{owner['token']}", ignore_errors=True)
 
     def _is_alive(self, name: str, token: str) -> bool:

@@ -109,7 +109,7 @@ def refuse_unknown(setting: str, names: Sequence[str], known: Iterable[str], kin
     """Raise `UserError` if a name in the list of a setting is not known."""
     for name in names:
         if name not in known:
-            raise UserError(f"{setting}={list(names)}: there is no {kind}'{name}', there are {', '.join(known)}")
+            raise UserError(f"{setting}={list(names)}: {kind}'{name}' is unknown, choose from {', '.join(known)}")
 
 
 def quartiles(values: Sequence[float]) -> dict[str, float]:

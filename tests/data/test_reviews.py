@@ -628,7 +628,7 @@ def test_all_files_are_recognised_before_the_first_is_read(tmp_path):
     ("columns", "message"),
     [
         ({"user_id": "who", "product_id": "what", "rating": "stars"}, "does not name the column of the time: add time="),
-        ({"user": "who"}, "columns maps 'user', which is no field of a review; did you mean 'user_id'"),
+        ({"user": "who"}, "columns maps 'user', which is not a field of a review; did you mean 'user_id'"),
         (
             {"user_id": "who", "product_id": "what", "rating": "stars", "time": "then"},
             "has no column 'then', which columns names: its columns are who, what, stars, when",

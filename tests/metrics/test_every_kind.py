@@ -226,7 +226,7 @@ def test_undefined_scores_are_explained(kind: str, target: np.ndarray, undefined
     ("kind", "name", "value", "sentence"),
     [
         ("multiclass", "target", 4.0, "a target must be a class from 0 to 3 to be scored, but that of row 7 is 4"),
-        ("multiclass", "prediction", 0.5, "the predictions of row 7 are no probabilities with sum 1"),
+        ("multiclass", "prediction", 0.5, "the predictions of row 7 are not probabilities that sum to 1"),
         ("regression", "target", np.nan, "the target of row 7 is nan, no number"),
         ("regression", "prediction", np.inf, "the prediction of row 7 is inf, no number"),
         ("ranking", "target", -1.0, "a relevance must be 0 or more to be scored, but that of row 7 is -1"),

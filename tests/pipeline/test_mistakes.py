@@ -326,7 +326,7 @@ COMMANDS = {
     "… --config no.yaml": "the configuration file no.yaml does not exist: check the path",
     "… --config list.yaml": "the configuration file list.yaml must hold `key: value` lines, not a list or a single",
     "… overwrite=perhaps": "the command line: overwrite=perhaps does not fit: write true or false",
-    "… extra": "'extra' is no setting: write key=value, as in out=…",
+    "… extra": "'extra' is not a setting: write key=value, as in out=…",
     "out=taken source=[t.csv] target=y": "taken exists and contains no fit of this project: choose another out",
     "out=taken source=[t.csv] target=y overwrite=true": "taken exists and contains no fit of this project: choose another",
     "out=taken source=[t.csv] target=y --resume auto": "taken exists and contains no fit of this project: choose another",

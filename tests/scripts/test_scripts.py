@@ -91,7 +91,7 @@ FORECAST = "ensemble_predictor predict ensemble=ensemble out=new source=[reviews
 CASES = {
     # prepare_data
     "prepare_data": "the setting 'out' has no default: add out=…",
-    f"{PREPARE} source": "'source' is no setting: write key=value",
+    f"{PREPARE} source": "'source' is not a setting: write key=value",
     f"{PREPARE} panel.horizon=3": "there is no setting 'panel.horizon'; did you mean 'panel.horizon_weeks'?",
     f"{PREPARE} panel.horizon_weeks=soon": "panel.horizon_weeks=soon does not fit: write a whole number",
     f"{PREPARE} panel.shares=[1,2]": "panel.shares=[1, 2] does not fit: write a list of 4",
@@ -120,7 +120,7 @@ CASES = {
     "train_elastic": "the setting 'data' has no default: add data=…",
     ELASTIC: "there is no --config_file: name one of accelerate_configs/",
     f"{ELASTIC} --config_file nowhere.yaml": "the configuration file nowhere.yaml does not exist: check the path",
-    f"{ELASTIC} --config_file nodes.yaml": "nodes.yaml is of 2 machines: this command knows one; under Slurm",
+    f"{ELASTIC} --config_file nodes.yaml": "nodes.yaml is of 2 machines: this command supports one; under Slurm",
     f"{ELASTIC} --config_file two.yaml batch_size=7": "batch_size=7 cannot be cut for 2 ranks: the nearest that can is 8",
     f"{ELASTIC} --config_file two.yaml --num_processes 0": "--num_processes 0 is impossible: it must be at least 1",
     f"{ELASTIC} --config_file two.yaml learning_rate=0": "learning_rate=0.0 is impossible: it must be more than 0",

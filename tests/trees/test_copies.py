@@ -472,18 +472,18 @@ def test_other_out_of_fold_predictions_are_refused(trained: Path, data_of: Any, 
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"memory": "low"}, "memory=low is not for cross-validation, and"),
+        ({"memory": "low"}, "memory=low does not support cross-validation, and"),
         (
             {"library": "catboost", "objective": "regression"},
             "metric=log_loss scores a probability, and objective=regression target=target gives scores, of which only",
         ),
         (
             {"library": "catboost", "monotone": {"size": 1}},
-            "monotone= is not passed on to CatBoost: take xgboost or lightgbm",
+            "monotone= is not supported with library=catboost: choose xgboost or lightgbm",
         ),
         (
             {"library": "linear", "monotone": {"size": 1}},
-            "monotone= does not apply to linear models: take xgboost or lightgbm",
+            "monotone= does not apply to linear models: choose xgboost or lightgbm",
         ),
     ],
 )

@@ -388,7 +388,7 @@ def test_ranks_that_were_started_otherwise_are_refused(prepared: Path, tmp_path:
     ends = start(training_line("xgboost", prepared, tmp_path / "out"), 2, words).ends()
     for code, _, errors in ends:
         assert code == 2
-        assert "error: rank 1 has seed=2, rank 0 1: start all ranks alike" in errors
+        assert "error: rank 1 has seed=2, rank 0 1: use equal settings" in errors
     assert not list(tmp_path.iterdir())
 
 

@@ -269,7 +269,7 @@ def test_a_code_that_was_never_seen_is_predicted(library: str, tmp_path: Path) -
 def test_codes_that_are_none_are_refused(code: float, library: str, tmp_path: Path) -> None:
     """A library would crash, or round the code to another one."""
     folder = prepare(tmp_path / "data", "binary", lambda found: {**found, "code": np.where(found["code"] == 3, code, 2)})
-    with pytest.raises(UserError, match=rf"the feature code is {code:g}, and must be the number of a category, 0 to 29"):
+    with pytest.raises(UserError, match=rf"the feature code is {code:g}, but must be the number of a category, 0 to 29"):
         train.train(config(library, folder, tmp_path / "out"))
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 

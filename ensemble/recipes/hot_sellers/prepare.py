@@ -434,7 +434,7 @@ class _Builder:
             )
         if split != FORECAST and not count["hot"]:
             raise UserError(
-                f"{prefix}{split} split has {count['rows']} rows but not one hot product, since its weeks have too few rows "
+                f"{prefix}{split} split has {count['rows']} rows but no hot product, since its weeks have too few rows "
                 f"or too many ties for panel.top_fraction={self.panel.top_fraction}: raise panel.top_fraction, or lower "
                 f"panel.min_reviews{fewer_folds}{self._advice()}"
             )

@@ -201,7 +201,7 @@ def _window(config: PrepareConfig, formats: list[str]) -> tuple[int, int]:
     validation_from, test_from = (_milliseconds(name, getattr(config, name)) for name in WINDOW)
     if validation_from >= test_from:
         raise UserError(
-            f"validation_from={config.validation_from} must come before test_from={config.test_from}: exchange them"
+            f"validation_from={config.validation_from} must come before test_from={config.test_from}: swap them"
         )
     return validation_from, test_from
 

@@ -67,9 +67,9 @@ def with_settings(options: PredictOptions, variant: str, starts: int, votes: int
     if starts < 0 or votes < 0:
         raise UserError(f"starts={starts} and votes={votes} must be 1 or more, or 0 for one")
     if select and select not in SELECT:
-        raise UserError(f"select={select} is no way to combine candidates: choose one of {', '.join(SELECT)}")
+        raise UserError(f"select={select} is not a way to combine candidates: choose one of {', '.join(SELECT)}")
     if variant == "direct" and starts > 1:
-        raise UserError(f"starts={starts} is for networks that reason: leave it out with recipe.variant=direct")
+        raise UserError(f"starts={starts} is for recursive networks: leave it out with recipe.variant=direct")
     given: dict[str, Any] = {"starts": starts, "votes": votes, "select": select}
     return dataclasses.replace(options, **{name: value for name, value in given.items() if value})
 

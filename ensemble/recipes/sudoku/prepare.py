@@ -179,7 +179,7 @@ def _generate(config: PrepareConfig, board: Board, total: int) -> Puzzles:
             why = f"the fewest clues were {fewest}: raise clues" if fewest > config.clues > 0 else "ask for fewer puzzles"
             raise UserError(
                 f"the splits ask for {total:,} puzzles, and {attempts:,} attempts gave {len(seen):,} that are no symmetric "
-                f"images of each other (side={board.side}, {kind}; every orbit counts once): {why}, or use other clues"
+                f"images of each other (side={board.side}, {kind}; symmetric images count once): {why}, or use other clues"
             )
     progress.close()
     return Puzzles(*(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -270,7 +270,7 @@ def _refuse_few(drawn: Puzzles, wanted: int, source: str, setting: str) -> None:
     if len(drawn.puzzles) < wanted:
         raise UserError(
             f"{source} has {len(drawn.puzzles):,} puzzles with one solution that are no symmetric images of each other, "
-            f"and the splits ask for {wanted:,} (every orbit counts once): lower {setting}, or give more files"
+            f"and the splits ask for {wanted:,} (symmetric images count once): lower {setting}, or give more files"
         )
 
 

@@ -306,7 +306,7 @@ def _check(config: RecipeConfig) -> None:
     head_width = config.width // config.num_heads
     if config.width % config.num_heads or (config.positions == "rope" and head_width % 2):
         raise UserError(
-            f"recipe.width={config.width} cannot be cut into {config.num_heads} heads of "
+            f"recipe.width={config.width} cannot be divided into {config.num_heads} heads of "
             f"{'an even' if config.positions == 'rope' else 'one'} width: choose a multiple of {2 * config.num_heads}"
         )
     if config.positions == "rope" and config.mixing != "attention":

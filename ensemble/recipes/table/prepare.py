@@ -256,7 +256,7 @@ def _features(
         if column in others:
             continue
         if column in table.no_cells:
-            left_out[column] = f"holds {table.no_cells[column]}, which are no numbers, dates or texts"
+            left_out[column] = f"holds {table.no_cells[column]}, not numbers, dates or texts"
             continue
         values, form = cells_of[column].values, cells_of[column].form
         if column == config.time:  # new rows have later times, so only periodic parts of the time are features
@@ -387,7 +387,7 @@ def _print_summary(
         print(f"left out: the column '{column}' {why}")
     classes = ", ".join(target.names[:MAX_WHOLE_CLASSES]) + (", …" if len(target.names) > MAX_WHOLE_CLASSES else "")
     names = {
-        "binary": f", positive class {target.names[-1:]}",
+        "binary": f", positive class {target.names[-1]}",
         "multiclass": f", {len(target.names)} classes ({classes})",
     }.get(task.kind, "")
     inferred = "" if config.task else f" (inferred from its values; override it with task=…: {', '.join(METRICS)})"

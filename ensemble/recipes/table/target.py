@@ -41,7 +41,7 @@ def refuse_bad(table: sources.Table, column: cells.Cells, setting: str) -> None:
     if len(column.bad):
         raw = pl.concat([sources.as_text(piece) for piece in table.pieces[column.column]])
         raise UserError(
-            f"{setting}={column.column} has {len(column.bad):,} cells that are no {column.kind}: "
+            f"{setting}={column.column} has {len(column.bad):,} cells that are not a {column.kind}: "
             f"{cells.first_of(table, raw, column.bad)}; correct them, or name them in missing=[…]"
         )
 

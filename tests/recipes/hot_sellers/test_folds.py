@@ -220,7 +220,7 @@ def test_impossible_folds_are_refused(raw_market: tuple[Path, Path], tmp_path: P
     ):
         prepare(folds=52)
     with pytest.raises(
-        UserError, match=r"fold 0's train split has \d+ rows but not one hot product.*or choose fewer panel.folds"
+        UserError, match=r"fold 0's train split has \d+ rows but no hot product.*or choose fewer panel.folds"
     ):
         prepare(folds=4, top_fraction=0.0175)
     assert not list(tmp_path.iterdir())

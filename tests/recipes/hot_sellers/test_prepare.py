@@ -332,7 +332,7 @@ def test_a_split_without_rows_or_hot_rows(tmp_path: Path) -> None:
     """A member would be trained, or scored, on nothing."""
     with pytest.raises(
         UserError,
-        match=r"the train split has .* rows but not one hot product.*panel.top_fraction=0.05: raise panel.top_fraction",
+        match=r"the train split has .* rows but no hot product.*panel.top_fraction=0.05: raise panel.top_fraction",
     ):
         panel.prepare(config_for(tmp_path, steady_market(), PanelConfig(horizon_weeks=2)))
     gap = [one for one in steady_market(60) if not 2 * weekly.WEEK_MS < one["timestamp"] - FIRST_MS < 58 * weekly.WEEK_MS]

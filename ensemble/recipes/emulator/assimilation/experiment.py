@@ -117,7 +117,7 @@ def check(settings: AssimilateConfig) -> None:
     """Raise `UserError` for an impossible setting."""
     for method in settings.methods:
         if method not in METHODS:
-            raise UserError(f"methods={list(settings.methods)}: there is no '{method}', there are {', '.join(METHODS)}")
+            raise UserError(f"methods={list(settings.methods)}: '{method}' is unknown, choose from {', '.join(METHODS)}")
     configuration.check(
         settings,
         "",

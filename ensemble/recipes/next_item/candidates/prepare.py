@@ -232,7 +232,7 @@ def _sequences(
     order = np.argsort(rows["row_id"])
     row_id, user, begin, end = (values[order].astype(np.int64) for values in rows.values())
     if not np.array_equal(row_id, members[0].row_id) or not np.array_equal(item[end - 1], members[0].target):
-        raise UserError(f"the ranking files have not all rows of {split} of {config.data}: predict again")
+        raise UserError(f"the ranking files do not have all rows of {split} of {config.data}: predict again")
     return Sequences(
         row_id=row_id,
         user=user,
