@@ -247,8 +247,7 @@ def refuse_foreign_file(path: Path, what: str) -> None:
         raise UserError(f"the {what} {path} cannot be written: {error.strerror or error}") from None
     if content and not any(mark in content for mark in _MARKS):
         raise UserError(
-            f"{path} exists and is not a {what} that this project wrote, so it is not replaced: choose another name, or move "
-            "that file"
+            f"{path} exists and is not a {what} that this project wrote, so it is not replaced: choose another name, or move it"
         )
 
 
@@ -324,7 +323,9 @@ def read_manifest(folder: str | Path, is_full: bool = False) -> dict[str, Any]:
         raise UserError(f"there is no prepared data at {folder}: run scripts/prepare_data.py first, or check the path")
     manifest = _read(folder)
     if "recipe" not in manifest:
-        raise UserError(f"{folder} is of kind '{manifest['kind']}', not prepared data: give a folder that scripts/prepare_data.py wrote")
+        raise UserError(
+            f"{folder} is of kind '{manifest['kind']}', not prepared data: give a folder that scripts/prepare_data.py wrote"
+        )
     if name := verification.first_changed(folder, manifest, is_full):
         raise _changed(folder / name)
     for number in range(len(manifest.get("folds", ())) if is_full else 0):

@@ -85,7 +85,7 @@ class Words:
     """A binary target of 1, as an adjective or a noun."""
     positives: str = "positive rows"
     """Rows whose target is 1."""
-    became_yes: str = "were positive"
+    became_yes: str = "was positive"
     """The outcome that a row's target is 1."""
     block: str = "block of rows"
     """Rows with the same value of the task's `group` column, such as week."""

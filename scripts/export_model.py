@@ -5,7 +5,7 @@ The predictions of the file are compared with those of the member before it is w
 python scripts/export_model.py member=runs/demo/members/xgboost out=runs/demo/xgboost.onnx data=runs/demo/prepared
 python scripts/export_model.py member=runs/emulator/members/mlp out=runs/emulator/mlp.pt2 data=runs/emulator/prepared
 
-Tree members become ONNX; neural members what their recipe offers. ONNX needs pip install 'accelerate-ensemble[export]'.
+Trees are exported to ONNX, neural members to formats of their recipe. ONNX: pip install 'accelerate-ensemble[export]'.
 """
 
 import dataclasses
@@ -24,8 +24,8 @@ class ExportConfig:
     out: str = "???"
     """The file to write; only an older exported model is replaced."""
     data: str = ""
-    """The prepared data that it learned from: trees are compared on their rows too, and their categories get names; a
-    neural member needs it."""
+    """The prepared data of the training, required for a neural member. With it, trees are compared on its rows too, and
+    their categories have names."""
     dtype: Literal["float32", "float64"] = "float32"
     """Of the inputs and outputs of a neural member's file."""
 

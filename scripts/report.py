@@ -19,7 +19,7 @@ class ReportConfig:
     data: str = "???"
     """The prepared data on which it was fitted."""
     verify: Literal["changed", "full"] = "changed"
-    """Files of the prepared data whose checksums are read: those that changed since they were last read, or all (full)."""
+    """Files of the data whose checksums are verified: those changed since they were last read, or all (full)."""
     predictions: str = "???"
     """The folder of the members' prediction files."""
     out: str = "???"

@@ -16,7 +16,7 @@ class StageConfig:
     source: str = "???"
     """The folder of prepared data."""
     out: str = "???"
-    """The folder to write; it is not changed if it has the same data."""
+    """The folder to write; it is not changed if it already contains the same data."""
 
 
 def main() -> None:

@@ -51,7 +51,9 @@ def main() -> None:
         raise UserError(f"--num_processes {ranks} is impossible: it must be at least 1")
     if settings.batch_size % ranks:
         near = max(1, round(settings.batch_size / ranks)) * ranks
-        raise UserError(f"batch_size={settings.batch_size} cannot be divided among {ranks} ranks: the nearest value that can is {near}")
+        raise UserError(
+            f"batch_size={settings.batch_size} cannot be divided among {ranks} ranks: the nearest value that can is {near}"
+        )
     job = elastic.Job(
         command=[TRAIN, *words],
         out=Path(settings.out),

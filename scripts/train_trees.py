@@ -16,7 +16,7 @@ the best are written as YAML for --config. With --resume auto, the command resum
 
 Until the member is finished, its checkpoints and the file `status` are in OUT.checkpoint. The status is running (also after
 a kill), preempted, lost (a rank or its machine died) or failed, then the reason. The exit code is 75 after SIGTERM, SIGINT
-or SIGUSR1, when the state was saved: resume with --resume auto. The other codes are those of every script.
+or SIGUSR1, when the state was saved: continue with --resume auto. Other codes: 0 done, 1 failed, 2 a mistake in the command.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ def main() -> None:
         "--resume",
         default="",
         choices=("auto", "last"),
-        help="resume from the newest valid checkpoint of out; auto starts if there is none, last is an error then",
+        help="resume from the newest valid checkpoint of out; auto starts anew if there is none, last fails",
     )
     words, _ = parser.parse_known_args()
     settings = configuration.from_command_line(TreesConfig, __doc__, [parser])

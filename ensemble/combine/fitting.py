@@ -83,7 +83,9 @@ class Ensemble:
         """
         for name in member_names:
             if name not in self.member_names:
-                raise UserError(f"member '{name}' was not part of the ensemble when it was fitted: leave it out, or fit again")
+                raise UserError(
+                    f"member '{name}' was not part of the ensemble when it was fitted: leave it out, or fit again"
+                )
         present = self.subset(member_names)
         columns = [list(member_names).index(name) for name in present.member_names]
         inputs = member_inputs(np.asarray(predictions)[:, columns], present.member_names, present.outputs)

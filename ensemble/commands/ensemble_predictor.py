@@ -21,7 +21,7 @@ class FitConfig:
     data: str = "???"
     """The prepared data that were predicted."""
     verify: Literal["changed", "full"] = "changed"
-    """Files of the prepared data whose checksums are read: those that changed since they were last read, or all (full)."""
+    """Files of the data whose checksums are verified: those changed since they were last read, or all (full)."""
     out: str = "???"
     """The folder of the ensemble to write."""
     members: tuple[str, ...] = ()

@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--stage", default="", choices=STAGES, help="run only this part of the fit; needs time_limit=0")
     parser.add_argument("--task", type=int, default=0, metavar="I", help="number of this task of the stage, from 0")
     parser.add_argument("--num-tasks", type=int, default=1, metavar="N", help="number of tasks that share the stage")
-    parser.add_argument("--status", default="", metavar="FOLDER", help="folder for a file status, as trainings write it")
+    parser.add_argument("--status", default="", metavar="FOLDER", help="folder for a file `status`, as trainings write it")
     words, _ = parser.parse_known_args()
     settings: Any = configuration.from_command_line(config_class(words.recipe), __doc__, [parser])
     budget = Budget(settings.time_limit)

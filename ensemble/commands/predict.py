@@ -24,7 +24,7 @@ class PredictConfig:
     data: str = "???"
     """The folder of prepared data; for a bag the data with the folds, not a fold."""
     verify: Literal["changed", "full"] = "changed"
-    """Files of the prepared data whose checksums are read: those that changed since they were last read, or all (full)."""
+    """Files of the data whose checksums are verified: those changed since they were last read, or all (full)."""
     out: str = "???"
     """The folder for the prediction files, or for next_item the ranking files, with the names MEMBER.SPLIT.parquet."""
     splits: tuple[str, ...] = ()

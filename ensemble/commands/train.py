@@ -3,8 +3,9 @@
     accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe hot_sellers \
         data=runs/demo/prepared out=runs/demo/members/transformer
 
-Exit codes beside those of every script: 75 after SIGTERM, SIGINT or SIGUSR1, when everything was saved: continue with
---resume auto. The launcher's exit code only shows that a worker failed; the file `status` of the run has the reason.
+Exit codes: 0 done, 1 failed, 2 a mistake in the command, 75 stopped by SIGTERM, SIGINT or SIGUSR1 with everything saved
+(continue with --resume auto). The launcher's exit code only shows that a worker failed; the run's file `status` has the
+reason.
 """
 
 import sys

@@ -18,7 +18,7 @@ class TrainConfig:
     data: str = "???"
     """The folder of prepared data."""
     verify: Literal["changed", "full"] = "changed"
-    """Files of the prepared data whose checksums are verified: those that changed since they were last read, or all."""
+    """Files of the data whose checksums are verified: those changed since they were last read, or all (full)."""
     out: str = "???"
     """The folder of the run."""
 

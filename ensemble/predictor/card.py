@@ -70,7 +70,7 @@ def _metadata(manifest: dict[str, Any], scores: dict[str, Any], parts: Parts) ->
             task_type=HUB_TASK[kind],
             dataset_type=manifest["recipe"],
             dataset_name=f"{manifest['recipe']} {manifest['fingerprint']}",
-            dataset_split="train" if scores["split"] == OUT_OF_FOLD else scores["split"],
+            dataset_split="out-of-fold" if scores["split"] == OUT_OF_FOLD else scores["split"],
             metric_type=name,
             metric_name=_label(manifest, scores, name),
             metric_value=round(interval["value"], 6),

@@ -10,16 +10,16 @@ class ServeConfig:
     ensemble: str = "???"
     """The folder of a fitted ensemble; the folders of its members must not have moved since it was fitted."""
     host: str = "127.0.0.1"
-    """The address to listen at; 0.0.0.0 for all addresses of the machine. There is no log-in: put a proxy before it."""
+    """The address to listen at; 0.0.0.0 for all addresses of the machine. There is no authentication: use a proxy."""
     port: int = 8000
     """The port to listen at; 0 for any free port."""
     threads: int = 0
     """Threads of each member's process; 0 for as many cores as are granted."""
     max_reviews: int = 100_000
-    """Most reviews, and most products, in one request; a larger request is answered with status 413."""
+    """Largest number of reviews, and of products, in one request; a larger request is answered with status 413."""
     max_bytes: int = 64 << 20
     """Largest size of a request's body in bytes; a larger body is answered with status 413 and not read to its end."""
     body_timeout_s: int = 30
     """Seconds in which the body of a request must arrive; a slower one is answered with status 408."""
     stop_timeout_s: int = 60
-    """Seconds after SIGTERM in which requests under way may finish."""
+    """Seconds after SIGTERM in which requests in progress may finish."""

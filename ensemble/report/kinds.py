@@ -28,8 +28,7 @@ def binary(run: Run, styles: dict[str, Any]) -> list[Picture]:
     return [
         (
             "Precision and recall",
-            f"With a lower threshold, more of the {run.words.positives} are found, and fewer of those predicted are "
-            f"{run.words.yes}.",
+            "With a lower threshold, recall rises, and precision usually falls.",
             f"Precision against recall on {place(run.scores)}.",
             partial(_precision_recall, run, styles),
         ),
@@ -111,7 +110,7 @@ def regression(run: Run, styles: dict[str, Any]) -> list[Picture]:
     return [
         (
             "Predicted and observed",
-            "The dark band contains half of the observed values, the pale one 90 %; the line is the median. On the grey "
+            "The dark band contains half of the observed values, the light one 90 %; the line is the median. On the grey "
             "line, prediction and observation are equal.",
             "Quantiles of the observed values against the ensemble's prediction.",
             predicted_and_observed,

@@ -38,10 +38,7 @@ def score_table(run: Run) -> dict[str, Any]:
     """Columns, rows and the gain over the best member, with numbers as text; `main` is the metric of the task."""
     scores, kind = run.scores["scores"], run.task.kind
     names = [name for name in metrics.METRICS[kind] if not (kind == "binary" and name in ACCURACY)]
-    descriptions = run.recipe.get("page", "METRIC_DESCRIPTIONS") or {
-        name: text.replace("was yes", run.words.became_yes).replace("is yes", f"is {run.words.yes}")
-        for name, text in METRIC_DESCRIPTIONS[kind].items()
-    }
+    descriptions = run.recipe.get("page", "METRIC_DESCRIPTIONS") or METRIC_DESCRIPTIONS[kind]
     gain = run.scores["gain_over_best_member"]
     return {
         "columns": [

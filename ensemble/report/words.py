@@ -8,14 +8,14 @@ THIN = "\u202f"  # a narrow space that does not break, between a number and its 
 SPLIT_USE = {
     "train": "members are trained",
     "validation": "early stopping",
-    "blend": "weights and calibration are fitted; then refitted members learn it too",
+    "blend": "weights and calibration are fitted; refitted members are then trained on it too",
     "test": "the scores above",
     "forecast": "the forecast above",
 }
 METHOD_DESCRIPTIONS = {
     "equal": "the same weight for each member",
     "best_member": "all weight on the member with the lowest loss",
-    "greedy": "members added one by one, with replacement, while that helps",
+    "greedy": "members added one by one, with replacement, while the loss decreases",
     "shrunk": "the mean of greedy's weights and equal weights",
     "simplex": "the weights of lowest loss that are not negative and sum to 1",
     "logistic": "logistic regression; weights may be negative",
@@ -35,15 +35,15 @@ METHOD_DESCRIPTIONS_OUT_OF_FOLD = {
 METRIC_DESCRIPTIONS = {
     "binary": {
         "average_precision": "The area under the precision-recall curve: 1 is perfect, the base rate is a random order.",
-        "roc_auc": "How often a row that is yes is ranked above one that is no: 1 is perfect, 0.5 is a random order.",
-        "log_loss": "The mean of −log of the probability of the true outcome: confident mistakes cost most.",
+        "roc_auc": "The probability that a positive row is ranked above a negative one: 1 is perfect, 0.5 is random.",
+        "log_loss": "The mean of −log of the probability of the true outcome: confident errors cost most.",
         "brier": "The mean squared difference between the probability and the outcome (0 or 1).",
-        "calibration_error": "The mean difference between the probability and the share that was yes, over bins.",
-        "precision_at_5pct": "Of the rows in each block’s top 5 %, the share that was yes.",
+        "calibration_error": "The mean absolute difference between predicted probability and observed frequency, over bins.",
+        "precision_at_5pct": "The share of positive rows among each block’s top 5 %.",
         "lift_at_5pct": "That precision as a multiple of the base rate.",
     },
     "multiclass": {
-        "multiclass_log_loss": "The mean of −log of the probability of the true class: confident mistakes cost most.",
+        "multiclass_log_loss": "The mean of −log of the probability of the true class: confident errors cost most.",
         "accuracy": "The share of the rows whose likeliest class is the true one.",
         "balanced_accuracy": "The mean of the recalls of the classes: rare classes count as much as frequent ones.",
         "macro_f1": "The mean of F1 over classes; F1 is high if both precision and recall of a class are high.",
@@ -56,8 +56,8 @@ METRIC_DESCRIPTIONS = {
         "mean_error": "The mean of prediction less true value, in the target’s unit: the bias.",
     },
     "ranking": {
-        "ndcg_at_5": "How near the first 5 places of a group are to the best order: 1 is perfect.",
-        "ndcg_at_10": "How near the first 10 places of a group are to the best order: 1 is perfect.",
+        "ndcg_at_5": "How close the first 5 places of a group are to the best order: 1 is perfect.",
+        "ndcg_at_10": "How close the first 10 places of a group are to the best order: 1 is perfect.",
         "mean_reciprocal_rank": "The mean of 1 ÷ the place of the first relevant row.",
         "recall_at_10": "The share of a group’s relevant rows that are in its first 10 places.",
     },

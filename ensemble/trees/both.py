@@ -48,7 +48,9 @@ def train(config: TreesConfig, command: list[str], rank_info: RankInfo) -> dict[
     for settings with which neither can train, before a process starts, and for errors of the user in a process.
     """
     if rank_info.num_ranks > 1:
-        raise UserError(f"library=both trains on one node, not on {rank_info.num_ranks} ranks: train each library separately")
+        raise UserError(
+            f"library=both trains on one node, not on {rank_info.num_ranks} ranks: train each library separately"
+        )
     if config.search.trials or config.search.seconds:
         raise UserError("library=both does not search settings: search each library separately")
     member.check(config)

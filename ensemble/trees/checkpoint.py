@@ -57,7 +57,9 @@ class Checkpoints:
             for old in self.all()[KEEP_LAST:]:
                 folders.prune(old)
         except OSError as error:
-            raise UserError(f"{folder} cannot be written ({error}): free disk space, and continue with --resume auto") from None
+            raise UserError(
+                f"{folder} cannot be written ({error}): free disk space, and continue with --resume auto"
+            ) from None
 
     def set_status(self, status: Literal["running", "preempted", "lost", "failed"], reason: str = "") -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -60,7 +60,9 @@ def rank_info(environment: Mapping[str, str]) -> RankInfo:
         )
     for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"):
         if not re.fullmatch("[0-9]+", environment[name]):
-            raise UserError(f"{name}={environment[name]} in the environment is not a number: a launcher such as srun sets it")
+            raise UserError(
+                f"{name}={environment[name]} in the environment is not a number: a launcher such as srun sets it"
+            )
     rank, num_ranks, port = (int(environment[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
     if rank >= num_ranks:
         raise UserError(f"RANK={rank} is impossible with WORLD_SIZE={num_ranks}: ranks count from 0 to {num_ranks - 1}")
@@ -309,4 +311,6 @@ def _address_family(rank_info: RankInfo) -> socket.AddressFamily:
     try:
         return socket.getaddrinfo(rank_info.address, rank_info.port, type=socket.SOCK_STREAM)[0][0]
     except OSError as error:
-        raise UserError(f"MASTER_ADDR={rank_info.address} is not an address of rank 0's machine ({error.strerror})") from None
+        raise UserError(
+            f"MASTER_ADDR={rank_info.address} is not an address of rank 0's machine ({error.strerror})"
+        ) from None

@@ -248,7 +248,9 @@ def _lightgbm_nodes(root: dict[str, Any]) -> Tree:
             nodes.append(node["leaf_value"])
             continue
         if node["missing_type"] == "Zero":
-            raise UserError("this LightGBM model treats zeros as missing values, which ONNX cannot: train it without")
+            raise UserError(
+                "this LightGBM model treats zeros as missing values, which ONNX cannot: train without zero_as_missing"
+            )
         sides: dict[str, Any] = {"yes": numbers[id(node["left_child"])], "no": numbers[id(node["right_child"])]}
         if node["decision_type"] == "==":
             categories = tuple(int(code) for code in node["threshold"].split("||"))

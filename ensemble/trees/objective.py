@@ -217,7 +217,9 @@ def _weights(rows: TreeData) -> np.ndarray:
     weight = rows.column(rows.task.weight).astype(np.float32)
     is_valid = np.isfinite(weight) & (weight >= 0)
     if not is_valid.all():
-        raise UserError(f"the weight {rows.task.weight} is {weight[~is_valid][0]:g}, but must be 0 or more: correct the data")
+        raise UserError(
+            f"the weight {rows.task.weight} is {weight[~is_valid][0]:g}, but must be 0 or more: correct the data"
+        )
     return weight
 
 

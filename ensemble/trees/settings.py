@@ -15,9 +15,9 @@ class SearchConfig:
     seed: int = 0
     """Seed of the settings to try."""
     task: str = ""
-    """Name of a task that may be killed and resumed, such as the number of a Slurm job; its seconds are added up."""
+    """Name of a task that may be killed and resumed, such as the number of a Slurm job; the seconds of its runs add up."""
     lost_after_s: float = 120.0
-    """Seconds without a sign of life after which a task counts as dead, and another task repeats its trial."""
+    """Seconds without a heartbeat after which a task counts as dead, and another task repeats its trial."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,14 +25,14 @@ class TreesConfig:
     """How to train trees; each setting is translated to the library's own name."""
 
     library: Literal["xgboost", "lightgbm", "catboost", "linear", "both"] = "xgboost"
-    """The library; linear is a ridge or logistic regression; both: a member by each of the first two, in `out`/xgboost and
-    `out`/lightgbm. catboost and linear need data for cross-validation."""
+    """The library. linear is a ridge or logistic regression. both trains a member with XGBoost and one with LightGBM, in
+    `out`/xgboost and `out`/lightgbm. catboost and linear need data for cross-validation."""
     together: Literal["auto", "one_after_other", "side_by_side"] = "auto"
-    """With library=both: one after the other on all cores, or side by side on half of them; auto: the faster in a trial."""
+    """library=both: one after the other on all cores, or side by side on half of them each; auto: the faster in a trial."""
     data: str = "???"
     """The folder of prepared data."""
     verify: Literal["changed", "full"] = "changed"
-    """Files of prepared data whose checksums are read: those that changed since they were last read, or all."""
+    """Files of the data whose checksums are verified: those changed since they were last read, or all (full)."""
     out: str = "???"
     """The folder of the member to write."""
     overwrite: bool = False
@@ -40,18 +40,18 @@ class TreesConfig:
     folds: bool = False
     """Train a bag: a copy on each of the folds that prepare_data.py cut with panel.folds, to `out`/0, `out`/1 and so on."""
     objective: str = ""
-    """What to learn: binary, regression, multiclass or ranking; empty for the kind of the data's task.
+    """The objective: binary, regression, multiclass or ranking; empty for the kind of the data's task.
 
     With another kind, predictions are scores, of which only the order has a meaning.
     """
     target: str = ""
     """The column to learn, such as growth; empty for the task's. Rows where it is missing are left out.
 
-    If a target to be ranked is no relevance from 0 to 30, it is converted to 31 grades within each group.
+    For a ranking, values other than whole numbers from 0 to 30 are converted to 31 grades within each group.
     """
     metric: str = ""
-    """The metric of early stopping, on the task's target whatever is learned; empty for the task's own, or for log_loss if
-    the validation rows of one of two classes are too few to be ranked."""
+    """The metric of early stopping, always on the task's target. Empty: the metric of the task, or log_loss if the
+    validation split has too few rows of one of two classes."""
     monotone: dict[str, int] = dataclasses.field(default_factory=dict)
     """Features with which the prediction may only rise (1) or fall (-1), such as 'monotone={reviews_4w: 1}' for the demo."""
     learning_rate: float = 0.05
@@ -62,13 +62,12 @@ class TreesConfig:
     """Stop after so many rounds without a better score on validation; a round is a tree, or one for each class."""
     refit: bool = False
     """Then train as many trees twice more: on train and validation for predictions of blend, and with blend added for those
-    of test and of new rows. This adds the newest rows, and triples the time. On data for cross-validation: predict new rows
-    with trees trained on all rows, instead of the mean of the copies; this is always so where folds are forward in time."""
+    of test and of new rows. It then uses the newest rows, and takes three times as long. On data for cross-validation:
+    predict new rows with trees trained on all rows, not with the mean of the copies; forward folds always do so."""
     regrow: bool = True
     """On data for cross-validation: train each copy again with the best number of trees, with its validation rows added."""
     num_refits: int = 1
-    """With refit=true: how many boosters, each with its own seed, are averaged in each refit. On data for cross-validation:
-    how many on all rows."""
+    """With refit=true: the number of boosters, each with its own seed, that are averaged in each refit."""
     max_leaves: int = 31
     """Leaves of a tree."""
     min_leaf_weight: float = 0.0
@@ -90,7 +89,7 @@ class TreesConfig:
     seed: int = 0
     """Seed of the draws of rows and features."""
     chunk_rounds: int = 10
-    """Trees after which the random generators are seeded again; a checkpoint is possible there."""
+    """Number of trees after which the random generators are seeded again; checkpoints are written only there."""
     checkpoint_s: float = 30.0
     """Seconds between checkpoints, which are written at the end of a chunk; 0 for one after each chunk."""
     max_seconds: float = 0.0

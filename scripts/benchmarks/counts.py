@@ -36,7 +36,7 @@ SHARE_OF_TIME = 0.4
 
 @command
 def counts() -> dict[str, Any]:
-    """Processes, modules, files, bytes, collectives and batches of the commands on a tiny market; half a minute."""
+    """Processes, modules, files, bytes, collectives and batches of the commands on a small dataset; half a minute."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "prepared"
         timed(script("prepare_data", f"out={data}", f"raw={folder}/raw", *MARKET))

@@ -21,7 +21,7 @@ from ensemble import folders
 def panel(
     num_reviews: int = 4_000_000, num_products: int = 400_000, reference: str = "", reference_python: str = "python3"
 ) -> dict[str, Any]:
-    """The panel of a large Parquet file, all features and the basic columns, beside the script of a public project.
+    """The panel of a large Parquet file, all features and the basic columns, compared with the script of a public project.
 
     num_reviews, num_products : in the generated file
     reference : build_weekly_dataset_fast.py of LookJohnny/csci653-as01; empty measures this project alone
@@ -148,7 +148,7 @@ def prepare_market(num_reviews: int, num_products: int) -> dict[str, float]:
 
 @command
 def loader(num_batches: int = 200) -> dict[str, Any]:
-    """Rows per CPU second of the recipe's gather, compared with the torch format of `datasets`.
+    """Rows per CPU second of loading hot_sellers batches, compared with the torch format of `datasets`.
 
     num_batches : batches of 256 rows in each of five rounds
     """

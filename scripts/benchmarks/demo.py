@@ -92,7 +92,7 @@ def pipeline(folder: Path, prepare: Sequence[str], train: Sequence[str] = (), tr
 
 @command
 def seeds(num_seeds: int = 5, first_seed: int = 0) -> dict[str, Any]:
-    """The demo on several generated markets: average precision relative to the base rate; three minutes each.
+    """The demo on several generated datasets: average precision relative to the base rate; three minutes each.
 
     num_seeds : number of seeds, each of a market and of initial weights
     first_seed : the others follow it; seeds that were not used to choose a setting give an unbiased test of it
@@ -127,7 +127,7 @@ def seeds(num_seeds: int = 5, first_seed: int = 0) -> dict[str, Any]:
 
 @command
 def real(data: str = "../shared/data") -> dict[str, Any]:
-    """The duration and the scores of the same commands on real review files, with those of the baseline.
+    """The duration and the scores of the demo's commands on real review files, with those of the baseline.
 
     data : the folder with amazon/ and movielens/; sets that are not there are left out
     """

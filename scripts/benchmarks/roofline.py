@@ -61,14 +61,14 @@ def roofline(
     seconds: float = 10.0,
     before: str = "",
 ) -> dict[str, Any]:
-    """A training step of each recipe beside the limits of the machine, on one thread; four minutes.
+    """A training step of each recipe compared with the limits of the machine, on one thread; four minutes.
 
     folder : prepared data, which are generated if they are not there
     recipes : the recipes to measure; empty for all
     precisions : no (float32), tf32, bf16 or fp16
     compiled : whether blocks are compiled
     seconds : seconds of training of each measurement, after the warm-up
-    before : the JSON file of an earlier version of the code, whose steps are written beside these
+    before : the JSON file of an earlier version of the code, whose steps are listed with the new ones
     """
     refuse_unknown("recipes", recipes, WORDS)
     refuse_unknown("precisions", precisions, PRECISIONS)
@@ -98,7 +98,7 @@ def gpu(
     seconds: float = 3.0,
     before: str = "",
 ) -> dict[str, Any]:
-    """The same on an NVIDIA GPU, in each precision, with and without torch.compile; ten minutes.
+    """A training step of each recipe on an NVIDIA GPU, by precision, with and without torch.compile; ten minutes.
 
     folder, recipes, precisions, compiled, seconds, before : as in `roofline`
     """

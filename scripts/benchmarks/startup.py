@@ -41,7 +41,7 @@ LIBRARIES = {
 
 @command
 def startup(pairs: int = 5) -> dict[str, Any]:
-    """Seconds from a command to its first step, or to its end, beside empty scripts; some ten minutes.
+    """Seconds from a command to its first step, or to its end, compared with empty scripts; some ten minutes.
 
     pairs : runs of each command, each followed by the empty scripts that it is compared with; at least 2
     """

@@ -97,7 +97,8 @@ def read(files: Sequence[Path], format: str, columns: dict[str, str], census: Ce
     for file, file_format in zip(files, formats, strict=True):
         if file_format != formats[0] and not {file_format, formats[0]} <= DATED:
             raise UserError(
-                f"{files[0]} has format {formats[0]} and {file} has {file_format}, whose times cannot be compared: prepare each separately"
+                f"{files[0]} has format {formats[0]} and {file} has {file_format}, "
+                "whose times cannot be compared: prepare each separately"
             )
     if set(formats) <= DATED:
         frames = _without_copies(files, frames, census)

@@ -200,9 +200,7 @@ def _window(config: PrepareConfig, formats: list[str]) -> tuple[int, int]:
         raise UserError(f"split=time needs the time of day, and {formats[0]} have none: use split=leave_one_out")
     validation_from, test_from = (_milliseconds(name, getattr(config, name)) for name in WINDOW)
     if validation_from >= test_from:
-        raise UserError(
-            f"validation_from={config.validation_from} must come before test_from={config.test_from}: swap them"
-        )
+        raise UserError(f"validation_from={config.validation_from} must come before test_from={config.test_from}: swap them")
     return validation_from, test_from
 
 

@@ -30,7 +30,7 @@ class PrepareConfig:
     seed: int = 0
     """The seed of the generator, and of the order in which puzzles of `source` are drawn."""
     max_bad_fraction: float = 0.01
-    """The largest share of puzzles that are malformed or do not have exactly one solution; more stop the run."""
+    """Largest fraction of puzzles that are malformed or do not have exactly one solution; the run stops above it."""
     threads: int = 0
     """Threads for generating and solving; 0 for all granted cores. The result does not depend on it."""
     overwrite: bool = False

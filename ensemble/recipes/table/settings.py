@@ -13,7 +13,7 @@ class PrepareConfig:
     source: tuple[str, ...] = ()
     """Files or globs of one table: CSV, TSV or JSON lines, plain or gzip, or Parquet; the format is detected."""
     target: str = "???"
-    """The column to predict; rows where it is empty are the split forecast."""
+    """The column to predict; rows where it is empty form the split forecast."""
     task: Literal["", "binary", "multiclass", "regression", "ranking"] = ""
     """The kind of task; empty to infer it: two values are binary, few whole numbers or texts multiclass, else regression."""
     metric: str = ""
@@ -25,7 +25,7 @@ class PrepareConfig:
     embargo: float = 0.0
     """Time after a row's `time` until its target is known, in the unit of `time`, days for dates."""
     group: str = ""
-    """A column whose equal rows stay in one fold, form a cluster of the bootstrap, and are ranked against each other."""
+    """A column. Rows with equal values stay in one fold, form a bootstrap cluster, and are ranked against each other."""
     weight: str = ""
     """A column of sample weights; empty for 1 each."""
     id: str = ""
@@ -74,15 +74,15 @@ class RecipeConfig:
     """Settings of TabM, for any prepared data with flat features; 0 and auto follow from the size of the table."""
 
     num_submodels: int = 0
-    """MLPs of a copy that share weights, whose predictions are averaged (k of TabM)."""
+    """MLPs of a copy that share weights, whose predictions are averaged (k of TabM); 0 for a number by table size."""
     width: int = 0
-    """Neurons of a hidden layer."""
+    """Neurons of a hidden layer; 0 for a number by table size."""
     num_layers: int = 0
-    """Number of hidden layers."""
+    """Number of hidden layers; 0 for a number by table size."""
     num_bins: int = 0
-    """Bins of the piecewise-linear embedding of a numerical feature."""
+    """Bins of the piecewise-linear embedding of a numerical feature; 0 for a number by table size."""
     embedding_size: int = 0
-    """Length of the embedding of a numerical feature."""
+    """Length of the embedding of a numerical feature; 0 for a number by table size."""
     dropout: float = 0.1
     """Dropout rate after each hidden layer."""
     new_rows: Literal["auto", "copies", "refit"] = "auto"

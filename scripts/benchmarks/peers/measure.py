@@ -38,7 +38,7 @@ PLAIN_JOB = SCRIPTS / "benchmarks" / "peers" / "plain_job.py"
 
 @command
 def peers_loop(rounds: int = 5, packages: str = "") -> dict[str, Any]:
-    """CPU time of a training step: our loop beside Lightning Fabric, Accelerate as in its examples, and plain PyTorch.
+    """CPU time of a training step: our loop, Lightning Fabric, Accelerate as in its examples, and plain PyTorch.
 
     On one rank, without the start and the first steps.
 
@@ -52,7 +52,7 @@ def peers_loop(rounds: int = 5, packages: str = "") -> dict[str, Any]:
 
 @command
 def peers_loader(rounds: int = 5, packages: str = "") -> dict[str, Any]:
-    """CPU time of an epoch of shuffled batches: our Feed beside PyTorch, `datasets`, torchdata and grain.
+    """CPU time of an epoch of shuffled batches: our Feed compared with PyTorch, `datasets`, torchdata and grain.
 
     rounds, packages : as in `peers_loop`
     """
@@ -68,7 +68,7 @@ def peers_loader(rounds: int = 5, packages: str = "") -> dict[str, Any]:
 
 @command
 def peers_next_item(rounds: int = 5, packages: str = "", num_users: int = 6040) -> dict[str, Any]:
-    """CPU time and memory of a training step and of ranking all items: next_item beside RecBole and RecTools.
+    """CPU time and memory of a training step and of ranking all items: next_item compared with RecBole and RecTools.
 
     SASRec: a step on 128 sequences of up to 200 items, and ranking all items for 512 users.
 
@@ -88,7 +88,7 @@ def peers_next_item(rounds: int = 5, packages: str = "", num_users: int = 6040) 
 
 @command
 def peers_panel(rounds: int = 5, num_reviews: int = 1_000_000, num_products: int = 100_000) -> dict[str, Any]:
-    """CPU time and memory of the basic columns of the weekly panel, from Parquet to Parquet: ours beside pandas.
+    """CPU time and memory of the basic columns of the weekly panel, from Parquet to Parquet: ours compared with pandas.
 
     rounds : panels of ours, each between two of pandas
     num_reviews, num_products : of the generated market

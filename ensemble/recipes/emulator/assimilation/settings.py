@@ -11,7 +11,7 @@ class AssimilateConfig:
     """Settings of scripts/assimilate.py."""
 
     model: str = ""
-    """truth for the true model alone; empty with a member."""
+    """truth to run the true model alone; empty if a member is given."""
     member: str = ""
     """The folder of a neural member for Lorenz-96, which is run in addition to the true model."""
     data: str = ""
