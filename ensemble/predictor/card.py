@@ -144,7 +144,8 @@ def default_parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
         "ranking": f"For the rows of each group: a score that orders them, highest `{target}` first.",
     }[task.kind]
     unit = recipe.of(manifest).words.unit
-    drawn = "whole clusters" if unit == "row" else f"{unit}s"
+    drawn = "clusters" if unit == "row" and scores["clusters"] < scores["rows"] else f"{unit}s"
+    of_clusters = "" if drawn == "rows" else f" of {scores['clusters']:,} {drawn}"
     return Parts(
         purpose=purpose,
         data=[
@@ -154,8 +155,8 @@ def default_parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
             f"|---|{'---|' * len(columns)}",
             *rows,
         ],
-        counts=f"{scores['rows']:,} rows, with 95 % intervals by a bootstrap of {scores['num_draws']:,} draws of {drawn}; "
-        f"there are {scores['clusters']:,}.",
+        counts=f"{scores['rows']:,} rows{of_clusters}, with 95 % intervals by a bootstrap of {scores['num_draws']:,} draws of "
+        f"{drawn}.",
         limits=[
             "- The scores hold for rows from the same source; rows from other sources were not measured.",
             *([] if CrossValidation.from_manifest(manifest) else [SPLIT.format(fitted_on(scores))]),

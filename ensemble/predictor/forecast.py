@@ -104,7 +104,7 @@ def _sentence(reasons_of_row: reasons.Reasons, features: dict[str, dict[str, Any
         value = value_as_text(reason["value"], feature)
         name = feature["meaning"] if "text" in feature else reason["feature"]  # "text": computed from a column of free text
         parts.append(f"{name} = " + (f"{reason['value']:.4g}" if value is None else value))
-    lowers = "lowers it: " if reasons_of_row and reasons_of_row[0]["contribution"] < 0 else ""
+    lowers = "lowers the prediction: " if reasons_of_row and reasons_of_row[0]["contribution"] < 0 else ""
     return lowers + "; ".join(parts)
 
 

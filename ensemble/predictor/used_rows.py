@@ -7,7 +7,7 @@ from ensemble.data.inputs import FORECAST
 from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 
 SPLIT_USE = {
-    "train": "members are fitted and, out of fold, weights and calibration",
+    "train": "members are fitted, and weights and calibration on their out-of-fold predictions",
     "test": "the scores above",
     FORECAST: "the forecast above",
 }

@@ -117,7 +117,7 @@ def regression(run: Run, styles: dict[str, Any]) -> list[Picture]:
         ),
         (
             "Error by decile",
-            "Whether small or large values are harder to predict: the rows in tenths, by the ensemble's prediction.",
+            "The rows in ten equal parts, ordered by the ensemble's prediction.",
             "Mean absolute error in each tenth of the rows.",
             error_by_decile,
         ),
@@ -141,7 +141,7 @@ def multiclass(run: Run, styles: dict[str, Any]) -> list[Picture]:
         )
         format_percent(axes.xaxis, axes.yaxis)
 
-    caption = "On the grey line, the probability of the likeliest class equals the share of its rows. Rows in tenths."
+    caption = "On the grey line, the probability of the likeliest class equals the observed frequency of that class. The rows are in ten equal parts."
     return [("Reliability", caption, "The share of rows of the likeliest class against its probability.", reliability)]
 
 
@@ -176,7 +176,7 @@ def ranking(run: Run, styles: dict[str, Any]) -> list[Picture]:
     return [
         (
             "NDCG by group size",
-            "Whether large groups are harder to rank: groups in bins of similar size.",
+            "NDCG for groups in bins of similar size.",
             "NDCG at 10 by the number of rows of the group.",
             by_size,
         ),

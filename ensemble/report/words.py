@@ -53,7 +53,7 @@ METRIC_DESCRIPTIONS = {
         "root_mean_squared_error": "The root of the mean squared error, in the target’s unit: large errors count most.",
         "mean_absolute_error": "The mean absolute difference from the true value, in the target’s unit.",
         "r_squared": "The share of the target’s variance that is explained: 1 is perfect, 0 is a prediction of the mean.",
-        "mean_error": "The mean of prediction less true value, in the target’s unit: the bias.",
+        "mean_error": "The mean of prediction minus true value, in the target’s unit: the bias.",
     },
     "ranking": {
         "ndcg_at_5": "How close the first 5 places of a group are to the best order: 1 is perfect.",

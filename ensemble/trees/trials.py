@@ -149,8 +149,8 @@ class Trials:
         for name, value in study.user_attrs["about"].items():
             if value != self._agreed.get(name):
                 raise UserError(
-                    f"{self.folder} holds a search with {name}={value} (now {self._agreed.get(name)}): use the previous value, or "
-                    "name another folder"
+                    f"{self.folder} holds a search with {name}={value} (now {self._agreed.get(name)}): use the previous "
+                    "value, or name another folder"
                 )
         return study
 
