@@ -155,8 +155,8 @@ def default_parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
             f"|---|{'---|' * len(columns)}",
             *rows,
         ],
-        counts=f"{scores['rows']:,} rows{of_clusters}, with 95 % intervals by a bootstrap of {scores['num_draws']:,} draws of "
-        f"{drawn}.",
+        counts=f"{scores['rows']:,} rows{of_clusters}, with 95 % intervals by a bootstrap of {scores['num_draws']:,} draws "
+        f"of {drawn}.",
         limits=[
             "- The scores hold for rows from the same source; rows from other sources were not measured.",
             *([] if CrossValidation.from_manifest(manifest) else [SPLIT.format(fitted_on(scores))]),

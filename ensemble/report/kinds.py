@@ -141,7 +141,7 @@ def multiclass(run: Run, styles: dict[str, Any]) -> list[Picture]:
         )
         format_percent(axes.xaxis, axes.yaxis)
 
-    caption = "On the grey line, the probability of the likeliest class equals the observed frequency of that class. The rows are in ten equal parts."
+    caption = "On the grey line, probability and frequency of the likeliest class are equal. Ten bins of equal size."
     return [("Reliability", caption, "The share of rows of the likeliest class against its probability.", reliability)]
 
 

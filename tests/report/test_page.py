@@ -409,7 +409,7 @@ def test_a_member_from_elsewhere_needs_no_folder(copy: Path, tmp_path: Path) -> 
             write_predictions(copy, split, name, **fields, recipe=result.recipe, fingerprint=result.fingerprint)
     predictor.fit(copy / "predictions", copy / "prepared", copy / "ensemble", num_draws=2, overwrite=True)
     words = text(write(copy, tmp_path / "report.html"))
-    assert "How good it is" in words
+    assert "Scores Curves" in words
     assert "Learning curves" not in words
     assert "Why accuracy is not in the table" in words
     assert "strongest first" not in words  # nobody gave reasons
