@@ -44,8 +44,7 @@ def run(body: str, before: str = "") -> tuple[int, str, str]:
             (
                 2,
                 "",
-                "error: there is no room left on the disk (writing failed: No space left on device): free some, or "
-                "write elsewhere\n",
+                "error: the disk is full (writing failed: No space left on device): free some space, or write elsewhere\n",
             ),
         ),
     ],

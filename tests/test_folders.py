@@ -173,7 +173,7 @@ def test_a_foreign_file_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "precious.csv"
     path.write_text("1,2\n" * 200_000)
     with (
-        pytest.raises(UserError, match=r"precious.csv exists and is no report that this project wrote, so it is not"),
+        pytest.raises(UserError, match=r"precious.csv exists and is not a report that this project wrote, so it is not"),
         folders.new_file(path, "report") as scratch,
     ):
         scratch.write_text("new")
@@ -308,7 +308,9 @@ def test_a_folder_of_another_kind_is_no_prepared_data(tmp_path: Path) -> None:
     """data=MEMBER, a slip between two settings, would end in a KeyError."""
     with folders.new_folder(tmp_path / "best", False, "checkpoint") as folder:
         folders.write_manifest(folder, {"kind": "checkpoint"})
-    with pytest.raises(UserError, match=r"best is no prepared data but a checkpoint: name a folder of scripts/prepare_data"):
+    with pytest.raises(
+        UserError, match=r"best is of kind 'checkpoint', not prepared data: give a folder that scripts/prepare_data"
+    ):
         folders.read_manifest(tmp_path / "best")
     assert folders.verify(tmp_path / "best")["kind"] == "checkpoint"
 

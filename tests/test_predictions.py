@@ -110,7 +110,7 @@ def test_repeated_row_id_is_refused(tmp_path: Path) -> None:
 def test_empty_and_ragged_are_refused(tmp_path: Path) -> None:
     """A split without rows, or columns of different lengths, would fail far from the cause."""
     none = np.empty(0)
-    with pytest.raises(UserError, match=r"not one prediction.*'blend'"):
+    with pytest.raises(UserError, match=r"it contains no predictions.*'blend'"):
         predictions.write(tmp_path / "x", forecast(row_id=none, target=none, prediction=none, group=none, cluster=none))
     with pytest.raises(UserError, match="different lengths"):
         predictions.write(tmp_path / "x", forecast(group=np.zeros(3)))
@@ -183,7 +183,7 @@ def test_wrong_paths(tmp_path: Path, path: Path) -> None:
         predictions.read(tmp_path / "none.parquet")
     with pytest.raises(UserError, match="not a valid Parquet file"):
         predictions.read(tmp_path / "runs")
-    with pytest.raises(UserError, match="is no file, so the prediction file cannot take its place"):
+    with pytest.raises(UserError, match="is not a file, so the prediction file cannot take its place"):
         predictions.write(tmp_path / "runs", forecast())
     with pytest.raises(UserError, match="cannot be written"):
         predictions.write(path / "below_a_file.parquet", forecast())
@@ -384,8 +384,8 @@ def about_of(**changes: Any) -> Any:
         ({"output": "score", "classes": ["no", "yes"]}, "output is 'score' with 2 classes"),
         ({"output": "probabilities", "classes": [0, 1]}, r"'classes' is \[0, 1\]: write a list of strings"),
         ({"output": "probabilities", "classes": 2}, "'classes' is 2: write a list of strings"),
-        ({"output": ["probability"]}, r"'output' is \['probability'\]: write a text"),
-        ({"member": None}, "'member' is None: write a text"),
+        ({"output": ["probability"]}, r"'output' is \['probability'\]: write a string"),
+        ({"member": None}, "'member' is None: write a string"),
         ({"config": "none"}, "'config' is 'none': write an object"),
     ],
 )

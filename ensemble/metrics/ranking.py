@@ -199,5 +199,5 @@ def _checked(target: np.ndarray, prediction: np.ndarray) -> tuple[np.ndarray, np
     is_valid = np.isfinite(target) & (target >= 0)
     refuse(~is_valid, target, "a relevance must be 0 or more to be scored, but that of row {} is {:g}: check the split")
     is_valid = np.isfinite(prediction)
-    refuse(~is_valid, prediction, "the prediction of row {} is {:g}, no number to rank by: predict again")
+    refuse(~is_valid, prediction, "the prediction of row {} is {:g}, not a number to rank by: predict again")
     return target, prediction

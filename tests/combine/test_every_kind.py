@@ -252,7 +252,7 @@ def test_a_target_of_another_kind_is_refused() -> None:
         ("multiclass", 4.0, "there are 4 classes, from 0, but a target is 4"),
         ("multiclass", 0.5, "there are 4 classes, from 0, but a target is 0.5"),
         ("ranking", -1.0, "a relevance is 0 or more, but one is -1"),
-        ("ranking", np.nan, "the target of row 3 that weights are fitted on is no number"),
+        ("ranking", np.nan, "the target of row 3 that weights are fitted on is not a number"),
     ):
         blend = blend_of(kind, 400)
         blend.target[3] = wrong

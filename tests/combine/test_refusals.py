@@ -22,8 +22,8 @@ def test_damaged_ensemble_is_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"target": np.zeros(3000)}, "not one of the 3000 rows that weights are fitted on is positive"),
-        ({"target": np.ones(3000)}, "not one of the 3000 rows that weights are fitted on is negative"),
+        ({"target": np.zeros(3000)}, "none of the 3000 rows that weights are fitted on is positive"),
+        ({"target": np.ones(3000)}, "none of the 3000 rows that weights are fitted on is negative"),
         ({"target": np.full(3000, 3.5)}, "targets of 0 and 1, but one is 3.5"),
         ({"group": np.full(3000, 140)}, "all rows that weights are fitted on are of one group \\(140\\)"),
     ],
@@ -51,7 +51,7 @@ def test_foreign_members_are_named() -> None:
     """A member that the ensemble does not know would be taken for another one."""
     target, predictions, group = market()
     ensemble = fit(target, predictions, group, NAMES)
-    with pytest.raises(UserError, match="member 'new' was not there"):
+    with pytest.raises(UserError, match="member 'new' was not part of the ensemble"):
         ensemble.predict(np.column_stack([predictions, predictions[:, 0]]), [*NAMES, "new"])
     with pytest.raises(UserError, match="without trees, net, text no member"):
         ensemble.predict(np.empty((5, 0)), [])
@@ -75,9 +75,12 @@ def test_foreign_members_are_named() -> None:
         ({"calibration": "platt", "kind": "regression"}, "is for probabilities, and these members give values"),
         (
             {"target": np.full(3000, np.nan), "kind": "regression"},
-            "the target of row 0 .* is no number",
+            "the target of row 0 .* is not a number",
         ),
-        ({"predictions": np.full((3000, 3), np.inf), "outputs": ["score"] * 3}, "predicts inf in row 0, which is no number"),
+        (
+            {"predictions": np.full((3000, 3), np.inf), "outputs": ["score"] * 3},
+            "predicts inf in row 0, which is not a number",
+        ),
     ],
 )
 def test_what_cannot_be_combined_is_refused(change: dict[str, Any], sentence: str) -> None:

@@ -709,7 +709,7 @@ def test_sources_are_files_and_globs(tmp_path):
     ("sources", "message"),
     [
         ([], "no reviews are given"),
-        (["https://nowhere.org/a.csv"], r"https://nowhere\.org/a\.csv is an address, .* download it, and name the file"),
+        (["https://nowhere.org/a.csv"], r"https://nowhere\.org/a\.csv is a URL, .* download it, and give the file"),
         (["nowhere.jsonl"], "the file nowhere.jsonl does not exist"),
         (["nowhere*.jsonl"], r"no file matches 'nowhere\*.jsonl'"),
         (["."], r"\. is a folder: name its files"),

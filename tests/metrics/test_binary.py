@@ -143,7 +143,7 @@ def test_certain_and_wrong_costs_much_but_not_everything() -> None:
         ([0, np.nan], [0.1, 0.2], "target must be 0 or 1 to be scored, but that of row 1 is nan"),
         ([0, 1], [0.1, 1.5], "prediction of row 1 is 1.5, no probability"),
         ([0, 1], [np.nan, 0.5], "prediction of row 0 is nan, no probability"),
-        ([], [], "not one row to score"),
+        ([], [], "no rows to score"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(target: list[float], prediction: list[float], sentence: str) -> None:

@@ -227,10 +227,10 @@ def test_undefined_scores_are_explained(kind: str, target: np.ndarray, undefined
     [
         ("multiclass", "target", 4.0, "a target must be a class from 0 to 3 to be scored, but that of row 7 is 4"),
         ("multiclass", "prediction", 0.5, "the predictions of row 7 are not probabilities that sum to 1"),
-        ("regression", "target", np.nan, "the target of row 7 is nan, no number"),
-        ("regression", "prediction", np.inf, "the prediction of row 7 is inf, no number"),
+        ("regression", "target", np.nan, "the target of row 7 is nan, not a number"),
+        ("regression", "prediction", np.inf, "the prediction of row 7 is inf, not a number"),
         ("ranking", "target", -1.0, "a relevance must be 0 or more to be scored, but that of row 7 is -1"),
-        ("ranking", "prediction", np.nan, "the prediction of row 7 is nan, no number to rank by"),
+        ("ranking", "prediction", np.nan, "the prediction of row 7 is nan, not a number to rank by"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(kind: str, name: str, value: float, sentence: str) -> None:
@@ -239,7 +239,7 @@ def test_what_cannot_be_scored_is_refused(kind: str, name: str, value: float, se
     rows[name][7] = value
     with pytest.raises(UserError, match=sentence):
         scores(kind, rows)
-    with pytest.raises(UserError, match="not one row to score"):
+    with pytest.raises(UserError, match="no rows to score"):
         scores(kind, {name: column[:0] for name, column in rows.items()})
 
 

@@ -228,7 +228,7 @@ TABLES: dict[str, tuple[bytes, str]] = {
     ),
     "features are lists": (
         parquet(a=[[i] for i in N], y=YES),
-        "no column is left to predict y from: a holds List(Int64), which are no numbers, dates",
+        "no column is left to predict y from: a holds List(Int64), not numbers, dates",
     ),
     "ambiguous dates": (
         csv(row=lambda i: f"{1 + i % 9:02}/{1 + i % 11:02}/2024,1,{YES[i]}"),

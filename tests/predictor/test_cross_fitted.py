@@ -100,7 +100,7 @@ def test_what_it_cannot_be_fitted_on_is_refused(tmp_path: Path) -> None:
     data, files = make_data(tmp_path)
     for on, sentence in (
         ("blend", "there are no prediction files of blend in"),
-        ("train", "on=train is no split that weights can"),
+        ("train", "on=train is not a split on which weights can"),
     ):
         with pytest.raises(UserError, match=sentence):
             predictor.fit(files, data, tmp_path / "out", on=on)

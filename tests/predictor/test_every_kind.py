@@ -213,7 +213,7 @@ def test_weights_are_fitted_out_of_fold(tmp_path: Path) -> None:
     assert "were fitted on rows predicted out of fold" in (folder / "ensemble" / card.NAME).read_text()
     same = fitted(table(tmp_path / "blend", "binary", ("blend", "test")))
     assert same["weights"] == out_of_fold["weights"]
-    with pytest.raises(UserError, match="on=test is no split that weights can be fitted on: name blend or oof"):
+    with pytest.raises(UserError, match="on=test is not a split on which weights can be fitted: choose blend or oof"):
         fitted(folder, on="test")
     with pytest.raises(UserError, match="no prediction files of oof in"):
         fitted(tmp_path / "blend", on="oof")

@@ -76,7 +76,7 @@ def cut(folder: Path) -> None:
         (remove("[cv]*"), "there is no member in .*, only baselines"),
         (remove("*"), "there are no prediction files of blend in"),
         (of_vague("test", "prediction", second_is(np.nan)), "1 of .* predictions are NaN"),
-        (of_vague("blend", "prediction", second_is(1.5)), "member 'vague' predicts 1.5 .*, which is no probability"),
+        (of_vague("blend", "prediction", second_is(1.5)), "member 'vague' predicts 1.5 .*, which is not a probability"),
         (of_vague("test", "row_id", last_is_first), "is predicted more than once"),
         (of_vague("test", "row_id", second_is(10**9)), "member vague lacks 1 of the rows of clear and has 1 others"),
         (cut, "member vague lacks 1 of the rows of clear and has 0 others"),

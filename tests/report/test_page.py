@@ -182,7 +182,7 @@ def test_the_page_has_the_scores(run: Path, page: str) -> None:
     for part in (
         f"Forecast from the week of {report_words.day(manifest['last_week'])} for the 4 weeks after it",
         "share of 52 weeks’ reviews in the last 4: 1.7 %",  # the reason, in words
-        "“no” for every row",
+        "“not hot” for every row",
         "members added one by one",  # how the combiners were compared
         "1 min 23 s",
         "12,345 weights",
@@ -244,7 +244,7 @@ def test_the_page_has_the_measured_scaling(scaled_page_file: Path, page: str, sc
         "8 2 NVIDIA A100-SXM4-80GB 6,400 6,200 to 6,700 6.40 6.26 to 6.63 80 % 78 % to 83 % 0.0347 1.25 1.2 %",
         "rank-hours a training waits for data",
         "GPU-hours a training cost a million samples waits for data",
-        "no measurement: 1.85 × on 2 (92 %), 3.43 × on 4 (86 %), 6.0 × on 8 (75 %) GPUs.",
+        "was not measured: 1.85 × on 2 (92 %), 3.43 × on 4 (86 %), 6.0 × on 8 (75 %) GPUs.",
     ):
         assert part in words, part
     assert "Training on more ranks" not in text(page)
@@ -298,7 +298,7 @@ def test_replaces_an_older_page_whole(run: Path, tmp_path: Path) -> None:
     assert [file.name for file in out.parent.iterdir()] == ["report.html"]
     assert write(run, out).endswith("</html>"), "a page has the mark of one"
     out.write_text('{"review": "precious"}')
-    with pytest.raises(UserError, match=r"report.html exists and is no report that this project wrote, so it is"):
+    with pytest.raises(UserError, match=r"report.html exists and is not a report that this project wrote, so it is"):
         write(run, out)
     assert out.read_text() == '{"review": "precious"}'
     with pytest.raises(UserError, match=r"lies inside .*prepared, which is prepared data"):

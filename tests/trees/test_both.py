@@ -132,7 +132,7 @@ def test_an_error_is_printed_and_ends_both(prepared: Path, tmp_path: Path) -> No
     ("code", "ending"),
     [
         (USER_ERROR, "left with exit code 2, see its lines above: correct what its error names, and start again"),
-        (FAILED, "left with exit code 1, see its lines above: go on with --resume auto"),
+        (FAILED, "left with exit code 1, see its lines above: continue with --resume auto"),
     ],
 )
 @pytest.mark.parametrize("of_other", [FAILED, PREEMPTED, 0])
@@ -200,7 +200,7 @@ def test_when_one_is_killed_the_other_saves_and_stops(start: Any, tmp_path: Path
     children["lightgbm"].kill()
     _, said = process.communicate(timeout=240)
     assert process.returncode == FAILED
-    sentence = "lightgbm was ended by SIGKILL, and xgboost was stopped and has saved its trees: go on with --resume auto"
+    sentence = "lightgbm was ended by SIGKILL, and xgboost was stopped and has saved its trees: continue with --resume auto"
     assert said.splitlines()[-1] == f"failed: {sentence}"
     assert (tmp_path / "members.checkpoint/status").read_text() == f"lost\n{sentence}\n"
     assert (tmp_path / "members/xgboost.checkpoint/status").read_text() == "preempted\n"

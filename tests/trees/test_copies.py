@@ -500,5 +500,7 @@ def test_what_copies_cannot_do_is_refused(settings: dict[str, Any], sentence: st
 def test_catboost_needs_folds(prepared: Path, tmp_path: Path) -> None:
     """It would end with a traceback on data with a validation split."""
     pytest.importorskip("catboost")
-    with pytest.raises(UserError, match=r"library=catboost is for data for cross-validation, and .* has none: take another"):
+    with pytest.raises(
+        UserError, match=r"library=catboost needs data for cross-validation, and .* has no folds: choose another"
+    ):
         train.train(config_of("catboost", prepared, tmp_path / "m"))

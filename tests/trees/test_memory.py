@@ -129,7 +129,7 @@ def test_going_on_keeps_to_the_mode(
     with monkeypatch.context() as patch:
         patch.setattr(memory, "available", lambda: 1)
         interrupt(config(library, prepared, tmp_path / "out"), monkeypatch)
-    assert "memory=low: training in core may take " in capsys.readouterr().err
+    assert "memory=low: training in memory may need " in capsys.readouterr().err
     if library == "lightgbm":
         with pytest.raises(UserError, match=r"was written with memory=low, and with in_core LightGBM would bin otherwise"):
             train.train(config(library, prepared, tmp_path / "out", memory="in_core"), "auto")

@@ -357,7 +357,7 @@ def test_weights_that_are_none_are_refused(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=rf"the weight weight is {weight:g}, and must be 0 or more"):
             train.train(config("xgboost", folder, tmp_path / "out"))
     folder = prepare(tmp_path / "nothing", "regression", lambda found: {**found, "weight": 0 * found["weight"]}, "weight")
-    with pytest.raises(UserError, match="no row to learn from has a target and a weight"):
+    with pytest.raises(UserError, match="no training row has a target and a weight"):
         train.train(config("xgboost", folder, tmp_path / "out"))
 
 
@@ -596,8 +596,12 @@ def test_low_memory_grows_the_same_trees(kind: str, data: Any, tmp_path: Path) -
     ("kind", "settings", "message"),
     [
         ("binary", {"objective": "rank"}, r"objective=rank is unknown: choose binary, multiclass, regression, ranking, or "),
-        ("binary", {"target": "noizy"}, r"target=noizy is no column to learn from: did you mean noisy\?"),
-        ("binary", {"target": "first"}, r"target=first is no column to learn from: there are truth, noisy, weight, target"),
+        ("binary", {"target": "noizy"}, r"target=noizy is not a column that can be learned: did you mean noisy\?"),
+        (
+            "binary",
+            {"target": "first"},
+            r"target=first is not a column that can be learned: there are truth, noisy, weight, target",
+        ),
         ("binary", {"metric": "accuracy"}, r"metric=accuracy does not score a binary task: choose average_precision, "),
         ("regression", {"metric": "rmse"}, r"metric=rmse does not score a regression task: choose root_mean_squared_error"),
         (
@@ -667,8 +671,8 @@ def test_a_split_that_cannot_be_scored_is_refused(library: str, tmp_path: Path) 
         ("multiclass", 0.5, r"target is 0.5, and for objective=multiclass it must be the number of a class, 0 to 2"),
         ("binary", 2.0, r"target is 2, and for objective=binary it must be 0 or 1"),
         ("regression", np.inf, r"target is inf, and for objective=regression it must be finite"),
-        ("ranking", 0.5, r"target is 0.5, and a relevance must be a whole number from 0 to 30"),
-        ("ranking", 31.0, r"target is 31, and a relevance must be a whole number from 0 to 30"),
+        ("ranking", 0.5, r"target is 0.5, but a relevance must be a whole number from 0 to 30"),
+        ("ranking", 31.0, r"target is 31, but a relevance must be a whole number from 0 to 30"),
     ],
 )
 def test_targets_that_are_none_are_refused(kind: str, value: float, message: str, library: str, tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(
     shutil.copytree(tmp_path / "out.checkpoint", tmp_path / "both.checkpoint")
     train.train(settings, "last")
     said = capsys.readouterr()
-    assert f"passing over a damaged checkpoint, now damaged-{newest.name}: " in said.out
+    assert f"skipped a damaged checkpoint, which is now damaged-{newest.name}: " in said.out
     assert "continues after 14 trees" in said.err
     assert model(tmp_path / "out") == model(tmp_path / "whole")
 
@@ -297,7 +297,9 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_training(
         return whole(folder, content)
 
     monkeypatch.setattr(folders, "write_manifest", no_room)
-    with pytest.raises(UserError, match=r"trees-00000014 cannot be written \(.*No space left.*\): make room, and go on"):
+    with pytest.raises(
+        UserError, match=r"trees-00000014 cannot be written \(.*No space left.*\): free disk space, and continue"
+    ):
         train.train(settings)
     status, reason = (tmp_path / "out.checkpoint/status").read_text().splitlines()
     assert status == "failed"

@@ -136,7 +136,7 @@ def test_the_smallest_limit_is_settled_and_an_order_goes_before() -> None:
     assert json.loads(settled(code.format(3), SLURM_CPUS_PER_TASK="1").stdout) == [3, "3", "PASSIVE"]
     assert json.loads(settled(code.format(""), OMP_NUM_THREADS="1", OMP_WAIT_POLICY="ACTIVE").stdout) == [1, "1", "ACTIVE"]
     output = settled(code.format(3), SLURM_CPUS_PER_TASK="1").stderr.splitlines()
-    assert output[0].startswith("OMP_NUM_THREADS=3 OMP_WAIT_POLICY=PASSIVE: threads=3 was asked for, 1 cores are granted (")
+    assert output[0].startswith("OMP_NUM_THREADS=3 OMP_WAIT_POLICY=PASSIVE: threads=3 is set, 1 cores are granted (")
     assert output[1].startswith("warning: 3 threads on 1 cores")
 
 

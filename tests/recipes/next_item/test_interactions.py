@@ -218,7 +218,7 @@ def test_files_are_read_together_where_they_have_a_common_clock(tmp_path: Path) 
     both, _ = interactions.read([files["ratings"], files["reviews"]], "auto", {}, Census())
     assert both.height == 3  # one of them is the same in both
     for one, other in (("ratings", "pairs"), ("gaps", "ratings"), ("sequences", "gaps"), ("pairs", "reviews")):
-        with pytest.raises(UserError, match=f"has format {one} and .* has {other}, with no common clock"):
+        with pytest.raises(UserError, match=f"has format {one} and .* has {other}, whose times cannot be compared"):
             interactions.read([files[one], files[other]], "auto", {}, Census())
     for name in ("gaps", "sequences"):
         files["more"].write_text(TEXTS[name])

@@ -259,7 +259,7 @@ def test_continue_loss_learns_the_value_of_another_segment(data: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"num_heads": 3}, "recipe.width=16 cannot be cut into 3 heads"),
+        ({"num_heads": 3}, "recipe.width=16 cannot be divided into 3 heads"),
         ({"positions": "rope"}, "rope needs recipe.mixing=attention"),
         ({"variant": "direct", "segments": 4}, "set recipe.segments=1"),
         ({"positions": "none", "mixing": "attention"}, "without positions"),
