@@ -137,7 +137,7 @@ def _monotone(config: TreesConfig, rows: TreeData, kind: str) -> tuple[int, ...]
 
 def _nearest(name: str, names: list[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+    return f"did you mean {near[0]}?" if near else f"choose from {', '.join(names)}"
 
 
 def dataset_of(objective: Objective, rows: TreeData) -> Dataset:

@@ -245,7 +245,7 @@ def test_a_stopped_member_stops_the_fit(table: Path, tmp_path: Path, monkeypatch
     ("settings", "sentence"),
     [
         ({"target": "z"}, "target=z: the table has no such column"),
-        ({"members": ("xgbost",)}, "there is no member 'xgbost' here, there are lightgbm, xgboost"),
+        ({"members": ("xgbost",)}, "there is no member 'xgbost' here, choose from lightgbm, xgboost"),
         (
             {"members": ("lightgbm,xgboost",)},
             "'lightgbm,xgboost' here, write a list as members=[lightgbm,xgboost]",

@@ -121,7 +121,8 @@ CASES = {
     ELASTIC: "--config_file is missing: give a file of accelerate_configs/",
     f"{ELASTIC} --config_file nowhere.yaml": "the configuration file nowhere.yaml does not exist: check the path",
     f"{ELASTIC} --config_file nodes.yaml": "nodes.yaml is of 2 machines: this command supports one; under Slurm",
-    f"{ELASTIC} --config_file two.yaml batch_size=7": "batch_size=7 cannot be divided among 2 ranks: the nearest value that can is 8",
+    f"{ELASTIC} --config_file two.yaml batch_size=7": "batch_size=7 cannot be divided among 2 ranks: "
+    "the nearest value that can is 8",
     f"{ELASTIC} --config_file two.yaml --num_processes 0": "--num_processes 0 is impossible: it must be at least 1",
     f"{ELASTIC} --config_file two.yaml learning_rate=0": "learning_rate=0.0 is impossible: it must be more than 0",
     # train
@@ -146,7 +147,8 @@ CASES = {
     # train_trees
     "train_trees": "the setting 'data' has no default: add data=…",
     f"{TREES} num_round=3": "there is no setting 'num_round'; did you mean 'num_rounds'?",
-    f"{TREES} library=catboost": "library=catboost needs data for cross-validation, and prepared has no folds: choose another",
+    f"{TREES} library=catboost": "library=catboost needs data for cross-validation, and prepared has no "
+    "folds: choose another",
     f"{TREES} threads=-2": "threads=-2 is impossible: give a number of cores, or 0",
     f"{TREES} row_fraction=0": "row_fraction=0.0 is impossible: it must be above 0 and at most 1",
     "train_trees data=nowhere out=new": "there is no prepared data at nowhere: run scripts/prepare_data.py first",

@@ -600,7 +600,7 @@ def test_low_memory_grows_the_same_trees(kind: str, data: Any, tmp_path: Path) -
         (
             "binary",
             {"target": "first"},
-            r"target=first is not a column that can be learned: there are truth, noisy, weight, target",
+            r"target=first is not a column that can be learned: choose from truth, noisy, weight, target",
         ),
         ("binary", {"metric": "accuracy"}, r"metric=accuracy does not score a binary task: choose average_precision, "),
         ("regression", {"metric": "rmse"}, r"metric=rmse does not score a regression task: choose root_mean_squared_error"),

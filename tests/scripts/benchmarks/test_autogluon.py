@@ -23,10 +23,10 @@ BENCHMARK = [sys.executable, str(ROOT / "scripts" / "benchmark.py"), "autogluon"
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"sets": ("market_9",)}, "there is no 'market_9', there are market_0, market_11"),
+        ({"sets": ("market_9",)}, "'market_9' is unknown, choose from market_0, market_11"),
         (
             {"methods": ("best",)},
-            "there is no 'best', there are good_quality, good_quality_by_week, medium_quality, stacking",
+            "'best' is unknown, choose from good_quality, good_quality_by_week, medium_quality, stacking",
         ),
         ({"python": "gone/python"}, "there is no gone/python: `make bench-autogluon` installs AutoGluon there"),
     ],

@@ -36,7 +36,7 @@ def test_each_axis_measures_work_that_exists(axis: str, size: int, works: int, t
 def test_mistakes_are_refused_before_anything_is_measured() -> None:
     """After minutes there would be a traceback."""
     for settings, sentence in (
-        ({"axes": ("depth",)}, "there is no axis 'depth', there are reviews, rows, parameters, ranks"),
+        ({"axes": ("depth",)}, "axis 'depth' is unknown, choose from reviews, rows, parameters, ranks"),
         ({"axes": ("rows",), "rows": (1000,)}, "sizes of rows=1 is impossible: for an exponent it must be 2 or more"),
     ):
         with pytest.raises(UserError, match=sentence):

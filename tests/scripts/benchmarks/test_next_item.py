@@ -199,10 +199,10 @@ def test_mistakes_are_refused_before_anything_is_measured(tmp_path: Path) -> Non
     """After ten minutes there would be a traceback."""
     for settings, sentence in (
         ({"rounds": 1}, "rounds=1 is impossible: for quartiles it must be 2 or more"),
-        ({"parts": ("steps",)}, "there is no 'steps', there are sasrec_step, tisasrec_step, evaluate, prepare"),
+        ({"parts": ("steps",)}, "'steps' is unknown, choose from sasrec_step, tisasrec_step, evaluate, prepare"),
         ({"tisasrec": str(tmp_path)}, "holds no model.py and utils.py"),
     ):
         with pytest.raises(UserError, match=sentence):
             next_item.next_item(**settings)
-    with pytest.raises(UserError, match="there is no 'depth', there are length, items, users"):
+    with pytest.raises(UserError, match="'depth' is unknown, choose from length, items, users"):
         next_item_growth.next_item_growth(axes=("depth",))

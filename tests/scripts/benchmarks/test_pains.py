@@ -56,5 +56,5 @@ def test_misplaced_rows_are_counted() -> None:
 
 def test_an_unknown_complaint_is_refused() -> None:
     """A misspelt name would end in a traceback of importlib."""
-    with pytest.raises(UserError, match=r"only=\['stall'\]: there is no 'stall', there are stateful_loader, "):
+    with pytest.raises(UserError, match=r"only=\['stall'\]: 'stall' is unknown, choose from stateful_loader, "):
         measure.pains(("stall",), short=True)

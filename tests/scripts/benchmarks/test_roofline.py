@@ -30,7 +30,7 @@ def test_a_step_is_divided_and_counted(tmp_path: Path) -> None:
 
 def test_names_are_checked_before_anything_is_trained(tmp_path: Path) -> None:
     """Minutes would pass before a misspelt recipe is noticed."""
-    with pytest.raises(UserError, match="there is no 'sudoko'"):
+    with pytest.raises(UserError, match="'sudoko' is unknown"):
         roofline.roofline(recipes=("sudoko",), folder=str(tmp_path))
 
 

@@ -107,10 +107,10 @@ def test_the_readme_lists_the_tables() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"names": ("iris",)}, "there is no table 'iris', there are adult, ames, bank_churn"),
+        ({"names": ("iris",)}, "table 'iris' is unknown, choose from adult, ames, bank_churn"),
         ({"names": ("letter",)}, "letter.csv.gz: get the table from OpenML 6, letter, or leave it out of names"),
-        ({"methods": ("best",)}, "methods=['best']: there is no 'best', there are ours, lightgbm, best_quality"),
-        ({"again": ("us",)}, "again=['us']: there is no 'us'"),
+        ({"methods": ("best",)}, "methods=['best']: 'best' is unknown, choose from ours, lightgbm, best_quality"),
+        ({"again": ("us",)}, "again=['us']: 'us' is unknown"),
         ({"python": "gone/python"}, "there is no gone/python: `make bench-tables` installs AutoGluon there"),
         ({"seeds": 0}, "seeds=0 is impossible"),
     ],
