@@ -135,15 +135,17 @@ def _draws(
     If each group is within one cluster, the groups of a cluster that is drawn twice are counted as different groups.
     """
     order = np.argsort(cluster, kind="stable")
-    rows_of = np.split(order, np.flatnonzero(np.diff(cluster[order])) + 1)
+    sizes = np.unique(cluster, return_counts=True)[1]
+    starts = np.cumsum(sizes) - sizes
     groups, number = np.unique(group, return_inverse=True)
     cluster_of_group = np.empty(len(groups), cluster.dtype)
     cluster_of_group[number] = cluster
     is_whole = bool((cluster_of_group[number] == cluster).all())
     for _ in range(num_draws):
-        drawn = [rows_of[position] for position in generator.integers(len(rows_of), size=len(rows_of))]
-        rows = np.concatenate(drawn)
-        draw = np.repeat(np.arange(len(drawn)), [len(cluster_rows) for cluster_rows in drawn])
+        drawn = generator.integers(len(sizes), size=len(sizes))
+        draw = np.repeat(np.arange(len(drawn)), sizes[drawn])
+        before = np.cumsum(sizes[drawn]) - sizes[drawn]
+        rows = order[(starts[drawn] - before)[draw] + np.arange(len(draw))]
         yield rows, number[rows] + (draw * len(groups) if is_whole else 0)
 
 

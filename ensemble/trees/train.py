@@ -118,8 +118,9 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
                 if group.rank == 0:
                     checkpoints.set_status("preempted")
                 return {"status": "preempted", "out": config.out}
-            for model in [*result.models, *(newest.models if newest else [])]:
-                _check_same_trees(group, library, model.booster)
+            if group.num_ranks > 1:
+                for model in [*result.models, *(newest.models if newest else [])]:
+                    _check_same_trees(group, library, model.booster)
     cost = {"peak_memory_mb": round(memory.peak() - peak_mb, 1), "seconds": round(time.monotonic() - began, 1)}
     summary = _summary(config, about, objective, result, sum(len(part.whole) for part in learned), group.num_ranks, cost)
     if group.rank == 0:
