@@ -13,7 +13,7 @@ import difflib
 import inspect
 import textwrap
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -253,9 +253,9 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("settings", nargs="*", metavar="key=value", help="settings that override the defaults and the file")
 
 
-def to_dict(config: Any) -> dict[str, Any]:
-    """The config as plain dicts, lists and scalars, ready for JSON."""
-    return dataclasses.asdict(config)
+def to_dict(config: Any, without: Collection[str] = ()) -> dict[str, Any]:
+    """The config as plain dicts, lists and scalars, ready for JSON, without some of its settings."""
+    return {name: value for name, value in dataclasses.asdict(config).items() if name not in without}
 
 
 def field_names(schema: type) -> Iterator[str]:

@@ -91,16 +91,7 @@ def train(
     splits validation and blend, and for examples of different length.
     """
     with launch.together(accelerator):
-        if override and (Path(config.out) / TRIAL).exists():
-            raise UserError(
-                f"{Path(config.out) / TRIAL} was trained from the weights of other settings: choose another out=… "
-                "instead of --resume-override"
-            )
-        if any(hasattr(recipe.rows(split), "lengths") for split in LEARNED):
-            raise UserError(
-                f"refit_epochs={config.refit_epochs:g} joins the rows of splits, and examples of the recipe {recipe.name} "
-                "differ in length: set refit_epochs=0"
-            )
+        _check(recipe, config, override)
     out, limit_s = Path(config.out), config.max_seconds
     with StopSignals() as stop:
         first = dataclasses.replace(config, max_seconds=limit_s * FIRST_SHARE)
@@ -143,6 +134,19 @@ def train(
                 runs.end(out, summary["status"])
             accelerator.wait_for_everyone()
     return summary
+
+
+def _check(recipe: NeuralRecipe, config: TrainConfig, override: bool) -> None:
+    if override and (Path(config.out) / TRIAL).exists():
+        raise UserError(
+            f"{Path(config.out) / TRIAL} was trained from the weights of other settings: choose another out=… "
+            "instead of --resume-override"
+        )
+    if any(hasattr(recipe.rows(split), "lengths") for split in LEARNED):
+        raise UserError(
+            f"refit_epochs={config.refit_epochs:g} joins the rows of splits, and examples of the recipe {recipe.name} "
+            "differ in length: set refit_epochs=0"
+        )
 
 
 def _score_of_best(recipe: NeuralRecipe, config: TrainConfig, accelerator: Accelerator) -> float:

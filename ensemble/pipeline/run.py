@@ -245,7 +245,7 @@ def _opened(out: Path, config: Any, name: str, resume: bool) -> Iterator[dict[st
 
 def _fit_json(config: Any, name: str) -> dict[str, Any]:
     """The content of `fit.json` for these settings, without limits and prepared data."""
-    settings = {key: value for key, value in configuration.to_dict(config).items() if key not in FREE_TO_CHANGE}
+    settings = configuration.to_dict(config, FREE_TO_CHANGE)
     content: dict[str, Any] = json.loads(json.dumps({"written_by": folders.MARK, "recipe": name, "settings": settings}))
     return content
 
