@@ -109,7 +109,7 @@ def _train(
         folder = run.out / "members" / member.name
         resume = run.resume and not is_stale(folder, manifest["fingerprint"])
         if member.kind == "neural":
-            if not network.train(member, run.out / member.data, folder, manifest, config, seconds, resume):
+            if not network.train(member, run.out / member.data, folder, manifest, config, run.num_threads, seconds, resume):
                 continue
         else:
             try:
