@@ -12,8 +12,8 @@ Functions import torch themselves, since the settings of OpenMP must be in the e
 
 import datetime
 import os
-import warnings
 import types
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from ensemble import configuration
@@ -50,7 +50,7 @@ def accelerator_options(settings: TrainConfig) -> dict[str, Any]:
             "precision=bf16"
         )
 
-    # DDP copies such a gradient, as those of the batched weights of the package tabm; the copy is not measurable
+    # DDP copies such a gradient, as those of the batched weights of the package tabm
     warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
     handlers: list[Any] = [
         DistributedDataParallelKwargs(gradient_as_bucket_view=True),

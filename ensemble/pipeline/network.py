@@ -12,6 +12,7 @@ from ensemble import folders, recipe
 from ensemble.errors import PREEMPTED, Failure, UserError
 from ensemble.neural.settings import config_class
 from ensemble.pipeline.plan import PlannedMember, Preempted
+from ensemble.signals import end_with_parent
 
 FILES_OF_A_RUN = (
     "best", "checkpoints", "config.json", "curves.txt", "environment.json", "final", "manifest.json", "metrics.jsonl",
@@ -52,7 +53,7 @@ def train(
     launcher = [sys.executable, "-m", "ensemble.neural.launcher", "--quiet", *hardware]
     limit = [f"max_seconds={max(seconds - STARTING_S, 1)}"] if seconds else []
     command = [*launcher, "-m", "ensemble.commands.train", *words(member, data, folder, manifest, config), *limit]
-    code = _run([*command, *(["--resume", "auto"] if resume else [])], environment=environment)
+    code = run([*command, *(["--resume", "auto"] if resume else [])], environment=environment)
     if code == PREEMPTED or ((folder / "status").is_file() and "preempted" in (folder / "status").read_text()):
         raise Preempted(member.name)
     if code:
@@ -70,7 +71,7 @@ def predict(name: str, folder: Path, data: Path, out: Path) -> None:
     """Write the prediction files of a neural member."""
     script = [sys.executable, "-m", "ensemble.commands.predict", *recipe.words_of_command_line()]
     words = [f"member={folder}", f"data={data}", f"out={out}", f"name={name}"]
-    if code := _run([*script, *words], subprocess.DEVNULL):
+    if code := run([*script, *words], subprocess.DEVNULL):
         raise Failure(f"predictions of {name} ended with exit code {code}")
 
 
@@ -116,9 +117,17 @@ def num_cpu_ranks(member: PlannedMember, manifest: dict[str, Any], num_threads: 
     return max(ranks for ranks in NUM_CPU_RANKS if ranks <= max(1, num_threads) and batch_size % ranks == 0)
 
 
-def _run(command: list[str], output: int | None = None, environment: dict[str, str] | None = None) -> int:
-    """Run a command in a process group of its own, which is ended with this process; returns the exit code."""
-    process = subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL, stdout=output, env=environment)
+def run(command: list[str], output: int | None = None, environment: dict[str, str] | None = None) -> int:
+    """Run a command in a process group of its own, which is ended with this process, even a killed one; returns the exit
+    code."""
+    process = subprocess.Popen(
+        command,
+        start_new_session=True,
+        preexec_fn=end_with_parent,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        env=environment,
+    )
     try:
         return process.wait()
     except BaseException:

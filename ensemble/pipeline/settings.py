@@ -20,7 +20,8 @@ class FitConfig:
     """The hardware of neural members: auto for the GPUs of this machine, or up to 4 processes on its CPU; or a YAML file of
     Accelerate."""
     threads: int = 0
-    """OpenMP threads of tree members, and of all processes of a neural member on a CPU; 0 for as many cores as are granted."""
+    """OpenMP threads of tree members, and of all processes of a neural member on a CPU; 0 for as many cores as are
+    granted."""
     num_draws: int = 100
     """Draws of the bootstrap that gives the intervals of the scores."""
 
