@@ -1,5 +1,8 @@
 """What tests of both libraries share."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from ensemble.trees import threads
@@ -15,3 +18,18 @@ def openmp() -> None:
 @pytest.fixture(params=LIBRARIES)
 def library(request: pytest.FixtureRequest) -> str:
     return request.param
+
+
+@pytest.fixture(scope="session")
+def rule_data(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of prepared data for a kind of task; it is shared, and not to be changed."""
+    import known_rules
+
+    folders: dict[str, Path] = {}
+
+    def of(kind: str) -> Path:
+        if kind not in folders:
+            folders[kind] = known_rules.prepare(tmp_path_factory.mktemp("data") / kind, kind)
+        return folders[kind]
+
+    return of
