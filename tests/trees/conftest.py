@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,3 +34,20 @@ def rule_data(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
         return folders[kind]
 
     return of
+
+
+@pytest.fixture(scope="session")
+def data_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The prepared table of a kind, made once; it is shared, and not to be changed."""
+    import copied_members
+
+    result: dict[tuple[str, bool], Path] = {}
+
+    def make(kind: str, is_forward: bool = False) -> Path:
+        if (kind, is_forward) not in result:
+            folder = tmp_path_factory.mktemp(kind)
+            settings = {"time": "day", "num_folds": 3} if is_forward else {"drop": ("day",)}
+            result[kind, is_forward] = copied_members.prepared_of(folder, copied_members.frame_of(kind), **settings)
+        return result[kind, is_forward]
+
+    return make
