@@ -297,6 +297,65 @@ def test_files_are_short() -> None:
     assert too_long({"a.py": "\n" * MAX_LINES, "b.py": "\n" * (MAX_LINES + 1)}) == ["b.py"], "this test could not fail"
 
 
+PRIVATE = re.compile("_[a-zA-Z]")
+FOREIGN = {"_exit", "_models", "_fields", "_replace"}
+"""Of os, of an Accelerator, and of named tuples."""
+
+
+def private_names(source: str) -> set[str]:
+    """The functions, classes, variables and attributes of a module that begin with one underscore."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
+            names.add(node.attr)
+    return {name for name in names if PRIVATE.match(name)} - FOREIGN
+
+
+def used_by_tests(private: set[str], source: str) -> set[str]:
+    """The names of `private` that a test imports, reads from something else than `self`, or has in a string."""
+    used, tree = set(), ast.parse(source)
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            used |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Attribute) and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")):
+            used.add(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):  # for monkeypatch, or the code of a process
+            used |= {*re.findall(r"[.'\"](_\w+)", node.value), *([] if id(node) in parts else [node.value])}
+    return used & private
+
+
+def test_tests_use_no_private_names() -> None:
+    """A name could not be changed inside of a module without a change of its tests."""
+    private = set().union(*map(private_names, every_module().values()))
+    assert len(private) > 100
+    files = {file.name: file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py")}
+    del files[Path(__file__).name]
+    assert not {name: used for name, source in files.items() if (used := used_by_tests(private, source))}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from ensemble.arrow import _view",
+        "arrow._view(3)",
+        "arrow.column()._view",
+        'monkeypatch.setattr(arrow, "_view", None)',
+        "CODE = 'from ensemble import arrow; arrow._view = None'",
+    ],
+)
+def test_a_planted_private_name_is_caught(source: str) -> None:
+    """The test above could not fail."""
+    private = private_names("def _view():\n    os._exit(0)\nclass A:\n    def f(self):\n        self._own = __name__")
+    assert private == {"_view", "_own"}
+    assert used_by_tests(private, source) == {"_view"}
+    assert not used_by_tests(private, "os._exit(0)\nself._view = view\nf('a_view of {_view}')\nf'{a}_view'")
+
+
 NAMES = re.compile("hot_?sellers?|next_?item|sudoku|emulator", re.IGNORECASE)
 """Of recipes whose name is no ordinary word."""
 WORDS = {"table", "candidates"}

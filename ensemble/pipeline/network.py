@@ -35,7 +35,7 @@ def train(
     launcher = [sys.executable, "-m", "ensemble.neural.launcher", "--quiet", *_hardware(config.accelerate_config)]
     limit = [f"max_seconds={max(seconds - STARTING_S, 1)}"] if seconds else []
     command = [*launcher, "-m", "ensemble.commands.train", *words(member, data, folder, manifest, config), *limit]
-    code = _run([*command, *(["--resume", "auto"] if resume else [])])
+    code = run_command([*command, *(["--resume", "auto"] if resume else [])])
     if code == PREEMPTED or ((folder / "status").is_file() and "preempted" in (folder / "status").read_text()):
         raise Preempted(member.name)
     if code:
@@ -53,7 +53,7 @@ def predict(name: str, folder: Path, data: Path, out: Path) -> None:
     """Write the prediction files of a neural member."""
     script = [sys.executable, "-m", "ensemble.commands.predict", *recipe.words_of_command_line()]
     words = [f"member={folder}", f"data={data}", f"out={out}", f"name={name}"]
-    if code := _run([*script, *words], subprocess.DEVNULL):
+    if code := run_command([*script, *words], subprocess.DEVNULL):
         raise Failure(f"predictions of {name} ended with exit code {code}")
 
 
@@ -86,7 +86,7 @@ def _hardware(accelerate_config: str) -> list[str]:
     return [*processes, *precision, *(["--multi_gpu"] if num_gpus > 1 else [] if num_gpus else ["--cpu"])]
 
 
-def _run(command: list[str], output: int | None = None) -> int:
+def run_command(command: list[str], output: int | None = None) -> int:
     """Run a command in a process group of its own, which is ended with this process; returns the exit code."""
     process = subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL, stdout=output)
     try:

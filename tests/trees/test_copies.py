@@ -19,6 +19,7 @@ from copied_members import (
     content,
     folds_of,
     frame_of,
+    models_of,
     prepared_of,
     rows_of,
 )
@@ -104,17 +105,17 @@ def test_rows_that_are_held_out_change_no_bit_of_their_predictions(
 def test_each_copy_predicts_with_the_same_number_of_trees(library: str, data_of: Any, tmp_path: Path) -> None:
     """With few rows each copy would stop by luck, and their predictions be on different scales."""
     summary = train.train(config_of(library, data_of("regression"), tmp_path / "m"))
-    member = TreeMember(tmp_path / "m")
-    assert summary["models"] == len(member._boosters) == 3
+    models = [model for model, _ in models_of(tmp_path / "m")]
+    assert summary["models"] == len(models) == 3
     count = {"xgboost": "num_boosted_rounds", "lightgbm": "current_iteration", "catboost": "get_tree_count"}
     if library == "linear":
         assert 1 <= summary["candidate"] <= len(linear.CANDIDATES)
-        assert {len(model.weights_TKD) for model in member._boosters} == {1}
+        assert {len(model.weights_TKD) for model in models} == {1}
         return
     if library == "catboost":
-        assert {booster.tree_count_ for booster in member._boosters} == {summary["trees"]}
+        assert {model.tree_count_ for model in models} == {summary["trees"]}
     else:
-        assert {getattr(booster, count[library])() for booster in member._boosters} == {summary["trees"]}
+        assert {getattr(model, count[library])() for model in models} == {summary["trees"]}
     assert 1 < summary["trees"] <= 12
 
 
@@ -142,7 +143,8 @@ def test_a_category_of_one_fold_gets_neutral_predictions(library: str, tmp_path:
     features = next(rows_of_fold.take(np.flatnonzero(is_new[rows_of_fold.column("row_id")])).batches())
     (colour,) = (feature for feature in folders.read_manifest(data)["features"] if feature["column"] == "colour")
     features[:, rows_of_fold.features.index(colour["name"])] = colour["values"].index("blue")
-    expected = member._scalings[1].value(member._library.predict(member._boosters[1], features))
+    model, scaling = models_of(tmp_path / "m")[1]
+    expected = scaling.value(library_module(library).predict(model, features))
     assert of_new == pytest.approx(expected, rel=1e-6)
 
 
@@ -368,8 +370,7 @@ def test_new_rows_get_the_mean_of_the_copies(
     result = loaded.predict(data, "forecast")
     member = TreeMember(tmp_path / "m")
     features = np.concatenate(list(TreeData(data, "forecast", folders.read_manifest(data)).batches()))
-    scales = zip(member._boosters, member._scalings, strict=True)
-    each = [scale.value(module.predict(booster, features)) for booster, scale in scales]
+    each = [scaling.value(module.predict(model, features)) for model, scaling in models_of(tmp_path / "m")]
     assert np.array_equal(result["prediction"], average_predictions(result["output"], each))
     assert (np.min(each, axis=0) - 2e-7 <= result["prediction"]).all() or kind == "multiclass"
     assert any(result["reasons"])

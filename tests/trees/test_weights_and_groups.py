@@ -167,7 +167,7 @@ def test_large_groups_are_cut_for_lightgbm(rule_data: Any, tmp_path: Path, monke
     """A week of more than 10,000 products would end in LightGBM's traceback."""
     from ensemble.trees import lgbm
 
-    assert lgbm._divided(np.array([3, 10_000, 10_001, 25_000])).tolist() == [3, 10_000, 5_000, 5_001, 8_333, 8_333, 8_334]
+    assert lgbm.divided(np.array([3, 10_000, 10_001, 25_000])).tolist() == [3, 10_000, 5_000, 5_001, 8_333, 8_333, 8_334]
     monkeypatch.setattr(lgbm, "MAX_GROUP_ROWS", 7)
     train.train(config("lightgbm", rule_data("ranking"), tmp_path / "out"))
     result = TreeMember(tmp_path / "out").predict(rule_data("ranking"), "test")

@@ -231,7 +231,7 @@ STAGES = [
     (panel, "growth_thresholds"),
     (features, "compute"),
     (arrow.TableWriter, "write"),
-    (arrow, "_describe"),
+    (arrow, "write_description"),
     (folders, "sha256"),
     (folders, "sync"),
 ]
