@@ -1,6 +1,5 @@
 """Prepared tables of any kind of task whose target follows from a known rule, and members of trees trained on them."""
 
-import dataclasses
 import importlib
 import json
 from collections.abc import Callable
@@ -9,10 +8,10 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import prepared_folders
 import pyarrow as pa
 
-from ensemble import folders as manifest
-from ensemble.arrow import TableWriter
+from ensemble.arrow import open_table
 from ensemble.metrics import METRIC_FUNCTIONS
 from ensemble.task import Task
 from ensemble.trees.predict import MODULES
@@ -80,16 +79,14 @@ def prepare(
     categories: bool = True,
 ) -> Path:
     """A folder of prepared data; `change` may put other columns in the place of some, and other targets as `target`."""
-    kinds = {"row_id": pa.int64(), "group": pa.int32(), "cluster": pa.int32()}
+    kinds, tables = {"row_id": pa.int64(), "group": pa.int32(), "cluster": pa.int32()}, {}
     for split in NUM_ROWS:
         result = columns(split)
         result["target"] = target_of(kind, result)
         result = change(result)
         if split == "forecast":
             result["target"] = np.full(len(result["row_id"]), np.nan)
-        schema = pa.schema([(name, kinds.get(name, pa.float32())) for name in result])
-        with TableWriter(folder / "rows" / split, schema) as writer:
-            writer.write(pa.table([pa.array(result[name], kinds.get(name, pa.float32())) for name in result], schema=schema))
+        tables[split] = pa.table({name: pa.array(result[name], kinds.get(name, pa.float32())) for name in result})
     task = Task(
         kind=kind, target="target", metric=METRICS[kind], group="group", cluster="cluster", weight=weight,
         classes=("low", "middle", "high") if kind == "multiclass" else (),
@@ -97,18 +94,11 @@ def prepare(
     features: list[dict[str, Any]] = [{"name": name} for name in ("first", "second", "noise", "code")]
     if categories:
         features[3]["categories"] = NUM_CODES
-    about = {
-        "kind": "prepared data", "recipe": "small", "task": dataclasses.asdict(task), "features": features,
-        "splits": {split: {"rows": len(read(folder, split))} for split in NUM_ROWS},
-        "categories": [], "config": {}, "has_text": False,
-    }  # fmt: skip
-    manifest.write_manifest(folder, about)
+    prepared_folders.write(folder, tables, task, features)
     return folder
 
 
 def read(folder: Path, split: str) -> Any:
-    from ensemble.arrow import open_table
-
     return open_table(folder / "rows" / split).to_pandas()
 
 
