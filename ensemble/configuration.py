@@ -41,7 +41,7 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         key, equals, text = word.partition("=")
         if not key or not equals:
             raise UserError(f"'{word}' is no setting: write key=value, as in {next(field_names(schema))}=…")
-        kind = _kind(schema, key)
+        kind = type_of(schema, key)
         # The string as it is: YAML would read parts of a path as a comment or a number, and `no` as false
         if kind is str or _is_choice(kind):
             layers.append(("the command line", _nested(key, text)))
@@ -91,7 +91,7 @@ def _nested(key: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def _kind(schema: type, key: str) -> Any:
+def type_of(schema: type, key: str) -> Any:
     """The type of a dotted setting; None if it does not exist."""
     kind: Any = schema
     for name in key.split("."):

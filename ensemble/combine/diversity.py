@@ -64,7 +64,7 @@ def measure(
 
     weights_of = DRAWN if ensemble.method in NOT_FITTED else ensemble.method
     methods, drawn = [(weights_of, ensemble.calibrator)], []
-    for rows, drawn_group in _draws(cluster, group, generator, num_draws):
+    for rows, drawn_group in draws_of_clusters(cluster, group, generator, num_draws):
         drawn_weight = None if weight is None else weight[rows]
         fitted = fit_combinations(kind, methods, target[rows], inputs[rows], is_score, drawn_group, drawn_weight)
         drawn += [combination.weights for combination in fitted.values()]
@@ -127,7 +127,7 @@ def drift(weeks: dict[str, dict[str, Any]], metric: str) -> dict[str, dict[str, 
     return slopes
 
 
-def _draws(
+def draws_of_clusters(
     cluster: np.ndarray, group: np.ndarray, generator: np.random.Generator, num_draws: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The row numbers of `num_draws` draws of whole clusters, and the groups of these rows.

@@ -118,7 +118,7 @@ def train(
             return loop.train(started_from, settings, accelerator, "auto")
 
         with runs.status_on_error(out, accelerator):
-            before = _score_of_best(recipe, config, accelerator)
+            before = score_of_best(recipe, config, accelerator)
             trial = continued(TRIAL, LEARNED[:-1], BLEND, 0.5)
             after = trial.get(f"validation_{recipe.monitor}")
             is_better = after is not None and (after > before if recipe.higher_is_better else after < before)
@@ -149,7 +149,7 @@ def _check(recipe: NeuralRecipe, config: TrainConfig, override: bool) -> None:
         )
 
 
-def _score_of_best(recipe: NeuralRecipe, config: TrainConfig, accelerator: Accelerator) -> float:
+def score_of_best(recipe: NeuralRecipe, config: TrainConfig, accelerator: Accelerator) -> float:
     """The score of the best weights on blend."""
     model = Continued(recipe, Path(config.out) / "best", (), "").model().to(accelerator.device)
     batch_size = config.micro_batch_size or config.batch_size

@@ -53,7 +53,7 @@ def train(
     launcher = [sys.executable, "-m", "ensemble.neural.launcher", "--quiet", *hardware]
     limit = [f"max_seconds={max(seconds - STARTING_S, 1)}"] if seconds else []
     command = [*launcher, "-m", "ensemble.commands.train", *words(member, data, folder, manifest, config), *limit]
-    code = run([*command, *(["--resume", "auto"] if resume else [])], environment=environment)
+    code = run_command([*command, *(["--resume", "auto"] if resume else [])], environment=environment)
     if code == PREEMPTED or ((folder / "status").is_file() and "preempted" in (folder / "status").read_text()):
         raise Preempted(member.name)
     if code:
@@ -71,7 +71,7 @@ def predict(name: str, folder: Path, data: Path, out: Path) -> None:
     """Write the prediction files of a neural member."""
     script = [sys.executable, "-m", "ensemble.commands.predict", *recipe.words_of_command_line()]
     words = [f"member={folder}", f"data={data}", f"out={out}", f"name={name}"]
-    if code := run([*script, *words], subprocess.DEVNULL):
+    if code := run_command([*script, *words], subprocess.DEVNULL):
         raise Failure(f"predictions of {name} ended with exit code {code}")
 
 
@@ -117,7 +117,7 @@ def num_cpu_ranks(member: PlannedMember, manifest: dict[str, Any], num_threads: 
     return max(ranks for ranks in NUM_CPU_RANKS if ranks <= max(1, num_threads) and batch_size % ranks == 0)
 
 
-def run(command: list[str], output: int | None = None, environment: dict[str, str] | None = None) -> int:
+def run_command(command: list[str], output: int | None = None, environment: dict[str, str] | None = None) -> int:
     """Run a command in a process group of its own, which is ended with this process, even a killed one; returns the exit
     code."""
     process = subprocess.Popen(

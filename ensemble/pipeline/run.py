@@ -85,7 +85,7 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
         _train(run, second_members, [], manifest, _finish_seconds(manifest))
     if not run.trained:
         raise UserError("no member could be trained, as the warnings explain: name other members, or give other data")
-    return _finish(run, manifest, second)
+    return finish(run, manifest, second)
 
 
 def _train(
@@ -227,7 +227,7 @@ def _opened(out: Path, config: Any, name: str, resume: bool) -> Iterator[dict[st
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        _remove_new(file, new_folders)
+        remove_new(file, new_folders)
         raise UserError(f"the folder {out} cannot be created: {error.strerror}") from None
     limits = {"time_limit": config.time_limit, "num_draws": config.num_draws}
     try:
@@ -239,7 +239,7 @@ def _opened(out: Path, config: Any, name: str, resume: bool) -> Iterator[dict[st
         if earlier:
             folders.write_json(file, earlier)
         else:
-            _remove_new(file, new_folders)
+            remove_new(file, new_folders)
         raise
 
 
@@ -266,7 +266,8 @@ def _settings_to_compare(fit_json: dict[str, Any]) -> dict[str, Any]:
     return {"written_by": fit_json.get("written_by"), "recipe": fit_json.get("recipe"), "settings": settings}
 
 
-def _remove_new(file: Path, new_folders: list[Path]) -> None:
+def remove_new(file: Path, new_folders: list[Path]) -> None:
+    """Remove a file and the folders that were created for it, as far as they are empty."""
     with suppress(OSError):
         file.unlink(missing_ok=True)
         for folder in new_folders:
@@ -366,7 +367,7 @@ def train_trees(
         raise Preempted(member.name)
 
 
-def _finish(run: Fit, manifest: dict[str, Any], second: FollowUp | None) -> list[dict[str, Any]]:
+def finish(run: Fit, manifest: dict[str, Any], second: FollowUp | None) -> list[dict[str, Any]]:
     """Predict with the members, fit the ensemble, and write leaderboard and report; returns the leaderboard."""
     from ensemble.predictor import fit as combiner
     from ensemble.predictor import leaderboard

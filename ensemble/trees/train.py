@@ -123,7 +123,7 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
     summary = _summary(config, about, objective, result, sum(len(part.whole) for part in learned), group.num_ranks, cost)
     if group.rank == 0:
         with checkpoints.failure_marked():
-            _write(config, library, objective, about, result, newest, learned, summary)
+            write_member(config, library, objective, about, result, newest, learned, summary)
         checkpoints.clear()
         stored.clear(config.out)
     return {**summary, "status": "done"}
@@ -269,7 +269,7 @@ def _start(config: TreesConfig, resume: str, checkpoints: Checkpoints, state: di
         checkpoints.set_status("running")
         return {"model": None, "history": [], "memory": state["memory"]}
     model, saved = checkpoint
-    _check_same_training(checkpoints.folder, saved, state)
+    check_same_training(checkpoints.folder, saved, state)
     mode = state["memory"]
     if config.library == "lightgbm" and saved["memory"] != mode:
         if config.memory != "auto":
@@ -348,7 +348,7 @@ def _finished_summary(config: TreesConfig, state: dict[str, Any]) -> dict[str, A
     return summary if is_same and summary["fingerprint"] == state["fingerprint"] else None
 
 
-def _check_same_training(folder: Path, saved: dict[str, Any], state: dict[str, Any]) -> None:
+def check_same_training(folder: Path, saved: dict[str, Any], state: dict[str, Any]) -> None:
     """Raise `UserError` if a checkpoint with the state `saved` was written with other data or settings."""
     fix = "give it those again, or start again without --resume and with overwrite=true"
     if saved["fingerprint"] != state["fingerprint"]:
@@ -380,7 +380,7 @@ def _check_same_trees(group: RankGroup, library: ModuleType, booster: Any) -> No
         raise Failure("the ranks ended with different trees, as machines of different kinds may: use nodes of one kind")
 
 
-def _write(
+def write_member(
     config: TreesConfig,
     library: ModuleType,
     objective: Objective,

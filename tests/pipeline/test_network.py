@@ -37,7 +37,7 @@ def test_the_number_of_ranks_on_a_cpu(num_threads: int, num_rows: int, settings:
 def test_a_killed_fit_leaves_no_process() -> None:
     """The network would be trained by two processes at once when the fit is continued."""
     training = f"[{sys.executable!r}, '-c', 'import time; print(1, flush=True); time.sleep({TIMEOUT_S})']"
-    statement = f"from ensemble.pipeline import network; network.run({training})"
+    statement = f"from ensemble.pipeline import network; network.run_command({training})"
     with subprocess.Popen([sys.executable, "-c", statement], stdout=subprocess.PIPE) as fit:
         assert fit.stdout is not None
         assert fit.stdout.readline() == b"1\n"

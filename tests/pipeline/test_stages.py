@@ -126,7 +126,7 @@ def test_a_complete_network_is_not_trained_again(
 ) -> None:
     """The last job of a cluster's fit, on a node without GPUs, would go on with a network of another job."""
     options: list[list[str]] = []
-    monkeypatch.setattr(network, "run", lambda command, environment: options.append(command[-2:]) or 0)
+    monkeypatch.setattr(network, "run_command", lambda command, environment: options.append(command[-2:]) or 0)
     folder, member = tmp_path / "mlp", PlannedMember(name="mlp", kind="neural")
     manifest = {"recipe": "table", "splits": {"train": {"rows": 100}}}
     folder.mkdir()
