@@ -77,7 +77,7 @@ check: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/test_layout.py
+	$(BIN)/python -m pytest tests/test_layout.py tests/test_loaded_modules.py
 	$(BIN)/python scripts/benchmark.py figures check=true
 
 fix: $(VENV)/installed-dev

@@ -54,7 +54,7 @@ class TableWriter(AbstractContextManager["TableWriter"]):
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._writer.close()
         if error is None:
-            _describe(self.folder, self.schema, self.num_rows, [FILE])
+            write_description(self.folder, self.schema, self.num_rows, [FILE])
 
 
 def write_table(folder: Path, table: pa.Table) -> None:
@@ -70,7 +70,7 @@ def join(folder: Path, parts: Sequence[Path]) -> None:
     for part, name in zip(parts, names, strict=True):
         link(part / FILE, folder / name)
     tables = [open_table(part) for part in parts]
-    _describe(folder, tables[0].schema, sum(table.num_rows for table in tables), names)
+    write_description(folder, tables[0].schema, sum(table.num_rows for table in tables), names)
 
 
 def link(source: Path, target: Path) -> None:
@@ -81,7 +81,7 @@ def link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _describe(folder: Path, schema: pa.Schema, num_rows: int, names: Sequence[str]) -> None:
+def write_description(folder: Path, schema: pa.Schema, num_rows: int, names: Sequence[str]) -> None:
     """Write the two JSON files by which `datasets` recognises the folder."""
     info: dict[str, Any] = {"description": "", "citation": "", "homepage": "", "license": ""}
     kinds = {field.name: DTYPES.get(field.type) for field in schema}
@@ -127,28 +127,28 @@ class Column:
     """
 
     def __init__(self, table: pa.Table, name: str):
-        self._views = [_view(chunk) for chunk in table[name].chunks if len(chunk)] or [_view(table[name].combine_chunks())]
-        self._ends = np.cumsum([len(view) for view in self._views])
+        self.views = [_view(chunk) for chunk in table[name].chunks if len(chunk)] or [_view(table[name].combine_chunks())]
+        self._ends = np.cumsum([len(view) for view in self.views])
 
     def __len__(self) -> int:
         return int(self._ends[-1])
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """The values at `rows`, an integer array of any shape; the result has that shape, plus k for lists."""
-        if len(self._views) == 1:
-            return self._views[0][rows]
+        if len(self.views) == 1:
+            return self.views[0][rows]
         chunk_of_row = np.searchsorted(self._ends, rows, side="right")
-        first = self._views[0]
+        first = self.views[0]
         result = np.empty(rows.shape + first.shape[1:], first.dtype)
         for chunk in np.unique(chunk_of_row):
             here = chunk_of_row == chunk
-            start = self._ends[chunk] - len(self._views[chunk])
-            result[here] = self._views[chunk][rows[here] - start]
+            start = self._ends[chunk] - len(self.views[chunk])
+            result[here] = self.views[chunk][rows[here] - start]
         return result
 
     def all(self) -> np.ndarray:
         """The whole column: a view if the table has one chunk, otherwise a copy."""
-        return self._views[0] if len(self._views) == 1 else np.concatenate(self._views)
+        return self.views[0] if len(self.views) == 1 else np.concatenate(self.views)
 
 
 def read_columns(folder: str | Path, names: Iterable[str]) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ import difflib
 import inspect
 import textwrap
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,7 +41,7 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         key, equals, text = word.partition("=")
         if not key or not equals:
             raise UserError(f"'{word}' is not a setting: write key=value, as in {next(field_names(schema))}=…")
-        kind = _kind(schema, key)
+        kind = type_of(schema, key)
         # The string as it is: YAML would read parts of a path as a comment or a number, and `no` as false
         if kind is str or _is_choice(kind):
             layers.append(("the command line", _nested(key, text)))
@@ -91,7 +91,7 @@ def _nested(key: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def _kind(schema: type, key: str) -> Any:
+def type_of(schema: type, key: str) -> Any:
     """The type of a dotted setting; None if it does not exist."""
     kind: Any = schema
     for name in key.split("."):
@@ -253,9 +253,9 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("settings", nargs="*", metavar="key=value", help="settings that override the defaults and the file")
 
 
-def to_dict(config: Any) -> dict[str, Any]:
-    """The config as plain dicts, lists and scalars, ready for JSON."""
-    return dataclasses.asdict(config)
+def to_dict(config: Any, without: Collection[str] = ()) -> dict[str, Any]:
+    """The config as plain dicts, lists and scalars, ready for JSON, without some of its settings."""
+    return {name: value for name, value in dataclasses.asdict(config).items() if name not in without}
 
 
 def field_names(schema: type) -> Iterator[str]:

@@ -303,7 +303,7 @@ def write_manifest(
                 checksums[inode] = sha256(file)
             files[str(name)] = {"bytes": about.st_size, "sha256": checksums[inode]}
     manifest = {**content, "files": files}
-    manifest["fingerprint"] = _fingerprint(manifest)
+    manifest["fingerprint"] = fingerprint_of(manifest)
     write_json(folder / NAME, manifest)
     return manifest
 
@@ -349,7 +349,7 @@ def verify(folder: str | Path) -> dict[str, Any]:
 
 def _read(folder: Path) -> dict[str, Any]:
     manifest = read_json(folder / NAME)
-    if not isinstance(manifest, dict) or manifest.get("fingerprint") != _fingerprint(manifest):
+    if not isinstance(manifest, dict) or manifest.get("fingerprint") != fingerprint_of(manifest):
         raise _changed(folder / NAME)
     for name, entry in manifest["files"].items():
         file = folder / name
@@ -363,7 +363,8 @@ def _read(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _fingerprint(manifest: dict[str, Any]) -> str:
+def fingerprint_of(manifest: dict[str, Any]) -> str:
+    """The fingerprint of a manifest: a checksum of its other entries."""
     rest = {name: value for name, value in manifest.items() if name != "fingerprint"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -32,13 +32,14 @@ class StopSignals:
     while the main thread waits for another rank. Handlers that are set in the meantime stay.
     """
 
-    _innermost: "StopSignals | None" = None
+    innermost: "StopSignals | None" = None
+    """The context that was entered last and is still active."""
 
     def __init__(self) -> None:
         self.asked = 0
 
     def __enter__(self) -> "StopSignals":
-        self._outer, StopSignals._innermost = StopSignals._innermost, self
+        self._outer, StopSignals.innermost = StopSignals.innermost, self
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         self._before = {number: signal.signal(number, _wait_for_thread) for number in STOP}
@@ -52,7 +53,7 @@ class StopSignals:
             if signal.getsignal(number) is _wait_for_thread:
                 signal.signal(number, handler)
         os.close(self._write)  # which ends the thread
-        StopSignals._innermost = self._outer
+        StopSignals.innermost = self._outer
         if self._outer:
             self._outer.asked = self._outer.asked or self.asked
 

@@ -25,7 +25,7 @@ from ensemble.errors import UserError
 NAME = ".verified.json"
 Stamp = list[int]
 """Size, modification time in nanoseconds, inode."""
-_known: dict[str, dict[str, Stamp]] = {}
+KNOWN: dict[str, dict[str, Stamp]] = {}
 """Records of this process, by folder and fingerprint."""
 
 
@@ -37,7 +37,7 @@ def first_changed(folder: Path, manifest: dict[str, Any], is_full: bool = False)
     files = manifest["files"]
     if not is_full:
         stamps = _stamps(folder, files)
-        if stamps == _known.get(_key(folder, manifest)) or stamps == _record(folder, manifest):
+        if stamps == KNOWN.get(_key(folder, manifest)) or stamps == _record(folder, manifest):
             return None
     with _lock(folder):
         stamps = _stamps(folder, files)
@@ -136,11 +136,11 @@ def _record(folder: Path, manifest: dict[str, Any]) -> dict[str, Stamp]:
         stamps = content["files"] if content["fingerprint"] == manifest["fingerprint"] else {}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         stamps = {}
-    return stamps if isinstance(stamps, dict) and stamps else _known.get(_key(folder, manifest), {})
+    return stamps if isinstance(stamps, dict) and stamps else KNOWN.get(_key(folder, manifest), {})
 
 
 def _write(folder: Path, manifest: dict[str, Any], stamps: dict[str, Stamp]) -> None:
-    _known[_key(folder, manifest)] = stamps
+    KNOWN[_key(folder, manifest)] = stamps
     if not os.access(folder, os.W_OK):
         return
     scratch = folder / f"{NAME}.{uuid.uuid4().hex[:8]}"

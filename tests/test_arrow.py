@@ -139,7 +139,7 @@ def test_take_from_a_slice() -> None:
 def test_a_column_is_not_copied(folder: Path) -> None:
     """Every member would hold the whole prepared data in memory."""
     table = open_table(folder)
-    assert all(not view.flags.owndata for name in ("number", "tokens") for view in Column(table, name)._views)
+    assert all(not view.flags.owndata for name in ("number", "tokens") for view in Column(table, name).views)
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9))))

@@ -375,7 +375,7 @@ def test_every_config_class_can_be_loaded(name: str) -> None:
     result: Any = configuration.load(schema, None, [f"{setting}=x" for setting in required])
     assert configuration.from_dict(schema, json.loads(json.dumps(configuration.to_dict(result)))) == result
     for setting in configuration.field_names(schema):
-        if configuration._kind(schema, setting) is str:
+        if configuration.type_of(schema, setting) is str:
             continue  # a text is taken as it stands
         wrong = "x" if isinstance(functools.reduce(getattr, setting.split("."), result), dict) else "{a: b}"
         with pytest.raises(UserError, match=f"^the command line: {setting}=.* does not fit: write "):

@@ -288,7 +288,7 @@ def test_a_manifest_that_lists_a_file_outside_is_refused(name: str, tmp_path: Pa
         (folder / "a" / "weights").write_text("secret")
         about = folders.write_manifest(folder, {"kind": "checkpoint"})
     about["files"][name] = about["files"].pop("a/weights")
-    about["fingerprint"] = folders._fingerprint(about)
+    about["fingerprint"] = folders.fingerprint_of(about)
     (tmp_path / "best" / folders.NAME).write_text(json.dumps(about))
     with pytest.raises(UserError, match=f"manifest.json lists {name}, a file outside of the folder: use another copy"):
         folders.verify(tmp_path / "best")

@@ -1,28 +1,21 @@
-"""Who may import whom, what each process loads, and what a script may be: the rules of the design, held."""
+"""Which module may import which, how long files may be, and what a script may contain. See also test_loaded_modules.py."""
 
 import ast
 import dataclasses
 import importlib.metadata
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from source_files import HEAVY, ROOT, SCRIPTS
 
 from ensemble.recipe import BUILT_IN
 
-ROOT = Path(__file__).resolve().parents[1]
-SCRIPTS = sorted((ROOT / "scripts").glob("*.py"))
 MAX_SCRIPT_LINES = 120
+MAX_LINES = 500
 MAX_ROOT_MODULES = 12
-HEAVY = {
-    "accelerate", "datasets", "evaluate", "fastapi", "holidays", "huggingface_hub", "jinja2", "lightgbm", "matplotlib",
-    "numba", "numpy", "omegaconf", "onnx", "onnxruntime", "pandas", "polars", "prometheus_client", "pyarrow", "pydantic",
-    "netCDF4",
-    "safetensors", "scipy", "sklearn", "tensorboard", "torch", "tqdm", "transformers", "uvicorn", "xarray", "xgboost",
-}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,7 +227,7 @@ def test_types_may_be_imported_for_the_type_checker() -> None:
     assert not broken_rules("ensemble.recipes.hot_sellers.training", name_types)
 
 
-# ------------------------------------------------------------------------------------------------ circles, names, the root
+# ------------------------------------------------------------------------------------------------ circles, sizes, names
 
 
 def graph(modules: dict[str, str]) -> dict[str, set[str]]:
@@ -291,6 +284,76 @@ def test_a_planted_circle_is_caught(source: str) -> None:
 def test_the_root_holds_few_modules() -> None:
     """A reader would not see what the parts are."""
     assert len(list((ROOT / "ensemble").glob("*.py"))) <= MAX_ROOT_MODULES
+
+
+def too_long(files: dict[str, str]) -> list[str]:
+    return [file for file, source in files.items() if len(source.splitlines()) > MAX_LINES]
+
+
+def test_files_are_short() -> None:
+    """A reader could not find the one idea of a file, nor run the tests of one idea alone."""
+    files = [file for folder in ("ensemble", "scripts", "tests") for file in (ROOT / folder).rglob("*.py")]
+    assert not too_long({str(file.relative_to(ROOT)): file.read_text(encoding="utf-8") for file in files})
+    assert too_long({"a.py": "\n" * MAX_LINES, "b.py": "\n" * (MAX_LINES + 1)}) == ["b.py"], "this test could not fail"
+
+
+PRIVATE = re.compile("_[a-zA-Z]")
+FOREIGN = {"_exit", "_models", "_fields", "_replace"}
+"""Of os, of an Accelerator, and of named tuples."""
+
+
+def private_names(source: str) -> set[str]:
+    """The functions, classes, variables and attributes of a module that begin with one underscore."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
+            names.add(node.attr)
+    return {name for name in names if PRIVATE.match(name)} - FOREIGN
+
+
+def used_by_tests(private: set[str], source: str) -> set[str]:
+    """The names of `private` that a test imports, reads from something else than `self`, or has in a string."""
+    used, tree = set(), ast.parse(source)
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            used |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Attribute) and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")):
+            used.add(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):  # for monkeypatch, or the code of a process
+            used |= {*re.findall(r"[.'\"](_\w+)", node.value), *([] if id(node) in parts else [node.value])}
+    return used & private
+
+
+def test_tests_use_no_private_names() -> None:
+    """A name could not be changed inside of a module without a change of its tests."""
+    private = set().union(*map(private_names, every_module().values()))
+    assert len(private) > 100
+    files = {file.name: file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py")}
+    del files[Path(__file__).name]
+    assert not {name: used for name, source in files.items() if (used := used_by_tests(private, source))}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from ensemble.arrow import _view",
+        "arrow._view(3)",
+        "arrow.column()._view",
+        'monkeypatch.setattr(arrow, "_view", None)',
+        "CODE = 'from ensemble import arrow; arrow._view = None'",
+    ],
+)
+def test_a_planted_private_name_is_caught(source: str) -> None:
+    """The test above could not fail."""
+    private = private_names("def _view():\n    os._exit(0)\nclass A:\n    def f(self):\n        self._own = __name__")
+    assert private == {"_view", "_own"}
+    assert used_by_tests(private, source) == {"_view"}
+    assert not used_by_tests(private, "os._exit(0)\nself._view = view\nf('a_view of {_view}')\nf'{a}_view'")
 
 
 NAMES = re.compile("hot_?sellers?|next_?item|sudoku|emulator", re.IGNORECASE)
@@ -367,81 +430,6 @@ def test_a_script_of_one_recipe_imports_only_that() -> None:
         assert all(is_under(name, (own,)) for name in recipes), script
 
 
-# ------------------------------------------------------------------------------------------------ what a process loads
-
-
-def loaded_by(code: str) -> set[str]:
-    """The top-level modules that a fresh interpreter has loaded after `code`."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}\nimport sys\nprint(*{{name.split('.')[0] for name in sys.modules}})"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return set(done.stdout.splitlines()[-1].split())
-
-
-def test_the_package_and_its_settings_load_nothing_heavy() -> None:
-    """Every --help would wait for libraries that it does not use."""
-    folders = ["neural", "trees", "predictor", *(package.removeprefix("ensemble.") for package in BUILT_IN.values())]
-    modules = [
-        "configuration",
-        "errors",
-        "recipe",
-        "doctor.examine",
-        *folders,
-        *(f"{folder}.settings" for folder in folders),
-    ]
-    assert not HEAVY & loaded_by("\n".join(f"import ensemble.{module}" for module in modules))
-    assert HEAVY & loaded_by("import numpy") == {"numpy"}, "this test could not fail"
-
-
-def test_trees_load_no_torch(prepared: Path) -> None:
-    """Two OpenMP runtimes in one process: slow, or a crash; and torch where no one needs it."""
-    loaded = loaded_by(
-        "from ensemble.trees import threads; threads.configure()\n"
-        "from ensemble.trees import train, xgb, lgbm\n"
-        "from ensemble.arrow import open_table\n"
-        f"open_table({str(prepared / 'rows' / 'train')!r}).to_pandas()"
-    )
-    assert {"xgboost", "lightgbm"} <= loaded
-    assert not loaded & {"torch", "accelerate", "polars"}
-
-
-def test_training_loads_no_polars_and_no_trees(prepared: Path) -> None:
-    """A compute node would need the libraries of the stage before, and OpenMP run twice in one process."""
-    loaded = loaded_by(
-        "from ensemble.neural import loop\n"
-        "from ensemble.recipes.hot_sellers import training\n"
-        "from ensemble.recipes.hot_sellers.settings import RecipeConfig\n"
-        "import numpy as np\n"
-        f"recipe = training.make(RecipeConfig(), {str(prepared)!r})\n"
-        "recipe.rows('train').gather(np.arange(8))\n"
-        "recipe.model()\n"
-        "recipe.metrics({'target': np.arange(4) % 2, 'prediction': np.ones(4) / 2, 'group': np.zeros(4)})\n"
-    )
-    assert {"torch", "evaluate"} <= loaded
-    assert not loaded & {"polars", "xgboost", "lightgbm", "transformers", "scipy"}
-
-
-def test_weights_that_are_whole_load_nothing_that_shards() -> None:
-    """Every prediction would begin half a second later, for libraries that only FSDP needs."""
-    begin = "from ensemble.neural import launch; launch.start()\nfrom ensemble.neural import loop, predict"
-    names = "'ensemble.neural.sharded', 'torch.distributed.checkpoint', 'torch.distributed.fsdp'"
-    assert "torch" in loaded_by(f"{begin}\nimport sys; assert not {{{names}}} & sys.modules.keys()")
-
-
-def test_the_combiner_loads_no_member() -> None:
-    """Joining prediction files would need every member's library."""
-    loaded = loaded_by("from ensemble import combine, metrics, predictions\nfrom ensemble.predictor import fit, members")
-    assert not loaded & {"torch", "xgboost", "lightgbm", "polars"}
-
-
-def test_the_loaded_ensemble_loads_no_member() -> None:
-    """A notebook that asks it would have every member's OpenMP in its process."""
-    loaded = loaded_by("from ensemble.predictor import loaded, worker")
-    assert not loaded & {"torch", "xgboost", "lightgbm", "polars", "fastapi"}
-
-
 # ------------------------------------------------------------------------------------------------ the reading path
 
 
@@ -476,26 +464,6 @@ def test_links_of_the_pages_lead_somewhere() -> None:
 # ------------------------------------------------------------------------------------------------ scripts
 
 
-def commands(script: Path) -> list[list[str]]:
-    """The words before --help: none, and each command of a script that has several."""
-    done = subprocess.run([sys.executable, script, "--help"], cwd=ROOT, capture_output=True, text=True, check=True)
-    found = re.search(r"\{([\w,-]+)\} \.\.\.", done.stdout)
-    return [[], *([name] for name in found[1].split(","))] if found else [[]]
-
-
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_help_answers_without_loading_a_library(script: Path) -> None:
-    """The first thing that a new user types would take seconds, or fail where a library is missing."""
-    for words in commands(script):
-        line = [sys.executable, "-X", "importtime", str(script), *words, "--help"]
-        done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith("usage: ")
-        loaded = {entry.split("|")[-1].strip().split(".")[0] for entry in done.stderr.splitlines()}
-        assert "argparse" in loaded, "the list of imports could not be read"
-        assert not loaded & HEAVY
-
-
 LIBRARIES = {"ensemble", *sys.stdlib_module_names, *importlib.metadata.packages_distributions()}
 
 
@@ -513,13 +481,3 @@ def test_a_script_parses_calls_and_exits(script: Path) -> None:
 def test_library_names_are_known() -> None:
     """The test above could not fail."""
     assert {"evaluate", "datasets", "profile", "torch", "ensemble", "accelerate"} <= LIBRARIES
-
-
-def test_scripts_run_from_anywhere(tmp_path: Path) -> None:
-    """The commands of the README would work in one folder only."""
-    line = [sys.executable, str(ROOT / "scripts" / "prepare_data.py"), "out=x", "panel.horizonweeks=3"]
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    sentence = "the command line: there is no setting 'panel.horizonweeks'; did you mean 'panel.horizon_weeks'?"
-    assert done.stderr == f"error: {sentence}\n"
-    assert not list(tmp_path.iterdir())

@@ -27,7 +27,7 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return folders.sha256(file)
 
     monkeypatch.setattr(verification, "sha256", sha256)
-    monkeypatch.setattr(verification, "_known", {})
+    monkeypatch.setattr(verification, "KNOWN", {})
     return result
 
 
@@ -71,7 +71,7 @@ def test_checksums_are_read_once(prepared_copy: Path, hashed: list[str], monkeyp
     assert len(hashed) == len(about["files"])
     for _ in range(2):  # by the process's own record, then by the file
         folders.read_manifest(prepared_copy)
-        monkeypatch.setattr(verification, "_known", {})
+        monkeypatch.setattr(verification, "KNOWN", {})
     assert len(hashed) == len(about["files"])
     os.utime(prepared_copy / ROWS)
     folders.read_manifest(prepared_copy)

@@ -64,7 +64,7 @@ def measure(
 
     weights_of = DRAWN if ensemble.method in NOT_FITTED else ensemble.method
     methods, drawn = [(weights_of, ensemble.calibrator)], []
-    for rows, drawn_group in _draws(cluster, group, generator, num_draws):
+    for rows, drawn_group in draws_of_clusters(cluster, group, generator, num_draws):
         drawn_weight = None if weight is None else weight[rows]
         fitted = fit_combinations(kind, methods, target[rows], inputs[rows], is_score, drawn_group, drawn_weight)
         drawn += [combination.weights for combination in fitted.values()]
@@ -127,7 +127,7 @@ def drift(weeks: dict[str, dict[str, Any]], metric: str) -> dict[str, dict[str, 
     return slopes
 
 
-def _draws(
+def draws_of_clusters(
     cluster: np.ndarray, group: np.ndarray, generator: np.random.Generator, num_draws: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The row numbers of `num_draws` draws of whole clusters, and the groups of these rows.
@@ -135,15 +135,17 @@ def _draws(
     If each group is within one cluster, the groups of a cluster that is drawn twice are counted as different groups.
     """
     order = np.argsort(cluster, kind="stable")
-    rows_of = np.split(order, np.flatnonzero(np.diff(cluster[order])) + 1)
+    sizes = np.unique(cluster, return_counts=True)[1]
+    starts = np.cumsum(sizes) - sizes
     groups, number = np.unique(group, return_inverse=True)
     cluster_of_group = np.empty(len(groups), cluster.dtype)
     cluster_of_group[number] = cluster
     is_whole = bool((cluster_of_group[number] == cluster).all())
     for _ in range(num_draws):
-        drawn = [rows_of[position] for position in generator.integers(len(rows_of), size=len(rows_of))]
-        rows = np.concatenate(drawn)
-        draw = np.repeat(np.arange(len(drawn)), [len(cluster_rows) for cluster_rows in drawn])
+        drawn = generator.integers(len(sizes), size=len(sizes))
+        draw = np.repeat(np.arange(len(drawn)), sizes[drawn])
+        before = np.cumsum(sizes[drawn]) - sizes[drawn]
+        rows = order[(starts[drawn] - before)[draw] + np.arange(len(draw))]
         yield rows, number[rows] + (draw * len(groups) if is_whole else 0)
 
 

@@ -178,24 +178,17 @@ def fit_cross_fitted(
     weight, counted = counted_rows(weight)
     target, group, inputs = target[counted], group[counted], inputs[counted]
     _check_target(kind, target, inputs)
-    if group.min() == group.max():
-        raise UserError(
-            f"all rows that weights are fitted on are of one group ({group[0]}), such as one week, but weights are chosen "
-            "on groups that they were not fitted on: prepare at least 2 for it"
-        )
+    _check_groups(group)
     is_large = kind != "binary" or min(target.sum(), (1 - target).sum()) >= ISOTONIC_LEAST
     calibrators = _calibrators(kind, target, calibration, is_large)
-    # In an order that depends on neither the rows' nor the members' order, so that sums have the same last bits
-    distinct, _ = distinct_members(inputs)
-    last_key = [] if weight is None else [weight]
-    order = np.lexsort((*last_key, *np.sort(distinct, axis=1).reshape(len(target), -1).T, target, group))
+    order, num_distinct = _order(target, inputs, group, weight)
     target, group, inputs = target[order], group[order], inputs[order]
     weight = None if weight is None else weight[order]
     is_score = np.array(outputs) == "score"
     folds = selection.folds_of(group, num_folds, is_forward)
 
     blend = Blend(kind, target, inputs, group, weight, is_score, folds, is_forward)
-    combiners, eligible = _combiners(kind, combiner, is_large, distinct.shape[1], compare)
+    combiners, eligible = _combiners(kind, combiner, is_large, num_distinct, compare)
     method, cross_fitted, _, methods = blend.compare(blend.fitter(combiners, calibrators[:1], 0), eligible)
     if calibration != AUTO and not compare:
         calibrators = [calibration]
@@ -351,6 +344,23 @@ def _check_target(kind: str, target: np.ndarray, inputs: np.ndarray) -> None:
         raise UserError(
             f"all {len(target)} rows that weights are fitted on have the target {target[0]:g}: prepare more rows for it"
         )
+
+
+def _check_groups(group: np.ndarray) -> None:
+    if group.min() == group.max():
+        raise UserError(
+            f"all rows that weights are fitted on are of one group ({group[0]}), such as one week, but weights are chosen "
+            "on groups that they were not fitted on: prepare at least 2 for it"
+        )
+
+
+def _order(target: np.ndarray, inputs: np.ndarray, group: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, int]:
+    """An order of the rows that depends on neither their order nor that of the members, so that sums have the same last
+    bits; and the number of distinct members."""
+    distinct, _ = distinct_members(inputs)
+    last_key = [] if weight is None else [weight]
+    order = np.lexsort((*last_key, *np.sort(distinct, axis=1).reshape(len(target), -1).T, target, group))
+    return order, distinct.shape[1]
 
 
 def _calibrators(kind: str, target: np.ndarray, calibration: str, is_large: bool) -> list[str]:

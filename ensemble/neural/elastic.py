@@ -72,8 +72,8 @@ def supervise(job: Job, report: Callable[[str], None]) -> int:
             if before not in (0, ranks):
                 batch = f"{job.batch_size} = {micro} × {ranks} ranks × {job.batch_size // (micro * ranks)} accumulated"
                 report(f"continues with {ranks} ranks instead of {before}: {batch}")
-            saved = _newest(job.out)
-            status, grows = _run_once(job, ranks, micro, signals)
+            saved = newest_checkpoint(job.out)
+            status, grows = run_once(job, ranks, micro, signals)
             if status == "done":
                 return 0
             if grows and status == "preempted" and not signals:
@@ -85,7 +85,7 @@ def supervise(job: Job, report: Callable[[str], None]) -> int:
                 return errors.USER_ERROR
             if signals or not is_lost:
                 return errors.PREEMPTED if status == "preempted" else errors.FAILED
-            losses = 1 if _newest(job.out) > saved else losses + 1
+            losses = 1 if newest_checkpoint(job.out) > saved else losses + 1
             if losses > job.max_losses:
                 report(f"lost {losses} times without a checkpoint in between: not started again")
                 return errors.FAILED
@@ -95,7 +95,7 @@ def supervise(job: Job, report: Callable[[str], None]) -> int:
             report(f"{reason}: starts again")
 
 
-def _run_once(job: Job, ranks: int, micro: int, signals: list[int]) -> tuple[str, bool]:
+def run_once(job: Job, ranks: int, micro: int, signals: list[int]) -> tuple[str, bool]:
     """Launch the training and wait until all ranks have ended.
 
     Returns the word that the run wrote to `status`, '' for none, `mistake` for an error of the user, and whether it was
@@ -103,12 +103,12 @@ def _run_once(job: Job, ranks: int, micro: int, signals: list[int]) -> tuple[str
     """
     options = ["--quiet", "--config_file", str(job.yaml), "--num_processes", str(ranks)]
     arguments = [*job.command, "--resume", "auto", f"micro_batch_size={micro}"]
-    stamp, saved, grows, num_forwarded = _stamp(job.out), _newest(job.out), False, 0
+    stamp, saved, grows, num_forwarded = _stamp(job.out), newest_checkpoint(job.out), False, 0
     command = [*LAUNCHER, *options, *arguments]
     # A launcher that outlived this process would train at the same time as the next one
     with subprocess.Popen(command, start_new_session=True, preexec_fn=end_with_parent) as process:
         while process.poll() is None:
-            newest = _newest(job.out)
+            newest = newest_checkpoint(job.out)
             if job.capacity and not grows and newest > saved:
                 grows = largest_divisor(job.batch_size, _capacity(job, ranks)) > ranks
                 if grows:
@@ -168,7 +168,7 @@ def _capacity(job: Job, default: int) -> int:
     return max(1, min(ranks, job.num_ranks))
 
 
-def _newest(out: Path) -> str:
+def newest_checkpoint(out: Path) -> str:
     """The part of the run and the name of its newest checkpoint, '' for none; such texts sort by their time."""
     parts = enumerate((out, out / folders.TRIAL, out / folders.NEWEST))
     names = (f"{number} {path.name}" for number, part in parts for path in (part / "checkpoints").glob("step-*"))

@@ -121,16 +121,16 @@ def launcher_request() -> dict[str, Any]:
     parent = psutil.Process().parent()
     while parent is not None:
         try:
-            arguments = _launch_arguments(parent.cmdline())
+            arguments = launch_arguments(parent.cmdline())
         except psutil.Error:
             break
         if arguments is not None:
-            return _request(arguments)
+            return requested_processes(arguments)
         parent = parent.parent()
     return {"num_processes": None, "use_cpu": False, "origin": NO_LAUNCHER}
 
 
-def _launch_arguments(command: list[str]) -> list[str] | None:
+def launch_arguments(command: list[str]) -> list[str] | None:
     """The arguments of `accelerate launch`, or None for any other command."""
     for index, word in enumerate(command[:4]):
         if word.endswith(("accelerate", "accelerate.exe")) and command[index + 1 : index + 2] == ["launch"]:
@@ -141,7 +141,8 @@ def _launch_arguments(command: list[str]) -> list[str] | None:
     return None
 
 
-def _request(arguments: list[str]) -> dict[str, Any]:
+def requested_processes(arguments: list[str]) -> dict[str, Any]:
+    """The number of processes that arguments of `accelerate launch` ask for, if on CPUs, and where the number is set."""
     from accelerate.commands.config.config_args import default_config_file, load_config_from_file
     from accelerate.commands.launch import launch_command_parser
 

@@ -1,4 +1,4 @@
-"""`accelerate launch` whose ranks end after an error of the user: exit code 2, without a traceback of the launcher.
+"""`accelerate launch` without a traceback of the launcher after an error of the user (exit code 2) and after a signal.
 
     python -m ensemble.neural.launcher --config_file accelerate_configs/multi_cpu.yaml scripts/train.py …
 
@@ -20,8 +20,11 @@ def main() -> None:
     try:
         launch.main()
     except Exception as error:
+        from torch.distributed.elastic.multiprocessing.api import SignalException
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+        if isinstance(error, SignalException):  # the ranks have received it too
+            sys.exit(128 + error.sigval)
         if isinstance(error, ChildFailedError) and error.get_first_failure()[1].exitcode == USER_ERROR:
             sys.exit(USER_ERROR)
         raise

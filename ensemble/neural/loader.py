@@ -223,7 +223,7 @@ class Feed(AbstractContextManager["Feed"]):
                 num_workers=num_workers,
                 prefetch_factor=prefetch_factor if num_workers else None,
                 pin_memory=self._on_gpu,
-                multiprocessing_context=_worker_context() if num_workers else None,
+                multiprocessing_context=worker_context() if num_workers else None,
                 worker_init_fn=_exit_with_parent,
             )
         )
@@ -299,7 +299,7 @@ def _recorded(micro_batches: Iterator[MicroBatch], requested: deque[MicroBatch])
         yield micro.rows, micro.epoch
 
 
-def _worker_context() -> BaseContext:
+def worker_context() -> BaseContext:
     """Start workers by forkserver, since a fork after OpenMP work hangs, with the signals of schedulers blocked.
 
     Slurm and torchrun send SIGTERM and other signals to a whole process group; workers must live until the rank has

@@ -91,16 +91,7 @@ def train(
     splits validation and blend, and for examples of different length.
     """
     with launch.together(accelerator):
-        if override and (Path(config.out) / TRIAL).exists():
-            raise UserError(
-                f"{Path(config.out) / TRIAL} was trained from the weights of other settings: choose another out=… "
-                "instead of --resume-override"
-            )
-        if any(hasattr(recipe.rows(split), "lengths") for split in LEARNED):
-            raise UserError(
-                f"refit_epochs={config.refit_epochs:g} joins the rows of splits, and examples of the recipe {recipe.name} "
-                "differ in length: set refit_epochs=0"
-            )
+        _check(recipe, config, override)
     out, limit_s = Path(config.out), config.max_seconds
     with StopSignals() as stop:
         first = dataclasses.replace(config, max_seconds=limit_s * FIRST_SHARE)
@@ -127,7 +118,7 @@ def train(
             return loop.train(started_from, settings, accelerator, "auto")
 
         with runs.status_on_error(out, accelerator):
-            before = _score_of_best(recipe, config, accelerator)
+            before = score_of_best(recipe, config, accelerator)
             trial = continued(TRIAL, LEARNED[:-1], BLEND, 0.5)
             after = trial.get(f"validation_{recipe.monitor}")
             is_better = after is not None and (after > before if recipe.higher_is_better else after < before)
@@ -145,7 +136,20 @@ def train(
     return summary
 
 
-def _score_of_best(recipe: NeuralRecipe, config: TrainConfig, accelerator: Accelerator) -> float:
+def _check(recipe: NeuralRecipe, config: TrainConfig, override: bool) -> None:
+    if override and (Path(config.out) / TRIAL).exists():
+        raise UserError(
+            f"{Path(config.out) / TRIAL} was trained from the weights of other settings: choose another out=… "
+            "instead of --resume-override"
+        )
+    if any(hasattr(recipe.rows(split), "lengths") for split in LEARNED):
+        raise UserError(
+            f"refit_epochs={config.refit_epochs:g} joins the rows of splits, and examples of the recipe {recipe.name} "
+            "differ in length: set refit_epochs=0"
+        )
+
+
+def score_of_best(recipe: NeuralRecipe, config: TrainConfig, accelerator: Accelerator) -> float:
     """The score of the best weights on blend."""
     model = Continued(recipe, Path(config.out) / "best", (), "").model().to(accelerator.device)
     batch_size = config.micro_batch_size or config.batch_size

@@ -107,12 +107,7 @@ def set_up(
     with alike_on_all_ranks():
         plan = preflight.make_plan(rows, config, accelerator)
     preflight.check_memory(recipe, config, plan, accelerator)
-    torch.manual_seed(config.seed)  # the same initial weights on every rank
-    model = recipe.model()
-    num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    flops, state = _make_state(recipe, config, plan, model, accelerator)
-    torch.manual_seed(config.seed * 1_000_003 + accelerator.process_index)  # dropout differs by rank
-
+    num_parameters, flops, state = _make_state(recipe, config, plan, accelerator)
     description: dict[str, Any] = {
         "recipe": recipe.name,
         "fingerprint": recipe.fingerprint,
@@ -188,9 +183,13 @@ def _feed(
 
 
 def _make_state(
-    recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, model: torch.nn.Module, accelerator: Accelerator
-) -> tuple[tuple[float, float | None], TrainingState]:
-    """FLOPs as in `preflight.flops`, and the state with model and optimizers prepared by Accelerate."""
+    recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, accelerator: Accelerator
+) -> tuple[int, tuple[float, float | None], TrainingState]:
+    """The number of parameters, FLOPs as in `preflight.flops`, and the state with model and optimizers prepared by
+    Accelerate. Further random numbers are seeded too."""
+    torch.manual_seed(config.seed)  # the same initial weights on every rank
+    model = recipe.model()
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
     optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
     flops = preflight.flops(recipe, model, plan, accelerator)
     if config.compile:
@@ -199,7 +198,9 @@ def _make_state(
     speed.disable_buffer_sync(model)
     # Accelerate's wrapper searches for a library at every step; `TrainingState` does the rest of its work
     bare = [wrapper.optimizer for wrapper in prepared]
-    return flops, TrainingState(model, bare, config.ema_decay, accelerator, config.timeout_s)
+    state = TrainingState(model, bare, config.ema_decay, accelerator, config.timeout_s)
+    torch.manual_seed(config.seed * 1_000_003 + accelerator.process_index)  # dropout differs by rank
+    return num_parameters, flops, state
 
 
 def _fit_micro_batch(

@@ -13,6 +13,7 @@ Functions import torch themselves, since the settings of OpenMP must be in the e
 import datetime
 import os
 import types
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from ensemble import configuration
@@ -49,6 +50,8 @@ def accelerator_options(settings: TrainConfig) -> dict[str, Any]:
             "precision=bf16"
         )
 
+    # DDP copies such a gradient, as those of the batched weights of the package tabm
+    warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
     handlers: list[Any] = [
         DistributedDataParallelKwargs(gradient_as_bucket_view=True),
         # One microsecond more, since Accelerate drops a time-out equal to its default of 600 s, and Gloo's is 1800 s

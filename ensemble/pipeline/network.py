@@ -10,7 +10,9 @@ from typing import Any
 
 from ensemble import folders, recipe
 from ensemble.errors import PREEMPTED, Failure, UserError
+from ensemble.neural.settings import config_class
 from ensemble.pipeline.plan import PlannedMember, Preempted
+from ensemble.signals import end_with_parent
 
 FILES_OF_A_RUN = (
     "best", "checkpoints", "config.json", "curves.txt", "environment.json", "final", "manifest.json", "metrics.jsonl",
@@ -18,13 +20,25 @@ FILES_OF_A_RUN = (
 )  # fmt: skip
 STARTING_S = 16.0
 """Seconds of a member's time that the launcher, imports and predictions take."""
+CPU_RANKS = Path(__file__).with_name("cpu_ranks.yaml")
+NUM_CPU_RANKS, LEAST_ROWS_FOR_RANKS = (1, 2, 4), 2_000
+"""On CPUs a rank on each of several cores trains faster than one rank with several threads, once there are so many training
+rows that the start of further processes pays off. Each rank takes memory, and a share of each batch."""
 
 
 def train(
-    member: PlannedMember, data: Path, folder: Path, manifest: dict[str, Any], config: Any, seconds: float, resume: bool
+    member: PlannedMember,
+    data: Path,
+    folder: Path,
+    manifest: dict[str, Any],
+    config: Any,
+    num_threads: int,
+    seconds: float,
+    resume: bool,
 ) -> bool:
     """Train a member, for at most `seconds` (0: without a limit); returns whether the training succeeded.
 
+    manifest : of the prepared data. config : the settings of the fit. num_threads : for all processes on a CPU together.
     Without `resume` an earlier run in its folder is replaced. Raises `Preempted` if it was stopped by a signal.
     """
     if not resume:
@@ -32,10 +46,14 @@ def train(
     elif _is_complete(folder):
         print(f"{folder} is complete already", file=sys.stderr)
         return True
-    launcher = [sys.executable, "-m", "ensemble.neural.launcher", "--quiet", *_hardware(config.accelerate_config)]
+    hardware, environment = ["--config_file", config.accelerate_config], None
+    if config.accelerate_config == "auto":
+        hardware, num_ranks = _hardware(member, manifest, num_threads)
+        environment = {**os.environ, "OMP_NUM_THREADS": str(max(1, num_threads // num_ranks))}
+    launcher = [sys.executable, "-m", "ensemble.neural.launcher", "--quiet", *hardware]
     limit = [f"max_seconds={max(seconds - STARTING_S, 1)}"] if seconds else []
     command = [*launcher, "-m", "ensemble.commands.train", *words(member, data, folder, manifest, config), *limit]
-    code = _run([*command, *(["--resume", "auto"] if resume else [])])
+    code = run_command([*command, *(["--resume", "auto"] if resume else [])], environment=environment)
     if code == PREEMPTED or ((folder / "status").is_file() and "preempted" in (folder / "status").read_text()):
         raise Preempted(member.name)
     if code:
@@ -53,7 +71,7 @@ def predict(name: str, folder: Path, data: Path, out: Path) -> None:
     """Write the prediction files of a neural member."""
     script = [sys.executable, "-m", "ensemble.commands.predict", *recipe.words_of_command_line()]
     words = [f"member={folder}", f"data={data}", f"out={out}", f"name={name}"]
-    if code := _run([*script, *words], subprocess.DEVNULL):
+    if code := run_command([*script, *words], subprocess.DEVNULL):
         raise Failure(f"predictions of {name} ended with exit code {code}")
 
 
@@ -77,18 +95,39 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _hardware(accelerate_config: str) -> list[str]:
-    if accelerate_config != "auto":
-        return ["--config_file", accelerate_config]
+def _hardware(member: PlannedMember, manifest: dict[str, Any], num_threads: int) -> tuple[list[str], int]:
+    """The arguments of the launcher for the GPUs of this machine, or else its CPU, and the number of ranks."""
     num_gpus = len(list(Path("/proc/driver/nvidia/gpus").glob("*"))) if sys.platform == "linux" else 0
+    num_ranks = num_gpus or num_cpu_ranks(member, manifest, num_threads)
+    processes = ["--num_processes", str(num_ranks), "--num_machines", "1", "--dynamo_backend", "no"]
     precision = ["--mixed_precision", "bf16" if num_gpus else "no"]
-    processes = ["--num_processes", str(max(1, num_gpus)), "--num_machines", "1", "--dynamo_backend", "no"]
-    return [*processes, *precision, *(["--multi_gpu"] if num_gpus > 1 else [] if num_gpus else ["--cpu"])]
+    if num_gpus:
+        kind = ["--multi_gpu"] if num_gpus > 1 else []
+    else:
+        kind = ["--config_file", str(CPU_RANKS)] if num_ranks > 1 else ["--cpu"]
+    return [*kind, *processes, *precision], num_ranks
 
 
-def _run(command: list[str], output: int | None = None) -> int:
-    """Run a command in a process group of its own, which is ended with this process; returns the exit code."""
-    process = subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL, stdout=output)
+def num_cpu_ranks(member: PlannedMember, manifest: dict[str, Any], num_threads: int) -> int:
+    """The number of ranks on a CPU with so many threads. Each has an equal share of a batch, so it divides the batch size (0
+    if the recipe chooses it: a power of 2)."""
+    if manifest["splits"]["train"]["rows"] < LEAST_ROWS_FOR_RANKS:
+        return 1
+    batch_size = int(member.settings.get("batch_size", config_class(manifest["recipe"])().batch_size))
+    return max(ranks for ranks in NUM_CPU_RANKS if ranks <= max(1, num_threads) and batch_size % ranks == 0)
+
+
+def run_command(command: list[str], output: int | None = None, environment: dict[str, str] | None = None) -> int:
+    """Run a command in a process group of its own, which is ended with this process, even a killed one; returns the exit
+    code."""
+    process = subprocess.Popen(
+        command,
+        start_new_session=True,
+        preexec_fn=end_with_parent,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        env=environment,
+    )
     try:
         return process.wait()
     except BaseException:

@@ -85,7 +85,7 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
         _train(run, second_members, [], manifest, _finish_seconds(manifest))
     if not run.trained:
         raise UserError("no member could be trained, as the warnings explain: name other members, or give other data")
-    return _finish(run, manifest, second)
+    return finish(run, manifest, second)
 
 
 def _train(
@@ -109,7 +109,7 @@ def _train(
         folder = run.out / "members" / member.name
         resume = run.resume and not is_stale(folder, manifest["fingerprint"])
         if member.kind == "neural":
-            if not network.train(member, run.out / member.data, folder, manifest, config, seconds, resume):
+            if not network.train(member, run.out / member.data, folder, manifest, config, run.num_threads, seconds, resume):
                 continue
         else:
             try:
@@ -227,7 +227,7 @@ def _opened(out: Path, config: Any, name: str, resume: bool) -> Iterator[dict[st
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        _remove_new(file, new_folders)
+        remove_new(file, new_folders)
         raise UserError(f"the folder {out} cannot be created: {error.strerror}") from None
     limits = {"time_limit": config.time_limit, "num_draws": config.num_draws}
     try:
@@ -239,13 +239,13 @@ def _opened(out: Path, config: Any, name: str, resume: bool) -> Iterator[dict[st
         if earlier:
             folders.write_json(file, earlier)
         else:
-            _remove_new(file, new_folders)
+            remove_new(file, new_folders)
         raise
 
 
 def _fit_json(config: Any, name: str) -> dict[str, Any]:
     """The content of `fit.json` for these settings, without limits and prepared data."""
-    settings = {key: value for key, value in configuration.to_dict(config).items() if key not in FREE_TO_CHANGE}
+    settings = configuration.to_dict(config, FREE_TO_CHANGE)
     content: dict[str, Any] = json.loads(json.dumps({"written_by": folders.MARK, "recipe": name, "settings": settings}))
     return content
 
@@ -266,7 +266,8 @@ def _settings_to_compare(fit_json: dict[str, Any]) -> dict[str, Any]:
     return {"written_by": fit_json.get("written_by"), "recipe": fit_json.get("recipe"), "settings": settings}
 
 
-def _remove_new(file: Path, new_folders: list[Path]) -> None:
+def remove_new(file: Path, new_folders: list[Path]) -> None:
+    """Remove a file and the folders that were created for it, as far as they are empty."""
     with suppress(OSError):
         file.unlink(missing_ok=True)
         for folder in new_folders:
@@ -366,7 +367,7 @@ def train_trees(
         raise Preempted(member.name)
 
 
-def _finish(run: Fit, manifest: dict[str, Any], second: FollowUp | None) -> list[dict[str, Any]]:
+def finish(run: Fit, manifest: dict[str, Any], second: FollowUp | None) -> list[dict[str, Any]]:
     """Predict with the members, fit the ensemble, and write leaderboard and report; returns the leaderboard."""
     from ensemble.predictor import fit as combiner
     from ensemble.predictor import leaderboard

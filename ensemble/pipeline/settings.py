@@ -17,9 +17,11 @@ class FitConfig:
     members: tuple[str, ...] = ()
     """Names of the members to train; empty for all planned members for which there is time."""
     accelerate_config: str = "auto"
-    """The hardware of neural members: auto for the GPUs of this machine, or its CPU; or a YAML file of Accelerate."""
+    """The hardware of neural members: auto for the GPUs of this machine, or up to 4 processes on its CPU; or a YAML file of
+    Accelerate."""
     threads: int = 0
-    """OpenMP threads of tree members; 0 for as many cores as are granted."""
+    """OpenMP threads of tree members, and of all processes of a neural member on a CPU; 0 for as many cores as are
+    granted."""
     num_draws: int = 100
     """Draws of the bootstrap that gives the intervals of the scores."""
 

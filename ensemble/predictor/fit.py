@@ -19,7 +19,7 @@ import dataclasses
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from ensemble.errors import UserError
 from ensemble.predictions import Predictions
 from ensemble.predictor import card, member_files, scoring
 from ensemble.predictor.forecast import write_forecast
+from ensemble.predictor.intervals import Intervals
 from ensemble.predictor.member_files import MemberFiles
 from ensemble.predictor.scoring import BASE_RATE, ENSEMBLE
 from ensemble.task import Task, task_of
@@ -69,15 +70,69 @@ def fit(
         if value < least:
             raise UserError(f"{name}={value} is impossible: it must be at least {least}")
     manifest = folders.read_manifest(data)
-    cv = CrossValidation.from_manifest(manifest)
-    on = on or (OUT_OF_FOLD if cv else "blend")
+    on = on or (OUT_OF_FOLD if CrossValidation.from_manifest(manifest) else "blend")
     if on not in FITTED_ON:
         raise UserError(f"on={on} is not a split on which weights can be fitted: choose {' or '.join(FITTED_ON)}")
     scored = "test" if "test" in manifest["splits"] else on
-    is_forward = cv is None or cv.scheme == "forward"
-    task = task_of(manifest)
     read = member_files.read(Path(folder), data, manifest, members, on, scored)
-    blend = read.rows[on]
+    task = task_of(manifest)
+    fitted = _fit(manifest, task, read, on, scored, combiner, calibration, compare)
+    ensemble = fitted.ensemble
+    scores = {
+        **scoring.score(task, fitted.test, fitted.candidates, read.member_names, num_draws, seed),
+        "split": scored,
+        "fitted_on": on,
+        "out_of_fold_rows": len(read.rows[on].row_id) if on == OUT_OF_FOLD else None,
+        "intervals": fitted.coverage,
+        "warnings": fitted.warnings,
+        "weights": dict(zip(ensemble.member_names, ensemble.weights, strict=True)),
+        "combiner": {"method": ensemble.method, "cross_fitted": ensemble.cross_fitted},
+    }
+    description = _describe(manifest, data, task, read, on, fitted, seed, Path(out).resolve())
+    config = {"kind": ENSEMBLE, "combiner": ensemble.to_dict()}
+    own: dict[str, Any] = {"member": ENSEMBLE, "output": OUTPUTS_OF[task.kind][0], "config": config, "reasons": None}
+    of_ensemble = dataclasses.replace(fitted.test, prediction=fitted.candidates[ENSEMBLE], **own)
+    with folders.new_folder(out, overwrite, ENSEMBLE) as scratch:
+        for name, content in (("scores", scores), ("like", manifest), ("ensemble", description)):
+            folders.write_json(scratch / f"{name}.json", content)
+        predictions.write(scratch / f"{scored}.parquet", of_ensemble)
+        if FORECAST in read.rows:
+            files = [file for file in read.files[FORECAST] if file.member in read.member_names]
+            write_forecast(scratch, data, files, ensemble, fitted.intervals)
+        card.write(scratch, manifest, scores)
+        folders.write_manifest(scratch, {"kind": ENSEMBLE})
+    return scores
+
+
+class _Fitted(NamedTuple):
+    """An ensemble and its predictions of the scored rows."""
+
+    ensemble: combine.Ensemble
+    is_forward: bool
+    """Whether each block of rows was predicted by weights that were fitted on earlier blocks only."""
+    test: Predictions
+    """The scored rows."""
+    candidates: dict[str, np.ndarray]
+    """Predictions of the scored rows by ensemble, members, baselines and base rate."""
+    coverage: dict[str, Any] | None
+    intervals: Intervals | None
+    """Of a regression."""
+    warnings: list[str]
+
+
+def _fit(
+    manifest: dict[str, Any],
+    task: Task,
+    read: MemberFiles,
+    on: str,
+    scored: str,
+    combiner: str,
+    calibration: str,
+    compare: bool,
+) -> _Fitted:
+    """Fit weights, calibration and intervals on the split `on`, and predict the split `scored`; prints the warnings."""
+    blend, cv = read.rows[on], CrossValidation.from_manifest(manifest)
+    is_forward = cv is None or cv.scheme == "forward"
     ensemble, cross_fitted = combine.fit_cross_fitted(
         blend.target,
         read.of_members(on),
@@ -96,50 +151,42 @@ def fit(
     warnings = scoring.warnings_of_leaks(task, blend, of_members)
     for sentence in warnings:
         print(f"warning: {sentence}", file=sys.stderr)
-    coverage, intervals = scoring.intervals_of(
-        task, blend, cross_fitted, None if scored == on else test, candidates, is_forward
-    )
-    scores = {
-        **scoring.score(task, test, candidates, read.member_names, num_draws, seed),
-        "split": scored,
-        "fitted_on": on,
-        "out_of_fold_rows": len(blend.row_id) if on == OUT_OF_FOLD else None,
-        "intervals": coverage,
-        "warnings": warnings,
-        "weights": dict(zip(ensemble.member_names, ensemble.weights, strict=True)),
-        "combiner": {"method": ensemble.method, "cross_fitted": ensemble.cross_fitted},
-    }
-    num_weight_draws = diversity.NUM_DRAWS if cv is None or len(blend.target) <= MANY_ROWS else diversity.NUM_DRAWS // 3
+    other_rows = None if scored == on else test
+    coverage, intervals = scoring.intervals_of(task, blend, cross_fitted, other_rows, candidates, is_forward)
+    return _Fitted(ensemble, is_forward, test, candidates, coverage, intervals, warnings)
+
+
+def _describe(
+    manifest: dict[str, Any],
+    data: str | Path,
+    task: Task,
+    read: MemberFiles,
+    on: str,
+    fitted: _Fitted,
+    seed: int,
+    out: Path,
+) -> dict[str, Any]:
+    """The content of ensemble.json."""
+    blend, ensemble = read.rows[on], fitted.ensemble
+    is_cross_validation = CrossValidation.from_manifest(manifest) is not None
+    has_many_rows = is_cross_validation and len(blend.target) > MANY_ROWS
+    num_draws = diversity.NUM_DRAWS // 3 if has_many_rows else diversity.NUM_DRAWS
     columns = blend.target, read.of_members(on), blend.group, blend.cluster
     generator = np.random.default_rng(seed)
-    analysis = diversity.measure(ensemble, *columns, generator, blend.weight, is_forward, num_weight_draws)
+    analysis = diversity.measure(ensemble, *columns, generator, blend.weight, fitted.is_forward, num_draws)
     if scores_by_part := recipe.of(manifest).get("outputs", "scores_by_part"):
-        forecasts = {name: candidates[name] for name in (ENSEMBLE, *read.member_names)}
-        analysis |= scores_by_part(task.kind, test, forecasts, data)
-    description = {
+        forecasts = {name: fitted.candidates[name] for name in (ENSEMBLE, *read.member_names)}
+        analysis |= scores_by_part(task.kind, fitted.test, forecasts, data)
+    return {
         "recipe": manifest["recipe"],
         "fingerprint": manifest["fingerprint"],
         "combiner": ensemble.to_dict(),
-        "warnings": warnings,
-        "intervals": None if intervals is None else dataclasses.asdict(intervals),
+        "warnings": fitted.warnings,
+        "intervals": None if fitted.intervals is None else dataclasses.asdict(fitted.intervals),
         "diversity": analysis,
-        **({"bins_of_train": drift.bins_of_train(data, manifest)} if cv else {}),
-        "members": _member_entries(read, on, Path(out).resolve()),
+        **({"bins_of_train": drift.bins_of_train(data, manifest)} if is_cross_validation else {}),
+        "members": _member_entries(read, on, out),
     }
-
-    with folders.new_folder(out, overwrite, ENSEMBLE) as scratch:
-        for name, content in (("scores", scores), ("like", manifest), ("ensemble", description)):
-            folders.write_json(scratch / f"{name}.json", content)
-        config = {"kind": ENSEMBLE, "combiner": ensemble.to_dict()}
-        own: dict[str, Any] = {"member": ENSEMBLE, "output": OUTPUTS_OF[task.kind][0], "config": config, "reasons": None}
-        file = dataclasses.replace(test, prediction=candidates[ENSEMBLE], **own)
-        predictions.write(scratch / f"{scored}.parquet", file)
-        if FORECAST in read.rows:
-            files = [file for file in read.files[FORECAST] if file.member in read.member_names]
-            write_forecast(scratch, data, files, ensemble, intervals)
-        card.write(scratch, manifest, scores)
-        folders.write_manifest(scratch, {"kind": ENSEMBLE})
-    return scores
 
 
 def _member_entries(read: MemberFiles, on: str, out: Path) -> dict[str, dict[str, Any]]:

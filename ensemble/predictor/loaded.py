@@ -55,11 +55,11 @@ class Predictor(AbstractContextManager["Predictor"]):
         self,
         ensemble: combine.Ensemble,
         manifest: dict[str, Any],
-        workers: "dict[str, _Worker]",
+        workers: "dict[str, Worker]",
         intervals: Intervals | None = None,
     ):
         """manifest : of the data that the ensemble was fitted on."""
-        self.ensemble, self.manifest, self._workers, self._intervals = ensemble, manifest, workers, intervals
+        self.ensemble, self.manifest, self.workers, self._intervals = ensemble, manifest, workers, intervals
 
     @classmethod
     def fit(
@@ -96,7 +96,7 @@ class Predictor(AbstractContextManager["Predictor"]):
             quiet = is_trees and has_trees
             has_trees |= is_trees
             configs[name] = {**common, "name": name, "folder": str(member), "threads": threads, "quiet": quiet}
-        workers = {name: _Worker(name, config) for name, config in configs.items()}
+        workers = {name: Worker(name, config) for name, config in configs.items()}
         loaded = cls(ensemble, manifest, workers, new_data.intervals_of(description))
         try:
             for worker in workers.values():
@@ -155,14 +155,14 @@ class Predictor(AbstractContextManager["Predictor"]):
                 pq.write_table(table, scratch / f"{kind}.parquet", compression="none")
                 task["metadata" if kind == "products" else "source"] = [str(scratch / f"{kind}.parquet")]
             try:
-                self._workers[PREPARATION].run(task)
+                self.workers[PREPARATION].run(task)
             except UserError as error:
                 raise UserError(_without_files(str(error), name, tables)) from None
             names = self.ensemble.member_names
             files = [scratch / f"{member}.parquet" for member in names]
             with ThreadPoolExecutor(len(names)) as pool:
                 tasks = [{"data": data, "out": str(file)} for file in files]
-                list(pool.map(lambda member, task: self._workers[member].run(task), names, tasks))
+                list(pool.map(lambda member, task: self.workers[member].run(task), names, tasks))
             member_files = [predictions.read(file) for file in files]
             forecast.write_forecast(scratch, data, member_files, self.ensemble, self._intervals)
             manifest = folders.read_json(Path(data) / "manifest.json")
@@ -177,11 +177,11 @@ class Predictor(AbstractContextManager["Predictor"]):
 
     def lost(self) -> list[str]:
         """Names of the workers whose process has ended. With one or more of them nothing can be predicted."""
-        return [name for name, worker in self._workers.items() if worker.process.poll() is not None]
+        return [name for name, worker in self.workers.items() if worker.process.poll() is not None]
 
     def close(self) -> None:
         """End the worker processes after the tasks under way."""
-        for worker in self._workers.values():
+        for worker in self.workers.values():
             worker.end()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -204,7 +204,7 @@ def in_order_of_rows(table: pa.Table, why: pa.ChunkedArray) -> pa.Table:
     return table.sort_by("row_id").drop_columns([name for name in ("rank",) if name in table.column_names])
 
 
-class _Worker:
+class Worker:
     """A worker process (worker.py). It ends with this process at the latest, since its input ends then."""
 
     def __init__(self, name: str, config: dict[str, Any]):

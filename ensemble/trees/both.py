@@ -56,14 +56,14 @@ def train(config: TreesConfig, command: list[str], rank_info: RankInfo) -> dict[
     member.check(config)
     objective_of(config, rows.TreeData(config.data, "train", rows.tree_manifest(config.data)))
     num_cores, _, _ = threads.choose(config.threads, os.environ)
-    together, slower = _choose_together(config, num_cores)
+    together, slower = choose_together(config, num_cores)
     cores_of = halves(num_cores, slower) if together == "side_by_side" else dict.fromkeys(LIBRARIES, num_cores)
     commands = {
         library: [sys.executable, *command, f"library={library}", f"out={Path(config.out, library)}", f"threads={number}"]
         for library, number in cores_of.items()
     }
     checkpoints = Checkpoints(config.out, "")
-    with _Children() as children:
+    with Children() as children:
         checkpoints.set_status("running")
         for names in [LIBRARIES] if together == "side_by_side" else [(library,) for library in LIBRARIES]:
             children.start({library: commands[library] for library in names}, prefixed=len(names) > 1)
@@ -86,14 +86,14 @@ def halves(num_cores: int, slower: str) -> dict[str, int]:
     return {library: max(1, (num_cores + (library == slower)) // 2) for library in LIBRARIES}
 
 
-class _Children:
+class Children:
     """The processes that train, as a context manager: it passes signals on to them, and kills those left at the end."""
 
     def __init__(self) -> None:
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self._signal_received, self._pumps = 0, list[threading.Thread]()
 
-    def __enter__(self) -> "_Children":
+    def __enter__(self) -> "Children":
         self._handlers = {number: signal.signal(number, self._pass_on) for number in STOP}
         return self
 
@@ -182,7 +182,7 @@ def _pump(library: str, source: IO[str], target: IO[str]) -> None:
             print(f"{library:8} | {line}", end="", file=target, flush=True)
 
 
-def _choose_together(config: TreesConfig, num_cores: int) -> tuple[str, str]:
+def choose_together(config: TreesConfig, num_cores: int) -> tuple[str, str]:
     """The way to train, and the slower library."""
     if config.together != "auto":
         return config.together, SLOWER

@@ -59,7 +59,7 @@ def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndar
         ],
         {KEY: json.dumps({**about, "unit": UNIT_OF[about["output"]], "mark": MARK}).encode()},
     )
-    row_id, summary, start = rows.column("row_id"), _Summary(len(rows.features)), 0
+    row_id, summary, start = rows.column("row_id"), Summary(len(rows.features)), 0
     with (
         new_file(path, "contributions") as scratch,
         new_file(path.with_suffix(".png"), "picture of contributions") as picture,
@@ -71,11 +71,11 @@ def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndar
                 file.write_batch(pa.record_batch(arrays, schema=schema))
                 summary.add(features, parts[:, :-1])
                 start += len(parts)
-        _draw(picture, rows, summary, f"{about['member']}, {about['split']}", UNIT_OF[about["output"]])
+        draw(picture, rows, summary, f"{about['member']}, {about['split']}", UNIT_OF[about["output"]])
     return path
 
 
-class _Summary:
+class Summary:
     """Sums over rows, for the size and direction of the contributions; all of shape (F,)."""
 
     def __init__(self, num_features: int):
@@ -102,7 +102,7 @@ class _Summary:
         return np.clip(np.where(np.isfinite(correlation), correlation, 0), -1, 1)
 
 
-def _draw(file: Path, rows: TreeData, summary: _Summary, title: str, unit: str) -> None:
+def draw(file: Path, rows: TreeData, summary: Summary, title: str, unit: str) -> None:
     """Draw a bar for each of the features with the largest contributions, coloured by their direction."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize

@@ -85,14 +85,15 @@ def datasets(settings: dict[str, Any], dataset: Dataset, validation: Dataset) ->
         table_of(dataset.rows),
         label=dataset.target,
         weight=dataset.weight,
-        group=None if sizes is None else _divided(sizes),
+        group=None if sizes is None else divided(sizes),
         categorical_feature=list(dataset.rows.categories) or "auto",
         params=settings,
     )
     return data, data.create_valid(table_of(validation.rows), label=validation.target, params=settings)
 
 
-def _divided(group_sizes: np.ndarray) -> np.ndarray:
+def divided(group_sizes: np.ndarray) -> np.ndarray:
+    """The sizes of groups of at most `MAX_GROUP_ROWS` rows, larger ones divided into almost equal parts."""
     parts = [np.diff(np.linspace(0, size, -(-size // MAX_GROUP_ROWS) + 1).astype(int)) for size in group_sizes.tolist()]
     return np.concatenate(parts)
 

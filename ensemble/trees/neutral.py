@@ -129,7 +129,7 @@ def _quantile(graph: Graph, ordered: str, share: float) -> str:
 
 
 def _between_quartiles(graph: Graph, variants: str, ordered: str, median: str) -> str:
-    """`_between_quartiles` of unknown.py: medians moved towards the quartiles until their sum is 1, or the mean."""
+    """`between_quartiles` of unknown.py: medians moved towards the quartiles until their sum is 1, or the mean."""
     zero, one, last = graph.constant(0, np.float32), graph.constant(1, np.float32), graph.constant([-1])
     lacking = graph.add("Sub", one, graph.add("ReduceSum", median, last, keepdims=1))
     room = graph.add(

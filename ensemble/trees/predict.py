@@ -110,7 +110,7 @@ class TreeMember:
         if self._newest and split not in inputs.LEARNED:
             return self._newest.predict(data, split)
         about, rows = self._open(data, split)
-        blocks = list(in_blocks(lambda block: self._seen.predict(self._predict, block), rows))
+        blocks = list(in_blocks(lambda block: self._seen.predict(self.predict_features, block), rows))
         prediction, counts = np.concatenate([part for part, _ in blocks]), np.sum([counts for _, counts in blocks], axis=0)
         for warning in warnings(counts, rows.features, len(rows), split):
             print(f"warning: {warning}", file=sys.stderr)
@@ -142,12 +142,12 @@ class TreeMember:
         if self._newest and split not in inputs.LEARNED:
             return self._newest.write_contributions(data, split, name, out)
         about, rows = self._open(data, split)
-        blocks = in_blocks(lambda block: (block.copy(), self._contributions(block)), rows)
+        blocks = in_blocks(lambda block: (block.copy(), self.explain(block)), rows)
         metadata = {"recipe": about["recipe"], "split": split, "member": name, "fingerprint": about["fingerprint"]}
         metadata["output"], metadata["model"] = self._summary["output"], self._config["model"]
         return contributions.write(Path(out) / f"{name}.{split}.contributions.parquet", rows, blocks, metadata)
 
-    def _predict(self, features: np.ndarray) -> np.ndarray:
+    def predict_features(self, features: np.ndarray) -> np.ndarray:
         """Predictions in the target's unit, averaged over the models."""
         predictions = [
             scaling.value(self._library.predict(booster, encoding(features)))
@@ -165,16 +165,14 @@ class TreeMember:
         num_models = max(1, min(len(self._boosters), EXPLAINED_LEAVES // (least * leaves)))
         return max(least, min(most, EXPLAINED_LEAVES // (num_models * leaves))), num_models
 
-    def _contributions(
-        self, features: np.ndarray, of_class: np.ndarray | None = None, num_models: int | None = None
-    ) -> np.ndarray:
+    def explain(self, features: np.ndarray, of_class: np.ndarray | None = None, num_models: int | None = None) -> np.ndarray:
         """Contributions for features (n, F), (n, F + 1); with several classes, to the likeliest one of each row.
 
         of_class : other classes, (n, m), for a result of (n, m, F + 1). num_models : average over the first ones; None for
         all.
         """
         if of_class is None and self._summary["output"] == "probabilities":
-            of_class = self._seen.predict(self._predict, features)[0].argmax(axis=1)
+            of_class = self._seen.predict(self.predict_features, features)[0].argmax(axis=1)
 
         def explain(features: np.ndarray) -> np.ndarray:
             parts = [
@@ -183,7 +181,7 @@ class TreeMember:
             ]
             return parts[0] if len(parts) == 1 else np.mean(parts, axis=0)
 
-        return self._seen.contributions(self._predict, explain, features)
+        return self._seen.contributions(self.predict_features, explain, features)
 
     def _reasons(self, rows: TreeData, prediction: np.ndarray) -> list[list[dict[str, Any]]]:
         """For the first rows of a forecast, the features with the largest contributions (TreeSHAP).
@@ -198,7 +196,7 @@ class TreeMember:
         first = order_of_forecast(rows.column("row_id"), prediction, group)[:num_rows]
         features = np.stack([rows.column(name)[first] for name in rows.features], axis=1)
         classes = np.argsort(-prediction[first], axis=1, kind="stable")[:, :EXPLAINED_CLASSES] if is_classes else None
-        parts = self._contributions(features, classes, num_models)[..., :-1].reshape(len(first), -1, len(rows.features))
+        parts = self.explain(features, classes, num_models)[..., :-1].reshape(len(first), -1, len(rows.features))
         parts = np.where(self._seen.is_unknown(features)[:, None], 0, parts)
         strongest = strongest_reasons(rows.features, features, parts, classes)
         for row, reasons_of_row in zip(first.tolist(), strongest, strict=True):

@@ -132,7 +132,7 @@ def _trials(folder: Path, config: TreesConfig, about: dict[str, Any]) -> Trials:
 
 
 def _learning_settings(config: TreesConfig) -> dict[str, Any]:
-    return {name: value for name, value in configuration.to_dict(config).items() if name not in FREE_TO_CHANGE}
+    return configuration.to_dict(config, FREE_TO_CHANGE)
 
 
 def _search_folder(config: TreesConfig, resume: str) -> Path:

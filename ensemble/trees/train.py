@@ -74,17 +74,21 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
         train_rows = rows.TreeData(config.data, "train", about, group.rank, group.num_ranks)
         cv = CrossValidation.from_manifest(about)
         validation = None if cv else rows.TreeData(config.data, "validation", about)
-        is_default = not config.metric
+        has_default_metric = not config.metric
         config, objective, settings = resolve(config, train_rows, validation)
-        if group.rank == 0 and is_default and objective.metric != objective.task.metric:
+        if group.rank == 0 and has_default_metric and objective.metric != objective.task.metric:
             print(
                 f"early stopping by {objective.metric}: too few validation rows of one class for {objective.task.metric}",
                 file=sys.stderr,
             )
         _check_fit(config, objective, cv is not None, group)
-        state = {"fingerprint": about["fingerprint"], "num_ranks": group.num_ranks, "config": settings}
-        state["scaling"] = dataclasses.asdict(objective.scaling)
-        state["memory"] = "in_core" if cv else memory_mode(config, about, group)
+        state = {
+            "fingerprint": about["fingerprint"],
+            "num_ranks": group.num_ranks,
+            "config": settings,
+            "scaling": dataclasses.asdict(objective.scaling),
+            "memory": "in_core" if cv else memory_mode(config, about, group),
+        }
         _check_ranks_agree(group, state)
         start = group.gather(_start(config, resume, checkpoints, state) if group.rank == 0 else None)[0]
         if "summary" in start:
@@ -107,24 +111,19 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
                 stored_copies=stored_copies,
             )
             try:
-                if cv:
-                    folds, learned = cv.folds(config.data, objective.task.cluster), [train_rows]
-                    with refusals_explained(config):
-                        result = copies.train(library, config, train_rows, folds, training, cv.scheme == "forward")
-                else:
-                    result, learned = _train_single(library, config, objective, train_rows, about, training)
-                newest = refit.on_blend(library, config, result, about, training) if config.refit and not cv else None
+                result, newest, learned = _train_models(library, config, objective, train_rows, about, training)
             except Stopped:
                 if group.rank == 0:
                     checkpoints.set_status("preempted")
                 return {"status": "preempted", "out": config.out}
-            for model in [*result.models, *(newest.models if newest else [])]:
-                _check_same_trees(group, library, model.booster)
+            if group.num_ranks > 1:
+                for model in [*result.models, *(newest.models if newest else [])]:
+                    _check_same_trees(group, library, model.booster)
     cost = {"peak_memory_mb": round(memory.peak() - peak_mb, 1), "seconds": round(time.monotonic() - began, 1)}
     summary = _summary(config, about, objective, result, sum(len(part.whole) for part in learned), group.num_ranks, cost)
     if group.rank == 0:
         with checkpoints.failure_marked():
-            _write(config, library, objective, about, result, newest, learned, summary)
+            write_member(config, library, objective, about, result, newest, learned, summary)
         checkpoints.clear()
         stored.clear(config.out)
     return {**summary, "status": "done"}
@@ -178,15 +177,22 @@ def _check_fit(config: TreesConfig, objective: Objective, is_cross_validation: b
         raise UserError(f"memory=low does not support cross-validation, and {config.data} has folds: leave it out")
 
 
-def _train_single(
+def _train_models(
     library: ModuleType,
     config: TreesConfig,
     objective: Objective,
     train_rows: rows.TreeData,
     about: dict[str, Any],
     training: Training,
-) -> tuple[copies.TrainingResult, list[rows.TreeData]]:
-    """Train one booster, with `config.refit` again on training and validation rows; the result and the learned rows."""
+) -> tuple[copies.TrainingResult, copies.TrainingResult | None, list[rows.TreeData]]:
+    """Train a copy on each fold, or one booster, which with `config.refit` is trained again on validation rows and on blend.
+
+    Returns the result, that of the training on blend, and the rows that the first one learned.
+    """
+    if cv := CrossValidation.from_manifest(about):
+        folds = cv.folds(config.data, objective.task.cluster)
+        with refusals_explained(config):
+            return copies.train(library, config, train_rows, folds, training, cv.scheme == "forward"), None, [train_rows]
     validation = rows.TreeData(config.data, "validation", about)
     reserved = config.max_seconds * refit.share_of_time(config)
     first = dataclasses.replace(training, seconds_left=lambda: training.seconds_left() - reserved)
@@ -196,7 +202,9 @@ def _train_single(
         boosters = list(refit.boosters(library, config, refit.BEFORE_BLEND, best_round, about, training))
         learned.append(validation)
     models = [copies.Model(booster=booster, scaling=objective.scaling) for booster in boosters]
-    return copies.TrainingResult(models=models, history=history, best_round=best_round), learned
+    result = copies.TrainingResult(models=models, history=history, best_round=best_round)
+    newest = refit.on_blend(library, config, result, about, training) if config.refit else None
+    return result, newest, learned
 
 
 def resolve(
@@ -221,7 +229,7 @@ def resolve(
     return (
         config,
         objective,
-        {key: value for key, value in configuration.to_dict(config).items() if key not in FREE_TO_CHANGE},
+        configuration.to_dict(config, FREE_TO_CHANGE),
     )
 
 
@@ -261,7 +269,7 @@ def _start(config: TreesConfig, resume: str, checkpoints: Checkpoints, state: di
         checkpoints.set_status("running")
         return {"model": None, "history": [], "memory": state["memory"]}
     model, saved = checkpoint
-    _check_same_training(checkpoints.folder, saved, state)
+    check_same_training(checkpoints.folder, saved, state)
     mode = state["memory"]
     if config.library == "lightgbm" and saved["memory"] != mode:
         if config.memory != "auto":
@@ -340,7 +348,7 @@ def _finished_summary(config: TreesConfig, state: dict[str, Any]) -> dict[str, A
     return summary if is_same and summary["fingerprint"] == state["fingerprint"] else None
 
 
-def _check_same_training(folder: Path, saved: dict[str, Any], state: dict[str, Any]) -> None:
+def check_same_training(folder: Path, saved: dict[str, Any], state: dict[str, Any]) -> None:
     """Raise `UserError` if a checkpoint with the state `saved` was written with other data or settings."""
     fix = "use those again, or start again without --resume and with overwrite=true"
     if saved["fingerprint"] != state["fingerprint"]:
@@ -372,7 +380,7 @@ def _check_same_trees(group: RankGroup, library: ModuleType, booster: Any) -> No
         raise Failure("the ranks ended with different trees, as machines of different kinds may: use nodes of one kind")
 
 
-def _write(
+def write_member(
     config: TreesConfig,
     library: ModuleType,
     objective: Objective,

@@ -98,8 +98,8 @@ class Trials:
         self.folder, self._config, self._ranges, self._first = folder, config, ranges, first
         self._agreed, self._higher_is_better = agreed, higher_is_better
         self._token = uuid.uuid4().hex[:8]
-        self._name = config.task or self._token
-        self._task_folder = folder / "tasks" / self._name
+        self.name = config.task or self._token
+        self._task_folder = folder / "tasks" / self.name
         # Optuna requires at least 3 seconds until the lock of a killed process expires
         self._lock_seconds = max(3, int(config.lost_after_s / 4))
         self._claim = JournalFileOpenLock(str(folder / "claim"), self._lock_seconds)
@@ -162,7 +162,7 @@ class Trials:
         is_waiting = False
         while not stop_requested():
             if self._config.seconds:  # compared with those of this task's ended trials, also before it was resumed
-                own = [trial for trial in self._all(*ENDED) if trial.user_attrs["owner"]["name"] == self._name]
+                own = [trial for trial in self._all(*ENDED) if trial.user_attrs["owner"]["name"] == self.name]
                 if sum(trial.user_attrs["seconds"] for trial in own) >= self._config.seconds:
                     return None
             with _locked(self._claim):
@@ -230,7 +230,7 @@ class Trials:
                 {name: min(max(self._first[name], span.low), span.high) for name, span in self._ranges.items()}
             )
         record = self._study.ask()
-        record.set_user_attr("owner", {"name": self._name, "token": self._token})
+        record.set_user_attr("owner", {"name": self.name, "token": self._token})
         # Optuna 5 draws a value when it is suggested, so the sampler can still be replaced after `ask`
         seed = int(np.random.SeedSequence([self._config.seed, place]).generate_state(1)[0])
         self._study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=NUM_RANDOM)
@@ -263,7 +263,7 @@ class Trials:
                 shutil.rmtree(self.folder / f".pages-{owner['token']}", ignore_errors=True)
 
     def _is_alive(self, name: str, token: str) -> bool:
-        if name == self._name:
+        if name == self.name:
             return token == self._token  # another token is that of this task before it was resumed
         try:
             with open(self.folder / "tasks" / name / "status", "rb") as status:  # on NFS, opening asks the server

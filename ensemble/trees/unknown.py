@@ -142,14 +142,14 @@ class SeenValues:
         if predict(features[:1]).ndim == 1:
             return predict(self._with_median_reference(predict, features, is_unknown))
         blocks = self._predict_variants(predict, features, is_unknown)
-        return np.concatenate([_between_quartiles(probabilities) for _, probabilities in blocks])
+        return np.concatenate([between_quartiles(probabilities) for _, probabilities in blocks])
 
     def _with_median_reference(self, predict: Predict, features: np.ndarray, is_unknown: np.ndarray) -> np.ndarray:
         """The rows, with unknown values replaced by those of the reference row whose prediction is the median."""
         filled = []
         for variants, prediction in self._predict_variants(predict, features, is_unknown):
             if prediction.ndim == 3:
-                likeliest = _between_quartiles(prediction).argmax(axis=1)
+                likeliest = between_quartiles(prediction).argmax(axis=1)
                 prediction = prediction[np.arange(len(prediction)), :, likeliest]
             median = np.argsort(prediction, axis=1, kind="stable")[:, NUM_REFERENCE // 2]
             filled.append(variants[np.arange(len(median)), median])
@@ -169,7 +169,7 @@ class SeenValues:
             yield variants, prediction.reshape(-1, NUM_REFERENCE, *prediction.shape[1:])
 
 
-def _between_quartiles(probabilities: np.ndarray) -> np.ndarray:
+def between_quartiles(probabilities: np.ndarray) -> np.ndarray:
     """(n, K) with sum 1 from (n, NUM_REFERENCE, K): the medians, moved as the module's docstring describes."""
     low, median, high = np.quantile(probabilities, [0.25, 0.5, 0.75], axis=1)
     lacking = 1 - median.sum(axis=-1, keepdims=True)

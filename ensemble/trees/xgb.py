@@ -87,7 +87,7 @@ class Booster:
     def update(self) -> np.ndarray:
         self.booster.update(self._data, self.booster.num_boosted_rounds())
         # In float64: in float32 the largest probabilities would be equal
-        margin = self.booster.predict(self._held_out, output_margin=True).astype(np.float64)
+        margin = self.booster.predict(self._held_out, output_margin=True, validate_features=False).astype(np.float64)
         if self.objective.output == "probability":
             return 1 / (1 + np.exp(-margin))
         if self.objective.output != "probabilities":

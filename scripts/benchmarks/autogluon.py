@@ -80,7 +80,7 @@ def autogluon(
     results = {}
     for name in sets or known:
         print(name, flush=True)
-        results[name] = _one_set(Path(folder) / name, known[name], python, methods, least_s)
+        results[name] = one_set(Path(folder) / name, known[name], python, methods, least_s)
     return {"sets": results, "at_least_level": at_least_level(results)}
 
 
@@ -100,7 +100,8 @@ Words = tuple[list[str], list[str], list[str]]
 """Settings of prepare_data.py, train.py and train_trees.py for a set."""
 
 
-def _one_set(folder: Path, words: Words, python: str, methods: Sequence[str], least_s: float) -> dict[str, Any]:
+def one_set(folder: Path, words: Words, python: str, methods: Sequence[str], least_s: float) -> dict[str, Any]:
+    """Measure ours and the methods on one set; results that are in the folder are not measured again."""
     ours = _once(folder / "ours.json", partial(_ours, folder, *words))
     limit_s = max(least_s, round(ours["total_s"], 1))
     others, failed = {}, dict(ours["failed"])
@@ -114,8 +115,8 @@ def _one_set(folder: Path, words: Words, python: str, methods: Sequence[str], le
     test = predictions.read(folder / "ensemble" / "test.parquet")
     order = np.argsort(test.row_id)
     target, group, cluster = test.target[order], test.group[order], test.cluster[order]
-    forecast = {name: _forecast(folder / name / "test.parquet", test.row_id[order]) for name in ours["used"]}
-    forecast |= {name: _forecast(folder / name / "predictions.parquet", test.row_id[order], "1") for name in others}
+    forecast = {name: forecast_of(folder / name / "test.parquet", test.row_id[order]) for name in ours["used"]}
+    forecast |= {name: forecast_of(folder / name / "predictions.parquet", test.row_id[order], "1") for name in others}
     used = {**ours["used"], **others}
     scored = {name: _scored(prediction, test, order, used[name]) for name, prediction in forecast.items()}
     for name, scores in scored.items():
@@ -178,7 +179,7 @@ def _ours(folder: Path, prepare: list[str], training: list[str], trees: list[str
     for member in MEMBERS:
         commands[f"test {member}"] = [*_with(commands[f"predict {member}"], out=folder / "again"), "splits=[test]"]
     usage |= _run(commands)
-    _write_rows(folder)
+    write_rows(folder)
     splits = folders.read_manifest(folder / "prepared")["splits"]
     used = {name: _costs(usage, folder, name) for name in OURS if name not in failed}
     return {
@@ -230,7 +231,7 @@ def _costs(usage: dict[str, dict[str, float]], folder: Path, name: str) -> dict[
     }
 
 
-def _write_rows(folder: Path) -> None:
+def write_rows(folder: Path) -> None:
     """Write the features of the rows that ours are trained on, and of test, for foreign_run.py."""
     prepared = folder / "prepared"
     names = [feature["name"] for feature in folders.read_manifest(prepared)["features"]]
@@ -257,7 +258,7 @@ def _megabytes(folder: Path) -> float:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
 
 
-def _forecast(file: Path, row_ids: np.ndarray, column: str = "prediction") -> np.ndarray:
+def forecast_of(file: Path, row_ids: np.ndarray, column: str = "prediction") -> np.ndarray:
     """The predictions of a file in the order of `row_ids`, which must be those of the file."""
     table = pq.read_table(file, columns=[ROW_ID, column])
     order = np.argsort(table[ROW_ID].to_numpy())

@@ -48,7 +48,7 @@ def threads(rounds: int = 3, num_rows: int = 100_000) -> dict[str, Any]:
         data = Path(folder) / "data"
         write_data(data, num_rows)
         for library in LIBRARIES:
-            first, second = (partial(_run, data, library, work, "in_core", num_trees) for work in ("defaults", "bare"))
+            first, second = (partial(run_one, data, library, work, "in_core", num_trees) for work in ("defaults", "bare"))
             defaults, ours = ([run["wall_s"] for run in runs] for runs in alternately(first, second, rounds))
             median_s = {"defaults": statistics.median(defaults), "ours": statistics.median(ours)}
             results[library] = {
@@ -78,7 +78,7 @@ def trees(rounds: int = 3, num_rows: int = 1_000_000, num_trees: int = 20) -> di
         for library in LIBRARIES:
             results[library] = {}
             for memory in ("in_core", "low"):
-                first, second = (partial(_run, data, library, work, memory, num_trees) for work in ("bare", "ours"))
+                first, second = (partial(run_one, data, library, work, memory, num_trees) for work in ("bare", "ours"))
                 bare, ours = alternately(first, second, rounds)
                 neighbours = by_neighbours(*([run["cpu_s"] for run in side] for side in (bare, ours)))
                 results[library][memory] = {
@@ -87,7 +87,7 @@ def trees(rounds: int = 3, num_rows: int = 1_000_000, num_trees: int = 20) -> di
                     "cpu_by_bare": quartiles(neighbours.ratios),
                     "noise": neighbours.largest_noise,
                 }
-            run = _run(to_predict, library, "predict", "in_core", 5 * num_trees)
+            run = run_one(to_predict, library, "predict", "in_core", 5 * num_trees)
             neighbours = by_neighbours(run["rows_per_s"]["native"], run["rows_per_s"]["ours"])
             results[library]["predict"] = {
                 "trees": run["trees"],
@@ -99,7 +99,7 @@ def trees(rounds: int = 3, num_rows: int = 1_000_000, num_trees: int = 20) -> di
     return results
 
 
-def _run(data: Path, library: str, work: str, memory: str, num_trees: int) -> dict[str, Any]:
+def run_one(data: Path, library: str, work: str, memory: str, num_trees: int) -> dict[str, Any]:
     """`process` in a process of its own, without OpenMP settings in its environment."""
     figures = called(process, str(data), library, work, memory, num_trees, start=[*AS_FOUND, sys.executable])
     print(library, memory, work, figures, flush=True)

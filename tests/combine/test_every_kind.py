@@ -283,12 +283,12 @@ def test_the_outputs_of_members_fit_the_task() -> None:
 def test_a_group_drawn_twice_is_two_groups() -> None:
     """Weights would be drawn on users with all items twice, whose first 10 places hold 5 items."""
     group = np.repeat(np.arange(6), 4)
-    for rows, drawn in diversity._draws(group % 3, group, np.random.default_rng(0), 20):
+    for rows, drawn in diversity.draws_of_clusters(group % 3, group, np.random.default_rng(0), 20):
         assert (np.unique(drawn, return_counts=True)[1] == 4).all()
         assert len(np.unique(drawn)) == 6  # three clusters of two groups each
         for number in np.unique(drawn):
             assert len(np.unique(group[rows[drawn == number]])) == 1
-    for rows, drawn in diversity._draws(np.arange(24) % 5, group, np.random.default_rng(0), 20):
+    for rows, drawn in diversity.draws_of_clusters(np.arange(24) % 5, group, np.random.default_rng(0), 20):
         np.testing.assert_array_equal(drawn, group[rows])  # products go through the weeks, which stay
 
 

@@ -12,7 +12,9 @@ from ensemble.data import out_of_fold
 from ensemble.data.cross_validation import CrossValidation, Fold
 from ensemble.recipes.table.prepare import prepare, write_rows
 from ensemble.recipes.table.settings import PrepareConfig
+from ensemble.trees.predict import library_module, model_files
 from ensemble.trees.rows import TreeData
+from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import TreesConfig
 
 NUM_ROWS = 260
@@ -58,6 +60,15 @@ def folds_of(data: Path) -> list[Fold]:
 
 def rows_of(data: Path) -> TreeData:
     return TreeData(data, "train", folders.read_manifest(data))
+
+
+def models_of(folder: Path) -> list[tuple[Any, Scaling]]:
+    """The models in the files of a member, each with the scale on which it learned the target."""
+    summary = folders.read_json(folder / "summary.json")
+    library = library_module(summary["kind"])
+    files = model_files(library.FILE, summary.get("models", 1))
+    models = [library.load(folder / file) for file in files]
+    return list(zip(models, Scaling.all_from_summary(summary, len(files)), strict=True))
 
 
 def changed(data: Path, folder: Path, rows: np.ndarray) -> TreeData:

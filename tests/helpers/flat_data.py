@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import prepared_folders
 import pyarrow as pa
 
-from ensemble import folders
-from ensemble.arrow import write_table
+from ensemble.task import Task
 
 NUM_NUMBERS, NUM_CATEGORIES = 3, 4
 
@@ -43,37 +43,29 @@ def write(
     **entries: Any,
 ) -> Path:
     """A folder of prepared data with the columns of each split; `entries` are added to the manifest."""
-    for split, arrays in splits.items():
-        write_table(folder / "rows" / split, pa.table(arrays))
     features = [{"name": f"x{number}", "unit": ""} for number in range(NUM_NUMBERS)]
     features.append({"name": "c", "unit": "category", "categories": NUM_CATEGORIES})
     any_split = next(iter(splits.values()))
-    task = {
-        "kind": kind,
-        "target": "target",
-        "metric": {
+    task = Task(
+        kind=kind,
+        target="target",
+        metric={
             "binary": "log_loss",
             "multiclass": "multiclass_log_loss",
             "regression": "root_mean_squared_error",
             "ranking": "ndcg_at_10",
         }[kind],
-        "group": "group",
-        "cluster": "cluster",
-        "weight": "weight" if "weight" in any_split else "",
-        "classes": ["low", "mid", "top"] if kind == "multiclass" else [],
-    }
-    about = {
-        "kind": "prepared data",
-        "recipe": "table",
-        "task": task,
-        "config": {},
-        "features": features,
-        "alike": {"features": [feature["name"] for feature in features], "target": kind},
-        "splits": {split: {"rows": len(arrays["row_id"])} for split, arrays in splits.items()},
-        **({"cross_validation": cross_validation} if cross_validation else {}),
-        **entries,
-    }
-    folders.write_manifest(folder, about)
+        group="group",
+        cluster="cluster",
+        weight="weight" if "weight" in any_split else "",
+        classes=("low", "mid", "top") if kind == "multiclass" else (),
+    )
+    alike = {"features": [feature["name"] for feature in features], "target": kind}
+    about: dict[str, Any] = {"recipe": "table", "features": features, "alike": alike}
+    if cross_validation:
+        about["cross_validation"] = cross_validation
+    tables = {split: pa.table(arrays) for split, arrays in splits.items()}
+    prepared_folders.write(folder, tables, task, **about | entries)
     return folder
 
 

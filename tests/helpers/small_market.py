@@ -5,7 +5,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from ensemble import folders
+from ensemble.arrow import Column, open_table
+from ensemble.recipes.hot_sellers import prepare as panel
 from ensemble.recipes.hot_sellers import weekly
+from ensemble.recipes.hot_sellers.prepare import TARGETS
 from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
 
 FIRST_DAY = datetime.datetime(2021, 1, 4, tzinfo=datetime.UTC)  # a Monday
@@ -60,3 +66,31 @@ SMALL = PanelConfig(horizon_weeks=2, top_fraction=0.4)
 def config_for(tmp_path: Path, content: list[dict[str, Any]], panel: PanelConfig = SMALL, **changes: Any) -> PrepareConfig:
     source = (write_raw(tmp_path / "raw", content),)
     return PrepareConfig(**{"out": str(tmp_path / "out"), "source": source, "panel": panel} | changes)
+
+
+def prepare_every_week(config: PrepareConfig) -> dict[str, Any]:
+    """Prepare with all labelled weeks in one split, so that no row is lost to an embargo."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(panel, "split_weeks", lambda first, last, rows, panel: {"train": (first, first + len(rows) - 1)})
+        return panel.prepare(config)
+
+
+def gather(folder: Path, split: str, with_targets: bool = False) -> dict[tuple[str, int], tuple[Any, ...]]:
+    """What a member can see of each row, by product and week (from `FIRST_DAY`): bits of features, weeks, reviews."""
+    rows, weeks, texts = (open_table(folder / name) for name in (f"rows/{split}", "weeks", "reviews"))
+    ids = open_table(folder / "products")["product_id"].to_pylist()
+    names = [feature["name"] for feature in folders.read_json(folder / "manifest.json")["features"]]
+    bits = [Column(rows, name).all() for name in (*names, *(TARGETS if with_targets else ()))]
+    series = [Column(weeks, name).all() for name in weeks.column_names]
+    read = [Column(texts, name).all() for name in texts.column_names]
+    seen = {}
+    for number, row in enumerate(rows.select(panel.ADDRESS).to_pylist()):
+        key = (ids[row["product"]], row["week"] - FIRST_WEEK)
+        assert key not in seen
+        active, known = (slice(row[f"{name}_begin"], row[f"{name}_end"]) for name in ("weeks", "reviews"))
+        seen[key] = (
+            [column[number].tobytes() for column in bits],
+            [column[active].tobytes() for column in series],
+            [column[known].tobytes() for column in read],
+        )
+    return seen

@@ -147,9 +147,9 @@ def test_the_arguments_of_the_launcher_are_parsed(tmp_path: Path) -> None:
         (["python", "/venv/bin/accelerate", "launch", "--cpu", "--num_processes", "3", "x.py"], (3, True)),
         (["python", "/venv/bin/accelerate", "launch", "--config_file", MULTI_GPU[1], "x.py"], (2, False)),
     ):
-        arguments = launch._launch_arguments(command)
+        arguments = launch.launch_arguments(command)
         assert arguments is not None
-        request = launch._request(arguments)
+        request = launch.requested_processes(arguments)
         assert (request["num_processes"], request["use_cpu"]) == expected, command
     for other in (["python", "x.py"], ["accelerate", "config"], ["bash", "-c", "accelerate launch x.py"], []):
-        assert launch._launch_arguments(other) is None
+        assert launch.launch_arguments(other) is None

@@ -26,7 +26,7 @@ class Starts:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, out: Path, outcomes: list[tuple[str, bool]]):
         self.out, self.outcomes, self.ranks, self.said = out, outcomes, list[int](), list[str]()
         (out / "checkpoints").mkdir(parents=True)
-        monkeypatch.setattr(elastic, "_run_once", self.start)
+        monkeypatch.setattr(elastic, "run_once", self.start)
 
     def start(self, job: elastic.Job, ranks: int, micro: int, signals: list[int]) -> tuple[str, bool]:
         status, saves = self.outcomes[len(self.ranks)]
@@ -96,10 +96,10 @@ def test_the_capacity_bounds_the_ranks(number: int, ranks: int, monkeypatch: pyt
 
 def test_the_newest_checkpoint_is_that_of_the_last_part(tmp_path: Path) -> None:
     """A refit whose ranks are lost twice would count as without progress, since each part counts its steps anew."""
-    seen = [elastic._newest(tmp_path)]
+    seen = [elastic.newest_checkpoint(tmp_path)]
     for folder in ("checkpoints/step-00000009", "trial/checkpoints/step-00000002", "trial/checkpoints/step-00000004",
                    "newest/checkpoints/step-00000003"):  # fmt: skip
         (tmp_path / folder).mkdir(parents=True)
-        seen.append(elastic._newest(tmp_path))
+        seen.append(elastic.newest_checkpoint(tmp_path))
     assert seen == sorted(set(seen))
     assert seen[0] == ""

@@ -418,7 +418,7 @@ def test_signals_are_not_blocked_in_this_process() -> None:
     """The training would not receive the signals of the scheduler."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     try:
-        loader._worker_context()
+        loader.worker_context()
         assert signal.pthread_sigmask(signal.SIG_BLOCK, set()) == before | {signal.SIGUSR2}
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -155,7 +155,7 @@ def test_a_signal_stops_the_run_in_any_part(at_micro_batch: int, config: TrainCo
 
     def ask() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        while not StopSignals._innermost.asked:  # type: ignore[union-attr]
+        while not StopSignals.innermost.asked:  # type: ignore[union-attr]
             time.sleep(0.01)
 
     toy.at_micro_batch[at_micro_batch] = ask

@@ -126,7 +126,7 @@ def test_a_fit_killed_at_any_stage_continues_to_the_same_bits(
     killed(monkeypatch, table, out, run.Fit, "print")
     prepared = (out / "prepared/manifest.json").stat().st_mtime_ns
     for number, module in enumerate(
-        [(train, "_write", 1, True), (train, "_write", 1), (combiner, "fit", 1), (combiner, "fit", 1, True)]
+        [(train, "write_member", 1, True), (train, "write_member", 1), (combiner, "fit", 1), (combiner, "fit", 1, True)]
     ):
         killed(monkeypatch, table, out, *module, resume=True)
         assert capsys.readouterr().err.count("is complete already") == [0, 1, 1, 2][number]
@@ -146,7 +146,7 @@ def test_incomplete_preparation_is_removed(table: Path, tmp_path: Path, monkeypa
     with monkeypatch.context() as patch:
         kill(patch, table_prepare, "write_rows", 1, True)
         patch.setattr(folders.shutil, "rmtree", lambda *words, **more: None)  # a kill clears nothing away
-        patch.setattr(run, "_remove_new", lambda *files: None)
+        patch.setattr(run, "remove_new", lambda *files: None)
         with pytest.raises(Killed):
             fit(table, out)
     assert sorted(path.name.split("-")[0] for path in out.iterdir()) == [".prepared.writing", "fit.json"]
@@ -220,7 +220,7 @@ def test_anew_means_all_of_it(
         with pytest.raises(Killed):
             fit(table, out, overwrite=True)
     assert folders.read_json(out / "fit.json")["prepared"] is None
-    killed(monkeypatch, table, out, train, "_write", 1, True, resume=True)
+    killed(monkeypatch, table, out, train, "write_member", 1, True, resume=True)
     capsys.readouterr()
     fit(table, out, resume=True)
     assert capsys.readouterr().err.count("is complete already") == 1

@@ -23,7 +23,7 @@ import functools, os, signal, sys
 sys.path.insert(0, {scripts!r})
 from ensemble.recipes.next_item import plan
 plan.TREES.update(num_rounds=12, learning_rate=0.3)
-plan._preset = lambda about: {{"max_epochs": 3, "learning_rate": 0.01, "batch_size": 32, "recipe.width": 16}}
+plan.preset = lambda *_: {{"max_epochs": 3, "learning_rate": 0.01, "batch_size": 32, "recipe.width": 16}}
 
 def kill_at(module, name, number):
     whole, calls = getattr(module, name), []
@@ -42,7 +42,7 @@ if __name__ == "__main__":
     errors.run(fit.main)
 """
 """scripts/fit.py with a small network and few trees, which kills itself."""
-RANKED = "from ensemble.recipes.next_item.candidates import prepare; kill_at(prepare, '_splits', 1)"
+RANKED = "from ensemble.recipes.next_item.candidates import prepare; kill_at(prepare, 'split_sequences', 1)"
 GROWING = "from ensemble.trees import train; kill_at(train, 'train', 2)"
 FILES = {
     "fit.json", "prepared", "rankings", "candidates", "members", "predictions", "ensemble", "all", "leaderboard.json",
@@ -130,8 +130,8 @@ def test_time_is_kept_for_the_follow_up(tmp_path: Path, monkeypatch: pytest.Monk
     walks.raw(tmp_path, num_users=NUM_USERS)
     seconds_of: dict[str, float] = {}
 
-    def train(member: Any, data: Path, folder: Path, manifest: Any, config: Any, seconds: float, resume: bool) -> bool:
-        seconds_of[member.name] = seconds
+    def train(member: Any, *others: Any) -> bool:
+        seconds_of[member.name] = others[-2]
         return False  # as a network that failed
 
     monkeypatch.setattr(network, "train", train)

@@ -126,18 +126,19 @@ def test_a_complete_network_is_not_trained_again(
 ) -> None:
     """The last job of a cluster's fit, on a node without GPUs, would go on with a network of another job."""
     options: list[list[str]] = []
-    monkeypatch.setattr(network, "_run", lambda command: options.append(command[-2:]) or 0)
+    monkeypatch.setattr(network, "run_command", lambda command, environment: options.append(command[-2:]) or 0)
     folder, member = tmp_path / "mlp", PlannedMember(name="mlp", kind="neural")
+    manifest = {"recipe": "table", "splits": {"train": {"rows": 100}}}
     folder.mkdir()
     (folder / "status").write_text("running\n")
     folders.write_manifest(folder, {"kind": "run"}, only=())
     for status, number in (("running", 1), ("done", 1)):
         (folder / "status").write_text(f"{status}\n")
-        assert network.train(member, tmp_path, folder, {"recipe": "table"}, config, 0.0, True)
+        assert network.train(member, tmp_path, folder, manifest, config, 1, 0.0, True)
         assert options == [["--resume", "auto"]] * number
     assert "mlp is complete already" in capsys.readouterr().err
     (folder / folders.NAME).unlink()  # as a run leaves it that goes on
-    assert network.train(member, tmp_path, folder, {"recipe": "table"}, config, 0.0, True)
+    assert network.train(member, tmp_path, folder, manifest, config, 1, 0.0, True)
     assert len(options) == 2
 
 

@@ -41,7 +41,7 @@ class Recorder:
             return []
 
         monkeypatch.setattr(run, "train_trees", train_trees)
-        monkeypatch.setattr(run, "_finish", finish)
+        monkeypatch.setattr(run, "finish", finish)
 
     def fit(self, table: Path, out: Path, limit: float, passed: float = 0.0, **settings: Any) -> None:
         config = configured(table, out, time_limit=limit, **settings)

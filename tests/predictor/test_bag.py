@@ -20,7 +20,7 @@ from ensemble.arrow import open_table
 from ensemble.errors import UserError
 from ensemble.predictor import bag, new_data
 from ensemble.predictor import fit as predictor
-from ensemble.predictor.loaded import _Worker
+from ensemble.predictor.loaded import Worker
 from ensemble.recipes.hot_sellers import baselines
 from ensemble.trees import bagging as tree_bag
 from ensemble.trees import threads
@@ -263,7 +263,7 @@ def test_files_of_a_bag_are_those_of_any_member(files: Path, trained: Path, fold
         assert (both[1].config["folder"], both[1].config["model"]) == (str(trained), bag.model_fingerprint(trained))
     manifest = folders.read_manifest(folded)
     member = {"name": "xgboost", "folder": str(trained), "threads": 1}
-    worker = _Worker("xgboost", {"recipe": manifest["recipe"], "manifest": manifest, **member})
+    worker = Worker("xgboost", {"recipe": manifest["recipe"], "manifest": manifest, **member})
     try:
         worker.wait()
         worker.run({"data": str(folded), "out": str(tmp_path / "served.parquet")})
@@ -293,7 +293,7 @@ def test_neural_copies_make_a_bag(folded: Path, tmp_path: Path) -> None:
 
     for folder in (folded / "folds/0", folded / "folds/2"):
         recipe = training.make(RecipeConfig(), str(folder))
-        mean, _, base_rate = recipe._statistics()
+        mean, _, base_rate = recipe.statistics()
         rows = open_table(folder / "rows/train")
         growth = rows["growth_4w"].to_numpy().astype(np.float64)
         names = [feature["name"] for feature in recipe.about["features"] if feature["name"] != "category"]

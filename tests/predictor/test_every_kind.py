@@ -1,13 +1,13 @@
 """An ensemble of a table, of every kind of task, with and without rows to forecast, on blend or out of fold."""
 
 import csv
-import dataclasses
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import prepared_folders
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,7 +16,6 @@ from huggingface_hub import ModelCard
 from prediction_files import run
 
 from ensemble import combine, folders, metrics, predictions
-from ensemble.arrow import TableWriter
 from ensemble.combine.fitting import OUTPUTS_OF
 from ensemble.errors import UserError
 from ensemble.predictions import Predictions
@@ -43,26 +42,18 @@ def table(
     offset : added to the targets and the predictions of a regression.
     """
     data = folder / "prepared"
-    data.mkdir(parents=True)
     classes = NAMES_OF_CLASSES if kind == "multiclass" else ()
     task = Task(kind=kind, target="target", metric=METRIC[kind], group="group", cluster="cluster", classes=classes)
-    ids = np.arange(NUM_ROWS)
+    ids, tables = np.arange(NUM_ROWS), {}
     if "forecast" in splits:
-        rows = pa.table({"row_id": ids[::-1] + 2000, "id": pa.array([f"row {row}" for row in ids[::-1]])})
-        with TableWriter(data / "rows" / "forecast", rows.schema) as writer:
-            writer.write(rows)
-    manifest = folders.write_manifest(
-        data,
-        {
-            "kind": "prepared data",
-            "recipe": "table",
-            "task": dataclasses.asdict(task),
-            "target": {"column": "tree", "names": list(classes)},
-            "splits": {split: {"rows": NUM_ROWS, "share": 0.25} for split in splits if split != "oof"},
-            "sources": [{"name": "trees.csv", "sha256": "0" * 64}],
-            "features": [],
-        },
-    )
+        tables["forecast"] = pa.table({"row_id": ids[::-1] + 2000, "id": pa.array([f"row {row}" for row in ids[::-1]])})
+    fingerprint = prepared_folders.write(
+        data, tables, task, [],
+        recipe="table",
+        target={"column": "tree", "names": list(classes)},
+        splits={split: {"rows": NUM_ROWS, "share": 0.25} for split in splits if split != "oof"},
+        sources=[{"name": "trees.csv", "sha256": "0" * 64}],
+    )  # fmt: skip
     for number, split in enumerate(splits):
         blend = blend_of(kind, NUM_ROWS, seed=number)
         for member, name in enumerate(NAMES):
@@ -75,7 +66,7 @@ def table(
                 recipe="table",
                 split=on if split == "blend" else split,
                 member=name,
-                fingerprint=manifest["fingerprint"],
+                fingerprint=fingerprint,
                 output=OUTPUTS_OF[kind][0],
                 classes=classes,
                 config={"kind": "xgboost"},

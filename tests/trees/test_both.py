@@ -77,7 +77,7 @@ def test_each_member_is_what_it_would_be_alone(
 
 def test_on_one_core_there_is_nothing_to_try(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Seconds would be spent to find what can be known."""
-    assert both._choose_together(TreesConfig(library="both", data=str(tmp_path / "none")), 1)[0] == "one_after_other"
+    assert both.choose_together(TreesConfig(library="both", data=str(tmp_path / "none")), 1)[0] == "one_after_other"
     assert "there is one core" in capfd.readouterr().err
 
 
@@ -86,7 +86,7 @@ def test_memory_that_is_short_for_both_is_used_by_one_at_a_time(
 ) -> None:
     """Two trainings that fit one by one would be killed together."""
     monkeypatch.setattr("ensemble.trees.memory.available", lambda: 150_000_000)
-    assert both._choose_together(TreesConfig(library="both", data=str(prepared)), 2)[0] == "one_after_other"
+    assert both.choose_together(TreesConfig(library="both", data=str(prepared)), 2)[0] == "one_after_other"
     assert "memory does not suffice" in capfd.readouterr().err
 
 
@@ -141,7 +141,7 @@ def test_the_advice_fits_the_exit_code(code: int, ending: str, of_other: int, tm
     ready = tmp_path / "ready"
     wait = f"import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit({of_other})); open({str(ready)!r}, 'w')"
     fail = f"import os, sys, time\nwhile not os.path.exists({str(ready)!r}): time.sleep(0.05)\nsys.exit({code})"
-    with both._Children() as children:
+    with both.Children() as children:
         lines = {"xgboost": fail, "lightgbm": f"{wait}; signal.pause()"}
         children.start({library: [sys.executable, "-c", line] for library, line in lines.items()}, prefixed=False)
         result, sentence = children.wait()

@@ -19,6 +19,7 @@ from copied_members import (
     content,
     folds_of,
     frame_of,
+    models_of,
     prepared_of,
     rows_of,
 )
@@ -26,10 +27,8 @@ from copied_members import (
 from ensemble import folders
 from ensemble.arrow import open_table
 from ensemble.data import out_of_fold
-from ensemble.errors import UserError
 from ensemble.predictor import members
 from ensemble.recipes.table.prepare import write_rows
-from ensemble.task import Task
 from ensemble.trees import boosting, copies, linear, predict, stored, threads, train, unknown
 from ensemble.trees.boosting import CannotLearn, Training
 from ensemble.trees.checkpoint import Checkpoints
@@ -44,21 +43,6 @@ def library(request: pytest.FixtureRequest) -> str:
     if request.param == "catboost":
         pytest.importorskip("catboost")
     return request.param
-
-
-@pytest.fixture(scope="module")
-def data_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The prepared table of a kind, made once."""
-    result: dict[tuple[str, bool], Path] = {}
-
-    def make(kind: str, is_forward: bool = False) -> Path:
-        if (kind, is_forward) not in result:
-            folder = tmp_path_factory.mktemp(kind)
-            settings = {"time": "day", "num_folds": 3} if is_forward else {"drop": ("day",)}
-            result[kind, is_forward] = prepared_of(folder, frame_of(kind), **settings)
-        return result[kind, is_forward]
-
-    return make
 
 
 def pinned(library: str, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -121,17 +105,17 @@ def test_rows_that_are_held_out_change_no_bit_of_their_predictions(
 def test_each_copy_predicts_with_the_same_number_of_trees(library: str, data_of: Any, tmp_path: Path) -> None:
     """With few rows each copy would stop by luck, and their predictions be on different scales."""
     summary = train.train(config_of(library, data_of("regression"), tmp_path / "m"))
-    member = TreeMember(tmp_path / "m")
-    assert summary["models"] == len(member._boosters) == 3
+    models = [model for model, _ in models_of(tmp_path / "m")]
+    assert summary["models"] == len(models) == 3
     count = {"xgboost": "num_boosted_rounds", "lightgbm": "current_iteration", "catboost": "get_tree_count"}
     if library == "linear":
         assert 1 <= summary["candidate"] <= len(linear.CANDIDATES)
-        assert {len(model.weights_TKD) for model in member._boosters} == {1}
+        assert {len(model.weights_TKD) for model in models} == {1}
         return
     if library == "catboost":
-        assert {booster.tree_count_ for booster in member._boosters} == {summary["trees"]}
+        assert {model.tree_count_ for model in models} == {summary["trees"]}
     else:
-        assert {getattr(booster, count[library])() for booster in member._boosters} == {summary["trees"]}
+        assert {getattr(model, count[library])() for model in models} == {summary["trees"]}
     assert 1 < summary["trees"] <= 12
 
 
@@ -159,7 +143,8 @@ def test_a_category_of_one_fold_gets_neutral_predictions(library: str, tmp_path:
     features = next(rows_of_fold.take(np.flatnonzero(is_new[rows_of_fold.column("row_id")])).batches())
     (colour,) = (feature for feature in folders.read_manifest(data)["features"] if feature["column"] == "colour")
     features[:, rows_of_fold.features.index(colour["name"])] = colour["values"].index("blue")
-    expected = member._scalings[1].value(member._library.predict(member._boosters[1], features))
+    model, scaling = models_of(tmp_path / "m")[1]
+    expected = scaling.value(library_module(library).predict(model, features))
     assert of_new == pytest.approx(expected, rel=1e-6)
 
 
@@ -385,8 +370,7 @@ def test_new_rows_get_the_mean_of_the_copies(
     result = loaded.predict(data, "forecast")
     member = TreeMember(tmp_path / "m")
     features = np.concatenate(list(TreeData(data, "forecast", folders.read_manifest(data)).batches()))
-    scales = zip(member._boosters, member._scalings, strict=True)
-    each = [scale.value(module.predict(booster, features)) for booster, scale in scales]
+    each = [scaling.value(module.predict(model, features)) for model, scaling in models_of(tmp_path / "m")]
     assert np.array_equal(result["prediction"], average_predictions(result["output"], each))
     assert (np.min(each, axis=0) - 2e-7 <= result["prediction"]).all() or kind == "multiclass"
     assert any(result["reasons"])
@@ -439,68 +423,3 @@ def test_forward_in_time_all_rows_are_learned_for_new_ones(
     assert len(several.models) == 2
     (mine, other) = (module.predict(model.booster, next(rows_of(data).batches())) for model in several.models)
     assert np.array_equal(mine, other) == (library == "linear")
-
-
-@pytest.fixture(scope="module")
-def trained(data_of: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("trained") / "m"
-    train.train(config_of("xgboost", data_of("binary"), out))
-    return out
-
-
-def test_other_out_of_fold_predictions_are_refused(trained: Path, data_of: Any, tmp_path: Path) -> None:
-    """An ensemble would be fitted on predictions of other rows, or on a damaged file."""
-    import shutil
-
-    data = data_of("binary")
-    task, fingerprint = Task(kind="binary", metric="log_loss", target="target", group="group", cluster="cluster"), "f00d"
-    with pytest.raises(UserError, match=r"was trained on data \w+, and .* is f00d: predict the data that it was trained on"):
-        out_of_fold.read(trained, data, task, fingerprint)
-    with pytest.raises(UserError, match="has no out-of-fold predictions: train it on data for cross-validation"):
-        out_of_fold.read(tmp_path, data, task, fingerprint)
-    other = prepared_of(tmp_path, frame_of("binary"), seed=5, drop=("day",))
-    with pytest.raises(UserError, match="oof"):
-        TreeMember(trained).predict(other, "oof")
-    damaged = Path(shutil.copytree(trained, tmp_path / "damaged"))
-    file = bytearray((damaged / out_of_fold.FILE).read_bytes())
-    file[len(file) // 2] ^= 1
-    (damaged / out_of_fold.FILE).write_bytes(file)
-    with pytest.raises(UserError, match=r"out_of_fold\.parquet was changed after it was written"):
-        TreeMember(damaged)
-
-
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"memory": "low"}, "memory=low does not support cross-validation, and"),
-        (
-            {"library": "catboost", "objective": "regression"},
-            "metric=log_loss scores a probability, and objective=regression target=target gives scores, of which only",
-        ),
-        (
-            {"library": "catboost", "monotone": {"size": 1}},
-            "monotone= is not supported with library=catboost: choose xgboost or lightgbm",
-        ),
-        (
-            {"library": "linear", "monotone": {"size": 1}},
-            "monotone= does not apply to linear models: choose xgboost or lightgbm",
-        ),
-    ],
-)
-def test_what_copies_cannot_do_is_refused(settings: dict[str, Any], sentence: str, data_of: Any, tmp_path: Path) -> None:
-    """A setting would be left out in silence."""
-    library = settings.pop("library", "xgboost")
-    if library == "catboost":
-        pytest.importorskip("catboost")
-    with pytest.raises(UserError, match=sentence):
-        train.train(config_of(library, data_of("binary"), tmp_path / "m", **settings))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_catboost_needs_folds(prepared: Path, tmp_path: Path) -> None:
-    """It would end with a traceback on data with a validation split."""
-    pytest.importorskip("catboost")
-    with pytest.raises(
-        UserError, match=r"library=catboost needs data for cross-validation, and .* has no folds: choose another"
-    ):
-        train.train(config_of("catboost", prepared, tmp_path / "m"))

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+import prepared_folders
 import pyarrow as pa
 import pytest
 
 from ensemble import folders
-from ensemble.arrow import TableWriter
 from ensemble.errors import Failure, UserError
 from ensemble.task import Task
 from ensemble.trees import export
@@ -51,7 +51,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Prepare:
     def prepare(kind: str) -> Path:
         if kind in made:
             return made[kind]
-        folder = made[kind] = tmp_path_factory.mktemp("prepared") / kind
+        folder, tables = tmp_path_factory.mktemp("prepared") / kind, {}
         for number, (split, num_rows) in enumerate(NUM_ROWS.items()):
             generator = np.random.default_rng(number)
             tied, gappy, fine = generator.standard_normal((3, num_rows))
@@ -71,17 +71,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Prepare:
             }
             whole = {"row_id": np.arange(num_rows), "group": np.arange(num_rows) // 20, "cluster": np.arange(num_rows)}
             arrays = {name: pa.array(values, pa.float32()) for name, values in result.items()}
-            table = pa.table({**{name: pa.array(values, pa.int64()) for name, values in whole.items()}, **arrays})
-            with TableWriter(folder / "rows" / split, table.schema) as writer:
-                writer.write(table)
+            tables[split] = pa.table({**{name: pa.array(values, pa.int64()) for name, values in whole.items()}, **arrays})
         classes = ("low", "middle", "high") if kind == "multiclass" else ()
         task = Task(kind=kind, target="target", metric=METRICS[kind], group="group", cluster="cluster", classes=classes)
-        about = {
-            "kind": "prepared data", "recipe": "small", "task": dataclasses.asdict(task), "features": FEATURES,
-            "splits": {split: {"rows": num_rows} for split, num_rows in NUM_ROWS.items()},
-            "categories": [], "config": {}, "has_text": False,
-        }  # fmt: skip
-        folders.write_manifest(folder, about)
+        prepared_folders.write(folder, tables, task, FEATURES)
+        made[kind] = folder
         return folder
 
     return prepare

@@ -36,9 +36,9 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 def test_a_long_name_is_shortened_in_pictures(tmp_path: Path, drawn: list[list[str]]) -> None:
     """A name of 300 characters would leave no room for the bars, two of them be one bar, and `$` be read as a formula."""
     train.draw_importance(dict(zip(NAMES, range(5, 0, -1), strict=True)), tmp_path / "a.png", "xgboost $ $ {")
-    summary = contributions._Summary(len(NAMES))
+    summary = contributions.Summary(len(NAMES))
     summary.add(np.ones((3, 5), np.float32), np.full((3, 5), [5.0, 4, 3, 2, 1], np.float32))
-    contributions._draw(tmp_path / "b.png", Rows(), summary, "xgboost $ $ {", "log odds")  # type: ignore[arg-type]
+    contributions.draw(tmp_path / "b.png", Rows(), summary, "xgboost $ $ {", "log odds")  # type: ignore[arg-type]
     for labels in drawn:
         plain, odd, money, second, first = labels
         assert (plain, odd, money) == ("plain", "a\\b^_", "a $ per $ {unit")

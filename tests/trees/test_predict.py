@@ -114,7 +114,7 @@ def test_the_picture_has_size_and_direction() -> None:
     parts = features * np.array([3, -2, 0, 0]) + np.array([0, 0, 0, 1]) * (generator.random((500, 1)) - 0.5)
     features[:100, 0] = np.nan
     features[:, 2] = 7
-    summary = contributions._Summary(4)
+    summary = contributions.Summary(4)
     for begin in range(0, 500, 130):
         summary.add(features[begin : begin + 130], parts[begin : begin + 130])
     assert summary.size() == pytest.approx(np.abs(parts).mean(axis=0))

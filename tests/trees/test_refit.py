@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from copied_members import models_of
 
 from ensemble import folders
 from ensemble.folders import NEWEST
@@ -78,10 +79,9 @@ def test_refits_differ_in_their_seed_and_are_averaged(library: str, prepared: Pa
         if other["trees"] == one["trees"]:
             assert second.read_bytes() == (tmp_path / "other" / folder / module.FILE).read_bytes()
         assert second.read_bytes() != first.read_bytes()
-        member_ = TreeMember(tmp_path / "two" / folder)
         split = "test" if folder else "blend"
         features = next(rows.TreeData(prepared, split, folders.read_manifest(prepared)).batches())
-        each = [module.predict(booster, features) for booster in member_._boosters]
+        each = [module.predict(booster, features) for booster, _ in models_of(tmp_path / "two" / folder)]
         expected = average_predictions("probability", each)
         assert np.allclose(TreeMember(tmp_path / "two").predict(prepared, split)["prediction"], expected, atol=1e-7)
 

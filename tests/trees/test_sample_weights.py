@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from copied_members import models_of
 from sklearn.metrics import average_precision_score, log_loss
 
 from ensemble import predictions
@@ -16,7 +17,7 @@ from ensemble.predictor import fit
 from ensemble.recipes.table.prepare import prepare
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.trees import train
-from ensemble.trees.predict import TreeMember
+from ensemble.trees.predict import TreeMember, library_module
 from ensemble.trees.rows import TreeData, tree_manifest
 from ensemble.trees.settings import TreesConfig
 
@@ -53,8 +54,8 @@ def test_weights_reach_early_stopping_files_and_scores(library: str, tmp_path: P
     assert cv
     stops = [rows.take(fold.stop) for fold in cv.folds(data, "cluster")]
     predicted = [
-        member._library.predict(booster, np.concatenate(list(part.batches())))
-        for booster, part in zip(member._boosters, stops, strict=True)
+        library_module(library).predict(model, np.concatenate(list(part.batches())))
+        for (model, _), part in zip(models_of(out), stops, strict=True)
     ]
     target, weight = (np.concatenate([part.column(name) for part in stops]) for name in ("target", "weight"))
     expected = log_loss(target, np.concatenate(predicted), sample_weight=weight)

@@ -112,7 +112,7 @@ def test_a_training_resumes_only_with_the_same_scaling(library: str, tmp_path: P
     assert stored == summary["scaling"]  # type: ignore[comparison-overlap]
     state = {"fingerprint": "f00d", "num_ranks": 1, "config": {}}
     with pytest.raises(train.UserError, match="learned the target on another scale"):
-        train._check_same_training(Path("member.checkpoint"), state, {**state, "scaling": stored})
+        train.check_same_training(Path("member.checkpoint"), state, {**state, "scaling": stored})
     identity = {"center": 0.0, "scale": 1.0}
-    train._check_same_training(Path("member.checkpoint"), state, {**state, "scaling": identity})
+    train.check_same_training(Path("member.checkpoint"), state, {**state, "scaling": identity})
     folders.verify(tmp_path / library)

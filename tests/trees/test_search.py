@@ -308,7 +308,7 @@ def test_the_trial_of_a_dead_task_is_done_again_and_once(tmp_path: Path, capsys:
         assert lost
         assert do(other, lambda trial: 1.0)
         long_ago = time.time() - 2000
-        os.utime(tmp_path / "tasks" / sleeper._name / "status", (long_ago, long_ago))
+        os.utime(tmp_path / "tasks" / sleeper.name / "status", (long_ago, long_ago))
         again = other.take(never)
         assert again
         assert (again.place, again.settings) == (lost.place, lost.settings)

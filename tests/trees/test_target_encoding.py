@@ -76,12 +76,12 @@ def test_a_member_keeps_its_numbers(library: str, tmp_path: Path) -> None:
     assert summary["validation_root_mean_squared_error"] < 1.5  # 2.3 without the shops
     member = TreeMember(tmp_path / "member")
     features = np.array([[0, 0.5], [np.nan, 0.5], [NUM_SHOPS - 1, 0.5]], np.float32)
-    first, missing, last = member._predict(features)
+    first, missing, last = member.predict_features(features)
     names = next(one for one in folders.read_manifest(data)["features"] if one["name"] == "shop")["values"]
     for value, name in ((first, names[0]), (last, names[-1])):
         assert abs(value - 3 * np.sin(int(name.removeprefix("shop")))) < 1.0
     assert abs(missing) < 1.0
-    parts = member._contributions(features)
+    parts = member.explain(features)
     assert np.allclose(parts.sum(axis=1), [first, missing, last], atol=1e-4)
     with pytest.raises(UserError, match="means of the target by category, which the ONNX file cannot hold"):
         export.export(tmp_path / "member", tmp_path / "member.onnx")

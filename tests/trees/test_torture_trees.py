@@ -6,7 +6,6 @@
 Everything goes through scripts/train_trees.py; TORTURE_SEED=… draws the moments of a failure again.
 """
 
-import dataclasses
 import os
 import random
 import re
@@ -17,11 +16,11 @@ from pathlib import Path
 
 import launcher
 import numpy as np
+import prepared_folders
 import pyarrow as pa
 import pytest
 
 from ensemble import folders
-from ensemble.arrow import TableWriter
 from ensemble.task import Task
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.distributed import LIBRARIES
@@ -60,7 +59,7 @@ def run(line: list[str], folder: Path) -> str:
 @pytest.fixture(scope="module")
 def task_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Prepared data that take many trees to learn: a member is cut where it is best, and kills must come before that."""
-    folder, generator = tmp_path_factory.mktemp("task_data"), np.random.default_rng(0)
+    folder, generator, tables = tmp_path_factory.mktemp("task_data"), np.random.default_rng(0), {}
     names = [f"feature_{number}" for number in range(NUM_FEATURES)]
     floats, whole = [pa.field(name, pa.float32()) for name in names], [("hot", pa.bool_()), ("week", pa.int32())]
     schema = pa.schema([*floats, *whole, ("product", pa.int32()), ("row_id", pa.int64())])
@@ -68,16 +67,8 @@ def task_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         features = generator.standard_normal((num_rows, NUM_FEATURES), dtype=np.float32)
         hot = features.sum(axis=1) + generator.standard_normal(num_rows) > 4
         number = np.arange(num_rows)
-        with TableWriter(folder / "rows" / split, schema) as writer:
-            writer.write(pa.table([*features.T, hot, number // 100, number, number], schema=schema))
-    about = {
-        "recipe": "lessons",
-        "task": dataclasses.asdict(TASK),
-        "features": [{"name": name} for name in names],
-        "splits": {split: {"rows": num_rows} for split, num_rows in NUM_ROWS.items()},
-        "alike": {},
-    }
-    folders.write_manifest(folder, about)
+        tables[split] = pa.table([*features.T, hot, number // 100, number, number], schema=schema)
+    prepared_folders.write(folder, tables, TASK, [{"name": name} for name in names])
     return folder
 
 

@@ -82,13 +82,12 @@ def test_nothing_but_features_is_learned_from(prepared: Path) -> None:
 
 def test_xgboost_gets_every_batch(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On data of more than one batch it would see only the last, or the first twice."""
-    import xgboost
-
     from ensemble.trees import xgb
 
     monkeypatch.setattr("ensemble.trees.rows.ROWS_PER_BATCH", 97)
     data = rows(prepared, "train")
-    matrix = xgboost.QuantileDMatrix(xgb._Batches(Dataset(rows=data, target=data.column("hot"))))
+    config = TreesConfig(data=str(prepared), memory="in_core")
+    matrix = xgb.matrix(config, Dataset(rows=data, target=data.column("hot")), None, "rows")
     assert matrix.num_row() == len(data)
     assert matrix.feature_names == data.features
     assert np.array_equal(matrix.get_label(), data.column("hot"))

@@ -93,13 +93,13 @@ def test_an_unknown_value_is_neutral(kind: str, library: str, made: Any, capsys:
     for name in ("colour", "size"):
         assert f"warning: 20 of 60 rows of forecast have an empty or unknown value in '{name}', which training" in errors
     assert "'gaps'" not in errors
-    plain = loaded._predict(features)
+    plain = loaded.predict_features(features)
     known = ~is_unknown.any(axis=1)
     assert np.array_equal(result["prediction"][known], plain[known])
     worst = 0.0
     for row in order[~known]:
         variants = np.where(is_unknown[row], learned, features[row])
-        predictions = loaded._predict(variants)
+        predictions = loaded.predict_features(variants)
         low, high = np.quantile(predictions, [0.25, 0.75], axis=0)
         slack = 0.02 * np.ptp(predictions, axis=0) if is_unknown[row].sum() > 1 else 1e-6
         assert (low - slack <= result["prediction"][row]).all()
@@ -153,13 +153,13 @@ def test_probabilities_between_quartiles_sum_to_one() -> None:
     for spread in (0.3, 1.0, 3.0):
         logs = spread * generator.standard_normal((50, 63, 4))
         shares = np.exp(logs) / np.exp(logs).sum(-1, keepdims=True)
-        result = unknown._between_quartiles(shares)
+        result = unknown.between_quartiles(shares)
         low, high = np.quantile(shares, [0.25, 0.75], axis=1)
         assert result.sum(axis=1) == pytest.approx(1)
         assert (low - 1e-9 <= result).all()
         assert (result <= high + 1e-9).all()
     certain = np.eye(6)[np.arange(60) % 6][None]  # each class is certain for some, so all quartiles are 0
-    assert unknown._between_quartiles(certain)[0] == pytest.approx(np.full(6, 1 / 6))
+    assert unknown.between_quartiles(certain)[0] == pytest.approx(np.full(6, 1 / 6))
 
 
 def test_many_unknown_rows_are_predicted_a_part_at_a_time(library: str, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ def scores(member: str, data: str, split: str) -> dict[str, Any]:
         states = inputs[:NUM_STATES]
         slopes, truth = _in_pieces(model.jacobian, states, 500), lorenz96.jacobian(states.astype(np.float64))
         near = range(-MOST_DISTANT, MOST_DISTANT + 1)
-        parts = {f"{distance:+d}": tuple(_diagonal(matrix, distance) for matrix in (slopes, truth)) for distance in near}
+        parts = {f"{distance:+d}": tuple(diagonal(matrix, distance) for matrix in (slopes, truth)) for distance in near}
         deviation = inputs.std()
         scored |= {"orbit": _orbit(inputs[0], model)}
     else:
@@ -89,10 +89,10 @@ def scores(member: str, data: str, split: str) -> dict[str, Any]:
         deviation = inputs.std(axis=0)
         ceiling = r_squared(sea_ice.concentration(inputs)[:, None])
         scored |= {"ceiling": ceiling, "share_of_ceiling": scored["r_squared"] / ceiling}
-    by_input = {name: _compared(*part) for name, part in parts.items()}
+    by_input = {name: compare_jacobians(*part) for name, part in parts.items()}
     return {
         **scored,
-        "jacobian": {"all": _compared(slopes, truth), "inputs": by_input},
+        "jacobian": {"all": compare_jacobians(slopes, truth), "inputs": by_input},
         "sample": _sample((truth * deviation).reshape(-1), (slopes * deviation).reshape(-1)),
     }
 
@@ -113,7 +113,8 @@ def _sample(true: np.ndarray, network: np.ndarray) -> dict[str, list[float]]:
     return {"true": np.round(true[chosen], 5).tolist(), "network": np.round(network[chosen], 5).tolist()}
 
 
-def _compared(slopes: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+def compare_jacobians(slopes: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    """The relative error of derivatives, their means, and the share of the true magnitude with the right sign."""
     magnitude = np.abs(truth)
     return {
         "error": float(np.linalg.norm(slopes - truth) / np.linalg.norm(truth)),
@@ -123,7 +124,7 @@ def _compared(slopes: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     }
 
 
-def _diagonal(jacobian: np.ndarray, distance: int) -> np.ndarray:
+def diagonal(jacobian: np.ndarray, distance: int) -> np.ndarray:
     """The derivatives of each point by the point at `distance` places on the ring, (states, points)."""
     point = np.arange(jacobian.shape[1])
     return jacobian[:, point, (point + distance) % len(point)]

@@ -188,9 +188,9 @@ def simulate(config: MarketConfig) -> Iterator[Products]:
     # C: random walks, (num_weeks, num_categories)
     trends = 0.02 * _generator(config, "trends").normal(size=(config.num_weeks, len(CATEGORIES))).cumsum(axis=0)
     chunks = range(math.ceil(config.num_products / PRODUCTS_PER_CHUNK))
-    expected = sum(weekly_reviews(_products(config, trends, chunk).rate, draw=np.asarray).sum() for chunk in chunks)
+    expected = sum(weekly_reviews(products_of_chunk(config, trends, chunk).rate, draw=np.asarray).sum() for chunk in chunks)
     for chunk in chunks:
-        products = _products(config, trends, chunk)
+        products = products_of_chunk(config, trends, chunk)
         rate = products.rate * (config.num_reviews / expected)
         counts = weekly_reviews(rate, draw=_generator(config, "counts", chunk).poisson).astype(np.int64)
         yield replace(products, rate=rate, counts=counts)
@@ -268,7 +268,7 @@ def metadata(products: Products, rating_sums: np.ndarray, config: MarketConfig) 
         )
 
 
-def _products(config: MarketConfig, trends: np.ndarray, chunk: int) -> Products:
+def products_of_chunk(config: MarketConfig, trends: np.ndarray, chunk: int) -> Products:
     """A chunk of products without counts; the rates are not yet scaled to the expected number of reviews."""
     rng = _generator(config, "products", chunk)
     start = chunk * PRODUCTS_PER_CHUNK

@@ -246,10 +246,10 @@ class Forecaster(nn.Module):
             pooled.append((score_NT.softmax(dim=-1)[..., None] * x_NTD).sum(dim=1))
             last.append(x_NTD[:, -1])
         pooled_BD, last_BD = in_order(pooled, groups), in_order(last, groups)
-        table_BD = self.table(self._features(batch["features"])) + self.category(batch["category"])
+        table_BD = self.table(self.standardised_features(batch["features"])) + self.category(batch["category"])
         return self.heads(self.joint(torch.cat([pooled_BD, last_BD, table_BD], dim=-1)))
 
-    def _features(self, features_BF: Tensor) -> Tensor:
+    def standardised_features(self, features_BF: Tensor) -> Tensor:
         """Standardized signed logarithms, 0 for unknown values, followed by an indicator of known values: (B, 2F)."""
         known_BF = torch.isfinite(features_BF)
         logarithm_BF = features_BF.sign() * features_BF.abs().log1p()

@@ -123,7 +123,7 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
     def model(self) -> torch.nn.Module:
         """A new model, with the feature statistics of the training split, or placeholders if the data have no such split."""
         config, about = self.config, self.about
-        mean, scale, base_rate = self._statistics()
+        mean, scale, base_rate = self.statistics()
         return Forecaster(
             num_weeks=NUM_WEEKS,
             num_channels=len(SERIES),
@@ -199,7 +199,7 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
         columns = self.rows(split).columns
         return {"row_id": columns["row_id"].all(), "group": columns["week"].all(), "cluster": columns["product"].all()}
 
-    def _statistics(self) -> tuple[torch.Tensor, torch.Tensor, float]:
+    def statistics(self) -> tuple[torch.Tensor, torch.Tensor, float]:
         """Mean and standard deviation of each feature's signed logarithm, shape (F,), and the share of hot rows.
 
         They are computed from `ROWS_FOR_STATISTICS` training rows, evenly spaced.

@@ -63,7 +63,7 @@ def sampled_items(row_id: np.ndarray, owner: np.ndarray, taken: np.ndarray, num_
     owner, taken = np.divmod(np.unique(owner * stride + taken), stride)
     start = np.searchsorted(owner, np.arange(len(row_id) + 1))
     num_free = (num_items - np.diff(start))[:, None]
-    number = (_uniform(row_id) * num_free).astype(np.int64) + 1
+    number = (uniform(row_id) * num_free).astype(np.int64) + 1
     # The x-th item that was not taken is x + the number of taken items which, minus their index in the row, are at most x
     shifted = owner * stride + taken - (np.arange(len(taken)) - start[owner])
     query = np.arange(len(row_id))[:, None] * stride + number
@@ -71,7 +71,7 @@ def sampled_items(row_id: np.ndarray, owner: np.ndarray, taken: np.ndarray, num_
     return np.where(num_free > 0, item, 0)
 
 
-def _uniform(row_id: np.ndarray) -> np.ndarray:
+def uniform(row_id: np.ndarray) -> np.ndarray:
     """Numbers in [0, 1) by the generator SplitMix64, seeded with each row id; (B, 100)."""
     begin = finalised(np.asarray(row_id).astype(np.uint64) * GOLDEN + np.uint64(SEED))[:, None]
     return (finalised(begin + np.arange(1, NUM_SAMPLED + 1, dtype=np.uint64) * GOLDEN) >> np.uint64(11)) * 2.0**-53

@@ -140,11 +140,11 @@ class Attention(nn.Module):
         projected = self.project(x_BLD).view(num_rows, num_tokens, 3, self.num_heads, -1)
         query, key, value = projected.unbind(2)
         if self.has_rope:
-            query, key = self._turned(projected[:, :, :2].flatten(2, 3)).unflatten(2, (2, -1)).unbind(2)
+            query, key = self.turned(projected[:, :, :2].flatten(2, 3)).unflatten(2, (2, -1)).unbind(2)
         mixed = F.scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2))
         return self.join(mixed.transpose(1, 2).reshape(num_rows, num_tokens, width))
 
-    def _turned(self, x: torch.Tensor) -> torch.Tensor:
+    def turned(self, x: torch.Tensor) -> torch.Tensor:
         """Rotate x, (B, L, heads, D / H). With complex numbers this is one pass over memory instead of five."""
         pairs, turns = (torch.view_as_complex(precise(tensor)) for tensor in (x.unflatten(-1, (-1, 2)), self.turns))
         return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)

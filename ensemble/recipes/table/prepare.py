@@ -77,11 +77,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
             "target": target.values if target.kind == "regression" else target.values.astype(np.float32),
             **({"weight": _weights(config, table, cells_of[config.weight], split)} if config.weight else {}),
             **({cross_validation.TIME: time} if time is not None else {}),
-            **{
-                name: numbers
-                for column, entries in columns.by_column(features).items()
-                for name, numbers in columns.encode(cells_of[column].values, entries, contents).items()
-            },
+            **_feature_columns(cells_of, features, contents),
             **({"id": table.texts(config.id, "id").fill_null("").to_numpy()} if config.id else {}),
         }
         if groups is not None:
@@ -93,10 +89,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         task = _task(config, target)
         if cells_of[config.target].kind == "date":
             print(f"the target '{config.target}' holds dates: days since 1970-01-01 are predicted")
-        notes = [*table.notes, *(note for column in cells_of.values() for note in column.notes), *target.notes]
-        found = {text for column in cells_of.values() for text in column.stand_ins}
-        if unused := [text for text in config.missing if text not in found]:
-            notes.append(f"missing= names {', '.join(map(repr, unused))}, in no cell of a feature; a list is [NA,none]")
+        notes = _notes(config, table, cells_of, target)
         _print_summary(config, task, target, census, notes, left_out)
         return folders.write_manifest(
             folder,
@@ -107,11 +100,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                 "task": dataclasses.asdict(task),
                 "target": {"column": config.target, "names": list(target.names)},
                 "sources": folders.sources(files),
-                "config": {
-                    name: value
-                    for name, value in configuration.to_dict(config).items()
-                    if name not in ("out", "source", "overwrite")
-                },
+                "config": configuration.to_dict(config, ("out", "source", "overwrite")),
                 "census": census.to_dict(),
                 "splits": described,
                 cross_validation.KEY: splits.cross_validation.to_dict(),
@@ -242,6 +231,17 @@ def _weights(config: PrepareConfig, table: sources.Table, column: cells.Cells, s
                 "give larger weights, or leave those rows out"
             )
     return weight.astype(np.float32)
+
+
+def _feature_columns(
+    cells_of: dict[str, cells.Cells], features: list[dict[str, Any]], contents: dict[str, Any]
+) -> dict[str, np.ndarray]:
+    """The encoded columns of features that `_features` returned, (num_rows,) each."""
+    return {
+        name: numbers
+        for column, entries in columns.by_column(features).items()
+        for name, numbers in columns.encode(cells_of[column].values, entries, contents).items()
+    }
 
 
 def _features(
@@ -376,6 +376,15 @@ def _time_name(value: Any) -> str:
     if isinstance(value, datetime.datetime):
         return value.isoformat(" ").removesuffix(" 00:00:00")
     return columns.name_of(value)
+
+
+def _notes(config: PrepareConfig, table: sources.Table, cells_of: dict[str, cells.Cells], target: Target) -> list[str]:
+    """Remarks on how the cells were read."""
+    notes = [*table.notes, *(note for column in cells_of.values() for note in column.notes), *target.notes]
+    found = {text for column in cells_of.values() for text in column.stand_ins}
+    if unused := [text for text in config.missing if text not in found]:
+        notes.append(f"missing= names {', '.join(map(repr, unused))}, in no cell of a feature; a list is [NA,none]")
+    return notes
 
 
 def _print_summary(

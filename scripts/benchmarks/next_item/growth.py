@@ -67,7 +67,7 @@ def next_item_growth(
         for axis in axes or AXES:
             sizes = [smallest[axis] << number for number in range(doublings + 1)]
             costs: dict[str, list[dict[str, float]]] = {}
-            for name, run, folder in _works(axis, sizes, Path(scratch) / axis):
+            for name, run, folder in works(axis, sizes, Path(scratch) / axis):
                 with worker(work_of, *run, folder=folder) as work:
                     costs.setdefault(name, []).append(alone(work, rounds))
                 print(f"{axis} {sizes[len(costs[name]) - 1]}, {name}: {costs[name][-1]}", flush=True)
@@ -77,7 +77,7 @@ def next_item_growth(
     return results
 
 
-def _works(axis: str, sizes: list[int], scratch: Path) -> Iterator[tuple[str, NextItemRun, Path]]:
+def works(axis: str, sizes: list[int], scratch: Path) -> Iterator[tuple[str, NextItemRun, Path]]:
     """The name, the work and the folder of each kind of work and size; sizes with the same name in ascending order."""
     generator = np.random.default_rng(0)
     for size in sizes:

@@ -169,12 +169,12 @@ def _reference_step(settings: NextItemRun) -> Work:
         assert math.isfinite(loss.item())
 
     chosen = _chosen(rows, settings)
-    step(_padded(rows.gather(chosen[:FEW]), settings.max_length, num_items))
-    inputs = _padded(rows.gather(chosen), settings.max_length, num_items)
+    step(padded(rows.gather(chosen[:FEW]), settings.max_length, num_items))
+    inputs = padded(rows.gather(chosen), settings.max_length, num_items)
     return lambda: step(inputs)
 
 
-def _padded(batch: Any, length: int, num_items: int) -> list[np.ndarray]:
+def padded(batch: Any, length: int, num_items: int) -> list[np.ndarray]:
     """Our batch in the layout of the reference, padded on the left: users, items, intervals if any, targets, negatives."""
     groups = [group for group in range(NUM_GROUPS) if f"items.{group}" in batch]
     targets = np.zeros(sum(batch[f"items.{group}"].numel() for group in groups), np.int32)

@@ -113,7 +113,7 @@ def here(folder: Path, names: list[str], short: bool) -> sides.Side:
     escaping = Path(shutil.copytree(sound, folder / "escaping"))
     manifest = folders.read_json(escaping / folders.NAME)
     manifest["files"]["../outside.safetensors"] = manifest["files"]["model.safetensors"]
-    manifest["fingerprint"] = folders._fingerprint(manifest)
+    manifest["fingerprint"] = folders.fingerprint_of(manifest)
     folders.write_json(escaping / folders.NAME, manifest)
 
     outcomes = {name: resume(name) for name in ("replaced", "escaping", *(() if short else ("added",)))}

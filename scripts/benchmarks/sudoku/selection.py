@@ -66,7 +66,7 @@ def sudoku_selection(epochs: int = 4) -> dict[str, Any]:
             "two networks": tuple(torch.cat(tensors, dim=1) for tensors in zip(*halves, strict=True)),  # type: ignore[dict-item]
             **{name: (each[:, :1], halting[:, :1]) for name, (each, halting) in zip(HALVES, halves, strict=True)},
         }
-        results = {name: _scores(*candidates, solution) for name, candidates in sets.items()}
+        results = {name: scores_of(*candidates, solution) for name, candidates in sets.items()}
         for name, settings in several.items():
             first = whole.predict(select="first", **settings)
             solved = (first.probabilities.argmax(dim=-1) + 1 == solution).all(dim=1)
@@ -74,7 +74,7 @@ def sudoku_selection(epochs: int = 4) -> dict[str, Any]:
     return {"settings": list(DATA), "epochs": epochs, "cpu_s": cost, "candidates": results}
 
 
-def _scores(each: torch.Tensor, halting: torch.Tensor, solution: torch.Tensor) -> dict[str, Any]:
+def scores_of(each: torch.Tensor, halting: torch.Tensor, solution: torch.Tensor) -> dict[str, Any]:
     """The share of puzzles solved by each way to combine candidates; `any`: by at least one candidate."""
     solved = (each.argmax(dim=-1) + 1 == solution[:, None]).all(dim=-1)
     boards = {select: inference.combined(each, halting, select).argmax(dim=-1) + 1 for select in ("mean", "vote", "surest")}

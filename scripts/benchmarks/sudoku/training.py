@@ -63,7 +63,7 @@ def sudoku_demo(seeds: int = 3, prototypes: int = 1, picture: str = "slurm/resul
         for seed in range(max(counts.values())):
             for name in [name for name, count in counts.items() if seed < count]:
                 member = Path(scratch) / f"{name}_{seed}"
-                trained = called(prototype, str(data), seed) if name == "prototype" else _trained(member, data, seed, name)
+                trained = called(prototype, str(data), seed) if name == "prototype" else train_one(member, data, seed, name)
                 results[name][str(seed)] = trained
                 print(f"{name} {seed}: {trained}", flush=True)
         joined = {
@@ -89,7 +89,7 @@ def prototype(data: str, seed: int) -> dict[str, Any]:
     return prototype.train(Path(data), seed)
 
 
-def _trained(member: Path, data: Path, seed: int, name: str) -> dict[str, Any]:
+def train_one(member: Path, data: Path, seed: int, name: str) -> dict[str, Any]:
     """A training, during which a thread reads the CPU seconds of the process whenever there is a new validation score."""
     curve: list[list[float]] = []
 

@@ -68,7 +68,7 @@ def tables(
     for name in selected:
         print(name, flush=True)
         facts = data.write(name, tables, Path(folder) / name)
-        results[name], failed_here = _one_table(name, facts, Path(folder), python, limits, seeds, again)
+        results[name], failed_here = one_table(name, facts, Path(folder), python, limits, seeds, again)
         failed |= {f"{name} {which}": why for which, why in failed_here.items()}
     return {
         "time_limit_s": time_limit,
@@ -85,7 +85,7 @@ UNLIMITED = (runners.OURS, LIGHTGBM)
 """Methods that get `time_limit`, which plain LightGBM ignores."""
 
 
-def _one_table(
+def one_table(
     name: str,
     facts: dict[str, Any],
     folder: Path,

@@ -147,7 +147,7 @@ def test_a_lost_process_is_named(fitted: Path, request_rows: Any) -> None:
     assert request.products
     with Predictor.load(fitted / "ensemble", threads=1) as loaded:
         assert not loaded.lost()
-        process = loaded._workers["xgboost"].process
+        process = loaded.workers["xgboost"].process
         process.kill()
         process.wait()
         assert loaded.lost() == ["xgboost"]

@@ -88,15 +88,15 @@ def test_the_jacobian_is_that_of_the_member(run: Path) -> None:
 def test_a_true_jacobian_has_no_error() -> None:
     """An error would be relative to the network's Jacobian, or signs would not be compared with the truth."""
     truth = np.random.default_rng(0).normal(size=(50, 3, 3))
-    assert examine._compared(truth, truth) == {
+    assert examine.compare_jacobians(truth, truth) == {
         "error": 0.0, "mean": truth.mean(), "true_mean": truth.mean(), "right_sign": pytest.approx(1.0),
     }  # fmt: skip
-    doubled = examine._compared(2 * truth, truth)
+    doubled = examine.compare_jacobians(2 * truth, truth)
     assert doubled["error"] == pytest.approx(1)
-    assert examine._compared(-truth, truth)["right_sign"] == 0
+    assert examine.compare_jacobians(-truth, truth)["right_sign"] == 0
     ring = np.arange(3 * 16).reshape(3, 4, 4)
-    assert examine._diagonal(ring, 1)[0].tolist() == [1, 6, 11, 12]
-    assert examine._diagonal(ring, -1)[0].tolist() == [3, 4, 9, 14]
+    assert examine.diagonal(ring, 1)[0].tolist() == [1, 6, 11, 12]
+    assert examine.diagonal(ring, -1)[0].tolist() == [3, 4, 9, 14]
 
 
 def test_the_commands_of_the_page_prepare_the_same_data(run: Path) -> None:

@@ -189,8 +189,8 @@ def test_reviews_lie_in_their_weeks(small):
 def test_nothing_grows_with_the_size(monkeypatch):
     """Thirty million reviews would not fit in memory: chunks and batches must be bounded, and made one by one."""
     made = []
-    original = market._products
-    monkeypatch.setattr(market, "_products", lambda *arguments: made.append(arguments[-1]) or original(*arguments))
+    original = market.products_of_chunk
+    monkeypatch.setattr(market, "products_of_chunk", lambda *arguments: made.append(arguments[-1]) or original(*arguments))
     config = MarketConfig(num_products=600, num_reviews=300_000, num_weeks=20, with_text=False)
     num_chunks = 3
     for position, chunk in enumerate(simulate(config)):

@@ -1,4 +1,4 @@
-"""The panel: no leak, labels and splits as defined, and a folder that is complete or absent."""
+"""The panel: labels and splits as defined, and a folder that is complete or absent."""
 
 import collections
 import datetime
@@ -11,14 +11,14 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from small_market import (
-    FIRST_DAY,
     FIRST_MS,
-    FIRST_WEEK,
     SUNDAY,
     config_for,
+    gather,
+    prepare_every_week,
     review,
     steady_market,
     write_metadata,
@@ -26,135 +26,13 @@ from small_market import (
 )
 
 from ensemble import arrow, folders
-from ensemble.arrow import Column, open_table
+from ensemble.arrow import open_table
 from ensemble.data import reviews
 from ensemble.errors import UserError
-from ensemble.recipes.hot_sellers import features, spills, text, weekly
+from ensemble.recipes.hot_sellers import features, text, weekly
 from ensemble.recipes.hot_sellers import prepare as panel
 from ensemble.recipes.hot_sellers.prepare import FORECAST, SPLITS, TARGETS
 from ensemble.recipes.hot_sellers.settings import MarketConfig, PanelConfig, PrepareConfig
-
-
-def prepare_every_week(config: PrepareConfig) -> dict[str, Any]:
-    """Prepare with all labelled weeks in one split, so that no row is lost to an embargo."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(panel, "split_weeks", lambda first, last, rows, panel: {"train": (first, first + len(rows) - 1)})
-        return panel.prepare(config)
-
-
-def gather(folder: Path, split: str, with_targets: bool = False) -> dict[tuple[str, int], tuple[Any, ...]]:
-    """What a member can see of each row, by product and week (from `FIRST_DAY`): bits of features, weeks, reviews."""
-    rows, weeks, texts = (open_table(folder / name) for name in (f"rows/{split}", "weeks", "reviews"))
-    ids = open_table(folder / "products")["product_id"].to_pylist()
-    names = [feature["name"] for feature in folders.read_json(folder / "manifest.json")["features"]]
-    bits = [Column(rows, name).all() for name in (*names, *(TARGETS if with_targets else ()))]
-    series = [Column(weeks, name).all() for name in weeks.column_names]
-    read = [Column(texts, name).all() for name in texts.column_names]
-    seen = {}
-    for number, row in enumerate(rows.select(panel.ADDRESS).to_pylist()):
-        key = (ids[row["product"]], row["week"] - FIRST_WEEK)
-        assert key not in seen
-        active, known = (slice(row[f"{name}_begin"], row[f"{name}_end"]) for name in ("weeks", "reviews"))
-        seen[key] = (
-            [column[number].tobytes() for column in bits],
-            [column[active].tobytes() for column in series],
-            [column[known].tobytes() for column in read],
-        )
-    return seen
-
-
-# ------------------------------------------------------------------------------------------------ no leak
-
-T, HORIZON = 70, 4
-
-
-def some_reviews(weeks: st.SearchStrategy[int]) -> st.SearchStrategy[list[dict[str, Any]]]:
-    one = st.builds(
-        review,
-        product=st.sampled_from("ABCD"),
-        week=weeks,
-        part_of_week=st.sampled_from([0.0, 0.3, SUNDAY]),
-        user_id=st.sampled_from(["ann", "bob"]),
-        rating=st.integers(2, 10).map(lambda halves: halves / 2),
-        text=st.sampled_from(["", "great product", "awful", "it broke in a week, refund!"]),
-        helpful_vote=st.integers(0, 5),
-        verified_purchase=st.booleans(),
-        images=st.sampled_from([[], [{}], [{}, {}]]),
-    )
-    return st.lists(one, max_size=25)
-
-
-PAST = some_reviews(st.one_of(st.integers(T - 14, T), st.integers(0, T)))
-FUTURE = some_reviews(st.integers(T + 1, T + 14))
-# The first week, a product that was hot for certain, and the last Sunday of week T
-BACKGROUND = [review("X", 0), review("Y", 0), *(review("X", 1, user_id=f"{n}") for n in range(30)), review("Y", T, SUNDAY)]
-
-
-@settings(max_examples=12, phases=[Phase.explicit, Phase.reuse, Phase.generate])
-@given(past=PAST, future=FUTURE, other_future=FUTURE, end=st.integers(T + 14, T + 18), data=st.data())
-def test_nothing_after_t_is_seen_at_t(
-    tmp_path_factory: pytest.TempPathFactory,
-    past: list[dict[str, Any]],
-    future: list[dict[str, Any]],
-    other_future: list[dict[str, Any]],
-    end: int,
-    data: st.DataObject,
-) -> None:
-    """A feature, a week or a text of the future would be in a row, and every score on test too good."""
-    folder = tmp_path_factory.mktemp("leak")
-    known = BACKGROUND + past
-    one = [*known, *future, review("Z", T + 15, SUNDAY)]
-    # The same past in the same order, between reviews of another future, of new products too, which ends elsewhere
-    other = [*other_future, review(data.draw(st.sampled_from("AZ")), end, SUNDAY, rating=1.0, text="bad")]
-    other = [*other[::2], *known, *other[1::2], review("0", T + 1), review("ZZ", T + 2)]
-    about = {}
-    for name, content in (("one", one), ("other", other)):
-        config = config_for(
-            folder / name,
-            content,
-            PanelConfig(horizon_weeks=HORIZON, top_fraction=0.5),
-            metadata=(write_metadata(folder / "meta"),),
-            min_matched=0.0,
-        )
-        about[name] = prepare_every_week(config)
-    for last_week, with_targets in ((T, False), (T - HORIZON, True)):
-        seen, also_seen = (
-            {key: row for key, row in gather(folder / name / "out", "train", with_targets).items() if key[1] <= last_week}
-            for name in ("one", "other")
-        )
-        assert seen == also_seen
-    # Nor does the end of the data change anything: what a forecaster had in hand at t gives the same
-    alone = config_for(
-        folder / "alone",
-        known,
-        PanelConfig(horizon_weeks=HORIZON),
-        metadata=(write_metadata(folder / "meta"),),
-        min_matched=0.0,
-    )
-    panel.prepare(alone, like=about["one"])
-    forecast = gather(folder / "alone" / "out", FORECAST)
-    assert forecast == {key: row for key, row in gather(folder / "one" / "out", "train").items() if key[1] == T}
-    assert forecast
-
-
-@pytest.mark.parametrize(
-    "limits", [{"REVIEWS_PER_SPILL": 300}, {"ROWS_PER_BLOCK": 70}, {"REVIEWS_PER_SPILL": 50, "NUM_PRODUCT_SPILLS": 3}]
-)
-def test_how_the_work_is_cut_changes_no_row(
-    limits: dict[str, int], prepared: Path, raw_market: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Products at the boundary of two files would lose reviews, or a category's totals miss a file."""
-    for name, value in limits.items():
-        monkeypatch.setattr(spills if hasattr(spills, name) else panel, name, value)
-    settings = PanelConfig(**folders.read_manifest(prepared)["config"])
-    source, metadata = map(str, raw_market)
-    about = panel.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(source,), metadata=(metadata,), panel=settings))
-    assert about["splits"] == folders.read_manifest(prepared)["splits"]
-    for split in about["splits"]:
-        assert gather(tmp_path / "out", split, True) == gather(prepared, split, True)
-    products, others = (open_table(folder / "products").to_pylist() for folder in (prepared, tmp_path / "out"))
-    assert sorted(map(str, products)) == sorted(map(str, others))
-
 
 # ------------------------------------------------------------------------------------------------ labels and rows
 
@@ -341,123 +219,6 @@ def test_a_split_without_rows_or_hot_rows(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]
 
 
-# ------------------------------------------------------------------------------------------------ a forecast like before
-
-
-def test_like_gives_the_forecast_of_the_training_data(prepared: Path, raw_market: tuple[Path, Path], tmp_path: Path) -> None:
-    """The ensemble would forecast from other features than those its members learned on."""
-    like = folders.read_manifest(prepared)
-    source, metadata = map(str, raw_market)
-    settings = PanelConfig(**like["config"])
-    about = panel.prepare(
-        PrepareConfig(out=str(tmp_path / "out"), source=(source,), metadata=(metadata,), panel=settings), like
-    )
-    assert list(about["splits"]) == [FORECAST]
-    assert about["categories"] == like["categories"]
-    assert [path.name for path in (tmp_path / "out" / "rows").iterdir()] == [FORECAST]
-    assert gather(tmp_path / "out", FORECAST) == gather(prepared, FORECAST)
-
-
-def test_like_knows_the_old_categories_only(tmp_path: Path) -> None:
-    """A new category would take the number of another one, which the members know as something else."""
-    like = panel.prepare(config_for(tmp_path / "old", steady_market(), metadata=(write_metadata(tmp_path),)))
-    assert like["categories"] == ["", "Tools", "Toys"]
-    content = [{"parent_asin": "A", "main_category": "Art"}, {"parent_asin": "B", "main_category": "Toys"}]
-    about = {"title": "", "store": None, "categories": [], "price": None}
-    metadata = write_raw(tmp_path, [one | about for one in content], "new.jsonl")
-    panel.prepare(config_for(tmp_path / "new", steady_market(), metadata=(metadata,), min_matched=0.4), like)
-    products = open_table(tmp_path / "new" / "out" / "products").to_pydict()
-    assert dict(zip(products["product_id"], products["category"], strict=True)) == {"A": 0, "B": 2, "C": 0, "D": 0, "E": 0}
-    rows = open_table(tmp_path / "new" / "out" / "rows" / FORECAST).to_pydict()
-    assert sorted(rows["category"]) == [0, 0, 0, 0, 2]
-
-
-@pytest.mark.parametrize("learned_from_text", [True, False])
-def test_like_has_text_as_the_training_data_had(tmp_path: Path, learned_from_text: bool) -> None:
-    """A model that reads text would not find the tokens it asks for when the new reviews have none."""
-    silent = [one | {"title": "", "text": ""} for one in steady_market()]
-    old, new = (steady_market(), silent) if learned_from_text else (silent, steady_market())
-    like = panel.prepare(config_for(tmp_path / "old", old))
-    assert like["has_text"] == learned_from_text
-    about = panel.prepare(config_for(tmp_path / "new", new, min_matched=0.0), like)
-    assert about["has_text"] == learned_from_text
-    if learned_from_text:
-        with pytest.raises(UserError, match=r"only 0 of .* reviews have text .*but the members learned from .* 100.0% had"):
-            panel.prepare(config_for(tmp_path / "again", new), like)
-    num_reviews = about["census"]["rows_kept"] if learned_from_text else 0
-    assert open_table(tmp_path / "new" / "out" / "reviews").num_rows == num_reviews
-
-
-def test_like_without_a_complete_week(tmp_path: Path) -> None:
-    """Reviews of a few days would end in a traceback."""
-    like = panel.prepare(config_for(tmp_path / "old", steady_market()))
-    with pytest.raises(UserError, match=r"no product has panel.min_reviews=1 in the last 4 weeks .* nothing to forecast"):
-        panel.prepare(config_for(tmp_path / "new", [review("A", 0), review("B", 0)]), like)
-
-
-# ------------------------------------------------------------------------------------------------ the census
-
-
-def test_every_row_read_is_kept_or_counted(tmp_path: Path) -> None:
-    """Reviews would be lost without a word: duplicates, bad rows, and those of the week that is not over."""
-    good = steady_market()
-    duplicates = [good[3], good[3], good[40] | {"rating": 1.0, "text": "the same again"}]
-    late = [review("A", 20, 0.1), review("N", 20, 0.2), review("N", 20, 0.2)]
-    bad = [review("A", 2, rating=9.0), review("", 2)]
-    content = [*good, *duplicates, *late, *bad, review("A", 1, user_id="late, but in the file before")]
-    config = config_for(tmp_path, content[::-1], max_bad_fraction=0.5)
-    about = panel.prepare(config)
-    census = about["census"]
-    counts = {kind: dropped["count"] for kind, dropped in census["dropped"].items()}
-    assert counts == {
-        "missing product id": 1,
-        "impossible rating": 1,
-        "duplicate: the same product, user and time": 3,
-        "in the last week, which the data do not cover to its end": 3,
-    }
-    assert census["rows_read"] == len(content) == census["rows_kept"] + sum(counts.values())
-    weeks = open_table(tmp_path / "out" / "weeks").to_pydict()
-    assert sum(weeks["reviews"]) == census["rows_kept"] == open_table(tmp_path / "out" / "reviews").num_rows
-    assert about["products"] == 5
-    assert about["last_week"] == str((FIRST_DAY + datetime.timedelta(weeks=19)).date())
-    # Of copies the first in the file is kept, and the file is turned around
-    copies = [number + 1 for number, one in enumerate(content[::-1]) if one in (duplicates[0], good[40], late[1])]
-    first = census["dropped"]["duplicate: the same product, user and time"]["first"]
-    assert {place["line"] for place in first} <= set(copies)
-    assert all(place["file"] == "reviews.jsonl" for place in first)
-
-
-def test_the_first_of_two_copies_is_kept(tmp_path: Path) -> None:
-    """Which of two reviews of a user at one moment counts would depend on chance."""
-    good = steady_market()
-    first, second = (review("A", 10, 0.77, user_id="twice", rating=rating) for rating in (1.0, 5.0))
-    other = [review("A", 10, 0.77, user_id="once", rating=3.0)]
-    panel.prepare(config_for(tmp_path, [*good, first, *other, second]))
-    read = open_table(tmp_path / "out" / "reviews").to_pydict()
-    assert (read["rating"].count(1.0), read["rating"].count(3.0), read["rating"].count(5.0)) == (1, 1, 0)
-
-
-def test_a_file_whose_every_row_is_bad(tmp_path: Path) -> None:
-    """A wrong `until`, or a file of another kind, would end in a traceback."""
-    with pytest.raises(UserError, match="all reviews are dated after until=2001-01-01: give a later day"):
-        panel.prepare(config_for(tmp_path, steady_market(), until="2001-01-01"))
-    with pytest.raises(UserError, match="rows are bad"):
-        panel.prepare(config_for(tmp_path, [review("A", 0, rating=77.0)] * 3, max_bad_fraction=1.0))
-    assert [path.name for path in tmp_path.iterdir()] == ["raw"]
-
-
-def test_until_cuts_the_reviews_after_a_day(tmp_path: Path) -> None:
-    """The last day would be cut off, or the next one let in."""
-    last_day = FIRST_DAY + datetime.timedelta(weeks=15, days=-1)
-    content = [*steady_market(15), review("A", 14, 0.99999), review("A", 15, 0.0)]
-    about = panel.prepare(config_for(tmp_path, content, until=str(last_day.date()), max_bad_fraction=0.9))
-    assert about["last_week"] == str((last_day - datetime.timedelta(days=6)).date())
-    assert {kind: dropped["count"] for kind, dropped in about["census"]["dropped"].items()} == {reviews.AFTER_UNTIL: 1}
-    for until in ("yesterday", "2021-13-01", "9999-12-31"):
-        with pytest.raises(UserError, match=f"until={until} is not a date: write it as in 2023-09-30"):
-            panel.prepare(config_for(tmp_path / "other", steady_market(), until=until))
-
-
 # ------------------------------------------------------------------------------------------------ the folder
 
 STAGES = [
@@ -470,7 +231,7 @@ STAGES = [
     (panel, "growth_thresholds"),
     (features, "compute"),
     (arrow.TableWriter, "write"),
-    (arrow, "_describe"),
+    (arrow, "write_description"),
     (folders, "sha256"),
     (folders, "sync"),
 ]

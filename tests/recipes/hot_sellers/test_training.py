@@ -144,7 +144,7 @@ def test_features_come_standardised_over_the_training_rows(prepared: Path) -> No
     """Counts of thousands would drown shares, and a feature unknown now and then would look like an average one."""
     hot_sellers = recipe(prepared)
     features = hot_sellers.rows("train").gather(np.arange(len(hot_sellers.rows("train"))))["features"]
-    standard, known = hot_sellers.model()._features(features).double().chunk(2, dim=1)
+    standard, known = hot_sellers.model().standardised_features(features).double().chunk(2, dim=1)
     assert torch.equal(known, torch.isfinite(features).double())
     logarithm = features.double().sign() * features.double().abs().log1p()
     mean = logarithm.nanmean(dim=0)
@@ -155,7 +155,7 @@ def test_features_come_standardised_over_the_training_rows(prepared: Path) -> No
     assert not varies.all()
     assert standard[:, ~varies].abs().max() < 1e-6
     features[:, ~varies] *= 0.5
-    assert hot_sellers.model()._features(features)[:, : len(varies)][:, ~varies].abs().max() < 1
+    assert hot_sellers.model().standardised_features(features)[:, : len(varies)][:, ~varies].abs().max() < 1
 
 
 def test_training_begins_at_the_base_rate(prepared: Path, batch: Batch) -> None:
@@ -432,7 +432,7 @@ def test_a_refit_predicts_the_splits_after_blend(
 ) -> None:
     """Blend would be predicted by weights that learned it, or new rows by those that know only the oldest ones."""
     run, earlier = tmp_path / "run", tmp_path / "earlier"
-    monkeypatch.setattr(refit, "_score_of_best", lambda *_: 0.0)  # so that the trial is better
+    monkeypatch.setattr(refit, "score_of_best", lambda *_: 0.0)  # so that the trial is better
     config = train_config(run, prepared, max_epochs=0.5, refit_epochs=0.5)
     summary = refit.train(HotSellers(config.recipe, prepared), config, accelerator)
     assert summary["refit"]["is_better"]

@@ -110,6 +110,6 @@ def test_the_draw_is_a_function_of_the_row() -> None:
         np.testing.assert_array_equal(alone, sampled[row])
     assert len({tuple(row) for row in sampled}) == 3
     # The first output of splitmix64 begun at 0, as its authors publish it
-    assert item_ranks._uniform(np.array([0]))[0, 0] == (0xE220A8397B1DCDAF >> 11) / 2**53
+    assert item_ranks.uniform(np.array([0]))[0, 0] == (0xE220A8397B1DCDAF >> 11) / 2**53
     everything = item_ranks.sampled_items(np.array([1]), np.zeros(5, int), np.arange(1, 6), 5)
     assert not everything.any()

@@ -189,7 +189,7 @@ def test_rope_depends_on_distances_only() -> None:
 
     def scores(offset: int) -> torch.Tensor:
         whole, attention.turns = attention.turns, attention.turns[offset : offset + 6]
-        result = torch.einsum("blhd,bmhd->bhlm", attention._turned(query), attention._turned(key))
+        result = torch.einsum("blhd,bmhd->bhlm", attention.turned(query), attention.turned(key))
         attention.turns = whole
         return result
 

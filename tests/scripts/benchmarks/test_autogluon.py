@@ -35,7 +35,7 @@ def test_a_mistake_is_named_before_anything_is_measured(
     settings: dict[str, Any], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a quarter of an hour there would be a traceback."""
-    monkeypatch.setattr(autogluon, "_one_set", lambda *_: pytest.fail("something was measured"))
+    monkeypatch.setattr(autogluon, "one_set", lambda *_: pytest.fail("something was measured"))
     words = {"python": sys.executable, "data": str(tmp_path), "folder": str(tmp_path / "folder"), **settings}
     with pytest.raises(UserError) as caught:
         autogluon.autogluon(**words)
@@ -56,7 +56,7 @@ def test_counts_sets_on_which_ours_is_at_least_level() -> None:
 def test_others_get_the_rows_that_ours_are_trained_on(prepared: Path, tmp_path: Path) -> None:
     """AutoGluon would get the targets of test, or other rows to be trained on or to predict."""
     (tmp_path / "prepared").symlink_to(prepared)
-    autogluon._write_rows(tmp_path)
+    autogluon.write_rows(tmp_path)
     training, test = (pq.read_table(tmp_path / f"{name}.parquet") for name in ("train", "test"))
     names = [feature["name"] for feature in folders.read_manifest(prepared)["features"]]
     assert training.column_names == [*names, "week", "hot"]
@@ -70,9 +70,9 @@ def test_others_get_the_rows_that_ours_are_trained_on(prepared: Path, tmp_path: 
 def test_predictions_are_joined_by_row_id(tmp_path: Path) -> None:
     """Predictions in another order of rows would get a wrong score."""
     pq.write_table(pa.table({"row_id": [7, 3, 5], "prediction": [0.7, 0.3, 0.5]}), tmp_path / "other.parquet")
-    assert autogluon._forecast(tmp_path / "other.parquet", np.array([3, 5, 7])).tolist() == [0.3, 0.5, 0.7]
+    assert autogluon.forecast_of(tmp_path / "other.parquet", np.array([3, 5, 7])).tolist() == [0.3, 0.5, 0.7]
     with pytest.raises(AssertionError, match="is of other rows"):
-        autogluon._forecast(tmp_path / "other.parquet", np.array([3, 5, 8]))
+        autogluon.forecast_of(tmp_path / "other.parquet", np.array([3, 5, 8]))
 
 
 @pytest.mark.skipif("TORTURE_LONG" not in os.environ, reason="a minute of processes: make torture")

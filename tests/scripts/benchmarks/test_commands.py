@@ -18,7 +18,7 @@ from ensemble.errors import UserError
 def test_every_setting_of_a_benchmark_is_described(name: str) -> None:
     """--help would not describe a setting, or a command be missing since its source is written in another way."""
     measure = getattr(importlib.import_module(of_benchmark.known()[name].module), name)
-    described = re.findall(r"^(\w+(?:, \w+)*) : ", inspect.getdoc(measure) or "", re.MULTILINE)
+    described = re.findall(r"^(\w+(?:, \w+)*) : \S", inspect.getdoc(measure) or "", re.MULTILINE)
     assert [one for names in described for one in names.split(", ")] == [*inspect.signature(measure).parameters]
 
 

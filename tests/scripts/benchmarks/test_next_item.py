@@ -105,7 +105,7 @@ def test_both_sides_get_the_same_sequences() -> None:
     length = 6
     rows = recipes.make(RecipeConfig(time_aware=True, max_length=length, num_groups=next_item_run.NUM_GROUPS), "prepared")
     batch = rows.rows("train").gather(np.arange(USERS))
-    users, items, between, targets, negatives = next_item_run._padded(batch, length, ITEMS)
+    users, items, between, targets, negatives = next_item_run.padded(batch, length, ITEMS)
     assert len(users) == USERS
     assert (negatives.min(), negatives.max()) >= (1, 2)
     events = open_table(Path("prepared/events")).to_pydict()
@@ -172,7 +172,7 @@ def test_each_axis_measures_work_that_exists(axis: str, tmp_path: Path, monkeypa
     """After minutes a process would not understand its settings."""
     monkeypatch.setattr(next_item_growth, "ITEMS_SEQUENCES", 8)
     names = set()
-    for name, run, data in next_item_growth._works(axis, [20], tmp_path / axis):
+    for name, run, data in next_item_growth.works(axis, [20], tmp_path / axis):
         monkeypatch.chdir(data)
         work_of(*run)()
         names.add(name)

@@ -23,13 +23,13 @@ def test_failures_of_selection_are_those_that_another_candidate_solves() -> None
         torch.stack([wrong, wrong, wrong]), torch.stack([wrong, right, wrong]),
     ])  # fmt: skip
     halting = torch.tensor([[0.0, 1.0, 2.0], [0.0, 2.0, 1.0], [0.0, 0.0, 0.0], [0.0, 1.0, 3.0]])
-    scores = selection._scores(each, halting, solution)
+    scores = selection.scores_of(each, halting, solution)
     assert scores["failures"] == 3
     assert scores["failures_of_selection"] == pytest.approx(2 / 3)
     assert (scores["first candidate"], scores["any"]) == (0.25, 0.75)
     assert (scores["vote"], scores["surest"]) == (0.25, 0.25)
     assert scores["mean"] == 0.75, "the right candidates are surer than the wrong ones"
-    assert selection._scores(each[:1], halting[:1], solution[:1])["failures_of_selection"] is None
+    assert selection.scores_of(each[:1], halting[:1], solution[:1])["failures_of_selection"] is None
 
 
 def test_a_reference_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_curve_has_the_validation_scores_that_were_written_last(
             return {"exact": 0.7, "exact_interval": [0.6, 0.8], "calls": 8.0}
 
     monkeypatch.setattr(training, "SUDOKU", Commands())
-    result = training._trained(tmp_path / "trm", six, 0, "trm")
+    result = training.train_one(tmp_path / "trm", six, 0, "trm")
     assert result["curve"] == [[7.0, 0.5], [7.0, 0.75]]
     curves = training.curves_9x9({"26": {"curve": {"5": [0.25, 0.5], "10": [0.5, 0.75]}, "steps": 10, "cpu_s": 120.0}})
     assert [values for _, _, values in curves] == [[[1.0, 2.0], [0.25, 0.5]]]

@@ -119,7 +119,7 @@ def test_a_mistake_is_named_before_anything_is_measured(
     settings: dict[str, Any], sentence: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After hours there would be a traceback."""
-    monkeypatch.setattr(measure, "_one_table", lambda *_: pytest.fail("something was measured"))
+    monkeypatch.setattr(measure, "one_table", lambda *_: pytest.fail("something was measured"))
     with pytest.raises(UserError) as caught:
         measure.tables(**arguments(tmp_path, **settings))
     assert sentence in str(caught.value)

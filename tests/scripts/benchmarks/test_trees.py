@@ -21,11 +21,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_each_kind_of_process_runs(library: str, data: Path) -> None:
     """After a change of the trees, the figures of the README could not be measured again."""
     for work in ("ours", "bare", "defaults"):
-        run = trees._run(data / "data", library, work, "low", 2)
+        run = trees.run_one(data / "data", library, work, "low", 2)
         assert run["wall_s"] > 0
         assert run["cpu_s"] > 0
         assert 0 < run["peak_mb"] < 500
-    run = trees._run(data / "to_predict", library, "predict", "in_core", 4)
+    run = trees.run_one(data / "to_predict", library, "predict", "in_core", 4)
     assert len(run["rows_per_s"]["native"]) == len(run["rows_per_s"]["ours"]) + 1
     assert min(run["rows_per_s"]["ours"]) > 0
     assert 1 <= run["trees"] <= 4
@@ -43,7 +43,7 @@ def test_ratios_are_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
         ours = 1.1 if work == "ours" else 1.0
         return {"wall_s": 1.0, "cpu_s": (9 + len(works)) * ours, "peak_mb": 50 * ours}
 
-    monkeypatch.setattr(trees, "_run", run)
+    monkeypatch.setattr(trees, "run_one", run)
     results = trees.trees(rounds=2, num_rows=1000, num_trees=1)
     for library in trees.LIBRARIES:
         for memory in ("in_core", "low"):
@@ -64,7 +64,7 @@ def test_threads_are_compared_with_the_defaults(monkeypatch: pytest.MonkeyPatch)
 
     for library in trees.LIBRARIES:
         left = {work: 2 * values for work, values in seconds.items()}
-        monkeypatch.setattr(trees, "_run", run)
+        monkeypatch.setattr(trees, "run_one", run)
         results = trees.threads(rounds=2, num_rows=1000)[library]
         assert (results["times_faster"], results["times_faster_least"]) == (10.0, 5.0)
 

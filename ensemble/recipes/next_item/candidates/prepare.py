@@ -116,7 +116,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     kinds = ID_COLUMNS | {"target": pa.float32()} | {feature["name"]: pa.float32() for feature in features}
     schema = pa.schema([pa.field(name, kind) for name, kind in kinds.items()])
     with folders.new_folder(config.out, config.overwrite, KIND) as folder:
-        parts = _splits(config, by_time, sequences)
+        parts = split_sequences(config, by_time, sequences)
         splits = _write_splits(folder, config, parts, past, about["items"], column_of, schema, census)
         task = Task(kind="ranking", target="target", metric="ndcg_at_10", group="group", cluster="cluster")
         return folders.write_manifest(
@@ -256,7 +256,7 @@ def _past(data: Path, item: np.ndarray, time: np.ndarray, *, has_time: bool, com
     return PastEvents(item, time, user, is_training, has_time=has_time, common_clock=common_clock)
 
 
-def _splits(config: PrepareConfig, by_time: bool, sequences: dict[str, Sequences]) -> dict[str, SplitSequences]:
+def split_sequences(config: PrepareConfig, by_time: bool, sequences: dict[str, Sequences]) -> dict[str, SplitSequences]:
     """The sequences of each split, in the order of their groups."""
     validation, test = (sequences[split] for split in RANKED)
     shares = np.cumsum(config.shares)[:-1] / sum(config.shares)

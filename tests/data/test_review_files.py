@@ -1,0 +1,217 @@
+"""Files of reviews that are damaged or something else, and where the files come from: paths, patterns and the hub."""
+
+import gzip
+import os
+import random
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import polars as pl
+import pytest
+from raw_reviews import json_lines, read, review, write
+
+from ensemble.data.reviews import Census, expand_sources, read_reviews
+from ensemble.errors import UserError
+
+# ------------------------------------------------------------------------------------------------------- bad files
+
+
+def test_a_truncated_gzip_names_file_and_offset(tmp_path):
+    """A half-downloaded file would pass as a short one, or raise a traceback."""
+    noise = random.Random(0)
+    rows = [review(user_id=f"{noise.random()}") for _ in range(20_000)]
+    packed = gzip.compress(json_lines(*rows))
+    file = write(tmp_path / "r.jsonl.gz", packed[: len(packed) // 2])
+    frames = []
+    with pytest.raises(
+        UserError, match=rf"{file} ends early near byte {len(packed) // 2:,}, after ([\d,]+) decomp"
+    ) as error:
+        frames.extend(read_reviews([file], Census(), block_bytes=1_000_000))
+    offset = int(str(error.value).split("after ")[1].split()[0].replace(",", ""))
+    assert 0.9 < offset / (len(json_lines(*rows)) / 2) < 1.1
+    assert len(frames) > 1  # what came before the damage was read
+
+
+def test_a_damaged_gzip_names_file_and_offset(tmp_path):
+    """A flipped byte would pass, or raise a traceback."""
+    packed = bytearray(gzip.compress(json_lines(*[review(user_id=f"U{n}") for n in range(20_000)])))
+    packed[-6] ^= 1  # the checksum
+    with pytest.raises(UserError, match=r"is damaged \(CRC check failed.*near byte [\d,]+, after [\d,]+ decompressed"):
+        read(write(tmp_path / "r.gz", bytes(packed)))
+    packed[len(packed) // 2] ^= 255
+    with pytest.raises(UserError, match=r"r\.gz is damaged \("):
+        read(write(tmp_path / "r.gz", bytes(packed)))
+
+
+def test_a_damaged_parquet_is_refused(tmp_path):
+    """A Parquet file without its end, or with text that is no UTF-8, would raise a traceback."""
+    pl.DataFrame([review(user_id="Gustav")] * 100).write_parquet(tmp_path / "r.parquet", compression="uncompressed")
+    content = (tmp_path / "r.parquet").read_bytes()
+    for damaged in (content[:-100], content.replace(b"Gustav", b"Gu\xfftav")):
+        with pytest.raises(UserError, match=r"damaged\.parquet is not a valid Parquet file"):
+            read(write(tmp_path / "damaged.parquet", damaged))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"\n \n", "is empty"),
+        (gzip.compress(b"", mtime=0), "is empty"),
+        (b"UserId,ProductId,Rating,Timestamp,\n", "has no valid row"),
+        (b"[{}]", "is one JSON list: write one object per line, as `jq -c '.\\[\\]'` does"),
+        (b'[\n {"a": 1},\n {"a": 2}\n]\n', "is one JSON list"),
+        (
+            b'["a", "b"]\n\n{"a": 1, "b": 2}\n',
+            r"the first line of .* is a JSON list, '\[\"a\", \"b\"\]', .* objects: remove it",
+        ),
+        (
+            b"[1, 2]\n[3, 4]\n",
+            r"each line of .* is a JSON list, such as '\[1, 2\]': .* `jq -c '\{id: \.\[0\], x: \.\[1\]\}'`",
+        ),
+        (b'[{"a": 1}, {"a": 2}]\n[{"a": 3}]\n', r"each line of .* as `jq -c '\.\[\]'` does"),
+        (b"[1, 2]\nand so on\n", "is a JSON list, .* and the lines below it are not: write one JSON object per line"),
+        (b"[who],[what]\n1,2\n", r"has no known format of reviews \(its columns are \[who\], \[what\]\)"),
+        (b"{\n  'rating': 5\n}", r"begins with '\{\\n .*', which is not a JSON object"),
+        (b"PK\x03\x04rest", "is a zip archive"),
+        (b"\xff\xfeU\x00", "is text in UTF-16"),
+        (b"\x28\xb5\x2f\xfdrest", "is compressed with zstd"),
+        (b"\n\x16\xcb", "is not UTF-8 text"),
+        (b"who,what\n1,2\n", r"has no known format of reviews \(its columns are who, what\): name with columns"),
+        (json_lines({"a": 1, "b": 2}), r"has no known format of reviews \(its columns are a, b\)"),
+        (json_lines({"parent_asin": "P", "title": "T", "categories": []}), "contains product metadata, not reviews"),
+        (json_lines(review(timestamp="soon")), r"no time in its column 'timestamp', as in 'soon'"),
+        (json_lines(review(timestamp=None)), "no time in its column 'timestamp': it must"),
+        (b"user_id,parent_asin,rating,rating,timestamp\na,b,1,2,1600000000\n", "two columns 'rating'"),
+    ],
+)
+def test_files_that_are_something_else(tmp_path, content, message):
+    """A file of another kind would be guessed at, or fail without saying what was seen."""
+    with pytest.raises(UserError, match=message):
+        read(write(tmp_path / "file", content))
+
+
+def test_all_files_are_recognised_before_the_first_is_read(tmp_path):
+    """A wrong second file would stop the run only after the first was read to its end."""
+    files = [write(tmp_path / "a.jsonl", json_lines(review())), write(tmp_path / "b.txt", "hello")]
+    with pytest.raises(UserError, match=r"b\.txt has no known format"):
+        read_reviews(files, Census())
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"user_id": "who", "product_id": "what", "rating": "stars"}, "does not name the column of the time: add time="),
+        ({"user": "who"}, "columns maps 'user', which is not a field of a review; did you mean 'user_id'"),
+        (
+            {"user_id": "who", "product_id": "what", "rating": "stars", "time": "then"},
+            "has no column 'then', which columns names: its columns are who, what, stars, when",
+        ),
+    ],
+)
+def test_wrong_columns(tmp_path, columns, message):
+    """A mistyped mapping would end in a traceback or in a table of nulls."""
+    file = write(tmp_path / "a.csv", "who,what,stars,when\nU,P,4,1600000000\n")
+    with pytest.raises(UserError, match=message):
+        read(file, columns=columns)
+
+
+# ------------------------------------------------------------------------------------------------------- sources
+
+
+def test_sources_are_files_and_globs(tmp_path):
+    """A file would be left out, read twice, or come in an order that changes from run to run."""
+    for name in ("b.jsonl", "a.jsonl", "c.csv", "odd[1].csv"):
+        write(tmp_path / name, name)
+    paths = expand_sources([str(tmp_path / "c.csv"), f"{tmp_path}/*.jsonl", f"{tmp_path}/a*", tmp_path / "odd[1].csv"], "")
+    assert [path.name for path in paths] == ["c.csv", "a.jsonl", "b.jsonl", "odd[1].csv"]
+
+
+@pytest.mark.parametrize(
+    ("sources", "message"),
+    [
+        ([], "no reviews are given"),
+        (["https://nowhere.org/a.csv"], r"https://nowhere\.org/a\.csv is a URL, .* download it, and give the file"),
+        (["nowhere.jsonl"], "the file nowhere.jsonl does not exist"),
+        (["nowhere*.jsonl"], r"no file matches 'nowhere\*.jsonl'"),
+        (["."], r"\. is a folder: name its files"),
+    ],
+)
+def test_wrong_sources(tmp_path, monkeypatch, sources, message):
+    """A mistyped path would end in a traceback or an empty table."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=message):
+        expand_sources(sources, tmp_path)
+
+
+class Hub(BaseHTTPRequestHandler):
+    """As much of the hub as one download needs."""
+
+    content = json_lines(review())
+
+    def do_HEAD(self):
+        known = self.path == "/datasets/McAuley-Lab/Amazon-Reviews-2023/resolve/main/raw/review_categories/All_Beauty.jsonl"
+        self.send_response(200 if known else 404)
+        if known:
+            self.send_header("ETag", '"1234"')
+            self.send_header("Content-Length", str(len(self.content)))
+        else:
+            self.send_header("X-Error-Code", "EntryNotFound")
+        self.send_header("X-Repo-Commit", "0" * 40)
+        self.end_headers()
+
+    def do_GET(self):
+        self.do_HEAD()
+        self.wfile.write(self.content)
+
+    def log_message(self, *_):
+        pass
+
+
+HUB_SCRIPT = """
+import sys
+from ensemble.data.reviews import expand_sources
+from ensemble.errors import UserError
+for source in sys.argv[2:]:
+    try:
+        print(*expand_sources([source], sys.argv[1]))
+    except UserError as error:
+        print("error:", error)
+"""
+
+
+def run_hub_script(cache, *sources, **environment):
+    command = [sys.executable, "-c", HUB_SCRIPT, str(cache), *sources]
+    clean = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, env=clean | environment, cwd=root, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_hub_source(tmp_path):
+    """A category would not be found on the hub, or a mistyped one end in a traceback."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        address = f"http://127.0.0.1:{server.server_port}"
+        path, unknown = run_hub_script(
+            tmp_path, "hub:All_Beauty", "hub:All_Booty", HF_ENDPOINT=address, HF_HOME=str(tmp_path)
+        )
+        run_hub_script(tmp_path / "new", "hub:All_Booty", HF_ENDPOINT=address, HF_HOME=str(tmp_path))
+        assert not (tmp_path / "new").exists()
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert read(Path(path)).height == 1
+    assert unknown.startswith("error: there is no category 'All_Booty'")
+
+
+def test_hub_source_without_a_network(tmp_path):
+    """A machine without a network would show the hub's traceback and not what to do."""
+    (line,) = run_hub_script(tmp_path, "hub:All_Beauty", HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
+    assert line.startswith("error: hub:All_Beauty cannot be downloaded (")
+    assert "download raw/review_categories/All_Beauty.jsonl of the data set" in line

@@ -1,0 +1,106 @@
+"""No feature, week or text of the future is in a row, and no row depends on how the work is divided."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from small_market import SUNDAY, config_for, gather, prepare_every_week, review, write_metadata
+
+from ensemble import folders
+from ensemble.arrow import open_table
+from ensemble.recipes.hot_sellers import prepare as panel
+from ensemble.recipes.hot_sellers import spills
+from ensemble.recipes.hot_sellers.prepare import FORECAST
+from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
+
+T, HORIZON = 70, 4
+
+
+def some_reviews(weeks: st.SearchStrategy[int]) -> st.SearchStrategy[list[dict[str, Any]]]:
+    one = st.builds(
+        review,
+        product=st.sampled_from("ABCD"),
+        week=weeks,
+        part_of_week=st.sampled_from([0.0, 0.3, SUNDAY]),
+        user_id=st.sampled_from(["ann", "bob"]),
+        rating=st.integers(2, 10).map(lambda halves: halves / 2),
+        text=st.sampled_from(["", "great product", "awful", "it broke in a week, refund!"]),
+        helpful_vote=st.integers(0, 5),
+        verified_purchase=st.booleans(),
+        images=st.sampled_from([[], [{}], [{}, {}]]),
+    )
+    return st.lists(one, max_size=25)
+
+
+PAST = some_reviews(st.one_of(st.integers(T - 14, T), st.integers(0, T)))
+FUTURE = some_reviews(st.integers(T + 1, T + 14))
+# The first week, a product that was hot for certain, and the last Sunday of week T
+BACKGROUND = [review("X", 0), review("Y", 0), *(review("X", 1, user_id=f"{n}") for n in range(30)), review("Y", T, SUNDAY)]
+
+
+@settings(max_examples=12, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(past=PAST, future=FUTURE, other_future=FUTURE, end=st.integers(T + 14, T + 18), data=st.data())
+def test_nothing_after_t_is_seen_at_t(
+    tmp_path_factory: pytest.TempPathFactory,
+    past: list[dict[str, Any]],
+    future: list[dict[str, Any]],
+    other_future: list[dict[str, Any]],
+    end: int,
+    data: st.DataObject,
+) -> None:
+    """A feature, a week or a text of the future would be in a row, and every score on test too good."""
+    folder = tmp_path_factory.mktemp("leak")
+    known = BACKGROUND + past
+    one = [*known, *future, review("Z", T + 15, SUNDAY)]
+    # The same past in the same order, between reviews of another future, of new products too, which ends elsewhere
+    other = [*other_future, review(data.draw(st.sampled_from("AZ")), end, SUNDAY, rating=1.0, text="bad")]
+    other = [*other[::2], *known, *other[1::2], review("0", T + 1), review("ZZ", T + 2)]
+    about = {}
+    for name, content in (("one", one), ("other", other)):
+        config = config_for(
+            folder / name,
+            content,
+            PanelConfig(horizon_weeks=HORIZON, top_fraction=0.5),
+            metadata=(write_metadata(folder / "meta"),),
+            min_matched=0.0,
+        )
+        about[name] = prepare_every_week(config)
+    for last_week, with_targets in ((T, False), (T - HORIZON, True)):
+        seen, also_seen = (
+            {key: row for key, row in gather(folder / name / "out", "train", with_targets).items() if key[1] <= last_week}
+            for name in ("one", "other")
+        )
+        assert seen == also_seen
+    # Nor does the end of the data change anything: what a forecaster had in hand at t gives the same
+    alone = config_for(
+        folder / "alone",
+        known,
+        PanelConfig(horizon_weeks=HORIZON),
+        metadata=(write_metadata(folder / "meta"),),
+        min_matched=0.0,
+    )
+    panel.prepare(alone, like=about["one"])
+    forecast = gather(folder / "alone" / "out", FORECAST)
+    assert forecast == {key: row for key, row in gather(folder / "one" / "out", "train").items() if key[1] == T}
+    assert forecast
+
+
+@pytest.mark.parametrize(
+    "limits", [{"REVIEWS_PER_SPILL": 300}, {"ROWS_PER_BLOCK": 70}, {"REVIEWS_PER_SPILL": 50, "NUM_PRODUCT_SPILLS": 3}]
+)
+def test_how_the_work_is_cut_changes_no_row(
+    limits: dict[str, int], prepared: Path, raw_market: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Products at the boundary of two files would lose reviews, or a category's totals miss a file."""
+    for name, value in limits.items():
+        monkeypatch.setattr(spills if hasattr(spills, name) else panel, name, value)
+    settings = PanelConfig(**folders.read_manifest(prepared)["config"])
+    source, metadata = map(str, raw_market)
+    about = panel.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(source,), metadata=(metadata,), panel=settings))
+    assert about["splits"] == folders.read_manifest(prepared)["splits"]
+    for split in about["splits"]:
+        assert gather(tmp_path / "out", split, True) == gather(prepared, split, True)
+    products, others = (open_table(folder / "products").to_pylist() for folder in (prepared, tmp_path / "out"))
+    assert sorted(map(str, products)) == sorted(map(str, others))

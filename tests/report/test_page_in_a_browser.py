@@ -1,0 +1,66 @@
+"""The report in a real browser: nothing is hidden, squeezed or hard to read."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import chromium
+import pytest
+
+from ensemble.arrow import open_table
+from ensemble.report import forecast
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with chromium.started(tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+SIZES = """
+const boxes = [...document.querySelectorAll(arguments[0])].map(e => e.getBoundingClientRect());
+return boxes.map(box => [box.width, box.height]);
+"""
+
+
+@pytest.mark.parametrize("width", [360, 390, 768, 1280])
+def test_a_browser_shows_it_all(browser: Any, scaled_page_file: Path, run: Path, width: int) -> None:
+    """The page would scroll sideways on a phone, complain on the console, or show empty boxes."""
+    chromium.show(browser, scaled_page_file, width)
+    assert browser.get_log("browser") == []
+    browser.execute_script("document.querySelectorAll('details').forEach(part => part.open = true)")
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    assert all(shown[0] > 150 for shown in browser.execute_script(SIZES, ".facts dd, td.words"))  # no column is squeezed
+    pictures = browser.execute_script(SIZES, 'svg[role="img"]')
+    assert len(pictures) == 8
+    assert all(shown[0] > 250 and shown[1] > 150 for shown in pictures)
+    products = browser.execute_script(SIZES, ".products > li")
+    table = open_table(run / "prepared" / "rows" / "forecast")
+    assert len(products) == min(forecast.NUM_ROWS, table.num_rows)
+    assert all(shown[0] > 250 and shown[1] > 40 for shown in products)
+
+
+CONTRASTS = """
+const light = colour => {
+  const parts = colour.match(/[0-9.]+/g).slice(0, 3).map(v => v / 255);
+  const [r, g, b] = parts.map(v => v <= .04 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+  return .2126 * r + .7152 * g + .0722 * b;
+};
+const paper = light(getComputedStyle(document.body).backgroundColor);
+return [...document.querySelectorAll(arguments[0])].map(e => {
+  const style = getComputedStyle(e), ink = light(e.ownerSVGElement ? style.fill : style.color);
+  return (Math.max(ink, paper) + .05) / (Math.min(ink, paper) + .05);
+});
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_in_light_and_dark(browser: Any, scaled_page_file: Path, scheme: str) -> None:
+    """Labels of pictures, or small print, would vanish in one of the two colour schemes (WCAG AA asks for 4.5)."""
+    chromium.show(browser, scaled_page_file, 1280, scheme)
+    paper = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", paper)[:3])) < 200) == (scheme == "dark")
+    contrasts = browser.execute_script(CONTRASTS, "p, td, th, li, .id, .why b, svg text, .lead b, .good, .bad")
+    assert len(contrasts) > 100
+    assert min(contrasts) > 4.5

@@ -1,0 +1,78 @@
+"""Folds from which copies cannot be trained, and out-of-fold predictions of other rows, are refused with a sentence."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from copied_members import config_of, frame_of, prepared_of
+
+from ensemble.data import out_of_fold
+from ensemble.errors import UserError
+from ensemble.task import Task
+from ensemble.trees import train
+from ensemble.trees.predict import TreeMember
+
+
+@pytest.fixture(scope="module")
+def trained(data_of: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("trained") / "m"
+    train.train(config_of("xgboost", data_of("binary"), out))
+    return out
+
+
+def test_other_out_of_fold_predictions_are_refused(trained: Path, data_of: Any, tmp_path: Path) -> None:
+    """An ensemble would be fitted on predictions of other rows, or on a damaged file."""
+    import shutil
+
+    data = data_of("binary")
+    task, fingerprint = Task(kind="binary", metric="log_loss", target="target", group="group", cluster="cluster"), "f00d"
+    with pytest.raises(UserError, match=r"was trained on data \w+, and .* is f00d: predict the data that it was trained on"):
+        out_of_fold.read(trained, data, task, fingerprint)
+    with pytest.raises(UserError, match="has no out-of-fold predictions: train it on data for cross-validation"):
+        out_of_fold.read(tmp_path, data, task, fingerprint)
+    other = prepared_of(tmp_path, frame_of("binary"), seed=5, drop=("day",))
+    with pytest.raises(UserError, match="oof"):
+        TreeMember(trained).predict(other, "oof")
+    damaged = Path(shutil.copytree(trained, tmp_path / "damaged"))
+    file = bytearray((damaged / out_of_fold.FILE).read_bytes())
+    file[len(file) // 2] ^= 1
+    (damaged / out_of_fold.FILE).write_bytes(file)
+    with pytest.raises(UserError, match=r"out_of_fold\.parquet was changed after it was written"):
+        TreeMember(damaged)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"memory": "low"}, "memory=low does not support cross-validation, and"),
+        (
+            {"library": "catboost", "objective": "regression"},
+            "metric=log_loss scores a probability, and objective=regression target=target gives scores, of which only",
+        ),
+        (
+            {"library": "catboost", "monotone": {"size": 1}},
+            "monotone= is not supported with library=catboost: choose xgboost or lightgbm",
+        ),
+        (
+            {"library": "linear", "monotone": {"size": 1}},
+            "monotone= does not apply to linear models: choose xgboost or lightgbm",
+        ),
+    ],
+)
+def test_what_copies_cannot_do_is_refused(settings: dict[str, Any], sentence: str, data_of: Any, tmp_path: Path) -> None:
+    """A setting would be left out in silence."""
+    library = settings.pop("library", "xgboost")
+    if library == "catboost":
+        pytest.importorskip("catboost")
+    with pytest.raises(UserError, match=sentence):
+        train.train(config_of(library, data_of("binary"), tmp_path / "m", **settings))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_catboost_needs_folds(prepared: Path, tmp_path: Path) -> None:
+    """It would end with a traceback on data with a validation split."""
+    pytest.importorskip("catboost")
+    with pytest.raises(
+        UserError, match=r"library=catboost needs data for cross-validation, and .* has no folds: choose another"
+    ):
+        train.train(config_of("catboost", prepared, tmp_path / "m"))

@@ -1,0 +1,113 @@
+"""Settings, targets and codes from which no objective can learn are refused with a sentence."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from known_rules import NUM_CODES, Columns, config, prepare
+
+from ensemble.errors import UserError
+from ensemble.trees import train
+
+
+@pytest.mark.parametrize("code", [-1.0, 0.5, float(NUM_CODES)])
+def test_codes_that_are_none_are_refused(code: float, library: str, tmp_path: Path) -> None:
+    """A library would crash, or round the code to another one."""
+    folder = prepare(tmp_path / "data", "binary", lambda found: {**found, "code": np.where(found["code"] == 3, code, 2)})
+    with pytest.raises(UserError, match=rf"the feature code is {code:g}, but must be the number of a category, 0 to 29"):
+        train.train(config(library, folder, tmp_path / "out"))
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        ("binary", {"objective": "rank"}, r"objective=rank is unknown: choose binary, multiclass, regression, ranking, or "),
+        ("binary", {"target": "noizy"}, r"target=noizy is not a column that can be learned: did you mean noisy\?"),
+        (
+            "binary",
+            {"target": "first"},
+            r"target=first is not a column that can be learned: there are truth, noisy, weight, target",
+        ),
+        ("binary", {"metric": "accuracy"}, r"metric=accuracy does not score a binary task: choose average_precision, "),
+        ("regression", {"metric": "rmse"}, r"metric=rmse does not score a regression task: choose root_mean_squared_error"),
+        (
+            "binary",
+            {"objective": "multiclass", "target": "noisy"},
+            r"objective=multiclass target=noisy gives no probability of target, .*: leave both out, or take regression or",
+        ),
+        (
+            "regression",
+            {"target": "truth"},
+            r"objective=regression target=truth gives no value of target, .* leave both out$",
+        ),
+        ("multiclass", {"objective": "regression"}, r"gives no probabilities of target, .* leave both out$"),
+        (
+            "binary",
+            {"target": "noisy"},
+            r"noisy is -?[0-9.]+, and for objective=binary it must be 0 or 1: take objective=reg",
+        ),
+        (
+            "binary",
+            {"objective": "regression", "metric": "log_loss"},
+            r"metric=log_loss scores a probability, and .* gives scores, .*: choose average_precision, roc_auc",
+        ),
+        (
+            "binary",
+            {"monotone": {"frist": 1}},
+            r"monotone names the feature frist, which does not exist: did you mean first\?",
+        ),
+        (
+            "binary",
+            {"monotone": {"first": 2}},
+            r"monotone has first: 2: write 1 if the prediction may only rise with it, -1",
+        ),
+        (
+            "binary",
+            {"monotone": {"code": 1}},
+            r"monotone names code, whose values are categories without an order: leave it",
+        ),
+        ("multiclass", {"monotone": {"first": 1}}, r"monotone= is not possible with several classes"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    kind: str, settings: dict[str, Any], message: str, library: str, rule_data: Any, tmp_path: Path
+) -> None:
+    """A typo would end in a library's traceback, or in a member with another output than it seems to have."""
+    with pytest.raises(UserError, match=message):
+        train.train(config(library, rule_data(kind), tmp_path / "out", **settings))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_split_that_cannot_be_scored_is_refused(library: str, tmp_path: Path) -> None:
+    """Every score would be NaN, and the first tree the best."""
+
+    def hide(found: Columns) -> Columns:
+        hidden = (found["row_id"] >= 1000) & (found["cluster"] == 9)
+        return {**found, "target": np.where(hidden, np.nan, found["target"])}
+
+    with pytest.raises(UserError, match="a validation row has no target: prepare the data without such rows"):
+        train.train(config(library, prepare(tmp_path / "data", "regression", hide), tmp_path / "out"))
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        ("multiclass", 3.0, r"target is 3, and for objective=multiclass it must be the number of a class, 0 to 2"),
+        ("multiclass", 0.5, r"target is 0.5, and for objective=multiclass it must be the number of a class, 0 to 2"),
+        ("binary", 2.0, r"target is 2, and for objective=binary it must be 0 or 1"),
+        ("regression", np.inf, r"target is inf, and for objective=regression it must be finite"),
+        ("ranking", 0.5, r"target is 0.5, but a relevance must be a whole number from 0 to 30"),
+        ("ranking", 31.0, r"target is 31, but a relevance must be a whole number from 0 to 30"),
+    ],
+)
+def test_targets_that_are_none_are_refused(kind: str, value: float, message: str, library: str, tmp_path: Path) -> None:
+    """A library would end in a traceback, abort the process, or learn something else."""
+    folder = prepare(
+        tmp_path / "data", kind, lambda found: {**found, "target": np.where(found["cluster"] == 9, value, found["target"])}
+    )
+    with pytest.raises(UserError, match=message):
+        train.train(config(library, folder, tmp_path / "out"))
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
