@@ -185,7 +185,7 @@ def test_a_foreign_file_is_not_replaced(tmp_path: Path) -> None:
         assert path.read_text() == "new"
     assert names(tmp_path) == ["precious.csv"]
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UserError, match="pipe is no file"), folders.new_file(tmp_path / "pipe", "report"):
+    with pytest.raises(UserError, match="pipe is not a file"), folders.new_file(tmp_path / "pipe", "report"):
         pass
 
 
