@@ -247,7 +247,7 @@ def refuse_foreign_file(path: Path, what: str) -> None:
         raise UserError(f"the {what} {path} cannot be written: {error.strerror or error}") from None
     if content and not any(mark in content for mark in _MARKS):
         raise UserError(
-            f"{path} exists and is not a {what} that this project wrote, so it is not replaced: choose another name, or "
+            f"{path} exists and this project did not write it, so the {what} does not replace it: choose another name, or "
             "move it"
         )
 

@@ -173,7 +173,9 @@ def test_a_foreign_file_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "precious.csv"
     path.write_text("1,2\n" * 200_000)
     with (
-        pytest.raises(UserError, match=r"precious.csv exists and is not a report that this project wrote, so it is not"),
+        pytest.raises(
+            UserError, match=r"precious.csv exists and this project did not write it, so the report does not replace it"
+        ),
         folders.new_file(path, "report") as scratch,
     ):
         scratch.write_text("new")

@@ -107,7 +107,7 @@ def test_a_lost_rank_is_done_without(ranks: int, batch_size: int, left: int, tmp
         went_on_from = run.saved()
         assert process.wait(TIMEOUT_S) == 0, (tmp_path / "errors").read_text()
     errors = (tmp_path / "errors").read_text()
-    assert f"goes on with {left} ranks instead of {ranks}: {batch_size} = " in errors
+    assert f"continues with {left} ranks instead of {ranks}: {batch_size} = " in errors
     run.assert_same_batches()
     micro = elastic.largest_divisor(batch_size // left, batch_size // ranks)
     assert micro <= batch_size // ranks, "a rank would need more memory than before"
@@ -133,6 +133,6 @@ def test_ranks_that_come_back_are_used_from_the_next_checkpoint_on(
         capacity.write_text(f"{many}\n")
         run.wait(lambda: len(run.ranks(process)) == many, process)
         assert process.wait(TIMEOUT_S) == 0, (tmp_path / "errors").read_text()
-    assert f"goes on with {many} ranks instead of {few}" in (tmp_path / "errors").read_text()
+    assert f"continues with {many} ranks instead of {few}" in (tmp_path / "errors").read_text()
     run.assert_same_batches()
     assert len(rows.steps(run.record)) == run.num_steps, "a step was taken twice, though the run saved before it grew"

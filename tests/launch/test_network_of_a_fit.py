@@ -11,6 +11,7 @@ from fits import configured, people
 from ensemble import folders
 from ensemble.pipeline import network, run
 from ensemble.pipeline.plan import PlannedMember
+from ensemble.trees import threads
 
 
 def test_two_ranks_learn_what_one_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,6 +19,7 @@ def test_two_ranks_learn_what_one_learns(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(network, "LEAST_ROWS_FOR_RANKS", 0)
     people().write_csv(tmp_path / "people.csv")
     config = configured(tmp_path / "people.csv", tmp_path / "out")
+    monkeypatch.setattr(threads, "configure", lambda requested: 1)  # other tests of this process loaded OpenMP
     manifest = run.prepare(config, "table", False)
     settings: dict[str, Any] = {"max_epochs": 8, "learning_rate": 0.01, "recipe.dropout": 0}
     data, predicted = tmp_path / "out" / "prepared", []

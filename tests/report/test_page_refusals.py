@@ -47,7 +47,9 @@ def test_replaces_an_older_page_whole(run: Path, tmp_path: Path) -> None:
     assert [file.name for file in out.parent.iterdir()] == ["report.html"]
     assert write(run, out).endswith("</html>"), "a page has the mark of one"
     out.write_text('{"review": "precious"}')
-    with pytest.raises(UserError, match=r"report.html exists and is not a report that this project wrote, so it is"):
+    with pytest.raises(
+        UserError, match=r"report.html exists and this project did not write it, so the report does not replace it"
+    ):
         write(run, out)
     assert out.read_text() == '{"review": "precious"}'
     with pytest.raises(UserError, match=r"lies inside .*prepared, which is prepared data"):

@@ -237,6 +237,8 @@ def test_the_script_prints_difference_and_speed(trained: Train, tmp_path: Path) 
 def test_a_foreign_file_is_not_replaced(tmp_path: Path) -> None:
     """out=precious.csv would replace a table by a model."""
     (tmp_path / "precious.csv").write_text("1,2\n")
-    with pytest.raises(UserError, match=r"precious.csv exists and is no ONNX file that this project wrote"):
+    with pytest.raises(
+        UserError, match=r"precious.csv exists and this project did not write it, so the ONNX file does not replace it"
+    ):
         export.export(tmp_path / "member", tmp_path / "precious.csv")
     assert (tmp_path / "precious.csv").read_text() == "1,2\n"

@@ -131,7 +131,9 @@ def test_going_on_keeps_to_the_mode(
         interrupt(config(library, prepared, tmp_path / "out"), monkeypatch)
     assert "memory=low: training in memory may need " in capsys.readouterr().err
     if library == "lightgbm":
-        with pytest.raises(UserError, match=r"was written with memory=low, and with in_core LightGBM would bin otherwise"):
+        with pytest.raises(
+            UserError, match=r"was written with memory=low, and with in_core LightGBM would compute other bins"
+        ):
             train.train(config(library, prepared, tmp_path / "out", memory="in_core"), "auto")
     summary = train.train(config(library, prepared, tmp_path / "out"), "auto")
     assert summary["memory"] == ("low" if library == "lightgbm" else "in_core")

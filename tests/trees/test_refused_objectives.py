@@ -28,14 +28,14 @@ def test_codes_that_are_none_are_refused(code: float, library: str, tmp_path: Pa
         (
             "binary",
             {"target": "first"},
-            r"target=first is not a column that can be learned: there are truth, noisy, weight, target",
+            r"target=first is not a column that can be learned: choose from truth, noisy, weight, target",
         ),
         ("binary", {"metric": "accuracy"}, r"metric=accuracy does not score a binary task: choose average_precision, "),
         ("regression", {"metric": "rmse"}, r"metric=rmse does not score a regression task: choose root_mean_squared_error"),
         (
             "binary",
             {"objective": "multiclass", "target": "noisy"},
-            r"objective=multiclass target=noisy gives no probability of target, .*: leave both out, or take regression or",
+            r"objective=multiclass target=noisy gives no probability of target, .*: leave both out, or choose regression or",
         ),
         (
             "regression",
@@ -46,7 +46,7 @@ def test_codes_that_are_none_are_refused(code: float, library: str, tmp_path: Pa
         (
             "binary",
             {"target": "noisy"},
-            r"noisy is -?[0-9.]+, and for objective=binary it must be 0 or 1: take objective=reg",
+            r"noisy is -?[0-9.]+, and for objective=binary it must be 0 or 1: choose objective=regression or ranking",
         ),
         (
             "binary",

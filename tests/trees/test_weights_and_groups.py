@@ -101,7 +101,7 @@ def test_weights_that_are_none_are_refused(tmp_path: Path) -> None:
     for name, weight in (("negative", -1.0), ("missing", np.nan)):
         change = lambda found, weight=weight: {**found, "weight": np.where(found["cluster"] == 9, weight, 1.0)}  # noqa: E731
         folder = prepare(tmp_path / name, "regression", change, weight="weight")
-        with pytest.raises(UserError, match=rf"the weight weight is {weight:g}, and must be 0 or more"):
+        with pytest.raises(UserError, match=rf"the weight weight is {weight:g}, but must be 0 or more: correct the data"):
             train.train(config("xgboost", folder, tmp_path / "out"))
     folder = prepare(tmp_path / "nothing", "regression", lambda found: {**found, "weight": 0 * found["weight"]}, "weight")
     with pytest.raises(UserError, match="no training row has a target and a weight"):

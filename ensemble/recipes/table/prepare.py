@@ -394,10 +394,11 @@ def _print_summary(
     print(*notes, sep="\n", end="\n" if notes else "")
     for column, why in left_out.items():
         print(f"left out: the column '{column}' {why}")
-    classes = ", ".join(target.names[:MAX_WHOLE_CLASSES]) + (", …" if len(target.names) > MAX_WHOLE_CLASSES else "")
-    names = {
-        "binary": f", positive class {target.names[-1]}",
-        "multiclass": f", {len(target.names)} classes ({classes})",
-    }.get(task.kind, "")
+    names = ""
+    if task.kind == "binary":
+        names = f", positive class {target.names[-1]}"
+    elif task.kind == "multiclass":
+        shown = ", ".join(target.names[:MAX_WHOLE_CLASSES]) + (", …" if len(target.names) > MAX_WHOLE_CLASSES else "")
+        names = f", {len(target.names)} classes ({shown})"
     inferred = "" if config.task else f" (inferred from its values; override it with task=…: {', '.join(METRICS)})"
     print(f"target: {config.target}, {task.kind}{names}{inferred}, by {task.metric}")

@@ -68,10 +68,12 @@ def test_mistakes_are_one_sentence(folder: Path, tmp_path: Path) -> None:
     assert "give data=" in refused("export_model", member, f"out={tmp_path / 'm.ts'}")
     (tmp_path / "notes.html").write_text("mine")
     words = [member, f"data={folder / 'prepared'}", f"out={tmp_path / 'notes.html'}"]
-    assert "is not replaced" in refused("assimilate", *words)
+    assert "exists and this project did not write it, so the page does not replace it" in refused("assimilate", *words)
     assert (tmp_path / "notes.html").read_text() == "mine"
     for name in ("precious.csv", "precious.ts", "precious.pt2"):
         (tmp_path / name).write_text("1,2\n")
         words = [member, f"data={folder / 'prepared'}", f"out={tmp_path / name}"]
-        assert "exists and is no exported model that this project wrote" in refused("export_model", *words)
+        assert "exists and this project did not write it, so the exported model does not replace it" in refused(
+            "export_model", *words
+        )
         assert (tmp_path / name).read_text() == "1,2\n"

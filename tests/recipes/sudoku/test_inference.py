@@ -155,7 +155,7 @@ def test_impossible_settings_are_refused() -> None:
     assert inference.with_settings(options, "trm", 3, 2, "vote") == dataclasses.replace(
         options, starts=3, votes=2, select="vote"
     )
-    with pytest.raises(UserError, match="select=majority is no way"):
+    with pytest.raises(UserError, match="select=majority is not a way"):
         inference.with_settings(options, "hrm", 0, 0, "majority")
     with pytest.raises(UserError, match="starts=-1"):
         inference.with_settings(options, "hrm", -1, 0, "")

@@ -426,7 +426,7 @@ def test_a_member_predicts_as_it_is_asked_to(trained: Path, many: Path, tmp_path
     assert np.array_equal(result.prediction, voted["prediction"])
     assert result.config["votes"] == 3
     assert "votes" not in plain["config"]
-    with pytest.raises(UserError, match="select=best is no way"):
+    with pytest.raises(UserError, match="select=best is not a way"):
         NeuralMember(trained, accelerator, many, {**options, "select": "best"})
 
 

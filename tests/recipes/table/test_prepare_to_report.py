@@ -92,7 +92,12 @@ def value(scores: dict[str, Any], name: str, metric: str) -> float:
 
 PARTS = {
     "regression": ("Predicted and observed", "Error by decile", "Root mean squared error", "Prediction intervals"),
-    "binary": ("Precision and recall", "ROC-AUC", "yes is “yes”, no is “no”", "Decision threshold"),
+    "binary": (
+        "Precision and recall",
+        "ROC-AUC",
+        "the positive class is “yes”, the negative class “no”",
+        "Decision threshold",
+    ),
     "multiclass": ("Confusion", "true class, by predicted class low mid top", "Macro F1"),
     "ranking": ("NDCG by group size", "Relevance by place", "Recall@10"),
 }
@@ -119,7 +124,7 @@ def test_a_file_of_the_user_is_not_replaced(table: Path, tmp_path: Path) -> None
     for script, what in (("report", "report"), ("export_model", "ONNX file")):
         precious.write_bytes(b"1,2\n" * 100_000)
         done = forked(script, *words[script], f"out={precious}")
-        sentence = f"error: {precious} exists and is no {what} that this project wrote, so it is not replaced: "
+        sentence = f"error: {precious} exists and this project did not write it, so the {what} does not replace it: "
         assert (done.returncode, done.stderr.splitlines()[-1].startswith(sentence)) == (2, True), done.stderr
         assert precious.read_bytes() == b"1,2\n" * 100_000
         fork(script, *words[script], f"out={written[script]}")
