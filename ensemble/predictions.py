@@ -163,6 +163,16 @@ def read_checked(path: str | Path, what: str, columns: Iterable[str], document: 
     return table, about
 
 
+def are_current(path: Path, data: str, model: str | None) -> bool:
+    """Whether a file has undamaged predictions, by the model and for the prepared data with these fingerprints."""
+    try:
+        _, about = read_checked(path, "prediction file", (), "ensemble/predictions.py")
+        _check_metadata(about, path)
+    except UserError:
+        return False
+    return (about["fingerprint"], about.get("config", {}).get("model")) == (data, model)
+
+
 def refuse_repeated_rows(path: Path, row_id: np.ndarray) -> None:
     """Raise `UserError` if an id occurs more than once in a file."""
     ids, counts = np.unique(row_id, return_counts=True)
