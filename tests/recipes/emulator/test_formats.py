@@ -98,7 +98,7 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="dtype=float16 is not float32 or float64"):
         formats.export(network, manifest, tmp_path / "m.ts", "float16")
     (tmp_path / "m.ts").write_text("mine")
-    with pytest.raises(UserError, match="is not replaced"):
+    with pytest.raises(UserError, match="this project did not write it, so the exported model does not replace it"):
         formats.export(network, manifest, tmp_path / "m.ts")
     assert (tmp_path / "m.ts").read_text() == "mine"
 

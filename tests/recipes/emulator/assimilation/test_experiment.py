@@ -113,7 +113,7 @@ def test_the_page_needs_no_network(page_file: Path) -> None:
 def test_a_page_replaces_no_file_of_the_user(result: experiment.Assimilated, tmp_path: Path) -> None:
     """Somebody's own notes would be lost."""
     (tmp_path / "notes.html").write_text("mine")
-    with pytest.raises(UserError, match="is not replaced"):
+    with pytest.raises(UserError, match="this project did not write it, so the page does not replace it"):
         page.write(result, SETTINGS, tmp_path / "notes.html")
     assert (tmp_path / "notes.html").read_text() == "mine"
 
