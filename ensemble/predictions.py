@@ -163,16 +163,6 @@ def read_checked(path: str | Path, what: str, columns: Iterable[str], document: 
     return table, about
 
 
-def are_current(path: Path, data: str, model: str | None) -> bool:
-    """Whether a file has undamaged predictions, by the model and for the prepared data with these fingerprints."""
-    try:
-        _, about = read_checked(path, "prediction file", (), "ensemble/predictions.py")
-        _check_metadata(about, path)
-    except UserError:
-        return False
-    return (about["fingerprint"], about.get("config", {}).get("model")) == (data, model)
-
-
 def refuse_repeated_rows(path: Path, row_id: np.ndarray) -> None:
     """Raise `UserError` if an id occurs more than once in a file."""
     ids, counts = np.unique(row_id, return_counts=True)
@@ -280,9 +270,8 @@ def _schema(output: str, classes: tuple[str, ...], optional: list[str]) -> pa.Sc
 
 
 def _listed(classes: tuple[str, ...]) -> str:
-    return (
-        f"{len(classes)} classes ({', '.join(classes[:3])}{', …' if len(classes) > 3 else ''})" if classes else "no classes"
-    )
+    names = ", ".join(classes[:3]) + (", …" if len(classes) > 3 else "")
+    return f"{len(classes)} classes ({names})" if classes else "no classes"
 
 
 def _check_output(output: str, classes: tuple[str, ...], path: Path) -> None:

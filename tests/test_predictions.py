@@ -54,20 +54,6 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
-def test_predictions_are_repeated_for_another_model_or_other_data(tmp_path: Path) -> None:
-    """A fit that is continued would combine predictions of an older model, or a damaged file."""
-    file = tmp_path / "x.parquet"
-    assert not predictions.are_current(file, "f00d", "new")
-    predictions.write(file, forecast(config={"model": "new"}))
-    assert predictions.are_current(file, "f00d", "new")
-    assert not predictions.are_current(file, "f00d", "old")
-    assert not predictions.are_current(file, "beef", "new")
-    edit(file, replace_column("prediction", pa.array(np.zeros(NUM_ROWS))))
-    assert not predictions.are_current(file, "f00d", "new")
-    file.write_bytes(file.read_bytes()[:-100])
-    assert not predictions.are_current(file, "f00d", "new")
-
-
 def test_round_trip(tmp_path: Path) -> None:
     """Bits, row order, text or reasons would be lost between a member and the ensemble."""
     reasons = [[{"feature": "reviews_last_4_weeks", "value": 3.0, "contribution": -0.5}]] * NUM_ROWS

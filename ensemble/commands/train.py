@@ -9,14 +9,10 @@ reason.
 """
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ensemble import configuration, errors, recipe
-from ensemble.neural.settings import TrainConfig, config_class
-
-if TYPE_CHECKING:
-    from ensemble.neural.accelerator import Accelerator
+from ensemble.neural.settings import config_class
 
 
 def main() -> None:
@@ -30,9 +26,7 @@ def main() -> None:
     )
     parser.add_argument("--resume-override", action="store_true", help="continue with other training settings than before")
     parser.add_argument("--profile", action="store_true", help="write a trace of some steps for Perfetto")
-    parser.add_argument(
-        "--predict", default="", metavar="FOLDER", help="then write the prediction files that an ensemble needs to FOLDER"
-    )
+    parser.add_argument("--predict", default="", metavar="FOLDER", help="also write the member's prediction files to FOLDER")
     parser.add_argument("--dry-run", action="store_true", help="print settings, memory and batch sizes, and stop")
     words, _ = parser.parse_known_args()
     schema = config_class(words.recipe)
@@ -44,6 +38,7 @@ def main() -> None:
 
     from ensemble import folders
     from ensemble.neural import loop, preflight, refit
+    from ensemble.predictor import members
 
     settings = configuration.from_dict(schema, launch.from_main_process(accelerator, configuration.to_dict(settings)))
     with launch.together(accelerator):
@@ -64,20 +59,7 @@ def main() -> None:
     if summary["status"] == "preempted":
         sys.exit(errors.PREEMPTED)
     if words.predict:
-        predict(settings, accelerator, words.predict)
-
-
-def predict(settings: TrainConfig, accelerator: "Accelerator", out: str) -> None:
-    """Write the member's prediction files to `out`, as scripts/predict.py does, on the ranks that trained it."""
-    from ensemble import folders
-    from ensemble.neural.predict import NeuralMember
-    from ensemble.predictor import bag, members
-
-    folder, manifest = Path(settings.out), folders.read_manifest(settings.data)
-    member = members.LoadedMember(NeuralMember(folder, accelerator, settings.data).predict, accelerator.is_main_process)
-    splits = bag.default_splits(folder, manifest, is_baseline=False)
-    kind = members.kind_of(folder)
-    list(members.write_splits(member, folder.resolve().name, kind, splits, settings.data, manifest, out, folder))
+        members.predict_with_ranks(settings.out, accelerator, settings.data, words.predict)
 
 
 if __name__ == "__main__":

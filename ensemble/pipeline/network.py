@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ensemble import folders, recipe
+from ensemble import folders, predictions, recipe
 from ensemble.errors import PREEMPTED, Failure, UserError
 from ensemble.neural.settings import config_class
 from ensemble.pipeline.plan import PlannedMember, Preempted
@@ -36,12 +36,12 @@ def train(
     num_threads: int,
     seconds: float,
     resume: bool,
-    predictions: Path | None = None,
+    predict_to: Path | None = None,
 ) -> bool:
     """Train a member, for at most `seconds` (0: without a limit); returns whether the training succeeded.
 
     manifest : of the prepared data. config : the settings of the fit. num_threads : for all processes on a CPU together.
-    predictions : folder for the prediction files of a member that is trained on a CPU: its ranks write them, which saves the
+    predict_to : folder for the prediction files of a member that is trained on a CPU: its ranks write them, which saves the
     start of another process.
     Without `resume` an earlier run in its folder is replaced. Raises `Preempted` if it was stopped by a signal.
     """
@@ -58,8 +58,8 @@ def train(
     arguments = words(member, data, folder, manifest, config)
     arguments += [f"max_seconds={max(seconds - STARTING_S, 1)}"] if seconds else []
     arguments += ["--resume", "auto"] if resume else []
-    if predictions and hardware[-2:] == FLOAT32:  # scripts/predict.py predicts in float32 too
-        arguments += ["--predict", str(predictions)]
+    if predict_to and hardware[-2:] == FLOAT32:  # scripts/predict.py predicts in float32 too
+        arguments += ["--predict", str(predict_to)]
     code = run_command([*launcher, "-m", "ensemble.commands.train", *arguments], environment=environment)
     if code == PREEMPTED or ((folder / "status").is_file() and "preempted" in (folder / "status").read_text()):
         raise Preempted(member.name)
@@ -80,6 +80,19 @@ def predict(name: str, folder: Path, data: Path, out: Path) -> None:
     words = [f"member={folder}", f"data={data}", f"out={out}", f"name={name}"]
     if code := run_command([*script, *words], subprocess.DEVNULL):
         raise Failure(f"predictions of {name} ended with exit code {code}")
+
+
+def has_predicted(files: list[Path], data: str, model: str | None) -> bool:
+    """Whether all files exist undamaged, with predictions by the model and for the data with these fingerprints."""
+    for file in files:
+        try:
+            _, about = predictions.read_checked(file, "prediction file", (), "ensemble/predictions.py")
+        except UserError:
+            return False
+        config = about.get("config")
+        if not isinstance(config, dict) or (about["fingerprint"], config.get("model")) != (data, model):
+            return False
+    return True
 
 
 def _is_complete(folder: Path) -> bool:

@@ -113,8 +113,8 @@ def _train(
         folder = run.out / "members" / member.name
         resume = run.resume and not is_stale(folder, manifest["fingerprint"])
         if member.kind == "neural":
-            data, predictions = run.out / member.data, run.out / PREDICTIONS if member.data == run.data else None
-            if not network.train(member, data, folder, manifest, config, run.num_threads, seconds, resume, predictions):
+            data, predict_to = run.out / member.data, run.out / PREDICTIONS if member.data == run.data else None
+            if not network.train(member, data, folder, manifest, config, run.num_threads, seconds, resume, predict_to):
                 continue
         else:
             try:
@@ -404,7 +404,6 @@ def _predict(run: Fit, manifest: dict[str, Any], data: Path, folder: Path) -> li
 
     A network has written its predictions already if `network.train` was asked for them.
     """
-    from ensemble import predictions
     from ensemble.predictor import bag, members
 
     trained = [member for member in run.trained if member.data == data.name]
@@ -414,8 +413,7 @@ def _predict(run: Fit, manifest: dict[str, Any], data: Path, folder: Path) -> li
         splits = bag.default_splits(model, manifest, is_baseline=False)
         if member.kind == "neural":
             files = [folder / f"{member.name}.{split}.parquet" for split in splits]
-            fingerprints = {"data": manifest["fingerprint"], "model": bag.model_fingerprint(model)}
-            if not all(predictions.are_current(file, **fingerprints) for file in files):
+            if not network.has_predicted(files, manifest["fingerprint"], bag.model_fingerprint(model)):
                 network.predict(member.name, model, data, folder)
             continue
         loaded, kind = members.load(model, data, run.config.threads), members.kind_of(model)

@@ -33,8 +33,8 @@ def test_two_ranks_learn_what_one_learns(tmp_path: Path, monkeypatch: pytest.Mon
         network.predict(folder.name, folder, data, tmp_path / "predicted")
         files = sorted(written.iterdir())
         assert [file.name for file in files] == [f"{num_ranks}.forecast.parquet", f"{num_ranks}.oof.parquet"]
+        assert network.has_predicted(files, manifest["fingerprint"], bag.model_fingerprint(folder))
         for file in files:
-            assert predictions.are_current(file, manifest["fingerprint"], bag.model_fingerprint(folder))
             by_ranks, by_script = predictions.read(file), predictions.read(tmp_path / "predicted" / file.name)
             np.testing.assert_allclose(by_ranks.prediction, by_script.prediction, rtol=1e-5)
             assert (by_ranks.config, by_ranks.row_id.tolist()) == (by_script.config, by_script.row_id.tolist())
