@@ -73,7 +73,7 @@ def test_killed_and_stopped_it_ends_with_the_same_bits(start: Callable[..., Any]
     assert (tmp_path / "out/members/lightgbm.checkpoint/status").read_text() == "preempted\n"
     done = start("out", *resume, statement=KILLED)  # when 20 trees more are grown, and some of them anew
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert "continues after 20 trees" in done.stderr
+    assert "continuing after 20 trees" in done.stderr
     done = start("out", *resume, statement=COMBINING)
     assert done.returncode == 143, done.stderr
     done = start("out", *resume)

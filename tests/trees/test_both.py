@@ -87,7 +87,7 @@ def test_memory_that_is_short_for_both_is_used_by_one_at_a_time(
     """Two trainings that fit one by one would be killed together."""
     monkeypatch.setattr("ensemble.trees.memory.available", lambda: 150_000_000)
     assert both.choose_together(TreesConfig(library="both", data=str(prepared)), 2)[0] == "one_after_other"
-    assert "memory does not suffice" in capfd.readouterr().err
+    assert "together=one_after_other: not enough memory for both at once" in capfd.readouterr().err
 
 
 def test_cores_are_halved() -> None:

@@ -141,8 +141,8 @@ NAMES = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node", "MASTER_PORT": "
         ({"WORLD_SIZE": None}, "but no WORLD_SIZE: set all of RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, or none"),
         ({"RANK": ""}, "but no RANK: set all"),
         ({"RANK": "2"}, "RANK=2 is impossible with WORLD_SIZE=2: ranks count from 0 to 1"),
-        ({"RANK": "-1"}, "RANK=-1 in the environment is no number"),
-        ({"WORLD_SIZE": "two"}, "WORLD_SIZE=two in the environment is no number"),
+        ({"RANK": "-1"}, "RANK=-1 in the environment is not a number: a launcher such as srun sets it"),
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE=two in the environment is not a number: a launcher such as srun sets it"),
         ({"MASTER_PORT": "70000"}, "MASTER_PORT=70000 is impossible: it must be a free port"),
     ],
 )
@@ -362,7 +362,7 @@ def test_a_killed_rank_is_recovered_from(victim: int, trained: Path, market: Pat
     assert not (tmp_path / "out").exists()
     ends = start(line, 2).ends()
     assert [end[0] for end in ends] == [0, 0], ends
-    assert "continues after " in ends[0][2]
+    assert "continuing after " in ends[0][2]
     assert model(tmp_path / "out") == model(trained / "two")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 

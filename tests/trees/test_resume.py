@@ -144,7 +144,7 @@ def test_killed_by_force_it_ends_with_the_same_bits(library: str, prepared: Path
     process = start(library, prepared, tmp_path / "killed", "--resume", "auto")
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
-    assert "continues after " in errors
+    assert "continuing after " in errors
     train.train(config(library, prepared, tmp_path / "whole", **{**LONG, "checkpoint_s": 1000.0}))
     assert model(tmp_path / "killed") == model(tmp_path / "whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["killed", "whole"]
@@ -191,7 +191,7 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(
     train.train(settings, "last")
     said = capsys.readouterr()
     assert f"skipped a damaged checkpoint, which is now damaged-{newest.name}: " in said.out
-    assert "continues after 14 trees" in said.err
+    assert "continuing after 14 trees" in said.err
     assert model(tmp_path / "out") == model(tmp_path / "whole")
 
     (tmp_path / "both.checkpoint" / before.name / "state.json").write_text("{}")
@@ -244,7 +244,7 @@ def test_other_settings_and_data_are_refused(
     interrupt(config("xgboost", prepared, tmp_path / "out"), monkeypatch, 1)
     for name, value in (("learning_rate", 0.07), ("seed", 1), ("chunk_rounds", 8)):
         with pytest.raises(
-            UserError, match=rf"was written with {name}={SETTINGS.get(name, 0)} \(now {value}\): give it those"
+            UserError, match=rf"was written with {name}={SETTINGS.get(name, 0)} \(now {value}\): use those again"
         ):
             train.train(config("xgboost", prepared, tmp_path / "out", **{name: value}), "auto")
     about = folders.read_manifest(prepared_copy)

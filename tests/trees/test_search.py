@@ -313,7 +313,7 @@ def test_the_trial_of_a_dead_task_is_done_again_and_once(tmp_path: Path, capsys:
         assert again
         assert (again.place, again.settings) == (lost.place, lost.settings)
         sleeper.run(lost, lambda: (9.0, {}))
-        assert "trial 0 was taken for lost" in capsys.readouterr().err
+        assert "trial 0 was considered lost, and another task repeats it" in capsys.readouterr().err
         other.run(again, lambda: (2.0, {}))
         assert do(other, lambda trial: 3.0)
         assert not do(other, lambda trial: 4.0)

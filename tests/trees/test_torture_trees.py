@@ -122,7 +122,7 @@ def test_a_training_that_was_killed_ends_with_the_same_bits(
         output.append(f"killed with {saved} trees saved, half done: {left};")
     print(*output)
     saved = saved_trees(out)
-    result = re.search(r"continues after (\d+) trees", run(line, tmp_path))
+    result = re.search(r"continuing after (\d+) trees", run(line, tmp_path))
     assert (int(result[1]) if result else 0) == saved, "it did not go on from its last checkpoint"
     for name in (FILES[library], "metrics.jsonl"):
         assert (out / name).read_bytes() == (reference / name).read_bytes()
