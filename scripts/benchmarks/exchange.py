@@ -1,0 +1,107 @@
+"""Where the time of a training step on several ranks goes: a rank's own work, waiting for the slowest rank, the exchange.
+
+    python scripts/benchmark.py exchange
+
+Blocks of steps alternate in the same processes: with the exchange of gradients, as in every training, and without it, when
+no rank waits for another. The mean over ranks is then the own work of a rank, and the mean over steps of the slowest rank's
+time is what a step would take if the exchange itself took no time.
+"""
+
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import numpy as np
+
+from benchmarks.commands import command
+from benchmarks.roofline import WARM_UP_STEPS, WORDS, prepared
+from benchmarks.runs import enough, launcher, on_rank, quartiles
+from benchmarks.timing import called
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+STEPS = 20
+"""Of a block."""
+
+
+@command
+def exchange(folder: str = "runs/roofline", recipe: str = "hot_sellers", ranks: int = 2, rounds: int = 10) -> dict[str, Any]:
+    """A step on several ranks of this machine, one thread each: own work, waiting for the slowest rank, exchange; 2 minutes.
+
+    folder : prepared data, which are generated if they are not there
+    recipe : the recipe whose network is trained
+    ranks : number of ranks
+    rounds : pairs of blocks of 20 steps with and without the exchange
+    """
+    enough(rounds, 3)
+    data = str(prepared(Path(folder), recipe).resolve())
+    figures: dict[str, Any] = called(on_rank, __name__, recipe, data, rounds, start=launcher(ranks))
+    return {"recipe": recipe, "ranks": ranks, "rounds": rounds, "steps_of_a_block": STEPS, **figures}
+
+
+def measure_rank(accelerator: "Accelerator", recipe_name: str, data: str, rounds: int) -> dict[str, Any] | None:
+    """Alternate the blocks on the ranks that were launched."""
+    from ensemble import configuration, recipe
+    from ensemble.neural.settings import config_class
+    from ensemble.neural.setup import set_up
+
+    with tempfile.TemporaryDirectory() as out, ExitStack() as stack:
+        words = [*WORDS[recipe_name], f"data={data}", f"out={out}/run", "max_epochs=10000", "trackers=[]"]
+        config: Any = configuration.load(config_class(recipe_name), None, words)
+        trained = recipe.named(recipe_name).require("training", "make", "has no network")(config.recipe, config.data)
+        training = set_up(trained, config, accelerator, stack, "", False, False)
+        _block(training, WARM_UP_STEPS)
+        assert _num_different_weights(training) == 1, "gradients were not exchanged"
+        exchanged, own = [], []
+        for _ in range(rounds):
+            exchanged.append(_block(training, STEPS))
+            with accelerator.no_sync(training.model), mock.patch("torch.distributed.all_reduce", _without_exchange):
+                own.append(_block(training, STEPS))
+        assert _num_different_weights(training) == accelerator.num_processes, "gradients were exchanged"
+        num_parameters = training.num_parameters
+    if not accelerator.is_main_process:
+        return None
+    step_ms, work_ms, slowest_ms = (
+        np.array([values.mean() for values in blocks]) for blocks in (exchanged, own, [block.max(axis=0) for block in own])
+    )
+    return {
+        "parameters": num_parameters,
+        "batch_size": config.batch_size,
+        "step_ms": quartiles(step_ms.tolist()),
+        "own_work": quartiles((work_ms / step_ms).tolist()),
+        "waiting_for_the_slowest": quartiles(((slowest_ms - work_ms) / step_ms).tolist()),
+        "exchange": quartiles(((step_ms - slowest_ms) / step_ms).tolist()),
+    }
+
+
+def _block(training: Any, num_steps: int) -> np.ndarray:
+    """The milliseconds of each step on each rank, (num_ranks, num_steps)."""
+    from accelerate.utils import gather_object
+
+    from ensemble.neural import loop
+
+    training.accelerator.wait_for_everyone()
+    times = [time.perf_counter()]
+    for _ in range(num_steps):
+        loop.update(training, loop.step(training))
+        times.append(time.perf_counter())
+    return 1e3 * np.diff(np.array(gather_object([times])))
+
+
+def _num_different_weights(training: Any) -> int:
+    from accelerate.utils import gather_object
+
+    return len(set(gather_object([float(sum(weight.double().sum() for weight in training.model.parameters()))])))
+
+
+class _Done:
+    def wait(self) -> None:
+        """Nothing was sent."""
+
+
+def _without_exchange(*_: Any, **__: Any) -> _Done:
+    return _Done()
