@@ -103,5 +103,9 @@ class _Done:
         """Nothing was sent."""
 
 
-def _without_exchange(*_: Any, **__: Any) -> _Done:
+def _without_exchange(totals: Any, **_: Any) -> _Done:
+    """Instead of `torch.distributed.all_reduce`: the sum over ranks if all have the same."""
+    import torch
+
+    totals *= torch.distributed.get_world_size()
     return _Done()
