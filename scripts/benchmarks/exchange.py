@@ -2,9 +2,9 @@
 
     python scripts/benchmark.py exchange
 
-Blocks of steps alternate in the same processes: with the exchange of gradients, as in every training, and without it, when
-no rank waits for another. The mean over ranks is then the own work of a rank, and the mean over steps of the slowest rank's
-time is what a step would take if the exchange itself took no time.
+Blocks of steps alternate in the same processes: with the exchange of gradients, as in every training, and without it. In the
+latter, ranks only sum the loss and the count of each step, and the time that a rank waits for that sum is the time that it
+waits for the slowest rank.
 """
 
 import tempfile
@@ -56,56 +56,61 @@ def measure_rank(accelerator: "Accelerator", recipe_name: str, data: str, rounds
         training = set_up(trained, config, accelerator, stack, "", False, False)
         _block(training, WARM_UP_STEPS)
         assert _num_different_weights(training) == 1, "gradients were not exchanged"
-        exchanged, own = [], []
+        step_ms, local_ms, waiting_ms = [], [], []
         for _ in range(rounds):
-            exchanged.append(_block(training, STEPS))
-            with accelerator.no_sync(training.model), mock.patch("torch.distributed.all_reduce", _without_exchange):
-                own.append(_block(training, STEPS))
+            step_ms.append(_block(training, STEPS)[0])
+            with accelerator.no_sync(training.model):
+                local, waiting = _block(training, STEPS)
+            local_ms.append(local)
+            waiting_ms.append(waiting)
         assert _num_different_weights(training) == accelerator.num_processes, "gradients were exchanged"
         num_parameters = training.num_parameters
     if not accelerator.is_main_process:
         return None
-    step_ms, work_ms, slowest_ms = (
-        np.array([values.mean() for values in blocks]) for blocks in (exchanged, own, [block.max(axis=0) for block in own])
-    )
+    steps, waits = np.array(step_ms), np.array(waiting_ms)
+    exchange_ms = steps - np.array(local_ms)
     return {
         "parameters": num_parameters,
-        "batch_size": config.batch_size,
-        "step_ms": quartiles(step_ms.tolist()),
-        "own_work": quartiles((work_ms / step_ms).tolist()),
-        "waiting_for_the_slowest": quartiles(((slowest_ms - work_ms) / step_ms).tolist()),
-        "exchange": quartiles(((step_ms - slowest_ms) / step_ms).tolist()),
+        "batch_size": training.plan.batch_size,
+        "step_ms": quartiles(step_ms),
+        "own_work": quartiles(((steps - exchange_ms - waits) / steps).tolist()),
+        "waiting_for_the_slowest": quartiles((waits / steps).tolist()),
+        "exchange": quartiles((exchange_ms / steps).tolist()),
     }
 
 
-def _block(training: Any, num_steps: int) -> np.ndarray:
-    """The milliseconds of each step on each rank, (num_ranks, num_steps)."""
+def _block(training: Any, num_steps: int) -> tuple[float, float]:
+    """The mean milliseconds of a step, and those in which a rank waits for the sum of the losses."""
+    import torch
     from accelerate.utils import gather_object
 
     from ensemble.neural import loop
 
+    waited_s = 0.0
+
+    class Timed:
+        def __init__(self, reduction: Any):
+            self.reduction = reduction
+
+        def wait(self) -> None:
+            nonlocal waited_s
+            began = time.perf_counter()
+            self.reduction.wait()
+            waited_s += time.perf_counter() - began
+
+    all_reduce = torch.distributed.all_reduce
     training.accelerator.wait_for_everyone()
-    times = [time.perf_counter()]
-    for _ in range(num_steps):
-        loop.update(training, loop.step(training))
-        times.append(time.perf_counter())
-    return 1e3 * np.diff(np.array(gather_object([times])))
+    began = time.perf_counter()
+    with mock.patch("torch.distributed.all_reduce", lambda *arguments, **named: Timed(all_reduce(*arguments, **named))):
+        for _ in range(num_steps):
+            loop.update(training, loop.step(training))
+    times = gather_object([(time.perf_counter() - began, waited_s)])
+    step_ms, waiting_ms = 1e3 * np.mean(times, axis=0) / num_steps
+    return float(step_ms), float(waiting_ms)
 
 
 def _num_different_weights(training: Any) -> int:
+    """The number of different sums of weights on the ranks."""
     from accelerate.utils import gather_object
 
-    return len(set(gather_object([float(sum(weight.double().sum() for weight in training.model.parameters()))])))
-
-
-class _Done:
-    def wait(self) -> None:
-        """Nothing was sent."""
-
-
-def _without_exchange(totals: Any, **_: Any) -> _Done:
-    """Instead of `torch.distributed.all_reduce`: the sum over ranks if all have the same."""
-    import torch
-
-    totals *= torch.distributed.get_world_size()
-    return _Done()
+    return len(set(gather_object([sum(weight.detach().double().sum().item() for weight in training.model.parameters())])))
