@@ -3,8 +3,8 @@
     python scripts/benchmark.py exchange
 
 Blocks of steps alternate in the same processes: with the exchange of gradients, as in every training, and without it. In the
-latter, ranks only sum the loss and the count of each step, and the time that a rank waits for that sum is the time that it
-waits for the slowest rank.
+latter no rank waits at the end of a step, so each step has a time of its own on each rank. Their mean is the work of a rank.
+The mean over steps of the slowest rank's time is what a step would take if the exchange itself took no time.
 """
 
 import tempfile
@@ -56,31 +56,29 @@ def measure_rank(accelerator: "Accelerator", recipe_name: str, data: str, rounds
         training = set_up(trained, config, accelerator, stack, "", False, False)
         _block(training, WARM_UP_STEPS)
         assert _num_different_weights(training) == 1, "gradients were not exchanged"
-        step_ms, local_ms, waiting_ms = [], [], []
+        exchanged, local = [], []
         for _ in range(rounds):
-            step_ms.append(_block(training, STEPS)[0])
+            exchanged.append(_block(training, STEPS))
             with accelerator.no_sync(training.model):
-                local, waiting = _block(training, STEPS)
-            local_ms.append(local)
-            waiting_ms.append(waiting)
+                local.append(_block(training, STEPS))
         assert _num_different_weights(training) == accelerator.num_processes, "gradients were exchanged"
         num_parameters = training.num_parameters
     if not accelerator.is_main_process:
         return None
-    steps, waits = np.array(step_ms), np.array(waiting_ms)
-    exchange_ms = steps - np.array(local_ms)
+    step_ms, work_ms = (np.mean(blocks, axis=(1, 2)) for blocks in (exchanged, local))
+    slowest_ms = np.max(local, axis=1).mean(axis=1)
     return {
         "parameters": num_parameters,
         "batch_size": training.plan.batch_size,
-        "step_ms": quartiles(step_ms),
-        "own_work": quartiles(((steps - exchange_ms - waits) / steps).tolist()),
-        "waiting_for_the_slowest": quartiles((waits / steps).tolist()),
-        "exchange": quartiles((exchange_ms / steps).tolist()),
+        "step_ms": quartiles(step_ms.tolist()),
+        "work": quartiles((work_ms / step_ms).tolist()),
+        "waiting_for_the_slowest": quartiles(((slowest_ms - work_ms) / step_ms).tolist()),
+        "exchange": quartiles(((step_ms - slowest_ms) / step_ms).tolist()),
     }
 
 
-def _block(training: Any, num_steps: int) -> tuple[float, float]:
-    """The mean milliseconds of a step, and those in which a rank waits for the sum of the losses."""
+def _block(training: Any, num_steps: int) -> np.ndarray:
+    """The milliseconds of each step on each rank, (num_ranks, num_steps), without the wait for the sum of the losses."""
     import torch
     from accelerate.utils import gather_object
 
@@ -100,13 +98,12 @@ def _block(training: Any, num_steps: int) -> tuple[float, float]:
 
     all_reduce = torch.distributed.all_reduce
     training.accelerator.wait_for_everyone()
-    began = time.perf_counter()
+    times = [time.perf_counter()]
     with mock.patch("torch.distributed.all_reduce", lambda *arguments, **named: Timed(all_reduce(*arguments, **named))):
         for _ in range(num_steps):
             loop.update(training, loop.step(training))
-    times = gather_object([(time.perf_counter() - began, waited_s)])
-    step_ms, waiting_ms = 1e3 * np.mean(times, axis=0) / num_steps
-    return float(step_ms), float(waiting_ms)
+            times.append(time.perf_counter() - waited_s)
+    return 1e3 * np.diff(np.array(gather_object([times])))
 
 
 def _num_different_weights(training: Any) -> int:
