@@ -148,9 +148,10 @@ def _check_columns(config: PrepareConfig, table: sources.Table) -> None:
         if not name:
             continue
         if name not in table.columns:
-            near = difflib.get_close_matches(name, table.columns, n=1)
+            near = [other for other in table.columns if other.lower() == name.lower()]
+            near = near or difflib.get_close_matches(name, table.columns, n=1)
             fix = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(table.columns[:30])}"
-            fix = f"write a list as drop=[{name}]" if set(name.split(",")) <= set(table.columns) else fix
+            fix = f"write a list as drop=[{name}]" if key == "drop" and set(name.split(",")) <= set(table.columns) else fix
             raise UserError(f"{key}={name}: the table has no such column; {fix}")
         if name in used and "target" in (key, used[name]):
             raise UserError(f"{key}={name} is the target too: name another column")
