@@ -382,6 +382,13 @@ def _time_name(value: Any) -> str:
 def _notes(config: PrepareConfig, table: sources.Table, cells_of: dict[str, cells.Cells], target: Target) -> list[str]:
     """Remarks on how the cells were read."""
     notes = [*table.notes, *(note for column in cells_of.values() for note in column.notes), *target.notes]
+    if config.embargo and cells_of[config.time].kind == "number":
+        first, last = (
+            _time_name(value) for value in (cells_of[config.time].values.min(), cells_of[config.time].values.max())
+        )
+        notes.append(
+            f"embargo={config.embargo:g} is in the unit of time={config.time}, which holds numbers from {first} to {last}"
+        )
     found = {text for column in cells_of.values() for text in column.stand_ins}
     if unused := [text for text in config.missing if text not in found]:
         notes.append(f"missing= names {', '.join(map(repr, unused))}, in no cell of a feature; a list is [NA,none]")

@@ -353,6 +353,14 @@ def test_days_as_digits_are_days(tmp_path: Path) -> None:
     about, _ = small(tmp_path, {"t": digits, "x": range(400), "y": [0, 1] * 200}, time="t", embargo=30, test=0.2)
     assert about["splits"]["train"]["from"] == "2019-06-01"
     assert about["census"]["dropped"]["embargo before the test"]["count"] == 30
+    assert not any("embargo" in note for note in about["notes"])
+
+
+def test_the_unit_of_an_embargo_is_shown(tmp_path: Path) -> None:
+    """An embargo of 30 days would be one of 30 milliseconds, and the future be learned from, without a message."""
+    times = [1_500_000_000_000 + number * 86_400_000 for number in range(400)]
+    about, _ = small(tmp_path, {"t": times, "x": range(400), "y": [0, 1] * 200}, time="t", embargo=30, test=0.2)
+    assert about["notes"] == ["embargo=30 is in the unit of time=t, which holds numbers from 1500000000000 to 1534473600000"]
 
 
 def test_numbers_that_lie_close_stay_apart(tmp_path: Path) -> None:
