@@ -270,9 +270,8 @@ def _schema(output: str, classes: tuple[str, ...], optional: list[str]) -> pa.Sc
 
 
 def _listed(classes: tuple[str, ...]) -> str:
-    return (
-        f"{len(classes)} classes ({', '.join(classes[:3])}{', …' if len(classes) > 3 else ''})" if classes else "no classes"
-    )
+    names = ", ".join(classes[:3]) + (", …" if len(classes) > 3 else "")
+    return f"{len(classes)} classes ({names})" if classes else "no classes"
 
 
 def _check_output(output: str, classes: tuple[str, ...], path: Path) -> None:

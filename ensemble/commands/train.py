@@ -26,6 +26,7 @@ def main() -> None:
     )
     parser.add_argument("--resume-override", action="store_true", help="continue with other training settings than before")
     parser.add_argument("--profile", action="store_true", help="write a trace of some steps for Perfetto")
+    parser.add_argument("--predict", default="", metavar="FOLDER", help="also write the member's prediction files to FOLDER")
     parser.add_argument("--dry-run", action="store_true", help="print settings, memory and batch sizes, and stop")
     words, _ = parser.parse_known_args()
     schema = config_class(words.recipe)
@@ -37,6 +38,7 @@ def main() -> None:
 
     from ensemble import folders
     from ensemble.neural import loop, preflight, refit
+    from ensemble.predictor import members
 
     settings = configuration.from_dict(schema, launch.from_main_process(accelerator, configuration.to_dict(settings)))
     with launch.together(accelerator):
@@ -56,6 +58,8 @@ def main() -> None:
         print("  ".join(f"{name} {value}" for name, value in summary.items()), file=sys.stderr)
     if summary["status"] == "preempted":
         sys.exit(errors.PREEMPTED)
+    if words.predict:
+        members.predict_with_ranks(settings.out, accelerator, settings.data, words.predict)
 
 
 if __name__ == "__main__":

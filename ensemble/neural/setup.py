@@ -79,7 +79,8 @@ class Training:
 
     @property
     def evaluation_steps(self) -> int:
-        return max(1, self.plan.steps_per_epoch // self.config.evaluations_per_epoch)
+        """Rounded up: otherwise the last interval of a training could be a few steps, with an evaluation of its own."""
+        return max(1, math.ceil(self.plan.steps_per_epoch / self.config.evaluations_per_epoch))
 
     @property
     def checkpoint_steps(self) -> int:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ensemble import folders, recipe
+from ensemble import folders, predictions, recipe
 from ensemble.errors import PREEMPTED, Failure, UserError
 from ensemble.neural.settings import config_class
 from ensemble.pipeline.plan import PlannedMember, Preempted
@@ -20,6 +20,7 @@ FILES_OF_A_RUN = (
 )  # fmt: skip
 STARTING_S = 16.0
 """Seconds of a member's time that the launcher, imports and predictions take."""
+FLOAT32 = ["--mixed_precision", "no"]
 CPU_RANKS = Path(__file__).with_name("cpu_ranks.yaml")
 NUM_CPU_RANKS, LEAST_ROWS_FOR_RANKS = (1, 2, 4), 2_000
 """On CPUs a rank on each of several cores trains faster than one rank with several threads, once there are so many training
@@ -35,10 +36,13 @@ def train(
     num_threads: int,
     seconds: float,
     resume: bool,
+    predict_to: Path | None = None,
 ) -> bool:
     """Train a member, for at most `seconds` (0: without a limit); returns whether the training succeeded.
 
     manifest : of the prepared data. config : the settings of the fit. num_threads : for all processes on a CPU together.
+    predict_to : folder for the prediction files of a member that is trained on a CPU: its ranks write them, which saves the
+    start of another process.
     Without `resume` an earlier run in its folder is replaced. Raises `Preempted` if it was stopped by a signal.
     """
     if not resume:
@@ -51,9 +55,12 @@ def train(
         hardware, num_ranks = _hardware(member, manifest, num_threads)
         environment = {**os.environ, "OMP_NUM_THREADS": str(max(1, num_threads // num_ranks))}
     launcher = [sys.executable, "-m", "ensemble.neural.launcher", "--quiet", *hardware]
-    limit = [f"max_seconds={max(seconds - STARTING_S, 1)}"] if seconds else []
-    command = [*launcher, "-m", "ensemble.commands.train", *words(member, data, folder, manifest, config), *limit]
-    code = run_command([*command, *(["--resume", "auto"] if resume else [])], environment=environment)
+    arguments = words(member, data, folder, manifest, config)
+    arguments += [f"max_seconds={max(seconds - STARTING_S, 1)}"] if seconds else []
+    arguments += ["--resume", "auto"] if resume else []
+    if predict_to and hardware[-2:] == FLOAT32:  # scripts/predict.py predicts in float32 too
+        arguments += ["--predict", str(predict_to)]
+    code = run_command([*launcher, "-m", "ensemble.commands.train", *arguments], environment=environment)
     if code == PREEMPTED or ((folder / "status").is_file() and "preempted" in (folder / "status").read_text()):
         raise Preempted(member.name)
     if code:
@@ -73,6 +80,19 @@ def predict(name: str, folder: Path, data: Path, out: Path) -> None:
     words = [f"member={folder}", f"data={data}", f"out={out}", f"name={name}"]
     if code := run_command([*script, *words], subprocess.DEVNULL):
         raise Failure(f"predictions of {name} ended with exit code {code}")
+
+
+def has_predicted(files: list[Path], data: str, model: str | None) -> bool:
+    """Whether all files exist undamaged, with predictions by the model and for the data with these fingerprints."""
+    for file in files:
+        try:
+            _, about = predictions.read_checked(file, "prediction file", (), "ensemble/predictions.py")
+        except UserError:
+            return False
+        config = about.get("config")
+        if not isinstance(config, dict) or (about["fingerprint"], config.get("model")) != (data, model):
+            return False
+    return True
 
 
 def _is_complete(folder: Path) -> bool:
@@ -100,7 +120,7 @@ def _hardware(member: PlannedMember, manifest: dict[str, Any], num_threads: int)
     num_gpus = len(list(Path("/proc/driver/nvidia/gpus").glob("*"))) if sys.platform == "linux" else 0
     num_ranks = num_gpus or num_cpu_ranks(member, manifest, num_threads)
     processes = ["--num_processes", str(num_ranks), "--num_machines", "1", "--dynamo_backend", "no"]
-    precision = ["--mixed_precision", "bf16" if num_gpus else "no"]
+    precision = ["--mixed_precision", "bf16"] if num_gpus else FLOAT32
     if num_gpus:
         kind = ["--multi_gpu"] if num_gpus > 1 else []
     else:

@@ -34,7 +34,7 @@ from ensemble.pipeline.settings import FREE_TO_CHANGE, preparation
 if TYPE_CHECKING:
     from ensemble.trees.settings import TreesConfig
 
-RANKINGS = "rankings"
+RANKINGS, PREDICTIONS = "rankings", "predictions"
 MOST_NAMED = 3
 """The maximum number of files in an error."""
 FINISH_S, FINISH_PER_ROW_S, FINISH_PER_CLASS_S = 4.0, 2.5e-4, 3e-5
@@ -53,6 +53,8 @@ class Fit:
     resume: bool
     budget: Budget
     num_threads: int
+    data: str
+    """The folder in `out` with the data that the ensemble is fitted on and predicts."""
     trained: list[PlannedMember] = dataclasses.field(default_factory=list)
     """The members whose training succeeded."""
 
@@ -73,10 +75,12 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
     from ensemble.trees import threads
 
     manifest = prepare(config, name, resume)
-    run = Fit(config=config, resume=resume, budget=budget, num_threads=threads.configure(config.threads))
+    out, num_threads = Path(config.out), threads.configure(config.threads)
+    second = follow_up(manifest, out / PREPARED, out / RANKINGS)
+    data = second.recipe if second else PREPARED
+    run = Fit(config=config, resume=resume, budget=budget, num_threads=num_threads, data=data)
     planned = chosen(manifest, config, run.num_threads)
     run.print(f"prepared {_num_rows(manifest):,} rows")
-    second = follow_up(manifest, run.out / PREPARED, run.out / RANKINGS)
     first_members = [member for member in planned if member.data == PREPARED]
     second_members = [member for member in planned if member.data != PREPARED]
     _train(run, first_members, second_members, manifest, _finish_seconds(manifest) + (second.seconds if second else 0))
@@ -109,7 +113,8 @@ def _train(
         folder = run.out / "members" / member.name
         resume = run.resume and not is_stale(folder, manifest["fingerprint"])
         if member.kind == "neural":
-            if not network.train(member, run.out / member.data, folder, manifest, config, run.num_threads, seconds, resume):
+            data, predict_to = run.out / member.data, run.out / PREDICTIONS if member.data == run.data else None
+            if not network.train(member, data, folder, manifest, config, run.num_threads, seconds, resume, predict_to):
                 continue
         else:
             try:
@@ -278,7 +283,7 @@ def _recover(out: Path) -> None:
     """Remove incomplete files of a killed command, and restore a folder that it was about to replace."""
     for old in out.glob(".*.old-*"):
         folders.recover(out / old.name[1:].rpartition(".old-")[0])
-    folders.discard_scratch([*out.glob(".*.writing-*"), *(out / "predictions").glob(".*.writing-*")])
+    folders.discard_scratch([*out.glob(".*.writing-*"), *(out / PREDICTIONS).glob(".*.writing-*")])
     for old in out.glob(".*.old-*"):
         folders.discard(old)
 
@@ -373,7 +378,7 @@ def finish(run: Fit, manifest: dict[str, Any], second: FollowUp | None) -> list[
     from ensemble.predictor import leaderboard
 
     out = run.out
-    data, predictions, ensemble = out / (second.recipe if second else PREPARED), out / "predictions", out / "ensemble"
+    data, predictions, ensemble = out / run.data, out / PREDICTIONS, out / "ensemble"
     names = tuple(_predict(run, manifest, data, predictions))
     run.print("combining")
     combining = recipe.of(manifest).get("plan", "combining")
@@ -395,18 +400,23 @@ def finish(run: Fit, manifest: dict[str, Any], second: FollowUp | None) -> list[
 
 
 def _predict(run: Fit, manifest: dict[str, Any], data: Path, folder: Path) -> list[str]:
-    """Write the predictions of `data` to `folder`, by the members trained on them and baselines; returns their names."""
+    """Write the predictions of `data` to `folder`, by the members trained on them and baselines; returns their names.
+
+    A network has written its predictions already if `network.train` was asked for them.
+    """
     from ensemble.predictor import bag, members
 
     trained = [member for member in run.trained if member.data == data.name]
     names = [member.name for member in trained]
     for member in trained:
         model = run.out / "members" / member.name
+        splits = bag.default_splits(model, manifest, is_baseline=False)
         if member.kind == "neural":
-            network.predict(member.name, model, data, folder)
+            files = [folder / f"{member.name}.{split}.parquet" for split in splits]
+            if not network.has_predicted(files, manifest["fingerprint"], bag.model_fingerprint(model)):
+                network.predict(member.name, model, data, folder)
             continue
         loaded, kind = members.load(model, data, run.config.threads), members.kind_of(model)
-        splits = bag.default_splits(model, manifest, is_baseline=False)
         list(members.write_splits(loaded, member.name, kind, splits, data, manifest, folder, model))
     for name, kind in members.baselines(manifest).items():
         splits = bag.default_splits(Path(name), manifest, is_baseline=True)

@@ -46,8 +46,10 @@ def _load_neural(folder: Path, data: str | Path, threads: int, options: dict[str
 
     from ensemble.neural import launch
 
-    accelerator = launch.start()
+    return _on_ranks(folder, data, launch.start(), options)
 
+
+def _on_ranks(folder: Path, data: str | Path, accelerator: Any, options: dict[str, Any]) -> LoadedMember:
     from ensemble.neural.predict import NeuralMember
 
     predict = bag.load(folder, lambda copy: NeuralMember(copy, accelerator, data, options).predict)
@@ -180,6 +182,13 @@ def write_splits(
             path = Path(out) / f"{name}.{split}.parquet"
             write(path, manifest, {**columns, "config": {**columns["config"], "kind": kind, **where}}, split, name)
             yield split, path, len(columns["row_id"])
+
+
+def predict_with_ranks(folder: str | Path, accelerator: Any, data: str | Path, out: str | Path) -> None:
+    """Write the prediction files of a neural member that an ensemble needs, on the ranks that trained it; collective."""
+    folder, manifest = Path(folder), folders.read_manifest(data)
+    loaded, splits = _on_ranks(folder, data, accelerator, {}), bag.default_splits(folder, manifest, is_baseline=False)
+    list(write_splits(loaded, folder.resolve().name, kind_of(folder), splits, data, manifest, out, folder))
 
 
 def write(path: Path, manifest: dict[str, Any], columns: dict[str, Any], split: str, member: str) -> None:

@@ -18,17 +18,7 @@ from ensemble.errors import UserError
 from ensemble.predictor import leaderboard, used_rows
 from ensemble.report import commands, decision, forecast, pictures, quality, svg, tables
 from ensemble.report.run import Run, read
-from ensemble.report.words import (
-    PLANNED_SPEED_UP,
-    SPLIT_USE,
-    day,
-    duration,
-    megabytes,
-    method_description,
-    number,
-    percent,
-    significant,
-)
+from ensemble.report.words import FORMATS, PLANNED_SPEED_UP, SPLIT_USE, method_description
 
 TEMPLATE = "page.html.j2"
 OPTIONAL = ("census", "left_out", "product_census", "sources", "target")
@@ -128,8 +118,7 @@ def _environment(run: Run) -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    formats = (percent, number, significant, day, duration, megabytes)
-    environment.filters.update({text_format.__name__: text_format for text_format in formats})
+    environment.filters.update({text_format.__name__: text_format for text_format in FORMATS})
     environment.filters["score"] = partial(tables.score, run.task.kind)
     return environment
 

@@ -134,3 +134,7 @@ def duration(seconds: float) -> str:
 
 def megabytes(size: int) -> str:
     return f"{number(size / 1e6, 1)}{THIN}MB"
+
+
+FORMATS = (percent, number, significant, day, duration, megabytes)
+"""The filters of the templates, under their names."""

@@ -52,7 +52,7 @@ PIPELINE = (*PREPARE, *NEURAL, *TREES, *JOINING, "ensemble/pipeline")
 NEXT_ITEM = ("ensemble/recipes/next_item", "ensemble/neural")
 CODE = {
     "autogluon peers_job real seeds": PIPELINE,
-    "checkpoints checkpoints_sharded pains peers_loader peers_loop": ("ensemble/neural", "ensemble/folders.py"),
+    "checkpoints checkpoints_sharded pains peers_loader peers_loop peers_ranks": ("ensemble/neural", "ensemble/folders.py"),
     "counts": ("scripts/*.py", *PIPELINE, "ensemble/report"),
     "emulator_cpp emulator_dapper emulator_jacobian emulator_memory": (EMULATOR, "ensemble/data", "ensemble/arrow.py"),
     "emulator_lorenz96 emulator_throughput": (EMULATOR, "ensemble/neural"),

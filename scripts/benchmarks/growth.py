@@ -37,16 +37,16 @@ NUM_LAYERS, BATCH_SIZE, NUM_STEPS = 4, 256, 10
 @command
 def growth(
     axes: tuple[str, ...] = (),
-    reviews: tuple[int, ...] = (500_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000),
-    rows: tuple[int, ...] = (10_000, 40_000, 160_000, 640_000, 2_560_000),
+    reviews: tuple[int, ...] = (500_000, 2_000_000, 8_000_000, 32_000_000),
+    rows: tuple[int, ...] = (10_000, 40_000, 160_000, 640_000, 2_560_000, 10_240_000),
     widths: tuple[int, ...] = (256, 362, 512, 724, 1024, 1448, 2048),
     ranks: tuple[int, ...] = (1, 2, 4),
 ) -> dict[str, Any]:
-    """Growth of CPU seconds and memory with reviews, table rows, parameters and ranks, with fitted exponents; 15 minutes.
+    """Growth of CPU seconds and memory with reviews, table rows, parameters and ranks, with fitted exponents; an hour.
 
     axes : the sizes that grow, of reviews, rows, parameters and ranks; empty for all
-    reviews : reviews with text, ten products for each thousand; 8 million need 5 GB of disk
-    rows : rows of a table
+    reviews : reviews with text, ten products for each thousand; 32 million need 20 GB of disk
+    rows : rows of a table; 10 million need 12 GB of memory
     widths : widths of a network, whose parameters grow with the square
     ranks : ranks that share a batch
     """

@@ -211,6 +211,7 @@ def block(run: Loop, recipe: Regression, runs: Iterator[Path], accelerator: "Acc
         evaluations_per_epoch=1, log_every=LOG_EVERY,
     )  # fmt: skip
     run(recipe, config, accelerator)
+    assert len(recipe.times) == recipe.kind.num_steps, "the loop took another number of steps"
     return 1e3 * float(np.median(np.diff(recipe.times[WARM_UP_STEPS:])))
 
 

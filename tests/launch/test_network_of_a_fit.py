@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 from fits import configured, people
 
-from ensemble import folders
+from ensemble import folders, predictions
 from ensemble.pipeline import network, run
 from ensemble.pipeline.plan import PlannedMember
+from ensemble.predictor import bag
 from ensemble.trees import threads
 
 
@@ -26,10 +26,18 @@ def test_two_ranks_learn_what_one_learns(tmp_path: Path, monkeypatch: pytest.Mon
     for num_ranks in (1, 2):
         folder = tmp_path / str(num_ranks)
         member = PlannedMember(name="tabm", kind="neural", settings=settings)
-        assert network.train(member, data, folder, manifest, config, num_ranks, 0.0, False)
+        written = tmp_path / f"written{num_ranks}"
+        assert network.train(member, data, folder, manifest, config, num_ranks, 0.0, False, written)
         assert folders.read_json(folder / "summary.json")["ranks"] == num_ranks
         assert folders.read_json(folder / "environment.json")["threads"] == 1
-        network.predict("tabm", folder, data, tmp_path / f"predicted{num_ranks}")
-        predicted.append(pl.read_parquet(tmp_path / f"predicted{num_ranks}" / "tabm.oof.parquet")["prediction"].to_numpy())
+        network.predict(folder.name, folder, data, tmp_path / "predicted")
+        files = sorted(written.iterdir())
+        assert [file.name for file in files] == [f"{num_ranks}.forecast.parquet", f"{num_ranks}.oof.parquet"]
+        assert network.has_predicted(files, manifest["fingerprint"], bag.model_fingerprint(folder))
+        for file in files:
+            by_ranks, by_script = predictions.read(file), predictions.read(tmp_path / "predicted" / file.name)
+            np.testing.assert_allclose(by_ranks.prediction, by_script.prediction, rtol=1e-5)
+            assert (by_ranks.config, by_ranks.row_id.tolist()) == (by_script.config, by_script.row_id.tolist())
+        predicted.append(by_ranks.prediction)
     assert np.std(predicted[0]) > 1e-3, "nothing was learned"
     np.testing.assert_allclose(*predicted, rtol=1e-4)

@@ -1,14 +1,18 @@
-"""The hardware that a fit trains its network on."""
+"""The hardware that a fit trains its network on, and whether its predictions are there already."""
 
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
+import pyarrow.parquet as pq
 import pytest
 from launcher import TIMEOUT_S
 
+from ensemble import predictions
 from ensemble.pipeline import network
 from ensemble.pipeline.plan import PlannedMember
 
@@ -44,3 +48,21 @@ def test_a_killed_fit_leaves_no_process() -> None:
         (child,) = psutil.Process(fit.pid).children()
         fit.send_signal(signal.SIGKILL)
     assert psutil.wait_procs([child], TIMEOUT_S / 2)[1] == []
+
+
+def test_predictions_are_repeated_for_another_model_or_other_data(tmp_path: Path) -> None:
+    """A fit that is continued would combine predictions of an older model, or a damaged file."""
+    file = tmp_path / "x.parquet"
+    assert not network.has_predicted([file], "f00d", "new")
+    rows = dict.fromkeys(("row_id", "group", "cluster"), np.arange(2))
+    values = dict.fromkeys(("target", "prediction"), np.ones(2))
+    origin = {"recipe": "table", "split": "oof", "member": "x", "fingerprint": "f00d"}
+    predictions.write(file, predictions.Predictions(**rows, **values, **origin, config={"model": "new"}))
+    assert network.has_predicted([file], "f00d", "new")
+    assert not network.has_predicted([file], "f00d", "old")
+    assert not network.has_predicted([file], "beef", "new")
+    assert not network.has_predicted([file, tmp_path / "y.parquet"], "f00d", "new")
+    pq.write_table(pq.read_table(file).slice(1), file)
+    assert not network.has_predicted([file], "f00d", "new")
+    file.write_bytes(file.read_bytes()[:-100])
+    assert not network.has_predicted([file], "f00d", "new")

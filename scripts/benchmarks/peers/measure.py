@@ -3,7 +3,7 @@
     pip install --no-deps --target ../peers lightning-fabric lightning-utilities grain etils array-record \
         recbole texttable tabulate colorama thop rectools pytorch-lightning torchmetrics implicit fastrlock typeguard \
         importlib_resources zipp portpicker 'pandas<3' pytz
-    python scripts/benchmark.py peers_loop packages=../peers       # then peers_loader and peers_next_item
+    python scripts/benchmark.py peers_loop packages=../peers       # then peers_ranks, peers_loader and peers_next_item
     python scripts/benchmark.py peers_panel                        # and peers_job, which need no other packages
 
 The two sides of each comparison work alternately, each in a process of its own (turns.py). Other load on the machine makes
@@ -25,7 +25,7 @@ from benchmarks.data import market, market_parquet
 from benchmarks.next_item import data as next_item_data
 from benchmarks.peers.run import BATCH, NUM_ROWS, work_of
 from benchmarks.process_tree import OPENMP
-from benchmarks.runs import enough, in_turn
+from benchmarks.runs import enough, in_turn, launcher, on_rank
 from benchmarks.timing import SCRIPTS, called, script, timed
 from benchmarks.turns import compared, worker
 from ensemble import folders
@@ -48,6 +48,21 @@ def peers_loop(rounds: int = 5, packages: str = "") -> dict[str, Any]:
     others = {f"{model}_{loop}": f"{model}_ours" for model in ("mlp", "transformer") for loop in LOOPS}
     with tempfile.TemporaryDirectory() as scratch:
         return _beside("loop", others, rounds, packages, ("lightning-fabric", "accelerate", "torch"), Path(scratch))
+
+
+@command
+def peers_ranks(rounds: int = 5, packages: str = "", ranks: int = 2) -> dict[str, Any]:
+    """Milliseconds of a training step on two ranks: our loop, Lightning Fabric, Accelerate as in its examples, plain DDP.
+
+    The loops alternate in the same processes, one thread each.
+
+    rounds, packages : as in `peers_loop`
+    ranks : number of ranks
+    """
+    enough(rounds, 3)
+    versions = _versions(packages, ("lightning-fabric", "accelerate", "torch"))
+    figures = called(on_rank, "benchmarks.peers.ranks", rounds, str(Path(packages).resolve()), start=launcher(ranks))
+    return {"ranks": ranks, "threads_per_rank": 1, "peers": versions, "comparisons": figures}
 
 
 @command
@@ -104,21 +119,27 @@ def _beside(
 ) -> dict[str, Any]:
     """For each other side, by its name, `compared` with the side of ours; and the versions of the packages."""
     enough(rounds, 2)
+    versions, modules = _versions(packages, distributions), str(Path(packages).resolve()) if packages else ""
+    results: dict[str, Any] = {}
+    for other, ours in others.items():
+        with (
+            worker(work_of, area, other, str(folder), folder=folder, modules=modules) as first,
+            worker(work_of, area, ours, str(folder), folder=folder) as second,
+        ):
+            results[other] = compared(first, second, rounds, warm_up=True)
+        print(f"{other}: {results[other]}", flush=True)
+    return {"threads": 1, "peers": versions, "comparisons": results}
+
+
+def _versions(packages: str, distributions: tuple[str, ...]) -> dict[str, str]:
+    """The installed versions, also of those in the folder `packages`; `UserError` if one is missing."""
     paths = [str(Path(packages).resolve())] if packages else []
     found = {item.name.lower(): item.version for item in importlib.metadata.distributions(path=[*sys.path, *paths])}
     if missing := [name for name in distributions if name not in found]:
         raise UserError(
             f"packages={packages} has no {', '.join(missing)}: install them as described in benchmarks/peers/measure.py"
         )
-    results: dict[str, Any] = {}
-    for other, ours in others.items():
-        with (
-            worker(work_of, area, other, str(folder), folder=folder, modules="".join(paths)) as first,
-            worker(work_of, area, ours, str(folder), folder=folder) as second,
-        ):
-            results[other] = compared(first, second, rounds, warm_up=True)
-        print(f"{other}: {results[other]}", flush=True)
-    return {"threads": 1, "peers": {name: found[name] for name in distributions}, "comparisons": results}
+    return {name: found[name] for name in distributions}
 
 
 @command

@@ -63,17 +63,21 @@ def loop(name: str, folder: Path) -> Work:
     return work
 
 
-def _start(recipe: Any, config: Any) -> tuple[Any, Any, Any, Any]:
-    """Model, optimizer, schedule and batches of the other loops, as those of `overhead.plain`."""
+def _start(recipe: Any, config: Any, ranks: int, rank: int = 0, readers: int = 1) -> tuple[Any, Any, Any, Any]:
+    """Model, optimizer, schedule and batches of the other loops, as those of `overhead.plain`.
+
+    Each of `ranks` has an equal share of a batch. The batches are those that one of several `readers` reads.
+    """
     import torch
 
     from benchmarks import overhead
 
     rows = recipe.rows("train")
     model, optimizer, schedule = overhead.start(recipe, config)
-    order = np.random.default_rng([config.seed, 0]).permutation(len(rows)).tolist()
+    order = np.random.default_rng([config.seed, 0]).permutation(len(rows))[rank::readers].tolist()
     source: Any = _Gathered(rows)
-    batches: Any = torch.utils.data.DataLoader(source, config.batch_size, sampler=order, collate_fn=lambda batch: batch)
+    size = config.batch_size // ranks
+    batches: Any = torch.utils.data.DataLoader(source, size, sampler=order, collate_fn=lambda batch: batch)
     return model, optimizer, schedule, batches
 
 
@@ -94,16 +98,17 @@ class _Gathered:
         return self.rows.gather(np.asarray(rows))
 
 
-def fabric_loop(recipe: Any, config: Any, _: object = None) -> None:
+def fabric_loop(recipe: Any, config: Any, accelerator: Any) -> None:
     """Lightning Fabric, as in its guide "Convert PyTorch code to Fabric"."""
     from lightning_fabric import Fabric
 
-    fabric = Fabric(accelerator="cpu", devices=1)
+    ranks, rank = accelerator.num_processes, accelerator.process_index
+    fabric = Fabric(accelerator="cpu", devices=ranks, strategy="ddp" if ranks > 1 else "auto")
     fabric.launch()
-    model, optimizer, schedule, batches = _start(recipe, config)
+    model, optimizer, schedule, batches = _start(recipe, config, ranks, rank, ranks)
     model, optimizer = fabric.setup(model, optimizer)
     total = 0.0
-    for batch in fabric.setup_dataloaders(batches):
+    for batch in fabric.setup_dataloaders(batches, use_distributed_sampler=False):  # the sampler is that of the rank
         optimizer.zero_grad()
         loss_sum, count, _ = recipe.step(model, batch, None)
         loss = loss_sum / count
@@ -117,7 +122,7 @@ def fabric_loop(recipe: Any, config: Any, _: object = None) -> None:
 
 def accelerate_loop(recipe: Any, config: Any, accelerator: Any) -> None:
     """Accelerate, as in its examples complete_nlp_example.py and gradient_accumulation.py."""
-    model, optimizer, schedule, batches = accelerator.prepare(*_start(recipe, config))
+    model, optimizer, schedule, batches = accelerator.prepare(*_start(recipe, config, accelerator.num_processes))
     model.train()
     total = 0.0
     for batch in batches:

@@ -68,3 +68,5 @@ def test_missing_packages_are_named() -> None:
     """A worker would end with a traceback in the middle of the measurement."""
     with pytest.raises(UserError, match=r"packages= has no lightning-fabric: install them as described"):
         measure.peers_loop(2, "")
+    with pytest.raises(UserError, match=r"packages= has no lightning-fabric: install them as described"):
+        measure.peers_ranks(3, "")
