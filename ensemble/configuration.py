@@ -162,7 +162,7 @@ def _form(key: str, kind: Any, value: Any) -> str:
     assert typing.get_origin(kind) is tuple, kind
     if parts[-1] is not Ellipsis:
         return f"a list of {len(parts)}, each {words[parts[0]]}"
-    return f"a list, as in '{key}=[{value if isinstance(value, str) else '…'}]'"
+    return f"a list, as in '{key}=[{value if value and isinstance(value, str) else '…'}]'"
 
 
 def from_dict(schema: type[Config], content: dict[str, Any]) -> Config:

@@ -50,7 +50,8 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
     if not _is_free(target):
         if not target.is_dir() or _content(target).get("kind") != kind:
             raise UserError(
-                f"{path} was not written by this stage (it is not a {kind}), so it is not replaced: choose another folder"
+                f"{path} was not written by this stage (it has no manifest.json of the kind '{kind}'), so it is not "
+                "replaced: choose another folder"
             )
         if name := foreign(target):
             raise UserError(

@@ -132,6 +132,7 @@ def test_values_have_their_types() -> None:
         ("oven=3", "the command line: oven=3 does not fit: write its settings one by one, as in oven.temperature_c=…"),
         ("oven=null", "the command line: oven=None does not fit: write its settings one by one, as in oven.temperature_c=…"),
         ("toppings={a: b}", "the command line: toppings={'a': 'b'} does not fit: write a list, as in 'toppings=[…]'"),
+        ("toppings=", "the command line: toppings= does not fit: write a list, as in 'toppings=[…]'"),
         ("words=egg", "the command line: words=egg does not fit: write a mapping, as in 'words={a: b}'"),
         ("eggs", "'eggs' is not a setting: write key=value, as in name=…"),
         ("=3", "'=3' is not a setting: write key=value, as in name=…"),

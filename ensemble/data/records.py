@@ -59,6 +59,14 @@ FOREIGN = {
     b"\xfd7zXZ": "compressed with xz",
     b"\xff\xfe": "text in UTF-16",
     b"\xfe\xff": "text in UTF-16",
+    b"ARROW1": "an Arrow (Feather) file",
+    b"\x89HDF": "an HDF5 file",
+    b"\x93NUMPY": "a NumPy file",
+    b"\x80\x04\x95": "a pickle",
+    b"\x80\x05\x95": "a pickle",
+    b"SQLite format 3": "an SQLite database",
+    b"\xd0\xcf\x11\xe0": "an Excel file of the .xls format",
+    b"Obj\x01": "an Avro file",
 }
 
 

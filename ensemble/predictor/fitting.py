@@ -26,34 +26,44 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
     source : a path, a list of paths, or a DataFrame (see frames.py). name : the recipe. Raises `UserError` for a mistake
     in the arguments, and `Failure` if the process fails or is stopped.
     """
+    if not isinstance(out, (str, Path)):
+        raise UserError(f"out={out!r} is not a path: name the folder to write, as in out='runs/people'")
     with tempfile.TemporaryDirectory(prefix="ensemble-") as scratch:
-        if isinstance(source, (str, Path)):
-            files = [str(source)]
-        elif isinstance(source, (list, tuple)):
-            files = [str(file) for file in source]
+        paths = list(source) if isinstance(source, (list, tuple)) else [source]
+        if all(isinstance(path, (str, Path)) for path in paths):
+            files = [str(path) for path in paths]
         else:
             import pyarrow.parquet as pq
 
             files = [f"{scratch}/{ROWS}"]
             pq.write_table(to_arrow(source)[0], files[0])
         config = Path(scratch) / "settings.yaml"
-        content = json.dumps({**settings, "source": files, "out": str(out)}, default=_as_json)
-        config.write_text(content, encoding="utf-8")  # JSON is YAML
+        content = json.dumps({**settings, "source": files, "out": str(out)}, default=_as_json, ensure_ascii=False)
+        # JSON is YAML, except for the two \u escapes of an emoji; other characters are escaped, since YAML folds line breaks
+        escaped = (char if char < "\x7f" or char > "\uffff" else f"\\u{ord(char):04x}" for char in content)
+        config.write_text("".join(escaped), encoding="utf-8")
         words = ["--recipe", name, "--config", str(config), *(["--resume", "auto"] if resume else [])]
         if name not in recipe.BUILT_IN:
             recipe.named(name)
+        error: list[str] = []  # its lines: the last that begins with `error: `, and those that follow
         last = ""
         with subprocess.Popen([*COMMAND, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
             try:
                 for line in process.stderr or ():
                     print(line, end="", file=sys.stderr)
                     last = line.strip() or last
+                    error = [line] if line.startswith("error: ") else [*error, line] if error else []
                 code = process.wait()
             except BaseException:
                 process.terminate()
                 raise
     if code == USER_ERROR:
-        sentence = last.removeprefix("error: ").replace(f"{scratch}/", "").removeprefix(f"{config.name}: ")
+        sentence = (
+            ("".join(error).rstrip() or last)
+            .removeprefix("error: ")
+            .replace(f"{scratch}/", "")
+            .removeprefix(f"{config.name}: ")
+        )
         raise UserError(sentence.replace("--resume auto", "resume=True").replace(ROWS, Path(ROWS).stem))
     if code == PREEMPTED:
         raise Failure(f"the fit was stopped: continue with resume=True and out={out}")

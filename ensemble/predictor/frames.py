@@ -17,6 +17,8 @@ def to_arrow(rows: Any) -> tuple[pa.Table, FromArrow]:
     rows : a pandas or polars DataFrame, or an Arrow table. Raises `UserError` for anything else, and for a column of mixed
     types. Neither library is imported here: whoever passes a frame has imported it.
     """
+    if 0 in getattr(rows, "shape", ()):
+        raise UserError(f"the frame has {rows.shape[0]} rows and {rows.shape[-1]} columns: give at least one of each")
     if isinstance(rows, pa.Table):
         return rows, lambda table: table
     kind = type(rows).__module__.partition(".")[0]

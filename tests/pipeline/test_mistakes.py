@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +87,34 @@ TABLES: dict[str, tuple[bytes, str]] = {
         b"PK\x03\x04" + bytes(200),
         "x.csv is a zip archive: unpack or convert it to UTF-8 text, gzip or Parquet",
     ),
+    "an Arrow file": (
+        b"ARROW1\0\0\xff\xff\xff\xff" + bytes(200),
+        "x.csv is an Arrow (Feather) file: unpack or convert it to UTF-8 text, gzip or Parquet",
+    ),
+    "a NumPy file": (
+        b"\x93NUMPY\x01\0v\0" + bytes(200),
+        "x.csv is a NumPy file: unpack or convert it to UTF-8 text, gzip or Parquet",
+    ),
+    "a pickle": (
+        pickle.dumps({"a": list(N)}),
+        "x.csv is a pickle: unpack or convert it to UTF-8 text, gzip or Parquet",
+    ),
+    "a database": (
+        b"SQLite format 3\0\x10\0" + bytes(200),
+        "x.csv is an SQLite database: unpack or convert it to UTF-8 text, gzip or Parquet",
+    ),
+    "an old Excel file": (
+        b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(200),
+        "x.csv is an Excel file of the .xls format: unpack or convert it to UTF-8 text, gzip or Parquet",
+    ),
+    "an HDF5 file": (
+        b"\x89HDF\r\n\x1a\n" + bytes(200),
+        "x.csv is an HDF5 file: unpack or convert it to UTF-8 text, gzip or Parquet",
+    ),
+    "an Avro file": (
+        b"Obj\x01\x04\x16avro" + bytes(200),
+        "x.csv is an Avro file: unpack or convert it to UTF-8 text, gzip or Parquet",
+    ),
     "cut gzip": (
         gzip.compress(GOOD)[:60],
         "the gzip stream of x.csv ends early near byte 60, after 36 decompressed bytes: get the",
@@ -164,7 +193,7 @@ TABLES: dict[str, tuple[bytes, str]] = {
     ),
     "other case of the target": (
         csv("a,b,Y"),
-        "target=y: the table has no such column; it has a, b, Y",
+        "target=y: the table has no such column; did you mean 'Y'?",
     ),
     "target empty everywhere": (
         csv(row=lambda i: f"{i},1,"),
@@ -261,7 +290,7 @@ COMMANDS = {
     "out=new source=[t.csv target=y": "'source=[t.csv' cannot be read (while parsing a flow sequence in \"<unicode",
     "out=new source=[hub:All_Beauty] target=y": "hub:All_Beauty is for the recipe hot_sellers: name the files of the",
     "out=new source=[t.csv] target=": "the setting 'target' is empty: write target=…",
-    "out=new source=[t.csv] target=Y": "target=Y: the table has no such column; it has a, b, y",
+    "out=new source=[t.csv] target=Y": "target=Y: the table has no such column; did you mean 'y'?",
     "… targte=y": "the command line: there is no setting 'targte'; did you mean 'target'?",
     "… time_limit=soon": "the command line: time_limit=soon does not fit: write a number",
     "… time_limit=-5": "time_limit=-5.0 is impossible: it must be 0 or more",
@@ -297,6 +326,7 @@ COMMANDS = {
     "out=new source=[words.csv] target=y weight=zero": "weight=zero is 0 in every row: weights must be from 0 to 3e38, and",
     "… id=z": "id=z: the table has no such column; it has a, b, y",
     "… id=y": "id=y is the target too: name another column",
+    "out=new source=[t.csv] target=y,b": "target=y,b: the table has no such column; it has a, b, y",
     "… drop=[z]": "drop=z: the table has no such column; it has a, b, y",
     "… drop=[y]": "drop=y is the target too: name another column",
     "… drop=[a,b]": "no column is left to predict y from: the table has no other column",

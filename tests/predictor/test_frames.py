@@ -1,7 +1,10 @@
 """DataFrames of pandas as Arrow tables."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
 from ensemble.errors import UserError
@@ -15,6 +18,13 @@ def test_a_sparse_or_categorical_column_is_that_of_its_values() -> None:
     table, _ = to_arrow(frame)
     assert np.array_equal(table["sparse"].to_numpy(), values, equal_nan=True)
     assert table["kind"].to_pylist() == list("abca")
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame({"a": []}), pd.DataFrame(index=[1, 2]), pl.DataFrame({"a": []})])
+def test_a_frame_without_rows_is_refused(frame: Any) -> None:
+    """The error would be about a file that the caller does not have."""
+    with pytest.raises(UserError, match=r"^the frame has \d rows and \d columns: give at least one of each$"):
+        to_arrow(frame)
 
 
 def test_a_text_that_no_file_can_hold_is_refused() -> None:

@@ -131,7 +131,9 @@ def test_an_ensemble_is_not_replaced_by_its_forecast(fitted: Path, raw_market: t
     """out= the ensemble's own folder with overwrite=true would delete the ensemble."""
     folder = shutil.copytree(fitted, tmp_path / "fitted")
     source, metadata = map(str, raw_market)
-    with pytest.raises(UserError, match=r"it is not a forecast.*not replaced: choose another folder"):
+    with pytest.raises(
+        UserError, match=r"it has no manifest.json of the kind 'forecast'.*not replaced: choose another folder"
+    ):
         new_data.predict(folder / "ensemble", (source,), (metadata,), folder / "ensemble", {}, overwrite=True)
     assert (folder / "ensemble" / "ensemble.json").exists()
 

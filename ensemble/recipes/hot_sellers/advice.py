@@ -33,7 +33,7 @@ def settings_that_work(parts: Parts, panel: PanelConfig, first_week: int, last_w
             candidate = dataclasses.replace(panel, horizon_weeks=horizon, top_fraction=fraction)
             if len(week) and _works(week, growth, candidate, first_week, last_week):
                 return f"; panel.horizon_weeks={horizon} panel.top_fraction={fraction:g} would work"
-    return "; no other horizon or fraction works: give more data"
+    return "; none of the shorter horizons and larger fractions that were tried would work, so give more data"
 
 
 def earlier_end(parts: Parts, panel: PanelConfig, last_week: int) -> str:

@@ -31,8 +31,10 @@ NUMBERS = {
 }
 """Patterns of numbers in other forms than Python's. With groups of digits, numbers without groups are read too."""
 LEADING_ZERO = r"^[+-]?0\d+$"
-LIKE_A_NUMBER = r"^\PL*\d\PL*$"
-"""A text with digits and without letters, such as 12 % or 31/01/24."""
+LIKE_A_NUMBER = (
+    rf"^\PL*\d\PL*$|{dates.LOOKS_LIKE_A_DATE}|\b\d{{1,2}}[-/ ]\pL{{3,9}}[-/ ]\d{{2}}|\b\pL{{3,9}} \d{{1,2}},? \d{{4}}"
+)
+"""A text with digits and without letters, such as 12 % or 31/01/24, or with a date such as 31-JAN-24."""
 NEARLY = 0.1
 """A message is printed for columns of texts if more than this fraction of the cells are numbers."""
 LARGEST = float(np.finfo(np.float32).max)
@@ -40,6 +42,7 @@ LARGEST = float(np.finfo(np.float32).max)
 MOST_SHOWN = 3
 
 Kind = Literal["number", "truth", "date", "text"]
+PLURALS: dict[Kind, str] = {"number": "numbers", "truth": "booleans (true or false)", "date": "dates", "text": "texts"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,7 +82,8 @@ def read(table: Table, column: str, config: PrepareConfig) -> Cells:
     if all(kind == pl.Boolean for kind in kinds):
         return Cells(column=column, kind="truth", values=pl.concat(_as(piece, pl.Boolean()) for piece in pieces))
     if all(kind.is_temporal() for kind in kinds):
-        return Cells(column=column, kind="date", values=pl.concat([_datetimes(piece) for piece in pieces]))
+        values = pl.concat([_datetimes(piece) for piece in pieces])
+        return Cells(column=column, kind="date", values=values, notes=_zone_notes(column, pieces))
     # Text in other files than numbers or dates of Parquet is read separately, since its form may differ
     for kind, native in (("number", pl.Float64()), ("date", pl.Datetime("us"))):
         fits = [piece.dtype.is_numeric() if kind == "number" else piece.dtype.is_temporal() for piece in pieces]
@@ -162,7 +166,7 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
 
 
 def _like_numbers(column: str, cells: pl.Series, allowed: float) -> tuple[str, ...]:
-    """A message about a column of texts that have no letters, and are probably numbers or dates of an unknown form."""
+    """A message about a column of texts that are probably numbers or dates of an unknown form."""
     unlike = cells.drop_nulls().str.contains(LIKE_A_NUMBER).not_()
     if unlike.is_empty() or unlike.sum() > allowed:
         return ()
@@ -176,9 +180,10 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
 
     form : the form in the training data, which decides ambiguous cells. Raises `UserError` if no cell is of this kind.
     """
+    kinds = PLURALS[kind]
     if column in table.no_cells:
         raise UserError(
-            f"the column '{column}' holds {table.no_cells[column]}, but members were trained on {kind}s: give {kind}s"
+            f"the column '{column}' holds {table.no_cells[column]}, but members were trained on {kinds}: give {kinds}"
         )
     texts = _stripped(pl.concat([as_text(whole(piece)) for piece in table.pieces[column]]))
     cells, stand_ins = _without(texts, config.missing or (() if kind == "text" else MISSING))
@@ -194,6 +199,7 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
         read_dates = dates.read(table, cells, config.dates, known, has_digits=True)
         dates.refuse_open(table, column, cells, read_dates, advice)
         values, forms = read_dates.values, dates.forms_note(table, column, read_dates)
+        forms = (*forms, *_zone_notes(column, table.pieces[column]), *dates.offset_note(column, read_dates, form))
     else:
         allowed = len(cells) - cells.null_count() - 1  # at least one cell is a number
         new_form, values = _choose(column, cells, config.decimal, form or PLAIN, allowed, advice)
@@ -206,8 +212,8 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
     bad = cells.is_not_null() & values.is_null()
     if bad.any() and bad.sum() == len(cells) - cells.null_count():
         first = first_of(table, cells, _rows(bad))
-        raise UserError(f"the column '{column}' held {kind}s in training, but has none now: {first}: give {kind}s")
-    notes = (*_stand_in_notes(column, stand_ins), *_bad_notes(table, column, cells, bad, f"{kind}s"), *forms)
+        raise UserError(f"the column '{column}' held {kinds} in training, but has none now: {first}: give {kinds}")
+    notes = (*_stand_in_notes(column, stand_ins), *_bad_notes(table, column, cells, bad, kinds), *forms)
     return Cells(column=column, kind=kind, values=values, bad=_rows(bad), stand_ins=stand_ins, notes=notes)
 
 
@@ -283,6 +289,13 @@ def _datetimes(piece: pl.Series) -> pl.Series:
     if isinstance(piece.dtype, pl.Datetime) and piece.dtype.time_zone:
         piece = piece.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
     return _as(piece, pl.Datetime("us"))
+
+
+def _zone_notes(column: str, pieces: Sequence[pl.Series]) -> tuple[str, ...]:
+    """A message about dates of Parquet with another time zone than UTC."""
+    zones = (piece.dtype.time_zone for piece in pieces if isinstance(piece.dtype, pl.Datetime))
+    others = dict.fromkeys(zone for zone in zones if zone not in (None, "UTC"))
+    return tuple(f"the column '{column}' has times of the zone {zone}, which are converted to UTC" for zone in others)
 
 
 def _native(piece: pl.Series, kind: pl.DataType) -> pl.Series:

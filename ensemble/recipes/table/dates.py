@@ -25,6 +25,8 @@ NAMED = ("%d %b %Y", "%d-%b-%Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y")
 TIMES = ("", " %H:%M", " %H:%M:%S%.f", "T%H:%M", "T%H:%M:%S%.f", " %H:%M:%S%.f%z", "T%H:%M:%S%.f%z", " %I:%M %p",
          " %I:%M:%S %p")  # fmt: skip
 DIGITS_OF_A_DAY = "%Y%m%d"
+OFFSET_OF_HOURS = r"(:\d\d(?:\.\d+)?[+-]\d\d)$"
+"""The end of a time as PostgreSQL writes it, such as 10:00:00+01."""
 LOOKS_LIKE_A_DATE = r"^\d{1,4}[-/.]\d{1,2}[-/.]\d|^\d{1,2}[- ]\pL{3,9}[- ]\d{4}|^\pL{3,9} \d{1,2}, \d{4}"
 FIRST_YEAR = 1000
 """Years have four digits: 01/02/24 is not a date of the year 24."""
@@ -99,6 +101,13 @@ def forms_note(table: Table, column: str, dates: Dates) -> tuple[str, ...]:
     return (f"the column '{column}' is read as dates that are written as {' and as '.join(forms)}{rule}",)
 
 
+def offset_note(column: str, dates: Dates, known: str) -> tuple[str, ...]:
+    """A message if new rows have UTC offsets, and those of training, whose form is `known`, had none."""
+    if "%z" not in dates.form or "%z" in known:
+        return ()
+    return (f"the column '{column}' has times with a UTC offset, which training had not: they are converted to UTC",)
+
+
 def refuse_open(table: Table, column: str, cells: pl.Series, dates: Dates, advice: str) -> None:
     """Raise `UserError` if the form of a file is ambiguous."""
     if dates.open_row is None:
@@ -156,10 +165,10 @@ def _readings(cells: pl.Series, order: str) -> Iterator[tuple[str, pl.Series]]:
 
     The values of each are in UTC, and null for cells in other forms.
     """
-    utc = cells.str.replace("Z$", "+0000")
-    sample = utc.drop_nulls().head(SAMPLE)
-    if not sample.str.contains(LOOKS_LIKE_A_DATE).any():
+    if not cells.drop_nulls().head(SAMPLE).str.contains(LOOKS_LIKE_A_DATE).any():
         return
+    utc = cells.str.replace("(Z| UTC)$", "+0000").str.replace(OFFSET_OF_HOURS, "${1}00")
+    sample = utc.drop_nulls().head(SAMPLE)
     day_first, month_first = DAY_FIRST if order != "month_first" else (), MONTH_FIRST if order != "day_first" else ()
     for date in (*ISO, *NAMED, *day_first, *month_first):
         counts = {form: int(_parsed(sample, form).is_not_null().sum()) for form in _forms([date])}

@@ -148,9 +148,10 @@ def _check_columns(config: PrepareConfig, table: sources.Table) -> None:
         if not name:
             continue
         if name not in table.columns:
-            near = difflib.get_close_matches(name, table.columns, n=1)
+            near = [other for other in table.columns if other.lower() == name.lower()]
+            near = near or difflib.get_close_matches(name, table.columns, n=1)
             fix = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(table.columns[:30])}"
-            fix = f"write a list as drop=[{name}]" if set(name.split(",")) <= set(table.columns) else fix
+            fix = f"write a list as drop=[{name}]" if key == "drop" and set(name.split(",")) <= set(table.columns) else fix
             raise UserError(f"{key}={name}: the table has no such column; {fix}")
         if name in used and "target" in (key, used[name]):
             raise UserError(f"{key}={name} is the target too: name another column")
@@ -381,6 +382,13 @@ def _time_name(value: Any) -> str:
 def _notes(config: PrepareConfig, table: sources.Table, cells_of: dict[str, cells.Cells], target: Target) -> list[str]:
     """Remarks on how the cells were read."""
     notes = [*table.notes, *(note for column in cells_of.values() for note in column.notes), *target.notes]
+    if config.embargo and cells_of[config.time].kind == "number":
+        first, last = (
+            _time_name(value) for value in (cells_of[config.time].values.min(), cells_of[config.time].values.max())
+        )
+        notes.append(
+            f"embargo={config.embargo:g} is in the unit of time={config.time}, which holds numbers from {first} to {last}"
+        )
     found = {text for column in cells_of.values() for text in column.stand_ins}
     if unused := [text for text in config.missing if text not in found]:
         notes.append(f"missing= names {', '.join(map(repr, unused))}, in no cell of a feature; a list is [NA,none]")

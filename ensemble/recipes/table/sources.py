@@ -134,7 +134,8 @@ def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.D
         examples = (Example(name, record.line, records.excerpt(record.octets)) for record in malformed)
         census.drop(MALFORMED, len(malformed), examples)
         if isinstance(file.layout, records.Delimited):
-            are_names = (pl.col(at).str.strip_chars() == column for at, column in fields.items())
+            # `cat` of files with a byte order mark
+            are_names = (pl.col(at).str.strip_prefix("\ufeff").str.strip_chars() == column for at, column in fields.items())
             is_header = pl.all_horizontal(are_names).fill_null(False)
             repeated = rows.filter(is_header)["source_line"]
             census.drop(HEADER, len(repeated), (Example(name, line, ", ".join(fields.values())) for line in repeated))

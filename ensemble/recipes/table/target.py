@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 import polars as pl
 
+from ensemble.data.prepared import LARGEST_TARGET
 from ensemble.errors import UserError
 from ensemble.recipes.table import cells, columns, sources
 from ensemble.recipes.table.settings import PrepareConfig
@@ -113,7 +114,13 @@ def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells
     if metric not in METRICS[kind]:
         raise UserError(f"metric={metric} does not fit a {kind} target: write one of {', '.join(METRICS[kind])}")
     if kind in ("regression", "ranking"):
-        return Target(kind=kind, values=columns.numbers_of(values), names=())
+        numbers = columns.numbers_of(values)
+        if len(huge := np.flatnonzero(np.abs(numbers) > LARGEST_TARGET)):
+            raise UserError(
+                f"target={name} holds {numbers[huge[0]]:g} ({table.place(int(huge[0]))}), beyond {LARGEST_TARGET:g}: "
+                "correct it, or name it in missing=[…] if it means an empty cell, whose row is then predicted"
+            )
+        return Target(kind=kind, values=numbers, names=())
     codes = values.replace_strict(different, range(len(different)), default=None, return_dtype=pl.Float64)
     names = tuple(map(columns.name_of, different))
     folded = Counter(name.casefold() for name in names)

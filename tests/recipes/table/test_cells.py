@@ -282,6 +282,23 @@ def test_a_bad_target_is_no_forecast(tmp_path: Path, word: str, sentence: str) -
     assert about["splits"]["forecast"]["rows"] == 1
 
 
+def test_a_target_whose_square_is_infinite_is_named_by_its_cell(tmp_path: Path) -> None:
+    """The error would be about a file of the preparation, after warnings of NumPy."""
+    values = ["-1.797e308", *(f"{number}.5" for number in range(119))]
+    with pytest.raises(
+        UserError, match=r"^target=y holds -1.797e\+308 \(small.csv:2\), beyond 1e\+150: correct it, or name it"
+    ):
+        small(tmp_path, {"x": range(120), "y": values})
+    about, _ = small(tmp_path, {"x": range(120), "y": values}, missing=("-1.797e308",))
+    assert about["splits"]["forecast"]["rows"] == 1
+
+
+def test_new_booleans_are_called_by_their_name(tmp_path: Path) -> None:
+    """The reader would be asked to give truths."""
+    with pytest.raises(UserError, match=r"held booleans \(true or false\) in training, but has none now: 'yes' \(a:2\)"):
+        cells.read_as(read_files(tmp_path, a="x,y\nyes,1\n"), "x", "truth", "", RULES)
+
+
 def test_a_row_of_units_is_named(tmp_path: Path) -> None:
     """The column would become texts, or the row be learned from without a word."""
     about, _ = small(tmp_path, {"x": ["°C", *range(119)], "y": ["", *range(119)]})
@@ -336,6 +353,14 @@ def test_days_as_digits_are_days(tmp_path: Path) -> None:
     about, _ = small(tmp_path, {"t": digits, "x": range(400), "y": [0, 1] * 200}, time="t", embargo=30, test=0.2)
     assert about["splits"]["train"]["from"] == "2019-06-01"
     assert about["census"]["dropped"]["embargo before the test"]["count"] == 30
+    assert not any("embargo" in note for note in about["notes"])
+
+
+def test_the_unit_of_an_embargo_is_shown(tmp_path: Path) -> None:
+    """An embargo of 30 days would be one of 30 milliseconds, and the future be learned from, without a message."""
+    times = [1_500_000_000_000 + number * 86_400_000 for number in range(400)]
+    about, _ = small(tmp_path, {"t": times, "x": range(400), "y": [0, 1] * 200}, time="t", embargo=30, test=0.2)
+    assert about["notes"] == ["embargo=30 is in the unit of time=t, which holds numbers from 1500000000000 to 1534473600000"]
 
 
 def test_numbers_that_lie_close_stay_apart(tmp_path: Path) -> None:

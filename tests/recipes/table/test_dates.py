@@ -49,10 +49,12 @@ def files_of(folder: Path, *contents: list[str] | pl.Series) -> sources.Table:
         ((DAY * 999, ["01/31/2024", "02/01/2024"]), [*[JANUARY_31, FEBRUARY_1] * 1000]),
         ((["31/01/2024"] * 1001 + ["01/02/2024 00:00"],), [*[JANUARY_31] * 1001, FEBRUARY_1]),
         ((["2024-01-31", "2024-02-01T09:00:00+09:00", "2024-02-01 00:00"],), [JANUARY_31, FEBRUARY_1, FEBRUARY_1]),
+        ((["2024-01-31 00:00:00 UTC", "2024-02-01 00:00:00.000000 UTC"],), [JANUARY_31, FEBRUARY_1]),
+        ((["2024-01-31 01:00:00+01", "2024-01-31 19:00:00.00-05"],), [JANUARY_31, FEBRUARY_1]),
     ],
     ids=["iso, day", "day, month", "with a time", "with Parquet", "an empty file", "decided by another file", "the same",
          "names of months", "long names of months", "AM and PM", "a few after many", "a few of another order after many",
-         "a time after many", "with and without an offset"],
+         "a time after many", "with and without an offset", "BigQuery", "PostgreSQL"],
 )  # fmt: skip
 def test_each_file_has_a_form_of_its_own(tmp_path: Path, contents: Any, expected: list[Any]) -> None:
     """Dates would become texts and be left out, or February 1st be January 2nd in a small file beside a large one."""
@@ -104,7 +106,29 @@ def test_several_forms_are_printed(tmp_path: Path) -> None:
         assert f"year-month-day {times}; a date without a time is midnight, and a time without an offset is in UTC" in note
 
 
-@pytest.mark.parametrize("shown", ["31/01/99", "99-01-31", "$3.50", "12 %", "12:30"])
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_dates_of_another_time_zone_get_a_message(tmp_path: Path, zone: str) -> None:
+    """Midnight in Berlin would be the day before, in training or in new rows alone, without a message."""
+    values = pl.Series([JANUARY_31, FEBRUARY_1]).dt.replace_time_zone(zone)
+    note = ("the column 'x' has times of the zone Europe/Berlin, which are converted to UTC",)
+    frame = files_of(tmp_path, values)
+    assert cells.read(frame, "x", PrepareConfig()).notes == (() if zone == "UTC" else note)
+    assert cells.read_as(frame, "x", "date", "", PrepareConfig()).notes == (() if zone == "UTC" else note)
+
+
+@pytest.mark.parametrize(("form", "is_noted"), [("", True), ("%Y-%m-%d", True), ("%Y-%m-%dT%H:%M:%S%.f%z", False)])
+def test_offsets_of_new_rows_alone_get_a_message(tmp_path: Path, form: str, is_noted: bool) -> None:
+    """A local midnight with its offset would be a day earlier than the same day in training, without a message."""
+    new = cells.read_as(files_of(tmp_path, ["2024-02-01T00:00:00+02:00"]), "x", "date", form, PrepareConfig())
+    note = "the column 'x' has times with a UTC offset, which training had not: they are converted to UTC"
+    assert new.notes == ((note,) if is_noted else ())
+
+
+@pytest.mark.parametrize(
+    "shown",
+    ["31/01/99", "99-01-31", "$3.50", "12 %", "12:30", "31-JAN-24", "2024-01-31T10:00:00+02:00[Europe/Berlin]",
+     "Wed, 31 Jan 2024 10:00:00 GMT", "31/Jan/2024:10:00:00 +0000", "Jan 31 2024", "2024-01-31 10h00"],
+)  # fmt: skip
 def test_what_looks_like_a_number_or_a_date_gets_a_message(tmp_path: Path, shown: str) -> None:
     """31/01/99 would be a date of the year 99, or a price be left out as an id, without a message."""
     column = cells.read(files_of(tmp_path, [shown, shown.replace("3", "2"), ""]), "x", PrepareConfig())

@@ -107,6 +107,30 @@ def test_a_mistake_in_python_names_no_file_of_ours(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["😀", "a\x7fb", "a\u2028b", "ä\nb", r"\ud83d\ude00", "007", "no"])
+def test_any_text_is_a_setting_in_python(tmp_path: Path, name: str) -> None:
+    """A column or folder with an emoji in its name could not be given, or another name be looked for."""
+    with pytest.raises(UserError) as caught:
+        Predictor.fit(pl.DataFrame({"x": [1, 2]}), out=tmp_path / "😀", target=name)
+    assert str(caught.value) == f"target={name}: the table has no such column; it has x"
+
+
+def test_an_error_of_several_lines_is_whole_in_python(tmp_path: Path) -> None:
+    """The message would be its last line, `0  rows kept`."""
+    (tmp_path / "a.csv").write_text("a,y\n" + "1\n" * 9)
+    with pytest.raises(UserError, match=r"^9 of 9 rows are bad \(100.00%.*\n(.*\n)+ *0  rows kept$"):
+        Predictor.fit(tmp_path / "a.csv", out=tmp_path / "out", target="y")
+
+
+def test_what_is_neither_a_path_nor_a_frame_is_refused(tmp_path: Path) -> None:
+    """Two frames would be looked for as files; or a fit be written to a folder named None, and then end in a traceback."""
+    frame = pl.DataFrame({"x": [1, 2]})
+    with pytest.raises(UserError, match=r"^rows are of the type list: give a path, a pandas or polars DataFrame"):
+        Predictor.fit([frame, frame], out=tmp_path / "out", target="x")
+    with pytest.raises(UserError, match=r"^out=None is not a path: name the folder to write"):
+        Predictor.fit(frame, out=None, target="x")  # type: ignore[arg-type]
+
+
 def test_the_service_answers_as_a_file_of_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The service of a table would predict otherwise than the command, or refuse with a traceback."""
     monkeypatch.setattr(plan, "plan", lambda about, num_threads: fits.planned("lightgbm"))

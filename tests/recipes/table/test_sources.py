@@ -13,12 +13,12 @@ from ensemble.recipes.table import columns, new_data, sources
 
 def test_a_header_in_the_middle_is_no_row(tmp_path: Path) -> None:
     """`cat a.csv b.csv` would add a row of names, and to a target of texts a class."""
-    (tmp_path / "both.csv").write_text("a,y\n1,no\n a,y\n2,yes\n")
+    (tmp_path / "both.csv").write_text("\ufeffa,y\n1,no\n a,y\n2,yes\n\ufeffa,y\n3,no\n")
     census = Census()
     table = sources.read([tmp_path / "both.csv"], census)
-    assert table.texts("y", "target").to_list() == ["no", "yes"]
-    assert [table.place(row) for row in range(2)] == ["both.csv:2", "both.csv:4"]
-    assert (census.dropped, census.rows_kept) == ({sources.HEADER: 1}, 2)
+    assert table.texts("y", "target").to_list() == ["no", "yes", "no"]
+    assert [table.place(row) for row in range(3)] == ["both.csv:2", "both.csv:4", "both.csv:6"]
+    assert (census.dropped, census.rows_kept) == ({sources.HEADER: 2}, 3)
 
 
 def test_copies_of_rows_in_another_file_get_a_message(tmp_path: Path) -> None:
