@@ -231,7 +231,7 @@ class Heartbeat:
         if silent:
             state = self._process_state(record)
             why = f"its process is {state}" if state else "check whether its machine can be reached"
-            return f"{self._name(record)} has given no sign of life {since}, and {waited}: {why}"
+            return f"{self._name(record)} has not responded {since}, and {waited}: {why}"
         why = f"it is in {record['where']}" if record["where"] else "it makes progress, but too slowly"
         return f"{self._name(record)} has made no progress {since}, and {waited}: {why}"
 

@@ -40,8 +40,8 @@ MOST_NAMED = 3
 FINISH_S, FINISH_PER_ROW_S, FINISH_PER_CLASS_S = 4.0, 2.5e-4, 3e-5
 """Upper bounds, measured on one core, of the seconds to combine the members and write the report: constant, per row, and per
 row and class."""
-LEAST_S = 1.0
-"""Minimum seconds for the first member, since a fit needs one."""
+MIN_TRAINING_S = 1.0
+"""Minimum time limit of a member. It also applies if no time is left, since a fit needs at least one member."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,11 +104,11 @@ def _train(
     config, overwrite = run.config, run.resume or getattr(run.config, "overwrite", False)
     for position, member in enumerate(planned):
         left, later = run.budget.left() - reserved_s, [*planned[position + 1 :], *later_members]
-        is_shorter_later = any(other.least_seconds < member.least_seconds for other in later)
-        if left < member.least_seconds and (run.trained or is_shorter_later):
+        shorter_member_follows = any(other.least_seconds < member.least_seconds for other in later)
+        if left < member.least_seconds and (run.trained or shorter_member_follows):
             run.print(f"no time is left for {member.name}")
             continue
-        seconds = max(left * share_of(member, later, left), LEAST_S) if config.time_limit else 0.0
+        seconds = max(left * share_of(member, later, left), MIN_TRAINING_S) if config.time_limit else 0.0
         run.print(f"{member.name}" + (f": at most {seconds:.0f} s" if config.time_limit else ""))
         folder = run.out / "members" / member.name
         resume = run.resume and not is_stale(folder, manifest["fingerprint"])
@@ -332,7 +332,7 @@ def chosen(manifest: dict[str, Any], config: Any, num_threads: int) -> list[Plan
     for name in names:
         if name not in known:
             fix = f"write a list as members=[{name}]" if "," in name else f"choose from {', '.join(known)}"
-            raise UserError(f"members={list(names)}: there is no member '{name}' here, {fix}")
+            raise UserError(f"members={list(names)} names '{name}', which is not available for these data: {fix}")
     return [member for member in planned if not names or member.name in names]
 
 

@@ -262,7 +262,7 @@ class RankGroup:
                 self._exit(message["end"], message["why"])
             elif "bye" in message:
                 return
-        self._exit(f"{self._name(rank)} died: its connection was closed without a word")
+        self._exit(f"{self._name(rank)} died: its connection was closed unexpectedly")
 
     def _watch(self) -> None:
         """A thread: send the pulse, and detect ranks that are silent or late."""
@@ -272,13 +272,11 @@ class RankGroup:
             now = time.monotonic()
             for rank, peer in self._peers.items():
                 if now - peer.received_at > SILENCE_S:
-                    self._exit(
-                        f"{self._name(rank)} has given no sign of life for {SILENCE_S:g} s: see whether its machine is up"
-                    )
+                    self._exit(f"{self._name(rank)} has not responded for {SILENCE_S:g} s: check whether its machine is up")
             if self.rank == 0 and now - self._gathered_at > self._timeout_s:
                 late = [rank for rank, peer in self._peers.items() if peer.num_values == self._num_gathered]
                 names = ", ".join(map(self._name, late)) or self._name(0)
-                self._exit(f"{names} finished no round within timeout_s={self._timeout_s:g}: see what it waits for")
+                self._exit(f"{names} finished no round within timeout_s={self._timeout_s:g}: check what it waits for")
 
     def _send_to_all(self, **message: Any) -> None:
         for peer in self._peers.values():

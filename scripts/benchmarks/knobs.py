@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.commands import command
-from benchmarks.runs import alternately, by_neighbours, enough, launcher, num_gpus, quartiles, speed
+from benchmarks.runs import enough, launcher, measure_alternating, num_gpus, paired_ratios, quartiles, speed
 from benchmarks.timing import SCRIPTS, script, timed
 
 MARKET = ("market.num_products=500", "market.num_reviews=20000")
@@ -63,7 +63,8 @@ def knobs(rounds: int = 3) -> dict[str, Any]:
             if hardware == "gpu" and not has_gpu:
                 results[name] = "not measured: no GPU"
                 continue
-            without, with_it = alternately(partial(run, reference, hardware), partial(run, setting, hardware), rounds)
+            first, second = (partial(run, settings, hardware) for settings in (reference, setting))
+            without, with_it = measure_alternating(first, second, rounds)
             results[name] = {
                 figure: compared(*([measured[figure] for measured in side] for side in (without, with_it)))
                 for figure in without[0]
@@ -73,13 +74,13 @@ def knobs(rounds: int = 3) -> dict[str, Any]:
 
 def compared(without: list[float], with_it: list[float]) -> dict[str, float]:
     """The medians, the ratios of values with the setting to the mean of their neighbours, and the largest noise."""
-    neighbours = by_neighbours(without, with_it)
-    ratio, quartile_1, quartile_3 = (round(value, 3) for value in quartiles(neighbours.ratios).values())
+    paired = paired_ratios(without, with_it)
+    ratio, quartile_1, quartile_3 = (round(value, 3) for value in quartiles(paired.ratios).values())
     return {
         "without": statistics.median(without),
         "with": statistics.median(with_it),
         "ratio": ratio,
         "ratio_quartile_1": quartile_1,
         "ratio_quartile_3": quartile_3,
-        "noise": neighbours.largest_noise,
+        "noise": paired.largest_noise,
     }

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from benchmarks.commands import command
-from benchmarks.runs import alternately, by_neighbours, enough, launcher, on_rank, quartiles
+from benchmarks.runs import enough, launcher, measure_alternating, on_rank, paired_ratios, quartiles
 from benchmarks.timing import called
 from ensemble.neural import loop
 from ensemble.neural.loader import Batch
@@ -198,7 +198,7 @@ def measure_rank(accelerator: "Accelerator", rounds: int) -> dict[str, Any] | No
         for model in MODELS:
             recipe = Regression(model)
             first, second = (partial(block, loop, recipe, runs, accelerator) for loop in (plain, ours))
-            blocks = alternately(first, second, rounds)
+            blocks = measure_alternating(first, second, rounds)
             figures[model] = {"step": compared(*blocks)}
         accelerator.wait_for_everyone()
     return figures if accelerator.is_main_process else None
@@ -217,10 +217,10 @@ def block(run: Loop, recipe: Regression, runs: Iterator[Path], accelerator: "Acc
 
 def compared(plain_ms: list[float], ours_ms: list[float]) -> dict[str, Any]:
     """The medians of both, and quartiles of the ratios of our blocks and of plain blocks to their plain neighbours."""
-    neighbours = by_neighbours(plain_ms, ours_ms)
+    paired = paired_ratios(plain_ms, ours_ms)
     return {
         "plain_ms": round(statistics.median(plain_ms), 4),
         "ours_ms": round(statistics.median(ours_ms), 4),
-        "ratio": quartiles(neighbours.ratios),
-        "plain_by_plain": quartiles(neighbours.noise),
+        "ratio": quartiles(paired.ratios),
+        "plain_by_plain": quartiles(paired.noise),
     }

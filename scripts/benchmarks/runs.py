@@ -124,7 +124,7 @@ def spread(values: Sequence[float], digits: int | None = None) -> dict[str, floa
     return figures if digits is None else {name: round(value, digits) for name, value in figures.items()}
 
 
-def alternately(
+def measure_alternating(
     reference: Callable[[], Measurement], candidate: Callable[[], Measurement], rounds: int
 ) -> tuple[list[Measurement], list[Measurement]]:
     """Measure reference, candidate, reference, …, reference: `rounds` candidates, each between two references."""
@@ -142,7 +142,7 @@ def in_turn(tasks: Mapping[str, Callable[[], Measurement]], rounds: int) -> dict
     return measured
 
 
-class Neighbours(NamedTuple):
+class PairedRatios(NamedTuple):
     """Ratios of measurements that were taken alternately, which cancels a drift in speed."""
 
     ratios: list[float]
@@ -161,8 +161,8 @@ class Neighbours(NamedTuple):
         return round(max(abs(ratio - 1) for ratio in self.noise), 3)
 
 
-def by_neighbours(reference: Sequence[float], candidate: Sequence[float]) -> Neighbours:
-    """The ratios of measurements as `alternately` returns them."""
+def paired_ratios(reference: Sequence[float], candidate: Sequence[float]) -> PairedRatios:
+    """Ratios of the measurements that `measure_alternating` returned."""
     pairs = zip(reference, candidate, reference[1:], strict=False)
     triples = zip(reference, reference[1:], reference[2:], strict=False)
-    return Neighbours(*([2 * value / (before + after) for before, value, after in three] for three in (pairs, triples)))
+    return PairedRatios(*([2 * value / (before + after) for before, value, after in three] for three in (pairs, triples)))

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.commands import command
-from benchmarks.runs import alternately, by_neighbours, enough, quartiles
+from benchmarks.runs import enough, measure_alternating, paired_ratios, quartiles
 from benchmarks.timing import AS_FOUND, called, meanwhile, memory_mb
 from ensemble import folders
 from ensemble.task import Task
@@ -49,7 +49,7 @@ def threads(rounds: int = 3, num_rows: int = 100_000) -> dict[str, Any]:
         write_data(data, num_rows)
         for library in LIBRARIES:
             first, second = (partial(run_one, data, library, work, "in_core", num_trees) for work in ("defaults", "bare"))
-            defaults, ours = ([run["wall_s"] for run in runs] for runs in alternately(first, second, rounds))
+            defaults, ours = ([run["wall_s"] for run in runs] for runs in measure_alternating(first, second, rounds))
             median_s = {"defaults": statistics.median(defaults), "ours": statistics.median(ours)}
             results[library] = {
                 "defaults_s": defaults,
@@ -79,22 +79,22 @@ def trees(rounds: int = 3, num_rows: int = 1_000_000, num_trees: int = 20) -> di
             results[library] = {}
             for memory in ("in_core", "low"):
                 first, second = (partial(run_one, data, library, work, memory, num_trees) for work in ("bare", "ours"))
-                bare, ours = alternately(first, second, rounds)
-                neighbours = by_neighbours(*([run["cpu_s"] for run in side] for side in (bare, ours)))
+                bare, ours = measure_alternating(first, second, rounds)
+                paired = paired_ratios(*([run["cpu_s"] for run in side] for side in (bare, ours)))
                 results[library][memory] = {
                     "bare_peak_mb": quartiles([run["peak_mb"] for run in bare]),
                     **{name: quartiles([run[name] for run in ours]) for name in ours[0]},
-                    "cpu_by_bare": quartiles(neighbours.ratios),
-                    "noise": neighbours.largest_noise,
+                    "cpu_by_bare": quartiles(paired.ratios),
+                    "noise": paired.largest_noise,
                 }
             run = run_one(to_predict, library, "predict", "in_core", 5 * num_trees)
-            neighbours = by_neighbours(run["rows_per_s"]["native"], run["rows_per_s"]["ours"])
+            paired = paired_ratios(run["rows_per_s"]["native"], run["rows_per_s"]["ours"])
             results[library]["predict"] = {
                 "trees": run["trees"],
                 "threads": run["threads"],
                 "rows_per_s": quartiles(run["rows_per_s"]["ours"]),
-                "by_native": quartiles(neighbours.ratios),
-                "noise": neighbours.largest_noise,
+                "by_native": quartiles(paired.ratios),
+                "noise": paired.largest_noise,
             }
     return results
 
@@ -204,7 +204,7 @@ def _predict(config: TreesConfig, file: str) -> dict[str, Any]:
         predict()
         return round(len(test) / (time.perf_counter() - began))
 
-    speeds = alternately(partial(rows_per_s, native), partial(rows_per_s, ours), NUM_PREDICTIONS)
+    speeds = measure_alternating(partial(rows_per_s, native), partial(rows_per_s, ours), NUM_PREDICTIONS)
     rows_per_second = dict(zip(("native", "ours"), speeds, strict=True))
     return {"threads": config.threads, "trees": num_trees, "rows_per_s": rows_per_second}
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runs import alternately, by_neighbours
+from benchmarks.runs import measure_alternating, paired_ratios
 from benchmarks.timing import call, memory_mb, reason
 from ensemble.errors import UserError
 
@@ -95,14 +95,14 @@ def compared(reference: Work, ours: Work, rounds: int, warm_up: bool) -> dict[st
     if warm_up:
         reference()
         ours()
-    runs = alternately(reference, ours, rounds)
-    neighbours = by_neighbours(*([run["cpu_s"] for run in side] for side in runs))
+    runs = measure_alternating(reference, ours, rounds)
+    paired = paired_ratios(*([run["cpu_s"] for run in side] for side in runs))
     peaks = [side[-1]["peak_mb"] for side in runs]
     return {
         **{name: _costs(side) for name, side in zip(("reference", "ours"), runs, strict=True)},
-        "times_faster": neighbours.times_faster,
+        "times_faster": paired.times_faster,
         "times_leaner": round(peaks[0] / max(peaks[1], PAGE_MB), 2),
-        "noise": neighbours.largest_noise,
+        "noise": paired.largest_noise,
     }
 
 

@@ -67,13 +67,13 @@ def test_a_rank_that_hangs_is_named_and_the_job_ends(tmp_path: Path) -> None:
         assert process.wait(TIMEOUT_S) == 1
     (sentence,) = messages(tmp_path)
     assert sentence.startswith("failed: rank 1 of 2 (host ")
-    assert "has given no sign of life since step 37, " in sentence
+    assert "has not responded since step 37, " in sentence
     assert sentence.endswith("(timeout_s=10): its process is stopped")
 
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [(signal.SIGKILL, " died, last seen at step "), (signal.SIGSTOP, " has given no sign of life since step ")],
+    [(signal.SIGKILL, " died, last seen at step "), (signal.SIGSTOP, " has not responded since step ")],
     ids=["kill", "stop"],
 )
 def test_a_training_that_loses_a_rank_reports_it(number: signal.Signals, words: str, prepared: Path, tmp_path: Path) -> None:

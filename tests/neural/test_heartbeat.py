@@ -101,7 +101,7 @@ def test_a_silent_rank_is_named(tmp_path: Path) -> None:
     store = HashStore()
     Peer(store, 1, step_time=time.time() - 61)
     message = sentence(store, tmp_path)
-    assert "rank 1 of 2 (host elsewhere, pid 1) has given no sign of life since step 8, 6" in message
+    assert "rank 1 of 2 (host elsewhere, pid 1) has not responded since step 8, 6" in message
     assert "(timeout_s=30): check whether its machine can be reached" in message
 
 

@@ -245,10 +245,10 @@ def test_a_stopped_member_stops_the_fit(table: Path, tmp_path: Path, monkeypatch
     ("settings", "sentence"),
     [
         ({"target": "z"}, "target=z: the table has no such column"),
-        ({"members": ("xgbost",)}, "there is no member 'xgbost' here, choose from lightgbm, xgboost"),
+        ({"members": ("xgbost",)}, "names 'xgbost', which is not available for these data: choose from lightgbm, xgboost"),
         (
             {"members": ("lightgbm,xgboost",)},
-            "'lightgbm,xgboost' here, write a list as members=[lightgbm,xgboost]",
+            "names 'lightgbm,xgboost', which is not available for these data: write a list as members=[lightgbm,xgboost]",
         ),
         ({"num_draws": 0}, "num_draws=0 is impossible: it must be at least 1"),
         ({"threads": -1}, "threads=-1 is impossible: it must be 0 or more"),

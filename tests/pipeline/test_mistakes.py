@@ -300,7 +300,7 @@ COMMANDS = {
     "… num_draws=0": "num_draws=0 is impossible: it must be at least 1",
     "… seed=-1": "the command line: seed=-1 is impossible: it must be a whole number from 0 to 4294967295",
     "… seed=999999999999": "the command line: seed=999999999999 is impossible: it must be a whole number from 0 to",
-    "… members=[gpt]": "members=['gpt']: there is no member 'gpt' here, choose from ",
+    "… members=[gpt]": "members=['gpt'] names 'gpt', which is not available for these data: choose from ",
     "… members={a:b}": "members={'a:b': ''} does not fit: write a list, as in",
     "… accelerate_config=no.yaml": "accelerate_config=no.yaml is not a file: name one of Accelerate, or write auto",
     "… metric=auc": "metric=auc does not fit a binary target: write one of log_loss, roc_auc, average_precision",
@@ -349,8 +349,8 @@ COMMANDS = {
     "… --recipe next_item": "the command line: there is no setting 'target'; known are: out, source, format, columns, raw,",
     "out=new --recipe next_item": "no reviews are given: name at least one file, glob or hub:CATEGORY",
     "out=new --recipe next_item source=[t.csv]": "t.csv has no known format of reviews (its columns are a, b, y)",
-    "out=new --recipe next_item source=[walks.txt] core=1 members=[tabm]": "members=['tabm']: there is no member 'tabm' "
-    "here, choose from sasrec, lightgbm, xgboost",
+    "out=new --recipe next_item source=[walks.txt] core=1 members=[tabm]": "members=['tabm'] names 'tabm', which is "
+    "not available for these data: choose from sasrec, lightgbm, xgboost",
     "out=new --recipe next_item source=[few.txt] core=1": "the validation split has 60 sequences, and trees need at least "
     "67 for training: give more users, or with split=time other values of validation_from and test_from",
     "… --config no.yaml": "the configuration file no.yaml does not exist: check the path",

@@ -75,7 +75,7 @@ def test_members_are_left_out_when_time_is_short(
     recorder.fit(table, tmp_path / "out", limit)
     assert recorder.finished == trained
     assert ("no time is left for xgboost" in capsys.readouterr().err) == (len(trained) == 1)
-    assert all(seconds >= run.LEAST_S for seconds in recorder.seconds_of.values())  # 0 would mean: no limit
+    assert all(seconds >= run.MIN_TRAINING_S for seconds in recorder.seconds_of.values())  # 0 would mean: no limit
 
 
 def test_a_member_ends_in_its_time(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -238,7 +238,7 @@ def test_a_rank_that_is_silent_is_named(victim: int, tmp_path: Path, start: Any)
     _, errors = survivor.communicate(timeout=LIMIT_S)
     assert survivor.returncode == 1
     assert f"failed: rank {victim} of 2 " in errors
-    assert "has given no sign of life for 1.5 s" in errors
+    assert "has not responded for 1.5 s" in errors
 
 
 def test_a_rank_that_hangs_is_named(tmp_path: Path, start: Any) -> None:

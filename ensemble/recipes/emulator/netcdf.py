@@ -263,7 +263,7 @@ def _variable(dataset: Any, path: Path, name: str, setting: str) -> Any:
         listed = ", ".join(sorted(map(str, dataset.variables)))
         raise UserError(f"{path} has no variable {name}, it has {listed}: name the right one with {setting}=")
     if dataset[name].dtype.kind not in "fiub":
-        raise UserError(f"{path}: {name} holds no numbers ({dataset[name].dtype}): name another variable with {setting}=")
+        raise UserError(f"{path}: {name} is not numeric ({dataset[name].dtype}): name another variable with {setting}=")
     return dataset[name]
 
 

@@ -178,7 +178,7 @@ def _generate(config: PrepareConfig, board: Board, total: int) -> Puzzles:
             kind = f"clues={config.clues}" if config.clues else "minimal"
             why = f"the fewest clues were {fewest}: raise clues" if fewest > config.clues > 0 else "ask for fewer puzzles"
             raise UserError(
-                f"the splits ask for {total:,} puzzles, and {attempts:,} attempts gave {len(seen):,} that are no symmetric "
+                f"the splits ask for {total:,} puzzles, and {attempts:,} attempts gave {len(seen):,} that are not symmetric "
                 f"images of each other (side={board.side}, {kind}; symmetric images count once): {why}, or use other clues"
             )
     progress.close()
@@ -269,7 +269,7 @@ def _add(census: Census, other: Census) -> None:
 def _refuse_few(drawn: Puzzles, wanted: int, source: str, setting: str) -> None:
     if len(drawn.puzzles) < wanted:
         raise UserError(
-            f"{source} has {len(drawn.puzzles):,} puzzles with one solution that are no symmetric images of each other, "
+            f"{source} has {len(drawn.puzzles):,} puzzles with one solution that are not symmetric images of each other, "
             f"and the splits ask for {wanted:,} (symmetric images count once): lower {setting}, or give more files"
         )
 

@@ -172,7 +172,7 @@ def _like_numbers(column: str, cells: pl.Series, allowed: float) -> tuple[str, .
         return ()
     shown = cells.drop_nulls().filter(~unlike)[0]
     advice = "if they are numbers or dates, write them as 1234.5, or as 2024-01-31 with four digits of the year"
-    return (f"the column '{column}' is read as texts, such as '{shown}': {advice}",)
+    return (f"the column '{column}' is read as text, such as '{shown}': {advice}",)
 
 
 def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareConfig) -> Cells:
@@ -333,13 +333,13 @@ def _bad_notes(table: Table, column: str, cells: pl.Series, bad: pl.Series, what
     if not len(rows):
         return ()
     first = first_of(table, cells, rows)
-    return (f"the column '{column}' has {len(rows):,} cells that are no {what} and count as empty: {first}",)
+    return (f"the column '{column}' has {len(rows):,} cells that are not {what} and count as empty: {first}",)
 
 
 def _nearly(table: Table, column: str, cells: pl.Series, bad: pl.Series, what: str) -> str:
     rows = _rows(bad)
     return (
-        f"the column '{column}' is read as texts, for {len(rows):,} of {len(cells) - cells.null_count():,} cells are no "
+        f"the column '{column}' is read as text, since {len(rows):,} of {len(cells) - cells.null_count():,} cells are not "
         f"{what}: {first_of(table, cells, rows)}; name them in missing=[…], or allow more with max_bad_fraction"
     )
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from benchmarks.overhead import WARM_UP_STEPS, compared
-from benchmarks.runs import alternately, by_neighbours, quartiles
+from benchmarks.runs import measure_alternating, paired_ratios, quartiles
 from ensemble.neural import loop
 from ensemble.neural.settings import config_class
 from ensemble.recipes.emulator import training
@@ -53,8 +53,8 @@ def measure_rank(accelerator: "Accelerator", rounds: int, folder: str) -> dict[s
                 _plain(recipe, batch_size, num_steps)
             return 1e3 * float(np.median(np.diff(recipe.times[WARM_UP_STEPS:])))
 
-        plain_ms, ours_ms = alternately(partial(block, False), partial(block, True), rounds)
-        throughput = quartiles([1 / ratio for ratio in by_neighbours(plain_ms, ours_ms).ratios])
+        plain_ms, ours_ms = measure_alternating(partial(block, False), partial(block, True), rounds)
+        throughput = quartiles([1 / ratio for ratio in paired_ratios(plain_ms, ours_ms).ratios])
         figures[str(batch_size)] = {**compared(plain_ms, ours_ms), "throughput": throughput}
     return figures
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import overhead
 from benchmarks.peers.run import accelerate_loop, fabric_loop
-from benchmarks.runs import alternately, by_neighbours, quartiles
+from benchmarks.runs import measure_alternating, paired_ratios, quartiles
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -27,13 +27,13 @@ def measure_rank(accelerator: "Accelerator", rounds: int, packages: str) -> dict
         for model, (name, loop) in itertools.product(overhead.MODELS, LOOPS.items()):
             recipe = overhead.Regression(model)
             other, ours = (partial(overhead.block, run, recipe, runs, accelerator) for run in (loop, overhead.ours))
-            other_ms, ours_ms = alternately(other, ours, rounds)
-            neighbours = by_neighbours(other_ms, ours_ms)
+            other_ms, ours_ms = measure_alternating(other, ours, rounds)
+            pairs = paired_ratios(other_ms, ours_ms)
             figures[f"{model}_{name}"] = {
                 "other_ms": round(statistics.median(other_ms), 4),
                 "ours_ms": round(statistics.median(ours_ms), 4),
-                "ratio": quartiles(neighbours.ratios),
-                "other_by_other": quartiles(neighbours.noise),
+                "ratio": quartiles(pairs.ratios),
+                "other_by_other": quartiles(pairs.noise),
             }
         accelerator.wait_for_everyone()
     return figures if accelerator.is_main_process else None

@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.commands import command
-from benchmarks.runs import alternately, by_neighbours, enough
+from benchmarks.runs import enough, measure_alternating, paired_ratios
 from benchmarks.timing import cpu_seconds
 from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
@@ -99,7 +99,7 @@ def _compared(reference: Step, ours: Step, batch_size: int, rounds: int) -> dict
     measure = partial(timed, 0), partial(timed, 1)
     for warm_up in measure:
         warm_up()
-    seconds = alternately(*measure, rounds)
+    seconds = measure_alternating(*measure, rounds)
     difference = max(abs(one / other - 1) for one, other in zip(*losses, strict=False))
     if difference > TOLERANCE:
         raise UserError(f"losses differ by {difference:.1e}, more than {TOLERANCE}: the two do not compute the same")
@@ -107,7 +107,7 @@ def _compared(reference: Step, ours: Step, batch_size: int, rounds: int) -> dict
     return {
         "reference_puzzles_per_cpu_s": speeds[0],
         "ours_puzzles_per_cpu_s": speeds[1],
-        "times_faster": by_neighbours(*seconds).times_faster,
+        "times_faster": paired_ratios(*seconds).times_faster,
         "steps_compared": rounds + 1,
         "largest_difference_of_losses": float(f"{difference:.1e}"),
     }

@@ -107,7 +107,7 @@ def test_another_processor_is_refused(
     [
         ("in0,in1\n1,2\n", "has other columns than the model, which needs in0,in1,in2,in3,in4,in5,in6"),
         ("in0,in1,in2,in3,in4,in5,in6\n1,2,3\n", "row 1 has 3 values, not 7"),
-        ("in0,in1,in2,in3,in4,in5,in6\n1,2,3,4,5,6,7m\n", "'7m' in row 1 is no number"),
+        ("in0,in1,in2,in3,in4,in5,in6\n1,2,3,4,5,6,7m\n", "'7m' in row 1 is not a number"),
         ("", "cannot be read or is empty"),
     ],
 )
@@ -121,7 +121,7 @@ def test_a_wrong_table_is_refused(text: str, message: str, program: Path, models
 
 def test_another_file_is_refused(program: Path, rows: tuple[torch.Tensor, Path]) -> None:
     """The user would see a traceback of libtorch."""
-    assert "is no .ts or .pt2 file" in run(program, sys.executable, rows[1]).stderr
+    assert "is not a .ts or .pt2 file" in run(program, sys.executable, rows[1]).stderr
     assert "cannot be read: check the path" in run(program, "nothing.ts", rows[1]).stderr
     assert run(program).returncode == 2
 

@@ -161,7 +161,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     ),
     "text": (
         lambda dataset: dataset.assign(sst_h=(dataset["sst_h"].dims, np.full(dataset["sst_h"].shape, "x"))),
-        r"sst_h holds no numbers .*names\.sst=",
+        r"sst_h is not numeric .*names\.sst=",
     ),
     "no latitude": (
         lambda dataset: dataset.assign(ULAT=dataset["ULAT"].where(dataset["ULAT"] < 80)), r"ULAT has no value \(NaN\)",

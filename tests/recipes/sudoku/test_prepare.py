@@ -119,7 +119,7 @@ def test_no_orbit_is_in_two_splits(tmp_path: Path) -> None:
     of_split = {split: orbits(tmp_path / "out", split) for split in SPLITS}
     assert {split: len(entry) for split, entry in of_split.items()} == {"train": 20, "validation": 3, "blend": 3, "test": 10}
     assert len(set.union(*of_split.values())) == 36
-    with pytest.raises(UserError, match=r"ask for 37 puzzles, and [0-9,]+ attempts gave 36 that are no symmetric images"):
+    with pytest.raises(UserError, match=r"ask for 37 puzzles, and [0-9,]+ attempts gave 36 that are not symmetric images"):
         prepare(dataclasses.replace(config, out=str(tmp_path / "more"), num_train=21))
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 

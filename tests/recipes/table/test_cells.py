@@ -181,10 +181,10 @@ def test_few_bad_cells_leave_numbers_what_they_are(tmp_path: Path) -> None:
     values = ["kg", *map(str, range(99))]
     column = read_cells(tmp_path, values)
     assert (column.kind, column.bad.tolist(), column.values[:2].to_list()) == ("number", [0], [None, 0])
-    assert column.notes == ("the column 'x' has 1 cells that are no numbers and count as empty: 'kg' (a:2)",)
+    assert column.notes == ("the column 'x' has 1 cells that are not numbers and count as empty: 'kg' (a:2)",)
     column = read_cells(tmp_path, values[:50])
     assert column.kind == "text"
-    assert "is read as texts, for 1 of 50 cells are no numbers: 'kg' (a:2); name them in missing=" in column.notes[0]
+    assert "is read as text, since 1 of 50 cells are not numbers: 'kg' (a:2); name them in missing=" in column.notes[0]
     assert read_cells(tmp_path, values[:50], missing=("kg",)).kind == "number"
 
 
@@ -304,13 +304,13 @@ def test_a_row_of_units_is_named(tmp_path: Path) -> None:
     about, _ = small(tmp_path, {"x": ["°C", *range(119)], "y": ["", *range(119)]})
     assert [feature["name"] for feature in about["features"]] == ["x"]
     assert (about["features"][0].get("values"), about["splits"]["forecast"]["rows"]) == (None, 1)
-    assert "the column 'x' has 1 cells that are no numbers and count as empty: '°C' (small.csv:2)" in about["notes"]
+    assert "the column 'x' has 1 cells that are not numbers and count as empty: '°C' (small.csv:2)" in about["notes"]
 
 
 def test_a_number_beyond_float32_is_named(tmp_path: Path) -> None:
     """It would be missing in training without a word."""
     about, _ = small(tmp_path, {"x": [*range(119), "-1e300"], "y": range(120)})
-    note = "the column 'x' has 1 cells that are no 32-bit floats and count as empty: '-1e+300' (small.csv:121)"
+    note = "the column 'x' has 1 cells that are not 32-bit floats and count as empty: '-1e+300' (small.csv:121)"
     assert note in about["notes"]
 
 

@@ -133,7 +133,7 @@ def test_what_looks_like_a_number_or_a_date_gets_a_message(tmp_path: Path, shown
     """31/01/99 would be a date of the year 99, or a price be left out as an id, without a message."""
     column = cells.read(files_of(tmp_path, [shown, shown.replace("3", "2"), ""]), "x", PrepareConfig())
     assert column.kind == "text"
-    assert column.notes[0].startswith(f"the column 'x' is read as texts, such as '{shown}': if they are numbers or dates")
+    assert column.notes[0].startswith(f"the column 'x' is read as text, such as '{shown}': if they are numbers or dates")
 
 
 def test_texts_stay_texts(tmp_path: Path) -> None:

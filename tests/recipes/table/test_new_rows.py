@@ -126,7 +126,7 @@ def test_a_message_shows_the_beginning_of_a_long_cell(people: pl.DataFrame, fold
             [pl.col("age").cast(pl.String).replace("30", "thirty")],
             "age",
             None,
-            "that are no numbers and count as empty",
+            "that are not numbers and count as empty",
         ),
         ([pl.col("member").cast(pl.Int8)], "member", 0, None),
         ([pl.col("age").cast(pl.Float64)], "age", 0, None),

@@ -158,7 +158,7 @@ def test_the_service_answers_as_a_file_of_the_rows(tmp_path: Path, monkeypatch: 
             one = predictor.predict(pl.DataFrame({"age": [20.0], "unknown": ["x"]}))
         assert one["prediction"].is_between(0, 1).all()
         answer = client.post("/predict", content='{"rows": [{"age": 20}, {"age": 1e300}]}')
-        assert any("the column 'age' has 1 cells that are no numbers" in note for note in answer.json()["notes"])
+        assert any("the column 'age' has 1 cells that are not numbers" in note for note in answer.json()["notes"])
         assert "'1e+300' (rows:2)" in answer.text
         with pytest.raises(UserError, match=re.escape(f"{tmp_path}/no.parquet does not exist")):
             predictor.predict(tmp_path / "no.parquet")

@@ -96,7 +96,7 @@ std::unique_ptr<Model> load(const std::string& file) {
   const auto suffix = file.substr(std::min(file.size(), file.rfind('.')));
   if (suffix == ".ts") return std::make_unique<Scripted>(file);
   if (suffix == ".pt2") return std::make_unique<Compiled>(file);
-  throw std::runtime_error(file + " is no .ts or .pt2 file: name one that scripts/export_model.py wrote");
+  throw std::runtime_error(file + " is not a .ts or .pt2 file: name one that scripts/export_model.py wrote");
 }
 
 at::Tensor read_csv(const std::string& file, const std::vector<std::string>& names) {
@@ -127,7 +127,7 @@ at::Tensor read_csv(const std::string& file, const std::vector<std::string>& nam
       } catch (const std::exception&) {
       }
       if (length != field.size()) {
-        throw std::runtime_error(file + ": '" + field + "' in row " + std::to_string(num_rows) + " is no number");
+        throw std::runtime_error(file + ": '" + field + "' in row " + std::to_string(num_rows) + " is not a number");
       }
     }
   }
