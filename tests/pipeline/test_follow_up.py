@@ -131,7 +131,7 @@ def test_time_is_kept_for_the_follow_up(tmp_path: Path, monkeypatch: pytest.Monk
     seconds_of: dict[str, float] = {}
 
     def train(member: Any, *others: Any) -> bool:
-        seconds_of[member.name] = others[-2]
+        seconds_of[member.name] = others[5]
         return False  # as a network that failed
 
     monkeypatch.setattr(network, "train", train)
