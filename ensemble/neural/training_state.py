@@ -151,8 +151,16 @@ class TrainingState:
         }
 
     def weights_write(self, folder: Path, description: dict[str, Any]) -> Callable[[], None]:
-        """Copy the weights; the result writes them on the main process. Collective, but the result is not."""
-        return self._write(folder, self.weights(), description, None)
+        """Copy the weights; the result writes them on the main process, in any thread. Collective, but the result is not."""
+        weights = self.weights()
+
+        def write() -> None:
+            if self._accelerator.is_main_process:
+                checkpoint.write(folder, weights, description)
+                if not self.is_sharded:  # else they were gathered, not copied
+                    self.copies.release(weights)
+
+        return write
 
     def checkpoint_write(self, folder: Path, run_description: dict[str, Any]) -> Callable[[], None]:
         """Copy the training state; the result writes it, in any thread.
@@ -160,25 +168,20 @@ class TrainingState:
         Collective. If the weights are sharded the result is collective too: all ranks call it, in the same order.
         """
         tensors, description = self.snapshot()
+        description = {**run_description, **description}
         if self.is_sharded:
             weights = self.copies.copy({**self._unwrapped().state_dict(), **self._moments()[0]})
         else:
             weights = self.weights()
-        return self._write(folder, weights, {**run_description, **description}, tensors)
-
-    def _write(
-        self, folder: Path, weights: Tensors, description: dict[str, Any], tensors: Tensors | None
-    ) -> Callable[[], None]:
-        """Writes copies, whose memory is then used for later ones."""
 
         def write() -> None:
-            if self.is_sharded and tensors is not None:
+            if self.is_sharded:
                 from ensemble.neural import sharded
 
                 sharded.write(folder, weights, description, tensors, self._writers)
             elif self._accelerator.is_main_process:
                 checkpoint.write(folder, weights, description, tensors)
-            self.copies.release({**weights, **(tensors or {})})
+            self.copies.release({**weights, **tensors})
 
         return write
 
