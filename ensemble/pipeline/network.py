@@ -70,7 +70,7 @@ def train(
 
 def words(member: PlannedMember, data: Path, folder: Path, manifest: dict[str, Any], config: Any) -> list[str]:
     """The arguments of scripts/train.py for a member."""
-    settings = {"seed": getattr(config, "seed", 0), **member.settings, "data": data, "out": folder}
+    settings = {"seed": member.seed(config), **member.settings, "data": data, "out": folder}
     return ["--recipe", manifest["recipe"], *(f"{name}={value}" for name, value in settings.items())]
 
 

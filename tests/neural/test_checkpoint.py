@@ -74,10 +74,12 @@ def test_copies_use_the_memory_of_written_ones_again() -> None:
     copies, weight = CpuCopies(), torch.arange(6.0).reshape(2, 3)
     first = copies.copy({"weight": weight})["weight"]
     second = copies.copy({"weight": weight + 1})["weight"]  # while the first is being written
-    assert torch.equal(first, weight) and torch.equal(second, weight + 1)
+    assert torch.equal(first, weight)
+    assert torch.equal(second, weight + 1)
     copies.release({"weight": first})
     third = copies.copy({"weight": weight.flip(1)})["weight"]  # not contiguous
-    assert third.data_ptr() == first.data_ptr() and torch.equal(third, weight.flip(1))
+    assert third.data_ptr() == first.data_ptr()
+    assert torch.equal(third, weight.flip(1))
     copies.release({"weight": second})
     other = copies.copy({"weight": torch.zeros(4)})["weight"]  # a carried state with another number of rows
     assert torch.equal(other, torch.zeros(4))
