@@ -40,7 +40,7 @@ class PlannedMember:
     data: str = PREPARED
     """The folder of the training data within the fit's: prepared, or the name of the follow-up's recipe."""
     variant_of: str = ""
-    """The name of a member that this one resembles. Variants use the time that a time limit leaves after the other members;
+    """The name of a tree member that this one resembles. Variants use the time that a limit leaves after the other members:
     one is trained if the time is enough for the training of that member. Without a limit there are no variants."""
     seed_offset: int = 0
     """Added to the seed of the fit."""

@@ -137,9 +137,8 @@ def _seconds_for_variant(run: Fit, variant: PlannedMember, reserved_s: float) ->
     if variant.variant_of not in [member.name for member in run.trained]:
         return math.inf
     trained_s = float(folders.read_json(run.out / "members" / variant.variant_of / "summary.json")["seconds"])
-    starting_s = network.STARTING_S if variant.kind == "neural" else 0.0
     num_variants = 1 + sum(bool(member.variant_of) for member in run.trained)
-    return VARIANT_TO_ORIGINAL * trained_s + starting_s + FINISH_OF_VARIANT * reserved_s * num_variants
+    return VARIANT_TO_ORIGINAL * trained_s + FINISH_OF_VARIANT * reserved_s * num_variants
 
 
 def _finish_seconds(manifest: dict[str, Any]) -> float:

@@ -35,8 +35,8 @@ LARGE_VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("catboost", {"max_leaves": 256}),
     ("lightgbm", {"max_leaves": 15}),
 ]
-"""Members for the time that a limit leaves, in this order: how their settings differ from those above. The seed differs too.
-A second TabM follows."""
+"""Members for the time that a limit leaves, in this order: how their settings differ from those above. Each has a
+seed of its own."""
 COMMON: dict[str, Any] = {"min_leaf_weight": 1.0, "row_fraction": 0.8, "learning_rate": 0.05, "early_stopping_rounds": 50}
 SHARES = {"lightgbm": 3.0, "catboost": 1.5, "xgboost": 1.5}
 """Shares of the remaining time; TabM's is 2."""
@@ -63,7 +63,6 @@ def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     for library, changes in variants:
         numbers[library] += 1
         planned.append(_variant(by_name[library], numbers[library], changes))
-    planned.append(_variant(by_name["tabm"], 2, {}))
     is_ranking = about["task"]["kind"] == "ranking"
     return [member for member in planned if not is_ranking or (member.variant_of or member.name) not in NOT_RANKED]
 
