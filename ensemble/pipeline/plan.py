@@ -42,6 +42,8 @@ class PlannedMember:
     variant_of: str = ""
     """The name of a tree member that this one resembles. Variants use the time that a limit leaves after the other members:
     one is trained if the time is enough for the training of that member. Without a limit there are no variants."""
+    relative_seconds: float = 1.0
+    """The expected duration of the training of a variant, relative to that of the member that it resembles."""
     seed_offset: int = 0
     """Added to the seed of the fit."""
 

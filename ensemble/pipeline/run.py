@@ -41,9 +41,9 @@ MOST_NAMED = 3
 FINISH_S, FINISH_PER_ROW_S, FINISH_PER_CLASS_S = 4.0, 2.5e-4, 3e-5
 """Upper bounds, measured on one core, of the seconds to combine the members and write the report: constant, per row, and per
 row and class."""
-VARIANT_TO_ORIGINAL, FINISH_OF_VARIANT = 1.3, 0.2
-"""For a variant of a member: an upper bound of its training time relative to that member's, and of the share by which it
-extends the time to combine the members and write the report."""
+SPARE, FINISH_OF_VARIANT = 1.3, 0.2
+"""For a variant of a member: the time that its training needs, relative to that expected; and an upper bound of the share by
+which it extends the time to combine the members and write the report."""
 MIN_TRAINING_S = 1.0
 """Minimum time limit of a member. It also applies if no time is left, since a fit needs at least one member."""
 
@@ -138,7 +138,7 @@ def _seconds_for_variant(run: Fit, variant: PlannedMember, reserved_s: float) ->
         return math.inf
     trained_s = float(folders.read_json(run.out / "members" / variant.variant_of / "summary.json")["seconds"])
     num_variants = 1 + sum(bool(member.variant_of) for member in run.trained)
-    return VARIANT_TO_ORIGINAL * trained_s + FINISH_OF_VARIANT * reserved_s * num_variants
+    return SPARE * variant.relative_seconds * trained_s + FINISH_OF_VARIANT * reserved_s * num_variants
 
 
 def _finish_seconds(manifest: dict[str, Any]) -> float:

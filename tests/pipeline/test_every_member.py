@@ -15,7 +15,7 @@ def test_a_table_of_several_classes(tmp_path: Path) -> None:
     """A member would predict what the ensemble cannot read, which the tests of the parts alone do not show."""
     people = fits.people("multiclass")
     people.write_csv(tmp_path / "people.csv")
-    source = ("target=y", "id=who", "drop=[day]", "num_folds=3", "num_draws=4", "threads=1")
+    source = ("target=y", "id=who", "drop=[day]", "num_folds=3", "num_draws=4", "threads=1", "time_limit=0")
     run("fit", f"source=[{tmp_path}/people.csv]", f"out={tmp_path}/out", *source)
     board = folders.read_json(tmp_path / "out" / "leaderboard.json")
     assert {row["member"] for row in board} == {"ensemble", "linear", "lightgbm", "xgboost", "catboost", "tabm", "base rate"}

@@ -89,18 +89,18 @@ def with_variants(manifest: dict[str, Any], threads: int) -> list[plans.PlannedM
     members = planned("lightgbm", "xgboost")
     originals = {member.name: member for member in members}
     names = ("lightgbm_2", "xgboost_2", "lightgbm_3")
-    return members + [
-        dataclasses.replace(originals[name[:-2]], name=name, variant_of=name[:-2], seed_offset=1) for name in names
-    ]
+    variants = [dataclasses.replace(originals[name[:-2]], name=name, variant_of=name[:-2], seed_offset=1) for name in names]
+    return [*members, *variants[:2], dataclasses.replace(variants[2], relative_seconds=1.5)]
 
 
 @pytest.mark.parametrize(
     ("limit", "refused", "trained"),
     [
-        (100.0, "", ["lightgbm", "xgboost", "lightgbm_2", "xgboost_2", "lightgbm_3"]),
+        (103.0, "", ["lightgbm", "xgboost", "lightgbm_2", "xgboost_2", "lightgbm_3"]),
         (80.0, "", ["lightgbm", "xgboost", "lightgbm_2", "lightgbm_3"]),  # another 30 s may exceed the limit
         (53.0, "", ["lightgbm", "xgboost"]),
         (100.0, "xgboost", ["lightgbm", "lightgbm_2", "lightgbm_3"]),
+        (69.0, "", ["lightgbm", "xgboost", "lightgbm_2"]),  # lightgbm_3 is expected to take 15 s
         (0.0, "", ["lightgbm", "xgboost"]),
     ],
 )

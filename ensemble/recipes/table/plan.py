@@ -19,24 +19,26 @@ LARGE: dict[str, dict[str, Any]] = {
     "catboost": {"max_leaves": 64, "learning_rate": 0.1, "l2": 3.0, "num_rounds": 2000},
     "xgboost": {"max_leaves": 64, "column_fraction": 0.7, "l2": 1.0, "num_rounds": 2000},
 }
+SLOWER = 2.5
+"""How much slower some variants learn: their training takes so many times as long, with as many more trees."""
 SMALL_VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("catboost", {"max_leaves": 16}),
+    ("lightgbm", {"learning_rate": 0.02, "num_rounds": 1500}),
+    ("xgboost", {"learning_rate": 0.02, "num_rounds": 1500}),
+    ("catboost", {"learning_rate": 0.04, "num_rounds": 2500}),
     ("lightgbm", {"max_leaves": 31, "column_fraction": 0.8, "l2": 1.0}),
-    ("xgboost", {"max_leaves": 31, "column_fraction": 0.8, "l2": 1.0}),
     ("xgboost", {"max_leaves": 7}),
-    ("lightgbm", {"max_leaves": 7}),
-    ("catboost", {}),
 ]
 LARGE_VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("xgboost", {"max_leaves": 15}),
+    ("lightgbm", {"learning_rate": 0.02, "num_rounds": 5000}),
+    ("xgboost", {"learning_rate": 0.02, "num_rounds": 5000}),
     ("catboost", {}),
-    ("lightgbm", {}),
-    ("xgboost", {}),
     ("catboost", {"max_leaves": 256}),
-    ("lightgbm", {"max_leaves": 15}),
+    ("xgboost", {}),
 ]
-"""Members for the time that a limit leaves, in this order: how their settings differ from those above. Each has a
-seed of its own."""
+"""Members for the time that a limit leaves, in this order: how their settings differ from those above. Each has another
+seed."""
 COMMON: dict[str, Any] = {"min_leaf_weight": 1.0, "row_fraction": 0.8, "learning_rate": 0.05, "early_stopping_rounds": 50}
 SHARES = {"lightgbm": 3.0, "catboost": 1.5, "xgboost": 1.5}
 """Shares of the remaining time; TabM's is 2."""
@@ -73,6 +75,7 @@ def _variant(member: PlannedMember, number: int, changes: dict[str, Any]) -> Pla
         name=f"{member.name}_{number}",
         settings={**member.settings, **changes},
         variant_of=member.name,
+        relative_seconds=SLOWER if "learning_rate" in changes else 1.0,
         seed_offset=1000 * number,
     )
 
