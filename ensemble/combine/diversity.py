@@ -17,8 +17,8 @@ from ensemble.combine.losses import log_softmax, weighted_mean
 from ensemble.metrics import task_scores
 
 NUM_DRAWS = 30  # bootstrap draws of the weights, enough for the ends of a 90 % interval
-NOT_FITTED = ("equal", "rank_average")  # combiners with fixed weights, for which those of `INSTEAD` are drawn
-INSTEAD = "greedy"
+NOT_FITTED = ("equal", "rank_average")  # combiners with fixed weights; the weights of `SUBSTITUTE` are drawn for them
+SUBSTITUTE = "greedy"
 
 
 def measure(
@@ -62,7 +62,7 @@ def measure(
             remaining = scores(np.delete(every_member, member))
             without[name] = {metric: remaining[metric] - with_all[metric] for metric in with_all}
 
-    method = INSTEAD if ensemble.method in NOT_FITTED else ensemble.method, ensemble.calibrator
+    method = SUBSTITUTE if ensemble.method in NOT_FITTED else ensemble.method, ensemble.calibrator
     drawn_weights = []
     for rows, group_of_row in draws_of_clusters(cluster, group, generator, num_draws):
         row_weight = None if weight is None else weight[rows]

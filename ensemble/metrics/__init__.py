@@ -134,7 +134,7 @@ def task_scores(
     mean_error (prediction − target) in the target's unit; r_squared is 1 − squared error / variance, NaN for a constant
     target. ranking: NDCG with gains of 2^relevance − 1 and the discount log2, mean_reciprocal_rank of the first relevant
     row, and recall_at_10, the share of a group's relevant rows in its first 10 places; groups without a relevant row are
-    left out. The metrics that scikit-learn has agree with it. An undefined score is NaN (`why_undefined` gives the reason).
+    left out. The metrics that scikit-learn has agree with it. An undefined score is NaN (see `why_undefined`).
     Raises `UserError` for invalid targets and predictions.
     """
     weight = np.ones(len(target)) if weight is None else np.asarray(weight, float)

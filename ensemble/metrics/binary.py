@@ -102,7 +102,7 @@ def _checked(target: np.ndarray, prediction: np.ndarray) -> tuple[np.ndarray, np
     is_valid = (target == 0) | (target == 1)
     refuse(~is_valid, target, "a target must be 0 or 1 to be scored, but that of row {} is {:g}: check the split")
     is_valid = (prediction >= 0) & (prediction <= 1)
-    refuse(~is_valid, prediction, "the prediction of row {} is {:g}, no probability: calibrate the member first")
+    refuse(~is_valid, prediction, "the prediction of row {} is {:g}, not a probability: calibrate the member first")
     return target, prediction
 
 

@@ -49,7 +49,7 @@ class Booster:
         self.booster.add_valid(held_out, "validation")
 
     def seed(self, seed: int) -> None:
-        # LightGBM reads a seed only when it changes, and that of the rows only when their fraction changes. The other
+        # LightGBM reads a seed only when it changes, and that of the rows only when their fraction changes. The temporary
         # fraction is above 0.5, since below it LightGBM copies the drawn rows.
         self.booster.reset_parameter({"bagging_fraction": (1 + self._row_fraction) / 2, "feature_fraction_seed": seed + 1})
         self.booster.reset_parameter(

@@ -23,7 +23,7 @@ FEATURES, UNKNOWN, HAS_UNKNOWN, ANY_UNKNOWN, NUM_ROWS = "features", "unknown", "
 
 
 class Graph:
-    """Nodes with one output each, and constants, in the order of addition. A branch of an `If` shares those of `outer`."""
+    """Nodes with one output each, and constants, in the order of addition. A branch of an `If` uses constants of `outer`."""
 
     def __init__(self, outer: "Graph | None" = None) -> None:
         self.nodes: list[NodeProto] = []

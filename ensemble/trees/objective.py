@@ -250,7 +250,7 @@ class ValidationMetrics:
             weight = _weights(split)
             self._counted = np.flatnonzero(weight > 0)
             if not self._counted.size:
-                raise UserError(f"no row of the validation split has a {objective.task.weight} above 0: give it some")
+                raise UserError(f"no row of the validation split has a {objective.task.weight} above 0: correct the data")
             self._weight = weight[self._counted].astype(np.float64)
             self._target, self._group = self._target[self._counted], self._group[self._counted]
         self._scaling = objective.scaling

@@ -127,8 +127,8 @@ class SeenValues:
     ) -> np.ndarray:
         """The contributions that `explain` computes, with each unknown value replaced by that of the median reference row.
 
-        So they sum to the prediction of a value or probability. With several classes, the reference row is that with the
-        median probability of the likeliest class.
+        So the contributions sum to the prediction of a value or probability. With several classes, the reference row is the
+        one with the median probability of the likeliest class.
         """
         is_unknown = self.is_unknown(features)
         rows = np.flatnonzero(is_unknown.any(axis=1))
