@@ -15,6 +15,7 @@ written, its predictions are compared with the member's on such values.
 """
 
 import dataclasses
+import functools
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -147,9 +148,7 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
     def exported(features: np.ndarray) -> np.ndarray:
         return session.run(None, {"features": features})[0]
 
-    def native(features: np.ndarray) -> np.ndarray:
-        return library.predict(booster, features)
-
+    native = functools.partial(library.predict, booster)
     features, has_unknown = _with_few_unknown(np.concatenate(rows), seen)
     expected = seen.predict(native, features)[0]
     blocks = np.split(features, np.arange(ROWS_AT_ONCE, len(features), ROWS_AT_ONCE))

@@ -55,12 +55,12 @@ class Pruned(Exception):
     """The trial's score is too low to continue."""
 
 
-class Trial:
-    """A trial of this task: its place, and the settings to try."""
+class Trial(NamedTuple):
+    """A trial of this task: its record in the journal, its place, and the settings to try."""
 
-    def __init__(self, trial: optuna.Trial, place: int, settings: dict[str, Any]):
-        self.place, self.settings = place, settings
-        self.record = trial
+    record: optuna.Trial
+    place: int
+    settings: dict[str, Any]
 
     def report(self, score: float, rung: int) -> None:
         """Record the best score at a rung, where trials are compared; raise `Pruned` if half of the others were better."""
