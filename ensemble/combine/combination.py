@@ -21,7 +21,7 @@ class Combination:
     """Scales the members, averages them, and calibrates the average."""
 
     scales: tuple[Scale, ...]
-    """One for each member: of the logit or logs of its probabilities, of its score or of its value."""
+    """One for each member, applied to the logit or logs of its probabilities, to its score or to its value."""
     space: Space
     """What is averaged: see `weights.Combiner`."""
     weights: tuple[float, ...]
@@ -29,7 +29,7 @@ class Combination:
     intercept: float
     """Added to an average of probabilities or values, so that its mean on blend is that of the target; otherwise 0."""
     calibration: Scale
-    """Of the logit of the average, or of its logs; the identity for values and for scores."""
+    """Applied to the logit of the average, or to its logs; the identity for values and for scores."""
 
     def __call__(self, inputs: np.ndarray, group: np.ndarray | None = None) -> np.ndarray:
         """The combined logits, values or scores (num_rows,) of `inputs`, (num_rows, num_members).
@@ -38,7 +38,7 @@ class Combination:
         group : (num_rows,), needed for scores, which are compared within it.
         """
         averaged = self.averaged_of(inputs, group)
-        # Added member by member: in a matrix product or a sum over an axis, the last bits of a row depend on other rows
+        # One member after the other: in a matrix product or a sum over an axis, the last bits of a row depend on other rows
         average = np.full(averaged.shape[:-1], self.intercept)
         for column, weight in zip(np.moveaxis(averaged, -1, 0), self.weights, strict=True):
             average += weight * column
@@ -115,8 +115,9 @@ def fit_combinations(
     binary task of whose predictions only the rank has a meaning. group : (num_rows,), needed for a ranking. weight :
     (num_rows,), above 0 and with mean 1, or None for 1 each.
 
-    The calibrator `scales.NONE`, which must not be mixed with others, averages probabilities as they are. Members with equal
-    predictions share one weight, and constant members have none, so neither changes the weights of the others.
+    With the calibrator `scales.NONE`, which must not be mixed with others, probabilities are not calibrated before they are
+    averaged. Members with equal predictions share one weight, and constant members have none, so neither changes the weights
+    of the others.
     """
     columns, distinct = distinct_members(inputs)
     num_equal = np.bincount(distinct)
@@ -160,21 +161,21 @@ def fit_combinations(
 
 
 def distinct_members(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct columns of the members, sorted by their first rows, and for each member the number of its column.
+    """The distinct columns of the members, in lexicographic order, and for each member the number of its column.
 
     The same as `np.unique(inputs, axis=1, return_inverse=True)`, which takes a minute for a million rows.
     """
 
-    def compare(one: int, other: int) -> int:
-        first, second = inputs[:, one].ravel(), inputs[:, other].ravel()
-        at = int((first != second).argmax())
-        return int(first[at] > second[at]) - int(first[at] < second[at])
+    def compare(left_member: int, right_member: int) -> int:
+        left, right = inputs[:, left_member].ravel(), inputs[:, right_member].ravel()
+        row = int((left != right).argmax())
+        return int(left[row] > right[row]) - int(left[row] < right[row])
 
     order = sorted(range(inputs.shape[1]), key=functools.cmp_to_key(compare))
-    is_first = [True, *(compare(one, other) != 0 for one, other in itertools.pairwise(order))]
+    is_new = [True, *(compare(left, right) != 0 for left, right in itertools.pairwise(order))]
     number = np.empty(len(order), int)
-    number[order] = np.cumsum(is_first) - 1
-    return inputs[:, [member for member, first in zip(order, is_first, strict=True) if first]], number
+    number[order] = np.cumsum(is_new) - 1
+    return inputs[:, np.array(order)[is_new]], number
 
 
 def _scale(

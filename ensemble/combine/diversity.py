@@ -1,6 +1,6 @@
-"""What each member adds to an ensemble: error correlations, the loss without it, the interval of its weight, scores by part.
+"""How much each member contributes to an ensemble, and scores by part of the test split.
 
-These are measured on blend, never on test: if a member were dropped for its score on test, the ensemble's score on test
+`measure` uses blend, never test: if a member were dropped because of its contribution on test, the ensemble's score on test
 would be biased.
 """
 
@@ -17,8 +17,8 @@ from ensemble.combine.losses import log_softmax, weighted_mean
 from ensemble.metrics import task_scores
 
 NUM_DRAWS = 30  # bootstrap draws of the weights, enough for the ends of a 90 % interval
-DRAWN = "greedy"  # the combiner whose weights are drawn if the ensemble's own combiner fits none
-NOT_FITTED = ("equal", "rank_average")
+NOT_FITTED = ("equal", "rank_average")  # combiners with fixed weights; the weights of `SUBSTITUTE` are drawn for them
+SUBSTITUTE = "greedy"
 
 
 def measure(
@@ -39,8 +39,8 @@ def measure(
 
     `error_correlation` is the correlation of the members' errors on the scale on which they are averaged: of values, or of
     logits, logs and scores among rows with the same outcome. `without` is the change of the cross-fitted scores if a member
-    is left out and the others are fitted again. `weights` are the mean and the 5 % and 95 % quantiles of the weights over
-    bootstrap draws of clusters.
+    is left out and the others are fitted again. `weights` contains the mean and the 5 % and 95 % quantiles of the weights
+    over bootstrap draws of clusters, by the combiner `weights_of`.
     """
     inputs = member_inputs(predictions, ensemble.member_names, ensemble.outputs)
     weight, counted = counted_rows(weight)
@@ -62,18 +62,18 @@ def measure(
             remaining = scores(np.delete(every_member, member))
             without[name] = {metric: remaining[metric] - with_all[metric] for metric in with_all}
 
-    weights_of = DRAWN if ensemble.method in NOT_FITTED else ensemble.method
-    methods, drawn = [(weights_of, ensemble.calibrator)], []
-    for rows, drawn_group in draws_of_clusters(cluster, group, generator, num_draws):
-        drawn_weight = None if weight is None else weight[rows]
-        fitted = fit_combinations(kind, methods, target[rows], inputs[rows], is_score, drawn_group, drawn_weight)
-        drawn += [combination.weights for combination in fitted.values()]
-    low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
-    mean = np.mean(drawn, axis=0)
+    method = SUBSTITUTE if ensemble.method in NOT_FITTED else ensemble.method, ensemble.calibrator
+    drawn_weights = []
+    for rows, group_of_row in draws_of_clusters(cluster, group, generator, num_draws):
+        row_weight = None if weight is None else weight[rows]
+        fitted = fit_combinations(kind, [method], target[rows], inputs[rows], is_score, group_of_row, row_weight)
+        drawn_weights.append(fitted[method].weights)
+    low, high = np.quantile(drawn_weights, [0.05, 0.95], axis=0)
+    mean = np.mean(drawn_weights, axis=0)
     return {
         "error_correlation": _error_correlation(ensemble, target, inputs, group, weight),
         "without": without,
-        "weights_of": weights_of,
+        "weights_of": method[0],
         "weights": {
             name: {"mean": float(mean[member]), "low": float(low[member]), "high": float(high[member])}
             for member, name in enumerate(ensemble.member_names)
@@ -91,8 +91,9 @@ def scores_by_part(
 ) -> dict[str, dict[str, Any]]:
     """The number of rows and the `selection.REPORTED_METRICS` of each prediction in each part of test, such as a week.
 
-    target, group, part : (num_rows,). `part` is the number of a row's part, and `names` are the names of the parts. For a
-    binary task the positives are counted too. A score that is not defined, as in a part without positives, is None.
+    target, group, part : (num_rows,). forecasts : predictions by name. `part` is the number of a row's part, and `names`
+    are the names of the parts. For a binary task the positives are counted too. A score that is not defined, as in a part
+    without positives, is None.
     """
     result = {}
     for number in np.unique(part):
@@ -102,7 +103,9 @@ def scores_by_part(
             "rows": int(rows.sum()),
             **({"positives": int(target[rows].sum())} if kind == "binary" else {}),
             **{
-                metric: {name: of_name[metric] if np.isfinite(of_name[metric]) else None for name, of_name in scores.items()}
+                metric: {
+                    name: by_metric[metric] if np.isfinite(by_metric[metric]) else None for name, by_metric in scores.items()
+                }
                 for metric in selection.REPORTED_METRICS[kind]
             },
         }
@@ -110,7 +113,7 @@ def scores_by_part(
 
 
 def drift(weeks: dict[str, dict[str, Any]], metric: str) -> dict[str, dict[str, float | None]]:
-    """The slope of each prediction's weekly score and its standard error, per week; None with fewer than three weeks.
+    """The slope per week of each prediction's weekly score, and its standard error; None with fewer than three scores.
 
     weeks : the result of `scores_by_part` for consecutive weeks, in order.
     """
@@ -174,9 +177,9 @@ def _error_correlation(
     length = np.sqrt((errors**2).sum(0))
     names = ensemble.member_names
     return {
-        one: {
-            other: float(errors[:, i] @ errors[:, j] / (length[i] * length[j])) if length[i] * length[j] > 0 else None
-            for j, other in enumerate(names)
+        first: {
+            second: float(errors[:, i] @ errors[:, j] / (length[i] * length[j])) if length[i] * length[j] > 0 else None
+            for j, second in enumerate(names)
         }
-        for i, one in enumerate(names)
+        for i, first in enumerate(names)
     }

@@ -3,14 +3,14 @@
 The steps, each of which is monotone in every member whose weight is not negative:
 
 1. The logit of each member's probability, clipped to 1e-6 from 0 and 1, is Platt scaled, with a slope ≥ 0 and an intercept.
-   Members that were trained with focal loss, class weights or for too long have different scales; after this step their
-   weights are comparable. For a member with scores, the rank among the rows of blend takes the place of the logit.
+   Members that were trained with focal loss, with class weights or for too long have different scales; after this step
+   their weights are comparable. For a member with scores, the rank among the rows of blend replaces the logit.
 2. The scaled logits are averaged, with the weights of one of `weights.COMBINERS`.
 3. The average is calibrated again, by one of `scales.CALIBRATORS`.
 
-This is a binary task. In a multiclass task, logs of the probabilities take the place of the logits, with a temperature for
-each member. In a regression, values are averaged as they are. In a ranking, scores are standardised within their group, or
-replaced by their ranks in it, so that groups and members have one scale; nothing is calibrated.
+These are the steps of a binary task. In a multiclass task, logs of the probabilities replace the logits, with a temperature
+for each member. In a regression, values are averaged as they are. In a ranking, scores are standardised within their group,
+or replaced by their ranks in it, so that all groups and members have the same scale; nothing is calibrated.
 
 `combiner=auto` compares all combiners block by block within blend (selection.py). The best one is chosen only if it is
 better than equal weights by more than half a standard error: fitted weights that are hardly better on blend are more often
@@ -20,6 +20,7 @@ calibrators in the same way: the default is Platt scaling for a binary task, and
 """
 
 import dataclasses
+import itertools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -62,7 +63,7 @@ class Ensemble:
     combination: Combination
     """Scales, weights and calibration, fitted to all of blend."""
     cross_fitted: dict[str, dict[str, float]]
-    """Cross-fitted scores on blend of each combiner, and of the automatic choice (auto)."""
+    """Cross-fitted scores on blend by combiner, and those of the automatic choice (auto)."""
     cross_fitted_calibrators: dict[str, dict[str, float]]
     """The same for the calibrators, with the chosen combiner."""
     num_folds: int
@@ -100,14 +101,13 @@ class Ensemble:
 
     def subset(self, member_names: Sequence[str]) -> "Ensemble":
         """The ensemble of the named members, with a warning if any is missing; see `predict`."""
-        missing = [name for name in self.member_names if name not in member_names]
+        missing = ", ".join(name for name in self.member_names if name not in member_names)
         if not missing:
             return self
         present = [position for position, name in enumerate(self.member_names) if name in member_names]
         if not sum(self.weights[position] for position in present) > 0:
-            raise UserError(f"without {', '.join(missing)} no member of the ensemble has weight: predict with them too")
-        sentence = f"{', '.join(missing)} of the ensemble is missing: the others' weights make up for it"
-        print(f"warning: {sentence}", file=sys.stderr)
+            raise UserError(f"without {missing} no member of the ensemble has weight: predict with them too")
+        print(f"warning: predictions of {missing} are missing: the other weights increase in proportion", file=sys.stderr)
         return dataclasses.replace(
             self,
             member_names=tuple(self.member_names[position] for position in present),
@@ -158,13 +158,13 @@ def fit_cross_fitted(
 
     target : (num_rows,), 0 or 1, the number of a class, a number, or a relevance. predictions : (num_rows, num_members), or
     of classes (num_rows, num_members, num_classes). group : (num_rows,), the week as a number that grows with time, or the
-    group of a ranking. kind : of the task. outputs : of each member; empty for the kind's own. num_folds : blocks of groups;
-    with fewer groups, each is a block. weight : (num_rows,), 0 for rows that do not count; None for 1 each. is_forward :
-    whether each block is predicted from earlier blocks only, not from all others. compare : whether all methods are scored
-    although `combiner` or `calibration` names one.
+    group of a ranking. kind : of the task. outputs : of each member; empty for the kind's own. num_folds : number of blocks
+    of groups; with fewer groups, each is a block. weight : (num_rows,), 0 for rows that do not count; None for 1 each.
+    is_forward : whether each block is predicted from earlier blocks only, not from all others. compare : whether all methods
+    are scored even if `combiner` or `calibration` names one.
 
-    The second result are the predictions of each row by weights and calibration that were fitted on other blocks:
-    (num_rows,), or (num_rows, num_classes); NaN for rows without one.
+    The second result contains the prediction of each row by weights and calibration that were fitted on other blocks:
+    (num_rows,), or (num_rows, num_classes); NaN for rows without a prediction.
 
     Raises `UserError` for NaN (with member and row), for invalid probabilities and targets, for targets that are all equal,
     for a blend of one group, and for a combiner or calibrator that is unknown or needs more rows.
@@ -195,10 +195,10 @@ def fit_cross_fitted(
     fit_calibrators = blend.fitter([method], calibrators, 1)
     eligible = calibrators if calibration == AUTO else [calibration]
     calibrator, cross_fitted_calibrators, calibrated, _ = blend.compare(fit_calibrators, eligible)
-    predictions_of = {method: calibrated}
-    for other in sorted(set(methods) - {method}):  # blocks for which the other blocks choose another combiner
-        predictions_of[other] = blend.compare(blend.fitter([other], calibrators, 1), eligible)[2]
-    prediction = selection.auto_predictions(predictions_of, methods, folds)
+    by_method = {method: calibrated}
+    for other in sorted(set(methods) - {method}):  # the combiner of a block is chosen without that block
+        by_method[other] = blend.compare(blend.fitter([other], calibrators, 1), eligible)[2]
+    prediction = selection.auto_predictions(by_method, methods, folds)
     predicted = np.full((num_rows, *prediction.shape[1:]), np.nan)
     predicted[np.arange(num_rows)[counted][order]] = to_predictions(kind, prediction)
     ensemble = Ensemble(
@@ -230,8 +230,8 @@ class Blend(NamedTuple):
     def fitter(
         self, combiners: Sequence[str], calibrators: Sequence[str], key: int
     ) -> Callable[[np.ndarray], dict[str, Combination]]:
-        """A function that fits all pairs of names to some rows; the results are named by the pair's element `key`."""
-        methods = [(combiner, calibrator) for combiner in combiners for calibrator in calibrators]
+        """A function that fits all pairs of names to some rows; its results are keyed by element `key` of the pair."""
+        methods = list(itertools.product(combiners, calibrators))
 
         def fit_rows(rows: np.ndarray) -> dict[str, Combination]:
             weight = None if self.weight is None else self.weight[rows]
@@ -265,8 +265,8 @@ def _combiners(kind: str, combiner: str, is_large: bool, num_distinct: int, comp
         return [EQUAL], [EQUAL]
     if combiner != AUTO:
         return list(COMBINERS[kind]) if compare else list(dict.fromkeys((EQUAL, "best_member", combiner))), [combiner]
-    every = list(COMBINERS[kind])
-    return every, every if is_large else [name for name in every if name in SAFE]
+    combiners = list(COMBINERS[kind])
+    return combiners, combiners if is_large else [name for name in combiners if name in SAFE]
 
 
 def counted_rows(weight: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | slice]:
@@ -281,7 +281,7 @@ def _check_outputs(kind: str, member_names: Sequence[str], outputs: Sequence[str
     """`UserError` for an unknown output, or one that does not fit the kind of task."""
     for name, output in zip(member_names, outputs, strict=True):
         if output not in OUTPUTS:
-            raise UserError(f"a member has output '{output}', but the ensemble knows {', '.join(OUTPUTS)}: name one of them")
+            raise UserError(f"a member has output '{output}', which does not exist: name one of {', '.join(OUTPUTS)}")
         if output not in OUTPUTS_OF[kind]:
             raise UserError(
                 f"member '{name}' has output {output}, but a {kind} task needs {' or '.join(OUTPUTS_OF[kind])}: leave it "
@@ -327,7 +327,7 @@ def check_binary_target(target: np.ndarray) -> None:
     refuse(~np.isin(target, (0, 1)), target, sentence)
     if target.all() or not target.any():
         kind = "positive" if not target.any() else "negative"
-        raise UserError(f"none of the {len(target)} rows that weights are fitted on is {kind}: prepare more rows for it")
+        raise UserError(f"none of the {len(target)} rows that weights are fitted on is {kind}: prepare more rows")
 
 
 def _check_target(kind: str, target: np.ndarray, inputs: np.ndarray) -> None:
@@ -342,7 +342,7 @@ def _check_target(kind: str, target: np.ndarray, inputs: np.ndarray) -> None:
         raise UserError(f"a relevance is 0 or more, but one is {target.min():g}: check the task and the split")
     if kind in ("multiclass", "ranking") and target.min() == target.max():
         raise UserError(
-            f"all {len(target)} rows that weights are fitted on have the target {target[0]:g}: prepare more rows for it"
+            f"all {len(target)} rows that weights are fitted on have the target {target[0]:g}: prepare more rows"
         )
 
 
@@ -350,13 +350,13 @@ def _check_groups(group: np.ndarray) -> None:
     if group.min() == group.max():
         raise UserError(
             f"all rows that weights are fitted on are of one group ({group[0]}), such as one week, but weights are chosen "
-            "on groups that they were not fitted on: prepare at least 2 for it"
+            "on groups that they were not fitted on: prepare at least 2 groups"
         )
 
 
 def _order(target: np.ndarray, inputs: np.ndarray, group: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, int]:
-    """An order of the rows that depends on neither their order nor that of the members, so that sums have the same last
-    bits; and the number of distinct members."""
+    """An order of the rows, and the number of distinct members. The order is the same for any order of the given rows and
+    members, so that sums have the same last bits."""
     distinct, _ = distinct_members(inputs)
     last_key = [] if weight is None else [weight]
     order = np.lexsort((*last_key, *np.sort(distinct, axis=1).reshape(len(target), -1).T, target, group))
@@ -367,9 +367,9 @@ def _calibrators(kind: str, target: np.ndarray, calibration: str, is_large: bool
     """The calibrators that can be fitted to these targets, the default first."""
     if not CALIBRATORS[kind]:
         if calibration != AUTO:
-            what = "values" if kind == "regression" else "scores"
+            predicted = "values" if kind == "regression" else "scores"
             raise UserError(
-                f"calibration={calibration} is for probabilities, and these members give {what}: set calibration={AUTO}"
+                f"calibration={calibration} is for probabilities, and these members give {predicted}: set calibration={AUTO}"
             )
         return [""]
     if calibration not in (AUTO, NONE, *CALIBRATORS[kind]):
@@ -377,9 +377,9 @@ def _calibrators(kind: str, target: np.ndarray, calibration: str, is_large: bool
     if calibration == NONE:
         return [NONE]
     if calibration == "isotonic" and not is_large:
-        rarer = int(min(target.sum(), (1 - target).sum()))
+        num_rarer = int(min(target.sum(), (1 - target).sum()))
         raise UserError(
-            f"calibration=isotonic needs {ISOTONIC_LEAST:,} rows of the rarer class, and there are {rarer:,}: "
-            "use calibration=platt, or prepare more rows for it"
+            f"calibration=isotonic needs {ISOTONIC_LEAST:,} rows of the rarer class, and there are {num_rarer:,}: "
+            "use calibration=platt, or prepare more rows"
         )
     return [name for name in CALIBRATORS[kind] if is_large or name != "isotonic"]

@@ -1,5 +1,6 @@
 """The losses that weights minimise, by kind of task, and the scales on which members are averaged."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from ensemble.metrics.ranking import Ndcg
 
-EPSILON = 1e-6  # float32 probabilities are exactly 0 or 1 now and then: their logits must stay finite
+EPSILON = 1e-6  # some float32 probabilities are exactly 0 or 1, and their logits must stay finite
 
 
 class Loss(NamedTuple):
@@ -16,8 +17,8 @@ class Loss(NamedTuple):
     mean: Callable[[np.ndarray, np.ndarray], float]
     """The weighted mean over the rows."""
     slope: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
-    """The derivative of each row's loss by its average, shaped like the average, times the row's weight divided by the mean
-    weight; None for a loss that is constant almost everywhere."""
+    """The derivative of each row's loss with respect to its average, shaped like the average, times the row's weight divided
+    by the mean weight; None for a loss that is constant almost everywhere."""
     weight: np.ndarray | None = None
     """(num_rows,), above 0; None for 1 each."""
 
@@ -28,14 +29,14 @@ def weighted_mean(values: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
 
 
 def expit(logit: np.ndarray) -> np.ndarray:
-    """The probability of a logit, by SciPy, which cannot overflow. (It is imported here: SciPy takes time to load.)"""
+    """The probabilities of logits, by SciPy's function, which cannot overflow; imported here, since SciPy loads slowly."""
     from scipy.special import expit as probability
 
     return probability(logit)
 
 
 def clipped_logit(probability: np.ndarray) -> np.ndarray:
-    """The logit of a probability, clipped to 1e-6 from 0 and 1."""
+    """The logits of probabilities, which are clipped to 1e-6 from 0 and 1."""
     clipped = np.clip(probability, EPSILON, 1 - EPSILON)
     return np.log(clipped) - np.log1p(-clipped)
 
@@ -49,9 +50,7 @@ def log_sum(logs: np.ndarray) -> np.ndarray:
     """The log of the sum of exp(logs) over the last axis, the classes."""
     # Class by class: a sum over a short axis is slow, and the last bits of a row would depend on the other rows
     columns = [np.ascontiguousarray(column) for column in np.moveaxis(logs, -1, 0)]
-    largest = columns[0]
-    for column in columns[1:]:
-        largest = np.maximum(largest, column)
+    largest = functools.reduce(np.maximum, columns)
     total = np.zeros_like(largest)
     for column in columns:
         total += np.exp(column - largest)
@@ -70,7 +69,7 @@ def within_group(score: np.ndarray, group: np.ndarray) -> np.ndarray:
     starts = np.cumsum(size) - size
     centred = score - (np.add.reduceat(score[order], starts) / size)[number]
     spread = np.sqrt(np.add.reduceat(centred[order] ** 2, starts) / size)
-    # The rounding error of the mean of a constant group is no spread
+    # In a group of equal scores, the deviation is only the rounding error of their mean
     is_constant = spread <= 1e-12 * np.maximum.reduceat(np.abs(score)[order], starts)
     return centred / np.where(is_constant, np.inf, spread)[number]
 
@@ -78,9 +77,9 @@ def within_group(score: np.ndarray, group: np.ndarray) -> np.ndarray:
 def rank_logit(score: np.ndarray, group: np.ndarray) -> np.ndarray:
     """The logit of each row's rank within its group, as a fraction in (0, 1); equal scores share their mean rank."""
     share = np.empty(len(score))
-    for members in np.split(np.argsort(group, kind="stable"), np.cumsum(np.unique(group, return_counts=True)[1])[:-1]):
-        _, block, size = np.unique(score[members], return_inverse=True, return_counts=True)
-        share[members] = (np.cumsum(size) - size / 2)[block] / len(members)
+    for rows in np.split(np.argsort(group, kind="stable"), np.cumsum(np.unique(group, return_counts=True)[1])[:-1]):
+        _, block, size = np.unique(score[rows], return_inverse=True, return_counts=True)
+        share[rows] = (np.cumsum(size) - size / 2)[block] / len(rows)
     return clipped_logit(share)
 
 
@@ -105,7 +104,7 @@ LOSSES: dict[str, tuple[RowLoss, RowLoss]] = {
 
 
 def mean_loss(kind: str, weight: np.ndarray | None = None) -> Loss:
-    """The weighted mean of the losses of rows, of logits, logs of probabilities or values."""
+    """The weighted mean of the losses of the rows, computed from logits, logs of probabilities or values."""
     row_loss, slope = LOSSES[kind]
 
     def mean(target: np.ndarray, average: np.ndarray) -> float:

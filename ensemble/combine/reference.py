@@ -7,7 +7,7 @@ from ensemble.combine.losses import expit, rank_logit, weighted_mean
 from ensemble.combine.scales import platt_scale
 from ensemble.metrics.weighting import refuse
 
-SMALLEST_SLOPE = 1e-6  # keeps the order without changing a probability
+SMALLEST_SLOPE = 1e-6  # keeps the order, and changes probabilities by a negligible amount
 
 
 def base_rate_prediction(
@@ -20,7 +20,7 @@ def base_rate_prediction(
     """The base rate, for each of `num_rows` rows: the share of positives of blend, or the mean of its targets.
 
     For a multiclass task the share of each class, (num_rows, num_classes), counted with one more row of each, so that none
-    is 0; for a ranking 0, a tie of all rows. blend_weight : of the rows of blend, with mean 1; None for 1 each.
+    is 0; for a ranking 0, so that all rows are tied. blend_weight : of the rows of blend, with mean 1; None for 1 each.
     """
     if kind == "multiclass":
         count = np.bincount(np.asarray(blend_target, int), blend_weight, minlength=num_classes) + 1
@@ -39,7 +39,7 @@ def ranked_prediction(
     """Probabilities (num_rows,) from a score that only ranks rows: (num_rows,), higher for rows that are likelier positive.
 
     The rank of a row within its group is converted to a probability by Platt scaling on blend, so log loss and Brier score
-    are fair to the baseline. The order within a group stays that of the score, also if it was wrong on blend; then the
+    are fair to the baseline. The order within a group stays that of the score. If that order is reversed on blend, the
     probabilities are almost the base rate. Raises `UserError` for a NaN score and a blend of one class.
     """
     blend_target = np.asarray(blend_target, float)

@@ -17,7 +17,7 @@ from ensemble.combine.losses import clipped_logit, expit, log_softmax, mean_loss
 MAX_KNOTS = 1000  # of a curve through ranks: finer than any fraction of rows that a metric resolves
 ISOTONIC_LEAST = 1000  # rows of the rarer class: a step function fitted to fewer rows follows their noise
 TEMPERATURE_PRIOR = 5.0
-"""Loss, summed over rows, of a slope e times too large or too small: few rows without a mistake leave it near 1."""
+"""The penalty of a slope of e or 1 / e, added to the summed loss: with few rows and no mistake the slope stays near 1."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,19 +76,20 @@ def platt_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None
     """The slope ≥ 0 and the intercept with the lowest log loss of `slope * logit + intercept`.
 
     The targets are smoothed as by Platt (1999), to (n₊+1)/(n₊+2) and 1/(n₋+2), so the slope is finite even if few rows are
-    separated perfectly. A logit with the wrong sign gets slope 0, which is the base rate. Equal logits, which tell nothing
-    about the slope, get slope 1.
+    separated perfectly. If the best slope is negative, it is set to 0, and every row gets the base rate. If all logits are
+    equal, the slope is 1.
     """
     num_rows, num_positive = (len(target), target.sum()) if weight is None else (weight.sum(), weight @ target)
     smoothed = np.where(target == 1, (num_positive + 1) / (num_positive + 2), 1 / (num_rows - num_positive + 2))
     log_loss = mean_loss("binary", weight)
     center, spread = logit.mean(), np.ptp(logit) and logit.std()
     base_rate = weighted_mean(smoothed, weight)
-    line = np.array([0.0, np.log(base_rate / (1 - base_rate))])
+    base_logit = float(np.log(base_rate / (1 - base_rate)))
     if not spread:
-        return Line(slope=1.0, intercept=float(line[1] - center))
+        return Line(slope=1.0, intercept=float(base_logit - center))
+    line = np.array([0.0, base_logit])
     standard = (logit - center) / spread
-    # Newton's method on two numbers: the BLAS threads of SciPy's L-BFGS-B wait for cores on a shared machine
+    # Newton's method, not SciPy's L-BFGS-B, whose BLAS threads wait for cores on a shared machine
     for _ in range(50):
         probability = expit(line[0] * standard + line[1])
         error, curvature = probability - smoothed, probability * (1 - probability)
@@ -103,14 +104,14 @@ def platt_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None
             step /= 2
         line -= step
     if line[0] <= 0:
-        return Line(slope=0.0, intercept=float(np.log(base_rate / (1 - base_rate))))
+        return Line(slope=0.0, intercept=base_logit)
     return Line(slope=float(line[0] / spread), intercept=float(line[1] - line[0] * center / spread))
 
 
 def temperature_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None = None, kind: str = "binary") -> Line:
     """The slope with the lowest log loss, without an intercept (Guo et al. 2017, https://arxiv.org/abs/1706.04599).
 
-    The slope has a prior, without which rows that are all predicted correctly make it infinite: see `TEMPERATURE_PRIOR`.
+    The slope has a prior, `TEMPERATURE_PRIOR`, without which it is infinite if all rows are predicted correctly.
     """
     from scipy.optimize import minimize_scalar
 
@@ -140,7 +141,7 @@ def isotonic_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | N
 
 
 def rank_scale(target: np.ndarray, score: np.ndarray, weight: np.ndarray | None = None) -> Curve:
-    """From a score on any scale to the Platt-scaled logit of its rank among the given rows, as a fraction in (0, 1).
+    """From a score on any scale to the Platt-scaled logit of its rank among the given rows, a fraction in (0, 1).
 
     Equal scores share their mean rank. Of many scores, `MAX_KNOTS` become knots, dense at both ends.
     """
@@ -189,11 +190,11 @@ def class_platt_scale(target: np.ndarray, logs: np.ndarray, weight: np.ndarray |
         hessian[0, 1:] = hessian[1:, 0] = weighted_mean(share * (standard - expected[:, None]), weight)
         counted = share if weight is None else share * weight[:, None]
         hessian[1:, 1:] = np.diag(weighted_mean(share, weight)) - counted.T @ share / total
-        # A common intercept changes nothing: the ones keep it at 0, and the matrix regular
+        # Without this term the matrix is singular, since adding a number to all intercepts does not change the loss
         hessian[1:, 1:] += 1 / num_classes
         step = np.linalg.solve(hessian + 1e-12 * np.eye(num_classes + 1), gradient)
-        least = loss(line)
-        while loss(line - step) > least + 1e-14:
+        previous_loss = loss(line)
+        while loss(line - step) > previous_loss + 1e-14:
             step /= 2
         line -= step
     if line[0] <= 0:
@@ -209,4 +210,4 @@ CALIBRATORS: dict[str, dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray | 
 }
 """By kind of task, the default first."""
 NONE = "none"
-"""Instead of a calibrator: neither the members nor their average are calibrated, as for shares that change over time."""
+"""The name for no calibration, of neither the members nor their average; useful if the share of positives changes."""

@@ -3,11 +3,11 @@
 The groups of blend are cut into blocks. Each block but the first is predicted by combinations that were fitted to the blocks
 before it, and the methods are compared by these predictions: so no method is scored on rows to which it was fitted. If
 groups are weeks, or anything else that grows with time, no method is scored on rows before those it was fitted to.
-(Neighbouring weeks share a part of their labels' horizon, so all these scores are a little too good; the same holds for
-every method.) If groups have no order, each block is predicted by combinations that were fitted to all others.
+(The labels of neighbouring weeks overlap in time, so these scores are a little too good, to the same extent for every
+method.) If groups have no order, each block is predicted by combinations that were fitted to all others.
 
-The log loss decides in a binary task, although average precision is reported too: every row counts in it, not only the few
-hundred positives. NDCG@10 decides in a ranking.
+The log loss decides in a binary task, although average precision is reported too: every row counts in the log loss, not only
+the few hundred positives. NDCG@10 decides in a ranking.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,7 +34,7 @@ REPORTED_METRICS = {
 
 
 def folds_of(group: np.ndarray, num_folds: int, is_forward: bool) -> list[Fold]:
-    """At most `num_folds` blocks of groups, each with all other rows, or with all rows before it; of at least two groups."""
+    """At most `num_folds` blocks of groups, each with all other rows, or with all rows before it. group : at least two."""
     groups = np.unique(group)
     blocks = np.array_split(groups, min(num_folds + is_forward, len(groups)))
     if is_forward:
@@ -77,9 +77,10 @@ def losses_by_fold(
 
 
 def choose(losses: dict[str, np.ndarray], default: str) -> str:
-    """The method with the lowest mean loss if it beats the default by `MARGIN` standard errors over the blocks, else that.
+    """The method with the lowest mean loss if it beats the default by `MARGIN` standard errors, otherwise the default.
 
-    losses : (num_folds,) for each method. With one block there is no standard error, so the default is chosen.
+    losses : (num_folds,) for each method. The standard error is that over the blocks; with one block there is none, so the
+    default is chosen.
     """
     best = min(losses, key=lambda name: losses[name].sum())
     gain = losses[default] - losses[best]

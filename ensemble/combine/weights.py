@@ -1,7 +1,8 @@
 """Combiners: functions that compute the members' weights, (num_members,), from targets and the columns of the members.
 
 target : (num_rows,). columns : (num_rows, num_members), or (num_rows, num_classes, num_members), all different and none
-constant, on the scale that `COMBINERS` names. loss : the result of `losses.task_loss` for these rows and their weights.
+constant, on the scale of the combiner in `COMBINERS`. loss : the result of `losses.task_loss` for these rows and their
+weights.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import numpy as np
 from ensemble.combine.losses import LOG_LOSS, Loss, weighted_mean
 
 GREEDY_STEPS = 50  # weights are multiples of 2 % or more
-SEARCH_STEPS = (0.3, 0.1, 0.03, 0.01)  # fractions of the way to a member; a blend cannot resolve smaller ones
+SEARCH_STEPS = (0.3, 0.1, 0.03, 0.01)  # fractions of the way to a member; on blend, smaller ones do not differ
 EQUAL = "equal"
 
 Space = Literal["logit", "probability", "value", "log", "standard", "rank"]
@@ -100,8 +101,8 @@ def _searched_weights(target: np.ndarray, columns: np.ndarray, loss: Loss) -> np
         while improved:
             improved = False
             for member in np.eye(len(weights)):
-                for by in (step, -step):
-                    moved = np.maximum(weights + by * (member - weights), 0)
+                for signed_step in (step, -step):
+                    moved = np.maximum(weights + signed_step * (member - weights), 0)
                     moved /= moved.sum()
                     moved_loss = loss.mean(target, columns @ moved)
                     if moved_loss < least:
@@ -121,15 +122,15 @@ def nnls_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOSS)
 
 
 def ridge_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOSS) -> np.ndarray:
-    """Least squares with a penalty on squared weights, whose strength leave-one-out chooses, by scikit-learn.
+    """Least squares with a penalty on squared weights, by scikit-learn; the penalty is chosen by leave-one-out errors.
 
     Weights may be negative, so a higher prediction of a member can lower that of the ensemble.
     """
     from sklearn.linear_model import RidgeCV
 
     num_rows = len(target) if loss.weight is None else loss.weight.sum()
-    strengths = num_rows * columns.var() * np.logspace(-4, 1, 6)
-    return RidgeCV(alphas=strengths).fit(columns, target, loss.weight).coef_
+    penalties = num_rows * columns.var() * np.logspace(-4, 1, 6)
+    return RidgeCV(alphas=penalties).fit(columns, target, loss.weight).coef_
 
 
 def logistic_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOSS) -> np.ndarray:
@@ -148,7 +149,7 @@ _CONVEX: dict[str, Find] = {
 }
 """Combiners for every kind of task, with weights that are ≥ 0 and sum to 1."""
 SAFE = (*_CONVEX, "rank_average")
-"""The combiners for few positives."""
+"""The combiners that may be chosen with fewer than `scales.ISOTONIC_LEAST` rows of the rarer class."""
 
 
 def _convex(space: Space) -> dict[str, Combiner]:

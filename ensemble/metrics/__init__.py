@@ -7,8 +7,8 @@
 
 Rows may have weights: a weight of 2 gives exactly the scores of a table with that row twice (for groups, see ranking.py).
 The bootstrap uses this: it sorts once, draws weights, and copies no row. Rows with equal predictions are treated as one
-block, so no score depends on the order of the rows. Only the precision and the lift in the top 5 % depend on the unit of the
-weights; `relative_weights` removes it.
+block, so no score depends on the order of the rows. Only the precision and the lift in the top 5 % change when all weights
+are multiplied by a constant; `relative_weights` gives the weights a fixed unit.
 """
 
 from collections.abc import Callable
@@ -93,7 +93,7 @@ SCORERS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], Scorer]] = {
 
 
 class MetricFunction(NamedTuple):
-    """A metric for early stopping and for the comparison of combiners."""
+    """A metric of one prediction, for early stopping, the leaderboard and the report."""
 
     function: Callable[..., float]
     """Called with target, prediction, group and optionally weight: (num_rows,) each, but prediction (num_rows, num_classes)
@@ -130,12 +130,12 @@ def task_scores(
 
     multiclass: multiclass_log_loss in nats, accuracy, balanced_accuracy (mean recall of the classes in the target) and
     macro_f1 (mean over the classes in target or predictions) of the likeliest class, where equally likely classes share the
-    row; brier is the mean over rows of the sum over classes of squared errors, from 0 to 2. regression: the first two and
+    row; brier is the mean over rows of the sum over classes of squared errors, from 0 to 2. regression: both errors and
     mean_error (prediction − target) in the target's unit; r_squared is 1 − squared error / variance, NaN for a constant
     target. ranking: NDCG with gains of 2^relevance − 1 and the discount log2, mean_reciprocal_rank of the first relevant
     row, and recall_at_10, the share of a group's relevant rows in its first 10 places; groups without a relevant row are
-    left out. All agree with scikit-learn where it has them. An undefined score is NaN (`why_undefined` explains it). Raises
-    `UserError` for invalid targets and predictions.
+    left out. The metrics that scikit-learn has agree with it. An undefined score is NaN (see `why_undefined`).
+    Raises `UserError` for invalid targets and predictions.
     """
     weight = np.ones(len(target)) if weight is None else np.asarray(weight, float)
     assert weight.shape == np.shape(target)
@@ -179,7 +179,7 @@ def bootstrap_scores(
     cluster : (num_rows,), such as the product, whose rows depend on each other and are drawn together. weight : (num_rows,),
     the same in each draw. Draws in which a metric is undefined are left out. With fewer than two clusters both ends are NaN.
     Resampling adds noise to the gap of each bin, which makes the calibration error larger in every draw; its draws are
-    shifted so that their median is the score, and the interval ends at 0.
+    shifted so that their median is the score, and the interval does not extend below 0.
     """
     (scores,), cluster, weight = _draw_scorers(kind, target, [prediction], group, cluster, weight)
     result = intervals(list(METRICS[kind]), scores, cluster, num_draws, generator, weight, BIASED)
@@ -201,7 +201,7 @@ def bootstrap_difference(
     num_draws: int = 200,
     generator: np.random.Generator,
 ) -> dict[str, Interval]:
-    """The score of `first` minus that of `second`, with the 95 % interval of the difference: both have the same draws.
+    """The score of `first` minus that of `second`, with the 95 % interval of the difference over the same draws.
 
     The other arguments are those of `bootstrap_scores`.
     """
@@ -228,11 +228,11 @@ def _draw_scorers(
     candidates are only some thousand users.
     """
     if kind == "ranking":
-        _, first, number = np.unique(group, return_index=True, return_inverse=True)
-        cluster_of_group = np.asarray(cluster)[first]
-        weight_of_group = None if weight is None else weight[first]
-        is_one_weight = weight is None or np.array_equal(weight[first][number], weight)
-        if is_one_weight and np.array_equal(cluster_of_group[number], cluster):
+        _, first_row, group_number = np.unique(group, return_index=True, return_inverse=True)
+        cluster_of_group = np.asarray(cluster)[first_row]
+        weight_of_group = None if weight is None else weight[first_row]
+        has_one_weight = weight is None or np.array_equal(weight[first_row][group_number], weight)
+        if has_one_weight and np.array_equal(cluster_of_group[group_number], cluster):
             scorers = [ranking.RankingScorer(target, prediction, group) for prediction in predictions]
             return [scorer.scores_of_groups for scorer in scorers], cluster_of_group, weight_of_group
     return [SCORERS[kind](target, prediction, group).scores for prediction in predictions], cluster, weight
@@ -253,11 +253,11 @@ def why_undefined(target: np.ndarray, kind: str = "binary") -> str | None:
 
 
 def groups_left_out(target: np.ndarray, group: np.ndarray, kind: str) -> str | None:
-    """A sentence about groups of a ranking that are not scored; None if all are."""
+    """A sentence about groups of a ranking that are not scored; None if all groups are scored."""
     if kind != "ranking" or not np.any(target):
         return None
     num_groups, num_scored = len(np.unique(group)), len(np.unique(group[np.asarray(target) > 0]))
     if num_scored == num_groups:
         return None
-    others = num_groups - num_scored
-    return f"The scores are of the {num_scored:,} groups with a relevant row: {others:,} others have none."
+    num_others = num_groups - num_scored
+    return f"The scores are of the {num_scored:,} groups with a relevant row: {num_others:,} others have none."

@@ -52,7 +52,7 @@ def _blocks(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray) -> t
 
 
 def roc_auc(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """The share of pairs of a positive and a negative that any scores, (num_rows,), rank correctly; NaN without one."""
+    """The share of pairs of a positive and a negative that any scores, (num_rows,), rank correctly; NaN without a pair."""
     positive, mass = _blocks(target, prediction, np.ones(len(target)) if weight is None else weight)
     negative = mass - positive
     below = negative.sum() - np.cumsum(negative)
@@ -74,11 +74,11 @@ def reliability(target: np.ndarray, prediction: np.ndarray, num_bins: int = CALI
     _, block, size = np.unique(prediction, return_inverse=True, return_counts=True)
     bins = _equal_mass_bins(size, num_bins)[block]
     num_rows = np.bincount(bins, minlength=num_bins)
-    used = num_rows > 0
+    has_rows = num_rows > 0
     mean_prediction, observed = (
-        np.bincount(bins, values, num_bins)[used] / num_rows[used] for values in (prediction, target)
+        np.bincount(bins, values, num_bins)[has_rows] / num_rows[has_rows] for values in (prediction, target)
     )
-    return Reliability(mean_prediction, observed, num_rows[used])
+    return Reliability(mean_prediction, observed, num_rows[has_rows])
 
 
 def precision_recall(target: np.ndarray, prediction: np.ndarray, max_points: int = 200) -> PrecisionRecall:
@@ -97,12 +97,12 @@ def precision_recall(target: np.ndarray, prediction: np.ndarray, max_points: int
 
 
 def _checked(target: np.ndarray, prediction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both as float64, after the checks that `binary_scores` of the package documents."""
+    """Both as float64; raises `UserError` for a target other than 0 and 1, and for an invalid probability."""
     target, prediction = checked(target, prediction)
     is_valid = (target == 0) | (target == 1)
     refuse(~is_valid, target, "a target must be 0 or 1 to be scored, but that of row {} is {:g}: check the split")
     is_valid = (prediction >= 0) & (prediction <= 1)
-    refuse(~is_valid, prediction, "the prediction of row {} is {:g}, no probability: calibrate the member first")
+    refuse(~is_valid, prediction, "the prediction of row {} is {:g}, not a probability: calibrate the member first")
     return target, prediction
 
 
@@ -179,7 +179,7 @@ class BinaryScorer:
         mass = np.add.reduceat(sorted_weight, self.group_starts)
         positive = np.add.reduceat(sorted_weight * self.group_target, self.group_starts)
         group_mass = np.bincount(self.block_group, mass, self.num_groups)
-        # The small number makes 5 % of 60 rows 3 whichever way the product is rounded
+        # The small number makes 5 % of 60 rows equal to 3, even if the product is rounded down
         top_mass = np.minimum(np.maximum(np.floor(group_mass * TOP_FRACTION + 1e-9), 1), group_mass)
         mass_above = np.cumsum(mass) - mass - (np.cumsum(group_mass) - group_mass)[self.block_group]
         taken = np.clip(top_mass[self.block_group] - mass_above, 0, mass)

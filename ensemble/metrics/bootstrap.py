@@ -15,10 +15,10 @@ class Interval(NamedTuple):
 
 
 class Scorer(Protocol):
-    """Computes the scores of one prediction for any weights of its rows; what needs no weights is computed in advance."""
+    """Computes the scores of one prediction for any weights of its rows; the constructor does the work without weights."""
 
     def scores(self, weight: np.ndarray) -> np.ndarray:
-        """Every metric of its kind, in the order of `metrics.METRICS`; weight : (num_rows,), not negative."""
+        """Every metric of the kind of task, in the order of `metrics.METRICS`; weight : (num_rows,), not negative."""
 
 
 def intervals(
@@ -32,18 +32,18 @@ def intervals(
 ) -> dict[str, Interval]:
     """The value of each score, and its 95 % percentile interval over draws of whole clusters.
 
-    weight : shaped like `cluster`; None for 1 each. biased : scores whose draws are shifted so that their median is the
-    value.
+    weight : shaped like `cluster`; None for 1 each. biased : names of scores whose draws are shifted so that their median
+    is the value.
     """
     weight = np.ones(len(cluster)) if weight is None else weight
     values = scores(weight)
-    clusters, member = np.unique(cluster, return_inverse=True)
+    clusters, cluster_number = np.unique(cluster, return_inverse=True)
     if len(clusters) < 2:
         return {name: Interval(float(value), np.nan, np.nan) for name, value in zip(names, values, strict=True)}
     draws = []
     for _ in range(num_draws):
         times_drawn = np.bincount(generator.integers(len(clusters), size=len(clusters)), minlength=len(clusters))
-        draws.append(scores(times_drawn[member] * weight))
+        draws.append(scores(times_drawn[cluster_number] * weight))
     result = {}
     for name, value, drawn in zip(names, values, np.transpose(draws), strict=True):
         defined = drawn[np.isfinite(drawn)]

@@ -48,7 +48,7 @@ class Ndcg:
         self.num_groups = int((num_relevant > 0).sum())
         group_weight = np.ones(len(first))
         if weight is not None:
-            least, group_weight = (extreme.reduceat(weight[order], first) for extreme in (np.minimum, np.maximum))
+            least, group_weight = (bound.reduceat(weight[order], first) for bound in (np.minimum, np.maximum))
             if (least < group_weight).any():
                 self.fallback = target, group, weight
                 return
@@ -59,7 +59,7 @@ class Ndcg:
         for width, is_single in itertools.product(np.unique(group_width[num_relevant > 0]), (True, False)):
             groups = (group_width == width) & ((num_relevant == 1) if is_single else (num_relevant > 1))
             position = np.arange(width)
-            rows = np.full((groups.sum(), width), len(order))  # beyond the end of a group: a row without gain, last of all
+            rows = np.full((groups.sum(), width), len(order))  # padding: a row without gain, which is sorted to the end
             is_row = position < size[groups, None]
             rows[is_row] = order[(first[groups, None] + position)[is_row]]
             if is_single:
@@ -97,7 +97,7 @@ class Ndcg:
 
 
 def _mean_of_ties(values: np.ndarray, ties: np.ndarray) -> np.ndarray:
-    """Values (num_groups, width), each replaced by the mean of its ties; ties : whether a value equals the next."""
+    """Values (num_groups, width), each replaced by the mean of its ties; ties : whether a value is tied with the next."""
     begins = np.concatenate([np.ones((len(values), 1), bool), ~ties], axis=1).ravel()
     starts = np.flatnonzero(begins)
     size = np.diff(np.append(starts, begins.size))
@@ -128,10 +128,10 @@ class RankingScorer:
 
     def scores(self, weight: np.ndarray) -> np.ndarray:
         mass = weight[self.order]
-        least, most = (extreme.reduceat(mass, self.group_starts) for extreme in (np.minimum, np.maximum))
-        # A group with one weight counts that many times, also 0 times; in others each row stands for that many rows
-        is_one = least == most
-        mass, group_weight = np.where(is_one[self.group], 1.0, mass), np.where(is_one, most, 1.0)
+        least, most = (bound.reduceat(mass, self.group_starts) for bound in (np.minimum, np.maximum))
+        # A group with one weight counts that many times, also 0 times; in other groups a row counts as that many rows
+        has_one_weight = least == most
+        mass, group_weight = np.where(has_one_weight[self.group], 1.0, mass), np.where(has_one_weight, most, 1.0)
         if (mass == 1).all():
             return self.scores_of_groups(group_weight)
         return np.array([_mean(score, group_weight) for score in self._by_group(mass)])
@@ -170,7 +170,7 @@ class RankingScorer:
         return sizes, np.maximum(np.cumsum(sizes) - sizes - above_group[self.group[starts]], 0)
 
     def _reciprocal_rank(self, mass: np.ndarray) -> np.ndarray:
-        """1 / the mean place of the first relevant row: for r relevant rows among n equal ones, it is the (n+1)/(r+1)th."""
+        """1 / the mean place of the first relevant row: (n+1)/(r+1) below the rows above, for r relevant of n tied rows."""
         sizes, first = self._places(mass, self.starts)
         relevant = np.add.reduceat(mass * (self.target > 0), self.starts)
         place = np.where(relevant > 0, first + (sizes + 1) / (relevant + 1), np.inf)

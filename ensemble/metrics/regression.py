@@ -20,8 +20,8 @@ class RegressionScorer:
 
     def __init__(self, target: np.ndarray, prediction: np.ndarray, group: np.ndarray) -> None:
         target, prediction = checked(target, prediction)
-        for what, values in (("target", target), ("prediction", prediction)):
-            refuse(~np.isfinite(values), values, f"the {what} of row {{}} is {{:g}}, not a number to score: check the split")
+        for name, values in (("target", target), ("prediction", prediction)):
+            refuse(~np.isfinite(values), values, f"the {name} of row {{}} is {{:g}}, not a number to score: check the split")
         error = prediction - target
         centred = target - target.mean()  # so that the difference of two sums in `scores` keeps its digits
         self.is_constant = not centred.any()

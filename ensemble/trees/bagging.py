@@ -16,15 +16,15 @@ from ensemble.trees.settings import TreesConfig
 
 def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RANK) -> dict[str, Any]:
     """Train OUT/0, OUT/1 … as `train.train` does, and return the last summary. With `resume`, finished copies are kept."""
-    about = rows.tree_manifest(config.data)
-    if not about.get("folds"):
+    manifest = rows.tree_manifest(config.data)
+    if not manifest.get("folds"):
         raise UserError(
             f"{config.data} has no folds: omit folds=true, or prepare them with folds, if the recipe has this setting"
         )
     if config.search.trials or config.search.seconds:
-        raise UserError("folds=true does not search settings: search without it, and train the bag with the best")
-    for number in range(len(about["folds"])):
-        data = folds.folder_of(config.data, about, number)
+        raise UserError("folds=true does not search settings: search without it, and train the bag with the best settings")
+    for number in range(len(manifest["folds"])):
+        data = folds.folder_of(config.data, manifest, number)
         copy = dataclasses.replace(config, folds=False, data=str(data), out=f"{config.out}/{number}")
         summary = member.train(copy, "auto" if resume else "", rank_info)
         if summary["status"] == "preempted":

@@ -30,7 +30,7 @@ class Booster(Protocol):
     """A library's booster together with its training and validation data."""
 
     def seed(self, seed: int) -> None:
-        """Set the seed of all further trees, with the same effect as on a booster that was just loaded from a file."""
+        """Set the seed of all further trees. The effect is the same on a booster that was just loaded from a file."""
 
     def update_and_score(self) -> Scores:
         """Run one boosting round, and return the scores of all trees."""
@@ -74,13 +74,13 @@ class Training:
     save_checkpoint: Callable[[bytes, list[Scores]], None] = lambda model, history: None
     """Writes a checkpoint; called on rank 0."""
     is_refit: bool = False
-    """Whether the validation rows are learned too. Their scores then mean nothing, and all trees are kept."""
+    """Whether the validation rows are training rows too. Then their scores have no meaning, and all trees are kept."""
     seconds_left: Callable[[], float] = lambda: math.inf
-    """Returns the time that is left; when it is up, the training ends with the trees it has."""
+    """Returns the time that is left; at 0 the training ends with the trees so far."""
     is_copy: bool = False
-    """Whether other boosters are trained at the same time, each round on any of several threads."""
+    """Whether copies are trained at the same time, so that any of several threads may run a round of this booster."""
     stored_copies: Mapping[int, StoredCopy] = dataclasses.field(default_factory=dict)
-    """Copies that were trained in advance, by number."""
+    """Copies that other tasks have trained already, by number."""
     on_chunk: Callable[[list[Scores]], None] = lambda history: None
     """Called with the scores at the start of each chunk; an exception that it raises ends the training."""
     bins: list[Any] | None = None
@@ -99,8 +99,8 @@ def boost(config: TreesConfig, metric: str, booster: Booster, training: Training
     """Train until early stopping by `metric`; return the scores after each tree, and the best number of trees.
 
     Every rank scores the whole validation split, since average precision is not a mean over parts. The scores of rank 0
-    decide on all ranks, so all stop at the same tree. A request to stop takes effect at the end of a chunk, on all ranks at
-    once: `Stopped` is raised after the trees were saved.
+    decide on all ranks, so all stop at the same tree. If any rank was asked to stop, rank 0 saves the trees at the end of
+    the chunk, and all ranks raise `Stopped`.
     """
     group, history = training.group, list(training.history)
     saved_at = time.monotonic()
@@ -126,14 +126,14 @@ def boost(config: TreesConfig, metric: str, booster: Booster, training: Training
 
 
 def best_round(history: list[Scores], metric: str) -> int:
-    """The number of trees with the best score, and the fewest of equal ones. NaN is worse than any score."""
+    """The number of trees with the best score, the smallest of several. NaN is worse than any score."""
     sign = 1 if METRIC_FUNCTIONS[metric].higher_is_better else -1
     scores = sign * np.array([scores[metric] for scores in history])
     return int(np.argmax(np.where(np.isnan(scores), -np.inf, scores))) + 1
 
 
 def chunk_seed(seed: int, chunk: int) -> int:
-    """30 bits. With seed + chunk, the second chunk of one seed would repeat the first chunk of the next seed."""
+    """The seed of a chunk, 30 bits. With seed + chunk, the second chunk of one seed would repeat the first of the next."""
     return int(np.random.SeedSequence([seed, chunk]).generate_state(1)[0]) >> 2
 
 

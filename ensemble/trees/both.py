@@ -35,7 +35,7 @@ from ensemble.trees.predict import library_module
 from ensemble.trees.settings import TreesConfig
 
 SLOWER = "xgboost"
-"""The slower library on the demo's rows; without a trial, it gets the odd core."""
+"""The slower library on the demo's rows. Without a trial, it gets one core more if the number of cores is odd."""
 TRIAL_ROWS, TRIAL_ROUNDS, NUM_TRIALS = 100_000, 20, 2
 POLL_S = 0.1
 
@@ -44,8 +44,8 @@ def train(config: TreesConfig, command: list[str], rank_info: RankInfo) -> dict[
     """Train both members by running `command`, the script and its words, for each library; return `status` and `out`.
 
     The status is done, or preempted after SIGTERM, SIGINT or SIGUSR1, which are passed on to both processes, so that they
-    save. If one process fails, the other is asked to save and stop, and a `Failure` names the failed one. Raises `UserError`
-    for settings with which neither can train, before a process starts, and for errors of the user in a process.
+    save. If one process fails, the other gets SIGTERM, so that it saves and stops, and a `Failure` names the failed one.
+    Raises `UserError` for settings with which neither can train, before a process starts, and for one in a process.
     """
     if rank_info.num_ranks > 1:
         raise UserError(
@@ -82,7 +82,7 @@ def train(config: TreesConfig, command: list[str], rank_info: RankInfo) -> dict[
 
 
 def halves(num_cores: int, slower: str) -> dict[str, int]:
-    """The cores of each library, at least one; the slower library gets an odd one."""
+    """The cores of each library, at least one; of an odd number, the slower library gets one more."""
     return {library: max(1, (num_cores + (library == slower)) // 2) for library in LIBRARIES}
 
 
@@ -126,40 +126,39 @@ class Children:
                 self._pumps[-1].start()
 
     def wait(self) -> tuple[int, str]:
-        """Wait for all; return 0, or the exit code of the first that failed (< 0 for a signal), and a sentence."""
-        first = ""
-        while any(process.poll() is None for process in self.processes.values()):
+        """Wait for all processes; return the exit code of the first that failed (< 0 for a signal), or 0, and a sentence."""
+        failed = ""
+        while not failed and any(process.poll() is None for process in self.processes.values()):
             time.sleep(POLL_S)
-            first = first or self._failed()
-            if first:
-                self._signal(signal.SIGTERM)
-                break
+            failed = self._failed()
+        if failed:
+            self._signal(signal.SIGTERM)
         for process in self.processes.values():
             process.wait()
         for pump in self._pumps:
             pump.join()
-        first = first or self._failed()
-        if not first:
+        failed = failed or self._failed()
+        if not failed:
             return 0, ""
-        code = self.processes[first].returncode
+        code = self.processes[failed].returncode
         end = (
-            f"was ended by {signal.Signals(-code).name}" if code < 0 else f"left with exit code {code}, see its lines above"
+            f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}, see its lines above"
         )
-        saved = [other for other, process in self.processes.items() if process.returncode == PREEMPTED]
+        saved = [name for name, process in self.processes.items() if process.returncode == PREEMPTED]
         other = f", and {saved[0]} was stopped and has saved its trees" if saved else ""
         advice = "continue with --resume auto"
         if code == USER_ERROR:
             has_result = any(process.returncode in (0, PREEMPTED) for process in self.processes.values())
             resume = ", with --resume auto if the data stay the same" if has_result else ""
             advice = f"correct what its error names, and start again{resume}"
-        return code, f"{first} {end}{other}: {advice}"
+        return code, f"{failed} {end}{other}: {advice}"
 
     def preempted(self) -> bool:
-        """Whether a process saved its trees before the end, or was not started because of a signal."""
+        """Whether a signal was received, or a process was stopped before the end of its training."""
         return bool(self._signal_received) or any(process.returncode for process in self.processes.values())
 
     def _failed(self) -> str:
-        """The first process with an exit code that neither a finished nor a stopped training has; '' if there is none."""
+        """The library of the first process that is neither running nor finished nor stopped; '' if there is none."""
         stopped = {-self._signal_received, 128 + self._signal_received} if self._signal_received else ()
         expected = {None, 0, PREEMPTED, *stopped}
         return next((name for name, process in self.processes.items() if process.poll() not in expected), "")
@@ -189,23 +188,23 @@ def choose_together(config: TreesConfig, num_cores: int) -> tuple[str, str]:
     if num_cores == 1:
         print("together=one_after_other: there is one core", file=sys.stderr)
         return "one_after_other", SLOWER
-    about = rows.tree_manifest(config.data)
-    num_rows, num_features = sum(about["splits"][name]["rows"] for name in ("train", "validation")), len(about["features"])
-    num_classes, available = max(1, len(task_of(about).classes)), memory.available()
+    manifest = rows.tree_manifest(config.data)
+    num_rows = sum(manifest["splits"][name]["rows"] for name in ("train", "validation"))
+    num_features, num_classes = len(manifest["features"]), max(1, len(task_of(manifest).classes))
     needed = sum(memory.needed(library, num_rows, num_features, num_classes) for library in LIBRARIES)
-    if memory.mode_for(needed, available) == "low":
+    if memory.mode_for(needed, memory.available()) == "low":
         print("together=one_after_other: not enough memory for both at once", file=sys.stderr)
         return "one_after_other", SLOWER
-    on_all = _trial(config, dict.fromkeys(LIBRARIES, num_cores), at_once=False)
-    on_half = _trial(config, dict.fromkeys(LIBRARIES, num_cores // 2), at_once=True)
-    in_turn_s, at_once_s = sum(on_all.values()), max(on_half.values())
+    seconds_on_all = _trial(config, dict.fromkeys(LIBRARIES, num_cores), at_once=False)
+    seconds_on_half = _trial(config, dict.fromkeys(LIBRARIES, num_cores // 2), at_once=True)
+    in_turn_s, at_once_s = sum(seconds_on_all.values()), max(seconds_on_half.values())
     chosen = "side_by_side" if at_once_s < in_turn_s else "one_after_other"
     print(
         f"together={chosen}: {TRIAL_ROUNDS} trees of each took {in_turn_s:.2f} s one after the other on {num_cores} cores, "
         f"{at_once_s:.2f} s side by side on half of them",
         file=sys.stderr,
     )
-    return chosen, max(on_half, key=lambda library: on_half[library])
+    return chosen, max(seconds_on_half, key=lambda library: seconds_on_half[library])
 
 
 def _trial(config: TreesConfig, cores_of: dict[str, int], at_once: bool) -> dict[str, float]:
@@ -218,8 +217,8 @@ def _trial(config: TreesConfig, cores_of: dict[str, int], at_once: bool) -> dict
             for load in [pools[library].submit(_load_trial, config, library, cores_of[library]) for library in pools]:
                 load.result()
             for _ in range(NUM_TRIALS):
-                for group in [list(pools)] if at_once else [[library] for library in pools]:
-                    for library, trial in {library: pools[library].submit(_run_trial) for library in group}.items():
+                for libraries in [list(pools)] if at_once else [[library] for library in pools]:
+                    for library, trial in {library: pools[library].submit(_run_trial) for library in libraries}.items():
                         seconds[library].append(trial.result())
         except UserError:
             raise
@@ -242,9 +241,9 @@ def _load_trial(config: TreesConfig, library: Any, num_cores: int) -> None:
     end_with_parent()
     sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     threads.configure(num_cores)
-    about = rows.tree_manifest(config.data)
-    parts = {name: max(1, about["splits"][name]["rows"] // TRIAL_ROWS) for name in ("train", "validation")}
-    splits = [rows.TreeData(config.data, name, about, 0, number) for name, number in parts.items()]
+    manifest = rows.tree_manifest(config.data)
+    parts = {name: max(1, manifest["splits"][name]["rows"] // TRIAL_ROWS) for name in ("train", "validation")}
+    splits = [rows.TreeData(config.data, name, manifest, 0, number) for name, number in parts.items()]
     config = dataclasses.replace(
         member.resolve(config, splits[0])[0], library=library, threads=num_cores, memory="in_core", num_rounds=TRIAL_ROUNDS,
         early_stopping_rounds=TRIAL_ROUNDS,
@@ -253,7 +252,7 @@ def _load_trial(config: TreesConfig, library: Any, num_cores: int) -> None:
 
 
 def _run_trial() -> float:
-    """The seconds of a training."""
+    """The seconds of a training, in the process of a trial."""
     module, config, splits = _loaded[0]
     began = time.monotonic()
     module.train(config, *splits, Training())

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,16 +34,6 @@ METRICS = {"Logloss": "log_loss", "RMSE": "root_mean_squared_error", "MultiClass
 PROBED_TREES = 6
 MISSING_CATEGORY = -1
 """The category code of a missing value."""
-
-
-class _StopCallback:
-    """A CatBoost callback that ends a training once `is_over` is true."""
-
-    def __init__(self, is_over: Callable[[], bool]):
-        self._is_over = is_over
-
-    def after_iteration(self, info: Any) -> bool:
-        return not self._is_over()
 
 
 def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
@@ -70,19 +61,18 @@ def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
 def pool(objective: Objective, rows: TreeData) -> Any:
     """The rows and targets in CatBoost's format."""
     dataset = dataset_of(objective, rows)
-    features = np.concatenate(list(dataset.rows.batches()))
     assert dataset.target is not None
     label = dataset.target if objective.kind == "regression" else dataset.target.astype(np.int64)
     names = list(rows.categories)
-    return catboost.Pool(frame(features, rows.features, names), label=label, weight=dataset.weight, cat_features=names)
+    features = frame(dataset.rows.matrix(), rows.features, names)
+    return catboost.Pool(features, label=label, weight=dataset.weight, cat_features=names)
 
 
 def frame(features: np.ndarray, names: Sequence[str], categories: Sequence[str]) -> pd.DataFrame:
     """Features (n, F) as a data frame, with the columns of `categories` as integers."""
-    columns: dict[str, np.ndarray] = {}
-    for name, column in zip(names, features.T, strict=True):
-        integers = np.where(np.isnan(column), MISSING_CATEGORY, column).astype(np.int64) if name in categories else column
-        columns[name] = integers
+    columns = dict(zip(names, features.T, strict=True))
+    for name in categories:
+        columns[name] = np.where(np.isnan(columns[name]), MISSING_CATEGORY, columns[name]).astype(np.int64)
     return pd.DataFrame(columns, copy=False)
 
 
@@ -130,7 +120,7 @@ def train_copy(
     booster = catboost.CatBoost({**parameters(config, objective), "random_seed": config.seed + number})
     early = {} if stop is None else {"early_stopping_rounds": config.early_stopping_rounds}
     held_out = None if stop is None else pool(objective, stop)
-    callbacks = [_StopCallback(is_over)]
+    callbacks = [SimpleNamespace(after_iteration=lambda _: not is_over())]  # CatBoost stops if the result is false
     booster.fit(pool(objective, rows), eval_set=held_out, use_best_model=False, callbacks=callbacks, **early)
     evaluated = booster.get_evals_result().get("validation", {}) if stop is not None else {}
     return booster, np.array(evaluated.get(OBJECTIVES[objective.kind], ()))
@@ -139,9 +129,14 @@ def train_copy(
 def _seconds_of_a_tree(config: TreesConfig, objective: Objective, rows: TreeData) -> float:
     """Measured on a few trees, without the first."""
     times: list[float] = []
-    clock = _StopCallback(lambda: bool(times.append(time.monotonic())))  # type: ignore[func-returns-value]
-    few = {**parameters(config, objective), "iterations": PROBED_TREES}
-    catboost.CatBoost(few).fit(pool(objective, rows), callbacks=[clock])
+
+    def after_iteration(_: Any) -> bool:
+        times.append(time.monotonic())
+        return True
+
+    settings = {**parameters(config, objective), "iterations": PROBED_TREES}
+    callbacks = [SimpleNamespace(after_iteration=after_iteration)]
+    catboost.CatBoost(settings).fit(pool(objective, rows), callbacks=callbacks)
     return (times[-1] - times[0]) / max(1, len(times) - 1)
 
 
@@ -149,12 +144,12 @@ def first_rounds(booster: Any, num_rounds: int) -> Any:
     """A booster with the first rounds only."""
     shorter = booster.copy()
     shorter.shrink(min(num_rounds, booster.tree_count_))
-    about = shorter.get_metadata()  # in which equal models differ: a random name, the time, the number of threads
-    about["model_guid"] = about["train_finish_time"] = ""
-    params = json.loads(about["params"])
+    metadata = shorter.get_metadata()  # in which equal models differ: a random name, the time, the number of threads
+    metadata["model_guid"] = metadata["train_finish_time"] = ""
+    params = json.loads(metadata["params"])
     for part in ("flat_params", "system_options"):
         params[part]["thread_count"] = 1
-    about["params"] = json.dumps(params, sort_keys=True)
+    metadata["params"] = json.dumps(params, sort_keys=True)
     return shorter
 
 
@@ -175,11 +170,16 @@ def feature_names(booster: Any) -> list[str]:
     return [str(name) for name in booster.feature_names_]
 
 
+def _category_names(booster: Any) -> list[str]:
+    names = feature_names(booster)
+    return [names[number] for number in booster.get_cat_feature_indices()]
+
+
 def predict(booster: Any, features: np.ndarray) -> np.ndarray:
     """Probabilities or values (n,), or probabilities of classes (n, K), for features (n, F)."""
-    names, loss = feature_names(booster), booster.get_all_params()["loss_function"]
-    categories = [names[number] for number in booster.get_cat_feature_indices()]
-    raw = np.asarray(booster.predict(frame(features, names, categories), prediction_type="RawFormulaVal", thread_count=1))
+    loss = booster.get_all_params()["loss_function"]
+    data = frame(features, feature_names(booster), _category_names(booster))
+    raw = np.asarray(booster.predict(data, prediction_type="RawFormulaVal", thread_count=1))
     if loss == "Logloss":
         return 1 / (1 + np.exp(-raw))
     if loss != "MultiClass":
@@ -191,13 +191,12 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
 
 def contributions(booster: Any, features: np.ndarray) -> np.ndarray:
     """The same as `xgb.contributions`."""
-    names = feature_names(booster)
-    categories = [names[number] for number in booster.get_cat_feature_indices()]
-    data = catboost.Pool(frame(features, names, categories), cat_features=categories)
+    categories = _category_names(booster)
+    data = catboost.Pool(frame(features, feature_names(booster), categories), cat_features=categories)
     return booster.get_feature_importance(data, type="ShapValues", thread_count=1)
 
 
 def importance(booster: Any) -> dict[str, float]:
-    """CatBoost's importance by feature: by how much predictions change on average when the value of the feature changes."""
+    """CatBoost's importance by feature: the mean change of the predictions when the value of the feature changes."""
     gain = booster.get_feature_importance(type="PredictionValuesChange")
     return dict(zip(feature_names(booster), map(float, gain), strict=True))

@@ -3,9 +3,9 @@
     OUT.checkpoint/status             running | preempted | lost | failed; after the last two, the reason on a second line
     OUT.checkpoint/trees-00000120/    model.ubj | model.txt   state.json   manifest.json
 
-A checkpoint is written under another name, synced and renamed, so it is complete when it has its name. A damaged one is
-recognised by its checksums, reported, and skipped for the one before it. Only rank 0 reads and writes checkpoints; any rank
-may write `status`.
+A checkpoint is written under a temporary name, synced and renamed, so every folder trees-… is complete. A damaged checkpoint
+is recognised by its checksums and reported, and the one before it is used. Only rank 0 reads and writes checkpoints; any
+rank may write `status`.
 """
 
 import shutil
@@ -22,7 +22,7 @@ KEEP_LAST = 2
 
 
 class Checkpoints:
-    """The checkpoints of a member; `file` is the name of the model's file."""
+    """The checkpoints of the member at `out`; `file` is the name of the model's file."""
 
     def __init__(self, out: str | Path, file: str):
         target = Path(out).resolve()
@@ -36,7 +36,7 @@ class Checkpoints:
         return sorted(self.folder.glob("trees-*"), reverse=True)
 
     def newest_valid(self) -> tuple[bytes, dict[str, Any]] | None:
-        """Model and state of the newest checkpoint with the checksums of its manifest; damaged ones are renamed."""
+        """Model and state of the newest checkpoint whose checksums are right; damaged checkpoints are renamed."""
         for folder in self.all():
             try:
                 folders.verify(folder)
@@ -71,7 +71,7 @@ class Checkpoints:
 
     @contextmanager
     def failure_marked(self) -> Iterator[None]:
-        """Write an exception to `status`; if there are no checkpoints, delete the folder instead."""
+        """Write the message of an exception to `status`; if there are no checkpoints, delete the folder instead."""
         try:
             yield
         except BaseException as error:
@@ -83,13 +83,13 @@ class Checkpoints:
             raise
 
     def sweep(self) -> None:
-        """Delete what a killed process left half-written, and restore a member that was killed between its two renames."""
+        """Delete incomplete files of killed processes, and restore a member whose replacement was killed between renames."""
         folders.recover(self._target)
         folders.discard_scratch([*self._target.parent.glob(f".{self._target.name}.writing-*"), *self.folder.glob(".*")])
 
     @contextmanager
     def page_folder(self, rank: int) -> Iterator[Path]:
-        """A folder for rows that a rank keeps on disk during training; on nodes without a shared disk, one of its own."""
+        """A folder for rows that a rank keeps on disk during training."""
         folder = self.folder / f".pages-{rank}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -98,11 +98,11 @@ class Checkpoints:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             if rank > 0:
-                with suppress(OSError):  # not empty: it is rank 0's
+                with suppress(OSError):  # not empty, since it is shared with rank 0
                     self.folder.rmdir()
 
     def clear(self) -> None:
-        """Delete the checkpoints and the status; files that no training wrote are kept, with their folder."""
+        """Delete the checkpoints and the status; files that no training wrote are kept, and so is their folder."""
         for folder in [*self.all(), *self.folder.glob("damaged-trees-*")]:
             folders.discard(folder, self._own)
         with suppress(OSError):

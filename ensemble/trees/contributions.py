@@ -39,25 +39,26 @@ UNIT_OF = {
 def of_classes(parts: np.ndarray, of_class: np.ndarray | None) -> np.ndarray:
     """From the contributions to all classes, (n, K, F + 1), those to `of_class`, numbers of classes (n,) or (n, m).
 
-    Without several classes it is None, and all contributions are returned.
+    If `of_class` is None, as without several classes, all contributions are returned.
     """
     return parts if of_class is None else parts[np.arange(len(parts)).reshape(-1, *[1] * (of_class.ndim - 1)), of_class]
 
 
-def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndarray]], about: dict[str, Any]) -> Path:
+def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndarray]], metadata: dict[str, Any]) -> Path:
     """Write blocks of features (n, F) and contributions (n, F + 1), the base value last, in the order of the rows.
 
-    If a block raises an error or the disk is full, neither file is left. Returns the path.
+    metadata : of the Parquet file. If a block raises an error or the disk is full, neither the file nor the picture is left.
+    Returns the path.
     """
     if BASE in rows.features:
         raise UserError(f"a feature is called {BASE}, which is a reserved name: rename it, and prepare the data again")
     schema = pa.schema(
         [
             ("row_id", pa.int64()),
-            (BASE, pa.float64() if about["output"] == "value" else pa.float32()),
+            (BASE, pa.float64() if metadata["output"] == "value" else pa.float32()),
             *((name, pa.float32()) for name in rows.features),
         ],
-        {KEY: json.dumps({**about, "unit": UNIT_OF[about["output"]], "mark": MARK}).encode()},
+        {KEY: json.dumps({**metadata, "unit": UNIT_OF[metadata["output"]], "mark": MARK}).encode()},
     )
     row_id, summary, start = rows.column("row_id"), Summary(len(rows.features)), 0
     with (
@@ -71,12 +72,12 @@ def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndar
                 file.write_batch(pa.record_batch(arrays, schema=schema))
                 summary.add(features, parts[:, :-1])
                 start += len(parts)
-        draw(picture, rows, summary, f"{about['member']}, {about['split']}", UNIT_OF[about["output"]])
+        draw(picture, rows, summary, f"{metadata['member']}, {metadata['split']}", UNIT_OF[metadata["output"]])
     return path
 
 
 class Summary:
-    """Sums over rows, for the size and direction of the contributions; all of shape (F,)."""
+    """The size and the direction of the contributions by feature, (F,), computed from sums over blocks of rows."""
 
     def __init__(self, num_features: int):
         self._num_rows = 0
@@ -91,7 +92,7 @@ class Summary:
         self._sums += [values.sum(axis=0) for values in (known, x, y, x * x, y * y, x * y)]
 
     def size(self) -> np.ndarray:
-        """The mean of the absolute contribution."""
+        """The mean of the absolute contributions."""
         return self._size / max(1, self._num_rows)
 
     def direction(self) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Copies of a tree member on the folds of cross-validation, trained together: one tree is added to each copy in turn.
 
-All copies stop at the same number of trees, the best by the score of their validation rows taken together: with few rows the
-score of one copy alone is too noisy to stop by. Several copies are trained at once, each on one thread, so a member has the
-same bits on any number of cores. A single copy uses all threads.
+All copies stop at the same number of trees, which has the best score over the validation rows of all copies together: with
+few rows the score of one copy is too noisy. Several copies are trained at once, each on one thread, so a member has the same
+bits on any number of cores. A single copy uses all threads.
 
     result = train(library, config, rows, folds, training, is_forward)
     result.out_of_fold         predictions of the rows that the copies hold out
@@ -34,7 +34,7 @@ USUAL_TREES = 20.0
 """The usual number of trees until early stopping, times the learning rate: 400 trees at 0.05."""
 HIGHEST_RATE = 0.3
 FASTER = 1.2
-"""A training starts again with a higher learning rate only if that is at least so many times the first one."""
+"""A training starts again with a higher learning rate only if that rate is more than `FASTER` times the first one."""
 REGROWING = 1.2
 """An upper bound of the time for a second training of the copies, as a multiple of the time of the first."""
 
@@ -74,31 +74,31 @@ def train(
     With `config.regrow` the copies are then trained again, with their validation rows added. With `config.refit`, or if the
     folds are forward in time, boosters on all rows predict new rows instead of the copies.
 
-    rows : the split `train`. training : its bins and page_folder are not used. Raises `Stopped` as `boost` does.
+    rows : the split `train`. training : the fields `bins` and `page_folder` are not used. Raises `Stopped` as `boost` does.
     """
     objective, began = objective_of(config, rows), time.monotonic()
 
     def seconds_left() -> float:
-        """The time left for the first training; a second one takes about as long again."""
+        """The time left for the first training, if a second one takes at most `REGROWING` times as long."""
         return training.seconds_left() - (REGROWING * (time.monotonic() - began) if config.regrow or is_forward else 0)
 
     with ThreadPoolExecutor(max(1, config.threads)) as pool:
-        train_parts = _train_separately if hasattr(library, "train_copies") else _train_together
+        train_parts = _train_by_library if hasattr(library, "train_copies") else _train_together
         fit = partial(train_parts, library, rows=rows, run=pool.map)
-        limited = dataclasses.replace(training, seconds_left=seconds_left, on_chunk=_Pace(config, training))
+        first_training = dataclasses.replace(training, seconds_left=seconds_left, on_chunk=_Pace(config, training))
         parts: Parts = [(fold.fit, fold.stop) for fold in folds]
         learning_rate = None
         try:
-            models, history, best_round = fit(config=config, parts=parts, training=limited)
+            models, history, best_round = fit(config=config, parts=parts, training=first_training)
         except _TooSlow as error:
             learning_rate = error.learning_rate
             config = dataclasses.replace(config, learning_rate=learning_rate)
-            limited = dataclasses.replace(limited, on_chunk=training.on_chunk)
-            models, history, best_round = fit(config=config, parts=parts, training=limited)
+            first_training = dataclasses.replace(first_training, on_chunk=training.on_chunk)
+            models, history, best_round = fit(config=config, parts=parts, training=first_training)
         learned = [fold.fit for fold in folds]
 
         def refit_on(parts: Sequence[np.ndarray]) -> list[Model]:
-            """Boosters with the best number of trees on other rows. Checkpoints contain the first training only."""
+            """Models with the best number of trees, trained on `parts`. Checkpoints contain the first training only."""
             refit = Training(group=training.group, stop_requested=training.stop_requested, is_refit=True)
             refit_config = dataclasses.replace(config, num_rounds=best_round)
             return fit(config=refit_config, parts=[(part, None) for part in parts], training=refit)[0]
@@ -125,7 +125,7 @@ def train(
 
 
 class _TooSlow(Exception):
-    """The time does not suffice for this learning rate; `learning_rate` is one for which it does."""
+    """The time does not suffice for the learning rate of the settings; `learning_rate` is one for which it does."""
 
     def __init__(self, learning_rate: float):
         self.learning_rate = learning_rate
@@ -151,13 +151,13 @@ class _Pace:
 
 
 def rate_in_time(learning_rate: float, seconds_of_a_tree: float, seconds_left: float) -> float:
-    """The learning rate with which `USUAL_TREES` / rate trees fit into the time; at least the given one."""
+    """The rate with which `USUAL_TREES` / rate trees fit into the time: up to `HIGHEST_RATE`, but at least the given one."""
     needed = seconds_of_a_tree * USUAL_TREES / learning_rate
     return max(learning_rate, min(HIGHEST_RATE, learning_rate * needed / max(seconds_left, 1e-3)))
 
 
 Parts = Sequence[tuple[np.ndarray, np.ndarray | None]]
-"""For each copy, the rows to fit and those for early stopping; None for `config.num_rounds` trees without early stopping."""
+"""For each copy, the rows to fit, and those for early stopping or None for `config.num_rounds` trees."""
 
 
 def _train_together(
@@ -175,10 +175,10 @@ def _train_together(
     return copies.models(best_round), history, best_round
 
 
-def _train_separately(
+def _train_by_library(
     library: ModuleType, *, rows: TreeData, run: Callable[..., Any], config: TreesConfig, parts: Parts, training: Training
 ) -> tuple[list[Model], list[Scores], int]:
-    """Train each copy by `train_copies` of the library."""
+    """Train the copies by `train_copies` of the library, which calls `train_separately`."""
     splits = [(rows.take(fit), None if stop is None else rows.take(stop)) for fit, stop in parts]
     boosters, history, best_round = library.train_copies(config, splits, training, run)
     models = [
@@ -199,9 +199,9 @@ def train_separately(
 ) -> list[tuple[Any, np.ndarray]]:
     """Train each copy by itself, with a library that cannot add one tree at a time; returns models and losses, (T,).
 
-    parts : the rows of each copy, and those for early stopping. seconds : for each copy. load : makes a model of a stored
-    copy. train_copy : trains the copy with this number, until its last argument returns true. run : maps a function over
-    numbers, several at once. Raises `Stopped`.
+    parts : the rows of each copy, and those for early stopping. seconds : for each copy. load : converts the bytes of a
+    stored copy to a model. train_copy : trains the copy with a given number until its last argument returns true. run : maps
+    a function over numbers, several at once. Raises `Stopped`.
     """
 
     def train_in_time(number: int) -> tuple[Any, np.ndarray]:
@@ -242,7 +242,7 @@ class _Copies:
         run: Callable[..., Any],
         score: Callable[[np.ndarray], Scores] | None,
     ):
-        """score : of the predictions of all rows for early stopping; None where the trees are not scored."""
+        """score : a function of the predictions of all rows for early stopping; None if the trees are not scored."""
         self._run, self._score = run, score
         objective = objective_of(config, rows)
         config = dataclasses.replace(config, threads=max(1, config.threads // len(parts)))
@@ -262,8 +262,7 @@ class _Copies:
                 copy, objective_of(config, fit), library, num_trees, models[number], make_booster
             )
 
-        made = list(run(make, range(len(parts))))
-        self._encodings, self._boosters = [encoding for encoding, _ in made], [booster for _, booster in made]
+        self._encodings, self._boosters = zip(*run(make, range(len(parts))), strict=True)
 
     def seed(self, seed: int) -> None:
         for number, booster in enumerate(self._boosters):

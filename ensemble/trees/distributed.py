@@ -2,10 +2,10 @@
 
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 python scripts/train_trees.py …
 
-The libraries train through collectives of their own. These sockets add what those lack: an exchange of addresses, agreement
-on the next step (`RankGroup.gather`), and fast detection of a lost rank. The socket of a rank that died is closed; a rank
-that cannot be reached sends no pulse for `SILENCE_S`; one that hangs finishes no round within `timeout_s`. Then every other
-rank prints one sentence that names the lost rank, and exits, even if it waits inside a library.
+The libraries train through collectives of their own. These sockets add an exchange of addresses, agreement on the next step
+(`RankGroup.gather`), and fast detection of a lost rank. The socket of a rank that died is closed; a rank that cannot be
+reached sends no pulse for `SILENCE_S`; a rank that hangs finishes no round within `timeout_s`. Then every other rank prints
+one sentence that names the lost rank, and exits, even if it waits inside a library.
 """
 
 import json
@@ -26,7 +26,7 @@ from ensemble.errors import FAILED, USER_ERROR, Failure, UserError, in_a_line
 NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 PULSE_S = 1.0
 SILENCE_S = 15.0
-"""A rank without a message for so long is lost, because of its machine or of the network."""
+"""A rank is lost if no message of it arrives for this long, because its machine or the network fails."""
 LIBRARIES = ("xgboost", "lightgbm")
 LOST, FAILURE, USER = "lost", "failure", "mistake"
 """Why all ranks exit: a rank was lost, a rank raised an exception, or the user made a mistake."""
@@ -49,7 +49,7 @@ SINGLE_RANK = RankInfo(0, 1, "", 0)
 
 
 def rank_info(environment: Mapping[str, str]) -> RankInfo:
-    """What the environment defines; without WORLD_SIZE, or with 1, this process is the only rank."""
+    """The ranks that the environment variables `NAMES` define; without WORLD_SIZE, or with 1, this is the only rank."""
     if environment.get("WORLD_SIZE", "1") == "1" and environment.get("RANK", "0") == "0":
         return SINGLE_RANK
     missing = [name for name in NAMES if not environment.get(name)]
@@ -101,8 +101,9 @@ class _Peer:
 class RankGroup:
     """All ranks of a training, as a context manager; with one rank it does nothing.
 
-    timeout_s : how long a rank waits for all to start, and for each to finish a round. on_lost : is called with the sentence
-    about a lost rank before this process exits; a thread ends it, since the main thread may wait inside a library.
+    timeout_s : how long a rank waits for all ranks to start, and for each to finish a round. on_lost : is called with the
+    sentence about a lost rank before this process exits; a thread ends the process, since the main thread may wait inside a
+    library.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class RankGroup:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None and self._peers:
-            # At once: if the interpreter ends in the middle of a collective, the library crashes or hangs
+            # Exit at once: if the interpreter shuts down in the middle of a collective, the library crashes or hangs
             if isinstance(error, UserError):
                 self._exit(str(error), USER)
             traceback.print_exception(error)
@@ -160,7 +161,7 @@ class RankGroup:
             else:
                 self._peers[0].send(value=value)
                 values = self._peers[0].values.get()
-        except OSError:  # the thread that listens knows more, and ends this process
+        except OSError:  # the listening thread detects the cause, and ends this process
             threading.Event().wait()
         self._num_gathered += 1
         self._gathered_at = time.monotonic()
@@ -177,7 +178,7 @@ class RankGroup:
             raise
 
     def _accept_ranks(self, hello: dict[str, Any]) -> None:
-        """Rank 0: accept a connection of each other rank, and then let all begin."""
+        """On rank 0: accept a connection of each other rank, and then send the message to begin."""
         deadline = time.monotonic() + self._timeout_s
         family = _address_family(self._rank_info)
         try:
@@ -194,16 +195,15 @@ class RankGroup:
                 except TimeoutError:
                     missing = [str(rank) for rank in range(1, self.num_ranks) if rank not in self._peers]
                     raise RankLost(
-                        f"rank {', '.join(missing)} of {self.num_ranks} did not come to {self._rank_info.address}:"
-                        f"{self._rank_info.port} within timeout_s={self._timeout_s:g}: see what it wrote, or give it more "
-                        "time"
+                        f"rank {', '.join(missing)} of {self.num_ranks} did not connect to {self._rank_info.address}:"
+                        f"{self._rank_info.port} within timeout_s={self._timeout_s:g}: see its output, or raise timeout_s"
                     ) from None
                 self._welcome(connection)
         self.address = self._peers[1].connection.getsockname()[0]  # an address at which other machines reach this one
         self._send_to_all(begin=hello)
 
     def _welcome(self, connection: socket.socket) -> None:
-        connection.settimeout(SILENCE_S)  # a stranger who connects to the port sends nothing
+        connection.settimeout(SILENCE_S)  # another program that connects to the port may send nothing
         hello = (peer := _Peer(connection)).receive()
         if not isinstance(hello, dict) or not {"rank", "num_ranks", "name"} <= hello.keys():
             connection.close()
@@ -217,7 +217,7 @@ class RankGroup:
         elif rank in (0, *self._peers):
             problem = f"two processes were started with RANK={rank}: one is {hello['name']}"
         if problem:
-            problem += ": start every rank with the same names, and a RANK of its own"
+            problem += f": start every rank with the same {', '.join(NAMES[1:])}, and with a RANK of its own"
             peer.send(end=problem, why=USER)
             self._send_to_all(end=problem, why=USER)
             raise UserError(problem)
@@ -225,7 +225,7 @@ class RankGroup:
         self._peers[rank] = peer
 
     def _connect(self, hello: dict[str, Any]) -> None:
-        """Other ranks: connect to rank 0, which may start later, and wait until all ranks have connected."""
+        """On other ranks: connect to rank 0, which may start later, and wait until all ranks have connected."""
         deadline = time.monotonic() + self._timeout_s
         host = f"{self._rank_info.address}:{self._rank_info.port}"
         while True:
@@ -236,7 +236,7 @@ class RankGroup:
                 if time.monotonic() > deadline:
                     raise RankLost(
                         f"rank 0 of {self.num_ranks} did not answer at {host} within timeout_s={self._timeout_s:g} "
-                        f"({in_a_line(error)}): see what it wrote, or whether MASTER_ADDR can be reached from here"
+                        f"({in_a_line(error)}): see its output, and whether MASTER_ADDR can be reached from here"
                     ) from None
                 time.sleep(0.1)
         self.address = connection.getsockname()[0]
@@ -245,14 +245,14 @@ class RankGroup:
         self._peers[0] = peer
         message = peer.receive()
         if message is None:
-            raise RankLost(f"rank 0 of {self.num_ranks} at {host} left before all ranks had come: see what it wrote")
+            raise RankLost(f"rank 0 of {self.num_ranks} at {host} ended before all ranks had connected: see its output")
         if "end" in message:
             raise (UserError if message["why"] == USER else RankLost)(message["end"])
         peer.name = message["begin"]["name"]
         peer.received_at = time.monotonic()
 
     def _listen(self, rank: int, peer: _Peer) -> None:
-        """The thread of a socket: receive messages, and detect the end of the connection."""
+        """Receive the messages of a socket, in a thread of its own, and detect the end of the connection."""
         while (message := peer.receive()) is not None:
             peer.received_at = time.monotonic()
             if "value" in message:
@@ -265,26 +265,25 @@ class RankGroup:
         self._exit(f"{self._name(rank)} died: its connection was closed unexpectedly")
 
     def _watch(self) -> None:
-        """A thread: send the pulse, and detect ranks that are silent or late."""
+        """Send the pulse, in a thread of its own, and detect ranks that are silent or late."""
         while not self._closing.wait(PULSE_S):
-            with suppress(OSError):  # the listening threads notice it too
-                self._send_to_all(pulse=True)
+            self._send_to_all(pulse=True)
             now = time.monotonic()
             for rank, peer in self._peers.items():
                 if now - peer.received_at > SILENCE_S:
                     self._exit(f"{self._name(rank)} has not responded for {SILENCE_S:g} s: check whether its machine is up")
             if self.rank == 0 and now - self._gathered_at > self._timeout_s:
-                late = [rank for rank, peer in self._peers.items() if peer.num_values == self._num_gathered]
-                names = ", ".join(map(self._name, late)) or self._name(0)
+                late_ranks = [rank for rank, peer in self._peers.items() if peer.num_values == self._num_gathered]
+                names = ", ".join(map(self._name, late_ranks)) or self._name(0)
                 self._exit(f"{names} finished no round within timeout_s={self._timeout_s:g}: check what it waits for")
 
     def _send_to_all(self, **message: Any) -> None:
         for peer in self._peers.values():
-            with suppress(OSError):
+            with suppress(OSError):  # the listening thread detects a closed connection
                 peer.send(**message)
 
     def _exit(self, sentence: str, why: str = LOST) -> None:
-        """End this process unless it is ending already, after sending the reason to ranks that may not know it."""
+        """End this process unless it is ending already, after sending the reason to ranks that may not have it."""
         if self._closing.is_set() or not self._ended.acquire(blocking=False):
             return
         if self.rank == 0 or why != LOST:

@@ -10,11 +10,12 @@ neutral.py). The metadata of the file list the features that can have them under
 
 The trees are read from the libraries' own dumps. LightGBM compares in float64, so its thresholds are rounded down to
 float32; the usual converter rounds to the nearest, and so changes predictions for values at a threshold. LightGBM also
-treats values within 1e-35 of 0 as 0, and missing values as 0 where training had none. So before the file is written, its
-predictions are compared with the member's on such values.
+treats values within 1e-35 of 0 as 0, and missing values as 0 if the feature had none in training. So before the file is
+written, its predictions are compared with the member's on such values.
 """
 
 import dataclasses
+import functools
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -49,7 +50,7 @@ TOLERANCE = 1e-5
 NEAR_ZERO = float(np.float32(1e-35))
 NUM_CHECKED = 20_000
 NUM_UNKNOWN = 500
-"""Compared rows with unknown values; each is predicted 63 times."""
+"""The number of compared rows with unknown values, each of which is predicted 63 times."""
 ROWS_AT_ONCE = 2_000
 NUM_TIMED = 2_000
 LINK_OF = {
@@ -62,7 +63,7 @@ LINK_OF = {
     "regression": "",
     "lambdarank": "",
 }
-"""By the libraries' names of objectives, the operator from the sums of leaves to predictions."""
+"""By the libraries' names of objectives, the ONNX operator that converts sums of leaves to predictions."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,9 +97,9 @@ class Trees:
     def thresholds(self, feature: int) -> tuple[np.ndarray, bool]:
         """All thresholds of a numerical feature, or all categories of a categorical one; and whether it is categorical."""
         splits = [node for tree in self.trees for node in tree if isinstance(node, Split) and node.feature == feature]
-        codes = {code for split in splits for code in split.categories or ()}
+        categories = {category for split in splits for category in split.categories or ()}
         numbers = {split.threshold for split in splits if split.categories is None}
-        return np.array(sorted(codes | numbers), np.float32), len(splits) > 0 and not numbers
+        return np.array(sorted(categories | numbers), np.float32), len(splits) > 0 and not numbers
 
 
 def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[str, Any]:
@@ -117,12 +118,12 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
     if (member / folders.NEWEST).is_dir():
         member = member / folders.NEWEST
     summary = folders.read_json(member / "summary.json")
-    library, booster = _open(member, summary["kind"])
+    library, booster = _load(member, summary["kind"])
     names = library.feature_names(booster)
     seen = unknown.SeenValues.load(member, names)
     neutral = [name for number, name in enumerate(names) if seen.complete[number] or number in seen.unseen]
     trees, scaling = READERS[summary["kind"]](booster), Scaling.all_from_summary(summary, 1)[0]
-    about = {
+    metadata = {
         "library": summary["kind"],
         "model": model,
         "fingerprint": summary["fingerprint"],
@@ -134,22 +135,20 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
     }
     rows = [_rows_at_thresholds(trees, len(names))]
     if data:
-        manifest_of_data = tree_manifest(data)
-        split = "test" if "test" in manifest_of_data["splits"] else next(iter(manifest_of_data["splits"]))
-        inputs.refuse_foreign(member, summary, data, manifest_of_data, split)
-        about |= {"features": manifest_of_data["features"], "classes": manifest_of_data["task"].get("classes", ())}
-        test = TreeData(data, split, manifest_of_data)
+        manifest = tree_manifest(data)
+        split = "test" if "test" in manifest["splits"] else next(iter(manifest["splits"]))
+        inputs.refuse_foreign(member, summary, data, manifest, split)
+        metadata |= {"features": manifest["features"], "classes": manifest["task"].get("classes", ())}
+        test = TreeData(data, split, manifest)
         sampled = test.take(np.unique(np.linspace(0, len(test) - 1, NUM_CHECKED).astype(np.int64)))
         rows.extend(sampled.batches())
-    content = _model(trees, len(names), about, scaling, seen)
+    content = _model(trees, len(names), metadata, scaling, seen)
     session = _session(content)
 
     def exported(features: np.ndarray) -> np.ndarray:
         return session.run(None, {"features": features})[0]
 
-    def native(features: np.ndarray) -> np.ndarray:
-        return library.predict(booster, features)
-
+    native = functools.partial(library.predict, booster)
     features, has_unknown = _with_few_unknown(np.concatenate(rows), seen)
     expected = seen.predict(native, features)[0]
     blocks = np.split(features, np.arange(ROWS_AT_ONCE, len(features), ROWS_AT_ONCE))
@@ -168,12 +167,12 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
     }
 
 
-def _open(member: Path, kind: str) -> tuple[ModuleType, Any]:
+def _load(member: Path, kind: str) -> tuple[ModuleType, Any]:
     """The library's module and the booster of a member; `UserError` for a member that one ONNX file cannot hold."""
     library = library_module(kind)
     if not (member / library.FILE).is_file():
         raise UserError(
-            f"{member} is the mean of several models, and one file holds one: train it with refit=true num_refits=1"
+            f"{member} is the mean of several models, and an ONNX file holds one: train it with refit=true num_refits=1"
         )
     if (member / target_encoding.FILE).is_file():
         raise UserError(
@@ -196,7 +195,7 @@ def _checked_difference(member: Path, predictions: np.ndarray, expected: np.ndar
 
 
 def read_xgboost(booster: Any) -> Trees:
-    """Left is below the threshold, or outside of the categories; thresholds are float32 already."""
+    """The left child has values below the threshold, or outside of the categories; thresholds are float32 already."""
     learner = json.loads(bytes(booster.save_raw("json")))["learner"]
     model = learner["gradient_booster"]["model"]
     link = _link(learner["objective"]["name"])
@@ -204,10 +203,9 @@ def read_xgboost(booster: Any) -> Trees:
     base = np.resize(np.array(json.loads(learner["learner_model_param"]["base_score"]), np.float64), classes)
     trees = []
     for tree in model["trees"]:
-        pieces = zip(tree["categories_segments"], tree["categories_sizes"], strict=True)
-        sets = {
-            node: tuple(tree["categories"][begin : begin + size])
-            for node, (begin, size) in zip(tree["categories_nodes"], pieces, strict=True)
+        columns = (tree[f"categories_{name}"] for name in ("nodes", "segments", "sizes"))
+        categories_of = {
+            node: tuple(tree["categories"][begin : begin + size]) for node, begin, size in zip(*columns, strict=True)
         }
         nodes: Tree = []
         for number, left in enumerate(tree["left_children"]):
@@ -216,8 +214,9 @@ def read_xgboost(booster: Any) -> Trees:
             feature = tree["split_indices"][number]
             if left == -1:
                 nodes.append(value)
-            elif number in sets:
-                nodes.append(Split(feature=feature, categories=sets[number], yes=right, no=left, missing_to_yes=not to_left))
+            elif number in categories_of:
+                categories = categories_of[number]
+                nodes.append(Split(feature=feature, categories=categories, yes=right, no=left, missing_to_yes=not to_left))
             else:
                 nodes.append(Split(feature=feature, threshold=value, yes=left, no=right, missing_to_yes=to_left))
         trees.append(nodes)
@@ -226,7 +225,7 @@ def read_xgboost(booster: Any) -> Trees:
 
 
 def read_lightgbm(booster: Any) -> Trees:
-    """Left is at most the threshold, or one of the categories."""
+    """The left child has values up to the threshold, or one of the categories."""
     model = booster.dump_model()
     return Trees(
         trees=[_lightgbm_nodes(tree["tree_structure"]) for tree in model["tree_info"]],
@@ -268,7 +267,7 @@ READERS: dict[str, Callable[[Any], Trees]] = {"xgboost": read_xgboost, "lightgbm
 
 
 def float32_threshold(value: float) -> float:
-    """The largest float32 with the same comparisons as the threshold `value`, a float64; values near 0 count as 0."""
+    """The largest float32 up to the threshold `value`, a float64, so that comparisons agree; values near 0 count as 0."""
     if 0 <= value <= NEAR_ZERO:
         return NEAR_ZERO
     nearest = np.float32(-NEAR_ZERO if -NEAR_ZERO <= value < 0 else value)
@@ -282,7 +281,7 @@ def _link(objective: str) -> str:
     return LINK_OF[objective]
 
 
-def _model(trees: Trees, num_features: int, about: dict[str, Any], scaling: Scaling, seen: unknown.SeenValues) -> bytes:
+def _model(trees: Trees, num_features: int, metadata: dict[str, Any], scaling: Scaling, seen: unknown.SeenValues) -> bytes:
     """The graph: all trees in one node, then the link function, or the scaling to the target's unit in float64.
 
     If a value can be unknown, the nodes of neutral predictions are before the trees and after the link function.
@@ -294,12 +293,12 @@ def _model(trees: Trees, num_features: int, about: dict[str, Any], scaling: Scal
             for name, value in node.items():
                 columns[name].append(value)
     graph = Graph()
-    features = before(graph, seen) if about["neutral"] else FEATURES
+    features = before(graph, seen) if metadata["neutral"] else FEATURES
     columns |= {"n_targets": num_classes, "base_values": [float(value) for value in trees.base]}
     last = graph.add("TreeEnsembleRegressor", features, domain="ai.onnx.ml", **columns)
     if trees.link:
         last = graph.add(trees.link, last)
-    if about["neutral"]:
+    if metadata["neutral"]:
         last = after(graph, last, num_classes)
     if not scaling.is_identity:
         last = graph.add("Cast", last, to=TensorProto.DOUBLE)
@@ -313,7 +312,7 @@ def _model(trees: Trees, num_features: int, about: dict[str, Any], scaling: Scal
     kind = TensorProto.FLOAT if scaling.is_identity else TensorProto.DOUBLE
     onnx_graph = helper.make_graph(
         graph.nodes,
-        about["library"],
+        metadata["library"],
         [helper.make_tensor_value_info(FEATURES, TensorProto.FLOAT, ["n", num_features])],
         [helper.make_tensor_value_info("prediction", kind, shape)],
         graph.constants,
@@ -323,7 +322,7 @@ def _model(trees: Trees, num_features: int, about: dict[str, Any], scaling: Scal
         onnx_graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="accelerate-ensemble", doc_string=MARK
     )
     helper.set_model_props(
-        model, {name: value if isinstance(value, str) else json.dumps(value) for name, value in about.items()}
+        model, {name: value if isinstance(value, str) else json.dumps(value) for name, value in metadata.items()}
     )
     onnx.checker.check_model(model)
     return model.SerializeToString()
@@ -374,8 +373,8 @@ def _rows_at_thresholds(trees: Trees, num_features: int) -> np.ndarray:
         thresholds, is_category = trees.thresholds(feature)
         spread = np.abs(thresholds).max(initial=1.0)
         below, above = (np.nextafter(thresholds, np.float32(side)) for side in (-np.inf, np.inf))
-        anywhere = np.float32(spread) * generator.standard_normal(2 * len(thresholds) + 2).astype(np.float32)
-        values = np.concatenate([below, thresholds, above, anywhere, [0.0]])
+        random_values = np.float32(spread) * generator.standard_normal(2 * len(thresholds) + 2).astype(np.float32)
+        values = np.concatenate([below, thresholds, above, random_values, [0.0]])
         if is_category:
             values = np.arange(spread + 1, dtype=np.float32)
         rows[:, feature] = generator.choice(values, NUM_CHECKED)
@@ -384,13 +383,13 @@ def _rows_at_thresholds(trees: Trees, num_features: int) -> np.ndarray:
 
 
 def _with_few_unknown(features: np.ndarray, seen: unknown.SeenValues) -> tuple[np.ndarray, np.ndarray]:
-    """The rows with unknown values in `NUM_UNKNOWN` of them and known ones in all others; and which these rows are."""
+    """The rows with at most `NUM_UNKNOWN` that have unknown values, and which those are; others get known values instead."""
     is_unknown = seen.is_unknown(features)
     rows = np.flatnonzero(is_unknown.any(axis=1))
     unchanged = np.random.default_rng(0).permutation(rows)[:NUM_UNKNOWN]
     is_unknown[unchanged] = False
-    reference = np.arange(len(features)) % len(seen.reference)
-    return np.where(is_unknown, seen.reference[reference], features), np.isin(np.arange(len(features)), unchanged)
+    number = np.arange(len(features))
+    return np.where(is_unknown, seen.reference[number % len(seen.reference)], features), np.isin(number, unchanged)
 
 
 def _one_row_us(predict: Callable[[np.ndarray], np.ndarray], features: np.ndarray) -> dict[str, float]:

@@ -49,8 +49,8 @@ class Booster:
         self.booster.add_valid(held_out, "validation")
 
     def seed(self, seed: int) -> None:
-        # LightGBM reads a seed only when it changes, and that of the rows only when their fraction changes. Below a
-        # fraction of 0.5 it copies the drawn rows.
+        # LightGBM reads a seed only when it changes, and that of the rows only when their fraction changes. The temporary
+        # fraction is above 0.5, since below it LightGBM copies the drawn rows.
         self.booster.reset_parameter({"bagging_fraction": (1 + self._row_fraction) / 2, "feature_fraction_seed": seed + 1})
         self.booster.reset_parameter(
             {"bagging_fraction": self._row_fraction, "feature_fraction_seed": seed, "bagging_seed": seed}
@@ -67,7 +67,7 @@ class Booster:
             predictions.append(np.array(prediction))
             return []
 
-        # LightGBM keeps the predictions of the validation rows, so they need not be computed again
+        # LightGBM has computed the predictions of the validation rows already
         self.booster.eval_valid(copy)
         return predictions[0]
 
@@ -133,7 +133,7 @@ def train(
 
 
 def _network(group: RankGroup, timeout_s: float) -> dict[str, Any]:
-    """The parameters by which LightGBM sums its histograms over the ranks."""
+    """The parameters with which LightGBM sums its histograms over the ranks."""
     if group.num_ranks == 1:
         return {}
     port = free_port()

@@ -43,9 +43,9 @@ NUM_QUANTILES = 100
 MOST_DEVIATIONS = 5.0
 """Standard scores are limited to this range."""
 MOST_CATEGORIES, LEAST_ROWS = 100, 3
-"""Categories of a feature that have a column: the most frequent ones, with so many rows."""
+"""The categories of a feature that have a column: at most `MOST_CATEGORIES`, each with at least `LEAST_ROWS` rows."""
 NEWTON_WEIGHTS = 200
-"""Up to so many weights Newton's method is faster than L-BFGS."""
+"""Newton's method is faster than L-BFGS up to this number of weights."""
 MOST_STEPS = 200
 PRIOR_ROWS = 0.5
 """The weight of a row with mean features that is added for each class, so that a class without a row has a probability."""
@@ -145,7 +145,7 @@ class Linear:
         return columns @ self.weights_TKD[number].T + self.intercepts_TK[number]
 
 
-# BLAS with several threads would give other bits
+# With several threads of BLAS, the last bits would be different
 _on_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 
 
@@ -183,11 +183,10 @@ def train_copies(
 def train_copy(
     config: TreesConfig, number: int, rows: TreeData, stop: TreeData | None, is_over: Callable[[], bool]
 ) -> tuple[Linear, np.ndarray]:
-    """Fit the candidates of copy `number`; also their losses on the rows `stop`, (T,), in the target's squared unit for a
-    regression.
+    """Fit the candidates of copy `number`, and compute their losses on the rows `stop`, (T,).
 
-    Fitting ends early, with at least one candidate, if `is_over` returns true. Without `stop` only candidate
-    `config.num_rounds` is fitted, and there are no losses.
+    The losses of a regression are in the target's squared unit. If `is_over` returns true, fitting ends early, with at least
+    one candidate. Without `stop` only candidate `config.num_rounds` is fitted, and there are no losses.
     """
     objective = objective_of(config, rows)
     if objective.kind not in METRICS:
@@ -195,7 +194,7 @@ def train_copy(
     if any(objective.monotone):
         raise UserError("monotone= does not apply to linear models: choose xgboost or lightgbm")
     dataset = dataset_of(objective, rows)
-    features = _features(dataset)
+    features = dataset.rows.matrix()
     design = fit_design(dataset.rows, features)
     columns = design.columns(features)
     fit = _ridge(columns, dataset) if objective.kind == "regression" else _logistic(columns, dataset, objective)
@@ -204,9 +203,9 @@ def train_copy(
     for with_ranks, penalty in CANDIDATES if stop else CANDIDATES[config.num_rounds - 1 :][:1]:
         if weights and is_over():
             break
-        used = design.num_columns(with_ranks)
-        weight_KD, intercept_K = fit(used, penalty)
-        weights.append(np.pad(weight_KD, ((0, 0), (0, columns.shape[1] - used))))
+        num_columns = design.num_columns(with_ranks)
+        weight_KD, intercept_K = fit(num_columns, penalty)
+        weights.append(np.pad(weight_KD, ((0, 0), (0, columns.shape[1] - num_columns))))
         intercepts.append(intercept_K)
     model = Linear(
         kind=objective.kind,
@@ -218,14 +217,9 @@ def train_copy(
     if not stop:
         return model, np.empty(0)
     held_out = dataset_of(objective, stop)
-    stop_columns = design.columns(_features(held_out))
+    stop_columns = design.columns(held_out.rows.matrix())
     losses = [_loss(objective, held_out, model.values(stop_columns, number)) for number in range(len(weights))]
     return model, np.array(losses)
-
-
-def _features(dataset: Dataset) -> np.ndarray:
-    """(n, F)."""
-    return np.concatenate(list(dataset.rows.batches()))
 
 
 Fit = Callable[[int, float], tuple[np.ndarray, np.ndarray]]
@@ -241,18 +235,19 @@ def _ridge(columns: np.ndarray, dataset: Dataset) -> Fit:
     mean, center_D = np.average(target, weights=weight), np.average(columns, axis=0, weights=weight)
     decompositions: dict[int, Any] = {}
 
-    def fit(used: int, penalty: float) -> tuple[np.ndarray, np.ndarray]:
-        if used not in decompositions:
-            decompositions[used] = np.linalg.svd(root[:, None] * (columns - center_D)[:, :used], full_matrices=False)
-        left, singular, right = decompositions[used]
+    def fit(num_columns: int, penalty: float) -> tuple[np.ndarray, np.ndarray]:
+        if num_columns not in decompositions:
+            centred = (columns - center_D)[:, :num_columns]
+            decompositions[num_columns] = np.linalg.svd(root[:, None] * centred, full_matrices=False)
+        left, singular, right = decompositions[num_columns]
         weight_D = (singular / (singular**2 + penalty) * ((root * (target - mean)) @ left)) @ right
-        return weight_D[None], np.array([mean - center_D[:used] @ weight_D])
+        return weight_D[None], np.array([mean - center_D[:num_columns] @ weight_D])
 
     return fit
 
 
 def _logistic(columns: np.ndarray, dataset: Dataset, objective: Objective) -> Fit:
-    """Logistic regression; each fit starts from the one before with the same number of columns."""
+    """Logistic regression; each fit starts from the weights of the previous fit with the same number of columns."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
@@ -266,23 +261,23 @@ def _logistic(columns: np.ndarray, dataset: Dataset, objective: Objective) -> Fi
     models: dict[int, LogisticRegression] = {}
     axes: dict[int, np.ndarray] = {}
 
-    def fit(used: int, penalty: float) -> tuple[np.ndarray, np.ndarray]:
-        if not used:  # scikit-learn refuses to fit intercepts alone
+    def fit(num_columns: int, penalty: float) -> tuple[np.ndarray, np.ndarray]:
+        if not num_columns:  # scikit-learn refuses to fit intercepts alone
             shares = np.bincount(target, weights=weight) / weight.sum()
             logits = np.log(shares) if objective.num_classes > 1 else logit(shares[1:])
             return np.zeros((len(logits), 0)), logits
-        inputs = columns[:, :used]
-        if used > len(columns):  # the weights that minimise the objective are in the span of the rows
-            if used not in axes:
-                axes[used] = np.linalg.svd(inputs, full_matrices=False)[2]
-            inputs = inputs @ axes[used].T
+        inputs = columns[:, :num_columns]
+        if num_columns > len(columns):  # the weights that minimise the objective are in the span of the rows
+            if num_columns not in axes:
+                axes[num_columns] = np.linalg.svd(inputs, full_matrices=False)[2]
+            inputs = inputs @ axes[num_columns].T
         is_small = inputs.shape[1] * objective.num_classes <= NEWTON_WEIGHTS
-        model = models.setdefault(used, LogisticRegression(warm_start=True, max_iter=MOST_STEPS))
+        model = models.setdefault(num_columns, LogisticRegression(warm_start=True, max_iter=MOST_STEPS))
         model.set_params(C=1 / (penalty * sum_weights), solver="newton-cholesky" if is_small else "lbfgs")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(inputs, target, sample_weight=weight)
-        weight_KD = model.coef_ @ axes[used] if used in axes else model.coef_.copy()
+        weight_KD = model.coef_ @ axes[num_columns] if num_columns in axes else model.coef_.copy()
         return weight_KD, model.intercept_.copy()
 
     return fit
@@ -295,8 +290,9 @@ def _loss(objective: Objective, dataset: Dataset, values: np.ndarray) -> float:
         losses = ((values[:, 0] - dataset.target) * objective.scaling.scale) ** 2
     else:
         target, probabilities = dataset.target.astype(np.int64), _probabilities(values)
-        likely = probabilities[np.arange(len(target)), target] if values.shape[1] > 1 else np.abs(1 - target - probabilities)
-        losses = -np.log(np.maximum(likely, np.finfo(np.float64).tiny))
+        rows = np.arange(len(target))
+        of_true_class = probabilities[rows, target] if values.shape[1] > 1 else np.abs(1 - target - probabilities)
+        losses = -np.log(np.maximum(of_true_class, np.finfo(np.float64).tiny))
     return float(np.average(losses, weights=dataset.weight))
 
 
@@ -306,7 +302,7 @@ def _probabilities(values: np.ndarray) -> np.ndarray:
 
 
 def first_rounds(model: Linear, num_rounds: int) -> Linear:
-    """The model with candidate `num_rounds` only; of a model that has one candidate, that one."""
+    """The model with candidate `num_rounds` only, or with the only candidate of a model that has one."""
     chosen = slice(min(num_rounds, len(model.weights_TKD)) - 1, None)
     return dataclasses.replace(
         model, weights_TKD=model.weights_TKD[chosen][:1], intercepts_TK=model.intercepts_TK[chosen][:1]
@@ -346,7 +342,7 @@ def predict(model: Linear, features: np.ndarray) -> np.ndarray:
 
 
 def contributions(model: Linear, features: np.ndarray) -> np.ndarray:
-    """The contribution of each feature to the log odds or value, and the value of the mean row, shaped as by xgb.py."""
+    """The contributions of the features to the log odds or value, and the value of the mean row, shaped as by xgb.py."""
     columns, feature_D = model.design.columns(features), model.design.feature_D
     parts = np.zeros((len(features), len(model.weights_TKD[0]), len(model.features) + 1))
     for column, feature in enumerate(feature_D):
@@ -356,7 +352,7 @@ def contributions(model: Linear, features: np.ndarray) -> np.ndarray:
 
 
 def importance(model: Linear) -> dict[str, float]:
-    """The root of the sum of squares of each feature's weights, each times the deviation of its column."""
+    """By feature, the root of the sum of squares of (a column's weight × its standard deviation) over its columns."""
     design, num_numbers = model.design, len(model.design.number_S)
     variance_D = np.ones(len(design.mean_D))  # scores and ranks have a variance of about 1
     share_D = design.mean_D[num_numbers : len(design.mean_D) - num_numbers]

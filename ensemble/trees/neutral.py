@@ -23,7 +23,7 @@ FEATURES, UNKNOWN, HAS_UNKNOWN, ANY_UNKNOWN, NUM_ROWS = "features", "unknown", "
 
 
 class Graph:
-    """Nodes with one output each, and constants, in the order of addition. Branches of an `If` see the `outer` graph."""
+    """Nodes with one output each, and constants, in the order of addition. A branch of an `If` uses constants of `outer`."""
 
     def __init__(self, outer: "Graph | None" = None) -> None:
         self.nodes: list[NodeProto] = []
@@ -41,7 +41,7 @@ class Graph:
         return self.constants[-1].name
 
     def if_any_unknown(self, build: Callable[["Graph"], str], otherwise: str) -> str:
-        """Add an `If`: what `build` adds if a row has an unknown value, else the float array `otherwise`."""
+        """Add an `If`: if a row has an unknown value, the nodes that `build` adds, else the float array `otherwise`."""
 
         def branch(build: Callable[[Graph], str]) -> GraphProto:
             inner = Graph(self)
@@ -72,12 +72,12 @@ def before(graph: Graph, seen: SeenValues) -> str:
 
 
 def _with_variants(graph: Graph, seen: SeenValues) -> str:
-    rows, middle = _rows(graph), graph.constant([1])
+    rows, axis = _rows(graph), graph.constant([1])
     filled = graph.add(
         "Where",
-        graph.add("Unsqueeze", graph.add("Gather", UNKNOWN, rows, axis=0), middle),
+        graph.add("Unsqueeze", graph.add("Gather", UNKNOWN, rows, axis=0), axis),
         graph.constant(seen.reference[None], np.float32),
-        graph.add("Unsqueeze", graph.add("Gather", FEATURES, rows, axis=0), middle),
+        graph.add("Unsqueeze", graph.add("Gather", FEATURES, rows, axis=0), axis),
     )
     variants = graph.add("Reshape", filled, graph.constant([-1, len(seen.complete)]))
     return graph.add("Concat", FEATURES, variants, axis=0)
@@ -89,7 +89,7 @@ def _rows(graph: Graph) -> str:
 
 
 def after(graph: Graph, predicted: str, num_classes: int) -> str:
-    """(n, K): the predictions of the rows in `predicted`, (n + m * 63, K); for m of them, the neutral predictions."""
+    """(n, K): the predictions of the rows, neutral ones for m of them, from those in `predicted`, (n + m * 63, K)."""
     return graph.if_any_unknown(lambda inner: _joined(inner, predicted, num_classes), predicted)
 
 
@@ -123,24 +123,24 @@ def _at(graph: Graph, ordered: str, index: int) -> str:
 def _quantile(graph: Graph, ordered: str, share: float) -> str:
     """(m, K), interpolated as by numpy.quantile."""
     index = share * LAST
-    low, part = int(index), graph.constant(index % 1, np.float32)
+    low, fraction = int(index), graph.constant(index % 1, np.float32)
     below, above = _at(graph, ordered, low), _at(graph, ordered, min(low + 1, LAST))
-    return graph.add("Add", below, graph.add("Mul", part, graph.add("Sub", above, below)))
+    return graph.add("Add", below, graph.add("Mul", fraction, graph.add("Sub", above, below)))
 
 
 def _between_quartiles(graph: Graph, variants: str, ordered: str, median: str) -> str:
     """`between_quartiles` of unknown.py: medians moved towards the quartiles until their sum is 1, or the mean."""
-    zero, one, last = graph.constant(0, np.float32), graph.constant(1, np.float32), graph.constant([-1])
-    lacking = graph.add("Sub", one, graph.add("ReduceSum", median, last, keepdims=1))
+    zero, one, classes = graph.constant(0, np.float32), graph.constant(1, np.float32), graph.constant([-1])
+    lacking = graph.add("Sub", one, graph.add("ReduceSum", median, classes, keepdims=1))
     room = graph.add(
         "Where",
         graph.add("Greater", lacking, zero),
         graph.add("Sub", _quantile(graph, ordered, 0.75), median),
         graph.add("Sub", median, _quantile(graph, ordered, 0.25)),
     )
-    total_room = graph.add("ReduceSum", room, last, keepdims=1)
+    total_room = graph.add("ReduceSum", room, classes, keepdims=1)
     share = graph.add("Div", room, graph.add("Where", graph.add("Greater", total_room, zero), total_room, one))
     moved = graph.add("Add", median, graph.add("Mul", lacking, share))
     is_enough = graph.add("LessOrEqual", graph.add("Abs", lacking), total_room)
     result = graph.add("Where", is_enough, moved, graph.add("ReduceMean", variants, axes=[1], keepdims=0))
-    return graph.add("Div", result, graph.add("ReduceSum", result, last, keepdims=1))
+    return graph.add("Div", result, graph.add("ReduceSum", result, classes, keepdims=1))

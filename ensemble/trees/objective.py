@@ -1,8 +1,8 @@
 """What trees learn from prepared data, and how they are scored on validation.
 
 `objective_of` combines the settings with the task of the data. Trees may learn another column than the task's target, or
-another kind of objective: for example the growth as a number, while the task asks for a yes or no. Early stopping and later
-scores use the task's metric on the task's target in any case.
+another kind of objective: for example the growth as a number, while the target of the task is 0 or 1. Early stopping and
+later scores use the task's metric on the task's target in any case.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import TreesConfig
 
 OUTPUT_OF = {"binary": "probability", "multiclass": "probabilities", "regression": "value", "ranking": "score"}
-"""By kind of task, the output of a member that learned the task itself."""
+"""By kind of task, the output of a member that learned the task's own target with its own objective."""
 ORDER_METRICS = ("average_precision", "roc_auc", "ndcg_at_10")
 """Metrics that depend on the order of the predictions only, so they apply to scores on any scale."""
 NUM_GRADES = 31
@@ -68,7 +68,7 @@ class Dataset:
 
 
 def objective_of(config: TreesConfig, rows: TreeData) -> Objective:
-    """The objective of the settings for data like `rows`; `UserError` for settings that do not exist or do not fit."""
+    """The objective of the settings for data like `rows`; `UserError` for invalid settings, or settings that do not fit."""
     task = rows.task
     kind, target, metric = config.objective or task.kind, config.target or task.target, config.metric or task.metric
     if kind not in KINDS:
@@ -79,7 +79,7 @@ def objective_of(config: TreesConfig, rows: TreeData) -> Objective:
         if field.name not in rows.features and (pa.types.is_floating(field.type) or field.name == task.target)
     ]
     if target not in columns:
-        raise UserError(f"target={target} is not a column that can be learned: {_nearest(target, columns)}")
+        raise UserError(f"target={target} is not a column that can be learned: {_suggestion(target, columns)}")
     if metric not in METRIC_FUNCTIONS or task.kind not in METRIC_FUNCTIONS[metric].kinds:
         fitting = ", ".join(name for name, function in METRIC_FUNCTIONS.items() if task.kind in function.kinds)
         raise UserError(f"metric={metric} does not score a {task.kind} task: choose {fitting}")
@@ -99,7 +99,7 @@ def objective_of(config: TreesConfig, rows: TreeData) -> Objective:
                 f"of which only the order has a meaning: choose {fitting}"
             )
     if kind == "multiclass" and len(task.classes) < 2:
-        raise UserError("the data's task is multiclass and names no two classes: prepare them again with their names")
+        raise UserError("the data's task is multiclass and names fewer than two classes: prepare the data with all names")
     return Objective(
         task=task,
         kind=kind,
@@ -112,7 +112,7 @@ def objective_of(config: TreesConfig, rows: TreeData) -> Objective:
 
 
 def _scaling(rows: TreeData, target: str) -> Scaling:
-    """Fitted on the rows of all ranks, so that all ranks learn on one scale; after `TreeData.take`, on those rows only."""
+    """Fitted on the rows of all ranks, so that all ranks use the same scale; after `TreeData.take`, on those rows only."""
     values = rows.column_of_all(target).astype(np.float64)
     is_learned = np.isfinite(values)
     if rows.task.weight:
@@ -127,7 +127,7 @@ def _monotone(config: TreesConfig, rows: TreeData, kind: str) -> tuple[int, ...]
         raise UserError("monotone= is not possible with several classes, whose probabilities cannot all rise: leave it out")
     for name, sign in config.monotone.items():
         if name not in rows.features:
-            raise UserError(f"monotone names the feature {name}, which does not exist: {_nearest(name, rows.features)}")
+            raise UserError(f"monotone names the feature {name}, which does not exist: {_suggestion(name, rows.features)}")
         if sign not in (1, -1):
             raise UserError(f"monotone has {name}: {sign}: write 1 if the prediction may only rise with it, -1 if only fall")
         if name in rows.categories:
@@ -135,7 +135,7 @@ def _monotone(config: TreesConfig, rows: TreeData, kind: str) -> tuple[int, ...]
     return tuple(config.monotone.get(name, 0) for name in rows.features)
 
 
-def _nearest(name: str, names: list[str]) -> str:
+def _suggestion(name: str, names: list[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1)
     return f"did you mean {near[0]}?" if near else f"choose from {', '.join(names)}"
 
@@ -143,9 +143,9 @@ def _nearest(name: str, names: list[str]) -> str:
 def dataset_of(objective: Objective, rows: TreeData) -> Dataset:
     """The rows to learn: those with a target and a weight above 0, for a ranking sorted by group.
 
-    A ranked target that is no relevance, such as growth, is converted to `NUM_GRADES` grades: 31 × the number of lower
-    values in the group ÷ the rows of the group, rounded down, so equal values have one grade. Raises `UserError` for values
-    that the objective cannot learn, and for invalid weights and categories.
+    In a ranking, a target that is not a relevance, such as growth, is converted to `NUM_GRADES` grades: 31 × the number of
+    lower values in the group ÷ the number of rows in the group, rounded down, so equal values have the same grade. Raises
+    `UserError` for values that the objective cannot learn, and for invalid weights and categories.
     """
     task = objective.task
     target = rows.column(objective.target).astype(np.float64)
@@ -235,9 +235,9 @@ def _check_categories(rows: TreeData) -> None:
 
 
 class ValidationMetrics:
-    """Scores predictions of a whole split by the task's metric, whatever objective was learned.
+    """Scores predictions of a whole split by the task's metric, for any objective.
 
-    Rows count by their weight if the task has weights; without weights, the bits are those of the unweighted scores. Raises
+    Rows count by their weight if the task has weights; otherwise the bits are those of the unweighted scores. Raises
     `UserError` if the split lacks targets or weights.
     """
 
@@ -250,7 +250,7 @@ class ValidationMetrics:
             weight = _weights(split)
             self._counted = np.flatnonzero(weight > 0)
             if not self._counted.size:
-                raise UserError(f"no row of the validation split has a {objective.task.weight} above 0: give it some")
+                raise UserError(f"no row of the validation split has a {objective.task.weight} above 0: correct the data")
             self._weight = weight[self._counted].astype(np.float64)
             self._target, self._group = self._target[self._counted], self._group[self._counted]
         self._scaling = objective.scaling

@@ -16,7 +16,7 @@ from ensemble.trees.objective import Objective
 from ensemble.trees.rows import TreeData
 
 MAX_TREES = 2_000_000
-"""Predictions of single trees, over all rows and features; they take some 0.2 s on one core."""
+"""The largest number of predictions of single trees, over all rows and features, which takes some 0.2 s on one core."""
 MIN_ROWS, MAX_ROWS = 200, 1000
 """If `MAX_TREES` leaves fewer than `MIN_ROWS` rows, nothing is computed."""
 Predict = Callable[[np.ndarray], np.ndarray]
@@ -26,7 +26,7 @@ Predict = Callable[[np.ndarray], np.ndarray]
 def importance(
     objective: Objective, rows: TreeData, folds: Sequence[Fold], predictors: Sequence[Predict], num_trees: int
 ) -> dict[str, Any] | None:
-    """`metric`, `rows` (their number) and `worse`, by feature; None for rankings, or where it would take too long.
+    """`metric`, `rows` (their number), and `worse`: the importance by feature. None for rankings, or if it takes too long.
 
     rows : the split `train`. predictors : of the copy of each fold. num_trees : of each copy.
     """
@@ -39,17 +39,17 @@ def importance(
     for fold, predict in zip(folds, predictors, strict=True):
         number = max(1, num_rows * len(fold.held) // num_held_out)
         drawn.append(np.sort(generator.choice(fold.held, number, replace=False)))
-        features = np.concatenate(list(rows.take(drawn[-1]).batches()))
+        features = rows.take(drawn[-1]).matrix()
         variants = np.repeat(features[None], num_features + 1, axis=0)
         for feature in range(num_features):
             variants[feature + 1, :, feature] = generator.permutation(features[:, feature])
         prediction = predict(variants.reshape(-1, num_features))
         predictions.append(prediction.reshape(num_features + 1, number, *prediction.shape[1:]))
-    part, metric = rows.take(np.concatenate(drawn)), METRIC_FUNCTIONS[objective.metric]
-    weight = part.column(objective.task.weight).astype(np.float64) if objective.task.weight else None
+    drawn_rows, metric = rows.take(np.concatenate(drawn)), METRIC_FUNCTIONS[objective.metric]
+    weight = drawn_rows.column(objective.task.weight).astype(np.float64) if objective.task.weight else None
     if weight is not None and not weight.any():
         return None
-    target, group = part.column(objective.target).astype(np.float64), part.column(objective.task.group)
+    target, group = drawn_rows.column(objective.target).astype(np.float64), drawn_rows.column(objective.task.group)
     scores = [metric.function(target, prediction, group, weight) for prediction in np.concatenate(predictions, axis=1)]
     sign = -1 if metric.higher_is_better else 1
     worse = {name: sign * float(score - scores[0]) for name, score in zip(rows.features, scores[1:], strict=True)}

@@ -41,8 +41,8 @@ ROWS_PER_BLOCK = 1 << 15
 EXPLAINED_ROWS = (50, 1000)
 """The least and the largest number of rows of a forecast with contributions."""
 EXPLAINED_LEAVES = 2_500_000
-"""Rows times leaves of the trees that explain them, which take about a second on one core. With many trees fewer rows are
-explained; where even the least number of rows is too many, by fewer of the member's models."""
+"""The largest product of explained rows and leaves of trees, which takes about a second on one core. With many trees, fewer
+rows are explained; if even `EXPLAINED_ROWS[0]` rows are too many, fewer of the member's models explain them."""
 Result = TypeVar("Result")
 
 
@@ -60,7 +60,7 @@ def model_files(file: str, number: int) -> list[str]:
 def average_predictions(output: str, predictions: list[np.ndarray]) -> np.ndarray:
     """The mean prediction of several models; probabilities are averaged as log odds, those of classes as logs.
 
-    So the log odds of the result are the sum of the mean contributions of the models.
+    So the mean contributions of the models sum to the log odds of the result.
     """
     if len(predictions) == 1:
         return predictions[0]
@@ -75,7 +75,7 @@ def average_predictions(output: str, predictions: list[np.ndarray]) -> np.ndarra
 
 
 class TreeMember:
-    """A member in memory. Checksums are compared before it is loaded: both libraries abort on a damaged model.
+    """A member in memory. Checksums are compared before it is loaded, since both libraries abort on a damaged model.
 
     Splits after blend, such as test and forecast, are predicted by the member in its folder `newest`, if there is one: its
     trees also learned blend, so they must not predict it. Raises `UserError` for a folder that is no valid member.
@@ -104,19 +104,20 @@ class TreeMember:
         Raises `UserError` for data or a split that the member must not predict.
         """
         if split == out_of_fold.NAME:
-            about = tree_manifest(data)
-            inputs.refuse_foreign(self.folder, self._summary, data, about, split)
-            return {**out_of_fold.read(self.folder, data, task_of(about), about["fingerprint"]), **self._origin(about)}
+            manifest = tree_manifest(data)
+            inputs.refuse_foreign(self.folder, self._summary, data, manifest, split)
+            columns = out_of_fold.read(self.folder, data, task_of(manifest), manifest["fingerprint"])
+            return {**columns, **self._origin(manifest)}
         if self._newest and split not in inputs.LEARNED:
             return self._newest.predict(data, split)
-        about, rows = self._open(data, split)
+        manifest, rows = self._open(data, split)
         blocks = list(in_blocks(lambda block: self._seen.predict(self.predict_features, block), rows))
         prediction, counts = np.concatenate([part for part, _ in blocks]), np.sum([counts for _, counts in blocks], axis=0)
         for warning in warnings(counts, rows.features, len(rows), split):
             print(f"warning: {warning}", file=sys.stderr)
         weight = rows.task.weight
         return {
-            **self._origin(about),
+            **self._origin(manifest),
             "row_id": rows.column("row_id"),
             "target": rows.column(rows.task.target).astype(np.float64),
             "prediction": prediction.astype(np.float64),
@@ -127,11 +128,11 @@ class TreeMember:
             "reasons": self._reasons(rows, prediction) if split == inputs.FORECAST else None,
         }
 
-    def _origin(self, about: dict[str, Any]) -> dict[str, Any]:
+    def _origin(self, manifest: dict[str, Any]) -> dict[str, Any]:
         """The arguments of `predictions.Predictions` that describe the member and the data."""
         output = self._summary["output"]
-        classes = {"classes": task_of(about).classes} if output == "probabilities" else {}
-        names = {name: about[name] for name in ("recipe", "fingerprint")}
+        classes = {"classes": task_of(manifest).classes} if output == "probabilities" else {}
+        names = {name: manifest[name] for name in ("recipe", "fingerprint")}
         return {"output": output, **classes, **names, "config": self._config}
 
     def write_contributions(self, data: str | Path, split: str, name: str, out: str | Path) -> Path:
@@ -141,10 +142,10 @@ class TreeMember:
         """
         if self._newest and split not in inputs.LEARNED:
             return self._newest.write_contributions(data, split, name, out)
-        about, rows = self._open(data, split)
+        manifest, rows = self._open(data, split)
         blocks = in_blocks(lambda block: (block.copy(), self.explain(block)), rows)
-        metadata = {"recipe": about["recipe"], "split": split, "member": name, "fingerprint": about["fingerprint"]}
-        metadata["output"], metadata["model"] = self._summary["output"], self._config["model"]
+        metadata = {"recipe": manifest["recipe"], "split": split, "member": name, "fingerprint": manifest["fingerprint"]}
+        metadata |= {"output": self._summary["output"], "model": self._config["model"]}
         return contributions.write(Path(out) / f"{name}.{split}.contributions.parquet", rows, blocks, metadata)
 
     def predict_features(self, features: np.ndarray) -> np.ndarray:
@@ -166,10 +167,10 @@ class TreeMember:
         return max(least, min(most, EXPLAINED_LEAVES // (num_models * leaves))), num_models
 
     def explain(self, features: np.ndarray, of_class: np.ndarray | None = None, num_models: int | None = None) -> np.ndarray:
-        """Contributions for features (n, F), (n, F + 1); with several classes, to the likeliest one of each row.
+        """Contributions (n, F + 1) for features (n, F); with several classes, to the likeliest class of each row.
 
-        of_class : other classes, (n, m), for a result of (n, m, F + 1). num_models : average over the first ones; None for
-        all.
+        of_class : other classes, (n, m), for a result of (n, m, F + 1). num_models : the number of models that are averaged,
+        from the first; None for all.
         """
         if of_class is None and self._summary["output"] == "probabilities":
             of_class = self._seen.predict(self.predict_features, features)[0].argmax(axis=1)
@@ -204,26 +205,26 @@ class TreeMember:
         return reasons
 
     def _open(self, data: str | Path, split: str) -> tuple[dict[str, Any], TreeData]:
-        about = tree_manifest(data)
-        rows = TreeData(data, split, about)
-        inputs.refuse_foreign(self.folder, self._summary, data, about, split)
-        return about, rows
+        manifest = tree_manifest(data)
+        rows = TreeData(data, split, manifest)
+        inputs.refuse_foreign(self.folder, self._summary, data, manifest, split)
+        return manifest, rows
 
 
 def in_blocks(work: Callable[[np.ndarray], Result], rows: TreeData) -> Iterator[Result]:
     """The results of `work` for the features (n, F) float32 of each block of rows, in order; `work` must not keep them.
 
-    The libraries need the columns as a matrix. Each thread fills the matrix of its own block just before it predicts, so
-    this work is as parallel as the trees, and the matrix is still in the cache. Only a few blocks are in memory at a time.
+    The libraries need the columns as a matrix. Each thread fills the matrix of its own block just before it predicts. So the
+    matrices are filled in parallel, and are still in the cache. Only a few blocks are in memory at a time.
     """
     num_threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
     num_rows = max(1, min(ROWS_PER_BLOCK, math.ceil(len(rows) / num_threads)))
-    of_thread = threading.local()
+    thread_values = threading.local()
 
     def fill_and_work(block: pa.RecordBatch) -> Result:
-        if not hasattr(of_thread, "matrix"):  # allocating a matrix for each block would take longer than filling it
-            of_thread.matrix = np.empty((num_rows, len(rows.features)), np.float32)
-        features = of_thread.matrix[: block.num_rows]
+        if not hasattr(thread_values, "matrix"):  # allocating a matrix for each block would take longer than filling it
+            thread_values.matrix = np.empty((num_rows, len(rows.features)), np.float32)
+        features = thread_values.matrix[: block.num_rows]
         for number, column in enumerate(block.columns):
             features[:, number] = column.to_numpy(zero_copy_only=False)
         return work(features)

@@ -1,10 +1,11 @@
 """Boosters that are trained again on more rows, with the number of trees that early stopping chose.
 
-Those of train and validation predict the blend split, on which the ensemble is fitted; those that also learned blend predict
-the later splits and new rows.
+Boosters trained on train and validation predict the blend split, on which the ensemble is fitted. Boosters trained on blend
+too predict the later splits and new rows.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
@@ -16,7 +17,7 @@ from ensemble.trees.settings import TreesConfig
 
 BEFORE_BLEND = ("train", "validation")
 COST_OF_REFIT = 1.5
-"""The most time of a refit, relative to the training with early stopping."""
+"""An upper bound of the time of a refit, as a multiple of the time of the training with early stopping."""
 
 
 def share_of_time(config: TreesConfig) -> float:
@@ -30,18 +31,17 @@ def boosters(
     config: TreesConfig,
     splits: Sequence[str],
     num_rounds: int,
-    about: dict[str, Any],
+    manifest: dict[str, Any],
     training: Training,
 ) -> Iterator[Any]:
     """Boosters with `num_rounds` trees, trained on the rows of several splits together, each with its own seed.
 
-    There are `config.num_refits`, or as many as the time suffices for, but at least one.
+    Their number is `config.num_refits`, or smaller if the time does not suffice, but at least one.
     """
     group = training.group
-    first, *others = (rows.TreeData(config.data, split, about, group.rank, group.num_ranks) for split in splits)
-    for other in others:
-        first = first.joined(other)
-    validation = rows.TreeData(config.data, "validation", about)
+    shards = (rows.TreeData(config.data, split, manifest, group.rank, group.num_ranks) for split in splits)
+    joined = functools.reduce(rows.TreeData.joined, shards)
+    validation = rows.TreeData(config.data, "validation", manifest)
     for number in range(config.num_refits):
         if number and any(group.gather(training.seconds_left() <= 0)):
             return
@@ -50,15 +50,15 @@ def boosters(
             page_folder.mkdir()
         refit = Training(group=group, page_folder=page_folder, stop_requested=training.stop_requested, is_refit=True)
         seeded = dataclasses.replace(config, num_rounds=num_rounds, seed=config.seed + number)
-        yield library.train(seeded, first, validation, refit)[0]
+        yield library.train(seeded, joined, validation, refit)[0]
 
 
 def on_blend(
-    library: ModuleType, config: TreesConfig, result: copies.TrainingResult, about: dict[str, Any], training: Training
+    library: ModuleType, config: TreesConfig, result: copies.TrainingResult, manifest: dict[str, Any], training: Training
 ) -> copies.TrainingResult | None:
-    """The member for the splits after blend, trained on blend too; None for data without that split, and without time."""
-    if BLEND not in about["splits"] or any(training.group.gather(training.seconds_left() <= 0)):
+    """The models for the splits after blend, trained on blend too; None without a split blend, or if no time is left."""
+    if BLEND not in manifest["splits"] or any(training.group.gather(training.seconds_left() <= 0)):
         return None
-    refitted = boosters(library, config, LEARNED, result.best_round, about, training)
-    models = [copies.Model(booster=booster, scaling=result.models[0].scaling) for booster in refitted]
-    return dataclasses.replace(result, models=models)
+    scaling = result.models[0].scaling
+    refits = boosters(library, config, LEARNED, result.best_round, manifest, training)
+    return dataclasses.replace(result, models=[copies.Model(booster=booster, scaling=scaling) for booster in refits])

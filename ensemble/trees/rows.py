@@ -25,14 +25,14 @@ class TreeData:
     `NUM_BLOCKS` equal blocks, and each rank gets every num_ranks-th block: rows of all times, and still memory-mapped.
     """
 
-    def __init__(self, folder: str | Path, split: str, about: dict[str, Any], rank: int = 0, num_ranks: int = 1):
-        if split not in about["splits"]:
-            raise UserError(f"{folder} has no split '{split}': it has {', '.join(about['splits'])}")
+    def __init__(self, folder: str | Path, split: str, manifest: dict[str, Any], rank: int = 0, num_ranks: int = 1):
+        if split not in manifest["splits"]:
+            raise UserError(f"{folder} has no split '{split}': it has {', '.join(manifest['splits'])}")
         self.table = open_table(Path(folder) / "rows" / split)
-        self.task = task_of(about)
-        self.features = [feature["name"] for feature in about["features"]]
+        self.task = task_of(manifest)
+        self.features = [feature["name"] for feature in manifest["features"]]
         self.categories = {
-            feature["name"]: feature["categories"] for feature in about["features"] if feature.get("categories")
+            feature["name"]: feature["categories"] for feature in manifest["features"] if feature.get("categories")
         }
         self._rows: np.ndarray | None = None
         """The rows that `take` selected; None for all."""
@@ -51,7 +51,7 @@ class TreeData:
         return selection
 
     def replaced(self, columns: dict[str, np.ndarray]) -> "TreeData":
-        """The split with other values, (num_rows,) float32, for some features, which are no longer categorical."""
+        """The split with other values, (num_rows,) float32, of some features, which are no longer categorical."""
         assert self._rows is None
         changed = copy.copy(self)
         for name, values in columns.items():
@@ -61,7 +61,7 @@ class TreeData:
         return changed
 
     def joined(self, other: "TreeData") -> "TreeData":
-        """These rows, followed by those of another split; nothing is copied."""
+        """These rows, followed by those of another split; nothing is copied, and `whole` stays the same."""
         assert self._rows is None
         assert other._rows is None
         both = copy.copy(self)
@@ -82,6 +82,10 @@ class TreeData:
             return self.table.select(self.features)
         return pa.table({name: Column(self.table, name).take(self._rows) for name in self.features})
 
+    def matrix(self) -> np.ndarray:
+        """All features, (num_rows, F) float32."""
+        return np.concatenate(list(self.batches()))
+
     def batches(self) -> Iterator[np.ndarray]:
         """Features (n, F) float32, in batches of rows."""
         columns = [Column(self.table, name) for name in self.features] if self._rows is not None else []
@@ -96,20 +100,19 @@ class TreeData:
 
 def tree_manifest(data: str | Path) -> dict[str, Any]:
     """The manifest of data for trees; `UserError` for data of a recipe without a table of features or a task."""
-    about = folders.read_manifest(data)
-    lacking = "table of features" if not about.get("features") else "task" if "task" not in about else ""
+    manifest = folders.read_manifest(data)
+    lacking = "table of features" if not manifest.get("features") else "task" if "task" not in manifest else ""
     if lacking:
         raise UserError(
-            f"{data} has no {lacking} for trees: it was prepared for the recipe {about['recipe']}, whose networks "
+            f"{data} has no {lacking} for trees: it was prepared for the recipe {manifest['recipe']}, whose networks "
             "scripts/train.py trains"
         )
-    return about
+    return manifest
 
 
 def _shard(table: pa.Table, rank: int, num_ranks: int) -> pa.Table:
     """Every num_ranks-th block of a table, starting at block `rank`; nothing is copied."""
     block = math.ceil(table.num_rows / max(NUM_BLOCKS, num_ranks))
-    pieces = [table.slice(start, block) for start in range(rank * block, table.num_rows, num_ranks * block)]
     if num_ranks * block > table.num_rows:
-        raise UserError(f"{num_ranks} ranks cannot share the {table.num_rows} rows of the training split: start fewer")
-    return pa.concat_tables(pieces)
+        raise UserError(f"{num_ranks} ranks cannot share the {table.num_rows} rows of the training split: start fewer ranks")
+    return pa.concat_tables(table.slice(start, block) for start in range(rank * block, table.num_rows, num_ranks * block))

@@ -29,10 +29,10 @@ class Scaling:
         return cls(center=center, scale=scale if scale > 0 else 1.0)
 
     @classmethod
-    def all_from_summary(cls, summary: dict[str, Any], number: int) -> "list[Scaling]":
-        """Those of the `number` models of a member; the summaries of older versions contain none."""
+    def all_from_summary(cls, summary: dict[str, Any], num_models: int) -> "list[Scaling]":
+        """The scalings of the `num_models` models of a member; the summaries of older versions contain none."""
         scalings = summary.get("scalings")
-        return [cls(**scaling) for scaling in scalings] if scalings else [cls(**summary.get("scaling", {}))] * number
+        return [cls(**scaling) for scaling in scalings] if scalings else [cls(**summary.get("scaling", {}))] * num_models
 
     @property
     def is_identity(self) -> bool:

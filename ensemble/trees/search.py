@@ -6,8 +6,8 @@
 Any number of tasks share a search through the same `out` and --resume auto (see trials.py). Each task that ends writes the
 results so far: best.yaml, trials.csv and search.png.
 
-The first trial has the given settings, so the best settings are at least as good on validation. As the best of many trials,
-they are partly selected by chance: only blend and test show the true gain.
+The first trial has the given settings, so the best settings are at least as good on validation. They are the best of many
+trials, so a part of their gain is chance: only blend and test show the true gain.
 """
 
 import csv
@@ -46,12 +46,12 @@ RANGES = {
     "column_fraction": Range(0.2, 1.0, False),
     "l2": Range(0.01, 100.0, True),
 }
-"""Below a learning rate of 0.01, `num_rounds` ends the training before early stopping; above 0.3 it is coarse. With 4 leaves
-a tree can still combine two features; 256 are more than early stopping chooses. In a binary task a row has the weight
-p (1 − p), about 0.05 where one in twenty rows is positive: there, a leaf weight of 0.1 is two rows, and one of 100 is 2,000
-rows. With lower fractions of rows or features, a tree seldom sees the signal."""
+"""Below a learning rate of 0.01, `num_rounds` ends the training before early stopping; above 0.3 the steps are coarse. With
+4 leaves a tree can still combine two features; 256 leaves are more than is ever best. In a binary task a row has the weight
+p (1 − p), about 0.05 if one in twenty rows is positive: then a leaf weight of 0.1 is two rows, and one of 100 is 2,000 rows.
+With lower fractions of rows or features, a tree seldom has the informative ones."""
 NUM_SHOWN, MIN_FOR_IMPORTANCE = 10, 20
-"""Trials in the table, and completed trials that are needed to compute the importance of settings."""
+"""The number of trials in the table, and of completed trials that are needed to compute the importance of settings."""
 
 
 def search(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RANK) -> dict[str, Any]:
@@ -65,13 +65,13 @@ def search(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_R
     _check(config, rank_info)
     library = library_module(config.library)
     with StopSignals() as stop, RankGroup() as group:
-        about = rows.tree_manifest(config.data)
-        train, validation = rows.TreeData(config.data, "train", about), rows.TreeData(config.data, "validation", about)
+        manifest = rows.tree_manifest(config.data)
+        train, validation = rows.TreeData(config.data, "train", manifest), rows.TreeData(config.data, "validation", manifest)
         config, objective, _ = member.resolve(config, train, validation)
-        config = dataclasses.replace(config, memory=member.memory_mode(config, about, group))
+        config = dataclasses.replace(config, memory=member.memory_mode(config, manifest, group))
         folder = _search_folder(config, resume)
         bins: list[Any] = []
-        with _trials(folder, config, about) as trials:
+        with _trials(folder, config, manifest) as trials:
             with trials.page_folder() as page_folder:
                 while trial := trials.take(lambda: stop.asked):
                     trial_config = dataclasses.replace(config, **trial.settings)
@@ -93,7 +93,7 @@ def search(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_R
                     except Stopped:
                         break
                 bins.clear()  # before the files with the bins are deleted
-            summary = write_results(folder, trials, config, about["fingerprint"])
+            summary = write_results(folder, trials, config, manifest["fingerprint"])
             trials.preempted = bool(stop.asked)
     return {"status": "preempted" if stop.asked else "done", **summary}
 
@@ -101,7 +101,7 @@ def search(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_R
 def _score(history: list[Scores], best_round: int, metric: str) -> float:
     score = history[best_round - 1][metric]
     if math.isnan(score):
-        raise UserError(f"{metric} is not defined on the validation split, so it cannot rank trials: choose another")
+        raise UserError(f"{metric} is not defined on the validation split, so it cannot rank trials: choose another metric")
     return score
 
 
@@ -118,11 +118,11 @@ def _reporter(trial: Trial, metric: str) -> Callable[[list[Scores]], None]:
     return report
 
 
-def _trials(folder: Path, config: TreesConfig, about: dict[str, Any]) -> Trials:
-    fixed = {name: value for name, value in _learning_settings(config).items() if name not in RANGES}
+def _trials(folder: Path, config: TreesConfig, manifest: dict[str, Any]) -> Trials:
+    fixed = {name: value for name, value in configuration.to_dict(config, FREE_TO_CHANGE).items() if name not in RANGES}
     first = {name: getattr(config, name) for name in RANGES}
     agreed = {
-        "data": about["fingerprint"],
+        "data": manifest["fingerprint"],
         **fixed,
         **first,
         "search.seed": config.search.seed,
@@ -131,12 +131,8 @@ def _trials(folder: Path, config: TreesConfig, about: dict[str, Any]) -> Trials:
     return Trials(folder, config.search, RANGES, first, agreed, METRIC_FUNCTIONS[config.metric].higher_is_better)
 
 
-def _learning_settings(config: TreesConfig) -> dict[str, Any]:
-    return configuration.to_dict(config, FREE_TO_CHANGE)
-
-
 def _search_folder(config: TreesConfig, resume: str) -> Path:
-    """The folder of the search, created if it does not exist; `UserError` if it must not be used."""
+    """The folder of the search, created if it does not exist; `UserError` if it contains something else."""
     folder = Path(config.out).resolve()
     has_search = (folder / JOURNAL).exists()
     if has_search and not resume and not config.overwrite:
@@ -153,7 +149,7 @@ def _search_folder(config: TreesConfig, resume: str) -> Path:
             )
         shutil.rmtree(folder)
     elif not has_search and folder.exists() and any(file.name not in ("tasks", "claim.lock") for file in folder.iterdir()):
-        raise UserError(f"{config.out} holds files that are not a search, and is not replaced: choose another folder")
+        raise UserError(f"{config.out} holds files that no search wrote, and is not replaced: choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -167,7 +163,7 @@ def _foreign(folder: Path) -> str | None:
 
 
 def write_results(folder: Path, trials: Trials, config: TreesConfig, fingerprint: str) -> dict[str, Any]:
-    """Write best.yaml, trials.csv and search.png of the ended trials; returns their part of `search`'s result."""
+    """Write best.yaml, trials.csv and search.png of the ended trials; return the part of `search`'s result about them."""
     ended = trials.ended()
     completed = [trial for trial in ended if not trial.pruned]
     if not completed:
@@ -177,11 +173,14 @@ def write_results(folder: Path, trials: Trials, config: TreesConfig, fingerprint
     best = ranking[0]
     given = next((trial.score for trial in completed if trial.place == 0), None)
     folders.write_text(folder / "trials.csv", _csv(ended))
-    line = f"# Trial {best.place} of {len(ended)} on the data {fingerprint}: {config.metric} {best.score:.4f} on validation"
-    line += "" if given is None else f", {given:.4f} with the settings given"
-    hint = "# Chosen on validation among many, so partly by chance: only blend and test show the true gain"
-    text = yaml.safe_dump({**_learning_settings(config), **best.settings}, sort_keys=False, allow_unicode=True)
-    folders.write_text(folder / "best.yaml", f"{line}\n{hint}\n{text}")
+    origin = (
+        f"# Trial {best.place} of {len(ended)} on the data {fingerprint}: {config.metric} {best.score:.4f} on validation"
+    )
+    origin += "" if given is None else f", {given:.4f} with the given settings"
+    hint = "# The best of many trials on validation, so a part of the gain is chance: only blend and test show the true gain"
+    settings = {**configuration.to_dict(config, FREE_TO_CHANGE), **best.settings}
+    text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+    folders.write_text(folder / "best.yaml", f"{origin}\n{hint}\n{text}")
     draw(ended, trials.importance() if len(completed) >= MIN_FOR_IMPORTANCE else {}, folder / "search.png", config)
     return {"trials": len(ended), "given": given, "best": best.score, "table": _table(ranking[:NUM_SHOWN])}
 
@@ -219,7 +218,7 @@ def draw(ended: list[EndedTrial], importance: dict[str, float], file: Path, conf
     better = np.maximum if METRIC_FUNCTIONS[config.metric].higher_is_better else np.minimum
     best = better.accumulate([trial.score for trial in completed])
     left.step([trial.place for trial in completed], best, where="post", color="#c0504d", label="best so far")
-    left.set(xlabel="trial (0: the settings given)", ylabel=f"{config.metric} on validation")
+    left.set(xlabel="trial (0: the given settings)", ylabel=f"{config.metric} on validation")
     left.set_title(f"{config.library}: {len(ended)} trials", pad=24)
     left.legend(frameon=False, fontsize=8, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
     if importance:

@@ -9,7 +9,7 @@ class SearchConfig:
     """A search for settings instead of one training; `trials` or `seconds` start one."""
 
     trials: int = 0
-    """Number of trials, of all tasks that share `out` together; 0 for as many as `seconds` allow."""
+    """Number of trials of all tasks that share `out` together; 0 for as many as `seconds` allow."""
     seconds: float = 0.0
     """Seconds of trials after which a task starts no further trial; 0 for no limit."""
     seed: int = 0
@@ -28,7 +28,8 @@ class TreesConfig:
     """The library. linear is a ridge or logistic regression. both trains a member with XGBoost and one with LightGBM, in
     `out`/xgboost and `out`/lightgbm. catboost and linear need data for cross-validation."""
     together: Literal["auto", "one_after_other", "side_by_side"] = "auto"
-    """library=both: one after the other on all cores, or side by side on half of them each; auto: the faster in a trial."""
+    """With library=both: train one after the other on all cores, or side by side on half of the cores each; auto: the faster
+    way in a short trial."""
     data: str = "???"
     """The folder of prepared data."""
     verify: Literal["changed", "full"] = "changed"
@@ -59,20 +60,21 @@ class TreesConfig:
     num_rounds: int = 600
     """The largest number of trees."""
     early_stopping_rounds: int = 50
-    """Stop after so many rounds without a better score on validation; a round is a tree, or one for each class."""
+    """Stop after this number of rounds without a better score on validation; a round is a tree, or one for each class."""
     refit: bool = False
-    """Then train as many trees twice more: on train and validation for predictions of blend, and with blend added for those
-    of test and of new rows. It then uses the newest rows, and takes three times as long. On data for cross-validation:
-    predict new rows with trees trained on all rows, not with the mean of the copies; forward folds always do so."""
+    """After early stopping, train the same number of trees twice more: on train and validation to predict blend, and with
+    blend added to predict test and new rows. The trees then learn from the newest rows, and training takes three times as
+    long. On data for cross-validation: predict new rows with trees trained on all rows, not with the mean of the copies;
+    with forward folds this is always so."""
     regrow: bool = True
     """On data for cross-validation: train each copy again with the best number of trees, with its validation rows added."""
     num_refits: int = 1
     """With refit=true: the number of boosters, each with its own seed, that are averaged in each refit."""
     max_leaves: int = 31
-    """Leaves of a tree."""
+    """The largest number of leaves of a tree."""
     min_leaf_weight: float = 0.0
-    """The least sum of second derivatives in a leaf: for squared errors the number of rows, for rankings much less. 0 for
-    10, or for a twentieth of the sum over the training rows of a binary objective, if that is less."""
+    """The smallest sum of second derivatives in a leaf: for squared errors the number of rows, for rankings much less. 0
+    means 10, or for a binary objective a twentieth of the sum over the training rows, if that is less."""
     row_fraction: float = 0.8
     """Fraction of the rows drawn for each tree."""
     column_fraction: float = 0.5
@@ -93,10 +95,10 @@ class TreesConfig:
     checkpoint_s: float = 30.0
     """Seconds between checkpoints, which are written at the end of a chunk; 0 for one after each chunk."""
     max_seconds: float = 0.0
-    """Stop training after so many seconds, and keep the best trees so far; 0 for no limit. With a limit, the member depends
-    on the speed of the machine."""
+    """Stop training after this number of seconds, and keep the best trees so far; 0 for no limit. With a limit, the member
+    depends on the speed of the machine."""
     timeout_s: float = 600.0
-    """Seconds that the ranks of several nodes wait for all to start, and for each tree."""
+    """Seconds that the ranks of several nodes wait for all ranks to start, and for each tree."""
     search: SearchConfig = dataclasses.field(default_factory=SearchConfig)
 
 
@@ -116,5 +118,6 @@ FREE_TO_CHANGE = (
 )
 """Settings that may differ when a training is resumed: they change where and how it runs, but not its result.
 
-For memory this holds with XGBoost; LightGBM resumes in the mode in which it started.
+Two are exceptions: `max_seconds` may end the training earlier, and with `memory` LightGBM would compute other bins, so it
+resumes in the mode in which it started.
 """

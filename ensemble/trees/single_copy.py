@@ -1,8 +1,8 @@
 """One copy of a tree member, trained by a task of its own, so that a cluster trains all copies of all members at once.
 
-All copies of a member stop at one number of trees, chosen by their pooled score (copies.py), which one task cannot know. So
+All copies of a member stop at one number of trees, chosen by their pooled score (copies.py), which a task does not have. So
 the task stops by the score of its own copy, after `PATIENCE` times as many trees without a better score. It stores the trees
-(stored.py), and the training of the member reads them. If the copy needs more trees then, that training adds them.
+(stored.py), and the training of the member reads them. If that training needs more trees, it adds them to the copy.
 """
 
 import dataclasses
@@ -33,17 +33,17 @@ class _EarlyStop(Exception):
 def train_copy(config: TreesConfig, number: int, stop_requested: Callable[[], int] = lambda: 0) -> None:
     """Train copy `number` of the member for `config.out`, and store it, unless it is stored already.
 
-    The copy is trained on one thread, as in `copies.train`. A killed task resumes from its last checkpoint, except that
-    CatBoost starts the copy again. Raises `Stopped` if `stop_requested` returns a number other than 0, and `CannotLearn` if
+    The copy is trained on one thread, as in `copies.train`. A killed task resumes from its last checkpoint; CatBoost and
+    linear models start again. Raises `Stopped` if `stop_requested` returns a number other than 0, and `CannotLearn` if
     the library refuses the rows.
     """
     train.check(config)
-    about = rows.tree_manifest(config.data)
-    cv = CrossValidation.from_manifest(about)
+    manifest = rows.tree_manifest(config.data)
+    cv = CrossValidation.from_manifest(manifest)
     assert cv is not None
-    train_rows = rows.TreeData(config.data, "train", about)
+    train_rows = rows.TreeData(config.data, "train", manifest)
     config, objective, settings = train.resolve(dataclasses.replace(config, threads=1, memory="in_core"), train_rows)
-    state = {"fingerprint": about["fingerprint"], "config": settings}
+    state = {"fingerprint": manifest["fingerprint"], "config": settings}
     checkpoints = stored.checkpoints_of(config.out, number)
     checkpoints.sweep()
     checkpoint = checkpoints.newest_valid()
@@ -83,12 +83,12 @@ def _train(
     save: Callable[[stored.StoredCopy, list[Scores], bool], None],
     stop_requested: Callable[[], int],
 ) -> tuple[stored.StoredCopy, list[Scores]]:
-    """With a library that adds one tree at a time."""
+    """The trained copy and its scores after each tree, with a library that adds one tree at a time."""
     objective = objective_of(config, train_rows)
     model, history, predictions = (resumed[0].model, resumed[1], resumed[0].predictions) if resumed else (None, [], ())
     _, encoded = target_encoding.fit(objective, train_rows, fold.fit)
-    single = Training(model=model, is_copy=True)
-    booster = library.Booster(config, encoded.take(fold.fit), encoded.take(fold.stop), single)
+    copy_training = Training(model=model, is_copy=True)
+    booster = library.Booster(config, encoded.take(fold.fit), encoded.take(fold.stop), copy_training)
     metrics = ValidationMetrics(dataclasses.replace(objective, scaling=Scaling()), train_rows.take(fold.stop))
     recorded = _RecordedBooster(booster, number, metrics, list(predictions))
 
@@ -104,7 +104,7 @@ def _train(
         save_checkpoint=lambda _, scores: save(recorded.copy(), scores, False),
         on_chunk=on_chunk,
     )
-    no_early_stopping = dataclasses.replace(config, early_stopping_rounds=config.num_rounds)  # `on_chunk` stops it
+    no_early_stopping = dataclasses.replace(config, early_stopping_rounds=config.num_rounds)  # `on_chunk` stops instead
     with suppress(_EarlyStop):
         history, _ = boost(no_early_stopping, objective.metric, recorded, training)
     return recorded.copy(), history
@@ -127,7 +127,7 @@ class _RecordedBooster:
         return self._metrics(self._booster.objective.scaling.value(self._predictions[-1]))
 
     def to_bytes(self) -> bytes:
-        return b""  # `copy` contains the trees
+        return b""  # the method `copy` returns the trees
 
     def copy(self) -> stored.StoredCopy:
         return stored.StoredCopy(self._booster.to_bytes(), np.stack(self._predictions))

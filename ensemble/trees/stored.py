@@ -2,15 +2,17 @@
 
     OUT.copies/2.checkpoint/trees-00000120/    copy.bin   state.json   manifest.json: 120 trees of copy 2
 
-copy.bin contains the trees, and the predictions of the copy's rows for early stopping after each tree. So `copies.train`
-reads the trees instead of training them, chooses their number by the pooled score, and ends with the same bits.
+copy.bin contains the trees, and the predictions of the copy's rows for early stopping after each tree. `copies.train` reads
+the trees instead of training them, and chooses their number by the pooled score. The member has the same bits either way.
 """
 
 import io
+import itertools
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,13 +21,12 @@ from ensemble.trees.checkpoint import Checkpoints
 FILE = "copy.bin"
 
 
-class StoredCopy:
+class StoredCopy(NamedTuple):
     """The trees of a copy, and its predictions with each number of trees."""
 
-    def __init__(self, model: bytes, predictions: np.ndarray):
-        self.model = model
-        self.predictions = predictions
-        """(T, n) or (T, n, K) for T trees, of the rows for early stopping; for CatBoost the losses, (T,)."""
+    model: bytes
+    predictions: np.ndarray
+    """(T, n) or (T, n, K) for T trees, of the rows for early stopping; for CatBoost and linear models the losses, (T,)."""
 
     def to_bytes(self) -> bytes:
         file = io.BytesIO()
@@ -44,9 +45,9 @@ def checkpoints_of(out: str | Path, number: int) -> Checkpoints:
 
 
 def read(out: str | Path, num_copies: int, state: dict[str, Any]) -> dict[int, StoredCopy]:
-    """By number, the copies that were finished with the settings and data of `state`."""
+    """The copies that were finished with the settings and data of `state`, by number."""
     copies = {}
-    for number in range(num_copies) if _folder(out).is_dir() else ():
+    for number in range(num_copies):
         checkpoint = checkpoints_of(out, number).newest_valid()
         if checkpoint and has_state(checkpoint[1], state) and checkpoint[1]["is_whole"]:
             copies[number] = StoredCopy.from_bytes(checkpoint[0])
@@ -60,11 +61,10 @@ def has_state(checkpoint_state: dict[str, Any], state: dict[str, Any]) -> bool:
 
 def clear(out: str | Path) -> None:
     """Delete the stored copies of a finished member."""
-    folder = _folder(out)
-    for path in folder.glob("*.checkpoint") if folder.is_dir() else ():
+    for path in _folder(out).glob("*.checkpoint"):
         checkpoints_of(out, int(path.stem)).clear()
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
+    with suppress(OSError):  # there is no folder, or it contains other files
+        _folder(out).rmdir()
 
 
 def _folder(out: str | Path) -> Path:
@@ -78,6 +78,6 @@ def pack(models: Sequence[bytes]) -> bytes:
 
 
 def unpack(content: bytes) -> list[bytes]:
-    header, _, rest = content.partition(b"\n")
+    header, _, models = content.partition(b"\n")
     ends = np.cumsum(json.loads(header)).tolist()
-    return [rest[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+    return [models[begin:end] for begin, end in itertools.pairwise([0, *ends])]

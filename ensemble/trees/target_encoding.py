@@ -5,7 +5,8 @@ rows of that mean. Rows on which a model is fitted are divided into `NUM_PARTS` 
 of the other parts; the codes of all other rows are means of the fitted rows. So no row's target is in its own code. Missing
 values and categories without a fitted row are one more category.
 
-XGBoost and LightGBM learn from these codes. CatBoost has target statistics of its own, and several classes have no one mean.
+XGBoost and LightGBM learn from these codes if the objective is binary or regression, since classes and relevances have no
+meaningful mean. CatBoost has target statistics of its own.
 """
 
 import dataclasses
@@ -50,7 +51,7 @@ NOTHING = TargetEncoding(codes={})
 
 def fit(objective: Objective, rows: TreeData, fit_rows: np.ndarray) -> tuple[TargetEncoding, TreeData]:
     """The encoding of a model that is fitted on the rows `fit_rows` of a split, and the encoded split."""
-    names = [name for name, number in rows.categories.items() if number >= MIN_CATEGORIES]
+    names = [name for name, num_categories in rows.categories.items() if num_categories >= MIN_CATEGORIES]
     if not names or objective.kind not in ("binary", "regression"):
         return NOTHING, rows
     target = rows.column(objective.target).astype(np.float64)
@@ -88,9 +89,11 @@ def _categories(column: np.ndarray, missing: int) -> np.ndarray:
     return np.where(is_known, column, missing).astype(np.int64)
 
 
-def _means(category: np.ndarray, target: np.ndarray, weight: np.ndarray, rows: np.ndarray, number: int) -> np.ndarray:
-    """The shrunk mean target of each of `number` categories, (number,) float32."""
-    mass = np.bincount(category[rows], weight[rows], number)
-    total = np.bincount(category[rows], weight[rows] * target[rows], number)
+def _means(
+    category: np.ndarray, target: np.ndarray, weight: np.ndarray, rows: np.ndarray, num_categories: int
+) -> np.ndarray:
+    """The shrunk mean target of each category over some rows, (num_categories,) float32."""
+    mass = np.bincount(category[rows], weight[rows], num_categories)
+    total = np.bincount(category[rows], weight[rows] * target[rows], num_categories)
     mean = total.sum() / max(mass.sum(), 1e-300)
     return ((total + PRIOR_ROWS * mean) / (mass + PRIOR_ROWS)).astype(np.float32)

@@ -1,8 +1,8 @@
-"""How many OpenMP threads the tree libraries use, and how these wait: configured once, before a library is imported.
+"""How many OpenMP threads the tree libraries use, and how idle threads wait: configured once, before a library is imported.
 
 Two threads that spin while they wait for cores of a shared machine run ten times slower than one thread. With
 OMP_WAIT_POLICY=PASSIVE they sleep. XGBoost uses the smallest of nthread, OMP_NUM_THREADS and the cgroup's quota, LightGBM
-the number in its parameters. So both get the same number, and a line on stderr gives the number and the reason.
+the number in its parameters. Here both get the same number, and a line on stderr gives the number and the reason.
 """
 
 import ctypes
@@ -45,7 +45,7 @@ def is_openmp_loaded() -> bool:
 
 
 def choose(requested: int, environment: Mapping[str, str], cgroup: Path | None = None) -> tuple[int, str, list[str]]:
-    """The number of threads, the reason, and a warning for each setting that costs speed or was ignored for that.
+    """The number of threads, the reason, and a warning for each setting that reduces the speed or is therefore ignored.
 
     `requested` takes precedence. A Slurm job owns its cores, so there a smaller OMP_NUM_THREADS is ignored: job scripts
     export it for other programs. Elsewhere the user may have set it to share the machine.

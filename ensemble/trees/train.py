@@ -1,4 +1,4 @@
-"""Training of a tree member: from the features of prepared data to a folder with a booster, with which predict.py predicts.
+"""Training of a tree member: from the features of prepared data to a folder with a booster, which predict.py loads.
 
     python scripts/train_trees.py library=xgboost data=runs/demo/prepared out=runs/demo/members/xgboost
 
@@ -14,7 +14,7 @@ contains model.0.ubj, model.1.ubj …, whose mean predicts new rows, out_of_fold
 permutation.json, the importance of features by permutation, unless that would take too long.
 
 Each of several ranks trains on its shard of the training rows. All ranks end with the same trees, and rank 0 writes the
-folder. Checksums are compared before a model is read: both libraries abort the process when they read a damaged one.
+folder. Checksums are compared before a model is read: both libraries abort the process when they read a damaged model.
 """
 
 import base64
@@ -52,10 +52,10 @@ from ensemble.trees.settings import FREE_TO_CHANGE, TreesConfig
 
 KIND = "tree member"
 MIN_LEAF_WEIGHT, LEAST_LEAVES = 10.0, 20
-"""The default of `config.min_leaf_weight`, and the number of leaves for which it must leave room in a binary objective."""
+"""The default of `config.min_leaf_weight`, and the number of leaves that it must allow with a binary objective."""
 LEAST_FOR_ORDER = 20
-"""Rows of the rarer class in validation, with fewer of which the log loss stops the training: the order of so few rows
-changes in large steps, and often is best after the first tree."""
+"""If validation has fewer rows of the rarer class, the log loss is used for early stopping: a metric of the order of so few
+rows changes in large steps, and is often best after the first tree."""
 
 
 def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RANK) -> dict[str, Any]:
@@ -70,10 +70,10 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
     library = library_module(config.library)
     checkpoints = Checkpoints(config.out, library.FILE)
     with StopSignals() as stop, _signals_blocked(), RankGroup(rank_info, config.timeout_s, checkpoints.set_lost) as group:
-        about = rows.tree_manifest(config.data)
-        train_rows = rows.TreeData(config.data, "train", about, group.rank, group.num_ranks)
-        cv = CrossValidation.from_manifest(about)
-        validation = None if cv else rows.TreeData(config.data, "validation", about)
+        manifest = rows.tree_manifest(config.data)
+        train_rows = rows.TreeData(config.data, "train", manifest, group.rank, group.num_ranks)
+        cv = CrossValidation.from_manifest(manifest)
+        validation = None if cv else rows.TreeData(config.data, "validation", manifest)
         has_default_metric = not config.metric
         config, objective, settings = resolve(config, train_rows, validation)
         if group.rank == 0 and has_default_metric and objective.metric != objective.task.metric:
@@ -83,11 +83,11 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
             )
         _check_fit(config, objective, cv is not None, group)
         state = {
-            "fingerprint": about["fingerprint"],
+            "fingerprint": manifest["fingerprint"],
             "num_ranks": group.num_ranks,
             "config": settings,
             "scaling": dataclasses.asdict(objective.scaling),
-            "memory": "in_core" if cv else memory_mode(config, about, group),
+            "memory": "in_core" if cv else memory_mode(config, manifest, group),
         }
         _check_ranks_agree(group, state)
         start = group.gather(_start(config, resume, checkpoints, state) if group.rank == 0 else None)[0]
@@ -111,7 +111,7 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
                 stored_copies=stored_copies,
             )
             try:
-                result, newest, learned = _train_models(library, config, objective, train_rows, about, training)
+                result, newest, learned = _train_models(library, config, objective, train_rows, manifest, training)
             except Stopped:
                 if group.rank == 0:
                     checkpoints.set_status("preempted")
@@ -120,10 +120,10 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
                 for model in [*result.models, *(newest.models if newest else [])]:
                     _check_same_trees(group, library, model.booster)
     cost = {"peak_memory_mb": round(memory.peak() - peak_mb, 1), "seconds": round(time.monotonic() - began, 1)}
-    summary = _summary(config, about, objective, result, sum(len(part.whole) for part in learned), group.num_ranks, cost)
+    summary = _summary(config, manifest, objective, result, sum(len(part.whole) for part in learned), group.num_ranks, cost)
     if group.rank == 0:
         with checkpoints.failure_marked():
-            write_member(config, library, objective, about, result, newest, learned, summary)
+            write_member(config, library, objective, manifest, result, newest, learned, summary)
         checkpoints.clear()
         stored.clear(config.out)
     return {**summary, "status": "done"}
@@ -131,22 +131,22 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
 
 def _summary(
     config: TreesConfig,
-    about: dict[str, Any],
+    manifest: dict[str, Any],
     objective: Objective,
     result: copies.TrainingResult,
     num_rows: int,
     num_ranks: int,
     cost: dict[str, float],
 ) -> dict[str, Any]:
-    """The content of summary.json. num_rows : that were learned. cost : time and memory of the training."""
-    cv = CrossValidation.from_manifest(about)
+    """The content of summary.json. num_rows : of the training rows. cost : time and memory of the training."""
+    cv = CrossValidation.from_manifest(manifest)
     scalings = [dataclasses.asdict(model.scaling) for model in result.models if not model.scaling.is_identity]
     scores = result.history[result.best_round - 1] if result.history else {}
     return {
         "kind": config.library,
-        "recipe": about["recipe"],
-        "fingerprint": about["fingerprint"],
-        "inputs": inputs.meaning(about),
+        "recipe": manifest["recipe"],
+        "fingerprint": manifest["fingerprint"],
+        "inputs": inputs.meaning(manifest),
         "rows": num_rows,
         "ranks": num_ranks,
         "objective": objective.kind,
@@ -182,28 +182,28 @@ def _train_models(
     config: TreesConfig,
     objective: Objective,
     train_rows: rows.TreeData,
-    about: dict[str, Any],
+    manifest: dict[str, Any],
     training: Training,
 ) -> tuple[copies.TrainingResult, copies.TrainingResult | None, list[rows.TreeData]]:
     """Train a copy on each fold, or one booster, which with `config.refit` is trained again on validation rows and on blend.
 
-    Returns the result, that of the training on blend, and the rows that the first one learned.
+    Returns the result, the result of the training on blend too, and the training rows of the first result.
     """
-    if cv := CrossValidation.from_manifest(about):
+    if cv := CrossValidation.from_manifest(manifest):
         folds = cv.folds(config.data, objective.task.cluster)
         with refusals_explained(config):
             return copies.train(library, config, train_rows, folds, training, cv.scheme == "forward"), None, [train_rows]
-    validation = rows.TreeData(config.data, "validation", about)
+    validation = rows.TreeData(config.data, "validation", manifest)
     reserved = config.max_seconds * refit.share_of_time(config)
     first = dataclasses.replace(training, seconds_left=lambda: training.seconds_left() - reserved)
     booster, history, best_round = library.train(config, train_rows, validation, first)
     boosters, learned = [booster], [train_rows]
     if config.refit:
-        boosters = list(refit.boosters(library, config, refit.BEFORE_BLEND, best_round, about, training))
+        boosters = list(refit.boosters(library, config, refit.BEFORE_BLEND, best_round, manifest, training))
         learned.append(validation)
     models = [copies.Model(booster=booster, scaling=objective.scaling) for booster in boosters]
     result = copies.TrainingResult(models=models, history=history, best_round=best_round)
-    newest = refit.on_blend(library, config, result, about, training) if config.refit else None
+    newest = refit.on_blend(library, config, result, manifest, training) if config.refit else None
     return result, newest, learned
 
 
@@ -226,11 +226,7 @@ def resolve(
         metric=objective.metric,
         min_leaf_weight=config.min_leaf_weight or _min_leaf_weight(objective, train_rows),
     )
-    return (
-        config,
-        objective,
-        configuration.to_dict(config, FREE_TO_CHANGE),
-    )
+    return config, objective, configuration.to_dict(config, FREE_TO_CHANGE)
 
 
 def _min_leaf_weight(objective: Objective, train_rows: rows.TreeData) -> float:
@@ -246,7 +242,8 @@ def _min_leaf_weight(objective: Objective, train_rows: rows.TreeData) -> float:
 
 
 def _start(config: TreesConfig, resume: str, checkpoints: Checkpoints, state: dict[str, Any]) -> dict[str, Any]:
-    """The model and history to start with, or the summary of a finished member; `UserError` if `out` cannot be written."""
+    """The model, history and memory mode to start with, or the summary of a finished member; `UserError` if `out` cannot be
+    written, or if its checkpoints must not be resumed or replaced."""
     if resume:
         checkpoints.sweep()
         if not config.overwrite and (summary := _finished_summary(config, state)):
@@ -281,7 +278,7 @@ def _start(config: TreesConfig, resume: str, checkpoints: Checkpoints, state: di
     print(f"continuing after {len(saved['history'])} trees", file=sys.stderr)
     if saved["num_ranks"] != state["num_ranks"]:
         print(
-            f"they were trained on {saved['num_ranks']} ranks, the next ones will be trained on {state['num_ranks']}: "
+            f"these were trained on {saved['num_ranks']} ranks, the next trees will be trained on {state['num_ranks']}: "
             "the member will be as good, but not bit-identical",
             file=sys.stderr,
         )
@@ -289,13 +286,13 @@ def _start(config: TreesConfig, resume: str, checkpoints: Checkpoints, state: di
     return {"model": base64.b64encode(model).decode(), "history": saved["history"], "memory": mode}
 
 
-def memory_mode(config: TreesConfig, about: dict[str, Any], group: RankGroup) -> memory.Mode:
+def memory_mode(config: TreesConfig, manifest: dict[str, Any], group: RankGroup) -> memory.Mode:
     """The mode of the settings; for auto, low if any rank has less memory than a training in core needs."""
     if config.memory != "auto":
         return config.memory
-    num_train, num_validation = (about["splits"][split]["rows"] for split in ("train", "validation"))
+    num_train, num_validation = (manifest["splits"][split]["rows"] for split in ("train", "validation"))
     num_rows = math.ceil(num_train / group.num_ranks) + num_validation
-    task, num_features, available = task_of(about), len(about["features"]), memory.available()
+    task, num_features, available = task_of(manifest), len(manifest["features"]), memory.available()
     needed = memory.needed(config.library, num_rows, num_features, max(1, len(task.classes)))
     if (config.objective or task.kind) == "ranking" and config.library == "lightgbm":
         needed += 4 * num_train * num_features  # the table sorted by group is a copy
@@ -322,18 +319,20 @@ def _signals_blocked() -> Iterator[None]:
 
 @contextmanager
 def refusals_explained(config: TreesConfig) -> Iterator[None]:
-    """Convert an exception of the library's own to `CannotLearn`."""
+    """Convert exceptions that the library itself raises to `CannotLearn`."""
     try:
         yield
     except Exception as error:
         if type(error).__module__.split(".")[0].lstrip("_") != config.library:
             raise
-        why = " ".join(str(error).split())
-        raise CannotLearn(f"{config.library} cannot learn from the folds of {config.data} ({why}): leave it out") from None
+        reason = " ".join(str(error).split())
+        raise CannotLearn(
+            f"{config.library} cannot learn from the folds of {config.data} ({reason}): leave it out"
+        ) from None
 
 
 class _Probed(Exception):
-    """The folder can be written."""
+    """Ends the test whether a folder can be written."""
 
 
 def _finished_summary(config: TreesConfig, state: dict[str, Any]) -> dict[str, Any] | None:
@@ -384,26 +383,28 @@ def write_member(
     config: TreesConfig,
     library: ModuleType,
     objective: Objective,
-    about: dict[str, Any],
+    manifest: dict[str, Any],
     result: copies.TrainingResult,
     newest: copies.TrainingResult | None,
     learned: list[rows.TreeData],
     summary: dict[str, Any],
 ) -> None:
-    """Write the member's folder. learned : the rows of `result`; those of `newest` are these and blend."""
+    """Write the member's folder. learned : the training rows of `result`; those of `newest` are these and blend."""
     with folders.new_folder(config.out, config.overwrite, KIND) as folder:
         _write_models(folder, config, library, result, summary, unknown.describe(objective, learned))
         if newest:
-            blend = rows.TreeData(config.data, inputs.BLEND, about)
-            more = {"rows": summary["rows"] + len(blend), "models": len(newest.models)}
+            blend = rows.TreeData(config.data, inputs.BLEND, manifest)
+            newest_summary = summary | {"rows": summary["rows"] + len(blend), "models": len(newest.models)}
+            if "scalings" in summary:  # `newest` has fewer models if the time ended before the last one
+                newest_summary["scalings"] = summary["scalings"][: len(newest.models)]
             seen = unknown.describe(objective, [*learned, blend])
-            _write_models(folder / folders.NEWEST, config, library, newest, summary | more, seen)
+            _write_models(folder / folders.NEWEST, config, library, newest, newest_summary, seen)
             folders.write_manifest(folder / folders.NEWEST, {"kind": KIND})
         gains = Counter[str]()
         for model in result.models:
             gains.update(library.importance(model.booster))
-        number = len(result.models)
-        importance = {name: gain / number for name, gain in sorted(gains.items(), key=lambda item: -item[1])}
+        num_models = len(result.models)
+        importance = {name: gain / num_models for name, gain in sorted(gains.items(), key=lambda item: -item[1])}
         folders.write_json(folder / "importance.json", importance)
         if result.out_of_fold is None:
             draw_importance(importance, folder / "importance.png", config.library)
@@ -446,7 +447,7 @@ def draw_importance(importance: dict[str, float], file: Path, title: str) -> Non
     figure = Figure(figsize=(7, 6), layout="constrained")
     axes = figure.add_subplot()
     shares = [100 * gain / total for _, gain in top]
-    bars(axes, [name for name, _ in top], shares, f"{title}: what the trees split on", color="#3a6ea5")
+    bars(axes, [name for name, _ in top], shares, f"{title}: gain of the splits by feature", color="#3a6ea5")
     axes.set_xlabel("share of the gain, %")
     figure.savefig(file, dpi=120)
 

@@ -3,10 +3,10 @@
     OUT/trials.journal       the record of all trials; tasks append lines to it under a lock (SQLite breaks on NFS)
     OUT/tasks/NAME/status    running | preempted | failed, then the reason; a running task updates its modification time
 
-The trials of the budget are numbered; `place` is the number. A task takes the first free place under a second lock. The
-place of a trial whose task died or was stopped becomes free again. The settings at a place follow from the search's seed,
-the place, and the trials that ended before. So a search by one task that was killed and resumed tries the same settings as
-an uninterrupted one.
+The trials of the budget are numbered; `place` is the number. A task takes the first free place while it holds a second lock.
+The place of a trial whose task died or was stopped becomes free again. The settings at a place are determined by the
+search's seed, the place, and the trials that ended before. So a search by one task that was killed and resumed tries the
+same settings as an uninterrupted one.
 """
 
 import contextlib
@@ -55,12 +55,12 @@ class Pruned(Exception):
     """The trial's score is too low to continue."""
 
 
-class Trial:
-    """A trial of this task: its place, and the settings to try."""
+class Trial(NamedTuple):
+    """A trial of this task: its record in the journal, its place, and the settings to try."""
 
-    def __init__(self, trial: optuna.Trial, place: int, settings: dict[str, Any]):
-        self.place, self.settings = place, settings
-        self.record = trial
+    record: optuna.Trial
+    place: int
+    settings: dict[str, Any]
 
     def report(self, score: float, rung: int) -> None:
         """Record the best score at a rung, where trials are compared; raise `Pruned` if half of the others were better."""
@@ -82,8 +82,8 @@ class EndedTrial(NamedTuple):
 class Trials:
     """The trials of the search in `folder`, as a context manager for a task.
 
-    `agreed` are the values that all tasks of the search must share. `first` are the settings of the first trial; those for
-    the sampler are clipped to their `ranges`.
+    agreed : values that all tasks of the search must share. first : the settings of the first trial; the sampler gets them
+    clipped to their `ranges`.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Trials:
         """
         is_waiting = False
         while not stop_requested():
-            if self._config.seconds:  # compared with those of this task's ended trials, also before it was resumed
+            if self._config.seconds:  # compared with the seconds of the task's ended trials, also before it was resumed
                 own = [trial for trial in self._all(*ENDED) if trial.user_attrs["owner"]["name"] == self.name]
                 if sum(trial.user_attrs["seconds"] for trial in own) >= self._config.seconds:
                     return None
@@ -216,7 +216,7 @@ class Trials:
 
     @contextlib.contextmanager
     def page_folder(self) -> Iterator[Path]:
-        """A folder for rows that this task keeps on disk; if it is killed, the task that frees its trial deletes it."""
+        """A folder for rows that this task keeps on disk. If the task is killed, the one that frees its trial deletes it."""
         folder = self.folder / f".pages-{self._token}"
         folder.mkdir()
         try:
@@ -251,7 +251,7 @@ class Trials:
         return self._study.get_trials(deepcopy=False, states=states)
 
     def _free_lost(self) -> None:
-        """Free the trials of dead tasks. The caller holds the claim, so an owner that is missing died while it held it."""
+        """Free the trials of dead tasks. The caller holds `_claim`, so a trial without an owner is of a dead task."""
         for trial in self._all(TrialState.RUNNING):
             owner, place = trial.user_attrs.get("owner"), trial.user_attrs.get("place")
             if place is not None and owner and self._is_alive(**owner):
@@ -264,13 +264,13 @@ class Trials:
 
     def _is_alive(self, name: str, token: str) -> bool:
         if name == self.name:
-            return token == self._token  # another token is that of this task before it was resumed
+            return token == self._token  # before a task is resumed, it has another token
         try:
             with open(self.folder / "tasks" / name / "status", "rb") as status:  # on NFS, opening asks the server
                 touched = os.fstat(status.fileno()).st_mtime
         except OSError:
             return False
-        now = self._task_folder.joinpath("status").stat().st_mtime  # the disk's clock: this task touched it a moment ago
+        now = self._task_folder.joinpath("status").stat().st_mtime  # by the disk's clock; this task updates it often
         return now - touched < self._config.lost_after_s
 
     def _pulse(self) -> None:
@@ -299,7 +299,7 @@ def _locked(lock: JournalFileOpenLock) -> Iterator[None]:
 
 
 def _remove_partial_line(file: Path, lock: JournalFileOpenLock) -> None:
-    """Remove a last line that a full disk left incomplete: the next line would be appended to it, and be unreadable."""
+    """Remove an incomplete last line, which a full disk leaves: a line appended to it would be unreadable."""
     if not file.exists():
         return
     with _locked(lock), open(file, "r+b") as journal:

@@ -1,10 +1,10 @@
 """Neutral predictions for unknown values: a missing value in a column without any in training, or a new category.
 
-A tree sends an unknown value to a branch that no training row has tested. XGBoost and LightGBM choose different branches, so
-their predictions can be opposite extremes. Here, the unknown values of a row are replaced by those of `NUM_REFERENCE`
-training rows, one after the other, while its other values stay. The prediction is the median of these predictions. With
-several classes it consists of the medians of the probabilities, moved towards their quartiles until the sum is 1; where the
-quartiles do not allow this, it is the mean.
+A tree sends an unknown value to a branch that was not chosen for such values in training. XGBoost and LightGBM use different
+branches, so their predictions can be opposite extremes. Here, the unknown values of a row are replaced by those of
+`NUM_REFERENCE` training rows, one after the other, while its other values stay. The neutral prediction is the median of the
+predictions. With several classes it consists of the medians of the probabilities, moved towards their quartiles until the
+sum is 1; if the quartiles do not allow this, it is the mean.
 
 The member's known.json describes the values of the training rows:
 
@@ -12,8 +12,8 @@ The member's known.json describes the values of the training rows:
     unseen       for each categorical feature, the numbers of the categories without a row
     reference    for the features that can have unknown values, the values of the reference rows
 
-Features with many categories are left out: their unknown values have a code of their own (target_encoding.py), or are a
-category of CatBoost's.
+Features with many categories are left out: their unknown values have a code of their own (target_encoding.py), or are one
+category in CatBoost.
 
 The predictions of rows without unknown values have the same bits as without this module.
 """
@@ -32,8 +32,8 @@ from ensemble.trees.target_encoding import MIN_CATEGORIES
 
 FILE = "known.json"
 NUM_REFERENCE = 63
-"""An odd number, so that the median is the prediction of one reference row. The quantiles of each column are exact. In 1 of
-100,000 draws, more than half of 63 random rows lie beyond one quartile of the predictions."""
+"""An odd number, so that the median is the prediction of one reference row. Each column has exact quantiles. In 1 of 100,000
+draws, more than half of 63 random rows lie beyond one quartile of the predictions."""
 NUM_SAMPLED = 100_000
 """Rows from which the quantiles of a column are computed."""
 ROWS_AT_ONCE = 1 << 15
@@ -43,10 +43,11 @@ Predict = Callable[[np.ndarray], np.ndarray]
 
 def describe(objective: Objective, parts: list[TreeData]) -> dict[str, Any]:
     """The content of known.json for trees that learned `objective` from all rows of `parts`."""
-    rows, columns = parts[0], [part.column_of_all for part in parts]
-    masks = [~np.isnan(column(objective.target).astype(np.float64)) for column in columns]
+    rows = parts[0]
+    masks = [~np.isnan(part.column_of_all(objective.target).astype(np.float64)) for part in parts]
     if objective.task.weight:
-        masks = [mask & (column(objective.task.weight) > 0) for mask, column in zip(masks, columns, strict=True)]
+        weights = [part.column_of_all(objective.task.weight) for part in parts]
+        masks = [mask & (weight > 0) for mask, weight in zip(masks, weights, strict=True)]
     num_rows = sum(int(mask.sum()) for mask in masks)
     generator = np.random.default_rng(0)
     sampled = generator.choice(num_rows, min(num_rows, NUM_SAMPLED), replace=False)
@@ -56,15 +57,13 @@ def describe(objective: Objective, parts: list[TreeData]) -> dict[str, Any]:
     for name in rows.features:
         if rows.categories.get(name, 0) >= MIN_CATEGORIES:
             continue
-        values = np.concatenate([column(name)[mask] for column, mask in zip(columns, masks, strict=True)])
+        values = np.concatenate([part.column_of_all(name)[mask] for part, mask in zip(parts, masks, strict=True)])
         is_missing = np.isnan(values)
         if not is_missing.any():
             complete.append(name)
         if name in rows.categories:
-            seen = np.unique(values[~is_missing])
-            if missing := np.setdiff1d(np.arange(rows.categories[name]), seen).tolist():
-                unseen[name] = missing
-        if name in complete or (name in unseen and not is_missing.all()):
+            unseen[name] = np.setdiff1d(np.arange(rows.categories[name]), values[~is_missing]).tolist()
+        if name in complete or (unseen.get(name) and not is_missing.all()):
             known = values[sampled]
             column = np.empty(NUM_REFERENCE, np.float32)
             # The quantiles of the column, in the order of the reference rows' own values
@@ -73,27 +72,27 @@ def describe(objective: Objective, parts: list[TreeData]) -> dict[str, Any]:
             reference[name] = column.tolist()
     return {
         "complete": complete,
-        "unseen": {name: unseen[name] for name in unseen if name in reference},
+        "unseen": {name: codes for name, codes in unseen.items() if codes and name in reference},
         "reference": reference,
     }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeenValues:
-    """The values of the training rows, by the number of the feature."""
+    """The content of known.json, with indices of features instead of names."""
 
     complete: np.ndarray
     """(F,) bool: the features in which a missing value is unknown."""
     unseen: dict[int, np.ndarray]
-    """The unknown categories."""
+    """The unknown categories, by the index of the feature."""
     reference: np.ndarray
     """(NUM_REFERENCE, F) float32; NaN for features that cannot have unknown values."""
 
     @classmethod
     def load(cls, member: Path, features: list[str]) -> "SeenValues":
-        """Those of a member. Members of older versions have no file; then no value is unknown."""
-        content: dict[str, Any] = {"complete": [], "unseen": {}, "reference": {}}
-        return cls.from_dict(folders.read_json(member / FILE) if (member / FILE).is_file() else content, features)
+        """The seen values of a member. Members of older versions have no file; for them no value is unknown."""
+        nothing: dict[str, Any] = {"complete": [], "unseen": {}, "reference": {}}
+        return cls.from_dict(folders.read_json(member / FILE) if (member / FILE).is_file() else nothing, features)
 
     @classmethod
     def from_dict(cls, content: dict[str, Any], features: list[str]) -> "SeenValues":
@@ -115,7 +114,7 @@ class SeenValues:
         return mask
 
     def predict(self, predict: Predict, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The predictions, and the number of unknown values of each feature, (F,). `predict` is that of the trees."""
+        """The predictions, and the number of unknown values of each feature, (F,). predict : of the trees."""
         predictions, is_unknown = predict(features), self.is_unknown(features)
         rows = np.flatnonzero(is_unknown.any(axis=1))
         if rows.size:
@@ -128,8 +127,8 @@ class SeenValues:
     ) -> np.ndarray:
         """The contributions that `explain` computes, with each unknown value replaced by that of the median reference row.
 
-        So they sum to the prediction of a value or probability. With several classes, the reference row is that with the
-        median probability of the likeliest class.
+        So the contributions sum to the prediction of a value or probability. With several classes, the reference row is the
+        one with the median probability of the likeliest class.
         """
         is_unknown = self.is_unknown(features)
         rows = np.flatnonzero(is_unknown.any(axis=1))
@@ -158,9 +157,9 @@ class SeenValues:
     def _predict_variants(
         self, predict: Predict, features: np.ndarray, is_unknown: np.ndarray
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Blocks of n rows, each row with the unknown values of every reference row: (n, NUM_REFERENCE, F).
+        """Blocks of n rows, each with its unknown values replaced by those of every reference row, (n, NUM_REFERENCE, F).
 
-        Beside them their predictions, (n, NUM_REFERENCE) or (n, NUM_REFERENCE, K).
+        Each block is followed by its predictions, (n, NUM_REFERENCE) or (n, NUM_REFERENCE, K).
         """
         for start in range(0, len(features), ROWS_AT_ONCE // NUM_REFERENCE):
             block = slice(start, start + ROWS_AT_ONCE // NUM_REFERENCE)
@@ -184,6 +183,6 @@ def warnings(counts: np.ndarray, features: list[str], num_rows: int, split: str)
     """A sentence for each feature with unknown values in a split; counts : as `SeenValues.predict` returns them."""
     return [
         f"{counts[number]:,} of {num_rows:,} rows of {split} have an empty or unknown value in '{features[number]}', which "
-        "training never had: their prediction is the median over values that training had"
+        "no training row has: their prediction is the median over values of training rows"
         for number in np.flatnonzero(counts)
     ]

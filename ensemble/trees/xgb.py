@@ -1,6 +1,7 @@
 """XGBoost: histogram trees on a QuantileDMatrix that is filled in batches, so the features are never in memory as a whole.
 
-With memory=low the binned rows are not either: an ExtMemQuantileDMatrix keeps them in files, and reads those once per split.
+With memory=low the binned rows are not in memory either: an ExtMemQuantileDMatrix keeps them in files, and reads the files
+once per split.
 """
 
 import math
@@ -32,7 +33,7 @@ OBJECTIVES = {
     "ranking": "rank:ndcg",
 }
 _trackers: list[RabitTracker] = []
-"""Trackers in use. One that is deleted while an exception passes would print warnings about its remaining ranks."""
+"""Trackers in use, which are referenced here since one that an exception deletes prints warnings about remaining ranks."""
 
 
 class _Batches(xgboost.DataIter):
@@ -70,12 +71,12 @@ class Booster:
         )
         self._metrics = ValidationMetrics(self.objective, validation)
         trees = None if training.model is None else bytearray(training.model)
-        # XGBoost has one random generator per thread, which copies would share: for copies it is seeded for each tree
+        # XGBoost has one random generator per thread, which copies share, so for copies it is seeded before each tree
         settings = {**parameters(config, self.objective), "seed_per_iteration": training.is_copy}
         self.booster = xgboost.Booster(settings, [self._data, self._held_out], model_file=trees)
 
     def seed(self, seed: int) -> None:
-        # The updater of the trees contains the generator of the features. Another tree method, once configured, deletes it
+        # The updater of the trees contains the generator for the features. Configuring another tree method deletes it
         self.booster.set_param({"tree_method": "approx", "seed": seed + 1})
         self.booster.save_config()
         self.booster.set_param({"tree_method": "hist", "seed": seed})
@@ -86,7 +87,7 @@ class Booster:
 
     def update(self) -> np.ndarray:
         self.booster.update(self._data, self.booster.num_boosted_rounds())
-        # In float64: in float32 the largest probabilities would be equal
+        # Converted in float64, since in float32 the largest probabilities would be equal
         margin = self.booster.predict(self._held_out, output_margin=True, validate_features=False).astype(np.float64)
         if self.objective.output == "probability":
             return 1 / (1 + np.exp(-margin))
@@ -177,14 +178,14 @@ def _collective(group: RankGroup, timeout_s: float) -> Iterator[None]:
         _trackers.append(tracker)
         tracker.start()
     worker_arguments = group.gather(tracker.worker_args() if tracker else None)[0]
-    # The group detects lost ranks. The order of a sum, and so its last bits, follow the order of the task ids
+    # The task ids determine the order in which values of the ranks are summed, and so the last bits of the sum
     collective.init(dmlc_timeout=math.ceil(timeout_s), dmlc_task_id=f"{group.rank:06d}", **worker_arguments)
     stopped: Stopped | None = None
     try:
         yield
     except Stopped as request:
         stopped = request
-    # Every rank gets here: after any other exception, `finalize` would wait for ranks that do not call it
+    # After any exception other than `Stopped`, `finalize` would wait for ranks that do not call it
     collective.finalize()
     group.gather(None)  # the last rank needs the tracker to disconnect
     if tracker:

@@ -204,7 +204,7 @@ def test_a_missing_member_is_made_up_for(kind: str, capsys: pytest.CaptureFixtur
     blend = blend_of(kind, 1000)
     ensemble = fitted(kind, blend, combiner="shrunk")
     without = ensemble.predict(blend.predictions[:, [2, 0]], ["text", "trees"], blend.group)
-    assert capsys.readouterr().err == "warning: net of the ensemble is missing: the others' weights make up for it\n"
+    assert capsys.readouterr().err == "warning: predictions of net are missing: the other weights increase in proportion\n"
     assert sum(ensemble.combination.subset([0, 2]).weights) == pytest.approx(1)
     blindly = base_rate_prediction(blend.target, 1000, kind, CLASSES)
     assert cost(kind, blend.target, without, blend.group) < cost(kind, blend.target, blindly, blend.group)

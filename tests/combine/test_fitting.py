@@ -166,7 +166,7 @@ def test_missing_member_is_made_up_for(method: str, capsys: pytest.CaptureFixtur
         with pytest.raises(UserError, match="without trees no member of the ensemble has weight"):
             ensemble.predict(predictions[:, 1:], NAMES[1:])
     forecast = ensemble.predict(predictions[:, [2, 0]], ["text", "trees"])
-    assert capsys.readouterr().err == "warning: net of the ensemble is missing: the others' weights make up for it\n"
+    assert capsys.readouterr().err == "warning: predictions of net are missing: the other weights increase in proportion\n"
     assert forecast.mean() == pytest.approx(target.mean(), rel=0.5)
     assert average_precision(target, forecast) > 2 * target.mean()
 

@@ -67,7 +67,7 @@ def test_foreign_members_are_named() -> None:
         ),
         (
             {"outputs": ["odds"] * 3},
-            "a member has output 'odds', but the ensemble knows probability, score, value, probabilities",
+            "a member has output 'odds', which does not exist: name one of probability, score, value, probabilities",
         ),
         ({"combiner": "median"}, "there is no combiner 'median' for binary targets: name auto, equal,"),
         ({"combiner": "logistic", "kind": "regression"}, "there is no combiner 'logistic' for regression targets"),

@@ -141,8 +141,8 @@ def test_certain_and_wrong_costs_much_but_not_everything() -> None:
     ("target", "prediction", "sentence"),
     [
         ([0, np.nan], [0.1, 0.2], "target must be 0 or 1 to be scored, but that of row 1 is nan"),
-        ([0, 1], [0.1, 1.5], "prediction of row 1 is 1.5, no probability"),
-        ([0, 1], [np.nan, 0.5], "prediction of row 0 is nan, no probability"),
+        ([0, 1], [0.1, 1.5], "prediction of row 1 is 1.5, not a probability"),
+        ([0, 1], [np.nan, 0.5], "prediction of row 0 is nan, not a probability"),
         ([], [], "no rows to score"),
     ],
 )

@@ -109,7 +109,7 @@ def test_a_missing_member_is_made_up_for(
     fit(folder / "predictions", prepared, folder / "two", combiner="equal")
     source, metadata = map(str, raw_market)
     path = new_data.predict(folder / "two", (source,), (metadata,), tmp_path / "new", {})
-    assert "warning: lost of the ensemble is missing: the others' weights make up for it" in capsys.readouterr().err
+    assert "warning: predictions of lost are missing: the other weights increase in proportion" in capsys.readouterr().err
     result = pq.read_table(path.with_suffix(".parquet"))
     assert "lost" not in result.column_names
     assert 0 < result["probability"].to_numpy().max() < 1

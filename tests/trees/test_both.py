@@ -124,15 +124,15 @@ def test_an_error_is_printed_and_ends_both(prepared: Path, tmp_path: Path) -> No
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == USER_ERROR
     assert "xgboost  | error: " in done.stderr
-    assert "left with exit code 2, see its lines above" in done.stderr.splitlines()[-1]
+    assert "ended with exit code 2, see its lines above" in done.stderr.splitlines()[-1]
     assert (tmp_path / "members/xgboost/notes.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
     ("code", "ending"),
     [
-        (USER_ERROR, "left with exit code 2, see its lines above: correct what its error names, and start again"),
-        (FAILED, "left with exit code 1, see its lines above: continue with --resume auto"),
+        (USER_ERROR, "ended with exit code 2, see its lines above: correct what its error names, and start again"),
+        (FAILED, "ended with exit code 1, see its lines above: continue with --resume auto"),
     ],
 )
 @pytest.mark.parametrize("of_other", [FAILED, PREEMPTED, 0])

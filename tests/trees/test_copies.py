@@ -369,7 +369,7 @@ def test_new_rows_get_the_mean_of_the_copies(
     loaded = members.load(tmp_path / "m", data, 1)
     result = loaded.predict(data, "forecast")
     member = TreeMember(tmp_path / "m")
-    features = np.concatenate(list(TreeData(data, "forecast", folders.read_manifest(data)).batches()))
+    features = TreeData(data, "forecast", folders.read_manifest(data)).matrix()
     each = [scaling.value(module.predict(model, features)) for model, scaling in models_of(tmp_path / "m")]
     assert np.array_equal(result["prediction"], average_predictions(result["output"], each))
     assert (np.min(each, axis=0) - 2e-7 <= result["prediction"]).all() or kind == "multiclass"

@@ -97,7 +97,7 @@ def trained(data: Prepare, tmp_path_factory: pytest.TempPathFactory) -> Train:
 
 
 def features_of(folder: Path) -> np.ndarray:
-    return np.concatenate(list(TreeData(folder, "test", folders.read_manifest(folder)).batches()))
+    return TreeData(folder, "test", folders.read_manifest(folder)).matrix()
 
 
 @pytest.mark.parametrize(("library", "kind"), CASES)

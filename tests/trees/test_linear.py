@@ -30,7 +30,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Any:
             config, rows = config_of("linear", data), rows_of(data)
             dataset = dataset_of(objective_of(config, rows), rows)
             model, _ = linear.train_copy(config, 0, rows, rows, lambda: False)
-            result[kind] = model, np.concatenate(list(dataset.rows.batches())), dataset.target, dataset.weight
+            result[kind] = model, dataset.rows.matrix(), dataset.target, dataset.weight
         return result[kind]
 
     return make
@@ -67,7 +67,7 @@ def test_more_columns_than_rows_have_the_minimum_too(tmp_path: Path) -> None:
     config, rows = config_of("linear", data), rows_of(data)
     model, _ = linear.train_copy(config, 0, rows, rows, lambda: False)
     dataset = dataset_of(objective_of(config, rows), rows)
-    columns = model.design.columns(np.concatenate(list(dataset.rows.batches())))
+    columns = model.design.columns(dataset.rows.matrix())
     used = model.design.num_columns(False)
     assert used > len(columns) + 2
     columns, target = np.concatenate([columns[:, :used], np.zeros((2, used))]), np.append(dataset.target, [0, 1])
@@ -115,7 +115,7 @@ def test_a_class_without_a_row_has_a_small_probability(tmp_path: Path) -> None:
     is_other = np.flatnonzero(rows.column("target") != 2)
     model, _ = linear.train_copy(config_of("linear", data), 0, rows.take(is_other), rows, lambda: False)
     for number in (1, 7, len(linear.CANDIDATES)):
-        features = np.concatenate(list(rows.batches()))
+        features = rows.matrix()
         probabilities = linear.predict(linear.first_rounds(model, number), features)
         assert probabilities.shape[1] == 3
         assert 0 < probabilities[:, 2].max() < 0.05
@@ -142,7 +142,7 @@ def test_features_that_do_not_vary_give_a_constant_prediction(tmp_path: Path) ->
     frame = frame_of("binary")
     data = prepared_of(tmp_path, frame, drop=("day",))
     rows = rows_of(data)
-    features = np.concatenate(list(rows.batches()))
+    features = rows.matrix()
     constant = rows.replaced({name: np.full(len(rows), 3, np.float32) for name in rows.features})
     model, losses = linear.train_copy(config_of("linear", data), 0, constant, rows, lambda: False)
     assert np.isfinite(losses).all()

@@ -1,7 +1,9 @@
 """Trees grown anew on train and validation: as many, of those rows, and to the same bits after an interruption."""
 
 import dataclasses
+import itertools
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,9 @@ import pytest
 from copied_members import models_of
 
 from ensemble import folders
+from ensemble.data.inputs import BLEND
 from ensemble.folders import NEWEST
-from ensemble.trees import rows
+from ensemble.trees import refit, rows
 from ensemble.trees import train as member
 from ensemble.trees.boosting import Stopped, Training
 from ensemble.trees.predict import TreeMember, average_predictions, library_module, model_files
@@ -146,3 +149,22 @@ def test_a_refit_that_was_stopped_ends_with_the_same_bits(
     assert not (tmp_path / "cut").exists()
     assert member.train(cut, "auto")["status"] == "done"
     assert (tmp_path / "cut" / module.FILE).read_bytes() == (tmp_path / "whole" / module.FILE).read_bytes()
+
+
+def test_fewer_refits_on_blend_still_predict_a_regression(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member whose time ended before its last refit on blend could not predict test, since it has too many scalings."""
+    config = settings(
+        "lightgbm", prepared, tmp_path / "out", refit=True, num_refits=2, objective="regression", target="growth"
+    )
+    boosters = refit.boosters
+
+    def one_booster_on_blend(*arguments: Any) -> Iterator[Any]:
+        return itertools.islice(boosters(*arguments), 1 if BLEND in arguments[2] else None)
+
+    monkeypatch.setattr(refit, "boosters", one_booster_on_blend)
+    member.train(config)
+    summaries = [folders.read_json(tmp_path / "out" / folder / "summary.json") for folder in ("", NEWEST)]
+    assert [(summary["models"], len(summary["scalings"])) for summary in summaries] == [(2, 2), (1, 1)]
+    assert np.isfinite(TreeMember(tmp_path / "out").predict(prepared, "test")["prediction"]).all()

@@ -54,8 +54,7 @@ def test_weights_reach_early_stopping_files_and_scores(library: str, tmp_path: P
     assert cv
     stops = [rows.take(fold.stop) for fold in cv.folds(data, "cluster")]
     predicted = [
-        library_module(library).predict(model, np.concatenate(list(part.batches())))
-        for (model, _), part in zip(models_of(out), stops, strict=True)
+        library_module(library).predict(model, part.matrix()) for (model, _), part in zip(models_of(out), stops, strict=True)
     ]
     target, weight = (np.concatenate([part.column(name) for part in stops]) for name in ("target", "weight"))
     expected = log_loss(target, np.concatenate(predicted), sample_weight=weight)

@@ -255,7 +255,7 @@ def test_what_cannot_be_searched_is_refused(prepared: Path, tmp_path: Path) -> N
     with pytest.raises(UserError, match="no search to join"):
         search.search(settings(prepared, tmp_path / "none"), "last")
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match="files that are not a search"):
+    with pytest.raises(UserError, match="files that no search wrote"):
         search.search(settings(prepared, tmp_path), "auto")
     with pytest.raises(UserError, match="not by 2 ranks"):
         search.search(settings(prepared, tmp_path / "search"), "", RankInfo(0, 2, "", 0))

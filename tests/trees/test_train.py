@@ -69,7 +69,7 @@ def test_batches_are_the_table_cut(prepared: Path, monkeypatch: pytest.MonkeyPat
     assert np.array_equal(np.concatenate(batches), table[data.features].to_numpy(), equal_nan=True)
     assert sum(map(len, batches)) == len(data)
     some = np.random.default_rng(0).permutation(len(data))[:300]
-    assert np.array_equal(np.concatenate(list(data.take(some).batches())), np.concatenate(batches)[some], equal_nan=True)
+    assert np.array_equal(data.take(some).matrix(), np.concatenate(batches)[some], equal_nan=True)
     assert np.array_equal(data.take(some).take(some[:9] % 300).column("hot"), data.column("hot")[some[some[:9] % 300]])
 
 

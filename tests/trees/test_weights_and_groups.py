@@ -133,7 +133,7 @@ def test_groups_are_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert np.array_equal(dataset.rows.column("row_id"), table["row_id"])
     assert dataset.weight == pytest.approx(table.groupby("group")["weight"].transform("mean").to_numpy())
     features = table[rows.features].to_numpy()
-    assert np.array_equal(np.concatenate(list(dataset.rows.batches())), features, equal_nan=True)
+    assert np.array_equal(dataset.rows.matrix(), features, equal_nan=True)
     assert np.array_equal(dataset.rows.feature_table().to_pandas().to_numpy(), features, equal_nan=True)
     objective = objective_of(config("xgboost", folder, tmp_path, target="other", objective="ranking"), rows)
     assert len(dataset_of(objective, rows).rows) == (table["first"] <= 2).sum()
