@@ -69,7 +69,7 @@ def spill_products(
 
 
 def _count_copies(paths: list[Path], census: reviews.Census) -> None:
-    """Count metadata rows of products that an earlier row describes; the first row of each product is used."""
+    """Count metadata rows whose product has an earlier row; the first row of each product is used."""
     example = ""
     for path in paths:
         if not path.exists():
@@ -94,7 +94,8 @@ def _count_copies(paths: list[Path], census: reviews.Census) -> None:
 def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config: PrepareConfig) -> dict[str, Any]:
     """Read the raw reviews once, tokenize their text, and spill them by product.
 
-    Returns first and last week, whether there is text, the share of reviews with text, and each file's unit of time in ms.
+    Returns the first and the last week, whether any review has text, the share of reviews with text, and the unit of time of
+    each file in milliseconds.
     """
     panel = config.panel
     tokenizer = pretrained.load("AutoTokenizer", panel.tokenizer) if panel.tokenizer else None
