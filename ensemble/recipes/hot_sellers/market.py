@@ -279,7 +279,7 @@ def products_of_chunk(config: MarketConfig, trends: np.ndarray, chunk: int) -> P
 
     category = rng.integers(len(CATEGORIES), size=size)
     category_values = {
-        name: np.array([getattr(CATEGORIES[number], name) for number in category])
+        name: np.array([getattr(CATEGORIES[index], name) for index in category])
         for name in ("season_peak", "season_height", "holiday_height", "launch_weeks", "median_price")
     }
     price_spread = rng.normal(size=size)
@@ -311,7 +311,7 @@ def products_of_chunk(config: MarketConfig, trends: np.ndarray, chunk: int) -> P
         chunk=chunk,
         number=number,
         category=category,
-        noun=(rng.random(size) * [len(CATEGORIES[number].nouns) for number in category]).astype(np.int64),
+        noun=(rng.random(size) * [len(CATEGORIES[index].nouns) for index in category]).astype(np.int64),
         price=np.ceil(category_values["median_price"] * np.exp(0.6 * price_spread)) - 0.01,
         launch_week=launch_week,
         peak=peak,
