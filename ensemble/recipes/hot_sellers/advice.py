@@ -1,4 +1,4 @@
-"""Settings that work, as advice in errors about data that are too short or too small for the given settings."""
+"""Searches settings that work, for error messages about data that are too short or too small for the given settings."""
 
 import dataclasses
 import datetime
@@ -14,9 +14,9 @@ from ensemble.recipes.hot_sellers.splits import growth_by_week, growth_threshold
 HORIZONS = (26, 12, 8, 6, 4, 3, 2, 1)
 FRACTIONS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 MOST_ROWS = 2_000_000
-"""Larger data are not searched: their size is not why they failed."""
+"""With more rows no settings are searched, since the size of such data is not the cause of the error."""
 Parts = Callable[[], Iterable[weekly.WeeklySeries]]
-"""Returns the weekly series of all products, one part of the products after the other."""
+"""Returns the weekly series of all products, one part of the products at a time."""
 
 
 def settings_that_work(parts: Parts, panel: PanelConfig, first_week: int, last_week: int) -> str:
@@ -37,7 +37,7 @@ def settings_that_work(parts: Parts, panel: PanelConfig, first_week: int, last_w
 
 
 def earlier_end(parts: Parts, panel: PanelConfig, last_week: int) -> str:
-    """The end of an error message where the last week has no rows: the last day at which the data could end."""
+    """The end of an error message for data whose last week has no rows: the latest day at which the data could end."""
     week, _ = _growth(parts, panel, last_week, 0)
     if not len(week):
         return "give more data, or prepare all data with a lower panel.min_reviews"
@@ -46,7 +46,7 @@ def earlier_end(parts: Parts, panel: PanelConfig, last_week: int) -> str:
 
 
 def _growth(parts: Parts, panel: PanelConfig, last_week: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-    """`growth_by_week` of all products with another horizon, in weeks."""
+    """The result of `growth_by_week` for all products, with a horizon of `horizon` weeks."""
     panel = dataclasses.replace(panel, horizon_weeks=horizon)
     weeks, growths = zip(*(growth_by_week(series, panel, last_week) for series in parts()), strict=True)
     return np.concatenate(weeks), np.concatenate(growths)

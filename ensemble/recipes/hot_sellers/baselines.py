@@ -1,4 +1,4 @@
-"""The baseline `momentum`: products ranked by growth_4w, reviews of the last 4 weeks ÷ (those of the 4 weeks before + 1).
+"""The baseline `momentum`: products ranked by growth_4w, reviews in the last 4 weeks ÷ (reviews in the 4 weeks before + 1).
 
 python scripts/predict.py member=momentum data=runs/demo/prepared out=runs/demo/predictions
 """

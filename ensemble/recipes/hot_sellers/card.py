@@ -6,14 +6,14 @@ from ensemble.predictor.card import Parts, fitted_on, sources
 
 
 def parts(about: dict[str, Any], scores: dict[str, Any]) -> Parts:
-    """Purpose, data, scored rows and limits."""
+    """The purpose, the data, the scored rows and the limits."""
     panel = about["config"]
     horizon_weeks, base_weeks = panel["horizon_weeks"], panel["base_weeks"]
     lines_of_splits = [
         f"| {name} | {split['first_week']} | {split['last_week']} | {split['rows']:,} | {split['hot']:,} |"
         for name, split in about["splits"].items()
     ]
-    crawl = "price and helpful votes as of the crawl are among them" if panel["as_of_crawl"] else "none is as of the crawl"
+    crawl = "price and helpful votes are as of the crawl" if panel["as_of_crawl"] else "none is known only at the crawl"
     return Parts(
         purpose=f"For each product with a review in the last {base_weeks} weeks: the probability that its reviews in the "
         f"next {horizon_weeks} weeks ÷ (those in the last {base_weeks} weeks + 1) will be among the highest "

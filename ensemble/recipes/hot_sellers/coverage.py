@@ -22,7 +22,7 @@ LEAST_OF_MARKET = 0.5
 
 @dataclasses.dataclass
 class Share:
-    """How many of `total` units have a property: `unit` and `what` are words, such as reviews and text."""
+    """The number of units, `count` of `total`, that have a property; `unit` and `what` name them, as reviews and text."""
 
     unit: str
     what: str
@@ -50,7 +50,7 @@ class Metadata:
         """Ids of the first products without metadata."""
 
     def add(self, products: pl.DataFrame, known: pl.DataFrame) -> None:
-        """Count products; `known` are those that have metadata."""
+        """Count `products`, of which those in `known` have metadata."""
         self.share.add(len(products), len(known))
         if len(self.without) < NUM_EXAMPLES:
             missing = products.join(known, on="product_id", how="anti")["product_id"]
@@ -82,13 +82,13 @@ def check(
 
 
 def lacking(shares: list[Share]) -> dict[str, dict[str, float]]:
-    """The manifest's entry `lacking`: shares of products without metadata and of reviews without text, from `NOTABLE` on."""
+    """The manifest's entry `lacking`: shares of products without metadata and of reviews without text, if ≥ `NOTABLE`."""
     missing = {share.what: round(1 - share.value, 6) for share in shares if 1 - share.value >= NOTABLE}
     return {"lacking": missing} if missing else {}
 
 
 def too_few(about: dict[str, Any], like: dict[str, Any]) -> dict[str, float]:
-    """Products and weekly reviews as fractions of those in the training data, only fractions below `LEAST_OF_MARKET`.
+    """Numbers of products and of weekly reviews ÷ those of the training data; only fractions below `LEAST_OF_MARKET`.
 
     Features of a category and of the market count all reviews, so they differ if products are left out.
     """
@@ -98,11 +98,11 @@ def too_few(about: dict[str, Any], like: dict[str, Any]) -> dict[str, float]:
 
 
 def notes(about: dict[str, Any], like: dict[str, Any]) -> list[str]:
-    """Warnings about new reviews with the manifest `about`, of which the training data (manifest `like`) had more."""
+    """Warnings about new reviews (manifest `about`) that lack data which the training data (manifest `like`) had."""
     warnings = []
     if about["first_week"] > like["first_week"]:
         warnings.append(
-            f"these reviews begin {about['first_week']}, those the members learned from {like['first_week']}: a product's "
+            f"these reviews begin {about['first_week']}, but the training data begin {like['first_week']}: a product's "
             "totals, age and last year are only right if all its reviews are given, old and new"
         )
     warnings += [

@@ -1,8 +1,8 @@
 """The table of features of a product at the end of week t: name, unit, meaning and formula of each.
 
-A feature uses no data after t. Metadata and vote counts are as of the crawl, years after most rows. Features computed from
-them (price, helpful votes) are marked `as_of_crawl` and left out by default; `average_rating` and `rating_number` of the
-metadata are never features.
+A feature uses no data after t. Metadata and vote counts are those at the crawl, years after most rows. Features computed
+from them (price, helpful votes) are marked `as_of_crawl` and left out by default; `average_rating` and `rating_number` of
+the metadata are never features.
 
 In the formulas, n(a, b] is the number of a product's reviews in the weeks after a, up to b; N is the same for its category;
 means are over reviews. Unknown values (no review in the window, no data a year ago) are NaN.
@@ -87,7 +87,7 @@ class PanelBlock(Windows):
         return np.where(self.week - weeks_ago >= self.context.first_week - 1, values, np.nan)
 
     def by_calendar(self, value_at: Callable[[datetime.date], float]) -> np.ndarray:
-        """A function of the last day of week t, called once per distinct week."""
+        """`value_at` of the last day of week t, called once for each distinct week."""
         weeks, row = np.unique(self.week, return_inverse=True)
         return np.array([value_at(monday(week) + datetime.timedelta(days=6)) for week in weeks], float)[row]
 
@@ -129,7 +129,7 @@ def weeks_to_thanksgiving(day: datetime.date) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """One column of the panel. `source` names the data that it is computed from."""
+    """One column of the panel. `source` names the data from which the column is computed."""
 
     name: str
     unit: str
@@ -141,7 +141,7 @@ class Feature:
 
     @property
     def as_of_crawl(self) -> bool:
-        """Whether it is known only at the crawl, which was after the weeks that are forecast."""
+        """Whether the feature is known only at the crawl, which was after the weeks that are forecast."""
         return self.source in ("metadata", "votes")
 
 
@@ -153,7 +153,7 @@ YEAR = 52
 def _windows(
     weeks: tuple[int, ...], name: str, unit: str, label: str, meaning: str, formula: Callable[[PanelBlock, int], np.ndarray]
 ) -> list[Row]:
-    """A feature for each number of weeks k; {0} stands for k and {1} for 2k."""
+    """A feature for each number of weeks k in `weeks`; {0} in the texts stands for k and {1} for 2k."""
 
     def row(k: int) -> Row:
         words = label.format(k).replace(" 1 weeks", " 1 week")
@@ -165,7 +165,7 @@ def _windows(
 def _means(
     channel: str, weeks: tuple[int, ...], unit: str, label: str, meaning: str, name: str = "", scale: float = 1.0
 ) -> list[Row]:
-    """Means of a channel over the reviews of the last weeks."""
+    """A feature for each number of weeks: the mean of a channel over the reviews of these last weeks."""
     label, meaning = f"{label} in {{0}} weeks", f"{meaning} in (t−{{0}}, t]"
     return _windows(
         weeks, f"{name or channel}_{{0}}w", unit, label, meaning, lambda r, k: r.per_review(channel, k, 0, scale)
@@ -277,7 +277,7 @@ TABLE: dict[str, list[Row]] = {
         ("market_growth_4w", "ratio", "the whole market’s growth over 4 weeks", "category_growth_4w over all categories",
          lambda r: r.category_growth(4, market=True)),
     ],
-    # As of the crawl: left out by default
+    # Known only at the crawl: left out by default
     "metadata": [
         ("price", "dollars", "price", "the metadata's price", lambda r: r.price()),
         ("price_missing", "0 or 1", "price unknown", "the metadata have no price", lambda r: np.isnan(r.price())),

@@ -23,7 +23,7 @@ from ensemble.recipes.hot_sellers.settings import PanelConfig
 
 Weeks = tuple[int, int]
 FIRST_BLOCK = 0.5
-"""Fraction of the past's rows before the first block, so that also the model of the first fold has enough training data."""
+"""Fraction of the past's rows before the first block, so that the model of the first fold has enough training data."""
 
 
 def fold_weeks(weeks_of: dict[str, Weeks], rows_per_week: np.ndarray, panel: PanelConfig) -> list[dict[str, Weeks]]:

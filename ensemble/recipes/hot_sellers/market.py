@@ -119,7 +119,7 @@ class Products:
     price: np.ndarray
     """(num_products,) in dollars."""
     launch_week: np.ndarray
-    """(num_products,) int64, negative when launched before the first week."""
+    """(num_products,) int64, negative for a launch before the first week."""
     peak: np.ndarray
     """(num_products,) the day of the product's yearly peak, as a fraction of the year; NaN without a peak."""
     decoy_share: np.ndarray
@@ -127,11 +127,11 @@ class Products:
     quality: np.ndarray
     """Q, in logits of the rating."""
     buzz_starts: np.ndarray
-    """bool, the first week of buzz that increases the rate `BUZZ_LEAD_WEEKS` later."""
+    """bool, True in the first week of buzz that increases the rate `BUZZ_LEAD_WEEKS` weeks later."""
     buzz_share: np.ndarray
     """The share of reviews that contain a sentence of `BUZZ`."""
     samples: np.ndarray
-    """bool, the weeks with free samples before a promotion."""
+    """bool, True in weeks with free samples before a promotion."""
     rate: np.ndarray
     """μ, reviews per week before self-excitation."""
     counts: np.ndarray
@@ -279,7 +279,7 @@ def products_of_chunk(config: MarketConfig, trends: np.ndarray, chunk: int) -> P
 
     category = rng.integers(len(CATEGORIES), size=size)
     category_values = {
-        name: np.array([getattr(CATEGORIES[number], name) for number in category])
+        name: np.array([getattr(CATEGORIES[index], name) for index in category])
         for name in ("season_peak", "season_height", "holiday_height", "launch_weeks", "median_price")
     }
     price_spread = rng.normal(size=size)
@@ -294,8 +294,8 @@ def products_of_chunk(config: MarketConfig, trends: np.ndarray, chunk: int) -> P
     is_holiday = (year > 0.885) & (year < 0.98)  # from about 20 November to 24 December
     holiday = category_values["holiday_height"] * (1 - price_rank) * is_holiday
     age = week - launch_week
-    known = -np.expm1(-(np.maximum(age, 0) + 1) / (category_values["launch_weeks"] * (1 + price_rank / 2)))
-    life = np.log(known) - np.maximum(age, 0) / rng.lognormal(np.log(LIFE_WEEKS), 0.5, size)
+    risen = -np.expm1(-(np.maximum(age, 0) + 1) / (category_values["launch_weeks"] * (1 + price_rank / 2)))
+    life = np.log(risen) - np.maximum(age, 0) / rng.lognormal(np.log(LIFE_WEEKS), 0.5, size)
 
     quality = _quality(rng, shape)
     lagged = np.concatenate([np.repeat(quality[:1], QUALITY_LAG_WEEKS, axis=0), quality])[: config.num_weeks]
@@ -311,7 +311,7 @@ def products_of_chunk(config: MarketConfig, trends: np.ndarray, chunk: int) -> P
         chunk=chunk,
         number=number,
         category=category,
-        noun=(rng.random(size) * [len(CATEGORIES[number].nouns) for number in category]).astype(np.int64),
+        noun=(rng.random(size) * [len(CATEGORIES[index].nouns) for index in category]).astype(np.int64),
         price=np.ceil(category_values["median_price"] * np.exp(0.6 * price_spread)) - 0.01,
         launch_week=launch_week,
         peak=peak,
@@ -352,7 +352,7 @@ def weekly_reviews(rate: np.ndarray, draw: Callable[[np.ndarray], np.ndarray]) -
 
 
 def _quality(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    """Q, (num_weeks, num_products): it reverts to the mean, and jumps about every second year."""
+    """Q, (num_weeks, num_products), a process that reverts to zero and jumps about every second year."""
     quality = 0.03 * rng.normal(size=shape) + (rng.random(shape) < 0.5 / WEEKS_PER_YEAR) * rng.normal(0, 1.2, shape)
     quality[0] = rng.normal(0, 0.6, shape[1])
     for week in range(1, shape[0]):

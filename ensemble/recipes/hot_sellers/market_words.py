@@ -59,15 +59,16 @@ def review_words(
 ) -> tuple[pl.Series, pl.Series]:
     """Titles and texts of reviews.
 
-    All arrays have shape (num_reviews,): positions in `CATEGORIES` and in the category's nouns, ratings of 1 to 5 stars, the
-    probability of a sentence of `BUZZ`, and without one, that of a sentence of `DECOY`.
+    All arrays have shape (num_reviews,). category, noun : positions in `CATEGORIES` and in the category's nouns. rating : 1
+    to 5 stars. buzz_share : probability of a sentence of `BUZZ`. decoy_share : probability of a sentence of `DECOY` if the
+    review has none of `BUZZ`.
     """
     size = len(rating)
-    names = [name.lower() for known in CATEGORIES for name in known.nouns]
-    first_noun = np.cumsum([0] + [len(known.nouns) for known in CATEGORIES])
+    names = [name.lower() for entry in CATEGORIES for name in entry.nouns]
+    first_noun = np.cumsum([0] + [len(entry.nouns) for entry in CATEGORIES])
     openers = [[phrase.format(noun=name) for phrase in phrases] for name in names for phrases in OPENERS]
     bad = rng.random(size) < np.array([0.95, 0.9, 0.5, 0.15, 0.03])[rating - 1]
-    details = [phrases for known in CATEGORIES for phrases in (known.good, known.bad)]
+    details = [phrases for entry in CATEGORIES for phrases in (entry.good, entry.bad)]
     has_buzz = rng.random(size) < buzz_share
     sentences = [
         _pick(rng, openers, (first_noun[category] + noun) * len(OPENERS) + rating - 1),
@@ -169,7 +170,7 @@ def _hash(number: np.ndarray) -> np.ndarray:
 
 
 def _letters(number: np.ndarray, length: int, alphabet: np.ndarray = ALPHABET_32) -> pl.Series:
-    """The last `length` digits of each uint64, (num_rows,), in the base of an alphabet's size, least significant first."""
+    """The last `length` digits of each uint64, (num_rows,), written in the alphabet, the least significant digit first."""
     base = np.uint64(len(alphabet))
     characters = np.empty((len(number), length), np.uint8)
     for position in range(length):

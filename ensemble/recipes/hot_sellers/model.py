@@ -6,8 +6,8 @@
     table ─── MLP ────────────────────────────────────────┘
 
 Shape suffixes: B batch, N rows of a group of the batch, T weeks, C channels of the series, R reviews, L tokens of a review,
-D width, F table features, P positions of all groups, M those of a memory, S positions of a row's memory, H attention heads,
-K width of a head. Attention: Vaswani et al. 2017, arXiv:1706.03762, in pre-norm order.
+D width, F table features, P positions of all groups, M positions of all memories, S positions of a row's memory, H attention
+heads, K width of a head. Attention: Vaswani et al. 2017, arXiv:1706.03762, in pre-norm order.
 """
 
 import math
@@ -20,32 +20,33 @@ from torch.utils.checkpoint import checkpoint
 
 TARGETS = ("hot", "growth", "rating_next", "engagement")
 NUM_GROUPS = 6
-"""Groups of the rows of a batch by length, on a CPU."""
+"""Number of groups into which a CPU divides the rows of a batch by length."""
 
 
 class Span(NamedTuple):
-    """Some rows of a batch with equally many queries T each, which attend to S positions of a memory."""
+    """N rows of a batch with T queries each, which attend to the S positions of the row's memory."""
 
     queries: torch.Size
     """(N, T)."""
     valid_NS: Tensor
-    """The positions of the memory that exist."""
+    """True for positions of the memory that are no padding."""
 
 
 class LengthGroup(NamedTuple):
     """The rows of a batch whose sequences have about the same length, and are cut to the longest of them."""
 
     rows_N: Tensor
-    """Their numbers in the batch."""
+    """Indices of the rows in the batch."""
     valid_NL: Tensor
-    """The positions that exist."""
+    """True for positions that are no padding."""
 
 
 def length_groups(valid_BL: Tensor, blocks: nn.ModuleList, from_end: bool = False) -> list[LengthGroup]:
-    """Divide rows by the number of positions that exist, which are the first ones, or the last ones with `from_end`.
+    """Divide rows by the number of valid positions, which are the first ones, or the last ones with `from_end`.
 
-    So a CPU computes less padding: in the demo half of the positions are. On other devices there is one group, since the
-    lengths would have to be copied from the device; also for compiled `blocks`, whose compile time grows with the groups.
+    This saves computations on padding, which is half of the positions in the demo. On other devices than a CPU there is one
+    group, since the lengths would have to be copied from the device. Compiled `blocks` also get one group, since their
+    compile time grows with the number of groups.
     """
     if valid_BL.device.type != "cpu" or any(block._compiled_call_impl for block in blocks):
         return [LengthGroup(torch.arange(len(valid_BL), device=valid_BL.device), valid_BL)]
@@ -121,17 +122,14 @@ class HashedTextEncoder(nn.Module):
         tokens = [tokens_NL[rows_N, : valid_NL.shape[1]] for rows_N, valid_NL in groups]
         positions = [self.position_LD[: part.shape[1]].expand(len(part), -1, -1).flatten(0, 1) for part in tokens]
         x_PD = self.embedding(torch.cat([part.flatten() for part in tokens])) + torch.cat(positions)
-        # A text without words attends to its padding, since softmax over no position is NaN; its mean is zero below
+        # A text without words attends to its padding, since softmax over no position is NaN; `_mean` is zero for such a text
         attended = [valid_NL | ~valid_NL.any(dim=1, keepdim=True) for _, valid_NL in groups]
         spans = [Span(valid_NL.shape, valid_NL) for valid_NL in attended]
         for block in self.blocks:
             x_PD = block(x_PD, spans)
         parts = x_PD.split([part.numel() for part in tokens])
-        means = []
-        for part_PD, (_, valid_NL) in zip(parts, groups, strict=True):
-            weight_NL1 = valid_NL[..., None].to(x_PD.dtype)
-            x_NLD = part_PD.unflatten(0, valid_NL.shape)
-            means.append((x_NLD * weight_NL1).sum(1) / weight_NL1.sum(1).clamp(min=1))
+        pairs = zip(parts, groups, strict=True)
+        means = [_mean(part_PD.unflatten(0, valid_NL.shape), valid_NL) for part_PD, (_, valid_NL) in pairs]
         return in_order(means, groups)
 
 
@@ -161,8 +159,13 @@ class PretrainedTextEncoder(nn.Module):
         attended_NL = valid_NL | ~valid_NL.any(dim=1, keepdim=True)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             x_NLD = self.encoder(input_ids=tokens_NL, attention_mask=attended_NL.long()).last_hidden_state
-        weight_NL1 = valid_NL[..., None].to(x_NLD.dtype)
-        return self.project((x_NLD * weight_NL1).sum(1) / weight_NL1.sum(1).clamp(min=1))
+        return self.project(_mean(x_NLD, valid_NL))
+
+
+def _mean(x_NLD: Tensor, valid_NL: Tensor) -> Tensor:
+    """The mean over valid positions, (N, D); zero if there are none."""
+    weight_NL1 = valid_NL[..., None].to(x_NLD.dtype)
+    return (x_NLD * weight_NL1).sum(1) / weight_NL1.sum(1).clamp(min=1)
 
 
 class Forecaster(nn.Module):

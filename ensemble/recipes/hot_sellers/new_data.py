@@ -24,8 +24,8 @@ def check(like: dict[str, Any], source: bool, metadata: bool) -> None:
 def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     """Prepare the split `forecast` of new reviews, and return the manifest.
 
-    settings : of `PrepareConfig` without `panel`, with at least `out` and `source`. `min_matched` is by default that of the
-        training data.
+    settings : values of `PrepareConfig` without `panel`, with at least `out` and `source`. The default of `min_matched` is
+        the value of the training data.
     """
     from ensemble.recipes.hot_sellers import prepare as preparation
 

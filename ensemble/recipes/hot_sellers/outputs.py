@@ -19,7 +19,10 @@ RESERVED = (*PRODUCT_COLUMNS, "reasons", "why")
 
 
 def forecast_table(forecast: Forecast) -> pa.Table:
-    """One row per product, the most probable first, with the members' probabilities; week, horizon, lacking in metadata."""
+    """One row per product, the most probable first, with the members' probabilities.
+
+    The metadata of the table has the entries `week`, `horizon_weeks` and `lacking`.
+    """
     about, order = forecast.manifest, forecast.order
     products = open_table(forecast.data / "products").take(forecast.template.cluster[order])
     categories = np.array(about["categories"])

@@ -28,7 +28,7 @@ METRIC_DESCRIPTIONS = {
     "brier": "Mean squared difference between the probability and the outcome.",
     "calibration_error": "Difference between the probability and the share that became hot; 0 for a constant base rate.",
     "precision_at_5pct": "Of the products in each week's top 5 %, the share that became hot.",
-    "lift_at_5pct": "That precision as a multiple of the base rate.",
+    "lift_at_5pct": "Precision in each week's top 5 % as a multiple of the base rate.",
 }
 """Descriptions of the columns of the score table."""
 

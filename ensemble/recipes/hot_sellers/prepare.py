@@ -43,7 +43,7 @@ from ensemble.task import Task
 
 KIND = "prepared data"
 SHARED = ("products", "weeks", "reviews")
-"""The folders that the rows of all splits and folds address."""
+"""The folders to whose rows the rows of all splits and folds refer by index."""
 TASK = Task(kind="binary", target="hot", metric="average_precision", group="week", cluster="product")
 ROWS_PER_BLOCK = 250_000
 TARGETS = {
@@ -107,10 +107,10 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
             **coverage.lacking(covered),
             **({"min_matched": config.min_matched} if config.min_matched != PrepareConfig.min_matched else {}),
         }
-        if like is not None and (fractions := coverage.too_few(about, like)):
-            missing = {what: round(1 - fraction, 6) for what, fraction in fractions.items()}
-            about["lacking"] = about.get("lacking", {}) | missing
         if like is not None:
+            if fractions := coverage.too_few(about, like):
+                missing = {what: round(1 - fraction, 6) for what, fraction in fractions.items()}
+                about["lacking"] = about.get("lacking", {}) | missing
             about["notes"] = coverage.notes(about, like)
         splits_of_folds = [builder.describe_splits(weeks_of, f"fold {k}'s ") for k, weeks_of in enumerate(builder.folds)]
         checksums: dict[tuple[int, int], str] = {}
@@ -153,17 +153,17 @@ def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
                 "metadata is given without source: name the review files too, or leave both out to generate a market"
             )
         octets.refuse_inside(config.out, [raw])
-        if any((raw / name).exists() for name in MARKET_FILES) and not config.overwrite:
-            raise UserError(f"{raw} already holds raw files: name them as source, or add overwrite=true to generate others")
         sizes = {name: (raw / name).stat().st_size for name in MARKET_FILES if (raw / name).exists()}
+        if sizes and not config.overwrite:
+            raise UserError(f"{raw} already holds raw files: name them as source, or add overwrite=true to generate others")
         if sizes and sizes != (folders.read_json(raw / GENERATED) if (raw / GENERATED).exists() else {}):
             raise UserError(f"{raw} holds raw files that were not generated here: choose another raw=FOLDER")
         review_file, product_file = write_market(raw, config.market, progress=True)
         folders.write_json(raw / GENERATED, {file.name: file.stat().st_size for file in (review_file, product_file)})
         return [review_file], [product_file]
-    simulated = MarketConfig()
-    changed = [field.name for field in dataclasses.fields(simulated) if field.init
-               and getattr(config.market, field.name) != getattr(simulated, field.name)]  # fmt: skip
+    defaults = MarketConfig()
+    names = [field.name for field in dataclasses.fields(defaults)]
+    changed = [name for name in names if getattr(config.market, name) != getattr(defaults, name)]
     if changed:
         raise UserError(
             f"market.{changed[0]}={getattr(config.market, changed[0])} applies only to a generated market, but source names "
@@ -299,7 +299,7 @@ class _Builder:
                         count["hot"] += int(np.nansum(table["hot"].to_numpy()))
 
     def write_rows(self, folder: Path, fold: int | None = None) -> None:
-        """Concatenate pieces to the splits of all data, or of one fold, as `folder`/SPLIT."""
+        """Concatenate pieces to the splits of all data, or with `fold` to those of one fold, in `folder`/SPLIT."""
         for split, weeks in (self.weeks_of if fold is None else self.folds[fold]).items():
             join(folder / split, [self._folder_of(piece) for piece in self._pieces_of(weeks)])
 
@@ -326,7 +326,7 @@ class _Builder:
     def _sorted(
         self, path: Path, category_code: dict[str, int], census: reviews.Census
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The distinct reviews of a spill file, sorted by product and time, with product numbers; and their products."""
+        """The distinct reviews of a spill file, sorted by product and time, with product numbers; and all its products."""
         frame = pl.read_ipc_stream(path).with_columns(weekly.week_of(pl.col("time_ms")).alias("week"))
         complete = frame.filter(pl.col("week") <= self.last_week)
         self._count_dropped(frame, complete, LAST_WEEK, census)

@@ -67,9 +67,8 @@ class Product(TypedDict):
 class Request(BaseModel):
     """All reviews of all products of the categories, old and new, and the products' metadata."""
 
-    model_config = ConfigDict(
-        extra="forbid", cache_strings="keys"
-    )  # caching texts too, which all differ, takes a fifth of the time
+    # The default of cache_strings caches texts too, which all differ; this takes a fifth of the time
+    model_config = ConfigDict(extra="forbid", cache_strings="keys")
     reviews: Annotated[list[Review], Field(min_length=1)]
     products: Annotated[list[Product], Field(min_length=1)] | None = None
 
@@ -94,17 +93,17 @@ def tables(request: Request) -> tuple[pa.Table, pa.Table | None]:
 
 
 def facts(like: dict[str, Any]) -> dict[str, Any]:
-    """Entries of the answer of /schema, for an ensemble fitted on data with the manifest `like`."""
+    """Entries of the response of /schema, for an ensemble fitted on data with the manifest `like`."""
     categories = like["categories"]
     horizon = {"horizon_weeks": like["config"]["horizon_weeks"]}
     return {**horizon, "categories": categories, "products_needed": len(categories) > 1}
 
 
 def answer(metadata: dict[str, str]) -> dict[str, Any]:
-    """Entries of an answer beside the forecast, from the metadata of its table.
+    """Entries of a response besides the forecast, from the metadata of the forecast table.
 
-    `lacking` holds shares: of products without metadata, of reviews without text, and of the training data's products and
-    weekly reviews that the request lacks.
+    `lacking` holds the share of products without metadata, the share of reviews without text, and the missing shares of
+    products and of weekly reviews, relative to the training data.
     """
     lacking = json.loads(metadata["lacking"])
     return {"week": metadata["week"], "horizon_weeks": int(metadata["horizon_weeks"]), "lacking": lacking}

@@ -9,7 +9,9 @@ from ensemble.errors import UserError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MarketConfig:
-    """The simulated market. `UserError` for a size below one, a negative seed, or a first day not on a Monday since 1995."""
+    """The simulated market. Raises `UserError` for sizes below 1, a negative seed, and weeks that begin on another day than
+    Monday or are not in the years 1995 to 2100.
+    """
 
     num_products: int = 3000
     """Products in the catalogue, including products without reviews."""
@@ -53,9 +55,9 @@ class PanelConfig:
     base_weeks: int = 4
     """Weeks up to week t with which growth compares the weeks after it."""
     top_fraction: float = 0.05
-    """Largest fraction of each week's rows that is hot."""
+    """Largest fraction of each week's rows that are hot."""
     min_reviews: int = 1
-    """Reviews that a product needs in its base weeks to be a row."""
+    """Smallest number of reviews in the base weeks for a product to be a row in a week."""
     shares: tuple[float, float, float, float] = (0.55, 0.15, 0.15, 0.15)
     """Fractions of the labelled rows for train, validation, blend and test; each split consists of whole weeks."""
     folds: int = 0

@@ -52,24 +52,24 @@ def spill_products(
     census = reviews.Census()
     names: set[str] = set()
     num_unseen = 0
-    target = _Spill(spill, "products", NUM_PRODUCT_SPILLS)
+    writer = _Spill(spill, "products", NUM_PRODUCT_SPILLS)
     for frame in reviews.read_products(files, census):
-        target.add(frame)
+        writer.add(frame)
         categories = frame["category"].drop_nulls()
         names.update(categories.unique())
         num_unseen += 0 if like is None else int((~categories.is_in(like["categories"])).sum())
-    target.close()
+    writer.close()
     if num_unseen and like is not None:
         example = min(names - set(like["categories"]))
         census.note(UNSEEN.format(example), num_unseen)
     if files:
         census.check(config.max_bad_fraction)
-        _count_copies(target.paths, census)
+        _count_copies(writer.paths, census)
     return census, like["categories"] if like else ["", *sorted(names - {""})]
 
 
 def _count_copies(paths: list[Path], census: reviews.Census) -> None:
-    """Count metadata rows of products that an earlier row describes; the first row of each product is used."""
+    """Count metadata rows whose product has an earlier row; the first row of each product is used."""
     example = ""
     for path in paths:
         if not path.exists():
@@ -94,11 +94,12 @@ def _count_copies(paths: list[Path], census: reviews.Census) -> None:
 def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config: PrepareConfig) -> dict[str, Any]:
     """Read the raw reviews once, tokenize their text, and spill them by product.
 
-    Returns first and last week, whether there is text, the share of reviews with text, and each file's unit of time in ms.
+    Returns the first and the last week, whether any review has text, the share of reviews with text, and the unit of time of
+    each file in milliseconds.
     """
     panel = config.panel
     tokenizer = pretrained.load("AutoTokenizer", panel.tokenizer) if panel.tokenizer else None
-    target = _Spill(spill, "reviews", _estimate_rows(files) // REVIEWS_PER_SPILL + 1)
+    writer = _Spill(spill, "reviews", _estimate_rows(files) // REVIEWS_PER_SPILL + 1)
     blocks = reviews.read_reviews(
         files, census, columns=config.columns or None, until_ms=_end_of(config.until), with_text=panel.num_tokens > 0
     )
@@ -108,8 +109,8 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
         for frame in blocks:
             times = frame["time_ms"].to_numpy()
             first_ms, last_ms = min(first_ms, times.min()), max(last_ms, times.max())
-            file = int(frame["source_file"][0])
-            units[file] = duplicates.unit_of(times, units[file])
+            file_number = int(frame["source_file"][0])
+            units[file_number] = duplicates.unit_of(times, units[file_number])
             if panel.num_tokens:
                 tokens, words, sentiment = text.tokenize(frame["text"], panel.num_tokens, panel.vocabulary_size)
                 text_share.add(len(words), int((words > 0).sum()))
@@ -122,7 +123,7 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
                 ]
             else:
                 columns = [pl.lit(0, pl.Int32).alias("words"), pl.lit(0, pl.Int32).alias("sentiment")]
-            target.add(
+            writer.add(
                 frame.drop("text", "user_id").with_columns(
                     frame["user_id"].hash(0).alias("user"),
                     pl.col("verified").fill_null(False),
@@ -131,7 +132,7 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
                 )
             )
             bar.update(len(frame))
-    target.close()
+    writer.close()
     census.check(config.max_bad_fraction)
     if last_ms < first_ms and census.dropped.get(AFTER_UNTIL):
         raise UserError(f"all reviews are dated after until={config.until}: give a later day, or leave until out")

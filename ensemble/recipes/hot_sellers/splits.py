@@ -32,7 +32,7 @@ def split_weeks(
         return [*placed, (begin, len(rows_per_week))]
 
     low, high = 0.0, float(total[-1])
-    for _ in range(60):  # bisection: the more rows the first three splits have, the fewer are left for the last
+    for _ in range(60):  # bisection: more rows in the first three splits leave fewer for the last
         middle = (low + high) / 2
         begin, end = place(middle)[-1]
         if begin < end and total[end] - total[begin] >= shares[-1] * middle:

@@ -166,7 +166,7 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
         )
 
     def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
-        """Sum of the losses, and the number of examples; `state` is not used."""
+        """Return the sum of the losses, the number of examples, and `state`, which is not used."""
         hot, growth, rating, engagement = model(batch).float().unbind(dim=-1)
         loss_B = F.binary_cross_entropy_with_logits(hot, batch["hot"], reduction="none")
         if self.config.loss == "focal":
@@ -195,7 +195,7 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
         return {name: scores[name] for name in ("average_precision", "roc_auc", "log_loss", "lift_at_5pct")}
 
     def describe(self, split: str) -> dict[str, np.ndarray]:
-        """Row ids, with the week as group and the product as cluster."""
+        """Row ids, groups (weeks) and clusters (products) of the rows."""
         columns = self.rows(split).columns
         return {"row_id": columns["row_id"].all(), "group": columns["week"].all(), "cluster": columns["product"].all()}
 

@@ -45,7 +45,7 @@ def monday(week: int) -> datetime.date:
 
 
 def last_complete_week(last_time_ms: int) -> int:
-    """The last week that the data cover to its end: that of the last review if it is of a Sunday, else the week before."""
+    """The last week that the data cover completely: that of the last review if it is on a Sunday, else the week before."""
     week, time_in_week_ms = divmod(last_time_ms - FIRST_MONDAY_MS, WEEK_MS)
     return week if time_in_week_ms >= 6 * WEEK_MS // 7 else week - 1
 
@@ -119,14 +119,14 @@ class WeeklySeries:
 
 
 class Windows:
-    """Rows (product, week), and sums over calendar windows that end at or after each row's week."""
+    """Rows (product, week), and sums over windows of calendar weeks, which are relative to the week of each row."""
 
     def __init__(self, series: WeeklySeries, product: np.ndarray, week: np.ndarray):
         self.series, self.product, self.week = series, product, week
         self._positions: dict[int, np.ndarray] = {}
 
     def position(self, ago: int) -> np.ndarray:
-        """The series' position `ago` weeks before each row's week (negative: after it)."""
+        """`WeeklySeries.position` of the week `ago` weeks before each row's week; a negative `ago` means weeks after."""
         if ago not in self._positions:
             self._positions[ago] = self.series.position(self.product, self.week - ago)
         return self._positions[ago]

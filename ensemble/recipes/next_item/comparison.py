@@ -148,7 +148,7 @@ def read_candidates(
         if file.fingerprint != about["fingerprint"]:
             raise UserError(f"{path} is of {file.fingerprint}, but {candidates} is {about['fingerprint']}: predict again")
         if file.member in about["rankings"] and file.config.get("kind") in ("baseline", "ranking"):
-            continue  # the ranking file of this member ranks all items
+            continue  # the table already has this member, by its ranking of all items
         order = np.argsort(file.row_id)
         if not np.array_equal(file.row_id[order], row_id):
             raise UserError(f"{path} has other rows than {table.split} of {candidates}: predict again")
@@ -267,7 +267,7 @@ def as_text(scores: dict[str, Any]) -> str:
 
 
 def _finite(interval: bootstrap.Interval) -> dict[str, float | None]:
-    """Replace NaN by None, since JSON has no NaN; the interval over a single user is NaN."""
+    """Replace NaN by None, since JSON has no NaN; the bounds of an interval over a single user are NaN."""
     return {name: value if np.isfinite(value) else None for name, value in interval._asdict().items()}
 
 

@@ -31,7 +31,7 @@ class Ranks(NamedTuple):
 def ranks_of(
     score: np.ndarray, seen_row: np.ndarray, seen_item: np.ndarray, target: np.ndarray, sampled: np.ndarray
 ) -> Ranks:
-    """Ranks by integer scores, for baselines; `next_item.NextItem.predict` does the same for networks.
+    """Ranks by integer scores, for baselines; `training.NextItem.predict` does the same for networks.
 
     score : (B, V) int64 ≥ 0, of the items 1 … V; it is overwritten. seen_row, seen_item : (n,), items taken before.
     target : (B,). sampled : (B, 100), see `sampled_items`. Among the best items, ties are in order of the item number.

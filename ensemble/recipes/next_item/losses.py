@@ -54,7 +54,7 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 class Sampler:
-    """Samples items with probability ∝ count^power; a count of 0 is used as 1. `count` has shape (V − 1,), for items 1 …"""
+    """Samples items with probability ∝ count^power; a count of 0 is replaced by 1. `count`: (V − 1,), for items 1 …"""
 
     def __init__(self, count: Tensor, power: float):
         probability = count.clamp(min=1).double() ** power
@@ -108,7 +108,7 @@ def draw_negatives(batch: dict[str, Tensor], num_items: int, number: int) -> Ten
         uniform = torch.rand(len(taken), items_BL.shape[1] * number, device=taken.device, dtype=torch.float64)
         item = (uniform * num_free_B1).long() + 1
         item += torch.searchsorted(taken.contiguous(), item, right=True)
-        # For a sequence with all items the padding, which is never ranked
+        # If the user has all items, the negative is the padding, which is never ranked
         negatives.append(torch.where(num_free_B1 > 0, item, 0).clamp(max=num_items).view(-1, number))
         group += 1
     return torch.cat(negatives)[batch["places"]]

@@ -37,8 +37,8 @@ LARGEST_ROUNDING = 0.02
 class Dropout(nn.Module):
     """Dropout that compares random bytes on CPUs, nearly three times as fast as PyTorch's.
 
-    The rate is then rounded to 1/256. PyTorch's dropout is used if that would change the rate, or 1 − rate, by more than
-    `LARGEST_ROUNDING` of it.
+    Random bytes round the rate to a multiple of 1/256. PyTorch's dropout is used if rounding would change the rate, or
+    1 − rate, by a relative error of more than `LARGEST_ROUNDING`.
     """
 
     def __init__(self, share: float):
@@ -57,7 +57,7 @@ class Dropout(nn.Module):
 
 
 class _ByteDropout(torch.autograd.Function):
-    """x, scaled, where its byte is at least `least`, else 0. Saves the bytes for backward, a quarter of a float mask."""
+    """x, scaled, where the byte is at least `least`, else 0. Saves the bytes for backward, a quarter of a float mask."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, byte: Tensor, least: int) -> Tensor:
@@ -199,7 +199,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a perceptron, each behind a norm and around a residual, or around streams."""
+    """Attention and a perceptron, each after a layer norm and with a residual connection, or with hyper-connections."""
 
     def __init__(self, width: int, num_heads: int, dropout: float, widening: int, num_streams: int, number: int):
         super().__init__()
@@ -260,8 +260,8 @@ class SequenceModel(nn.Module):
     def forward(self, batch: dict[str, Any], use: Callable[[Tensor, Tensor], Tensor] | None = None) -> Tensor:
         """Hidden states (T, D) whose product with an item's embedding is the score of the item; or the result of `use`.
 
-        batch : `items.g` (B, L) int64, 0 for padding; for TiSASRec `times.g` (B, L) int64, in units of the user's shortest
-            gap; `places` (T,) int64, indices of the T positions among the P positions of all groups.
+        batch : `items.g` (B, L) int64, 0 for padding; for TiSASRec `times.g` (B, L) int64, in units of the sequence's
+            shortest gap; `places` (T,) int64, indices of the T positions among the P positions of all groups.
         use : a function of the hidden states (T, D) and the item embeddings (V, D). It is called here, since sharded weights
             are complete only within forward.
         """

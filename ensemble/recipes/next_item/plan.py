@@ -12,9 +12,9 @@ NUM_CANDIDATES, NUM_CANDIDATES_OF_FEW = 50, 200
 FEW_SEQUENCES = 500
 """With fewer validation sequences there are more candidates, so that enough of them contain the next item."""
 LEAST_SEQUENCES = 67
-"""Minimum number of validation sequences: 15 % of them stop the trees early, and the candidates need 10."""
+"""Minimum number of validation sequences: candidates need at least 10 in each split, and the smallest split has 15 %."""
 LONG = 40
-"""Mean number of events per user from which the presets of MovieLens are used."""
+"""With this mean number of events per user or more, the presets of MovieLens are used."""
 MANY_EVENTS = 500_000
 FEW_USERS = 5_000
 FOLLOW_S, FOLLOW_PER_SEQUENCE_S = 12.0, 3e-3
@@ -34,7 +34,7 @@ def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
 
 
 def follow_up(about: dict[str, Any], data: Path, rankings: Path) -> FollowUp:
-    """Trees are trained on candidates: the best items of all rankings."""
+    """The preparation of candidates, the best items of all rankings, on which trees are trained."""
     has_few_sequences = about["splits"]["validation"]["rows"] < FEW_SEQUENCES
     num_candidates = NUM_CANDIDATES_OF_FEW if has_few_sequences else NUM_CANDIDATES
     settings = {"data": str(data), "rankings": (str(rankings),), "num_candidates": num_candidates}

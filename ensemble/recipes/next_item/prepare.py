@@ -115,9 +115,10 @@ def _write_rows(folder: Path, split: dict[str, tuple[np.ndarray, np.ndarray]], u
 def _core_events(
     config: PrepareConfig, raw_events: pl.DataFrame, window: tuple[int, int] | None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The k-core of the training events, and the ordered events of the prepared data. Raises `UserError` if none is left.
+    """The k-core, and the ordered events of the prepared data. Raises `UserError` if none is left.
 
-    With split=time, the latter are the events of all users with items of the core.
+    By default the two have the same events. With split=time, the core has only events before `validation_from`, and the
+    prepared data have the events of all users with items of the core.
     """
     past = raw_events.filter(pl.col("time") < window[0]) if window else raw_events
     core = events = interactions.core(past, config.core)
@@ -135,7 +136,7 @@ def _core_events(
 
 
 def _describe_core(least: int, before: pl.DataFrame, kept: pl.DataFrame) -> str:
-    """Numbers of users, items and interactions that core=… keeps. Prints a warning if it drops most interactions."""
+    """Text with the numbers of users, items and interactions that core=… keeps. Prints a warning if most are dropped."""
     counts = [(frame["user"].n_unique(), frame["item"].n_unique(), frame.height) for frame in (kept, before)]
     parts = [
         f"{num_kept:,} of {total:,} {what}"

@@ -6,14 +6,14 @@ A ranking file is Parquet, one row per sequence whose next item is predicted:
     user          int64
     target        int64     number of the next item, from 1 on
     length        int64     number of events before the target
-    rank          float64   of the target among all items except those taken before; ties have their mean rank
-    rank_of_101   float64   of the target among itself and 100 items that the user never took, the same for every member
+    rank          float64   rank of the target among all items except those taken before; ties have their mean rank
+    rank_of_101   float64   rank of the target among itself and 100 items that the user never took, the same for each member
                             (see recipes/next_item/item_ranks.py); only for comparison with published sampled metrics
     items         fixed_size_list<int32>[K]     the best items, best first, without those taken before; 0 if there are fewer
     scores        fixed_size_list<float32>[K]   scores of `items`; the lowest score of the row where the item is 0
 
 and in its metadata, under the key `ensemble`, a JSON object with `recipe`, `split`, `member`, `fingerprint` (of the prepared
-data), `config` and `versions`, as a prediction file has it. K is 200, or the number of items where they are fewer.
+data), `config` and `versions`, as in a prediction file. K is 200, or the number of items if that is smaller.
 """
 
 import dataclasses
@@ -97,7 +97,7 @@ def read(path: str | Path) -> Rankings:
 def read_together(paths: Sequence[str | Path]) -> list[Rankings]:
     """Read ranking files of several members for the same split of the same data, with rows sorted by row id.
 
-    Raises `UserError` as `read` does, and if fingerprints, splits, rows or targets differ, or two members have one name.
+    Raises `UserError` as `read` does, and if fingerprints, splits, rows or targets differ, or two members share a name.
     """
     if not paths:
         raise UserError("there is no ranking file to read: write some with scripts/predict.py")
@@ -138,5 +138,5 @@ def _check(rankings: Rankings, path: Path) -> None:
                 f"{row_id[bad[0]]}: check the member's training log"
             )
     if rankings.rank_of_101.max() > NUM_SAMPLED + 1:
-        raise UserError(f"{path}: a rank of {NUM_SAMPLED + 1} is {rankings.rank_of_101.max():g}: predict again")
+        raise UserError(f"{path}: a rank among {NUM_SAMPLED + 1} items is {rankings.rank_of_101.max():g}: predict again")
     refuse_repeated_rows(path, row_id)

@@ -21,13 +21,13 @@ class PrepareConfig:
     repeats: Literal["keep", "first"] = "keep"
     """first: keep only the first interaction of a user with each item."""
     core: int = 5
-    """Repeatedly leave out users and items with fewer interactions (k-core); 1 keeps all. With split=time, interactions
+    """Repeatedly leave out users and items with fewer interactions (k-core); 1 keeps all. With split=time, only interactions
     before `validation_from` are counted, and users with fewer are left out of train but still predicted."""
     split: Literal["leave_one_out", "time"] = "leave_one_out"
     """leave_one_out: each user's last item is test and the one before it validation, as in published results. time: events
     from `test_from` on are test, for all users, so that no model is trained on the future."""
     validation_from: str = "2021-08-11 00:56:54.042"
-    """split=time: start of validation (UTC, or with an offset); the default is that of Amazon Reviews 2023."""
+    """split=time: start of validation (UTC, or with an offset); the default is the published one of Amazon Reviews 2023."""
     test_from: str = "2022-07-16 20:18:49.837"
     """split=time: start of test."""
     max_bad_fraction: float = 0.01
@@ -38,7 +38,7 @@ class PrepareConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecipeConfig:
-    """Settings of the network, under `recipe.` on the command line; its four variants are time_aware × num_streams."""
+    """Settings of the network, under `recipe.` on the command line; time_aware and num_streams select the variant."""
 
     time_aware: bool = False
     """true: TiSASRec, which uses the time between items; false: SASRec."""
@@ -57,7 +57,7 @@ class RecipeConfig:
     dropout: float = 0.2
     """Dropout on embeddings, attention and after each layer; on CPUs rounded to 1/256, with an error of at most 2 %."""
     num_intervals: int = 256
-    """time_aware: number of distinct intervals, in units of the user's shortest gap; longer ones count as the longest."""
+    """time_aware: number of intervals, in units of the sequence's shortest gap; longer ones count as the longest."""
     loss: Literal["cross_entropy", "sampled_softmax", "bce", "gbce"] = "cross_entropy"
     """cross_entropy: over all items. sampled_softmax: over num_negatives shared by a micro-batch. bce: against num_negatives
     sampled for each target, as in SASRec. gbce: the same, calibrated for the sampling rate, as in gSASRec."""

@@ -51,8 +51,8 @@ class SequenceRows(PreparedRows):
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         """The inputs of `SequenceModel.forward`, int64 tensors, for B = len(rows) sequences, and:
 
-        train: `target` (T,), the item after each position; for losses with negatives per target also `taken.g` (B of group
-        g, most distinct items), see `losses.draw_negatives`.
+        train: `target` (T,), the item after each position; for losses with negatives for each target also `taken.g`
+        (sequences of group g, most distinct items), see `losses.draw_negatives`.
         validation, test: `target` (B,); `seen_row` and `seen_item`, all items before the target; `sampled` (B, 100), items
         that the user never took; `length` (B,) of the whole history. `places` are in the order of `rows`.
         """
@@ -164,10 +164,10 @@ class NextItem(PreparedRecipe[RecipeConfig, SequenceRows]):
         )
 
     def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
-        """Sum of the losses of all positions, and the number of positions; `state` is not used.
+        """Return the sum of the losses of all positions, the number of positions, and `state`, which is not used.
 
         The gradient of cross_entropy does not depend on the micro-batch size or the number of ranks. For the other losses
-        this is only true in expectation, since negatives are sampled for each micro-batch.
+        this is true only in expectation, since negatives are sampled for each micro-batch.
         """
         loss = model(batch, partial(self._loss, batch))
         return loss, torch.tensor(float(len(batch["target"])), device=loss.device), state
@@ -219,7 +219,7 @@ class NextItem(PreparedRecipe[RecipeConfig, SequenceRows]):
         return item_metrics.item_scores(rank, items, target, self.count.numpy())
 
     def describe(self, split: str) -> dict[str, np.ndarray]:
-        """Row ids, with the user as group and as cluster."""
+        """Row ids, groups and clusters of the rows; both are the user."""
         columns = self.rows(split).columns
         user = columns["user"].all()
         return {"row_id": columns["row_id"].all(), "group": user, "cluster": user}
@@ -236,7 +236,7 @@ def _rank(target_score_B1: torch.Tensor, other_BN: torch.Tensor) -> torch.Tensor
 
 
 def _scores(hidden_BD: torch.Tensor, item_VD: torch.Tensor) -> torch.Tensor:
-    with torch.autocast(hidden_BD.device.type, enabled=False):  # in bf16, different scores would be rounded to ties
+    with torch.autocast(hidden_BD.device.type, enabled=False):  # bf16 would round different scores to ties
         return hidden_BD.float() @ item_VD.float().T
 
 

@@ -2,7 +2,7 @@
 
     python scripts/predict.py member=sasrec data=runs/beauty/candidates out=runs/beauty/predictions
 
-The scores of a ranking file are a column of the data, so they can be predictions without training.
+The scores of a ranking file are a column of the prepared data, so predictions need no training.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from ensemble.arrow import open_table
 from ensemble.task import task_of
 
 LISTED = "rankings"
-"""Entry of the manifest with the columns of the ranking files' scores."""
+"""Entry of the manifest with the column that holds the scores of each ranking file."""
 
 
 def kinds(about: dict[str, Any]) -> dict[str, str]:

@@ -51,8 +51,8 @@ def meanings(has_time: bool, common_clock: bool) -> dict[str, tuple[str, str]]:
 class PastEvents:
     """Counts of events before any time, by binary search in sorted arrays.
 
-    item, time : (num_events,), sorted by user, then by time. user : (num_events,), a number for each user, or -1 for users
-    without a sequence. is_training : (num_events,) bool.
+    item, time : (num_events,), sorted by user, then by time. user : (num_events,), the number of the user, or -1 for events
+    in no sequence. is_training : (num_events,) bool.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class PastEvents:
         common_clock: bool,
     ):
         self.item, self.time, self.has_time, self.common_clock = item.astype(np.int64), time, has_time, common_clock
-        # With a common clock, all events count after their time; else the training events count at all times
+        # With a common clock, each event is counted after its time; otherwise training events are counted at all times
         counts = np.ones(len(item), bool) if common_clock else is_training
         self.moments, tick = np.unique(time if common_clock else np.zeros_like(time), return_inverse=True)
         num_ticks = len(self.moments) + 1
@@ -77,10 +77,7 @@ class PastEvents:
             pairs.append((self.item[later - apart] * PAIR + self.item[later], tick[later]))
         self.followed = EventCounts(*pairs[0], num_ticks)
         pair, tick = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
-        self.near = EventCounts(self._unordered(*np.divmod(pair, PAIR)), tick, num_ticks)
-
-    def _unordered(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        return np.minimum(one, other) * PAIR + np.maximum(one, other)
+        self.near = EventCounts(_unordered(*np.divmod(pair, PAIR)), tick, num_ticks)
 
     def features(self, begin: np.ndarray, end: np.ndarray, owner: np.ndarray, item: np.ndarray) -> dict[str, np.ndarray]:
         """The features of n candidates, in the order of `meanings`: float32 (n,), NaN for unknown values.
@@ -108,7 +105,7 @@ class PastEvents:
             exists = end - back >= begin
             before = np.where(exists, self.item[np.where(exists, end - back, 0)], 0)
             times_before = self.taken.before(before, tick)[0]
-            times_near = self.near.before(self._unordered(before[owner], item), tick[owner])[0]
+            times_near = self.near.before(_unordered(before[owner], item), tick[owner])[0]
             near = near + times_near
             cosine = cosine + times_near / np.sqrt(np.maximum(count, 1) * np.maximum(times_before, 1)[owner])
             if back == 1:
@@ -132,8 +129,13 @@ class PastEvents:
         return {name: columns[name].astype(np.float32) for name in meanings(self.has_time, self.common_clock)}
 
 
+def _unordered(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The code of each pair, the same for both orders of the two items."""
+    return np.minimum(first, second) * PAIR + np.maximum(first, second)
+
+
 class EventCounts:
-    """Number of occurrences of each code before a tick, and the first and last tick; codes and ticks are ≥ 0."""
+    """Counts the occurrences of a code before a tick, and finds the first and last of them; codes and ticks are ≥ 0."""
 
     def __init__(self, code: np.ndarray, tick: np.ndarray, num_ticks: int):
         self.codes, number = np.unique(code, return_inverse=True)
@@ -142,7 +144,7 @@ class EventCounts:
         self._start = np.searchsorted(self._key, np.arange(len(self.codes)) * self._stride)
 
     def before(self, code: np.ndarray, tick: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The number of occurrences strictly before `tick`, and the ticks of the first and last, 0 if there are none."""
+        """The number of occurrences strictly before `tick`, and the ticks of the first and the last, 0 if there are none."""
         if not len(self.codes):
             return (np.zeros(len(code), np.int64),) * 3
         number = np.minimum(np.searchsorted(self.codes, code), len(self.codes) - 1)

@@ -67,13 +67,16 @@ FUSION_FEATURES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sequences:
-    """The sequences of one split of next_item in the order of their row ids, (num_sequences,), with all rankings of them."""
+    """The sequences of one split of next_item, in the order of their row ids, and all rankings of them.
+
+    All arrays have shape (num_sequences,).
+    """
 
     row_id: np.ndarray
     user: np.ndarray
     begin: np.ndarray
     end: np.ndarray
-    """End of the events before the target, and index of the target."""
+    """The index of the target; the events before the target end here."""
     target: np.ndarray
     time: np.ndarray
     """Time of the target, in milliseconds."""
@@ -82,7 +85,7 @@ class Sequences:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitSequences:
-    """The sequences of a split: indices among `sequences`, and the number of each as a group."""
+    """The sequences of a split of candidates: their indices in `sequences`, and the number of the group of each."""
 
     sequences: Sequences
     index: np.ndarray
@@ -201,7 +204,7 @@ def _files(config: PrepareConfig) -> dict[str, list[Path]]:
         )
     for name, split in itertools.product(names, RANKED):
         if name not in files_of[split]:
-            # Another kind of file gets the error of `read`
+            # If the file is no ranking file, `read` raises an error that says so
             rankings.read(next(files[name] for files in files_of.values() if name in files))
             raise UserError(
                 f"member {name} has no ranking file of {split}, only of the other split: predict again with "
@@ -296,7 +299,7 @@ def _tables(
     for first in range(0, len(split.index), block_size):
         index = split.index[first : first + block_size]
         begin, end, number = sequences.begin[index], sequences.end[index], np.arange(len(index))
-        # A candidate is one number: the number of its sequence in this block times stride, plus its item
+        # The key of a candidate is the number of its sequence in this block times stride, plus its item
         items_of = [file.items[index, : config.num_candidates] for file in sequences.rankings]
         keys_of = [np.where(items > 0, number[:, None] * stride + items, -1).ravel() for items in items_of]
         event, owner = ranges(begin, end)
@@ -340,24 +343,28 @@ def _subsampled(
     return np.sort(key[order[place < most]])
 
 
-def _scores_and_places(key: np.ndarray, keys: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Score and place (from 1 on) of each candidate in a ranking file, float32, NaN if it is not in the file."""
+def _scores_and_places(key: np.ndarray, file_key: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Score and place (from 1 on) of each candidate in a ranking file, float32, NaN if it is not in the file.
+
+    key : (n,), ascending keys of the candidates. file_key : the keys of all items of the file, −1 for none, in the order of
+    `scores`, (num_sequences, K).
+    """
     score, place = (np.full(len(key), np.nan, np.float32) for _ in range(2))
     if len(key):
-        row = np.minimum(np.searchsorted(key, keys), len(key) - 1)
-        match = np.flatnonzero(key[row] == keys)
+        row = np.minimum(np.searchsorted(key, file_key), len(key) - 1)
+        match = np.flatnonzero(key[row] == file_key)
         score[row[match]], place[row[match]] = scores.ravel()[match], match % scores.shape[1] + 1
     return score, place
 
 
-def _features(column_of: dict[str, str], of_items: dict[str, tuple[str, str]]) -> list[dict[str, Any]]:
+def _features(column_of: dict[str, str], item_features: dict[str, tuple[str, str]]) -> list[dict[str, Any]]:
     """The entry `features` of the manifest."""
-    named = {
+    ranking_features = {
         f"{column}_{name}": (words.format(member), unit)
         for member, column in column_of.items()
         for name, (words, unit) in RANKING_FEATURES.items()
     }
     return [
         {"name": name, "column": name, "meaning": meaning, "unit": unit, "source": "candidates"}
-        for name, (meaning, unit) in (named | FUSION_FEATURES | of_items).items()
+        for name, (meaning, unit) in (ranking_features | FUSION_FEATURES | item_features).items()
     ]

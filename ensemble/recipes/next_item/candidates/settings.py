@@ -14,12 +14,12 @@ class PrepareConfig:
     rankings: tuple[str, ...] = ()
     """Folders of ranking files of validation and test, written by scripts/predict.py."""
     num_candidates: int = 200
-    """Number of best items of each ranking file that are candidates of a sequence."""
+    """Number of best items that each ranking file contributes to the candidates of a sequence."""
     num_learned: int = 50
     """Candidates of a sequence kept in train and validation: the target and a random sample of the others."""
     shares: tuple[float, float, float] = (0.6, 0.15, 0.25)
     """Fractions of the validation sequences for train, validation and blend."""
     seed: int = 0
-    """Random seed of this sample; with split=leave_one_out also of the assignment of users to splits."""
+    """Random seed of the sample of num_learned; with split=leave_one_out also of the assignment of users to splits."""
     overwrite: bool = False
     """Replace `out` if it exists."""
