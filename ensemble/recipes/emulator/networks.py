@@ -24,7 +24,7 @@ OUTPUTS = ("linear", "sigmoid")
 NETWORKS = ("mlp", "bilinear")
 STATISTICS = ("input_mean", "input_std", "output_mean", "output_std")
 BLOCK_ROWS = 4096
-"""Rows of a Jacobian that are computed at once on a CPU, so that the values of a layer stay in its cache."""
+"""Rows whose Jacobians are computed at once on a CPU, so that the values of a layer stay in its cache."""
 
 
 class Emulator(nn.Module):
@@ -207,7 +207,7 @@ class Mlp(Emulator):
 class BilinearConvolution(Emulator):
     """A network for states on a ring, with layers u + v · w, where u, v and w are convolutions of the input of the layer.
 
-    Advection consists of products of neighbours; the network contains no other part of an equation. It is residual.
+    The network is residual. Its layers multiply neighbours, as advection does; no other part of the equation is built in.
 
     channels : of each hidden layer
     reach : points of the stencil of every layer on each side
@@ -327,8 +327,8 @@ def build(
 
     name : "mlp" or "bilinear", for which `widths` are the channels, and which is always residual
     conserve : weights of a sum that must be equal for inputs and outputs, as many as inputs; () for none
-    statistics : input_mean, input_std (I,), output_mean, output_std (O,); with `residual` those of y - x; {} for means of 0
-    and deviations of 1
+    statistics : input_mean, input_std (I,), output_mean, output_std (O,); with `residual`, those of outputs are of y - x;
+    {} for means of 0 and deviations of 1
     """
     network: Emulator
     if name == "mlp":

@@ -105,10 +105,10 @@ def _sort_rows(grid, side, box_rows, first, second, first_column, label, rows, k
             smallest[band] = min(smallest[band], keys[row])
     for row in range(side):
         place = 0
-        own = row // box_rows
+        own_band = row // box_rows
         for other in range(side):
             band = other // box_rows
-            if smallest[band] < smallest[own] or (band == own and keys[other] < keys[row]):
+            if smallest[band] < smallest[own_band] or (band == own_band and keys[other] < keys[row]):
                 place += 1
         rows[place] = row
 
