@@ -89,7 +89,7 @@ class Emulator(nn.Module):
     def _jacobian(self, x_BI: torch.Tensor) -> torch.Tensor:
         scale_OI = self.output_std[:, None] / self.input_std
         jacobian_BOI = self.network_jacobian(self.normalised(x_BI)) * scale_OI
-        return jacobian_BOI + _identity(jacobian_BOI) if self.residual else jacobian_BOI
+        return jacobian_BOI + _identity(self.num_inputs, x_BI) if self.residual else jacobian_BOI
 
     def masked_jacobian(self, x_BI: torch.Tensor, mask_B: torch.Tensor) -> torch.Tensor:
         """`jacobian` where the boolean mask is True, and exactly 0 elsewhere, also if inputs are not finite there."""
@@ -114,8 +114,8 @@ class Emulator(nn.Module):
 
     def network_jacobian(self, x_BI: torch.Tensor) -> torch.Tensor:
         """The Jacobian, (B, O, I): a tangent for each input."""
-        unit_II = torch.eye(self.num_inputs, dtype=x_BI.dtype, device=x_BI.device)
-        columns = self.network_tangent(x_BI.unsqueeze(1), unit_II.unsqueeze(0))[1]
+        unit_1II = _identity(self.num_inputs, x_BI).unsqueeze(0)
+        columns = self.network_tangent(x_BI.unsqueeze(1), unit_1II)[1]
         return columns.transpose(1, 2).expand(x_BI.shape[0], -1, -1)
 
 
@@ -172,7 +172,7 @@ class Mlp(Emulator):
         if self.num_outputs == 1:
             return self._backward(befores, torch.ones_like(befores[-1])).unsqueeze(1)
         if self.num_outputs < self.num_inputs:
-            unit_1OO = _identity(befores[-1].new_zeros(self.num_outputs, self.num_outputs)).unsqueeze(0)
+            unit_1OO = _identity(self.num_outputs, x_BI).unsqueeze(0)
             rows = self._backward([before.unsqueeze(1) for before in befores], unit_1OO)
             return rows.expand(x_BI.shape[0], -1, -1)
         return super().network_jacobian(x_BI)
@@ -359,5 +359,5 @@ def scaled(activation: str, change: torch.Tensor, before: torch.Tensor) -> torch
     return torch.ops.aten.sigmoid_backward(change, before.sigmoid())
 
 
-def _identity(like: torch.Tensor) -> torch.Tensor:
-    return torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
+def _identity(size: int, like: torch.Tensor) -> torch.Tensor:
+    return torch.eye(size, dtype=like.dtype, device=like.device)
