@@ -2,7 +2,7 @@
 
 CI counts again (tests/scripts/benchmarks/test_counts.py) and compares with slurm/results/counts.json: a larger count than
 `MARGINS` allow fails. `python scripts/benchmark.py counts` writes that file; a change that is intended is committed with it.
-CPU seconds are compared as shares of those of all commands, and a difference only warns.
+CPU seconds are compared as shares of the CPU seconds of all commands, and a larger share only warns.
 """
 
 import json
@@ -107,27 +107,27 @@ def sizes(folder: Path) -> dict[Path, tuple[int, int]]:
     return {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
 
 
-def excesses(committed: dict[str, Any], found: dict[str, Any]) -> list[str]:
+def excesses(committed: dict[str, Any], measured: dict[str, Any]) -> list[str]:
     """A sentence for each count that exceeds the committed one by more than its margin, and for each new large package."""
     sentences = []
-    for name, now in found["commands"].items():
+    for name, now in measured["commands"].items():
         before = committed["commands"].get(name)
         if before is None:
             sentences.append(f"{name} is not in counts.json")
             continue
-        for what, margin in MARGINS.items():
-            if now[what] > before[what] * (1 + margin):
+        for count, margin in MARGINS.items():
+            if now[count] > before[count] * (1 + margin):
                 allowed = f", at most {margin:.0%} more are allowed" if margin else ""
-                sentences.append(f"{name}: {what} {now[what]:,} instead of {before[what]:,}{allowed}")
+                sentences.append(f"{name}: {count} {now[count]:,} instead of {before[count]:,}{allowed}")
         if new := sorted(set(now["packages"]) - set(before["packages"])):
             sentences.append(f"{name} imports {', '.join(new)}")
     return sentences
 
 
-def slower(committed: dict[str, Any], found: dict[str, Any]) -> list[str]:
+def slower(committed: dict[str, Any], measured: dict[str, Any]) -> list[str]:
     """A sentence for each command whose share of the CPU seconds has grown by more than `SHARE_OF_TIME`."""
     return [
         f"{name} takes {now['share_of_cpu']:.1%} of the CPU seconds of all commands instead of {before['share_of_cpu']:.1%}"
-        for name, now in found["commands"].items()
+        for name, now in measured["commands"].items()
         if (before := committed["commands"].get(name)) and now["share_of_cpu"] > before["share_of_cpu"] * (1 + SHARE_OF_TIME)
     ]

@@ -101,7 +101,7 @@ def trees(rounds: int = 3, num_rows: int = 1_000_000, num_trees: int = 20) -> di
 
 
 def run_one(data: Path, library: str, work: str, memory: str, num_trees: int) -> dict[str, Any]:
-    """`process` in a process of its own, without OpenMP settings in its environment."""
+    """Call `process` in a new process without OpenMP settings in its environment."""
     figures = called(process, str(data), library, work, memory, num_trees, start=[*AS_FOUND, sys.executable])
     print(library, memory, work, figures, flush=True)
     return figures

@@ -140,7 +140,9 @@ class Mlp(Emulator):
         if output not in OUTPUTS:
             raise ValueError(f"output={output} is not one of {', '.join(OUTPUTS)}")
         if output == "sigmoid" and residual:
-            raise ValueError("output=sigmoid bounds the outputs, which residual=True would add the inputs to: leave one out")
+            raise ValueError(
+                "output=sigmoid bounds the outputs, and residual=True would add the inputs to them: leave one out"
+            )
         self.activation, self.output = activation, output
         sizes = [num_inputs, *widths, num_outputs]
         self.layers: Any = nn.ModuleList(nn.Linear(before, after) for before, after in itertools.pairwise(sizes))

@@ -201,7 +201,7 @@ class Blocks(nn.Module):
 
 
 class PuzzleEmbedding(nn.Module):
-    """A table with a sparse gradient of this rank alone: the ids and the gradients of the rows that its batches used.
+    """A table with a sparse gradient, which has the ids and gradients of the rows that the batches of this rank used.
 
     The table requires no gradient, so that DDP, the gradient norm, clipping and the moving average ignore it. A hook sets
     its `grad`, which accumulates over micro-batches; `SparseSignSGD` sums it over the ranks.

@@ -278,7 +278,7 @@ def _refuse_few(drawn: Puzzles, wanted: int, source: str, setting: str) -> None:
 
 
 def _cut(config: PrepareConfig, drawn: Puzzles, names: tuple[str, ...]) -> dict[str, Puzzles]:
-    """Consecutive parts of the puzzles, in the order of `names`; the last one gets the rest."""
+    """Consecutive parts of the puzzles, in the order of `names`; the last part has all remaining puzzles."""
     splits, begin = {}, 0
     for name in names:
         end = len(drawn.puzzles) if name == names[-1] else begin + _num_rows(config, name)

@@ -106,10 +106,10 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
 
     @property
     def shape(self) -> Shape:
-        config, board = self.config, self.board
+        config = self.config
         sizes = ("variant", "mixing", "positions", "width", "num_layers", "num_heads", "high_cycles", "low_cycles")
         return Shape(
-            **{name: getattr(board, name) for name in ("side", "box_rows", "box_columns")},
+            side=self.board.side,
             **{name: getattr(config, name) for name in sizes},
             inner_width=config.inner_width or reference_inner_width(config.width),
             num_starts=config.starts,
@@ -139,8 +139,8 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         layers = [model.low, model.high] if isinstance(model, Reasoner) and self.config.muon_rate else []
         matrices = {weight for layer in layers if layer is not None for weight in layer.parameters() if weight.dim() == 2}
-        others = [parameter for parameter in trained if parameter not in matrices]
-        optimizers: list[torch.optim.Optimizer] = [AdamATan2(others, learning_rate, weight_decay=weight_decay)]
+        other_weights = [parameter for parameter in trained if parameter not in matrices]
+        optimizers: list[torch.optim.Optimizer] = [AdamATan2(other_weights, learning_rate, weight_decay=weight_decay)]
         if matrices:
             in_order = [parameter for parameter in trained if parameter in matrices]
             optimizers.append(torch.optim.Muon(in_order, self.config.muon_rate, weight_decay))

@@ -196,14 +196,14 @@ def padded(batch: Any, length: int, num_items: int) -> list[np.ndarray]:
 
 def _reference_evaluation(settings: NextItemRun) -> Work:
     utils = importlib.import_module("utils")
-    train, validation, test, num_users, num_items, *rest = utils.data_partition(_file(settings))
+    train, validation, test, num_users, num_items, *more = utils.data_partition(_file(settings))
     model, arguments = _reference_model(settings, num_users, num_items)
     model.eval()
 
     def evaluate(num_users: int) -> None:
         users = range(1, num_users + 1)
         splits = [{user: split[user] for user in users} for split in (train, validation, test)]
-        utils.evaluate(model, [*splits, num_users, num_items, *rest], arguments)
+        utils.evaluate(model, [*splits, num_users, num_items, *more], arguments)
 
     evaluate(FEW)
     return lambda: evaluate(settings.num_sequences)

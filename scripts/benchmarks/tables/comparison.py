@@ -78,6 +78,6 @@ def compare(
 
 def summary(comparisons: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Numbers of verdicts over tables, and the median relative difference in loss (below 0: ours is lower)."""
-    counts = {verdict: sum(one["verdict"] == verdict for one in comparisons) for verdict in ("win", "level", "loss")}
-    relative = float(np.median([one["relative"] for one in comparisons]))
+    counts = {verdict: sum(table["verdict"] == verdict for table in comparisons) for verdict in ("win", "level", "loss")}
+    relative = float(np.median([table["relative"] for table in comparisons]))
     return {"tables": len(comparisons), **counts, "median_relative_difference": relative}

@@ -150,10 +150,10 @@ def against(results: dict[str, Any]) -> dict[str, Any]:
     summaries = {}
     for rival in dict.fromkeys(rival for result in results.values() for rival in result["against"]):
         comparisons = [result["against"][rival] for result in results.values() if rival in result["against"]]
-        ratios = [one["memory_ratio"] for one in comparisons]
+        ratios = [table["memory_ratio"] for table in comparisons]
         summaries[rival] = {
             **comparison.summary(comparisons),
             "memory_ratio": {"median": float(np.median(ratios)), "most": max(ratios)},
-            "had_our_time": sum(one["had_our_time"] for one in comparisons),
+            "had_our_time": sum(table["had_our_time"] for table in comparisons),
         }
     return summaries
