@@ -195,8 +195,8 @@ def _formula(files: list[Path]) -> str:
         (first, first_formula), *others = formulas.items()
         second, formula = next(pair for pair in others if pair[1] != first_formula)
         raise UserError(
-            f"{first} names the formula {first_formula!r}, and {second} {formula!r}: prepare generated files and other files "
-            "separately"
+            f"{first} names the formula {first_formula!r}, and {second} {formula!r}: prepare generated files and "
+            "other files separately"
         )
     formula = next(iter(formulas.values()), "")
     return formula if formula == sea_ice.FORMULA else ""
