@@ -168,9 +168,8 @@ def sudoku_9x9(
     Path(folder).mkdir(parents=True, exist_ok=True)
     results = {}
     for number in clues:
-        data, member, spent = (
-            Path(folder) / name for name in (f"prepared_{number}", f"trm_{number}", f"cpu_s_{number}.json")
-        )
+        data, member = (Path(folder) / f"{name}_{number}" for name in ("prepared", "trm"))
+        spent = Path(folder) / f"cpu_s_{number}.json"
         if not data.exists():
             SUDOKU.prepare(data, *DATA_9X9, f"clues={number}")
         cpu_s = folders.read_json(spent)["cpu_s"] if spent.exists() else 0.0
