@@ -145,9 +145,37 @@ class BackgroundWriter(AbstractContextManager["BackgroundWriter"]):
             self.wait()
 
 
-def cpu_copies(tensors: Tensors) -> Tensors:
-    """Copies on the CPU; of a sharded tensor, this rank's part."""
-    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+class CpuCopies:
+    """Copies of tensors on the CPU, in memory that later copies use again once the earlier ones are written.
+
+    New memory costs several times as much as the copying: the kernel clears it page by page.
+    """
+
+    def __init__(self) -> None:
+        self._unused: dict[str, list[torch.Tensor]] = {}
+
+    def copy(self, tensors: Tensors) -> Tensors:
+        """Contiguous copies; of a sharded tensor, this rank's part."""
+        copies = {}
+        for name, tensor in tensors.items():
+            unused = self._unused.get(name)
+            copy = unused.pop() if unused else None
+            if copy is not None and (copy.shape, copy.dtype) == (tensor.shape, tensor.dtype):
+                _local(copy).copy_(_local(tensor.detach()))
+            else:
+                copy = tensor.detach().to("cpu", copy=True).contiguous()
+            copies[name] = copy
+        return copies
+
+    def release(self, copies: Tensors) -> None:
+        """Let later copies overwrite these; in any thread."""
+        for name, copy in copies.items():
+            self._unused.setdefault(name, []).append(copy)
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """The part of a sharded tensor that this rank holds, or the tensor itself."""
+    return getattr(tensor, "to_local", lambda: tensor)()
 
 
 def flatten_optimizer(optimizer: torch.optim.Optimizer, prefix: str) -> tuple[Tensors, dict[str, Any]]:

@@ -210,22 +210,15 @@ def save(run: Training) -> None:
         progress.rollback_step = progress.step
     progress.seconds = round(time.monotonic() - run.start_time, 1)
     folder = checkpoint.step_folder(run.out, progress.step)
-    is_main = run.accelerator.is_main_process
-    if state.is_sharded:
-        writer.submit(state.sharded_write(folder, run.description))
-    else:
-        weights, (tensors, description) = state.weights(), state.snapshot()
-        if is_main:
-            writer.submit(lambda: checkpoint.write(folder, weights, {**run.description, **description}, tensors))
-    if is_main:
+    writer.submit(state.checkpoint_write(folder, run.description))
+    if run.accelerator.is_main_process:
         needed = progress.rollback_step if run.config.spike_factor else 0
         writer.submit(lambda: checkpoint.prune(run.out, run.config.keep_last, run.config.keep_steps, needed))
 
 
 def _write_weights(run: Training, name: str, scores: dict[str, float]) -> None:
-    weights, description = run.state.weights(), {**run.description, "step": run.progress.step, "scores": scores}
-    if run.accelerator.is_main_process:
-        run.writer.submit(lambda: checkpoint.write(run.out / name, weights, description))
+    description = {**run.description, "step": run.progress.step, "scores": scores}
+    run.writer.submit(run.state.weights_write(run.out / name, description))
 
 
 def _finish(run: Training, preempted: bool) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +63,7 @@ class TrainingState:
         self.scaler: Any = accelerator.scaler
         self.average = MovingAverage(model, ema_decay) if ema_decay else None
         self.carry = Carry()
+        self.copies = checkpoint.CpuCopies()
         self._saved_carry: Tensors = {}
         self.progress = Progress(ranks=accelerator.num_processes)
         if is_sharded := launch.is_sharded(accelerator):
@@ -120,19 +120,20 @@ class TrainingState:
             from ensemble.neural import sharded
 
             return sharded.gather(weights)
-        return checkpoint.cpu_copies(weights) if self._accelerator.is_main_process else {}
+        return self.copies.copy(weights) if self._accelerator.is_main_process else {}
 
     def snapshot(self) -> tuple[Tensors, dict[str, Any]]:
         """The tensors and the JSON of a checkpoint, without the weights: copies on the main process; collective.
 
-        For sharded weights, the tensors of optimizers and moving average are not included; `sharded_write` copies them.
+        For sharded weights, the tensors of optimizers and moving average are not included; `checkpoint_write` copies them.
         """
         from accelerate.utils import gather_object
 
         random_states = {"random.cpu": torch.get_rng_state()}
         if self._accelerator.device.type == "cuda":
             random_states["random.cuda"] = torch.cuda.get_rng_state(self._accelerator.device)
-        ranks = gather_object([(random_states, checkpoint.cpu_copies(self.carry.tensors()))])
+        carried = {name: tensor.cpu() for name, tensor in self.carry.tensors().items()}
+        ranks = gather_object([(random_states, carried)])
         if not self._accelerator.is_main_process:
             return {}, {}
         tensors: Tensors = {}
@@ -142,20 +143,47 @@ class TrainingState:
         moments, optimizers = self._moments()
         if not self.is_sharded:
             tensors |= moments
-        return checkpoint.cpu_copies(tensors), {
+        return self.copies.copy(tensors), {
             "progress": dataclasses.asdict(self.progress),
             "optimizers": optimizers,
             "has_average": self.average is not None,
             "scaler": self.scaler.state_dict() if self.scaler else {},
         }
 
-    def sharded_write(self, folder: Path, run_description: dict[str, Any]) -> Callable[[], None]:
-        """Copy this rank's shards; the result writes the checkpoint. Collective: all ranks call both, in the same order."""
-        from ensemble.neural import sharded
+    def weights_write(self, folder: Path, description: dict[str, Any]) -> Callable[[], None]:
+        """Copy the weights; the result writes them on the main process, in any thread. Collective, but the result is not."""
+        weights = self.weights()
 
+        def write() -> None:
+            if self._accelerator.is_main_process:
+                checkpoint.write(folder, weights, description)
+                if not self.is_sharded:  # else they were gathered, not copied
+                    self.copies.release(weights)
+
+        return write
+
+    def checkpoint_write(self, folder: Path, run_description: dict[str, Any]) -> Callable[[], None]:
+        """Copy the training state; the result writes it, in any thread.
+
+        Collective. If the weights are sharded the result is collective too: all ranks call it, in the same order.
+        """
         tensors, description = self.snapshot()
-        shards = checkpoint.cpu_copies({**self._unwrapped().state_dict(), **self._moments()[0]})
-        return partial(sharded.write, folder, shards, {**run_description, **description}, tensors, self._writers)
+        description = {**run_description, **description}
+        if self.is_sharded:
+            weights = self.copies.copy({**self._unwrapped().state_dict(), **self._moments()[0]})
+        else:
+            weights = self.weights()
+
+        def write() -> None:
+            if self.is_sharded:
+                from ensemble.neural import sharded
+
+                sharded.write(folder, weights, description, tensors, self._writers)
+            elif self._accelerator.is_main_process:
+                checkpoint.write(folder, weights, description, tensors)
+            self.copies.release({**weights, **tensors})
+
+        return write
 
     def restore(self, folder: Path, num_ranks: int, seed: int, override: bool) -> None:
         """Restore everything but the carried state (see `restore_carry`) from a checkpoint.

@@ -1,5 +1,7 @@
 """Training and prediction of neural members, in processes of `accelerate launch -m ensemble.commands.train`."""
 
+import ctypes
+import gc
 import os
 import shutil
 import signal
@@ -60,6 +62,7 @@ def train(
     arguments += ["--resume", "auto"] if resume else []
     if predict_to and hardware[-2:] == FLOAT32:  # scripts/predict.py predicts in float32 too
         arguments += ["--predict", str(predict_to)]
+    _return_freed_memory()
     code = run_command([*launcher, "-m", "ensemble.commands.train", *arguments], environment=environment)
     if code == PREEMPTED or ((folder / "status").is_file() and "preempted" in (folder / "status").read_text()):
         raise Preempted(member.name)
@@ -68,9 +71,16 @@ def train(
     return not code
 
 
+def _return_freed_memory() -> None:
+    """Give the memory that trees have freed back to the system, as the processes of a network need some; with glibc only."""
+    gc.collect()
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
+
+
 def words(member: PlannedMember, data: Path, folder: Path, manifest: dict[str, Any], config: Any) -> list[str]:
     """The arguments of scripts/train.py for a member."""
-    settings = {"seed": getattr(config, "seed", 0), **member.settings, "data": data, "out": folder}
+    settings = {"seed": member.seed(config), **member.settings, "data": data, "out": folder}
     return ["--recipe", manifest["recipe"], *(f"{name}={value}" for name, value in settings.items())]
 
 

@@ -39,6 +39,15 @@ class PlannedMember:
     """The training is not started with less time."""
     data: str = PREPARED
     """The folder of the training data within the fit's: prepared, or the name of the follow-up's recipe."""
+    variant_of: str = ""
+    """The name of a tree member that this one resembles. Variants use the time that a limit leaves after the other members:
+    one is trained if the time is enough for the training of that member. Without a limit there are no variants."""
+    seed_offset: int = 0
+    """Added to the seed of the fit."""
+
+    def seed(self, config: Any) -> int:
+        """The seed of the training. config : the settings of the fit."""
+        return int(getattr(config, "seed", 0)) + self.seed_offset
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

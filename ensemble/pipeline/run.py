@@ -17,6 +17,7 @@ that tasks of a cluster have computed (stages.py).
 
 import dataclasses
 import json
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -40,6 +41,9 @@ MOST_NAMED = 3
 FINISH_S, FINISH_PER_ROW_S, FINISH_PER_CLASS_S = 4.0, 2.5e-4, 3e-5
 """Upper bounds, measured on one core, of the seconds to combine the members and write the report: constant, per row, and per
 row and class."""
+VARIANT_TO_ORIGINAL, FINISH_OF_VARIANT = 1.3, 0.2
+"""For a variant of a member: an upper bound of its training time relative to that member's, and of the share by which it
+extends the time to combine the members and write the report."""
 MIN_TRAINING_S = 1.0
 """Minimum time limit of a member. It also applies if no time is left, since a fit needs at least one member."""
 
@@ -104,6 +108,8 @@ def _train(
     config, overwrite = run.config, run.resume or getattr(run.config, "overwrite", False)
     for position, member in enumerate(planned):
         left, later = run.budget.left() - reserved_s, [*planned[position + 1 :], *later_members]
+        if member.variant_of and left < _seconds_for_variant(run, member, reserved_s):
+            continue
         shorter_member_follows = any(other.least_seconds < member.least_seconds for other in later)
         if left < member.least_seconds and (run.trained or shorter_member_follows):
             run.print(f"no time is left for {member.name}")
@@ -123,6 +129,16 @@ def _train(
                 print(f"warning: {error}", file=sys.stderr)
                 continue
         run.trained.append(member)
+
+
+def _seconds_for_variant(run: Fit, variant: PlannedMember, reserved_s: float) -> float:
+    """The seconds that a variant needs, with those by which all variants extend the rest of the fit; infinite if the member
+    that it resembles was not trained."""
+    if variant.variant_of not in [member.name for member in run.trained]:
+        return math.inf
+    trained_s = float(folders.read_json(run.out / "members" / variant.variant_of / "summary.json")["seconds"])
+    num_variants = 1 + sum(bool(member.variant_of) for member in run.trained)
+    return VARIANT_TO_ORIGINAL * trained_s + FINISH_OF_VARIANT * reserved_s * num_variants
 
 
 def _finish_seconds(manifest: dict[str, Any]) -> float:
@@ -171,7 +187,8 @@ def _has_content(folder: Path, content: dict[str, Any]) -> bool:
 
 
 def share_of(member: PlannedMember, later: list[PlannedMember], seconds: float) -> float:
-    """The share of `seconds` for a member; later members that would get too little time are ignored."""
+    """The share of `seconds` for a member; variants, and later members that would get too little time, are ignored."""
+    later = [other for other in later if not other.variant_of]
     total = member.share + sum(other.share for other in later)
     counted = [other.share for other in later if seconds * other.share / total >= other.least_seconds]
     return member.share / (member.share + sum(counted))
@@ -326,8 +343,9 @@ def _refuse_other_sources(config: Any, manifest: dict[str, Any], folder: Path) -
 
 
 def chosen(manifest: dict[str, Any], config: Any, num_threads: int) -> list[PlannedMember]:
-    """The planned members for the data, or those of them that the setting `members` names."""
+    """The planned members for the data, or those of them that the setting `members` names. Variants need a time limit."""
     planned, names = plan(manifest, num_threads), config.members
+    planned = [member for member in planned if config.time_limit or not member.variant_of]
     known = {member.name: member for member in planned}
     for name in names:
         if name not in known:
@@ -353,7 +371,7 @@ def trees_config(member: PlannedMember, config: Any, num_threads: int, seconds: 
     out = Path(config.out)
     paths = {"data": str(out / member.data), "out": str(out / "members" / member.name)}
     limits = {"threads": num_threads, "max_seconds": seconds}
-    return configuration.from_dict(TreesConfig, {"seed": getattr(config, "seed", 0), **member.settings, **limits, **paths})
+    return configuration.from_dict(TreesConfig, {"seed": member.seed(config), **member.settings, **limits, **paths})
 
 
 def train_trees(

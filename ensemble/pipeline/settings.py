@@ -13,7 +13,8 @@ class FitConfig:
     out: str = "???"
     """The folder to write: prepared data, members, predictions, ensemble, leaderboard.json and report.html."""
     time_limit: float = 300.0
-    """Seconds from the start of the command to its end; 0 for no limit. With a limit the result depends on the machine."""
+    """Seconds from the start of the command to its end; 0 for no limit. With a limit the result depends on the machine, and
+    some recipes train further members in the time that is left."""
     members: tuple[str, ...] = ()
     """Names of the members to train; empty for all planned members for which there is time."""
     accelerate_config: str = "auto"

@@ -10,8 +10,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,12 +95,6 @@ def rank(millions: int, rounds: int, kind: str, out: str) -> dict[str, Any] | No
         else:
             checkpoint.write(folder, weights, description, moments)
 
-    def write_later(folder: Path) -> Callable[[], None]:  # as in loop.py
-        if state.is_sharded:
-            return state.sharded_write(folder, {})
-        weights, (tensors, description) = state.weights(), state.snapshot()
-        return partial(checkpoint.write, folder, weights, description, tensors)
-
     before_mb = memory_mb("VmRSS")
     measured: list[dict[str, float]] = []
     with checkpoint.BackgroundWriter() as writer:
@@ -112,7 +105,7 @@ def rank(millions: int, rounds: int, kind: str, out: str) -> dict[str, Any] | No
             if kind == "synchronous":
                 write_now(folder)
             else:
-                writer.submit(write_later(folder))
+                writer.submit(state.checkpoint_write(folder, {}))  # as in loop.py
             times = {"main_thread_s": time.perf_counter() - began, "main_thread_cpu_s": time.thread_time() - cpu_began}
             writer.wait()
             measured.append({**times, "written_s": time.perf_counter() - began})

@@ -103,7 +103,7 @@ class Trainer:
         from ensemble.neural import checkpoint, sharded
 
         moments, description = checkpoint.flatten_optimizer(self.optimizer, "optimizer0")
-        shards = checkpoint.cpu_copies({**self.model.state_dict(), **self.averages(), **moments})
+        shards = checkpoint.CpuCopies().copy({**self.model.state_dict(), **self.averages(), **moments})
         about = {"optimizers": [description]}
         if not launch.is_sharded(self.accelerator):
             return partial(checkpoint.write, folder, shards, about)

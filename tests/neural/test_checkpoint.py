@@ -5,9 +5,10 @@ import time
 from collections.abc import Callable
 
 import pytest
+import torch
 
 from ensemble.errors import UserError
-from ensemble.neural.checkpoint import BackgroundWriter
+from ensemble.neural.checkpoint import BackgroundWriter, CpuCopies
 
 
 def test_training_continues_while_a_checkpoint_is_written() -> None:
@@ -66,3 +67,19 @@ def test_an_error_of_the_last_write_is_raised() -> None:
     writer.submit(fail)
     with pytest.raises(UserError, match="no room"), writer:
         pass
+
+
+def test_copies_use_the_memory_of_written_ones_again() -> None:
+    """Each checkpoint would wait for new memory, or a checkpoint that is still being written would be overwritten."""
+    copies, weight = CpuCopies(), torch.arange(6.0).reshape(2, 3)
+    first = copies.copy({"weight": weight})["weight"]
+    second = copies.copy({"weight": weight + 1})["weight"]  # while the first is being written
+    assert torch.equal(first, weight)
+    assert torch.equal(second, weight + 1)
+    copies.release({"weight": first})
+    third = copies.copy({"weight": weight.flip(1)})["weight"]  # not contiguous
+    assert third.data_ptr() == first.data_ptr()
+    assert torch.equal(third, weight.flip(1))
+    copies.release({"weight": second})
+    other = copies.copy({"weight": torch.zeros(4)})["weight"]  # a carried state with another number of rows
+    assert torch.equal(other, torch.zeros(4))

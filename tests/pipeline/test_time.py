@@ -12,6 +12,7 @@ from ensemble.pipeline import plan as plans
 from ensemble.pipeline import run
 from ensemble.pipeline.budget import Budget
 from ensemble.trees import train
+from ensemble.trees.boosting import CannotLearn
 
 
 class Clock:
@@ -30,11 +31,17 @@ class Recorder:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, takes: dict[str, float]):
         self.seconds_of: dict[str, float] = {}
         self.clock, self.finished = Clock(), []
-        self.takes = takes
+        self.takes, self.refused = takes, set[str]()
 
         def train_trees(member: Any, config: Any, threads: int, seconds: float, *rest: Any) -> None:
             self.seconds_of[member.name] = seconds
-            self.clock.now += self.takes.get(member.name, 0)
+            if member.name in self.refused:
+                raise CannotLearn(member.name)
+            takes = self.takes.get(member.variant_of or member.name, 0)
+            self.clock.now += takes
+            summary = Path(config.out) / "members" / member.name / "summary.json"
+            summary.parent.mkdir(parents=True)
+            folders.write_json(summary, {"seconds": takes})
 
         def finish(fit: run.Fit, *rest: Any) -> list[Any]:
             self.finished = [member.name for member in fit.trained]
@@ -76,6 +83,45 @@ def test_members_are_left_out_when_time_is_short(
     assert recorder.finished == trained
     assert ("no time is left for xgboost" in capsys.readouterr().err) == (len(trained) == 1)
     assert all(seconds >= run.MIN_TRAINING_S for seconds in recorder.seconds_of.values())  # 0 would mean: no limit
+
+
+def with_variants(manifest: dict[str, Any], threads: int) -> list[plans.PlannedMember]:
+    members = planned("lightgbm", "xgboost")
+    originals = {member.name: member for member in members}
+    names = ("lightgbm_2", "xgboost_2", "lightgbm_3")
+    return members + [
+        dataclasses.replace(originals[name[:-2]], name=name, variant_of=name[:-2], seed_offset=1) for name in names
+    ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "refused", "trained"),
+    [
+        (100.0, "", ["lightgbm", "xgboost", "lightgbm_2", "xgboost_2", "lightgbm_3"]),
+        (80.0, "", ["lightgbm", "xgboost", "lightgbm_2", "lightgbm_3"]),  # another 30 s may exceed the limit
+        (53.0, "", ["lightgbm", "xgboost"]),
+        (100.0, "xgboost", ["lightgbm", "lightgbm_2", "lightgbm_3"]),
+        (0.0, "", ["lightgbm", "xgboost"]),
+    ],
+)
+def test_variants_use_the_time_that_is_left(
+    limit: float, refused: str, trained: list[str], table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time would be left unused, a fit would exceed its limit, or one without a limit would depend on the machine."""
+    recorder = Recorder(monkeypatch, {"lightgbm": 10.0, "xgboost": 30.0})
+    recorder.refused = {refused}
+    monkeypatch.setattr(run, "plan", with_variants)
+    finish = run.FINISH_S + run.FINISH_PER_ROW_S * 100
+    recorder.fit(table, tmp_path / "out", limit and limit + finish)
+    assert recorder.finished == trained
+    assert recorder.seconds_of["lightgbm"] == pytest.approx(limit / 2)  # variants have no share
+
+
+def test_a_variant_has_a_seed_of_its_own(table: Path, tmp_path: Path) -> None:
+    """With equal settings it would be a second, identical member."""
+    config = configured(table, tmp_path, seed=3)
+    seeds = [run.trees_config(member, config, 1).seed for member in with_variants({}, 1)]
+    assert seeds == [3, 3, 4, 4, 4]
 
 
 def test_a_member_ends_in_its_time(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +185,11 @@ def test_the_settings_of_planned_members_exist(tmp_path: Path) -> None:
     for kind in ("binary", "multiclass", "regression", "ranking"):
         for rows in (200, 50_000):
             manifest = {"recipe": "table", "task": {"kind": kind}, "splits": {"train": {"rows": rows}}, "features": [{}] * 5}
-            for member in plans.plan(manifest, 2):
+            members = plans.plan(manifest, 2)
+            names = [member.name for member in members]
+            assert len(set(names)) == len(names)
+            assert {member.variant_of for member in members} <= {"", *names}
+            for member in members:
                 if member.kind == "trees":
                     settings = {**member.settings, "data": "d", "out": "o"}
                     train.check(configuration.from_dict(TreesConfig, settings))

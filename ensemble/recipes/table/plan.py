@@ -1,5 +1,6 @@
 """The members of a table, chosen by measurement on the public tables; see README.md."""
 
+import dataclasses
 from typing import Any
 
 from ensemble.data.cross_validation import CrossValidation
@@ -18,6 +19,24 @@ LARGE: dict[str, dict[str, Any]] = {
     "catboost": {"max_leaves": 64, "learning_rate": 0.1, "l2": 3.0, "num_rounds": 2000},
     "xgboost": {"max_leaves": 64, "column_fraction": 0.7, "l2": 1.0, "num_rounds": 2000},
 }
+SMALL_VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("catboost", {"max_leaves": 16}),
+    ("lightgbm", {"max_leaves": 31, "column_fraction": 0.8, "l2": 1.0}),
+    ("xgboost", {"max_leaves": 31, "column_fraction": 0.8, "l2": 1.0}),
+    ("xgboost", {"max_leaves": 7}),
+    ("lightgbm", {"max_leaves": 7}),
+    ("catboost", {}),
+]
+LARGE_VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("xgboost", {"max_leaves": 15}),
+    ("catboost", {}),
+    ("lightgbm", {}),
+    ("xgboost", {}),
+    ("catboost", {"max_leaves": 256}),
+    ("lightgbm", {"max_leaves": 15}),
+]
+"""Members for the time that a limit leaves, in this order: how their settings differ from those above. Each has a
+seed of its own."""
 COMMON: dict[str, Any] = {"min_leaf_weight": 1.0, "row_fraction": 0.8, "learning_rate": 0.05, "early_stopping_rounds": 50}
 SHARES = {"lightgbm": 3.0, "catboost": 1.5, "xgboost": 1.5}
 """Shares of the remaining time; TabM's is 2."""
@@ -27,7 +46,8 @@ NOT_RANKED = ("linear", "catboost", "tabm")
 
 def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     """The members, in order of their gain per second."""
-    settings = SMALL if about["splits"]["train"]["rows"] < FEW_ROWS else LARGE
+    has_few_rows = about["splits"]["train"]["rows"] < FEW_ROWS
+    settings, variants = (SMALL, SMALL_VARIANTS) if has_few_rows else (LARGE, LARGE_VARIANTS)
     cv = CrossValidation.from_manifest(about)
     # If early stopping uses a small part of a fold only, this part is not worth a refit
     common = {**COMMON, "regrow": cv is None or cv.stop_share == 1}
@@ -39,7 +59,22 @@ def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
         for library, tuned in settings.items()
     ]
     planned.append(PlannedMember(name="tabm", kind="neural", share=2.0, least_seconds=20.0))
-    return [member for member in planned if about["task"]["kind"] != "ranking" or member.name not in NOT_RANKED]
+    by_name, numbers = {member.name: member for member in planned}, dict.fromkeys(SHARES, 1)
+    for library, changes in variants:
+        numbers[library] += 1
+        planned.append(_variant(by_name[library], numbers[library], changes))
+    is_ranking = about["task"]["kind"] == "ranking"
+    return [member for member in planned if not is_ranking or (member.variant_of or member.name) not in NOT_RANKED]
+
+
+def _variant(member: PlannedMember, number: int, changes: dict[str, Any]) -> PlannedMember:
+    return dataclasses.replace(
+        member,
+        name=f"{member.name}_{number}",
+        settings={**member.settings, **changes},
+        variant_of=member.name,
+        seed_offset=1000 * number,
+    )
 
 
 def combining(about: dict[str, Any]) -> dict[str, str]:
