@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from ensemble.recipes.sudoku.boards import board_of
 from ensemble.recipes.sudoku.layers import Blocks, PuzzleEmbedding, truncated_normal
 
 SPREAD = math.sqrt(0.5)
@@ -31,6 +30,8 @@ class Shape:
     """The sizes of the weights, and how often each module is applied in a segment."""
 
     side: int
+    box_rows: int
+    box_columns: int
     variant: str
     """hrm, trm or direct."""
     mixing: str
@@ -98,9 +99,9 @@ class Reasoner(nn.Module):
         # The initial latent states of a puzzle, which are not trained
         self.register_buffer("high_start", truncated_normal(shape.num_starts, shape.width, std=1.0).data)
         self.register_buffer("low_start", truncated_normal(shape.num_starts, shape.width, std=1.0).data)
-        # The row, the column and the box of each cell, (cells, 3)
-        units = torch.from_numpy(board_of(shape.side).units_of_cells() % shape.side)
-        self.register_buffer("units", units, persistent=False)
+        rows, columns = torch.arange(shape.num_cells) // shape.side, torch.arange(shape.num_cells) % shape.side
+        boxes = rows // shape.box_rows * shape.box_rows + columns // shape.box_columns
+        self.register_buffer("units", torch.stack([rows, columns, boxes]), persistent=False)
         self._initialise()
 
     def _initialise(self) -> None:
@@ -114,7 +115,7 @@ class Reasoner(nn.Module):
         """The input that is added to the latent states in every cycle. puzzle_BL : int64, 0 for a blank cell."""
         x_BLD = self.digits(puzzle_BL)
         if self.shape.positions == "units":
-            rows, columns, boxes = self.units.unbind(1)
+            rows, columns, boxes = self.units.unbind()
             row_embedding, column_embedding, box_embedding = self.positions
             x_BLD = x_BLD + row_embedding[rows] + column_embedding[columns] + box_embedding[boxes]
             x_BLD = x_BLD / 2

@@ -106,10 +106,10 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
 
     @property
     def shape(self) -> Shape:
-        config = self.config
+        config, board = self.config, self.board
         sizes = ("variant", "mixing", "positions", "width", "num_layers", "num_heads", "high_cycles", "low_cycles")
         return Shape(
-            side=self.board.side,
+            **{name: getattr(board, name) for name in ("side", "box_rows", "box_columns")},
             **{name: getattr(config, name) for name in sizes},
             inner_width=config.inner_width or reference_inner_width(config.width),
             num_starts=config.starts,

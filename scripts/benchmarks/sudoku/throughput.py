@@ -124,7 +124,7 @@ def pair(name: str, width: int, model: type, losses: type, batch: Batch) -> tupl
     size, (_, _, sizes) = len(batch["puzzle"]), REFERENCES[name]
     torch.manual_seed(0)
     shape = Shape(
-        side=SIDE, variant=name, mixing="attention", positions="rope", width=width,
+        side=SIDE, box_rows=3, box_columns=3, variant=name, mixing="attention", positions="rope", width=width,
         num_heads=width // HEAD_WIDTH, inner_width=reference_inner_width(width), num_starts=1, num_puzzle_ids=0, **sizes,
     )  # fmt: skip
     ours = Reasoner(shape)

@@ -15,7 +15,7 @@ from ensemble.recipes.sudoku.model import Reasoner, Segment, Shape
 
 BOARD = board_of(4)
 SHAPE = Shape(
-    side=4, variant="trm", mixing="heads", positions="units", width=16, num_layers=1,
+    side=4, box_rows=2, box_columns=2, variant="trm", mixing="heads", positions="units", width=16, num_layers=1,
     num_heads=2, inner_width=24, high_cycles=1, low_cycles=1, num_starts=2, num_puzzle_ids=0,
 )  # fmt: skip
 

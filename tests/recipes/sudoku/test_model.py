@@ -22,6 +22,8 @@ from ensemble.recipes.sudoku.model import Reasoner, Shape
 
 SHAPE = Shape(
     side=4,
+    box_rows=2,
+    box_columns=2,
     variant="hrm",
     mixing="attention",
     positions="rope",
