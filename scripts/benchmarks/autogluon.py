@@ -5,13 +5,13 @@
 Ours are the commands of `make demo`: the trees alone, the trees in bags on folds forward in time, and the trees with the
 transformer, which also reads weekly series and words that the table of features does not contain. The other methods get this
 table for train, validation and blend together, since they make their own folds. Their models are therefore trained on later
-weeks than our members, except for the last copies of the bags. AutoGluon gets the cores that ours had and as many seconds as
-the trees and the transformer took together, at least `least_s`. `good_quality_by_week` also gets the weeks, and validates in
-blocks of weeks instead of folds. All run with OMP_WAIT_POLICY=PASSIVE, which our scripts set themselves; `benchmark.py
-threads` measures its effect.
+weeks than our members, except for the last copies of the bags. AutoGluon gets the same cores as our commands and as many
+seconds as the trees and the transformer took together, at least `least_s`. `good_quality_by_week` also gets the weeks, and
+validates in blocks of weeks instead of folds. All run with OMP_WAIT_POLICY=PASSIVE, which our scripts set themselves;
+`benchmark.py threads` measures its effect.
 
-Prediction is measured as a whole process, since both sides predict a file of new rows in this way; `warm_s` is the call
-alone. Each set, and each method on it, is measured once, and stored in `folder`.
+Prediction is measured as a whole process, since all methods predict a file of new rows in this way; `warm_s` is the duration
+of the call alone. Each set, and each method on it, is measured once, and stored in `folder`.
 """
 
 import shutil
@@ -85,7 +85,7 @@ def autogluon(
 
 
 def at_least_level(results: dict[str, Any]) -> dict[str, str]:
-    """For each of ours and each other method, on how many of the sets with both scores ours is not lower."""
+    """For each of our ensembles and each other method: on how many of the sets with both scores our score is not lower."""
     counts = {}
     for ours in OURS:
         for method in METHODS:
@@ -101,7 +101,7 @@ Words = tuple[list[str], list[str], list[str]]
 
 
 def one_set(folder: Path, words: Words, python: str, methods: Sequence[str], least_s: float) -> dict[str, Any]:
-    """Measure ours and the methods on one set; results that are in the folder are not measured again."""
+    """Measure our ensembles and the methods on one set; results that are in the folder are not measured again."""
     ours = _once(folder / "ours.json", partial(_ours, folder, *words))
     limit_s = max(least_s, round(ours["total_s"], 1))
     others, failed = {}, dict(ours["failed"])
@@ -146,7 +146,7 @@ def one_set(folder: Path, words: Words, python: str, methods: Sequence[str], lea
 def _scored(
     prediction: np.ndarray, test: predictions.Predictions, order: np.ndarray, used: dict[str, Any]
 ) -> dict[str, Any]:
-    """Two metrics on test with their intervals, and what the method used."""
+    """Two metrics on test with their intervals, and the costs of the method."""
     scores = metrics.bootstrap_scores(
         test.target[order], prediction, test.group[order], test.cluster[order],
         num_draws=NUM_DRAWS, generator=np.random.default_rng(0),
@@ -162,7 +162,7 @@ def _once(file: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _ours(folder: Path, prepare: list[str], training: list[str], trees: list[str]) -> dict[str, Any]:
-    """Run our commands from raw files to the ensembles, and predict test from a cold start; write the rows for others."""
+    """Run our commands from raw files to the ensembles, predict test from a cold start, and write rows for other methods."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     usage: dict[str, dict[str, float]] = {}
@@ -232,7 +232,7 @@ def _costs(usage: dict[str, dict[str, float]], folder: Path, name: str) -> dict[
 
 
 def write_rows(folder: Path) -> None:
-    """Write the features of the rows that ours are trained on, and of test, for foreign_run.py."""
+    """Write the features of the rows that our members are trained on, and of test, for foreign_run.py."""
     prepared = folder / "prepared"
     names = [feature["name"] for feature in folders.read_manifest(prepared)["features"]]
     rows = {split: open_table(prepared / "rows" / split) for split in (*TRAINING_SPLITS, "test")}
@@ -259,7 +259,7 @@ def _megabytes(folder: Path) -> float:
 
 
 def forecast_of(file: Path, row_ids: np.ndarray, column: str = "prediction") -> np.ndarray:
-    """The predictions of a file in the order of `row_ids`, which must be those of the file."""
+    """The predictions of a file, sorted by row id; `row_ids`, in ascending order, must be those of the file."""
     table = pq.read_table(file, columns=[ROW_ID, column])
     order = np.argsort(table[ROW_ID].to_numpy())
     assert np.array_equal(table[ROW_ID].to_numpy()[order], row_ids), f"{file} is of other rows"

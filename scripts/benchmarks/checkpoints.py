@@ -1,8 +1,8 @@
 """How long training waits for a checkpoint of 10, 100 and 500 million parameters, and how much memory that takes.
 
-Weights and AdamW's two moments in float32. `synchronous` writes files, checksums and syncs before training goes on.
-`asynchronous`, which training does, copies the state and writes it in the background. For the main thread,
-wall-clock and CPU seconds are reported; other load hardly changes the latter. `more_mb` is the peak memory above that of
+A checkpoint has the weights and AdamW's two moments in float32. `synchronous` writes and syncs files with checksums before
+training continues. `asynchronous`, as in the training loop, copies the state and writes it in the background. Wall-clock and
+CPU seconds of the main thread are reported; other load hardly changes the latter. `more_mb` is the peak memory above that of
 the training.
 """
 
@@ -21,7 +21,7 @@ from benchmarks.runs import enough, launcher
 from benchmarks.timing import ROOT, called, memory_mb
 
 MB_PER_MILLION = {"synchronous": 12, "asynchronous": 24}
-"""Weights and two moments in float32; asynchronous needs a copy."""
+"""The memory for weights and two moments in float32; asynchronous needs a copy of them."""
 RESERVE_MB = 1500
 CHECKPOINT_INTERVAL_S = 60.0
 WIDTH = 1000
@@ -30,7 +30,7 @@ WIDTH = 1000
 
 @command
 def checkpoints(millions: tuple[int, ...] = (10, 100, 500), rounds: int = 3) -> dict[str, Any]:
-    """How long training waits for a checkpoint, written before it goes on or in the background; five minutes, 13 GB.
+    """How long training waits for a checkpoint, written before it continues or in the background; five minutes, 13 GB.
 
     millions : parameters of the models, in millions; a size that does not fit into free memory is left out
     rounds : checkpoints of each kind, whose medians are reported; at least 2
@@ -65,7 +65,7 @@ def _both_kinds(size: int, rounds: int, launch: Sequence[str | Path] = ()) -> di
 
 
 def rank(millions: int, rounds: int, kind: str, out: str) -> dict[str, Any] | None:
-    """Save several checkpoints of one model with AdamW to the folder `out`; returns medians in the main process."""
+    """Save several checkpoints of a model with AdamW to the folder `out`; returns medians, None outside the main process."""
     from ensemble.neural import launch
 
     accelerator = launch.start()
@@ -77,7 +77,7 @@ def rank(millions: int, rounds: int, kind: str, out: str) -> dict[str, Any] | No
     model: Any = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(millions)))
     model, prepared = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), fused=True))
     optimizer = prepared.optimizer
-    for weight in model.parameters():  # as after a step, whose gradients are deleted before a checkpoint
+    for weight in model.parameters():  # the state after a step, whose gradients are deleted before a checkpoint
         moments = {name: torch.rand_like(weight) for name in ("exp_avg", "exp_avg_sq")}
         optimizer.state[weight] = {"step": torch.tensor(1.0), **moments}
     state = TrainingState(model, [optimizer], 0.0, accelerator, 600)

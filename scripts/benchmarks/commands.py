@@ -1,6 +1,6 @@
 """The commands of scripts/benchmark.py: functions marked by `command`, whose parameters are the settings.
 
-They are found by reading the source, since importing all modules would take seconds.
+`known` finds them in the source, since importing all modules would take seconds.
 """
 
 import dataclasses
@@ -33,27 +33,23 @@ class Command(NamedTuple):
 
 def known() -> dict[str, Command]:
     """All commands by their names."""
-    found = {}
+    commands = {}
     for file in FOLDER.rglob("*.py"):
         module = ".".join(file.with_suffix("").relative_to(FOLDER.parent).parts)
         for name, sentence in MARKED.findall(file.read_text(encoding="utf-8")):
-            found[name] = Command(module, " ".join(sentence.split()))
-    return dict(sorted(found.items()))
-
-
-@dataclasses.dataclass(frozen=True)
-class Nothing:
-    """The settings of a command that is only listed."""
+            commands[name] = Command(module, " ".join(sentence.split()))
+    return dict(sorted(commands.items()))
 
 
 def described(sentence: str) -> type:
     """Empty settings with a docstring, for the list of commands."""
-    return type("Settings", (Nothing,), {"__doc__": sentence})
+    return dataclasses.make_dataclass("Settings", (), namespace={"__doc__": sentence})
 
 
 def schema(measure: Callable[..., Any]) -> type:
     """The parameters of a function as a config class, and the folder of its JSON file as the setting `results`."""
     types = typing.get_type_hints(measure)
-    parameters = [(one.name, types[one.name], one.default) for one in inspect.signature(measure).parameters.values()]
-    settings = [*parameters, ("results", str, "slurm/results")]
+    parameters = inspect.signature(measure).parameters.items()
+    settings = [(name, types[name], parameter.default) for name, parameter in parameters]
+    settings += [("results", str, "slurm/results")]
     return dataclasses.make_dataclass("Settings", settings, frozen=True, namespace={"__doc__": inspect.getdoc(measure)})

@@ -1,8 +1,8 @@
-"""What the commands of a small job start, import, write and communicate, as counts that no processor and no load changes.
+"""Counts of what the commands of a small job start, import, write and communicate, which no processor and no load changes.
 
 CI counts again (tests/scripts/benchmarks/test_counts.py) and compares with slurm/results/counts.json: a larger count than
 `MARGINS` allow fails. `python scripts/benchmark.py counts` writes that file; a change that is intended is committed with it.
-CPU seconds are compared as shares of those of all commands, and a difference only warns.
+CPU seconds are compared as shares of the CPU seconds of all commands, and a larger share only warns.
 """
 
 import json
@@ -27,11 +27,11 @@ MARGINS = {
     "processes": 0.0, "programs": 0.0, "modules": 0.04, "written_files": 0.0, "files": 0.0, "bytes": 0.2,
     "collectives": 0.0, "batches": 0.0,
 }  # fmt: skip
-"""By how much a count may exceed the committed one, as a share of it."""
+"""The share by which a count may exceed the committed one."""
 LARGE_PACKAGE = 30
-"""Modules of a package from which on its name is recorded, so that a failure names what is new."""
+"""The name of a package is recorded from this number of imported modules on, so that a failure names new packages."""
 SHARE_OF_TIME = 0.4
-"""By how much a command's share of the CPU seconds may differ, relative to the committed share, without a warning."""
+"""The relative increase of a command's share of the CPU seconds above which there is a warning."""
 
 
 @command
@@ -44,17 +44,17 @@ def counts() -> dict[str, Any]:
 
 
 def of_commands(data: Path, work: Path) -> dict[str, Any]:
-    """The counts of each command on prepared data; `work` is a new folder for what they write."""
+    """The counts of each command on prepared data; the commands write to `work`, a new folder."""
     work.mkdir()
-    found = {name: counted(words, work) for name, words in of_a_job(data, work)}
-    total = sum(of["cpu_s"] for of in found.values())
-    for of in found.values():
-        of["share_of_cpu"] = round(of.pop("cpu_s") / total, 3)
-    return {"margins": MARGINS, "commands": found}
+    counts_of = {name: counted(words, work) for name, words in of_a_job(data, work)}
+    total = sum(figures["cpu_s"] for figures in counts_of.values())
+    for figures in counts_of.values():
+        figures["share_of_cpu"] = round(figures.pop("cpu_s") / total, 3)
+    return {"margins": MARGINS, "commands": counts_of}
 
 
 def of_a_job(data: Path, work: Path) -> Iterator[tuple[str, list[str | Path]]]:
-    """The commands of a small job, in this order, since each reads what those before it wrote."""
+    """The commands of a small job, in this order, since each reads files of the commands before it."""
     trees, predictions, ensemble = work / "xgboost", work / "predictions", work / "ensemble"
     starts: dict[str, list[str | Path]] = {"train.py, 1 rank": [sys.executable], "train.py, 2 ranks": launcher(2)}
     for name, start in starts.items():
@@ -102,32 +102,32 @@ def large_packages(modules: list[str]) -> set[str]:
 
 
 def sizes(folder: Path) -> dict[Path, tuple[int, int]]:
-    """Size and time of change of each file below a folder."""
+    """Size and modification time of each file below a folder."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
 
 
-def excesses(committed: dict[str, Any], found: dict[str, Any]) -> list[str]:
+def excesses(committed: dict[str, Any], measured: dict[str, Any]) -> list[str]:
     """A sentence for each count that exceeds the committed one by more than its margin, and for each new large package."""
     sentences = []
-    for name, now in found["commands"].items():
+    for name, now in measured["commands"].items():
         before = committed["commands"].get(name)
         if before is None:
             sentences.append(f"{name} is not in counts.json")
             continue
-        for what, margin in MARGINS.items():
-            if now[what] > before[what] * (1 + margin):
+        for count, margin in MARGINS.items():
+            if now[count] > before[count] * (1 + margin):
                 allowed = f", at most {margin:.0%} more are allowed" if margin else ""
-                sentences.append(f"{name}: {what} {now[what]:,} instead of {before[what]:,}{allowed}")
+                sentences.append(f"{name}: {count} {now[count]:,} instead of {before[count]:,}{allowed}")
         if new := sorted(set(now["packages"]) - set(before["packages"])):
             sentences.append(f"{name} imports {', '.join(new)}")
     return sentences
 
 
-def slower(committed: dict[str, Any], found: dict[str, Any]) -> list[str]:
+def slower(committed: dict[str, Any], measured: dict[str, Any]) -> list[str]:
     """A sentence for each command whose share of the CPU seconds has grown by more than `SHARE_OF_TIME`."""
     return [
         f"{name} takes {now['share_of_cpu']:.1%} of the CPU seconds of all commands instead of {before['share_of_cpu']:.1%}"
-        for name, now in found["commands"].items()
+        for name, now in measured["commands"].items()
         if (before := committed["commands"].get(name)) and now["share_of_cpu"] > before["share_of_cpu"] * (1 + SHARE_OF_TIME)
     ]

@@ -1,4 +1,4 @@
-"""The cost of data: the panel of millions of reviews, the memory of preparing them, and batches gathered from them.
+"""The cost of data: the panel of millions of reviews, the memory for preparing them, and batches gathered from them.
 
 python scripts/benchmark.py panel | memory | loader
 """
@@ -47,7 +47,7 @@ def panel(
         }
     if reference:
         pairs = list(zip(measured["reference"], measured["basic columns"], strict=True))
-        result["times_faster_than_reference"] = spread([reference["wall_s"] / ours["wall_s"] for reference, ours in pairs])
+        result["times_faster_than_reference"] = spread([theirs["wall_s"] / ours["wall_s"] for theirs, ours in pairs])
     return result
 
 
@@ -73,8 +73,9 @@ def market_parquet(folder: str, num_reviews: int, num_products: int) -> str:
 def basic_panel(source: str, out: str) -> None:
     """Compute the reference's columns from a Parquet file in the raw schema, with the recipe's weekly sums and windows.
 
-    There is a row for each active product-week: reviews, helpful votes, verified purchases, mean rating, reviews in the 4
-    weeks up to it and in the 12 weeks after it, growth, and whether that is among the top 5 % of the week.
+    There is a row for each week in which a product has reviews: reviews, helpful votes, verified purchases, mean rating,
+    reviews in the 4 weeks up to this one and in the 12 weeks after it, growth, and whether the growth is among the top 5 %
+    of the week.
     """
     import numpy as np
     import polars as pl
@@ -123,7 +124,7 @@ def basic_panel(source: str, out: str) -> None:
 
 @command
 def memory(num_reviews: int = 30_000_000, num_products: int = 300_000) -> dict[str, Any]:
-    """Peak memory and seconds of preparing a large market and one of a tenth; needs 25 GB of disk and half an hour.
+    """Peak memory and seconds of preparing a large market and a tenth of it; needs 25 GB of disk and half an hour.
 
     num_reviews, num_products : of the larger market
     """
@@ -163,15 +164,15 @@ def loader(num_batches: int = 200) -> dict[str, Any]:
         data = Path(folder) / "prepared"
         timed(script("prepare_data", f"out={data}"))
         rows = training.make(RecipeConfig(), str(data)).rows("train")
-        stock = load_from_disk(str(data / "rows" / "train")).with_format("torch")
+        table = load_from_disk(str(data / "rows" / "train")).with_format("torch")
         order = np.random.default_rng(0).permutation(len(rows))
         batches = [order[begin : begin + batch_size] for begin in range(0, num_batches * batch_size, batch_size)]
-        lists = [batch.tolist() for batch in batches[: num_batches // 20]]  # it is slow
+        lists = [batch.tolist() for batch in batches[: num_batches // 20]]  # fewer, since `datasets` is slow
 
-        def rows_per_cpu_s(fetch: Callable[[Any], object], some: list[Any]) -> float:
-            return len(some) * batch_size / cpu_seconds(lambda: [fetch(batch) for batch in some])
+        def rows_per_cpu_s(fetch: Callable[[Any], object], batches: list[Any]) -> float:
+            return len(batches) * batch_size / cpu_seconds(lambda: [fetch(batch) for batch in batches])
 
-        gather, datasets = partial(rows_per_cpu_s, rows.gather, batches), partial(rows_per_cpu_s, stock.__getitems__, lists)
+        gather, datasets = partial(rows_per_cpu_s, rows.gather, batches), partial(rows_per_cpu_s, table.__getitems__, lists)
         speeds = in_turn({"gather": gather, "datasets": datasets}, 5)
     ratios = [ours / theirs for ours, theirs in zip(speeds["gather"], speeds["datasets"], strict=True)]
     medians = {f"{name}_rows_per_cpu_s": round(statistics.median(values)) for name, values in speeds.items()}

@@ -36,7 +36,7 @@ REAL_SETS: dict[str, dict[str, str]] = {
 SMALL = ["max_epochs=10", "batch_size=256", "evaluations_per_epoch=1", "refit_epochs=1"]
 """The training of the transformer on real sets, which have few rows."""
 SMALL_TREES = ["num_refits=3"]
-"""The training of the trees on real sets, as scripts/fit.py has it."""
+"""The training of the trees on real sets, as in scripts/fit.py."""
 
 
 @command
@@ -95,7 +95,7 @@ def seeds(num_seeds: int = 5, first_seed: int = 0) -> dict[str, Any]:
     """The demo on several generated datasets: average precision relative to the base rate; three minutes each.
 
     num_seeds : number of seeds, each of a market and of initial weights
-    first_seed : the others follow it; seeds that were not used to choose a setting give an unbiased test of it
+    first_seed : the first one; scores on seeds that were not used to choose a setting are unbiased
     """
     enough(num_seeds, 2, "num_seeds", "a deviation")
     runs = []
@@ -115,7 +115,7 @@ def seeds(num_seeds: int = 5, first_seed: int = 0) -> dict[str, Any]:
     }
     members = [name for name in names if name in runs[0]["weights"]]
     gains = [
-        run["average_precision"]["ensemble"]["value"] - max(run["average_precision"][m]["value"] for m in members)
+        run["average_precision"]["ensemble"]["value"] - max(run["average_precision"][member]["value"] for member in members)
         for run in runs
     ]
     return {

@@ -1,10 +1,10 @@
-"""Where the time of a training step on several ranks goes: a rank's own work, waiting for the slowest rank, the exchange.
+"""The parts of a training step on several ranks: a rank's own work, waiting for the slowest rank, exchange of gradients.
 
     python scripts/benchmark.py exchange
 
-Blocks of steps alternate in the same processes: with the exchange of gradients, as in every training, and without it. In the
-latter no rank waits at the end of a step, so each step has a time of its own on each rank. Their mean is the work of a rank.
-The mean over steps of the slowest rank's time is what a step would take if the exchange itself took no time.
+Blocks of steps alternate in the same processes: with the exchange of gradients, as in every training, and without it. In
+blocks without the exchange no rank waits for another one, so that a step has a duration for each rank. The mean of these
+durations is the work of a rank. The mean over steps of the longest one is the duration of a step without the exchange.
 """
 
 import tempfile
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 STEPS = 20
-"""Of a block."""
+"""The number of steps of a block."""
 
 
 @command
@@ -44,7 +44,7 @@ def exchange(folder: str = "runs/roofline", recipe: str = "hot_sellers", ranks: 
 
 
 def measure_rank(accelerator: "Accelerator", recipe_name: str, data: str, rounds: int) -> dict[str, Any] | None:
-    """Alternate the blocks on the ranks that were launched."""
+    """Run blocks with and without the exchange alternately, on the ranks that were launched."""
     from ensemble import configuration, recipe
     from ensemble.neural.settings import config_class
     from ensemble.neural.setup import set_up

@@ -73,14 +73,14 @@ CODE = {
     "fit_overhead tables tables_best_quality": ("ensemble/recipes/table", *PIPELINE),
     "threads trees": TREES,
 }
-"""For the names of JSON files, the code that they measured; their figures are old if this code has changed since."""
-BENCHMARK = {name: one.module.replace(".", "/") for name, one in commands.known().items()}
+"""For the names of JSON files, the code that they measured. `ages` lists a file if this code has changed since."""
+BENCHMARK = {name: benchmark.module.replace(".", "/") for name, benchmark in commands.known().items()}
 MEASURED = {
     name: (*code, *([f"scripts/{BENCHMARK[name]}.py"] if name in BENCHMARK else []))
     for names, code in CODE.items()
     for name in names.split()
 }
-"""For each name the same, and the file of the benchmark."""
+"""For each name of a JSON file, the code of `CODE` and the file of the benchmark."""
 
 
 def fill(root: Path = ROOT, check: bool = False) -> int:
@@ -112,15 +112,15 @@ def fill(root: Path = ROOT, check: bool = False) -> int:
 
 
 def figure(root: Path, where: str, name: str, keys: str, form: str) -> str:
-    """The text of one figure; `where` is the place of the marker, for the `UserError`."""
+    """The text of one figure; `where` is the position of the marker, for the `UserError`."""
     path = root / RESULTS / f"{name}.json"
     if not path.is_file():
         raise UserError(f"{where}: there is no {RESULTS}/{name}.json")
-    aggregate, _, rest = keys.rpartition(":")
-    values = list(select(json.loads(path.read_text(encoding="utf-8")), rest.split("/")))
+    aggregate, _, address = keys.rpartition(":")
+    values = list(select(json.loads(path.read_text(encoding="utf-8")), address.split("/")))
     if not values:
-        raise UserError(f"{where}: {RESULTS}/{name}.json has no {rest}")
-    if (aggregate and aggregate not in AGGREGATES) or bool(aggregate) != ("*" in rest.split("/")):
+        raise UserError(f"{where}: {RESULTS}/{name}.json has no {address}")
+    if (aggregate and aggregate not in AGGREGATES) or bool(aggregate) != ("*" in address.split("/")):
         raise UserError(f"{where}: {keys} needs one of {', '.join(AGGREGATES)} with a key *, and none without")
     try:
         return written(AGGREGATES[aggregate](values) if aggregate else values[0], form)

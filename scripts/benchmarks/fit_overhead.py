@@ -1,8 +1,8 @@
-"""The seconds of `scripts/fit.py` on a small table that the training of the libraries does not take.
+"""The seconds of `scripts/fit.py` on a small table, without the seconds that the libraries train.
 
-Within the process of the fit, the time in which at least one thread is in a training call of LightGBM, XGBoost or CatBoost
-is measured. Of the network it is the time of its steps and evaluations, from its summary.json. The rest is that of this
-project: start, reading, folds, encodings, predictions, combination, report, and the launcher.
+The time in which at least one thread is in a training call of LightGBM, XGBoost or CatBoost is measured within the process
+of the fit. The time of steps and evaluations of the network is read from its summary.json. The other seconds are those of
+this project: start, reading, folds, encodings, predictions, combination, report, and the launcher.
 """
 
 import functools
@@ -31,8 +31,8 @@ def fit_overhead(runs: int = 3, num_rows: int = 10_000, num_columns: int = 20) -
     """Seconds of a fit of a generated table beyond the training of the libraries; some three minutes.
 
     runs : fits with trees only, and as many with the network too
-    num_rows : of the table, whose target is one of two classes
-    num_columns : of the table, half of them with few values
+    num_rows : rows of the table, whose target is one of two classes
+    num_columns : columns of the table, half of them with few values
     """
     enough(runs, 1, "runs")
     results = {}
@@ -40,7 +40,7 @@ def fit_overhead(runs: int = 3, num_rows: int = 10_000, num_columns: int = 20) -
         with tempfile.TemporaryDirectory() as folder:
             source = Path(folder) / "table.csv"
             _write_table(source, num_rows, num_columns)
-            each = []
+            fits = []
             for run in range(runs):
                 out, began = Path(folder) / str(run), time.perf_counter()
                 start = (*AS_FOUND, sys.executable)
@@ -48,9 +48,9 @@ def fit_overhead(runs: int = 3, num_rows: int = 10_000, num_columns: int = 20) -
                 total_s = time.perf_counter() - began
                 if NETWORK in members:
                     training_s += folders.read_json(out / "members" / NETWORK / "summary.json")["seconds"]
-                each.append({"total_s": round(total_s, 1), "rest_s": round(total_s - training_s, 1)})
-                print(f"{name}: {each[-1]}", flush=True)
-        results[name] = {"rest_s": statistics.median(one["rest_s"] for one in each), "each": each}
+                fits.append({"total_s": round(total_s, 1), "rest_s": round(total_s - training_s, 1)})
+                print(f"{name}: {fits[-1]}", flush=True)
+        results[name] = {"rest_s": statistics.median(fit["rest_s"] for fit in fits), "each": fits}
     return {"rows": num_rows, "columns": num_columns, **results}
 
 
@@ -64,7 +64,7 @@ def _write_table(file: Path, num_rows: int, num_columns: int) -> None:
 
 
 def _fit(source: str, out: str, members: list[str]) -> float:
-    """Fit as scripts/fit.py does; returns the seconds within training calls of the libraries."""
+    """Fit as scripts/fit.py does; returns the seconds in training calls of the libraries."""
     from ensemble.pipeline import run
     from ensemble.pipeline.budget import Budget
     from ensemble.pipeline.settings import config_class

@@ -27,11 +27,11 @@ from benchmarks.runs import enough, launcher, refuse_unknown
 from benchmarks.timing import ONE_THREAD, called, memory_mb, script, timed
 
 Costs = dict[str, Any]
-"""`size`, `cpu_s` and `peak_mb` of one point."""
+"""`size`, `cpu_s` and `peak_mb` of one measurement."""
 NUMBERS, TEXTS = 20, 4
 """Columns of the table that is prepared."""
 NUM_LAYERS, BATCH_SIZE, NUM_STEPS = 4, 256, 10
-"""Of the network: a global batch, and steps that are measured after two others."""
+"""Layers of the network, its global batch, and the number of measured steps, which follow two others."""
 
 
 @command
@@ -45,10 +45,10 @@ def growth(
     """Growth of CPU seconds and memory with reviews, table rows, parameters and ranks, with fitted exponents; an hour.
 
     axes : the sizes that grow, of reviews, rows, parameters and ranks; empty for all
-    reviews : reviews with text, ten products for each thousand; 32 million need 20 GB of disk
-    rows : rows of a table; 10 million need 12 GB of memory
-    widths : widths of a network, whose parameters grow with the square
-    ranks : ranks that share a batch
+    reviews : numbers of reviews with text, ten products for each thousand; 32 million need 20 GB of disk
+    rows : numbers of rows of a table; 10 million need 12 GB of memory
+    widths : widths of a network, the square of which is proportional to the number of parameters
+    ranks : numbers of ranks that share a batch
     """
     sizes_of = {"reviews": reviews, "rows": rows, "parameters": widths, "ranks": ranks}
     refuse_unknown("axes", axes, AXES, "axis ")
@@ -89,7 +89,7 @@ def _rows(size: int, scratch: Path) -> Iterator[tuple[str, Costs]]:
 
 
 def _write_table(file: Path, num_rows: int) -> Path:
-    """A table of numbers and texts, 1,000 different ones at most, and a target that depends on them."""
+    """Write a table of numbers, of texts with at most 1,000 different values, and of a target that depends on numbers."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -111,9 +111,10 @@ def _write_table(file: Path, num_rows: int) -> Path:
 
 
 def step(width: int) -> Costs | None:
-    """On each rank: the parameters, CPU seconds of a step on all ranks together, and the memory that a rank needed for them.
+    """Train a network on the ranks that were launched, with the steps and updates of the training loop.
 
-    With the training's own step and update.
+    Returns, in the main process, the number of parameters, the CPU seconds of a step on all ranks together, and the largest
+    memory that a rank needed.
     """
     from ensemble.neural import launch
 

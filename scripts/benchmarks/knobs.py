@@ -1,10 +1,10 @@
-"""The effect of each speed setting of scripts/train.py: a run with it between two runs without, all through the launcher.
+"""The effect of each speed setting of scripts/train.py: each run with the setting is between two runs without it.
 
     python scripts/benchmark.py knobs
 
-The samples per second of a run with the setting are relative to the mean of the runs before and after it, so that a drift of
-the machine cancels. Runs without it, relative to their neighbours, give the noise. The first lines of a log, with start and
-compilation, do not count.
+The samples per second of a run with the setting are divided by the mean of the runs before and after it, so that a drift of
+the machine cancels. The same ratio for runs without the setting is the noise. The first lines of a log, with start and
+compilation, do not count. All runs start through the launcher.
 """
 
 import statistics
@@ -38,7 +38,7 @@ KNOBS: tuple[tuple[str, Literal["cpu", "gpu"], str], ...] = (
 def knobs(rounds: int = 3) -> dict[str, Any]:
     """The effect of each speed setting of train.py on this hardware: speed, memory and seconds; ten minutes.
 
-    With a compilation, the difference in `wall_s` contains its duration.
+    For compile=true, the difference in `wall_s` contains the duration of the compilation.
 
     rounds : trainings with each setting, each between two without it; at least 2
     """

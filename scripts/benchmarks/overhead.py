@@ -2,9 +2,9 @@
 
     python scripts/benchmark.py overhead
 
-Both loops run alternately in the same processes, with the same model, optimizer and gather, one thread for each rank. Our
-time of a block is relative to the mean of the plain blocks before and after it, so that a drift of the machine cancels.
-Plain blocks relative to their plain neighbours give the noise. A step lasts from one `optimizer.step` to the next: start,
+Both loops run alternately in the same processes, with the same model, optimizer and gather, one thread for each rank. The
+time of our block is divided by the mean of the plain blocks before and after it, so that a drift of the machine cancels.
+The same ratio for plain blocks is the noise. A step lasts from one `optimizer.step` to the next: start,
 evaluation and checkpoints do not count.
 """
 
@@ -36,7 +36,7 @@ LOG_EVERY = 10
 
 
 class Mlp(torch.nn.Sequential):
-    """32-256-256-1: so little work that the overhead of a loop is a large part of it."""
+    """32-256-256-1: a step takes so little time that the overhead of a loop is a large part of it."""
 
     batch_size, num_steps = 256, 420
 
@@ -78,7 +78,7 @@ class RegressionRows:
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         return {"x": torch.from_numpy(self.x[rows]), "y": torch.from_numpy(self.y[rows])}
 
-    __getitem__ = gather  # for a DataLoader of PyTorch, whose sampler gives whole batches
+    __getitem__ = gather  # for a DataLoader of PyTorch whose sampler returns the rows of a whole batch
 
 
 class Regression:
@@ -147,7 +147,7 @@ def start(recipe: Regression, config: TrainConfig) -> tuple[torch.nn.Module, tor
 
 
 def plain(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") -> None:
-    """The loop that one would write without this project, on the same ranks.
+    """The loop that a user would write without this project, on the same ranks.
 
     It trains the same weights, with the same rows, clipping and schedule. It also computes the loss of the global batch at
     each step, but writes no log.
@@ -191,7 +191,7 @@ def overhead(rounds: int = 10) -> dict[str, Any]:
 
 
 def measure_rank(accelerator: "Accelerator", rounds: int) -> dict[str, Any] | None:
-    """Run the blocks of every model on the ranks that were launched."""
+    """Run the blocks of every model on the ranks that were launched; returns figures in the main process."""
     figures = {}
     with tempfile.TemporaryDirectory() as out:
         runs = (Path(out) / str(number) for number in itertools.count())
@@ -205,7 +205,7 @@ def measure_rank(accelerator: "Accelerator", rounds: int) -> dict[str, Any] | No
 
 
 def block(run: Loop, recipe: Regression, runs: Iterator[Path], accelerator: "Accelerator") -> float:
-    """The median milliseconds of a step."""
+    """The median milliseconds of a step of a new training by `run`."""
     config = TrainConfig(
         data="random", out=str(next(runs)), batch_size=recipe.kind.batch_size, max_epochs=1,
         evaluations_per_epoch=1, log_every=LOG_EVERY,
@@ -215,12 +215,12 @@ def block(run: Loop, recipe: Regression, runs: Iterator[Path], accelerator: "Acc
     return 1e3 * float(np.median(np.diff(recipe.times[WARM_UP_STEPS:])))
 
 
-def compared(plain_ms: list[float], ours_ms: list[float]) -> dict[str, Any]:
-    """The medians of both, and quartiles of the ratios of our blocks and of plain blocks to their plain neighbours."""
-    paired = paired_ratios(plain_ms, ours_ms)
+def compared(other_ms: list[float], ours_ms: list[float], other: str = "plain") -> dict[str, Any]:
+    """The medians of both, and quartiles of the ratios of our blocks and of the other ones to their other neighbours."""
+    paired = paired_ratios(other_ms, ours_ms)
     return {
-        "plain_ms": round(statistics.median(plain_ms), 4),
+        f"{other}_ms": round(statistics.median(other_ms), 4),
         "ours_ms": round(statistics.median(ours_ms), 4),
         "ratio": quartiles(paired.ratios),
-        "plain_by_plain": quartiles(paired.noise),
+        f"{other}_by_{other}": quartiles(paired.noise),
     }

@@ -15,7 +15,7 @@ PAUSE_S = 0.2
 def proportional_mb(process: psutil.Process) -> float:
     """The proportional set size, in which shared pages count once."""
     try:
-        if process.cmdline() == psutil.Process().cmdline():  # forked, and not yet the command: its pages are this process's
+        if process.cmdline() == psutil.Process().cmdline():  # forked, and still shares the pages of this process
             return 0.0
         memory = process.memory_full_info()
     except psutil.Error:  # it has just ended
@@ -37,7 +37,7 @@ def watched(
 ) -> dict[str, float]:
     """As `timed`, for the whole process tree, which is sampled.
 
-    peak_mb : the largest sum of `memory_mb` of all processes
+    peak_mb : the largest sum of `memory_mb` over all processes
     cpu_s : includes processes that no other process waits for, such as the workers of ray, up to their last sample
     """
     peak = [0.0]

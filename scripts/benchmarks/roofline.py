@@ -1,4 +1,4 @@
-"""A training step of each recipe beside the limits of the machine: how much of it is arithmetic, memory, Python, waiting.
+"""A training step of each recipe compared with the limits of the machine: the shares of arithmetic, memory, Python, waiting.
 
     python scripts/benchmark.py roofline
     make bench-gpu
@@ -7,8 +7,8 @@ The limits are a product of two large matrices and a copy of a large array, meas
 trained by the shared loop with generated data. On CPUs every process has one thread, and seconds are CPU seconds, so other
 load hardly matters; on a GPU they are seconds of the clock.
 
-A step is divided by the profiler's times of PyTorch's operations: matrix products (arithmetic), all other operations
-(memory), waiting for the next batch, and the rest, which is Python, the overhead of the profiler and, on a GPU, idle time.
+The profiler's times of PyTorch's operations divide a step into matrix products (arithmetic), all other operations (memory),
+waiting for the next batch, and the remaining time, which is Python, the overhead of the profiler and, on a GPU, idle time.
 """
 
 import os
@@ -40,15 +40,13 @@ WORDS: dict[str, tuple[str, ...]] = {
     "emulator": ("batch_size=1000", "recipe.widths=[64,64,64]", "recipe.jacobian_weight=0.1"),
 }
 """By recipe, the settings of train.py that differ from its defaults."""
-
-
 WARM_UP_STEPS, PROFILED_STEPS, COUNTED_STEPS = 10, 10, 3
 MATRIX_PRODUCT = re.compile(
     r"mm\b|matmul|linear|conv|dot_product|attention|gemm|cutlass|nvjet|xmma|fmha|flash", re.IGNORECASE
 )
-"""Operations of PyTorch on a CPU, and kernels on a GPU."""
+"""Matches the names of matrix products among operations of PyTorch on a CPU and among kernels on a GPU."""
 SIDE, NUM_VALUES = 2048, 2**26
-"""Of the matrices and of the array that is copied."""
+"""The side of the two matrices, and the number of values of the array that is copied."""
 Clock = Callable[[], float]
 
 
@@ -68,7 +66,7 @@ def roofline(
     precisions : no (float32), tf32, bf16 or fp16
     compiled : whether blocks are compiled
     seconds : seconds of training of each measurement, after the warm-up
-    before : the JSON file of an earlier version of the code, whose steps are listed with the new ones
+    before : the JSON file of an earlier version of the code, whose results are added to the new file
     """
     refuse_unknown("recipes", recipes, WORDS)
     refuse_unknown("precisions", precisions, PRECISIONS)
@@ -220,7 +218,7 @@ def _steps(training: Any, number: int) -> None:
 
 
 def _by_operation(training: Any, is_gpu: bool) -> tuple[float, float]:
-    """The shares of some steps, of matrix products and of all other operations of PyTorch."""
+    """The shares of matrix products and of all other operations of PyTorch in the time of some steps."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA if is_gpu else ProfilerActivity.CPU]) as profiled:
@@ -270,13 +268,13 @@ def limits(device: Any, precision: str, clock: Clock) -> tuple[float, float]:
     left, right = (torch.randn(SIDE, SIDE, device=device).to(kind) for _ in range(2))
     values = torch.randn(NUM_VALUES, device=device)
     copied = torch.empty_like(values)
-    return 2 * SIDE**3 / _shortest(lambda: left @ right, clock), 2 * values.nbytes / _shortest(
-        lambda: copied.copy_(values), clock
-    )
+    product_s = _shortest(lambda: left @ right, clock)
+    copy_s = _shortest(lambda: copied.copy_(values), clock)
+    return 2 * SIDE**3 / product_s, 2 * values.nbytes / copy_s
 
 
 def _shortest(work: Callable[[], object], clock: Clock, times: int = 7) -> float:
-    """Seconds of the fastest call but the first."""
+    """Seconds of the fastest call, without the first one."""
     work()
     seconds = []
     for _ in range(times):

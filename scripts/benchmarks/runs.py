@@ -31,7 +31,7 @@ def launcher(
 
 
 def on_rank(module: str, *arguments: Any) -> Any:
-    """The result of a module's `measure_rank` in a launched process; the module is imported after `launch.start`."""
+    """Call a module's `measure_rank` in a launched process; the module is imported after `launch.start`."""
     from ensemble.neural import launch
     from ensemble.neural.settings import TrainConfig
 
@@ -100,7 +100,7 @@ def speed(run: Path) -> tuple[float, float]:
 
 
 def enough(rounds: int, least: int, name: str = "rounds", what: str = "quartiles") -> None:
-    """Raise `UserError` if there are fewer rounds than `what` needs; `name` is the setting's name."""
+    """Raise `UserError` if there are fewer rounds than are needed for `what`; `name` is the name of the setting."""
     if rounds < least:
         raise UserError(f"{name}={rounds} is impossible: for {what} it must be {least} or more")
 

@@ -67,13 +67,13 @@ def scaling(
 ) -> dict[str, Any]:
     """One training of hot_sellers on increasing numbers of ranks with the same global batch: speed, hours, cost.
 
-    On the CPU of a machine also as many independent trainings at once, each with its part of the batch; and one rank with a
-    thread per core, as in the demo. Raises `UserError` before anything is measured.
+    On the CPUs of one machine, two other cases are measured: as many independent trainings at once, each with its part of
+    the batch, and one rank with a thread per core, as in the demo. Raises `UserError` before anything is measured.
 
     rounds : trainings on each number of ranks, alternately; at least 2
-    ranks : numbers of ranks, beginning with 1; empty for those of 1, 2, 4, 8 that GPUs or nodes allow, 1 and 2 on a CPU
+    ranks : numbers of ranks, beginning with 1; empty for 1 and 2 on a CPU, otherwise those of 1, 2, 4, 8 that fit
     ranks_per_node : in a Slurm job the largest number of ranks on a node; as few nodes as possible are used
-    configuration : the accelerate YAML; empty for that of the hardware. In a Slurm job, a YAML makes srun launch the ranks
+    configuration : the accelerate YAML; empty for that of the hardware. If given in a Slurm job, srun launches the ranks
     training : settings of scripts/train.py over the demo's short form, as in 'training=[batch_size=4096,max_epochs=2]'
     data : prepared data; empty generates the demo's short market
     folder : for runs and generated data, shared by the nodes of a job; empty for a temporary one
@@ -112,7 +112,7 @@ def scaling(
 def _measure(
     scratch: Path, data: str, words: list[str], rounds: int, launches: list[Launch], configuration: str, batch_size: int
 ) -> tuple[dict[int, list[Training]], list[list[Training]], list[Training]]:
-    """The trainings of all rounds: by number of ranks, independent ones, and with a thread per core."""
+    """The trainings of all rounds: by number of ranks, independent trainings, and trainings with a thread per core."""
     runs: dict[int, list[Training]] = {launch.ranks: [] for launch in launches}
     alone: list[list[Training]] = []
     all_cores: list[Training] = []
@@ -127,7 +127,7 @@ def _measure(
             for launch in launches:
                 result = train(f"{launch.ranks}-ranks-{number}", launch.words)
                 if result.ranks != launch.ranks:
-                    raise Failure(f"{result.ranks} ranks came up where {launch.ranks} were asked for, by {launch.words}")
+                    raise Failure(f"{result.ranks} ranks ran instead of {launch.ranks}, launched by {launch.words}")
                 runs[launch.ranks].append(result)
                 print(f"round {number}, ranks {launch.ranks}: {result.samples_per_s:.0f} samples/s", flush=True)
             if not configuration and result.device == "cpu":
@@ -153,8 +153,9 @@ def _batch_size(words: Sequence[str], ranks: Sequence[int]) -> int:
 def plan(ranks: Sequence[int], ranks_per_node: int, configuration: str) -> list[Launch]:
     """How to launch each number of ranks: by srun in a Slurm job with a `configuration`, otherwise on this machine.
 
-    Without `ranks`: those of `DOUBLINGS` for which the job has nodes or the machine GPUs, and `ON_CPU` without a GPU. Raises
-    `UserError` for numbers that are too large, do not increase, or do not begin with 1, to which the others are compared.
+    The default of `ranks` is `ON_CPU` on a machine without a GPU, and otherwise those of `DOUBLINGS` for which the job has
+    enough nodes or the machine enough GPUs. Raises `UserError` for numbers that are too large, do not increase, or do not
+    begin with 1, with which the others are compared.
     """
     if ranks and (ranks[0] != 1 or any(after <= before for before, after in itertools.pairwise(ranks))):
         raise UserError(f"ranks={list(ranks)} is impossible: the numbers must begin with 1, and rise, as in ranks=[1,2,4]")
@@ -165,13 +166,13 @@ def plan(ranks: Sequence[int], ranks_per_node: int, configuration: str) -> list[
     if _in_job(configuration):
         num_nodes = int(os.environ["SLURM_JOB_NUM_NODES"])
         nodes = {count: nodes_for(count, ranks_per_node) for count in ranks or DOUBLINGS}
-        held = [count for count in nodes if nodes[count] <= num_nodes]
-        _hold(ranks, held, f"the job has {num_nodes} nodes, of ranks_per_node={ranks_per_node} each")
-        return [Launch(ranks=n, nodes=nodes[n], words=by_srun(n, nodes[n], configuration)) for n in held]
+        possible = [count for count in nodes if nodes[count] <= num_nodes]
+        _refuse_too_many(ranks, possible, f"the job has {num_nodes} nodes, of ranks_per_node={ranks_per_node} each")
+        return [Launch(ranks=n, nodes=nodes[n], words=by_srun(n, nodes[n], configuration)) for n in possible]
     gpus = 0 if configuration else num_gpus()
-    held = [count for count in ranks or (DOUBLINGS if gpus else ON_CPU) if count <= gpus or not gpus]
-    _hold(ranks, held, f"this machine has {gpus} GPUs")
-    return [Launch(ranks=n, nodes=1, words=launcher(n, "gpu" if gpus else "cpu", configuration)) for n in held]
+    possible = [count for count in ranks or (DOUBLINGS if gpus else ON_CPU) if count <= gpus or not gpus]
+    _refuse_too_many(ranks, possible, f"this machine has {gpus} GPUs")
+    return [Launch(ranks=n, nodes=1, words=launcher(n, "gpu" if gpus else "cpu", configuration)) for n in possible]
 
 
 def _in_job(configuration: str) -> bool:
@@ -179,9 +180,9 @@ def _in_job(configuration: str) -> bool:
     return bool(configuration) and "SLURM_JOB_ID" in os.environ
 
 
-def _hold(ranks: Sequence[int], held: Sequence[int], why: str) -> None:
+def _refuse_too_many(ranks: Sequence[int], possible: Sequence[int], why: str) -> None:
     for count in ranks:
-        if count not in held:
+        if count not in possible:
             raise UserError(
                 f"ranks={list(ranks)} is impossible: {why}, which cannot hold {count}: name fewer, or ask for more"
             )
@@ -229,13 +230,13 @@ def table(
 ) -> list[dict[str, Any]]:
     """A row for each number of ranks, from the trainings of all rounds; ratios are computed for each round.
 
-    Hours are the seconds of a training × ranks: `gpu_hours` on GPUs, `rank_hours` on CPUs, which have no cost. The cost of a
-    million samples is in the currency of the price, and None without a price.
+    Hours are the duration of a training times the number of ranks: `gpu_hours` on GPUs, `rank_hours` on CPUs, which have no
+    cost. The cost of a million samples is in the currency of the price, and None without a price.
     """
     rows = []
     for launch in launches:
         trainings = runs[launch.ranks]
-        speed_ups = [run.samples_per_s / one.samples_per_s for run, one in zip(trainings, runs[1], strict=True)]
+        speed_ups = [run.samples_per_s / reference.samples_per_s for run, reference in zip(trainings, runs[1], strict=True)]
         on_gpus = trainings[0].device != "cpu"
         speeds = quartiles([run.samples_per_s for run in trainings])
         cost = price_per_gpu_hour * launch.ranks * 1e6 / (3600 * speeds["median"])

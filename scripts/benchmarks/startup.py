@@ -36,7 +36,7 @@ LIBRARIES = {
     "ensemble_predictor.py fit": "import numpy, pyarrow.parquet, scipy.optimize, huggingface_hub",
     "report.py": "import numpy, pyarrow.parquet, polars, jinja2, matplotlib.figure",
 }
-"""The import of the libraries that a command needs, as a script of a user has it."""
+"""The import of the libraries that a command needs, as in a script of a user."""
 
 
 @command
@@ -57,12 +57,12 @@ def startup(pairs: int = 5) -> dict[str, Any]:
     return {
         "pairs": pairs,
         "load_average": [round(load, 1), round(os.getloadavg()[0], 1)],
-        "commands": {name: compared(of) for name, of in runs.items()},
+        "commands": {name: compared(runs_of_command) for name, runs_of_command in runs.items()},
     }
 
 
 def prepare(folder: Path) -> dict[str, dict[str, list[str | Path]]]:
-    """Generate the market, and what the commands read; the words of each command, and of the scripts beside it."""
+    """Generate the market and the files that the commands read; the words of each command, and of its empty scripts."""
     for name, code in (("empty", EMPTY), ("one_step", ONE_STEP)):
         (folder / f"{name}.py").write_text(code, encoding="utf-8")
     data = folder / "prepared"
@@ -94,11 +94,11 @@ def measured(words: list[str | Path], folder: Path) -> dict[str, float]:
 
 def compared(runs: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
     """Medians of all sides, and the ratios of each pair."""
-    found: dict[str, Any] = {}
+    sides: dict[str, Any] = {}
     for side in runs[0]:
-        found[side] = {unit: round(statistics.median(run[side][unit] for run in runs), 3) for unit in ("wall_s", "cpu_s")}
+        sides[side] = {unit: round(statistics.median(run[side][unit] for run in runs), 3) for unit in ("wall_s", "cpu_s")}
         if side != "ours":
             for unit in ("wall", "cpu"):
                 ratios = [run["ours"][f"{unit}_s"] / run[side][f"{unit}_s"] for run in runs]
-                found[side][f"{unit}_ratio"] = quartiles(ratios)
-    return found
+                sides[side][f"{unit}_ratio"] = quartiles(ratios)
+    return sides

@@ -24,11 +24,11 @@ from ensemble.neural.environment import machine
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
 AS_FOUND: list[str | Path] = ["env", "-u", "OMP_NUM_THREADS", "-u", "OMP_WAIT_POLICY"]
-"""Before a command: run it without OpenMP settings in its environment."""
+"""The words before a command that remove OpenMP settings from its environment."""
 ONE_THREAD: list[str | Path] = ["env", "OMP_NUM_THREADS=1", "OMP_WAIT_POLICY=PASSIVE"]
-"""Before a command: run it on one thread."""
+"""The words before a command that run it on one thread."""
 SHARE_OF_SAMPLING = 0.05
-"""The largest share of the time spent on sampling, which takes long for large processes."""
+"""The largest share of the time that is spent on sampling, which takes long for large processes."""
 
 
 def environment() -> dict[str, Any]:
@@ -44,17 +44,18 @@ def script(name: str, *words: str | Path) -> list[str | Path]:
 def call(function: Callable[..., Any], *arguments: Any, out: Path) -> list[str | Path]:
     """The words after the interpreter or a launcher that call a function, and write its result as JSON unless it is None.
 
-    The arguments are such that JSON can hold; `out` is the file.
+    The arguments must be values that JSON can represent; `out` is the file of the result.
     """
     name = f"{function.__module__}:{function.__name__}"
     return [SCRIPTS / "benchmark.py", "call", name, json.dumps(arguments), out]
 
 
 def called(function: Callable[..., Any], *arguments: Any, start: Sequence[str | Path] = ()) -> Any:
-    """The result of a function in a process of its own on one thread, or of the only rank of those launched by `start`
-    that returns one.
+    """Call a function in a new process on one thread, and return its result.
 
-    Processes that are started inherit the peak memory of this one, so whatever needs memory is better called so.
+    start : the words of another launcher; of the ranks that it starts, only one may return a result
+
+    A new process begins with the peak memory of this one, so functions that need much memory should be called in this way.
     """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "result.json"

@@ -3,8 +3,9 @@
     python scripts/benchmark.py threads
     python scripts/benchmark.py trees
 
-Every training is a process of its own. One of ours is between two of the other kind, and its seconds are relative to their
-mean, so that a drift of the machine cancels. A process loads only what a training of trees loads.
+Every training is a process of its own. Each training of ours is between two of the other kind. In `trees`, the CPU seconds
+of ours are divided by the mean of these two, so that a drift of the machine cancels; in `threads`, medians are compared. A
+process loads only the modules that a training of trees loads.
 """
 
 import dataclasses
@@ -63,7 +64,7 @@ def threads(rounds: int = 3, num_rows: int = 100_000) -> dict[str, Any]:
 
 @command
 def trees(rounds: int = 3, num_rows: int = 1_000_000, num_trees: int = 20) -> dict[str, Any]:
-    """Memory and CPU seconds of training trees and rows predicted per second, also of the bare libraries; ten minutes.
+    """Memory and CPU seconds of training trees, and rows predicted per second, also of the bare libraries; ten minutes.
 
     rounds : trainings of this project, each between two of the bare library; at least 2
     num_rows : generated rows of 50 features, and a tenth as many for validation
@@ -100,16 +101,16 @@ def trees(rounds: int = 3, num_rows: int = 1_000_000, num_trees: int = 20) -> di
 
 
 def run_one(data: Path, library: str, work: str, memory: str, num_trees: int) -> dict[str, Any]:
-    """`process` in a process of its own, without OpenMP settings in its environment."""
+    """Call `process` in a new process without OpenMP settings in its environment."""
     figures = called(process, str(data), library, work, memory, num_trees, start=[*AS_FOUND, sys.executable])
     print(library, memory, work, figures, flush=True)
     return figures
 
 
 def process(data: str, library: Any, work: str, memory: Any, num_trees: int) -> dict[str, Any]:
-    """The costs of a training with this project (`ours`), with the `bare` library, or also with its `defaults` for OpenMP.
+    """The costs of a training, or for `predict` the rows predicted per second.
 
-    Or with `predict`, rows predicted per second.
+    work : `ours` to train with this project; `bare` with the library alone; `defaults` with its own OpenMP settings too
     """
     from ensemble.trees import threads
 
@@ -140,7 +141,7 @@ def process(data: str, library: Any, work: str, memory: Any, num_trees: int) -> 
 
 
 def measured(work: Callable[[], Any]) -> dict[str, float]:
-    """Wall and CPU seconds of a call, and its peak memory in MB without mapped files."""
+    """Wall and CPU seconds of a call, and the peak memory that it adds, in MB without mapped files."""
     base, peak = memory_mb("RssAnon"), [0.0]
 
     def sample() -> None:
@@ -182,7 +183,7 @@ def _train_bare(config: TreesConfig, rows: Any, validation: Any, pages: Path) ->
 
 
 def _predict(config: TreesConfig, file: str) -> dict[str, Any]:
-    """Rows per second of the library's own call on a matrix in memory, and of all that predict.py does for a split."""
+    """Rows per second of the library's own call on a matrix in memory, and of the prediction of a split as in predict.py."""
     import numpy as np
 
     from ensemble.trees import rows
@@ -255,7 +256,7 @@ def write_data(folder: Path, num_rows: int) -> None:
 
 
 def write_data_to_predict(folder: Path, data: Path, num_rows: int) -> None:
-    """The same rows with the splits exchanged: a model is trained quickly on the small one, and predicts the large one."""
+    """The same rows with other splits: a model is trained quickly on the small split, and predicts the large one."""
     from ensemble.arrow import join
 
     for split, source in (("train", "validation"), ("validation", "validation"), ("test", "train")):

@@ -26,16 +26,16 @@ PAGE_MB = 0.004
 
 
 Work = Callable[[], dict[str, float]]
-"""Lets a worker do its work once: `cpu_s`, and `peak_mb`, its peak memory so far above what it had before the first time."""
+"""Makes a worker do its work once. Returns `cpu_s`, and `peak_mb`, its peak memory so far less that before the first."""
 
 
 @contextmanager
 def worker(make: Callable[..., Callable[[], object]], *arguments: Any, folder: Path, modules: str = "") -> Iterator[Work]:
-    """A process that prepares by `make`, and calls what this returned once for each line of its input.
+    """A process that calls `make`, and then the function that `make` returned, once for each line of its input.
 
-    folder : its working directory
-    modules : a folder that Python searches before its own
-    Raises `UserError` when a worker that has ended is called.
+    folder : the working directory of the process
+    modules : a folder that Python searches for modules before its own folders
+    Calling a worker that has ended raises `UserError`.
     """
     path = os.pathsep.join(part for part in (modules, os.environ.get("PYTHONPATH", "")) if part)
     one_thread = {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path}
@@ -70,7 +70,7 @@ def worker(make: Callable[..., Callable[[], object]], *arguments: Any, folder: P
 
 
 def answer(module: str, make: str, arguments: Sequence[Any]) -> None:
-    """The process of `worker`. Work that returns a float has measured its CPU seconds itself."""
+    """The process of `worker`. If the work returns a float, this is its CPU seconds, which it has measured itself."""
     answers, sys.stdout = sys.stdout, sys.stderr  # libraries print too
     work = getattr(importlib.import_module(module), make)(*arguments)
     base_mb = memory_mb("VmRSS")
@@ -88,9 +88,11 @@ def alone(work: Work, rounds: int) -> dict[str, float]:
 
 
 def compared(reference: Work, ours: Work, rounds: int, warm_up: bool) -> dict[str, Any]:
-    """CPU seconds and peak memory of both, and how many times faster and leaner ours is than its neighbours in time.
+    """CPU seconds and peak memory of both, and how many times faster and leaner ours is than the reference.
 
-    noise : the largest relative deviation of a call of the reference from its own neighbours.
+    Each call of ours is compared with the calls of the reference before and after it.
+
+    noise : the largest relative deviation of a call of the reference from the two nearest ones
     """
     if warm_up:
         reference()

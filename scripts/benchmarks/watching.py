@@ -1,6 +1,6 @@
-"""Replaces functions of modules as soon as they are imported.
+"""Calls a function with a module as soon as the module is imported.
 
-The files sitecustomize.py of benchmarks use it in each process of a measured command, so it imports little.
+The files sitecustomize.py of benchmarks use it in each process of a measured command, so that it imports little.
 """
 
 import importlib.machinery
@@ -30,5 +30,5 @@ class _Finder:
 
 
 def watch(actions: Mapping[str, Callable[[Any], None]]) -> None:
-    """Call a function with each of some modules, by name, after its import."""
+    """For each name of a module, call a function with the module after its import."""
     sys.meta_path.insert(0, _Finder(actions))

@@ -24,9 +24,9 @@ import numpy as np
 from ensemble import configuration, errors
 
 NUM_SAMPLED = 300
-"""Entries of the Jacobians in `sample`."""
+"""The largest number of entries in `sample`."""
 LEAST_SHOWN = 0.02
-"""The smallest size of such an entry, relative to the largest one."""
+"""The smallest absolute value of an entry in `sample`, relative to the largest one."""
 NUM_STATES = 400
 """States of a ring whose Jacobians are compared; each has inputs × outputs entries."""
 ORBIT_STEPS, LARGEST = 80, 1e6
@@ -52,7 +52,8 @@ class ExamineConfig:
 
 
 def scores(member: str, data: str, split: str) -> dict[str, Any]:
-    """The content of scores.json. Raises `UserError` for a damaged checkpoint, and for data it was not trained on."""
+    """The content of scores.json. Raises `UserError` for a damaged checkpoint, and for data that the network was not
+    trained on."""
     from ensemble.neural.predict import NeuralMember
     from ensemble.recipes.emulator import lorenz96, sea_ice
 
@@ -107,7 +108,7 @@ def _in_pieces(function: Callable[[Any], Any], inputs: np.ndarray, at_once: int)
 
 
 def _sample(true: np.ndarray, network: np.ndarray) -> dict[str, list[float]]:
-    """The same entries of both, drawn from the larger ones, since most entries are almost 0."""
+    """The same random entries of both Jacobians, only large ones, since most entries are almost 0."""
     large = np.flatnonzero(np.abs(true) > LEAST_SHOWN * np.abs(true).max())
     chosen = np.random.default_rng(0).choice(large, min(NUM_SAMPLED, len(large)), replace=False)
     return {"true": np.round(true[chosen], 5).tolist(), "network": np.round(network[chosen], 5).tolist()}
@@ -136,14 +137,14 @@ def _orbit(state: np.ndarray, model: Any) -> dict[str, list[list[float]]]:
 
     from ensemble.recipes.emulator import lorenz96
 
-    true, own = [state.astype(np.float64)], [torch.from_numpy(state.copy())]
+    true, emulated = [state.astype(np.float64)], [torch.from_numpy(state.copy())]
     with torch.no_grad():
         for _ in range(ORBIT_STEPS):
             true.append(lorenz96.step(true[-1][None])[0])
-            own.append(model(own[-1][None])[0].clamp(-LARGEST, LARGEST))
+            emulated.append(model(emulated[-1][None])[0].clamp(-LARGEST, LARGEST))
     return {
         "true": np.round(np.stack(true)[:, :2], 3).tolist(),
-        "network": np.round(torch.stack(own)[:, :2].double().numpy(), 3).tolist(),
+        "network": np.round(torch.stack(emulated)[:, :2].double().numpy(), 3).tolist(),
     }
 
 

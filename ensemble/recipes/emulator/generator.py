@@ -19,7 +19,7 @@ EDGE = 45.0
 NUM_WAVES = 24
 """The number of plane waves in a smooth field."""
 LARGEST_NOISE = 0.14
-"""The noise is at most √3 · 4 · noise times a (1 - a), a factor that must be below 1."""
+"""The largest `noise`. The noise is at most √3 · 4 · `noise` · a (1 - a), and √3 · 4 · `noise` must be below 1."""
 PROFILES = {
     "tair": (2.0, -28.0, 4.0, 3.0), "tsfc": (2.0, -24.0, 3.0, 3.0), "sst": (0.7, -2.0, 0.7, 0.6),
     "sss": (34.0, -3.0, 1.2, 1.0), "hs": (0.05, 0.25, 0.08, 0.06), "hi": (0.1, 1.0, 0.7, 0.4), "sice": (4.0, 0.0, 1.5, 1.2),
@@ -67,7 +67,7 @@ def write(folder: Path, config: PrepareConfig) -> list[Path]:
 
 
 def most_noise(clean: np.ndarray) -> np.ndarray:
-    """The largest noise of any setting, for the formula's concentration without noise."""
+    """The largest noise of any setting, at points with the concentration `clean` without noise."""
     most: np.ndarray = np.sqrt(3) * LARGEST_NOISE * 4 * clean * (1 - clean)
     return most
 

@@ -3,8 +3,8 @@
 A file has the target with the dimensions (time, row, column) or (row, column), the inputs with the same dimensions in the
 same order, and latitudes, longitudes and the mask with the last two of them. Values are read in pieces of some rows of the
 grid at one time. Points of the sea (mask 1) are used if they are beyond `min_latitude` on either hemisphere and have a
-concentration above `min_concentration` and at most 1. It is an error if a value of such a point is missing, and if a
-variable is missing, has another order of dimensions, or has other units than in the previous files.
+concentration above `min_concentration` and at most 1. These are errors: a missing value at such a point, a missing variable,
+another order of dimensions, and other units than in the previous files.
 """
 
 import dataclasses
@@ -20,19 +20,19 @@ from ensemble.recipes.emulator.settings import PrepareConfig
 
 ENGINE = "netcdf4"
 LEAST_CONCENTRATION, MOST_CONCENTRATION = -0.1, 1.5
-"""A fraction is from 0 to 1, and rounding changes little; a larger value is a percentage, a smaller one a missing value."""
-CELSIUS, KELVIN, PRACTICAL, METRES, FRACTION = (1.0, 0.0), (1.0, -273.15), (1.0, 0.0), (1.0, 0.0), (1.0, 0.0)
+"""A fraction is between 0 and 1, apart from rounding. A larger value is a percentage, and a smaller one a missing value."""
+EQUAL, KELVIN = (1.0, 0.0), (1.0, -273.15)
 KNOWN_UNITS: dict[str, dict[str, tuple[float, float]]] = {
     "degC": {
-        **dict.fromkeys(("degc", "c", "celsius", "deg_c", "degree_c", "degrees_c", "degrees_celsius", "°c"), CELSIUS),
+        **dict.fromkeys(("degc", "c", "celsius", "deg_c", "degree_c", "degrees_c", "degrees_celsius", "°c"), EQUAL),
         **dict.fromkeys(("k", "kelvin", "degk"), KELVIN),
     },
-    "psu": dict.fromkeys(("psu", "ppt", "g/kg", "g kg-1", "1e-3", "0.001", "1", "pss-78"), PRACTICAL),
-    "m": {**dict.fromkeys(("m", "meter", "meters", "metre", "metres"), METRES), "cm": (0.01, 0.0)},
-    "1": {**dict.fromkeys(("1", "fraction", "none", "dimensionless"), FRACTION), "%": (0.01, 0.0), "percent": (0.01, 0.0)},
-    "m/s": {**dict.fromkeys(("m/s", "m s-1", "m s^-1", "m s**-1"), (1.0, 0.0)), "cm/s": (0.01, 0.0)},
-    "kg/kg": {**dict.fromkeys(("kg/kg", "kg kg-1", "kg kg**-1", "1"), (1.0, 0.0)), "g/kg": (1e-3, 0.0)},
-    "W/m2": dict.fromkeys(("w/m2", "w/m^2", "w m-2", "w m^-2", "w m**-2"), (1.0, 0.0)),
+    "psu": dict.fromkeys(("psu", "ppt", "g/kg", "g kg-1", "1e-3", "0.001", "1", "pss-78"), EQUAL),
+    "m": {**dict.fromkeys(("m", "meter", "meters", "metre", "metres"), EQUAL), "cm": (0.01, 0.0)},
+    "1": {**dict.fromkeys(("1", "fraction", "none", "dimensionless"), EQUAL), "%": (0.01, 0.0), "percent": (0.01, 0.0)},
+    "m/s": {**dict.fromkeys(("m/s", "m s-1", "m s^-1", "m s**-1"), EQUAL), "cm/s": (0.01, 0.0)},
+    "kg/kg": {**dict.fromkeys(("kg/kg", "kg kg-1", "kg kg**-1", "1"), EQUAL), "g/kg": (1e-3, 0.0)},
+    "W/m2": dict.fromkeys(("w/m2", "w/m^2", "w m-2", "w m^-2", "w m**-2"), EQUAL),
 }  # fmt: skip
 """For each unit of sea_ice.py the units that can be converted, in lower case, with factor and summand."""
 POSSIBLE = {
@@ -64,7 +64,7 @@ class Points(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """A piece of a file: its first row at one time."""
+    """The position of a piece in a file."""
 
     path: Path
     time: int
@@ -168,9 +168,7 @@ class Reader:
         self.shape = latitude.shape
         return latitude, longitude, is_sea
 
-    def _inputs(
-        self, place: "_Place", fields: list[Any], scales: list[tuple[float, float]], is_ice: np.ndarray
-    ) -> np.ndarray:
+    def _inputs(self, place: _Place, fields: list[Any], scales: list[tuple[float, float]], is_ice: np.ndarray) -> np.ndarray:
         """The inputs of the points in a piece of the grid, (n, inputs) float32."""
         inputs = np.empty((int(is_ice.sum()), len(fields)), np.float32)
         for number, (field, scale) in enumerate(zip(fields, scales, strict=True)):
@@ -188,7 +186,7 @@ class Reader:
         return inputs
 
     def _ice(
-        self, place: "_Place", target: Any, scale: tuple[float, float], is_point: np.ndarray
+        self, place: _Place, target: Any, scale: tuple[float, float], is_point: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """The concentration in a piece of the grid, and whether each point is used; (rows, columns) each."""
         if not is_point.any():
@@ -231,7 +229,7 @@ class Reader:
     def _scale(self, path: Path, field: Any, name: str) -> tuple[float, float]:
         """Factor and summand for the conversion to the unit of sea_ice.py, the same for all files."""
         expected, unit = sea_ice.UNITS[name], str(field.attrs.get("units", "")).strip()
-        scale = KNOWN_UNITS[expected].get(unit.lower()) if unit else (1.0, 0.0)
+        scale = KNOWN_UNITS[expected].get(unit.lower()) if unit else EQUAL
         if scale is None:
             raise UserError(
                 f"{path}: {field.name} has the units {unit!r}, which are not understood: convert it to {expected}, or "

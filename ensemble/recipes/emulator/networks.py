@@ -24,7 +24,7 @@ OUTPUTS = ("linear", "sigmoid")
 NETWORKS = ("mlp", "bilinear")
 STATISTICS = ("input_mean", "input_std", "output_mean", "output_std")
 BLOCK_ROWS = 4096
-"""Rows of a Jacobian that are computed at once on a CPU, so that the values of a layer stay in its cache."""
+"""Rows whose Jacobians are computed at once on a CPU, so that the values of a layer stay in its cache."""
 
 
 class Emulator(nn.Module):
@@ -89,7 +89,7 @@ class Emulator(nn.Module):
     def _jacobian(self, x_BI: torch.Tensor) -> torch.Tensor:
         scale_OI = self.output_std[:, None] / self.input_std
         jacobian_BOI = self.network_jacobian(self.normalised(x_BI)) * scale_OI
-        return jacobian_BOI + _identity(jacobian_BOI) if self.residual else jacobian_BOI
+        return jacobian_BOI + _identity(self.num_inputs, x_BI) if self.residual else jacobian_BOI
 
     def masked_jacobian(self, x_BI: torch.Tensor, mask_B: torch.Tensor) -> torch.Tensor:
         """`jacobian` where the boolean mask is True, and exactly 0 elsewhere, also if inputs are not finite there."""
@@ -114,8 +114,8 @@ class Emulator(nn.Module):
 
     def network_jacobian(self, x_BI: torch.Tensor) -> torch.Tensor:
         """The Jacobian, (B, O, I): a tangent for each input."""
-        unit_II = torch.eye(self.num_inputs, dtype=x_BI.dtype, device=x_BI.device)
-        columns = self.network_tangent(x_BI.unsqueeze(1), unit_II.unsqueeze(0))[1]
+        unit_1II = _identity(self.num_inputs, x_BI).unsqueeze(0)
+        columns = self.network_tangent(x_BI.unsqueeze(1), unit_1II)[1]
         return columns.transpose(1, 2).expand(x_BI.shape[0], -1, -1)
 
 
@@ -140,7 +140,9 @@ class Mlp(Emulator):
         if output not in OUTPUTS:
             raise ValueError(f"output={output} is not one of {', '.join(OUTPUTS)}")
         if output == "sigmoid" and residual:
-            raise ValueError("output=sigmoid bounds the outputs, which residual=True would add the inputs to: leave one out")
+            raise ValueError(
+                "output=sigmoid bounds the outputs, and residual=True would add the inputs to them: leave one out"
+            )
         self.activation, self.output = activation, output
         sizes = [num_inputs, *widths, num_outputs]
         self.layers: Any = nn.ModuleList(nn.Linear(before, after) for before, after in itertools.pairwise(sizes))
@@ -172,7 +174,7 @@ class Mlp(Emulator):
         if self.num_outputs == 1:
             return self._backward(befores, torch.ones_like(befores[-1])).unsqueeze(1)
         if self.num_outputs < self.num_inputs:
-            unit_1OO = _identity(befores[-1].new_zeros(self.num_outputs, self.num_outputs)).unsqueeze(0)
+            unit_1OO = _identity(self.num_outputs, x_BI).unsqueeze(0)
             rows = self._backward([before.unsqueeze(1) for before in befores], unit_1OO)
             return rows.expand(x_BI.shape[0], -1, -1)
         return super().network_jacobian(x_BI)
@@ -207,7 +209,7 @@ class Mlp(Emulator):
 class BilinearConvolution(Emulator):
     """A network for states on a ring, with layers u + v · w, where u, v and w are convolutions of the input of the layer.
 
-    Advection consists of products of neighbours; the network contains no other part of an equation. It is residual.
+    The network is residual. Its layers multiply neighbours, as advection does; no other part of the equation is built in.
 
     channels : of each hidden layer
     reach : points of the stencil of every layer on each side
@@ -327,8 +329,8 @@ def build(
 
     name : "mlp" or "bilinear", for which `widths` are the channels, and which is always residual
     conserve : weights of a sum that must be equal for inputs and outputs, as many as inputs; () for none
-    statistics : input_mean, input_std (I,), output_mean, output_std (O,); with `residual` those of y - x; {} for means of 0
-    and deviations of 1
+    statistics : input_mean, input_std (I,), output_mean, output_std (O,); with `residual`, those of outputs are of y - x;
+    {} for means of 0 and deviations of 1
     """
     network: Emulator
     if name == "mlp":
@@ -359,5 +361,5 @@ def scaled(activation: str, change: torch.Tensor, before: torch.Tensor) -> torch
     return torch.ops.aten.sigmoid_backward(change, before.sigmoid())
 
 
-def _identity(like: torch.Tensor) -> torch.Tensor:
-    return torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
+def _identity(size: int, like: torch.Tensor) -> torch.Tensor:
+    return torch.eye(size, dtype=like.dtype, device=like.device)

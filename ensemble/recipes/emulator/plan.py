@@ -11,7 +11,7 @@ JACOBIAN = "recipe.jacobian_weight"
 
 
 def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
-    """The trees first, since they take a small part of the time."""
+    """The members, trees first, since they take a small part of the time."""
     facts, presets = about["emulator"], partial(preset, Path(__file__).parent)
     if facts["system"] == "sea_ice":
         mlp = presets("sea_ice") if facts["formula"] else {**presets("sea_ice"), JACOBIAN: 0.0}

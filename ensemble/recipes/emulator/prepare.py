@@ -7,7 +7,7 @@
 OUT/rows/SPLIT has one row for each output with flat features, for trees and for scores: a point of sea ice, or a point of
 the ring with `stencil` neighbours on each side. OUT/pairs/SPLIT has the arrays that networks are trained on: `inputs`,
 `outputs` and, for sea ice whose formula is known, the true `jacobian` (outputs × inputs). The columns `pair` and `output` of
-rows are the row and the column of `outputs`.
+a row are its row and its column in `outputs`.
 
 All points of a tile of the sea ice grid, at all times, are in one split, since neighbouring points are alike. The splits of
 Lorenz-96 are independent trajectories. The files are read, and rows are collected and written, `chunk_points` at a time.
@@ -34,15 +34,15 @@ from ensemble.task import Task
 KIND = "prepared data"
 SPLITS = ("train", "validation", "blend", "test")
 NUM_GROUPS = 10
-"""The number of groups, on which combiners are compared."""
+"""The number of groups of rows, on which combiners are compared."""
 ROUNDING = 0.02
-"""Difference of a concentration from that of the formula that packed values can cause."""
+"""The largest difference from the formula's concentration that packed values in a file can cause."""
 NUM_STARTS = 50
 """Trajectories of a split of Lorenz-96, which are computed together."""
 OF_SEA_ICE = ("shares", "inputs", "names", "min_latitude", "min_concentration", "tile", "keep")
 GENERATED = ("noise", "num_files", "num_times", "num_rows", "num_columns")
 OF_LORENZ96 = ("num_states", "num_scored", "every", "num_points", "stencil", "points_of_state")
-"""The settings of each system that the manifest records; those in `GENERATED` only without `source`."""
+"""The settings of each system that the manifest records. Those in `GENERATED` are recorded only without `source`."""
 
 
 def prepare(config: PrepareConfig) -> dict[str, Any]:
@@ -192,10 +192,11 @@ def _formula(files: list[Path]) -> str:
         except (OSError, ValueError, TypeError):
             continue  # the reader raises the error
     if len(set(formulas.values())) > 1:
-        (first, one), *others = formulas.items()
-        second, other = next(pair for pair in others if pair[1] != one)
+        (first, first_formula), *others = formulas.items()
+        second, formula = next(pair for pair in others if pair[1] != first_formula)
         raise UserError(
-            f"{first} names the formula {one!r}, and {second} {other!r}: prepare generated and other files apart"
+            f"{first} names the formula {first_formula!r}, and {second} {formula!r}: prepare generated files and "
+            "other files separately"
         )
     formula = next(iter(formulas.values()), "")
     return formula if formula == sea_ice.FORMULA else ""

@@ -68,9 +68,9 @@ class PrepareConfig:
     names: NamesConfig = dataclasses.field(default_factory=NamesConfig)
     """Names of the variables in the files."""
     min_latitude: float = 40.0
-    """The least distance of a point from the equator, in degrees of latitude."""
+    """Points at this distance from the equator or nearer are dropped; degrees of latitude."""
     min_concentration: float = 0.0
-    """Points with an ice concentration up to this are dropped."""
+    """Points whose ice concentration is at most this value are dropped."""
     tile: int = 8
     """Points along each side of a tile. All points of a tile, at all times, are in one split."""
     keep: float = 1.0
@@ -99,7 +99,7 @@ class PrepareConfig:
     stencil: int = 4
     """Neighbours on each side of a point of Lorenz-96 that are features of trees."""
     points_of_state: int = 2
-    """Points of a training state of Lorenz-96 that are rows for trees; networks are trained on all points."""
+    """The number of points of a training state of Lorenz-96 that are rows for trees; networks are trained on all points."""
 
     overwrite: bool = False
     """Replace `out` if it exists."""
@@ -117,7 +117,8 @@ TRAINING = {
     "precision": "no",
     "log_every": 50,
 }
-"""Other defaults of `TrainConfig`. The precision is float32 on GPUs too: derivatives need more digits than bf16 has."""
+"""Defaults of `TrainConfig` that differ for this recipe. The precision is float32 on GPUs too, since derivatives need more
+digits than bf16 has."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

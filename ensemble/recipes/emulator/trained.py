@@ -23,7 +23,7 @@ def network_of(folder: str, data: str) -> "Emulator":
 
     network = NeuralMember(folder, accelerator, data).model
     if not isinstance(network, Emulator):
-        raise UserError(f"{folder} is a {type(network).__name__}, no network of the recipe emulator: name another member")
+        raise UserError(f"{folder} is a {type(network).__name__}, not a network of the recipe emulator: name another member")
     return network.cpu().eval().requires_grad_(False)
 
 

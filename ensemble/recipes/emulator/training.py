@@ -4,13 +4,13 @@
     accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe emulator \
         data=runs/emulator/prepared out=runs/emulator/members/mlp recipe.jacobian_weight=0.1
 
-The loss of an example is the mean over its outputs of the squared error, in standard deviations of the output; plus
-`recipe.jacobian_weight` times the same for the product of the Jacobian with a random direction. A direction has an entry ±d
-for each input, with random signs for each example and epoch. The expected term is therefore the sum over the inputs of the
-squared errors of their derivatives, each times d². For sea ice, d is the change of an input that changes the output by one
-standard deviation, by the root mean square of the true derivative, so that all inputs have the same weight. For Lorenz-96, d
-is the same for all points, such that a whole direction changes an output by one standard deviation. For a residual network,
-the inputs are subtracted from outputs and derivatives.
+The loss of an example is the mean over its outputs of the squared error, in standard deviations of the output, plus
+`recipe.jacobian_weight` times the same mean for the product of the Jacobian with a random direction. A direction has an
+entry ±d for each input, with random signs for each example and epoch. The expected term is therefore the sum over the inputs
+of the squared errors of their derivatives, each times d². For sea ice, d is the change of an input that changes the output
+by one standard deviation if the derivative is the root mean square of the true one, so that all inputs have the same weight.
+For Lorenz-96, d is the same for all points, such that a whole direction changes an output by one standard deviation. For a
+residual network, the inputs are subtracted from the outputs, and their derivatives from those of the outputs.
 
 Means and standard deviations are those of the whole training split, with the same bits on any number of ranks
 (ensemble/data/statistics.py). They are buffers of the network, whose inputs and outputs are in physical units.
@@ -114,8 +114,8 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
 
     def open_rows(self, split: str) -> PairRows:
         is_known = bool(self.facts["formula"])
-        needs = is_known and (split == "validation" or (split == "train" and self.config.jacobian_weight > 0))
-        return PairRows(self.folder, split, self._direction_sizes if needs else None)
+        has_directions = is_known and (split == "validation" or (split == "train" and self.config.jacobian_weight > 0))
+        return PairRows(self.folder, split, self._direction_sizes if has_directions else None)
 
     def statistics(self) -> tuple[Statistics, Statistics]:
         """Statistics of the inputs and of the outputs of the training split; for a residual network, of outputs less inputs.
@@ -171,7 +171,7 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
         )
 
     def size(self, num_rows: int) -> Size:
-        """A lower bound: the parameters, and the outputs of the hidden layers."""
+        """A lower bound of the memory: the parameters, and the outputs of the hidden layers."""
         num_points = len(self.facts["inputs"]) if self.config.network == "bilinear" else 1
         return Size(
             num_parameters=num_parameters(lambda: self._network(statistics={})),
@@ -250,7 +250,7 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
         return self._weight
 
     def _output_mean(self) -> np.ndarray:
-        """The mean of the outputs themselves, about which sums of squares keep their digits."""
+        """The mean of the outputs. Sums of squares of differences from it lose few digits."""
         inputs, outputs = self.statistics()
         return outputs.mean + inputs.mean if self.is_residual else outputs.mean
 
@@ -279,7 +279,7 @@ class _Columns:
 
 
 def mixed(row: np.ndarray, *keys: int) -> np.ndarray:
-    """64 random bits for each row and keys, uint64: rounds of SplitMix64."""
+    """64 random bits for each row, which also depend on the keys, uint64: rounds of SplitMix64."""
     state = row.astype(np.uint64)
     for key in (*keys, len(keys)):
         with np.errstate(over="ignore"):

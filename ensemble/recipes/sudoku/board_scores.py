@@ -27,7 +27,7 @@ def scores(
 
     puzzles, solutions, boards : (n, cells) digits from 1, 0 for blanks of puzzles
     clues, backtracks, segments : (n,)
-    by_clues and by_backtracks have exact, its interval, the number of puzzles and, if `segments` is given, their mean.
+    by_clues and by_backtracks have the number of puzzles, and with intervals exact and, if given, the mean of segments.
     Intervals [low, high] are of 95 %: for exact by Wilson's formula, for the others by the bootstrap over puzzles, or null
     for fewer than two puzzles.
     """

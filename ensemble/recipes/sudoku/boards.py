@@ -15,7 +15,7 @@ class Board:
     box_rows: int
     box_columns: int
     least_clues: int
-    """No puzzle with one solution and fewer clues is known."""
+    """The fewest clues of any known puzzle with one solution."""
 
     @property
     def cells(self) -> int:

@@ -1,12 +1,11 @@
 """Predictions of a reasoning model from several latent starts and several symmetric images of a puzzle.
 
-A candidate is the prediction from one latent start for one symmetric image of the puzzle. Candidate 0 is that of the trained
-start 0 for the puzzle itself. Starts beyond the trained ones are drawn from the same distribution. Candidates are combined
-in one of four ways:
+A candidate is the prediction from one latent start for one symmetric image of the puzzle. Candidate 0 is the prediction from
+the trained start 0 for the puzzle itself. Starts beyond the trained ones are drawn from the same distribution. Candidates
+are combined in one of four ways:
 
     mean   the mean of the probabilities after the last segment
-    vote   the board that most candidates predict; the mean of these candidates. Between equally frequent boards, the more
-           probable one
+    vote   the mean of the candidates that predict the most frequent board; of equally frequent boards, the more probable one
     surest the candidate with the highest logit of halting after the last segment
     first  the candidate that halts first, at the segment in which it halts; of several, the one with the highest logit of
            halting. If none halts, as `surest`. A puzzle has no further segments after one of its candidates has halted. A
@@ -63,7 +62,7 @@ class Predicted(NamedTuple):
 
 
 def with_settings(options: PredictOptions, variant: str, starts: int, votes: int, select: str) -> PredictOptions:
-    """`options` with the settings that are not 0 or empty; `UserError` for impossible ones."""
+    """`options` with those of the other arguments that are not 0 or empty; `UserError` for impossible values."""
     if starts < 0 or votes < 0:
         raise UserError(f"starts={starts} and votes={votes} must be 1 or more, or 0 for one")
     if select and select not in SELECT:
@@ -115,59 +114,58 @@ def predict(
     images = torch.stack([symmetry.apply(puzzle) for symmetry in symmetries], dim=1).flatten(0, 1)
     puzzle_id = torch.zeros_like(images[:, 0])
     is_new, high, low = first_states(model, shape, len(images), options.starts, puzzle.device)
-    left = torch.arange(num_puzzles, device=puzzle.device)
+    unfinished = torch.arange(num_puzzles, device=puzzle.device)
     probabilities = torch.zeros(num_puzzles, board.cells, board.side, dtype=torch.float64, device=puzzle.device)
-    segments = torch.zeros_like(left)
+    segments = torch.zeros_like(unfinished)
     candidates = torch.zeros(num_puzzles, num_candidates, board.cells, board.side, dtype=torch.float64, device=puzzle.device)
     logits = torch.zeros(num_puzzles, num_candidates, device=puzzle.device)
     for number in range(1, options.segments + 1):
         segment = one_segment(model, images, puzzle_id, is_new, high, low)
         is_last = number == options.segments
         if not is_last and options.select != "first":
-            is_done = torch.zeros_like(left, dtype=torch.bool)
+            is_done = torch.zeros_like(unfinished, dtype=torch.bool)
         else:
-            halting = segment.halting[:, 0].view(len(left), num_candidates)
+            halting = segment.halting[:, 0].view(len(unfinished), num_candidates)
             is_done = (halting.sigmoid() >= options.halt_probability).any(dim=1) | is_last
-            on_images = (
-                log_probabilities(segment.digits, loss).exp().unflatten(0, (len(left), options.votes, options.starts))
-            )
-            done = left[is_done]
+            of_images = log_probabilities(segment.digits, loss).exp()
+            of_images = of_images.unflatten(0, (len(unfinished), options.votes, options.starts))
+            done = unfinished[is_done]
             rows = done.cpu().numpy()
-            each = torch.stack(
+            of_candidates = torch.stack(
                 [
-                    Symmetries(symmetry.cells[rows], symmetry.digits[rows]).undo_classes(on_images[is_done, vote, start])
+                    Symmetries(symmetry.cells[rows], symmetry.digits[rows]).undo_classes(of_images[is_done, vote, start])
                     for vote, symmetry in enumerate(symmetries)
                     for start in range(options.starts)
                 ],
                 dim=1,
             )
-            candidates[done], logits[done] = each, halting[is_done].to(logits.dtype)
-            probabilities[done] = combined(each, halting[is_done], options.select)
+            candidates[done], logits[done] = of_candidates, halting[is_done].to(logits.dtype)
+            probabilities[done] = combined(of_candidates, halting[is_done], options.select)
             segments[done] = number
         high, low = (states.unflatten(0, (len(images), options.starts)) for states in (segment.high, segment.low))
         is_new = torch.zeros_like(is_new)
         if is_done.any():
-            going_on = ~is_done.repeat_interleave(options.votes)
-            images, puzzle_id, is_new, high, low = (tensor[going_on] for tensor in (images, puzzle_id, is_new, high, low))
-            left = left[~is_done]
-            if not len(left):
+            continues = ~is_done.repeat_interleave(options.votes)
+            images, puzzle_id, is_new, high, low = (tensor[continues] for tensor in (images, puzzle_id, is_new, high, low))
+            unfinished = unfinished[~is_done]
+            if not len(unfinished):
                 break
     return Predicted(probabilities, segments, segments * num_candidates, candidates, logits)
 
 
-def combined(each: torch.Tensor, halting: torch.Tensor, select: str) -> torch.Tensor:
+def combined(candidates: torch.Tensor, halting: torch.Tensor, select: str) -> torch.Tensor:
     """Probabilities (B, cells, side) of N candidates with probabilities (B, N, cells, side) and logits of halting (B, N)."""
-    rows = torch.arange(len(each), device=each.device)
+    rows = torch.arange(len(candidates), device=candidates.device)
     if select in ("surest", "first"):
-        return each[rows, halting.argmax(dim=1)]
+        return candidates[rows, halting.argmax(dim=1)]
     if select == "mean":
-        return each.mean(dim=1)
-    most, digits = each.max(dim=-1)
+        return candidates.mean(dim=1)
+    highest, digits = candidates.max(dim=-1)
     is_same = (digits[:, :, None] == digits[:, None]).all(dim=-1)
-    # Candidates with equal boards are counted; the mean of the highest probabilities, below 1, decides between equal counts
-    chosen = (is_same.sum(dim=-1) + 0.5 * most.mean(dim=-1)).argmax(dim=1)
-    voters = is_same[rows, chosen].to(each.dtype)
-    return (each * voters[:, :, None, None]).sum(dim=1) / voters.sum(dim=1)[:, None, None]
+    # Candidates with equal boards are counted; half the mean of the highest probabilities decides between equal counts
+    chosen = (is_same.sum(dim=-1) + 0.5 * highest.mean(dim=-1)).argmax(dim=1)
+    voters = is_same[rows, chosen].to(candidates.dtype)
+    return (candidates * voters[:, :, None, None]).sum(dim=1) / voters.sum(dim=1)[:, None, None]
 
 
 def images_of(puzzle: torch.Tensor, board: Board, num_images: int) -> list[Symmetries]:

@@ -25,14 +25,14 @@ ROPE_BASE = 10_000.0
 ROUNDED_TO = 256
 """The inner widths of the references' perceptrons are multiples of this."""
 ROWS_IN_CACHE = 2048
-"""Rows that a perceptron computes at a time on a CPU without gradients. For a whole batch, the allocator would request the
-memory of the hidden layer from the system in each call."""
+"""Rows that a perceptron computes at a time on a CPU without gradients. If it computed a whole batch at once, the allocator
+would request the memory of the hidden layer from the system in each call."""
 
 
 def truncated_normal(*size: int, std: float) -> nn.Parameter:
     """Normal weights with standard deviation `std`, truncated at two deviations of the untruncated distribution.
 
-    That distribution is wider, so that `std` holds after the truncation.
+    The untruncated distribution is wider, so that the standard deviation is `std` after the truncation.
     """
     density = math.exp(-2.0) / math.sqrt(2 * math.pi)
     truncated = math.sqrt(1 - 4 * density / math.erf(math.sqrt(2.0)))  # standard deviation of a unit normal, truncated at ±2
@@ -201,7 +201,7 @@ class Blocks(nn.Module):
 
 
 class PuzzleEmbedding(nn.Module):
-    """A table with a sparse gradient of this rank alone: the ids and the gradients of the rows that its batches used.
+    """A table with a sparse gradient, which has the ids and gradients of the rows that the batches of this rank used.
 
     The table requires no gradient, so that DDP, the gradient norm, clipping and the moving average ignore it. A hook sets
     its `grad`, which accumulates over micro-batches; `SparseSignSGD` sums it over the ranks.

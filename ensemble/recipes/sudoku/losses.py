@@ -19,7 +19,7 @@ def log_probabilities(logits: torch.Tensor, kind: str) -> torch.Tensor:
 
 
 def cross_entropy(logits_BLC: torch.Tensor, solution_BL: torch.Tensor, kind: str) -> torch.Tensor:
-    """The mean over the cells of each puzzle, (B,) float64. solution_BL : digits from 1, int64."""
+    """Cross-entropy of each puzzle, the mean over its cells, (B,) float64. solution_BL : digits from 1, int64."""
     log_BLC = log_probabilities(logits_BLC, kind)
     return -log_BLC.gather(-1, solution_BL[..., None] - 1)[..., 0].mean(dim=1)
 

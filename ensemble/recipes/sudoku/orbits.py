@@ -7,8 +7,8 @@ The group has 3,359,232 · 9! elements for 9 × 9 boards, but few can give the s
 first row is 1 … n. The second row is then the permutation p(c) = the column in which the first row has the second row's
 digit of column c, relative to the order of columns. Columns are placed from left to right: where p(c) has no place yet, the
 smallest free one that boxes allow gives the smallest second row, so that only the columns of a first box, and of further
-boxes that p does not reach, are tried in all orders. First row, second row and columns determine the rest: the remaining
-rows of each band, and the bands, are sorted by their first digit.
+boxes that p does not reach, are tried in all orders. The first two rows and the order of the columns determine the order of
+all other rows: the remaining rows of each band, and the bands, are sorted by their first digit.
 """
 
 import numpy as np
@@ -105,10 +105,10 @@ def _sort_rows(grid, side, box_rows, first, second, first_column, label, rows, k
             smallest[band] = min(smallest[band], keys[row])
     for row in range(side):
         place = 0
-        own = row // box_rows
+        own_band = row // box_rows
         for other in range(side):
             band = other // box_rows
-            if smallest[band] < smallest[own] or (band == own and keys[other] < keys[row]):
+            if smallest[band] < smallest[own_band] or (band == own_band and keys[other] < keys[row]):
                 place += 1
         rows[place] = row
 

@@ -6,7 +6,7 @@
 
 `solved_after` is the share of the examined puzzles that are right after each segment, and `puzzles` are some of them.
 `digits` are the most probable ones, `confidence` their probabilities, and `halt` is the probability of halting. The network
-computes all segments of a prediction, also after it would have halted, from one latent start and without votes.
+computes all segments of a prediction, also those after it has halted, from one latent start and without votes.
 """
 
 import functools
@@ -67,9 +67,9 @@ def select(
     """
     is_right = digits == columns["solution"][:, None]
     is_solved = is_right[:, -1].all(axis=1)
-    num_open = (~is_right.all(axis=2)).sum(axis=1)  # segments after which the board was not right
+    num_wrong = (~is_right.all(axis=2)).sum(axis=1)  # segments after which the board was not right
     solved, failed = np.flatnonzero(is_solved), np.flatnonzero(~is_solved)
-    solved = solved[np.argsort(-num_open[solved], kind="stable")][:NUM_SHOWN]
+    solved = solved[np.argsort(-num_wrong[solved], kind="stable")][:NUM_SHOWN]
     failed = failed[np.argsort(-is_right[failed, -1].sum(axis=1), kind="stable")][:NUM_SHOWN]
     return [
         {

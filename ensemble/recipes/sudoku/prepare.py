@@ -50,7 +50,7 @@ NUM_ATTEMPTS_WITHOUT_A_PUZZLE = {4: 20_000, 6: 20_000, 9: 20_000, 16: 200}
 
 
 class Puzzles(NamedTuple):
-    """Puzzles of different orbits: (n, cells) uint8, (n, cells) uint8, (n,) and (n,)."""
+    """n puzzles of different orbits: puzzles and solutions, (n, cells) uint8; backtracks and ratings, (n,)."""
 
     puzzles: np.ndarray
     solutions: np.ndarray
@@ -108,7 +108,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
 
 
 def _config(config: PrepareConfig, test_files: list[Path]) -> dict[str, Any]:
-    """The settings that determine the data; files by their names alone."""
+    """The settings that determine the data; files by their names, without folders."""
     names = ["side", "seed", *(f"num_{name}" for name in SPLITS), "max_bad_fraction" if config.source else "clues"]
     test_source = {"test_source": [file.name for file in test_files]} if test_files else {}
     return {name: getattr(config, name) for name in names} | test_source
@@ -132,7 +132,7 @@ def _check(config: PrepareConfig, board: Board) -> None:
     if config.num_test == ALL and not config.test_source:
         raise UserError("num_test=-1 stands for all of test_source=, and none is given: give a number, or a test_source")
     if config.clues and config.source:
-        raise UserError(f"clues={config.clues} is for generated puzzles, those of source= have theirs: leave it out")
+        raise UserError(f"clues={config.clues} is for generated puzzles, and those of source= have their own: leave it out")
     if 0 < config.clues < board.least_clues:
         raise UserError(
             f"clues={config.clues} is too few for one solution on a board of side {board.side}: give at least "
@@ -157,16 +157,16 @@ def _generate(config: PrepareConfig, board: Board, total: int) -> Puzzles:
     attempts, last_success, fewest = 0, 0, board.cells
     progress = tqdm(total=total, unit=" puzzles", disable=None, leave=False)  # disabled without a terminal
     while len(seen) < total:
-        left = total - len(seen)
-        count = min(ROWS_AT_ONCE, max(left + left // 8, 64)) if board.side < 16 else min(left, 64)
+        num_missing = total - len(seen)
+        count = min(ROWS_AT_ONCE, max(num_missing + num_missing // 8, 64)) if board.side < 16 else min(num_missing, 64)
         generated, solutions = batches.generate(
             board, seed=config.seed, first=attempts, count=count, clues=config.clues, threads=config.threads
         )
         attempts += count
         num_clues = (generated > 0).sum(axis=1)
         fewest = min(fewest, int(num_clues.min()))
-        right = np.flatnonzero(num_clues == config.clues if config.clues else num_clues > 0)
-        new = right[_first_of_orbits(board, generated[right], solutions[right], seen, left, config.threads)]
+        usable = np.flatnonzero(num_clues == config.clues if config.clues else num_clues > 0)
+        new = usable[_first_of_orbits(board, generated[usable], solutions[usable], seen, num_missing, config.threads)]
         progress.update(len(new))
         if new.size:
             last_success = attempts
@@ -223,7 +223,7 @@ def _read_splits(config: PrepareConfig, board: Board, census: Census) -> tuple[d
 
 
 def _draw(config: PrepareConfig, board: Board, files: list[Path], wanted: int, census: Census, seen: set[bytes]) -> Puzzles:
-    """Draw `wanted` puzzles of new orbits, or all, in a random order that the seed determines."""
+    """Draw `wanted` puzzles, or all, of orbits that are not in `seen`, in a random order that the seed determines."""
     counts = Census()
     raw = readers.read(files, board, counts)
     counts.check(config.max_bad_fraction)
@@ -278,7 +278,7 @@ def _refuse_few(drawn: Puzzles, wanted: int, source: str, setting: str) -> None:
 
 
 def _cut(config: PrepareConfig, drawn: Puzzles, names: tuple[str, ...]) -> dict[str, Puzzles]:
-    """Consecutive parts of the puzzles, in the order of `names`; the last one gets the rest."""
+    """Consecutive parts of the puzzles, in the order of `names`; the last part has all remaining puzzles."""
     splits, begin = {}, 0
     for name in names:
         end = len(drawn.puzzles) if name == names[-1] else begin + _num_rows(config, name)

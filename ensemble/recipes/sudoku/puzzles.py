@@ -16,24 +16,29 @@ from ensemble.recipes.sudoku.boards import Board
 from ensemble.recipes.sudoku.symmetry import mixed
 
 MAX_GUESSES = 10_000_000
-"""Digits that a search tries at most; then the puzzle is undecided. About ten seconds."""
+"""The largest number of digits that a search tries, in about ten seconds; then the puzzle is undecided."""
 MAX_GUESSES_TO_REMOVE = 20_000
-"""The same for the removal of a digit from a puzzle; if undecided, the digit is not removed."""
+"""The same for the search that decides whether a digit can be removed; if it is undecided, the digit is not removed."""
 ROWS_PER_TASK = 64
 
 
 class Solved(NamedTuple):
-    """For each puzzle the first solution, (n, cells) uint8, 0 if there is none; and the result of the search, (n,) int64."""
+    """The results of n searches."""
 
     solutions: np.ndarray
+    """The first solution of each puzzle, (n, cells) uint8; 0 if there is none."""
     results: np.ndarray
-    """`search.UNSOLVABLE`, `UNIQUE`, `AMBIGUOUS` or `UNDECIDED`."""
+    """`search.UNSOLVABLE`, `UNIQUE`, `AMBIGUOUS` or `UNDECIDED`, (n,) int64."""
     backtracks: np.ndarray
-    """Contradictions in the search and in the proof of uniqueness; 0 if naked and hidden singles are sufficient."""
+    """Contradictions in the search and in the proof of uniqueness, (n,) int64; 0 if naked and hidden singles suffice."""
 
 
 def solve(board: Board, puzzles: np.ndarray, threads: int = 0, max_guesses: int = MAX_GUESSES) -> Solved:
-    """Search each puzzle for two solutions. `puzzles` are (n, cells), 0 for a blank; `threads` 0 for all granted cores."""
+    """Search each puzzle for up to two solutions.
+
+    puzzles : (n, cells), 0 for a blank
+    threads : 0 for all granted cores
+    """
     puzzles = np.ascontiguousarray(puzzles, np.uint8)
     solutions = np.empty_like(puzzles)
     results, backtracks = np.empty(len(puzzles), np.int64), np.empty(len(puzzles), np.int64)

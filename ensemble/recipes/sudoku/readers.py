@@ -75,20 +75,20 @@ def read(files: Sequence[Path], board: Board, census: Census) -> Raw:
 def _blocks(path: Path, board: Board, census: Census) -> Iterator[Raw]:
     """The puzzles of each block of a file."""
     layout: dict[str, int] | None = None
-    line_number, rest, is_first = 0, b"", True
+    line_number, last_line, is_first = 0, b"", True
     with Bytes(path) as stream:
         while True:
             block = stream.read(BLOCK_BYTES)
             if is_first:
                 _refuse_foreign(path, block)
                 block = block.removeprefix(b"\xef\xbb\xbf")
-            lines = (rest + block).split(b"\n")
-            rest = lines.pop() if block else b""
-            if len(rest) > LONGEST_LINE_BYTES:
+            lines = (last_line + block).split(b"\n")
+            last_line = lines.pop() if block else b""  # the block may end within this line
+            if len(last_line) > LONGEST_LINE_BYTES:
                 raise UserError(f"line {line_number + len(lines) + 1} of {path} has more than {LONGEST_LINE_BYTES:,} bytes: "
                                 "a file of puzzles has one on each line")  # fmt: skip
             if is_first:
-                layout, form = _layout(lines or [rest])
+                layout, form = _layout(lines or [last_line])
                 census.files.append({"file": str(path), "format": form})
                 if layout is not None and lines:
                     lines, line_number = lines[1:], 1

@@ -6,7 +6,8 @@ is no forced digit, it branches on the blank cell with the fewest candidates (mi
 second solution; a search that ends after one solution has proved that there is no other.
 
 All functions are compiled by numba and release the interpreter's lock, so that threads run in parallel. Compiled code is
-cached in `__pycache__` beside this file, or in the user's cache folder if that is read-only; if both are, it is not cached.
+cached in `__pycache__` beside this file, or in the user's cache folder if `__pycache__` is read-only; if both are read-only,
+it is not cached.
 numba does not notice changes of functions in other files, so compiled functions that call each other are in one file.
 """
 
@@ -25,7 +26,7 @@ except ModuleNotFoundError:
 UNSOLVABLE, UNIQUE, AMBIGUOUS, UNDECIDED = 0, 1, 2, 3
 """Results of a search. A search is undecided if it took more than its limit of guesses."""
 _ANY, _NONE, _ONE, _TWO = np.int64(-1), np.int64(0), np.int64(1), np.int64(2)
-"""For use as arguments: numba compiles a function again for each literal number."""
+"""Arguments of type int64, since numba compiles a function again for each literal number."""
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -170,7 +171,7 @@ def _search(bits, used, trail, first_cell, first_bits, limit, max_guesses, state
         if depth == 0:
             break
         if guesses == max_guesses:
-            num_solutions = 3
+            num_solutions = UNDECIDED
             break
         guesses += 1
         num_placed = _undo(bits, used, trail, num_placed, placed_of[depth - 1], units_of)
@@ -271,7 +272,7 @@ def generate(seeds, clues, max_guesses, units_of, cells_of, num_bits, puzzles, s
     state = np.empty(1, np.uint64)
     for row in range(seeds.shape[0]):
         state[0] = seeds[row]
-        num_solutions = 3
+        num_solutions = UNDECIDED
         while num_solutions != 1:  # a long search for a full grid is started again with other random numbers
             bits[:] = 0
             used[:] = 0

@@ -13,12 +13,12 @@ class PrepareConfig:
     source: tuple[str, ...] = ()
     """Files or globs of puzzles to read; empty to generate puzzles. ensemble/recipes/sudoku/readers.py lists the formats."""
     test_source: tuple[str, ...] = ()
-    """Files of the test split, if it is published separately. Puzzles of `source` that are equivalent to one of these are
-    left out."""
+    """Files of the test split, if it is published separately. Puzzles of `source` that are symmetric images of one of these
+    are left out."""
     side: int = 9
     """Cells of a row: 4, 6, 9 or 16. Boxes are 2 × 2, 2 × 3, 3 × 3 or 4 × 4."""
     clues: int = 0
-    """Given digits of a generated puzzle; 0 removes digits until no other can be removed (minimal puzzles)."""
+    """Given digits of a generated puzzle; with 0, digits are removed until no other can be removed (minimal puzzles)."""
     num_train: int = 1000
     """Puzzles of the train split; -1 for all puzzles of `source` that are in no other split."""
     num_validation: int = 100
@@ -48,8 +48,8 @@ TRAINING = {
     "evaluations_per_epoch": 1,
     "patience": 1000,
 }
-"""Other defaults of `TrainConfig`, for 6 × 6 boards on one core. The gradient is not clipped: AdamATan2 does not depend on
-its scale."""
+"""Defaults of `TrainConfig` that differ for this recipe, for 6 × 6 boards on one core. The gradient is not clipped, since
+the step of AdamATan2 does not depend on the scale of the gradient."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,8 +72,8 @@ class RecipeConfig:
     num_heads: int = 4
     """Heads of mixing=attention and mixing=heads; must divide the width."""
     inner_width: int = 96
-    """Width of the gated perceptrons' hidden layer; 0 for 8/3 of the width, rounded up to a multiple of 256. That of
-    mixing=tokens is always 8/3 of the number of tokens, rounded up so."""
+    """Width of the gated perceptrons' hidden layer; 0 for 8/3 of the width, rounded up to a multiple of 256. For
+    mixing=tokens it is always 8/3 of the number of tokens, rounded up in the same way."""
     high_cycles: int = 1
     """Updates of z_H in a segment (H_cycles of HRM, T of TRM)."""
     low_cycles: int = 1
@@ -88,7 +88,7 @@ class RecipeConfig:
     """Share of training puzzles that do not halt before a random number of segments from 2 to `segments`."""
     continue_loss: bool = False
     """Also predict the value of another segment, as HRM does, at the cost of a segment without gradient. A puzzle then halts
-    if the logit of halting is higher than that of continuing; otherwise if it is positive."""
+    if the logit of halting is higher than the logit of continuing. Without it, a puzzle halts if the logit is positive."""
     loss: Literal["stablemax", "softmax"] = "stablemax"
     """Normalisation of the probabilities of the digits, in float64."""
     images: int = 10
@@ -102,11 +102,11 @@ class RecipeConfig:
     reveal_epochs: float = 8.0
     """Epochs in which `reveal` and `reveal_least` decrease linearly to 0; 0 for constant values."""
     puzzle_embedding: bool = False
-    """A learned token before the cells, the same for all puzzles, which SparseSignSGD trains."""
+    """Put a learned token before the cells, the same for all puzzles, which SparseSignSGD trains."""
     puzzle_rate: float = 0.01
     """Learning rate of the puzzle embedding; its weight decay is that of the other weights."""
     starts: int = 1
-    """Latent starts, of which only the best for each puzzle is trained (winner-take-all)."""
+    """Latent starts. For each puzzle only the best one is trained (winner-take-all)."""
     muon_rate: float = 0.0
     """Learning rate of torch's Muon for the matrices of the layers, such as 0.005; 0 to train them with AdamATan2, like the
     other weights."""

@@ -21,7 +21,7 @@ from ensemble.recipes.sudoku.boards import Board
 
 
 def mixed(*keys: Any) -> np.ndarray:
-    """64 random bits for each combination of integer keys, which are broadcast: SplitMix64's finaliser, key by key."""
+    """64 random bits for each combination of integer keys, which are broadcast; SplitMix64's finaliser mixes in each key."""
     bits: Any = np.zeros(np.broadcast_shapes(*(np.shape(key) for key in keys)), np.uint64)
     for key in keys:
         bits = finalised(bits + np.asarray(key).astype(np.uint64) + GOLDEN)  # arrays wrap around without a warning

@@ -6,8 +6,8 @@
 
 Each slot of the global batch holds a puzzle with its latent states. A step computes one segment of all slots. A slot whose
 puzzle has halted, or has had `recipe.segments` segments, takes the puzzle that the next batch has for it; the puzzles for
-other slots are skipped. So an epoch offers every image of a puzzle once, and uses some of them: their share is the metric
-`used`. The latent states are carried without gradient.
+other slots are skipped. So an epoch offers each image of a puzzle once, but only a part of them is used: the metric `used`
+is this share. The latent states are carried without gradient.
 
 The loss of a puzzle is the mean over its cells of the cross-entropy, plus half of the binary cross-entropy of halting, whose
 target is whether every cell is right. With `recipe.starts` above 1, each puzzle has several latent states. A segment without
@@ -39,7 +39,7 @@ from ensemble.recipes.sudoku.symmetry import mixed, symmetries_of
 
 HALTING_WEIGHT = 0.5
 OFFERED = ("puzzle", "solution", "puzzle_id", "patience")
-"""What a slot takes from the batch when its puzzle has halted."""
+"""The arrays that a slot takes from the batch when its puzzle has halted."""
 SEED_OF_IMAGES = 3
 DRAWN_SHARE, DRAWN_CELLS, DRAWN_EXPLORATION = range(3)
 """Keys of independent random numbers for a row."""
@@ -70,14 +70,14 @@ class PuzzleRows(PreparedRows):
             symmetries = symmetries_of(self.board, SEED_OF_IMAGES, 0, key)
             puzzle, solution = symmetries.apply(puzzle), symmetries.apply(solution)
             draw = partial(_uniform, key[:, None])
-            whether, share = draw(DRAWN_SHARE, np.arange(2)).T
-            left = max(0.0, 1 - epoch / self.config.reveal_epochs) if self.config.reveal_epochs else 1.0
-            least = self.config.reveal_least * left
-            share = np.where(whether < self.config.reveal * left, least + (1 - least) * share, 0.0)
+            decision, share = draw(DRAWN_SHARE, np.arange(2)).T
+            decrease = max(0.0, 1 - epoch / self.config.reveal_epochs) if self.config.reveal_epochs else 1.0
+            least = self.config.reveal_least * decrease
+            share = np.where(decision < self.config.reveal * decrease, least + (1 - least) * share, 0.0)
             puzzle = np.where(draw(DRAWN_CELLS, np.arange(self.board.cells)) < share[:, None], solution, puzzle)
-            whether, segments = draw(DRAWN_EXPLORATION, np.arange(2)).T
+            decision, segments = draw(DRAWN_EXPLORATION, np.arange(2)).T
             fewest = 2 + np.floor(segments * max(1, self.config.segments - 1)).astype(np.int64)
-            patience = np.where(whether < self.config.exploration, fewest, 0)
+            patience = np.where(decision < self.config.exploration, fewest, 0)
         arrays = {"puzzle": puzzle, "solution": solution, "puzzle_id": np.zeros(len(rows)), "patience": patience}
         return {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}
 
@@ -117,7 +117,7 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
         )
 
     def size(self, num_rows: int) -> Size:
-        """A lower bound: parameters, latent states, and the results of the layers' calls that have a gradient."""
+        """A lower bound of the memory: parameters, latent states, and the results of layers that need a gradient."""
         shape = self.shape
         shapes = [dataclasses.replace(shape, num_layers=number) for number in (1, 2)]
         one, two = (num_parameters(partial(Reasoner, changed)) for changed in shapes)
@@ -132,15 +132,15 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
         )
 
     def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
-        """AdamATan2, Muon for the layers' matrices if wanted, and SparseSignSGD for the puzzle embedding if there is one.
+        """AdamATan2; with `muon_rate`, Muon for the layers' matrices; and SparseSignSGD for the puzzle embedding, if any.
 
         The schedule scales all rates.
         """
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         layers = [model.low, model.high] if isinstance(model, Reasoner) and self.config.muon_rate else []
         matrices = {weight for layer in layers if layer is not None for weight in layer.parameters() if weight.dim() == 2}
-        others = [parameter for parameter in trained if parameter not in matrices]
-        optimizers: list[torch.optim.Optimizer] = [AdamATan2(others, learning_rate, weight_decay=weight_decay)]
+        other_weights = [parameter for parameter in trained if parameter not in matrices]
+        optimizers: list[torch.optim.Optimizer] = [AdamATan2(other_weights, learning_rate, weight_decay=weight_decay)]
         if matrices:
             in_order = [parameter for parameter in trained if parameter in matrices]
             optimizers.append(torch.optim.Muon(in_order, self.config.muon_rate, weight_decay))
@@ -187,12 +187,12 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
         rows, best, others = torch.arange(num_puzzles, device=puzzle.device), torch.zeros_like(puzzle_id), None
         if num_starts > 1:
             with torch.no_grad():
-                each = inference.one_segment(model, puzzle, puzzle_id, is_new, high, low)
+                of_starts = inference.one_segment(model, puzzle, puzzle_id, is_new, high, low)
                 expected = solution.repeat_interleave(num_starts, dim=0)
-                losses_BK = cross_entropy(each.digits, expected, self.config.loss).view(num_puzzles, num_starts)
-                solved_BK = is_solved(each.digits, expected).view(num_puzzles, num_starts)
+                losses_BK = cross_entropy(of_starts.digits, expected, self.config.loss).view(num_puzzles, num_starts)
+                solved_BK = is_solved(of_starts.digits, expected).view(num_puzzles, num_starts)
                 best = losses_BK.argmin(dim=1)
-            others = each.high[:, 0].view(num_puzzles, num_starts, -1)
+            others = of_starts.high[:, 0].view(num_puzzles, num_starts, -1)
         segment = model(puzzle, puzzle_id, best, is_new, high[rows, best], low[rows, best], others)
         solved = is_solved(segment.digits, solution)
         halting_loss = binary(segment.halting[:, 0], solved)
@@ -201,7 +201,7 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
             is_other = torch.arange(num_starts, device=best.device) != best[:, None]
             others_loss = (binary(segment.others[..., 0], solved_BK) * is_other).sum(dim=1)
             halting_loss = (halting_loss + others_loss) / num_starts
-            high, low = (states.unflatten(0, (num_puzzles, num_starts)) for states in (each.high, each.low))
+            high, low = (states.unflatten(0, (num_puzzles, num_starts)) for states in (of_starts.high, of_starts.low))
         else:
             high, low = segment.high.detach()[:, None], segment.low.detach()[:, None]
         loss = cross_entropy(segment.digits, solution, self.config.loss) + HALTING_WEIGHT * halting_loss
@@ -289,7 +289,7 @@ def _where(condition_B: torch.Tensor, chosen: torch.Tensor, other: torch.Tensor)
 
 
 def _uniform(*keys: Any) -> np.ndarray:
-    """Random numbers from [0, 1) for keys that are broadcast: see `symmetry.mixed`."""
+    """Random numbers from [0, 1), one for each combination of the keys, which are broadcast as in `symmetry.mixed`."""
     return (mixed(*keys) >> np.uint64(11)) * 2.0**-53
 
 

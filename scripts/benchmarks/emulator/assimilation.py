@@ -1,10 +1,11 @@
-"""Analysis errors of EKF and LETKF on Lorenz-96, compared with DAPPER's, in the set-up of its mods/Lorenz96/sakov2008.py.
+"""Analysis errors on Lorenz-96; those of EKF and LETKF are compared with DAPPER's, in its set-up mods/Lorenz96/sakov2008.py.
 
     python scripts/benchmark.py emulator_dapper python=V/bin/python
 
-Both observe all 40 points with unit variance at every step, use the same inflation, ensemble size and localisation radius,
-and are scored over the same number of cycles after 400 of spin-up. Truth and noise differ, so means over seeds are compared.
-DAPPER's EKF linearises differently: its Jacobian is the exponential of that at the beginning of the step.
+Both projects observe all 40 points with unit variance at every step, use the same inflation, ensemble size and localisation
+radius, and score the same number of cycles after 400 of spin-up. Truth and noise differ, so means over seeds are compared.
+DAPPER's EKF linearises differently: its Jacobian of a step is the matrix exponential of the tendency's Jacobian at the
+beginning of the step.
 """
 
 import json
@@ -25,7 +26,7 @@ FOREIGN_RUN = Path(__file__).with_name("foreign_run.py")
 def emulator_dapper(
     python: str = "???", seeds: int = 5, cycles: int = 1000, member: str = "", data: str = ""
 ) -> dict[str, Any]:
-    """Analysis errors of EKF and LETKF with the true model, compared with those of DAPPER; a CPU minute.
+    """Analysis errors of EKF, 4D-Var and LETKF with the true model, and of DAPPER's EKF and LETKF; a CPU minute.
 
     python : an interpreter with DAPPER: python3 -m venv V && V/bin/pip install dapper==1.7.1
     seeds : experiments with each method

@@ -3,7 +3,7 @@
     V/bin/python -P scripts/benchmarks/emulator/foreign_run.py SEEDS CYCLES SPIN_UP EKF_INFLATION MEMBERS \
         ENSEMBLE_INFLATION RADIUS
 
-The last line of its output is JSON: the version, and the analysis RMSE of each method and seed.
+The last line of the output is JSON: the version of DAPPER, and the analysis RMSE of each method and seed.
 """
 
 import json

@@ -23,7 +23,7 @@ from ensemble.recipes.emulator.settings import PrepareConfig
 
 EMULATOR = Commands("emulator")
 SCORES = ("root_mean_squared_error", "r_squared", "share_of_ceiling", "jacobian")
-"""The scores of examine.py that are written."""
+"""The scores of examine.py that the results have."""
 
 
 @command
@@ -97,7 +97,7 @@ def emulator_memory(num_files: int = 4, num_times: int = 25, limit_mb: int = 100
     """Peak memory of preparing NetCDF files larger than the memory limit; needs 20 GB of disk and ten CPU minutes.
 
     num_files : NetCDF files, of two formats
-    num_times : times in each file; a fifth of them for comparison
+    num_times : times in each file; files with a fifth of them are also measured
     limit_mb : the limit of the private memory of the process
     """
     results: dict[str, Any] = {"limit_mb": limit_mb}
@@ -115,14 +115,14 @@ def emulator_memory(num_files: int = 4, num_times: int = 25, limit_mb: int = 100
 
 
 def write_repeated(out: str, num_files: int, num_times: int) -> float:
-    """Write files, each with a generated time that is repeated, alternately netCDF4 and classic, and return gigabytes."""
+    """Write files, alternately netCDF4 and classic, each with one generated time repeated, and return their gigabytes."""
     from netCDF4 import Dataset
 
     folder = Path(out)
     generated = generator.write(folder, PrepareConfig(num_files=num_files, num_times=1, num_rows=1080, num_columns=1440))
-    for number, one in enumerate(generated):
+    for number, file in enumerate(generated):
         kind: Any = ("NETCDF4", "NETCDF3_64BIT_OFFSET")[number % 2]
-        with Dataset(one) as source, Dataset(folder / f"times_{number}.nc", "w", format=kind) as target:
+        with Dataset(file) as source, Dataset(folder / f"times_{number}.nc", "w", format=kind) as target:
             source.set_auto_maskandscale(False)
             target.setncatts(vars(source))
             for name, dimension in source.dimensions.items():
@@ -134,7 +134,7 @@ def write_repeated(out: str, num_files: int, num_times: int) -> float:
                 repeated.set_auto_maskandscale(False)
                 repeated.setncatts(attributes)
                 repeated[:] = np.broadcast_to(variable[:], repeated.shape)
-        one.unlink()
+        file.unlink()
     return round(sum(file.stat().st_size for file in folder.glob("*.nc")) / 1e9, 2)
 
 
@@ -157,7 +157,7 @@ def _references(data: Path) -> tuple[float, float, float, float]:
     linear = np.linalg.lstsq(design, target, rcond=None)[0]
 
     def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        """The mean squared error of a logistic regression, the network that the source trained, and its gradient."""
+        """The mean squared error of a logistic regression, the network of the original project's code, and its gradient."""
         values = scipy.special.expit(design @ weights)
         error = values - target
         return float((error**2).mean()), 2 * (error * values * (1 - values)) @ design / len(error)

@@ -41,7 +41,7 @@ def emulator_jacobian(rounds: int = 31) -> dict[str, Any]:
     """Jacobians of 100,000 rows by hand-written propagation, compared with autograd and vmap(jacrev); a CPU minute.
 
     Methods are called alternately, and each ratio is that of CPU seconds in one round. `products` is a lower bound of any
-    method: the products of the matrices of the forward and the backward pass alone, in blocks of rows like ours.
+    method: only the matrix products of the forward and the backward pass, in blocks of rows like ours.
 
     rounds : calls of each method
     """
@@ -85,7 +85,7 @@ def emulator_jacobian(rounds: int = 31) -> dict[str, Any]:
 
 @command
 def emulator_cpp(build: str = "runs/emulator_cpp") -> dict[str, Any]:
-    """One row and 100,000 rows in C++ (TorchScript and AOTInductor) and in Python; compiling takes two CPU minutes.
+    """Outputs and Jacobians of one row and of 100,000 in C++ (TorchScript, AOTInductor) and Python; two CPU minutes.
 
     The program of ensemble/recipes/emulator/cpp is built with CMake against the installed torch.
 

@@ -41,7 +41,7 @@ class Timed(training.Emulation):
 
 
 def measure_rank(accelerator: "Accelerator", rounds: int, folder: str) -> dict[str, Any]:
-    """For each batch size milliseconds of a step, and our throughput relative to plain; `folder` has the prepared data."""
+    """For each batch size, milliseconds of a step and our throughput relative to plain; `folder` has the prepared data."""
     figures, numbers, out = {}, itertools.count(), Path(folder)
     for batch_size, num_steps in BATCHES.items():
 

@@ -7,7 +7,7 @@ items : the same for SASRec, on 128 sequences of 50, loss=cross_entropy.
 users : preparing the data of users with 20 interactions each.
 
 The exponent is the slope of log cost against log size: 1 if the cost doubles with the size. Costs that do not depend on the
-size reduce it, least in the last doubling.
+size reduce the exponent, least in the last doubling.
 """
 
 import itertools
@@ -83,7 +83,7 @@ def works(axis: str, sizes: list[int], scratch: Path) -> Iterator[tuple[str, Nex
     for size in sizes:
         folder = scratch / str(size)
         if axis == "length":
-            folder = scratch  # the newest part of long sequences is used
+            folder = scratch  # one dataset for all lengths, since the newest part of long sequences is used
             if not folder.exists():
                 lengths = np.full(max(NUM_SEQUENCES, LENGTH_ITEMS // 50), max(sizes) + BEYOND)
                 num_items = min(LENGTH_ITEMS, int(lengths.sum()) // next_item_data.TIMES_EACH)
@@ -105,7 +105,7 @@ def works(axis: str, sizes: list[int], scratch: Path) -> Iterator[tuple[str, Nex
 
 
 def _growth(sizes: list[int], costs: list[dict[str, float]]) -> dict[str, Any]:
-    """The costs in columns, and the exponent of each over all sizes and over the last two."""
+    """The costs in columns, and the exponent of each from the first to the last size, and in the last doubling."""
     growth: dict[str, Any] = {"sizes": sizes}
     for figure in FIGURES:
         growth[figure] = [cost[figure] for cost in costs]

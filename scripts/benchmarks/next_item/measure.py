@@ -5,11 +5,11 @@
 The references are checkouts of pmixer/SASRec.pytorch and pmixer/TiSASRec.pytorch. Both sides work alternately, each in a
 process of its own (turns.py), on the same generated interactions. Without the references, this project is measured alone.
 
-step     : on a batch in memory; ours draws one negative for each item, the reference gets them with the batch
+step     : a step on a batch in memory; ours draws one negative for each item, the reference gets them with the batch
 evaluate : ours gathers the batches and ranks all new items; the reference ranks 101 items, user by user
-prepare  : from the same file; ours reads, applies the 5-core, sorts, splits and writes with checksums; the reference calls
-           data_partition and build_index, or for tisasrec Relation, each user's matrix of intervals. Without a warm-up
-peak_mb  : above what the process had after the same work on two sequences; for prepare, after its imports
+prepare  : preparing the same file; ours reads, applies the 5-core, sorts, splits and writes with checksums; the reference
+           calls data_partition and build_index, or for tisasrec Relation, each user's matrix of intervals. Without a warm-up
+peak_mb  : the peak memory less the memory after the same work on two sequences, or for prepare after the imports
 """
 
 import tempfile
@@ -103,9 +103,9 @@ def _measure(folder: Path, run: NextItemRun, rounds: int, reference: str) -> dic
     with worker(work_of, *run, folder=folder) as ours:
         if not reference:
             return {"ours": alone(ours, rounds)}
-        of_reference = run._replace(side="reference")
-        with worker(work_of, *of_reference, folder=folder, modules=str(Path(reference).resolve())) as other:
-            result = compared(other, ours, rounds, warm_up=not is_preparation)
+        reference_run = run._replace(side="reference")
+        with worker(work_of, *reference_run, folder=folder, modules=str(Path(reference).resolve())) as theirs:
+            result = compared(theirs, ours, rounds, warm_up=not is_preparation)
     if run.work == "evaluate":
         for side in ("reference", "ours"):
             result[side]["cpu_ms_per_user"] = float(f"{1e3 * result[side].pop('cpu_s') / run.num_sequences:.4g}")

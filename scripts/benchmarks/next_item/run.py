@@ -1,9 +1,9 @@
 """The work of a process of the benchmarks of next_item (turns.py).
 
-It is started in a folder with prepared/, data/pairs.txt and data/times.txt (see data.py). Except for a preparation, its data
-are in memory before the first line. The reference is pmixer/SASRec.pytorch, or pmixer/TiSASRec.pytorch with times: their
-unchanged model.py and utils.py, found through PYTHONPATH. Their main.py is a script, whose training step is repeated here
-with the same calls in the same order.
+The process is started in a folder with prepared/, data/pairs.txt and data/times.txt (see data.py). Except for a preparation,
+the data are in memory before the work begins. The reference is pmixer/SASRec.pytorch, or pmixer/TiSASRec.pytorch with times:
+their unchanged model.py and utils.py, found through PYTHONPATH. Their main.py is a script, whose training step is repeated
+here with the same calls in the same order.
 """
 
 import importlib
@@ -23,13 +23,13 @@ USERS_AT_ONCE = 256
 NUM_GROUPS = 8
 """Groups of a batch by length: the recipe's default on a CPU."""
 FEW = 2
-"""Sequences of the warm-up, after which libraries have loaded what they load at first use."""
+"""Sequences of the warm-up. Libraries load further modules when they are first used."""
 
 Work = Callable[[], object]
 
 
 class NextItemRun(NamedTuple):
-    """What a process does, and its size."""
+    """The work of a process, and its size."""
 
     work: Literal["step", "evaluate", "prepare"] = "step"
     """A training step, ranking items for users, or preparing data."""
@@ -196,14 +196,14 @@ def padded(batch: Any, length: int, num_items: int) -> list[np.ndarray]:
 
 def _reference_evaluation(settings: NextItemRun) -> Work:
     utils = importlib.import_module("utils")
-    train, validation, test, num_users, num_items, *rest = utils.data_partition(_file(settings))
+    train, validation, test, num_users, num_items, *more = utils.data_partition(_file(settings))
     model, arguments = _reference_model(settings, num_users, num_items)
     model.eval()
 
     def evaluate(num_users: int) -> None:
         users = range(1, num_users + 1)
-        few = [{user: split[user] for user in users} for split in (train, validation, test)]
-        utils.evaluate(model, [*few, num_users, num_items, *rest], arguments)
+        splits = [{user: split[user] for user in users} for split in (train, validation, test)]
+        utils.evaluate(model, [*splits, num_users, num_items, *more], arguments)
 
     evaluate(FEW)
     return lambda: evaluate(settings.num_sequences)

@@ -1,9 +1,9 @@
 """Training stops while a checkpoint is written: accelerate#3746.
 
-`seconds` are the CPU seconds of the main thread that a checkpoint adds to its step. They do not depend on other load; the
-JSON also has wall seconds. Accelerate's `save_state` writes before it returns. This project copies the state and writes it
-in the background; it also computes checksums and syncs the files, which Accelerate does not. `benchmark.py checkpoints`
-measures the same checkpoint if it is written before training continues.
+`seconds` are the CPU seconds of the main thread that a checkpoint adds to the step after which it is saved. They do not
+depend on other load; the JSON also has wall seconds. Accelerate's `save_state` writes before it returns. This project copies
+the state and writes it in the background; it also computes checksums and syncs the files, which Accelerate does not.
+`benchmark.py checkpoints` measures the same checkpoint if it is written before training continues.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from benchmarks.timing import timed
 
 THREADS = ("accelerate#3746", "pytorch/torchtune#2006")
 SAVE_EVERY, LAST_STEP = 6, 24
-"""Steps between checkpoints; the steps before the first one show the duration of a step without."""
+"""Steps between checkpoints, and the last step. The first steps show the duration of a step without a checkpoint."""
 SAVE_AT = tuple(range(SAVE_EVERY, LAST_STEP, SAVE_EVERY))
 WARM_UP_STEPS = 2
 NUM_ROWS = LAST_STEP * 16
@@ -56,9 +56,9 @@ def _one_size(folder: Path, width: int) -> dict[str, Any]:
 
 
 def measured(record: Path, peak_mb: float) -> dict[str, Any]:
-    """`step_s`: a step; `stop_s`: what a checkpoint adds to its step; `longer_s`: what it adds to the run; peak memory.
+    """The duration of a step, `step_s`; what a checkpoint adds to a step, `stop_s`, and to the run, `longer_s`; peak memory.
 
-    In CPU seconds of the main thread (`thread`), and in wall seconds (`wall`).
+    The first three are given in CPU seconds of the main thread (`thread`) and in wall seconds (`wall`).
     """
     lines = rows.record(record)
     assert len(lines) == LAST_STEP

@@ -104,8 +104,8 @@ def here(folder: Path, names: list[str], short: bool) -> sides.Side:
         options = ("--resume", str(folder / name), "--resume-override")
         return sides.attempt(sides.train_command(data, folder / f"after-{name}", launcher(1), *options, max_epochs=0.2))
 
-    own, others = ("model.safetensors", "state.safetensors"), ("optimizer.bin", "pytorch_model.bin", "random_states_0.pkl")
-    for name, files in (("replaced", own), ("added", (*names, *others, ".metadata"))):
+    ours, foreign = ("model.safetensors", "state.safetensors"), ("optimizer.bin", "pytorch_model.bin", "random_states_0.pkl")
+    for name, files in (("replaced", ours), ("added", (*names, *foreign, ".metadata"))):
         manipulated = Path(shutil.copytree(sound, folder / name))
         for file in files:
             (manipulated / file).write_bytes(pickle.dumps(Payload(marks / file)))

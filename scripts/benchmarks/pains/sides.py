@@ -16,12 +16,12 @@ from benchmarks.timing import ROOT, SCRIPTS, call, timed
 from ensemble import folders
 
 NUM_ROWS, BATCH_SIZE, RANKS, EPOCHS = 192, 8, 2, 2
-"""The trainings that are interrupted; an epoch has 12 steps."""
+"""The sizes of trainings that are interrupted; an epoch has 12 steps."""
 SHARDED: list[str | Path] = [
     "--config_file", ROOT / "accelerate_configs" / "multi_cpu_sharded.yaml",
     "--fsdp_auto_wrap_policy", "SIZE_BASED_WRAP", "--fsdp_min_num_params", "50",
 ]  # fmt: skip
-"""Options of the launcher for FSDP2 on CPU ranks; the last --config_file counts."""
+"""Options of the launcher for FSDP2 on CPU ranks; if --config_file is given twice, the last one counts."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Side:
     """The result of one side of a complaint."""
 
     wrong_rows: int = 0
-    """Rows that were not used in their step with their weight."""
+    """Rows that were not used in the expected step, or were used with another weight."""
     rows: int = 0
     """Rows that should have been used."""
     seconds: float | None = None
@@ -56,12 +56,12 @@ class Side:
 
 
 Reproduced = tuple[dict[str, Side], Side] | tuple[dict[str, Side], Side, dict[str, Any]]
-"""Plain Accelerate by variant, the first one as in the threads; this project; and further entries of the JSON file."""
+"""The results of plain Accelerate by variant, the first as in the threads; of this project; and more entries of the JSON."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plain:
-    """What a process of plain Accelerate does."""
+    """The settings of a process of plain Accelerate."""
 
     complaint: str
     out: str

@@ -56,8 +56,8 @@ def scores(settings: Any) -> None:
     def scored(batches: Any) -> list[int]:
         return [row for batch in batches for row in accelerator.gather_for_metrics(batch["row"]).tolist()]
 
-    whole, rest = scored(loader), scored(accelerator.skip_first_batches(loader, 1))
-    resumed = [*whole[: BATCH_SIZE * accelerator.num_processes], *rest]
+    whole, after_skip = scored(loader), scored(accelerator.skip_first_batches(loader, 1))
+    resumed = [*whole[: BATCH_SIZE * accelerator.num_processes], *after_skip]
     if accelerator.is_main_process:
         counted = {"whole": len(whole) - len(set(whole)), "resumed": len(resumed) - len(set(resumed))}
         Path(settings.out, "twice.json").write_text(json.dumps(counted), encoding="utf-8")

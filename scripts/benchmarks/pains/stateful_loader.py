@@ -24,7 +24,7 @@ def reproduce(folder: Path, short: bool) -> sides.Reproduced:
 def resumes(
     folder: Path, name: str, at: tuple[int, ...], ranks: int = sides.RANKS, **settings: Any
 ) -> dict[str, sides.Side]:
-    """An uninterrupted run, and a resume from each of the steps `at`, compared with the rest of that run."""
+    """Runs that resume from the steps `at` of an uninterrupted run, compared with the remaining steps of that run."""
     settings = {"ranks": ranks, "batch_size": sides.BATCH_SIZE * sides.RANKS // ranks, **settings}
     whole = sides.plain("stateful_loader", folder / name, save_at=at, **settings)
     results = {}

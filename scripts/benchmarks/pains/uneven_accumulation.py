@@ -1,8 +1,8 @@
 """Accumulation over micro-batches of different sizes gives a wrong gradient: transformers#34191, accelerate#3193.
 
 Rows have 1 to 9 tokens, and 50 rows are no multiple of a step's 24 (two ranks, three batches of four). The correct loss
-is the mean over the tokens of the global batch: the weight of a row is the number of its tokens divided by that of the
-step. A row that `even_batches` repeats to fill the last batches has a wrong weight too.
+is the mean over the tokens of the global batch: the weight of a row is the number of its tokens divided by the number of
+tokens of the step. A row that `even_batches` repeats to fill the last batches has a wrong weight too.
 """
 
 from pathlib import Path
@@ -62,7 +62,7 @@ def reproduce(folder: Path, short: bool) -> sides.Reproduced:
 
 
 def weight_errors(record: Path) -> sides.Side:
-    """Rows whose weight differs from that of their tokens, and the largest relative error."""
+    """The number of rows whose weight is not proportional to their tokens, and the largest relative error of a weight."""
     from benchmarks.pains.recipe.model import Rows
 
     steps = rows.steps(record)

@@ -1,4 +1,4 @@
-"""This project beside other public libraries, each with the same work; CPU seconds of one thread.
+"""This project compared with other public libraries that do the same work; CPU seconds of one thread.
 
     pip install --no-deps --target ../peers lightning-fabric lightning-utilities grain etils array-record \
         recbole texttable tabulate colorama thop rectools pytorch-lightning torchmetrics implicit fastrlock typeguard \
@@ -7,8 +7,8 @@
     python scripts/benchmark.py peers_panel                        # and peers_job, which need no other packages
 
 The two sides of each comparison work alternately, each in a process of its own (turns.py). Other load on the machine makes
-wall time useless, but changes CPU time less. Packages are installed without dependencies, since RecTools asks for numpy<2;
-it fails with pandas 3. Our side does not see the folder.
+wall time useless, but changes CPU time less. Packages are installed without dependencies, since RecTools requires numpy<2;
+RecTools fails with pandas 3. Our side does not have the folder on its path.
 """
 
 import importlib.metadata
@@ -40,7 +40,7 @@ PLAIN_JOB = SCRIPTS / "benchmarks" / "peers" / "plain_job.py"
 def peers_loop(rounds: int = 5, packages: str = "") -> dict[str, Any]:
     """CPU time of a training step: our loop, Lightning Fabric, Accelerate as in its examples, and plain PyTorch.
 
-    On one rank, without the start and the first steps.
+    On one rank; the start and the first steps do not count.
 
     rounds : measurements of this project, each between two of the other one
     packages : a folder with the other libraries: see benchmarks/peers/measure.py
@@ -117,16 +117,19 @@ def peers_panel(rounds: int = 5, num_reviews: int = 1_000_000, num_products: int
 def _beside(
     area: str, others: Mapping[str, str], rounds: int, packages: str, distributions: tuple[str, ...], folder: Path
 ) -> dict[str, Any]:
-    """For each other side, by its name, `compared` with the side of ours; and the versions of the packages."""
+    """For each other side, the comparison of our side with it by `turns.compared`; and the versions of the packages.
+
+    others : for each name of another side, the name of our side
+    """
     enough(rounds, 2)
     versions, modules = _versions(packages, distributions), str(Path(packages).resolve()) if packages else ""
     results: dict[str, Any] = {}
     for other, ours in others.items():
         with (
-            worker(work_of, area, other, str(folder), folder=folder, modules=modules) as first,
-            worker(work_of, area, ours, str(folder), folder=folder) as second,
+            worker(work_of, area, other, str(folder), folder=folder, modules=modules) as reference,
+            worker(work_of, area, ours, str(folder), folder=folder) as our_work,
         ):
-            results[other] = compared(first, second, rounds, warm_up=True)
+            results[other] = compared(reference, our_work, rounds, warm_up=True)
         print(f"{other}: {results[other]}", flush=True)
     return {"threads": 1, "peers": versions, "comparisons": results}
 
@@ -134,19 +137,19 @@ def _beside(
 def _versions(packages: str, distributions: tuple[str, ...]) -> dict[str, str]:
     """The installed versions, also of those in the folder `packages`; `UserError` if one is missing."""
     paths = [str(Path(packages).resolve())] if packages else []
-    found = {item.name.lower(): item.version for item in importlib.metadata.distributions(path=[*sys.path, *paths])}
-    if missing := [name for name in distributions if name not in found]:
+    versions = {item.name.lower(): item.version for item in importlib.metadata.distributions(path=[*sys.path, *paths])}
+    if missing := [name for name in distributions if name not in versions]:
         raise UserError(
             f"packages={packages} has no {', '.join(missing)}: install them as described in benchmarks/peers/measure.py"
         )
-    return {name: found[name] for name in distributions}
+    return {name: versions[name] for name in distributions}
 
 
 @command
 def peers_job(rounds: int = 2, num_reviews: int = 200_000, num_products: int = 3000) -> dict[str, Any]:
     """The job of `make demo` by scripts/fit.py, and by a plain script, on all cores: seconds, lines, average precision.
 
-    The plain script gets the dates of our splits, so that both score the same rows.
+    The plain script gets the dates of our splits, so that both commands score the same rows.
 
     rounds : runs of each, alternately
     num_reviews, num_products : of the generated market

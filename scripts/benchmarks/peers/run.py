@@ -1,6 +1,6 @@
 """The work of a process (turns.py): each side of each comparison, with the calls of the library's documentation.
 
-Data are in memory before it works, except for the panel.
+Except for the panel, the data are in memory before the work begins.
 """
 
 import math
@@ -30,7 +30,7 @@ def work_of(area: str, side: str, folder: str) -> Work:
 
 
 def loop(name: str, folder: Path) -> Work:
-    """A training, whose result is the mean CPU seconds of a step after the warm-up: MODEL_LOOP."""
+    """A training, whose result is the mean CPU seconds of a step after the warm-up. name : MODEL_LOOP."""
     import time
 
     import torch
@@ -64,9 +64,9 @@ def loop(name: str, folder: Path) -> Work:
 
 
 def _start(recipe: Any, config: Any, ranks: int, rank: int = 0, readers: int = 1) -> tuple[Any, Any, Any, Any]:
-    """Model, optimizer, schedule and batches of the other loops, as those of `overhead.plain`.
+    """Model, optimizer, schedule and batches of the other loops, as in `overhead.plain`.
 
-    Each of `ranks` has an equal share of a batch. The batches are those that one of several `readers` reads.
+    Each of `ranks` has an equal share of a batch. The batches are those of reader number `rank` of several `readers`.
     """
     import torch
 
@@ -82,7 +82,7 @@ def _start(recipe: Any, config: Any, ranks: int, rank: int = 0, readers: int = 1
 
 
 class _Gathered:
-    """Rows for a DataLoader with a batch size, which calls `__getitems__` for a whole batch.
+    """Rows for a DataLoader with a batch size, which calls `__getitems__` once for each batch.
 
     `Accelerator.prepare` ignores the sampler of a DataLoader with batch_size=None, as `overhead.plain` has, and reads every
     row as a batch (accelerate 1.15).
@@ -157,7 +157,7 @@ class Table:
         return self.x[row], self.y[row]
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Any:
-        """A batch at once: our Feed, and `torch_whole_batches`."""
+        """A whole batch, for our Feed and for `torch_whole_batches`."""
         import torch
 
         return {"x": torch.from_numpy(self.x[rows]), "y": torch.from_numpy(self.y[rows])}
@@ -205,7 +205,7 @@ def _torch_batches(table: Table, folder: Path) -> Callable[[], Iterable[Any]]:
 
 
 def _whole_batches(table: Table, folder: Path) -> Callable[[], Iterable[Any]]:
-    """PyTorch with a dataset that gathers whole batches, which one has to write: the fastest of its ways."""
+    """PyTorch with a dataset that gathers whole batches, which users must write themselves; the fastest way with PyTorch."""
     import torch
 
     class Whole(torch.utils.data.Dataset[Any]):
@@ -261,7 +261,7 @@ def _grain_batches(table: Table, folder: Path) -> Callable[[], Iterable[Any]]:
 
 
 def next_item(name: str, folder: Path) -> Work:
-    """A training step, or the ranking of all new items for some users: WORK_SIDE."""
+    """A training step, or the ranking of all new items for some users. name : WORK_SIDE."""
     import torch
 
     from benchmarks.next_item.run import NextItemRun, work_of
@@ -284,7 +284,7 @@ def _sequences(folder: Path) -> list[np.ndarray]:
 
 
 def _chosen(users: list[np.ndarray], work: str) -> list[np.ndarray]:
-    """The users that are ranked for, or those of the batch."""
+    """The sequences of the users for whom items are ranked, or of the users in the batch."""
     if work == "rank":
         return users[:NUM_USERS]
     return [users[number] for number in np.random.default_rng(0).permutation(len(users))[:NUM_SEQUENCES]]
@@ -309,7 +309,7 @@ def _training(model: Any, loss_of: Callable[[], Any]) -> Work:
 def _recbole(users: list[np.ndarray], num_items: int, work: str) -> Work:
     """RecBole's model with its BPR loss; ranking as in `_full_sort_batch_eval` and `Collector.eval_batch_collect`.
 
-    A sequence of RecBole has one target, the item after its end: it trains a sequence for each of a user's items.
+    A sequence of RecBole has one target, the item after its end. An epoch of RecBole has a sequence for each item of a user.
     """
     import torch
     from recbole.model.sequential_recommender.sasrec import SASRec
@@ -377,7 +377,7 @@ def _rectools(users: list[np.ndarray], num_items: int, work: str) -> Work:
     chosen = _chosen(users, work)
     if work == "step":
         sequences = [sequence[:-1][-MAX_LENGTH - 1 :] for sequence in chosen]  # without the target of validation
-        batch = model.data_preparator._collate_fn_train([(list(one), [1.0] * len(one), {}) for one in sequences])
+        batch = model.data_preparator._collate_fn_train([(list(items), [1.0] * len(items), {}) for items in sequences])
 
         def loss_of() -> torch.Tensor:  # as in `training_step`, which also calls the Trainer's `log`
             return network.loss_calculator(network.get_batch_logits(batch), batch["y"], batch["yw"])
@@ -401,7 +401,7 @@ def panel(side: str, folder: Path) -> Work:
 
 
 def pandas_panel(source: Path, out: Path) -> None:
-    """The same columns by `groupby` and cumulative sums at the edges of the windows, found by `merge_asof`."""
+    """The same columns, by `groupby` and by cumulative sums at the edges of the windows, which `merge_asof` finds."""
     import pandas as pd
 
     reviews = pd.read_parquet(source, columns=["parent_asin", "timestamp", "rating", "helpful_vote", "verified_purchase"])
@@ -415,8 +415,8 @@ def pandas_panel(source: Path, out: Path) -> None:
 
     def total_after(shift: int) -> pd.Series:
         edges = weeks[["parent_asin", "week"]].assign(week=weeks["week"] + shift, row=weeks.index).sort_values("week")
-        found = pd.merge_asof(edges, by_week, on="week", by="parent_asin").set_index("row")["total"]
-        return found.fillna(0).astype(int).reindex(weeks.index)
+        totals = pd.merge_asof(edges, by_week, on="week", by="parent_asin").set_index("row")["total"]
+        return totals.fillna(0).astype(int).reindex(weeks.index)
 
     weeks["previous_4w"] = weeks["total"] - total_after(-4)
     weeks["next_12w"] = total_after(12) - weeks["total"]
@@ -428,4 +428,4 @@ def pandas_panel(source: Path, out: Path) -> None:
 
 
 WORKS: dict[str, Callable[[str, Path], Work]] = {"loop": loop, "loader": loader, "next_item": next_item, "panel": panel}
-"""For each area, what makes the work of a side."""
+"""For each area, the function that returns the work of a side."""

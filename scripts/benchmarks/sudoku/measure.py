@@ -37,19 +37,19 @@ GENERATED = {
 }
 """Side, clues, and the numbers of puzzles that this project and plain Python generate in each round."""
 GENERATED_ONCE = {"16 with 130 clues": (16, 130, 200), "16 minimal": (16, 0, 10)}
-"""Without plain Python, which would take too long."""
+"""Side, clues, and the number of puzzles of this project alone, since plain Python would take too long."""
 NUM_17_PLAIN = 10
 BATCH = 768
 BATCHES = 20
 Work = Callable[[int], object]
-"""Work on a number of puzzles, given the number of the round."""
+"""Work on some puzzles, given the number of the round."""
 
 
 @command
 def sudoku_data(rounds: int = 5, clues_17: str = "") -> dict[str, Any]:
     """Puzzles generated, solved, compared and transformed per CPU second, on one thread; two minutes.
 
-    Also the ratio to plain Python of each round, and seconds of the first puzzles of a process.
+    Also measured are ratios to plain Python in the same round, and the seconds until a process has its first puzzles.
 
     rounds : measurements of this project, each followed by one of plain Python
     clues_17 : a file of 9 × 9 puzzles with 17 clues, one on each line, such as G. Royle's list; empty to leave them out
@@ -89,7 +89,7 @@ def sudoku_data(rounds: int = 5, clues_17: str = "") -> dict[str, Any]:
 def sudoku_table(num_rows: int = 10_000_000, width: int = 128, batch_size: int = 768, steps: int = 100) -> dict[str, Any]:
     """Steps of SparseSignSGD on a large table: CPU time and memory; it takes 5 GB.
 
-    num_rows, width : of the table
+    num_rows, width : size of the table
     batch_size : rows drawn at random in each step
     steps : steps to train
     """
@@ -122,7 +122,7 @@ def sudoku_table(num_rows: int = 10_000_000, width: int = 128, batch_size: int =
 
 
 def _compared(rounds: int, ours: Work, num_ours: int, reference: Work, num_reference: int) -> dict[str, Any]:
-    """Rates of both, measured alternately; the ratio is that of each pair."""
+    """Rates of both, measured alternately, and the ratios of their pairs."""
     pairs = [(_rate(ours, num_ours, number), _rate(reference, num_reference, number)) for number in range(rounds)]
     our_rates, reference_rates = zip(*pairs, strict=True)
     ratios = [our_rate / reference_rate for our_rate, reference_rate in pairs]

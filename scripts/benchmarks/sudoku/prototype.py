@@ -1,11 +1,11 @@
 """The research prototype of HRM, rebuilt from its description, as a reference for `sudoku_demo`: plain PyTorch, attention.
 
-The prototype's code was not kept. Described are: modules H and L of two layers of width 64, four heads of softmax
+The prototype's code was not kept. Its description gives: modules H and L of two layers of width 64, four heads of softmax
 attention, two high and two low cycles, one-step gradient, eight segments, batch 128, AdamATan2 (rate 1e-3, weight decay
 0.1), a moving average of the weights (0.99), the sum of embeddings of row, column and box, and symmetric images drawn at
 each step; no RoPE, no value of continuing, no puzzle embedding. It solved .79 of the boards after 160 CPU seconds and
-.953 after 220 to 240, on another machine. The inner width follows from the number of weights. Assumed are the reference's
-post-norm, SwiGLU, initial weights, stablemax, halting and exploration, and a constant rate.
+.953 after 220 to 240, on another machine. The inner width follows from the number of weights. The following is assumed: the
+reference's post-norm, SwiGLU, initial weights, stablemax, halting and exploration, and a constant rate.
 
 Data, symmetries and AdamATan2 are those of this project; everything else is plain PyTorch.
 """
@@ -45,7 +45,7 @@ class Carry:
 
 
 def truncated(tensor: torch.Tensor, std: float) -> torch.Tensor:
-    """Truncated at two standard deviations, which reduces the standard deviation to 0.88 of the given one."""
+    """Normal values with deviation `std`, truncated at two deviations of a distribution that is wider by 1 / 0.88."""
     return nn.init.trunc_normal_(tensor, std=std / 0.88, a=-2 * std / 0.88, b=2 * std / 0.88)
 
 
@@ -106,9 +106,8 @@ class Prototype(nn.Module):
 def losses(digits: torch.Tensor, halting: torch.Tensor, solution: torch.Tensor) -> torch.Tensor:
     """The mean over puzzles of the stablemax cross-entropy of their cells and half of the loss of halting."""
     logits = digits.double()
-    score = torch.where(
-        logits < 0, 1 / (1 - logits), logits + 1
-    )  # 1 − x is 0 only where x = 1, where its branch is not used
+    # 1 - logits is 0 only where logits = 1, where the other branch is used
+    score = torch.where(logits < 0, 1 / (1 - logits), logits + 1)
     chosen = (score / score.sum(dim=-1, keepdim=True)).gather(-1, solution[..., None] - 1)
     solved = (digits.argmax(dim=-1) + 1 == solution).all(dim=1)
     return -chosen.log().mean() + 0.5 * F.binary_cross_entropy_with_logits(halting, solved.float())
@@ -130,7 +129,7 @@ class Data:
         """Random images of random puzzles."""
         rows = self.random.integers(len(self.puzzle), size=BATCH)
         symmetries = symmetries_of(board_of(SIDE), self.seed, step, np.arange(BATCH))
-        puzzle, solution = (torch.from_numpy(symmetries.apply(of[rows])) for of in (self.puzzle, self.solution))
+        puzzle, solution = (torch.from_numpy(symmetries.apply(boards[rows])) for boards in (self.puzzle, self.solution))
         return puzzle, solution
 
 
@@ -158,9 +157,10 @@ def advance(model: Prototype, carry: Carry, data: Data, step: int) -> tuple[torc
 
 
 def train(folder: Path, seed: int, total_s: float = 400.0, every_s: float = 25.0) -> dict[str, Any]:
-    """Train for some CPU seconds, imports included; the shares of validation puzzles solved after them, and of test puzzles.
+    """Train for `total_s` CPU seconds, imports included. Returns the share of test puzzles solved, and a learning curve.
 
-    Evaluations, one after every `every_s` CPU seconds, do not count, in favour of the prototype.
+    The curve has the share of validation puzzles solved after every `every_s` CPU seconds. These evaluations do not count,
+    in favour of the prototype.
     """
     torch.set_num_threads(1)
     torch.manual_seed(seed)

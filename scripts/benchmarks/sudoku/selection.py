@@ -23,7 +23,7 @@ from ensemble.recipes.sudoku.inference import Predicted, PredictOptions
 NUM_TEST = 2000
 DATA = ("side=6", "clues=18", "num_train=1000", "num_validation=200", "num_blend=200", f"num_test={NUM_TEST}")
 CANDIDATES = 4
-"""For each puzzle, at equal cost: starts or symmetric images of one network, or half as many of each of two networks."""
+"""Candidates of a puzzle: starts or symmetric images of one network, or half as many of each of two networks."""
 WINNER_SHARE = 0.6
 """Epochs with two latent starts that cost as much as one epoch with one start: a step takes 5/3 of the time."""
 BATCH = 500
@@ -64,7 +64,7 @@ def sudoku_selection(epochs: int = 4) -> dict[str, Any]:
             **{name: whole.candidates(**settings) for name, settings in several.items()},
             "two trained starts": solvers["two starts"].candidates(starts=2, votes=CANDIDATES // 2),
             "two networks": tuple(torch.cat(tensors, dim=1) for tensors in zip(*halves, strict=True)),  # type: ignore[dict-item]
-            **{name: (each[:, :1], halting[:, :1]) for name, (each, halting) in zip(HALVES, halves, strict=True)},
+            **{name: (first[:, :1], halting[:, :1]) for name, (first, halting) in zip(HALVES, halves, strict=True)},
         }
         results = {name: scores_of(*candidates, solution) for name, candidates in sets.items()}
         for name, settings in several.items():
@@ -74,10 +74,12 @@ def sudoku_selection(epochs: int = 4) -> dict[str, Any]:
     return {"settings": list(DATA), "epochs": epochs, "cpu_s": cost, "candidates": results}
 
 
-def scores_of(each: torch.Tensor, halting: torch.Tensor, solution: torch.Tensor) -> dict[str, Any]:
+def scores_of(candidates: torch.Tensor, halting: torch.Tensor, solution: torch.Tensor) -> dict[str, Any]:
     """The share of puzzles solved by each way to combine candidates; `any`: by at least one candidate."""
-    solved = (each.argmax(dim=-1) + 1 == solution[:, None]).all(dim=-1)
-    boards = {select: inference.combined(each, halting, select).argmax(dim=-1) + 1 for select in ("mean", "vote", "surest")}
+    solved = (candidates.argmax(dim=-1) + 1 == solution[:, None]).all(dim=-1)
+    boards = {
+        select: inference.combined(candidates, halting, select).argmax(dim=-1) + 1 for select in ("mean", "vote", "surest")
+    }
     fails = ~solved[:, 0]
     return {
         **{select: _mean((board == solution).all(dim=1)) for select, board in boards.items()},
@@ -104,10 +106,10 @@ class _Solver:
         )
 
     def predict(self, **settings: Any) -> Predicted:
-        how = PredictOptions(segments=self.recipe.config.predict_segments, **settings)
+        options = PredictOptions(segments=self.recipe.config.predict_segments, **settings)
         shape = self.recipe.shape_of(self.member.model)
         parts = [
-            inference.predict(self.member.model, puzzle, self.recipe.board, shape, how, self.recipe.config.loss)
+            inference.predict(self.member.model, puzzle, self.recipe.board, shape, options, self.recipe.config.loss)
             for puzzle in self.puzzle.split(BATCH)
         ]
         return Predicted(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))

@@ -7,8 +7,8 @@ packages that they import are replaced in `sys.modules`: flash_attn, which needs
 `scaled_dot_product_attention`, and einops by the two transpositions for which TRM uses it.
 
 Both sides have the same weights, module calls, optimizer (AdamATan2), batch and losses, in float32, and neither has a puzzle
-embedding or exploration. The references' tables of symbols are reduced to ours, without padding and without a blank as an
-answer. A step consists of the segment with its loss, the backward pass and the optimizer.
+embedding or exploration. The references' tables of symbols are reduced to ours: no padding, and no blank as an answer. A
+step consists of the segment with its loss, the backward pass and the optimizer.
 """
 
 import importlib
@@ -100,9 +100,9 @@ def _compared(reference: Step, ours: Step, batch_size: int, rounds: int) -> dict
     for warm_up in measure:
         warm_up()
     seconds = measure_alternating(*measure, rounds)
-    difference = max(abs(one / other - 1) for one, other in zip(*losses, strict=False))
+    difference = max(abs(theirs / ours - 1) for theirs, ours in zip(*losses, strict=False))
     if difference > TOLERANCE:
-        raise UserError(f"losses differ by {difference:.1e}, more than {TOLERANCE}: the two do not compute the same")
+        raise UserError(f"losses differ by {difference:.1e}, more than {TOLERANCE}: the two steps compute different things")
     speeds = [round(batch_size / statistics.median(side), 2) for side in seconds]
     return {
         "reference_puzzles_per_cpu_s": speeds[0],
@@ -121,11 +121,11 @@ def _batch(batch_size: int) -> Batch:
 
 def pair(name: str, width: int, model: type, losses: type, batch: Batch) -> tuple[Step, Step]:
     """Steps of the reference and of this project, with equal initial weights."""
-    size, (_, _, repeated) = len(batch["puzzle"]), REFERENCES[name]
+    size, (_, _, sizes) = len(batch["puzzle"]), REFERENCES[name]
     torch.manual_seed(0)
     shape = Shape(
         side=SIDE, box_rows=3, box_columns=3, variant=name, mixing="attention", positions="rope", width=width,
-        num_heads=width // HEAD_WIDTH, inner_width=reference_inner_width(width), num_starts=1, num_puzzle_ids=0, **repeated,
+        num_heads=width // HEAD_WIDTH, inner_width=reference_inner_width(width), num_starts=1, num_puzzle_ids=0, **sizes,
     )  # fmt: skip
     ours = Reasoner(shape)
     wrapped = losses(

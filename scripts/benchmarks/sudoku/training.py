@@ -41,7 +41,7 @@ COLOURS = ("#1f77b4", "#2ca02c", "#d62728", "#7f7f7f", "#9467bd")
 PAUSE_S = 0.2
 CANDIDATES = {"starts": "starts", "votes": "symmetries"}
 SELECTIONS = {"mean": "mean", "vote": "vote", "first": "first to halt"}
-"""Settings of examine.py: which 4 candidates a network has, and how they are combined."""
+"""Settings of examine.py that determine the 4 candidates of a network, and how they are combined; with names for results."""
 
 
 @command
@@ -113,7 +113,7 @@ def _validation(member: Path) -> list[float]:
 
 
 def _scores(member: Path, data: Path, *words: str) -> dict[str, Any]:
-    """Exact accuracy with its interval, and the segments that a prediction took."""
+    """Exact accuracy with its interval, and the mean number of segments of a prediction, `calls`."""
     scores = SUDOKU.examine(member, data, *words)
     return {name: scores[name] for name in ("exact", "exact_interval", "calls")}
 
@@ -139,7 +139,7 @@ def draw(curves: Sequence[Curve], x_label: str, file: Path) -> None:
 
 
 def curves_9x9(results: dict[str, Any]) -> list[Curve]:
-    """The learning curves of `sudoku_9x9`; the CPU minutes of a step are taken as equal."""
+    """The learning curves of `sudoku_9x9`, as if all steps of a training took the same CPU time."""
     curves = []
     for colour, (number, trained) in zip(COLOURS, results.items(), strict=False):
         if "curve" in trained:
@@ -157,7 +157,8 @@ def sudoku_9x9(
 ) -> dict[str, Any]:
     """The preset sudoku_9x9_cpu, trained and tested for several numbers of clues, on one thread.
 
-    An interrupted training in `folder` continues, by `--resume auto`; a finished one is not repeated. `cpu_s` is the sum.
+    An interrupted training in `folder` continues, by `--resume auto`; a finished training is not repeated. `cpu_s` is the
+    sum over the parts of a training.
 
     folder : for data and trainings
     clues : numbers of given digits of a puzzle, one training for each
@@ -167,8 +168,8 @@ def sudoku_9x9(
     Path(folder).mkdir(parents=True, exist_ok=True)
     results = {}
     for number in clues:
-        data, member, spent = (Path(folder) / f"{name}_{number}" for name in ("prepared", "trm", "cpu_s"))
-        spent = spent.with_suffix(".json")
+        data, member = (Path(folder) / f"{name}_{number}" for name in ("prepared", "trm"))
+        spent = Path(folder) / f"cpu_s_{number}.json"
         if not data.exists():
             SUDOKU.prepare(data, *DATA_9X9, f"clues={number}")
         cpu_s = folders.read_json(spent)["cpu_s"] if spent.exists() else 0.0

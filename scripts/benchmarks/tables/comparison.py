@@ -23,7 +23,7 @@ def read(predictions: Path, truth: Path, target: str, task: str) -> tuple[np.nda
     assert predicted["row_id"].to_list() == true["row_id"].to_list(), f"{predictions} has other rows than {truth}"
     if task == "regression":
         return true[target].cast(pl.Float64).to_numpy(), predicted["prediction"].cast(pl.Float64).to_numpy()
-    # Without case, since a library may write False as false
+    # Names are compared without case, since a library may write False as false
     columns = {name.casefold(): name for name in sorted(predicted.columns) if name != "row_id"}
     code = {name: number for number, name in enumerate(columns)}
     values = true[target].str.to_lowercase().replace_strict(code, default=None, return_dtype=pl.Float64)
@@ -78,6 +78,6 @@ def compare(
 
 def summary(comparisons: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Numbers of verdicts over tables, and the median relative difference in loss (below 0: ours is lower)."""
-    counts = {verdict: sum(one["verdict"] == verdict for one in comparisons) for verdict in ("win", "level", "loss")}
-    relative = float(np.median([one["relative"] for one in comparisons]))
+    counts = {verdict: sum(table["verdict"] == verdict for table in comparisons) for verdict in ("win", "level", "loss")}
+    relative = float(np.median([table["relative"] for table in comparisons]))
     return {"tables": len(comparisons), **counts, "median_relative_difference": relative}

@@ -30,7 +30,7 @@ SHARE_OF_NEW_ROWS = 0.25
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table: what methods need to know, and where a reader can get it."""
+    """A public table: the columns that have a special role, and the origin."""
 
     target: str
     task: Literal["binary", "multiclass", "regression"]
@@ -40,7 +40,7 @@ class Table:
     files: tuple[str, ...] = ()
     """Names without suffix, if they differ from the table's: one file to split, or two of an official split."""
     time: str = ""
-    """The time column, if any: the last quarter in time is new."""
+    """The time column, if any: the rows of the last quarter in time are new."""
     time_format: str = ""
     """The format of dates; empty if the time is a number."""
     drop: tuple[str, ...] = ()

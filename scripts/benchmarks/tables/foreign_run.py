@@ -22,7 +22,7 @@ import pandas
 LIGHTGBM, STACKING = "lightgbm", "stacking"
 BY_TIME = "_by_time"
 DATE_PARTS = "_date_parts"
-"""Suffix of a preset with which AutoGluon gets the parts of a date as plain LightGBM does. Its own lack the hour."""
+"""Suffix of a preset with which AutoGluon gets the same parts of a date as plain LightGBM. AutoGluon's own lack the hour."""
 NUM_TREES, LEARNING_RATE = 300, 0.05
 ROW_ID = "row_id"
 
@@ -142,7 +142,7 @@ def predict_sklearn(rows: pandas.DataFrame, description: dict[str, Any], model: 
 
 
 def with_date_parts(rows: pandas.DataFrame, name: str) -> pandas.DataFrame:
-    """Replace a date by its parts, which is the usual way."""
+    """Replace a date by its parts, as is usual."""
     moment = rows.pop(name)
     parts = ("year", "month", "day", "day_of_week", "day_of_year", "hour")
     return rows.assign(**{f"{name}_{part}": getattr(moment.dt, part) for part in parts})

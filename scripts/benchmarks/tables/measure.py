@@ -21,7 +21,7 @@ from benchmarks.tables.foreign_run import LIGHTGBM
 from ensemble.errors import UserError
 
 ENDED = "ended with"
-"""What follows the command in the error of a failed method. The command, with paths of this machine, is only printed."""
+"""The words after the command in the error of a failed method. The command, with paths of this machine, is only printed."""
 COSTS = ("fit_s", "fit_cpu_s", "predict_s", "peak_mb", "disk_mb")
 SCORES = ("loss", "accuracy", "roc_auc")
 
@@ -69,7 +69,7 @@ def tables(
         print(name, flush=True)
         facts = data.write(name, tables, Path(folder) / name)
         results[name], failed_here = one_table(name, facts, Path(folder), python, limits, seeds, again)
-        failed |= {f"{name} {which}": why for which, why in failed_here.items()}
+        failed |= {f"{name} {method}": error for method, error in failed_here.items()}
     return {
         "time_limit_s": time_limit,
         "rivals_time_limit_s": rivals_limit,
@@ -82,7 +82,7 @@ def tables(
 
 
 UNLIMITED = (runners.OURS, LIGHTGBM)
-"""Methods that get `time_limit`, which plain LightGBM ignores."""
+"""Methods whose limit is `time_limit`, which plain LightGBM ignores, and not `rivals_time_limit`."""
 
 
 def one_table(
@@ -150,10 +150,10 @@ def against(results: dict[str, Any]) -> dict[str, Any]:
     summaries = {}
     for rival in dict.fromkeys(rival for result in results.values() for rival in result["against"]):
         comparisons = [result["against"][rival] for result in results.values() if rival in result["against"]]
-        ratios = [one["memory_ratio"] for one in comparisons]
+        ratios = [table["memory_ratio"] for table in comparisons]
         summaries[rival] = {
             **comparison.summary(comparisons),
             "memory_ratio": {"median": float(np.median(ratios)), "most": max(ratios)},
-            "had_our_time": sum(one["had_our_time"] for one in comparisons),
+            "had_our_time": sum(table["had_our_time"] for table in comparisons),
         }
     return summaries

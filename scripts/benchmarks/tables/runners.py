@@ -28,7 +28,7 @@ PROBABILITY_OF = "probability of "
 FOREIGN_RUN = Path(__file__).with_name("foreign_run.py")
 
 Runner = Callable[[Path, dict[str, Any]], dict[str, Any]]
-"""Fits and predicts, given the folder of the result and table.json: writes predictions.parquet and returns the costs."""
+"""Fits and predicts, given the folder of the result and table.json. Writes predictions.parquet, and returns the costs."""
 
 
 def fits(method: str, table: Table) -> bool:
@@ -47,9 +47,8 @@ def result(
     if method != OURS:
         interpreter = sys.executable if method == LIGHTGBM else python
         runner = partial(_other, method, interpreter, folder / name, seed, limit_s)
-    return cached(
-        out, facts, {"method": method, "seed": seed, "limit_s": limit_s}, runner, again
-    ), out / "predictions.parquet"
+    costs = cached(out, facts, {"method": method, "seed": seed, "limit_s": limit_s}, runner, again)
+    return costs, out / "predictions.parquet"
 
 
 def cached(out: Path, facts: dict[str, Any], key: dict[str, Any], runner: Runner, again: bool = False) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def test_files_without_the_formula_have_no_jacobian(tmp_path: Path) -> None:
     manifest = prepare.prepare(PrepareConfig(out=config.out, tile=config.tile, source=(str(tmp_path / "real.nc"),)))
     assert manifest["emulator"]["formula"] == ""
     assert open_table(tmp_path / "out" / "pairs" / "train").column_names == ["inputs", "outputs"]
-    with pytest.raises(UserError, match="prepare generated and other files apart"):
+    with pytest.raises(UserError, match="prepare generated files and other files separately"):
         prepare.prepare(PrepareConfig(out=str(tmp_path / "both"), source=(str(tmp_path / "*.nc"),)))
 
 

@@ -95,7 +95,7 @@ def jacobian_errors(emulator: Model, twin: Twin) -> JacobianErrors:
 
 
 def table(errors: Mapping[str, Mapping[str, np.ndarray]]) -> list[dict[str, Any]]:
-    """A row for each method and model: mean error, least and largest of the seeds, and the ratio to the true model."""
+    """A row for each method and model: mean error, least and largest mean of a seed, and the ratio to the true model."""
     rows: list[dict[str, Any]] = []
     for method, by_model in errors.items():
         true = float(by_model[TRUTH].mean())
@@ -120,7 +120,6 @@ def check(settings: AssimilateConfig) -> None:
             raise UserError(f"methods={list(settings.methods)}: '{method}' is unknown, choose from {', '.join(METHODS)}")
     configuration.check(
         settings,
-        "",
         at_least_1="cycles inflation window outer_loops ensemble_inflation",
         at_least_0="spin_up",
         methods=(len(settings.methods) > 0, "one method at least"),

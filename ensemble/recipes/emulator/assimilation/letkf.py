@@ -12,7 +12,8 @@ from ensemble.recipes.emulator.assimilation.models import Model
 from ensemble.recipes.emulator.assimilation.twin import OBSERVATION_VARIANCE, Twin
 
 TAPER_PER_RADIUS = (10 / 3) ** 0.5
-"""Half the support of the taper with the curvature of exp(-d²/2) at distance d = 0, as in DAPPER."""
+"""Half the support of the taper, relative to the radius. With it, the taper has the curvature of exp(-½ (d / radius)²) at
+distance d = 0, as in DAPPER."""
 
 
 def letkf(model: Model, twin: Twin, num_members: int, inflation: float, radius: float, seeds: Sequence[int]) -> np.ndarray:
@@ -20,7 +21,7 @@ def letkf(model: Model, twin: Twin, num_members: int, inflation: float, radius: 
 
     inflation : factor of the perturbations after each analysis
     radius : points; near 0 the weight of an observation falls with its distance d as exp(-½ (d / radius)²)
-    seeds : one for each experiment, for the first ensemble and the rotations
+    seeds : one for each experiment, which determines the first ensemble and the rotations
     """
     draws = [np.random.default_rng([2, seed]) for seed in seeds]
     num_points = twin.start.shape[-1]

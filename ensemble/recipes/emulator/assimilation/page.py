@@ -16,7 +16,7 @@ TEMPLATE = "page.html.j2"
 SERIES = {TRUTH: "series-1", EMULATOR: "series-0"}
 NUM_SHOWN_CYCLES = 120
 NEIGHBOURS = (-3, -2, -1, 0, 1, 2)
-"""Offsets of the inputs with the largest derivatives."""
+"""Offsets of the inputs whose derivatives are drawn, which are the largest."""
 MAX_DOTS = 1500
 POINT = 0
 """The point of the ring whose trajectory is drawn."""

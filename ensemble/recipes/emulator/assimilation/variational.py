@@ -49,7 +49,8 @@ def gradient(
 ) -> np.ndarray:
     """The derivative of J by the first state, (S, N), by the adjoint model.
 
-    states : a trajectory, (K + 1, S, N). observed : at all its states but the first, (K, S, N).
+    states : a trajectory, (K + 1, S, N)
+    observed : observations of all states but the first, (K, S, N)
     """
     result = np.zeros_like(states[0])
     for state, misfit in zip(states[-2::-1], ((states[1:] - observed) / OBSERVATION_VARIANCE)[::-1], strict=True):

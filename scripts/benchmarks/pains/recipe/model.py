@@ -2,8 +2,8 @@
 
 The model has one parameter `share` for each training row, which is a linear term in the loss of the row. Its gradient at an
 optimizer step is therefore the weight of the row in the mean loss of the step, after all averages over micro-batches and
-ranks: 0 for a row that the step did not use, twice its weight for a row that was used twice. `Recorder` writes the gradients
-to a file. So the benchmark measures which rows were trained on, not which rows a loader returned.
+ranks: 0 for a row that the step did not use, and twice the weight for a row that was used twice. `Recorder` writes the
+gradients to a file. So the benchmark measures which rows were trained on, not which rows a loader returned.
 
     N  training rows   B  batch   F  features
 """
@@ -67,8 +67,8 @@ class Shares(torch.nn.Module):
 class Recorder(torch.optim.AdamW):
     """AdamW that appends a line of JSON for each step to a file of the main process in the folder `RECORD`.
 
-    A line has the `rows` with a gradient and their weights in the loss, `shares`; and at the end of the step the CPU time of
-    the process, `cpu_s`, and of its main thread, `thread_s`, and the clock, `wall_s`.
+    A line has the `rows` with a gradient and their weights in the loss, `shares`. It also has three times at the end of the
+    step: the CPU time of the process, `cpu_s`, the CPU time of its main thread, `thread_s`, and the time of day, `wall_s`.
     """
 
     def __init__(self, model: Shares, learning_rate: float, main: bool):
@@ -78,7 +78,9 @@ class Recorder(torch.optim.AdamW):
         self.file = Path(folder) / f"steps-{os.getpid()}.jsonl" if folder and main else None
 
     def step(self, closure: Any = None) -> Any:
-        self._share_of(self.param_groups)
+        # FSDP2 replaces the parameters by sharded ones; no other has the shape of `share`
+        parameters = (parameter for group in self.param_groups for parameter in group["params"])
+        self.share = next(parameter for parameter in parameters if parameter.shape == self.share.shape)
         gradient = self.share.grad
         if isinstance(gradient, DTensor):
             gradient = gradient.full_tensor()  # collective
@@ -92,10 +94,3 @@ class Recorder(torch.optim.AdamW):
                 clocks = {"cpu_s": time.process_time(), "thread_s": time.thread_time(), "wall_s": time.time()}
                 stream.write(json.dumps({**line, **clocks}) + "\n")
         return result
-
-    def _share_of(self, groups: list[dict[str, Any]]) -> None:
-        """Find `share` again: FSDP2 replaces the parameters by sharded ones, of which no other has its shape."""
-        for group in groups:
-            for parameter in group["params"]:
-                if parameter.shape == self.share.shape:
-                    self.share = parameter

@@ -1,7 +1,8 @@
 """Recorder of `benchmark.py counts`: Python imports it at the start of every process, as its folder is in PYTHONPATH.
 
-Each process writes two files to COUNTS_FOLDER: PID.started when it starts, and PID.json when it ends, with its script,
-imported modules, files opened for writing below COUNTS_ROOT, other programs started, collective calls, and batches gathered.
+Each process writes two files to COUNTS_FOLDER: PID.started when it starts, and PID.json when it ends, with the imported
+modules and the numbers of files opened for writing below COUNTS_ROOT, other programs started, collective calls, and batches
+gathered.
 """
 
 import atexit
@@ -63,12 +64,7 @@ def start() -> None:
 
 
 def finish() -> None:
-    record = {
-        **counts,
-        "script": os.path.basename(sys.argv[0]),
-        "modules": sorted(sys.modules),
-        "files": len(written),
-    }
+    record = {**counts, "modules": sorted(sys.modules), "files": len(written)}
     with open(os.path.join(FOLDER, f"{os.getpid()}.json"), "w", encoding="utf-8") as stream:
         json.dump(record, stream)
 

@@ -17,7 +17,7 @@ def of_loop(module: Any) -> None:
 
         update(*arguments)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.barrier()  # once all ranks are here
+            torch.distributed.barrier()  # all ranks have finished the step
         os._exit(0)
 
     module.update = update_and_end
