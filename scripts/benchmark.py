@@ -25,7 +25,7 @@ def main() -> None:
     known = commands.known()
     chosen = {name: function(known[name].module, name) for name in sys.argv[1:2] if name in known}
     schemas = {name: commands.schema(measure) for name, measure in chosen.items()}
-    schemas = schemas or {name: commands.described(one.sentence) for name, one in known.items()}
+    schemas = schemas or {name: commands.described(measurement.sentence) for name, measurement in known.items()}
     name, settings = configuration.from_subcommands(schemas, __doc__)
 
     from benchmarks import timing
