@@ -366,8 +366,8 @@ def _read(folder: Path) -> dict[str, Any]:
 
 def fingerprint_of(manifest: dict[str, Any]) -> str:
     """The fingerprint of a manifest: a checksum of its other entries."""
-    rest = {name: value for name, value in manifest.items() if name != "fingerprint"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:16]
+    other_entries = {name: value for name, value in manifest.items() if name != "fingerprint"}
+    return hashlib.sha256(json.dumps(other_entries, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def sync(path: Path) -> None:

@@ -29,7 +29,7 @@ class StopSignals:
     """A context manager; `asked` is the number of the first signal that asked to stop, or 0. Contexts may be nested.
 
     A thread reads the signals that the operating system delivers (`signal.set_wakeup_fd`), so a second signal works even
-    while the main thread waits for another rank. Handlers that are set in the meantime stay.
+    while the main thread waits for another rank. A handler that other code sets inside the context is kept.
     """
 
     innermost: "StopSignals | None" = None

@@ -19,7 +19,7 @@ class Task:
     """The column to predict; NaN in a forecast. In a multiclass task it may be a fixed-size list of integers: then each
     element is an example, with a row of its own in prediction files, and the recipe defines its row id and classes."""
     metric: str
-    """A key of `metrics.METRIC_FUNCTIONS`, for early stopping and the comparison of combiners."""
+    """A key of `metrics.METRIC_FUNCTIONS`, for early stopping, the leaderboard and the report."""
     group: str
     """The column of examples that are ranked against each other, such as the week or the user. A week grows with time."""
     cluster: str

@@ -27,7 +27,7 @@ class CompareConfig:
     predictions: str = ""
     """The folder of prediction files on the candidates; empty for none."""
     ensemble: str = ""
-    """The folder of an ensemble that was fitted on these; empty for none."""
+    """The folder of an ensemble that was fitted on prediction files of the candidates; empty for none."""
     num_draws: int = 1000
     """Draws of the bootstrap over users."""
     seed: int = 0
@@ -41,7 +41,7 @@ def main() -> None:
     configuration.check(settings, num_draws=(settings.num_draws >= 1, "at least 1"), seed=(settings.seed >= 0, "0 or more"))
     if bool(settings.candidates) != bool(settings.predictions or settings.ensemble):
         raise errors.UserError(
-            "candidates=… goes with predictions=… or ensemble=…, and they with it: give both, or leave them out"
+            "candidates=… needs predictions=… or ensemble=…, and both need candidates=…: give them together, or none"
         )
 
     from ensemble.recipes.next_item import comparison

@@ -27,7 +27,7 @@ class ExportConfig:
     """The prepared data of the training, required for a neural member. With it, trees are compared on its rows too, and
     their categories have names."""
     dtype: Literal["float32", "float64"] = "float32"
-    """Of the inputs and outputs of a neural member's file."""
+    """The dtype of inputs and outputs in the file of a neural member."""
 
 
 def main() -> None:

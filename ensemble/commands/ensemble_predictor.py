@@ -33,8 +33,8 @@ class FitConfig:
     """How probabilities are calibrated: auto, none, platt, temperature, or isotonic (needs 1,000 rows of the rarer
     class)."""
     on: str = ""
-    """The split on which both are fitted: blend, or oof (out-of-fold predictions); empty for oof if the data are for
-    cross-validation, else blend."""
+    """The split on which weights and calibration are fitted: blend, or oof (out-of-fold predictions); empty for oof if the
+    data are for cross-validation, else blend."""
     num_draws: int = 200
     """Draws of the bootstrap over clusters of rows, such as products."""
     seed: int = 0

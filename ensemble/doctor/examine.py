@@ -20,8 +20,10 @@ CHECKS_LIMIT_S = 30
 
 
 def diagnose(wait_s: float) -> int:
-    """Run the checks and return the number of problems. The head node prints all findings, as does one that cannot reach
-    it."""
+    """Run the checks and return the number of problems.
+
+    The head node prints the findings of all nodes. A node that cannot reach the head node prints the findings that it has.
+    """
     position = rendezvous.job_position()
     connections = rendezvous.meet(position, wait_s)
     for finding in connections.findings:  # at once, since the other checks take a minute

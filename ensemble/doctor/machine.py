@@ -46,7 +46,7 @@ def python() -> Iterator[Finding]:
 
 def libraries(pyproject: Path = ROOT / "pyproject.toml") -> Iterator[Finding]:
     """Whether each required library is installed in the minimum version or a newer one."""
-    installed, wanting = {}, []
+    installed, unmet = {}, []
     for requirement in tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]["dependencies"]:
         parts = re.fullmatch(r"([\w.-]+) *>= *([\w.]+)", requirement)
         assert parts, requirement
@@ -54,13 +54,13 @@ def libraries(pyproject: Path = ROOT / "pyproject.toml") -> Iterator[Finding]:
         try:
             installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            wanting.append((requirement, f"{name} is missing"))
+            unmet.append((requirement, f"{name} is missing"))
             continue
         if release(installed[name]) < release(minimum):
-            wanting.append((requirement, f"{name} {installed[name]} is older than {minimum}"))
-    if wanting:
-        command = " ".join(f"'{requirement}'" for requirement, _ in wanting)
-        yield problem("libraries", "; ".join(fault for _, fault in wanting), f"{sys.executable} -m pip install {command}")
+            unmet.append((requirement, f"{name} {installed[name]} is older than {minimum}"))
+    if unmet:
+        command = " ".join(f"'{requirement}'" for requirement, _ in unmet)
+        yield problem("libraries", "; ".join(fault for _, fault in unmet), f"{sys.executable} -m pip install {command}")
     else:
         yield ok("libraries", f"{len(installed)} are as new as pyproject.toml requires")
     for name in ("torch", "accelerate"):
@@ -69,7 +69,7 @@ def libraries(pyproject: Path = ROOT / "pyproject.toml") -> Iterator[Finding]:
 
 
 def release(version: str) -> tuple[int, ...]:
-    """The numbers by which versions are ordered: of 2.13.0+cpu 2 and 13; zeros at the end do not count."""
+    """The release of a version as numbers, without zeros at the end: (2, 13) for 2.13.0+cpu."""
     numbers = re.match(r"\d+(\.\d+)*", version)
     assert numbers, version
     return tuple(int(number) for number in re.sub(r"(\.0+)+$", "", numbers[0]).split("."))
@@ -103,7 +103,7 @@ def gpus(torch_info: Mapping[str, Any], environment: Mapping[str, str], driver: 
             fix = "try python -c 'import torch; torch.cuda.init()': a driver or the file system of Python hangs"
         yield problem("PyTorch", f"cannot be loaded: {torch_info['failed']}", fix)
         return
-    seen, build, hidden_to = torch_info["gpus"], torch_info["cuda"], environment.get("CUDA_VISIBLE_DEVICES")
+    seen, build, visible_devices = torch_info["gpus"], torch_info["cuda"], environment.get("CUDA_VISIBLE_DEVICES")
     granted = environment.get("SLURM_GPUS_ON_NODE", "")
     if seen:
         kinds = collections.Counter(f"{gpu['name']} ({gpu['memory_gb']} GB)" for gpu in seen)
@@ -119,12 +119,12 @@ def gpus(torch_info: Mapping[str, Any], environment: Mapping[str, str], driver: 
     elif driver and not build:
         fix = "install the build for CUDA that https://pytorch.org/get-started names for this driver"
         yield problem("GPUs", f"none for PyTorch, which is built for CPUs; the NVIDIA driver {driver} is here", fix)
-    elif driver and hidden_to in ("", "-1", "NoDevFiles"):
-        yield note("GPUs", f"CUDA_VISIBLE_DEVICES={hidden_to} hides them", "unset CUDA_VISIBLE_DEVICES to use them")
+    elif driver and visible_devices in ("", "-1", "NoDevFiles"):
+        yield note("GPUs", f"CUDA_VISIBLE_DEVICES={visible_devices} hides them", "unset CUDA_VISIBLE_DEVICES to use them")
     elif driver and "SLURM_JOB_ID" in environment and granted in ("", "0"):
         yield note("GPUs", "this job was granted none", "request them: sbatch --gpus-per-node=2")
     elif driver:
-        fix = "see nvidia-smi: have a driver that is too old updated; after an update the machine must be restarted"
+        fix = "see nvidia-smi: an old driver must be updated, and after an update the machine must be restarted"
         value = f"none for PyTorch (CUDA {build}), driver {driver}: {torch_info['error'] or 'no reason given'}"
         yield problem("GPUs", value, fix)
     else:
@@ -141,11 +141,11 @@ def gpus(torch_info: Mapping[str, Any], environment: Mapping[str, str], driver: 
 def check_cores(environment: Mapping[str, str], limits: Mapping[str, int], num_seen: int) -> Iterator[Finding]:
     """Compare granted cores (`cores.limits`) with the cores of the machine, and threads with granted cores."""
     granted = min(limits.values())
-    by = ", ".join(f"{name} {number}" for name, number in limits.items())
-    yield ok("cores", f"{granted} granted of {num_seen} seen ({by})")
+    limits_text = ", ".join(f"{name} {number}" for name, number in limits.items())
+    yield ok("cores", f"{granted} granted of {num_seen} seen ({limits_text})")
     if min(limits.get("SLURM_CPUS_PER_TASK", 0), num_seen) > limits["affinity"]:
         # Slurm's release notes, 22.05
-        fix = "give srun --cpus-per-task=$SLURM_CPUS_PER_TASK too: since Slurm 22.05 it does not take sbatch's"
+        fix = "give srun --cpus-per-task=$SLURM_CPUS_PER_TASK too: since Slurm 22.05 srun does not inherit that of sbatch"
         value = f"Slurm says {limits['SLURM_CPUS_PER_TASK']} a task, the process may use {limits['affinity']}"
         yield problem("cores of srun", value, fix)
     threads = environment.get("OMP_NUM_THREADS", "")

@@ -23,7 +23,7 @@ class Interface:
 
     name: str
     addresses: tuple[str, ...]
-    """IPv4 and IPv6, without link-local ones."""
+    """IPv4 and IPv6 addresses, without IPv6 link-local addresses."""
     up: bool
 
     @property
@@ -41,7 +41,7 @@ class Node:
     address: str
     """The address of its connection to the head node."""
     port: int
-    """At which it listens for the test connections of the others."""
+    """The port at which the node accepts test connections of other nodes."""
 
 
 def interfaces() -> list[Interface]:
@@ -88,7 +88,7 @@ def addresses_of(name: str) -> list[str]:
 def interface_towards(address: str, known: Sequence[Interface]) -> str:
     """The name of the interface by which an address is reached; empty if there is none. Nothing is sent.
 
-    For an address of this machine, the interface of the default route, or else the first usable one.
+    For a loopback address, the interface of the default route. If the preferred interface is unusable, the first usable one.
     """
     if is_loopback(address):
         address = PUBLIC_ADDRESS
@@ -108,11 +108,11 @@ def matches_nccl(pattern: str, name: str) -> bool:
 
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
     """
-    others = pattern.startswith("^")
+    excludes = pattern.startswith("^")
     pattern = pattern.removeprefix("^")
     whole = pattern.startswith("=")
-    words = [word for word in pattern.removeprefix("=").split(",") if word]
-    return any(name == word if whole else name.startswith(word) for word in words) != others
+    parts = [part for part in pattern.removeprefix("=").split(",") if part]
+    return any(name == part if whole else name.startswith(part) for part in parts) != excludes
 
 
 def wrong_variables(known: Sequence[Interface], environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -233,8 +233,7 @@ def connects(address: str, port: int) -> bool:
 
 
 def ranks_environment(known: Sequence[Interface], best: str, several: bool) -> dict[str, str]:
-    """The environment for an all-reduce, with the fixes of this module, so that bandwidth can be measured in spite of
-    them."""
+    """The environment for an all-reduce. Wrong interface variables are corrected, so that bandwidth can be measured."""
     environment = dict(os.environ)
     wrong = {variable for variable, _ in wrong_variables(known, environment)}
     if several and own_name_misleads(known, environment):

@@ -3,7 +3,7 @@
     python -m ensemble.doctor.ranks torch-info
     RANK=… WORLD_SIZE=… MASTER_ADDR=… MASTER_PORT=… python -m ensemble.doctor.ranks all-reduce gloo|nccl DEVICE
 
-Each prints one line of JSON. If a driver hangs, a library crashes or a node does not answer, the check ends, at the
+Each command prints one line of JSON. If a driver hangs, a library crashes or a node does not answer, the check ends, at the
 latest at its time limit, and the doctor continues.
 """
 
@@ -74,8 +74,8 @@ def _run_all(
 
     def run(start: tuple[list[str], dict[str, str] | None]) -> tuple[dict[str, Any] | None, float, str]:
         # Not in the main thread, where a signal can raise after the process has begun and before it is in the list
-        words, environment = start
-        process = subprocess.Popen([*COMMAND, *words], env=environment, **_OWN_GROUP)
+        arguments, environment = start
+        process = subprocess.Popen([*COMMAND, *arguments], env=environment, **_OWN_GROUP)
         processes.append(process)
         if interrupted.is_set():
             _kill(process)

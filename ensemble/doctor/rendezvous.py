@@ -28,13 +28,13 @@ class JobPosition:
     rank: int = 0
     num_nodes: int = 1
     name: str
-    """Of this node."""
+    """The name of this node."""
     head: str = ""
     """Name or address of the head node."""
     port: int = 0
-    """At which the head node listens."""
+    """The port at which the head node listens."""
     names: tuple[str, ...] = ()
-    """Of all nodes by rank, if Slurm provides them."""
+    """The names of all nodes by rank, if Slurm provides them."""
 
     def name_of(self, rank: int) -> str:
         return self.names[rank] if rank < len(self.names) else f"rank {rank}"
@@ -98,7 +98,7 @@ class Connections:
     findings: list[Finding] = field(default_factory=list)
     """Nodes that did not connect, or whose connection was lost."""
     streams: "dict[int, Stream]" = field(default_factory=dict)
-    """By rank of the other node."""
+    """The connection to each node, by the rank of that node."""
     head_address: str = "127.0.0.1"
     """The address of the head node as seen from this one."""
     own_address: str = "127.0.0.1"
@@ -136,7 +136,7 @@ class Connections:
             except (OSError, ValueError):
                 self.streams.pop(rank).close()
                 fix = "look into its log: it may have ended, or one of its checks hangs"
-                self.findings.append(problem("nodes", f"{self.position.name_of(rank)} was lost on the way", fix))
+                self.findings.append(problem("nodes", f"{self.position.name_of(rank)} was lost during the checks", fix))
         for stream in self.streams.values():
             with contextlib.suppress(OSError):  # the next exchange names it
                 stream.send(messages, HANDSHAKE_S)
@@ -161,8 +161,8 @@ def _open(position: JobPosition, wait_s: float) -> Connections:
         connections.findings.append(problem("port", value, "export another MASTER_PORT on all nodes"))
         return connections
     with server:
-        while len(connections.streams) < position.num_nodes - 1 and (left := deadline - time.monotonic()) > 0:
-            server.settimeout(left)
+        while len(connections.streams) < position.num_nodes - 1 and (remaining_s := deadline - time.monotonic()) > 0:
+            server.settimeout(remaining_s)
             try:
                 stream = Stream(server.accept()[0])
             except OSError:
@@ -180,7 +180,7 @@ def _open(position: JobPosition, wait_s: float) -> Connections:
                 connections.own_address = stream.connection.getsockname()[0].removeprefix("::ffff:")
     missing = [rank for rank in range(1, position.num_nodes) if rank not in connections.streams]
     if missing:
-        value = f"did not come within {wait_s:g} s: {', '.join(position.name_of(rank) for rank in missing)}"
+        value = f"did not connect within {wait_s:g} s: {', '.join(position.name_of(rank) for rank in missing)}"
         fix = f"look into their logs, and whether they reach {position.head} on port {position.port}"
         connections.findings.append(problem("nodes", value, fix))
     return connections
@@ -190,17 +190,17 @@ def _join(position: JobPosition, wait_s: float) -> Connections:
     connections = Connections(position)
     deadline = time.monotonic() + wait_s
     reason = ""
-    while (left := deadline - time.monotonic()) > 0:
+    while (remaining_s := deadline - time.monotonic()) > 0:
         time.sleep(RETRY_S)
         try:
-            stream = Stream(socket.create_connection((position.head, position.port), timeout=min(left, HANDSHAKE_S)))
+            stream = Stream(socket.create_connection((position.head, position.port), timeout=min(remaining_s, HANDSHAKE_S)))
         except OSError as error:
             reason = error.strerror or str(error)
             continue
         try:
             stream.send({"doctor": position.rank}, HANDSHAKE_S)
             # The head node may be waiting for another node's message first
-            if stream.receive(max(HANDSHAKE_S, left)) != {"come": position.rank}:
+            if stream.receive(max(HANDSHAKE_S, remaining_s)) != {"come": position.rank}:
                 raise ValueError("another program listens there")
         except (OSError, ValueError) as error:
             reason = str(error)

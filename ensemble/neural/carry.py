@@ -29,9 +29,9 @@ class Carry:
         """Store the state that a micro-batch returned; `take` returns it after `commit`."""
         # A short batch before any full one is not stored: the remaining positions would have no state
         if state and not micro.idle and (self._states or not micro.is_short_batch):
-            rest = {name: tensor[len(micro.rows) :] for name, tensor in self._states.get(micro.begin, {}).items()}
+            remaining = {name: tensor[len(micro.rows) :] for name, tensor in self._states.get(micro.begin, {}).items()}
             self._pending[micro.begin] = {
-                name: torch.cat([tensor.detach(), rest[name]]) if len(rest.get(name, ())) else tensor.detach()
+                name: torch.cat([tensor.detach(), remaining[name]]) if len(remaining.get(name, ())) else tensor.detach()
                 for name, tensor in state.items()
             }
 

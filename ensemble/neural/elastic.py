@@ -45,7 +45,7 @@ class Job:
     batch_size: int
     """Examples in a global batch."""
     micro_batch_size: int
-    """The largest number of examples in a forward pass; 0 for those of a rank if none is lost."""
+    """The largest number of examples in a forward pass; 0 for batch_size / num_ranks."""
     capacity: Path | None
     """The file with the number of available ranks; None to count one rank less after each loss."""
     max_losses: int

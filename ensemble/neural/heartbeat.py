@@ -249,7 +249,7 @@ class Heartbeat:
         return f"rank {record['rank']} of {self._num_ranks} (host {record['host']}, pid {record['pid']})"
 
     def _process_state(self, record: Record) -> str:
-        """Of a process on this machine: running, sleeping, stopped, … or gone; "" for any other process."""
+        """The state of a process on this machine: running, sleeping, stopped, … or gone; "" for a process elsewhere."""
         import psutil
 
         if (process := self._local_processes.get(record["rank"])) is None:

@@ -104,7 +104,8 @@ FREE_TO_CHANGE = (
     "timeout_s", "loader", "num_workers", "prefetch_factor", "trackers", "log_every", "nonfinite", "max_nonfinite",
     "max_rollbacks", "recipe.gradient_checkpointing",
 )  # fmt: skip
-"""Settings that may differ when a run is resumed: they do not change the result of the training."""
+"""Settings that may differ when a run is resumed: they do not change the objective. `max_seconds` can change the number of
+steps."""
 
 
 def check(config: TrainConfig) -> None:

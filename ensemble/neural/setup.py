@@ -51,7 +51,7 @@ class Training:
     writer: checkpoint.BackgroundWriter
     profiler: Any
     start_time: float
-    """By the monotonic clock, minus the duration of the run before it was resumed."""
+    """The start by the monotonic clock, in seconds, minus the duration of the run before it was resumed."""
 
     @property
     def out(self) -> Path:

@@ -109,7 +109,7 @@ def test_a_node_that_never_comes_is_named(tmp_path: Path) -> None:
     environment = {**rank_environment(0, network.free_port()), "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     code, page, errors = run([*DOCTOR, "wait_s=1"], tmp_path, **environment)
     assert code == 1
-    sentence = "did not come within 1 s: rank 1"
+    sentence = "did not connect within 1 s: rank 1"
     assert errors == f"problem: {sentence}\n", "not told at once"
     assert sentence in line_of(page, "problem", "nodes")
     assert "all-reduce" in page, "the others that came are checked all the same"

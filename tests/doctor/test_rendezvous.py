@@ -100,7 +100,7 @@ def test_a_node_that_is_lost_later_is_named() -> None:
     assert head.exchange("from 0", 30) == {0: "from 0", 2: "from 2"}
     guest.join()
     assert answers == {0: "from 0", 2: "from 2"}
-    assert [finding.value for finding in head.findings] == ["n1 was lost on the way"]
+    assert [finding.value for finding in head.findings] == ["n1 was lost during the checks"]
     # And the others go on alone when the head node is lost
     head.streams[2].connection.shutdown(socket.SHUT_RDWR)
     assert meetings[2].exchange("alone", 30) == {2: "alone"}

@@ -182,7 +182,7 @@ CASES = {
     "compare_rankings": "the setting 'rankings' has no default: add rankings=…",
     f"{COMPARE} spilt=test": "there is no setting 'spilt'; did you mean 'split'?",
     f"{COMPARE} num_draws=0": "num_draws=0 is impossible: it must be at least 1",
-    f"{COMPARE} candidates=prepared": "candidates=… goes with predictions=… or ensemble=…",
+    f"{COMPARE} candidates=prepared": "candidates=… needs predictions=… or ensemble=…",
     COMPARE: "prepared was prepared for the recipe hot_sellers, which ranks no items",
     # ensemble_predictor
     "ensemble_predictor": "the following arguments are required: command",
