@@ -19,8 +19,6 @@ LARGE: dict[str, dict[str, Any]] = {
     "catboost": {"max_leaves": 64, "learning_rate": 0.1, "l2": 3.0, "num_rounds": 2000},
     "xgboost": {"max_leaves": 64, "column_fraction": 0.7, "l2": 1.0, "num_rounds": 2000},
 }
-SLOWER = 2.5
-"""How much slower some variants learn: their training takes so many times as long, with as many more trees."""
 SMALL_VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("catboost", {"max_leaves": 16}),
     ("lightgbm", {"learning_rate": 0.02, "num_rounds": 1500}),
@@ -70,12 +68,13 @@ def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
 
 
 def _variant(member: PlannedMember, number: int, changes: dict[str, Any]) -> PlannedMember:
+    settings = {**member.settings, **changes}
     return dataclasses.replace(
         member,
         name=f"{member.name}_{number}",
-        settings={**member.settings, **changes},
+        settings=settings,
         variant_of=member.name,
-        relative_seconds=SLOWER if "learning_rate" in changes else 1.0,
+        relative_seconds=member.settings["learning_rate"] / settings["learning_rate"],  # slower learning, more trees
         seed_offset=1000 * number,
     )
 
