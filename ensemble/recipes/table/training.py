@@ -1,7 +1,7 @@
 """Training of TabM for tables: one copy of the network for each fold, all in one launch; for any data with flat features.
 
     accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe table \
-        data=runs/people/prepared out=runs/people/members/tabm
+        data=runs/steps/prepared out=runs/steps/members/tabm
 
 Copy c of the network is fitted on the rows `fit` of fold c, and predicts the rows that the fold holds out. Each row in
 `stop` of a fold is predicted by its copy; the score of these predictions of all copies chooses the step for all copies. The
