@@ -108,11 +108,18 @@ class Ensemble:
         if not sum(self.weights[position] for position in present) > 0:
             raise UserError(f"without {missing} no member of the ensemble has weight: predict with them too")
         print(f"warning: predictions of {missing} are missing: the other weights increase in proportion", file=sys.stderr)
+        return self._at(present)
+
+    def members_with_weight(self) -> "Ensemble":
+        """The ensemble without its members of weight 0. Its predictions are bitwise equal."""
+        return self._at([position for position, weight in enumerate(self.weights) if weight])
+
+    def _at(self, positions: Sequence[int]) -> "Ensemble":
         return dataclasses.replace(
             self,
-            member_names=tuple(self.member_names[position] for position in present),
-            outputs=tuple(self.outputs[position] for position in present),
-            combination=self.combination.subset(present),
+            member_names=tuple(self.member_names[position] for position in positions),
+            outputs=tuple(self.outputs[position] for position in positions),
+            combination=self.combination.subset(positions),
         )
 
     def to_dict(self) -> dict[str, Any]:

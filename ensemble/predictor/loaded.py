@@ -77,16 +77,17 @@ class Predictor(AbstractContextManager["Predictor"]):
 
     @classmethod
     def load(cls, folder: str | Path, threads: int = 0) -> "Predictor":
-        """Load the ensemble and each of its members, with `threads` OpenMP threads each; 0 for as many cores as are granted.
+        """Load an ensemble and the members that a forecast needs.
 
-        Raises `UserError` for a folder that is no complete ensemble, and for a member that is missing, damaged, of an
-        unknown kind, or trained again since the ensemble was fitted.
+        threads : OpenMP threads of each member; 0 for as many as there are granted cores. Raises `UserError` for a folder
+        that is no complete ensemble, and for a member that is missing, damaged, of an unknown kind, or trained again since
+        the ensemble was fitted.
         """
         if threads < 0:
             raise UserError(f"threads={threads} is impossible: give a number of cores, or 0 for as many as are granted")
         folder = Path(folder)
         description, manifest = new_data.read_fitted(folder)
-        ensemble = combine.Ensemble.from_dict(description["combiner"])
+        ensemble = new_data.needed_members(description, manifest)
         common = {"recipe": manifest["recipe"], "manifest": manifest}
         configs: dict[str, dict[str, Any]] = {PREPARATION: common}
         has_trees = False

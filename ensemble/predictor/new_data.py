@@ -32,7 +32,7 @@ def predict(
     with forecast.parquet, forecast.csv, the prepared data and the members' prediction files.
     """
     description, fitted_manifest = read_fitted(folder)
-    ensemble = combine.Ensemble.from_dict(description["combiner"])
+    ensemble = needed_members(description, fitted_manifest)
     folder_of = member_folders(folder, description, ensemble.member_names)
     present = [name for name in ensemble.member_names if folder_of[name].is_dir()]
     for name in present or ensemble.member_names:
@@ -67,6 +67,15 @@ def read_fitted(folder: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
             "rows, without a target, to scripts/prepare_data.py, and fit again"
         )
     return description, manifest
+
+
+def needed_members(description: dict[str, Any], manifest: dict[str, Any]) -> combine.Ensemble:
+    """The ensemble of the members that a forecast needs: those with weight.
+
+    A recipe with a forecast table of its own needs all members, since the table may show the prediction of each.
+    """
+    ensemble = combine.Ensemble.from_dict(description["combiner"])
+    return ensemble if recipe.of(manifest).get("outputs", "forecast_table") else ensemble.members_with_weight()
 
 
 def meaning(folder: str | Path) -> str:

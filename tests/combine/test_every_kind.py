@@ -211,6 +211,23 @@ def test_a_missing_member_is_made_up_for(kind: str, capsys: pytest.CaptureFixtur
 
 
 @every_kind
+def test_members_without_weight_change_no_bit(kind: str) -> None:
+    """New rows would be predicted otherwise without them, or a member with weight be left out too."""
+    blend = blend_of(kind, 600)
+    for combiner in COMBINERS[kind]:
+        ensemble = fitted(kind, blend, combiner=combiner)
+        weights = (0.3, 0.0, ensemble.weights[2])
+        ensemble = dataclasses.replace(ensemble, combination=dataclasses.replace(ensemble.combination, weights=weights))
+        fewer = ensemble.members_with_weight()
+        assert fewer.member_names == tuple(name for name, weight in zip(NAMES, weights, strict=True) if weight)
+        columns = [NAMES.index(name) for name in fewer.member_names]
+        expected = ensemble.predict(blend.predictions, NAMES, blend.group)
+        np.testing.assert_array_equal(
+            fewer.predict(blend.predictions[:, columns], fewer.member_names, blend.group), expected
+        )
+
+
+@every_kind
 def test_nan_is_named(kind: str) -> None:
     """NaN would spread into every forecast."""
     blend = blend_of(kind, 600)

@@ -1,6 +1,7 @@
 """A fitted ensemble of a table predicts new rows as it would have predicted them in the split forecast."""
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,25 @@ def test_new_rows_get_the_same_bits(people: pl.DataFrame, folder: Path, tmp_path
     assert new["reasons"].to_list() == expected["reasons"].to_list()
     why = " ".join(pl.read_csv(tmp_path / "out" / "forecast.csv")["why"])
     assert re.search("city = (Bonn|Köln|Ulm)", why)  # not the number of a category
+
+
+def test_members_without_weight_are_not_needed(people: pl.DataFrame, folder: Path, tmp_path: Path) -> None:
+    """Members that change no prediction would take time and memory in each forecast."""
+    shutil.copytree(folder, tmp_path / "fit")
+    words = (f"predictions={tmp_path}/fit/predictions", f"data={tmp_path}/fit/data", f"out={tmp_path}/fit/best")
+    fork("ensemble_predictor", "fit", *words, "combiner=best_member", "num_draws=20")
+    weights = folders.read_json(tmp_path / "fit/best/scores.json")["weights"]
+    (idle,) = [name for name, weight in weights.items() if not weight]
+    write(people.tail(NUM_NEW).drop("income"), tmp_path / "new.csv")
+    described = folders.read_json(tmp_path / "fit/best/ensemble.json")["members"][idle]["folder"]
+    shutil.rmtree(tmp_path / "fit/best" / described)
+    source = (f"source=[{tmp_path}/new.csv]", f"out={tmp_path}/out")
+    printed = fork("ensemble_predictor", "predict", f"ensemble={tmp_path}/fit/best", *source)
+    assert "missing" not in printed
+    assert [path.name.split(".")[0] for path in (tmp_path / "out/predictions").iterdir()] == [*({*weights} - {idle})]
+    names = ["id", "prediction", "reasons"]
+    new, expected = (pq.read_table(tmp_path / name / "forecast.parquet").select(names) for name in ("out", "fit/best"))
+    assert new.equals(expected)
 
 
 def encoded(people: pl.DataFrame, folder: Path, tmp_path: Path, frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, Any]]:
