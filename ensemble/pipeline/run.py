@@ -16,26 +16,24 @@ that tasks of a cluster have computed (stages.py).
 """
 
 import dataclasses
-import json
 import math
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ensemble import configuration, folders, recipe
 from ensemble.errors import UserError
-from ensemble.pipeline import network
+from ensemble.pipeline import fit_folder, network
 from ensemble.pipeline.budget import Budget
+from ensemble.pipeline.fit_folder import PREDICTIONS, RANKINGS
 from ensemble.pipeline.plan import PREPARED, FollowUp, PlannedMember, Preempted, follow_up, plan
 from ensemble.pipeline.settings import FILE as SETTINGS
-from ensemble.pipeline.settings import FREE_TO_CHANGE, preparation
+from ensemble.pipeline.settings import preparation
 
 if TYPE_CHECKING:
     from ensemble.trees.settings import TreesConfig
 
-RANKINGS, PREDICTIONS = "rankings", "predictions"
 MOST_NAMED = 3
 """The maximum number of files in an error."""
 FINISH_S, FINISH_PER_ROW_S, FINISH_PER_CLASS_S = 4.0, 2.5e-4, 3e-5
@@ -200,7 +198,7 @@ def prepare(config: Any, name: str, resume: bool) -> dict[str, Any]:
 
     _check(config)
     out = Path(config.out)
-    with _opened(out, config, name, resume) as earlier:
+    with fit_folder.opened(out, config, name, resume) as earlier:
         manifest = _prepare(out / PREPARED, config, name, earlier, threads.configure(config.threads))
         folders.write_json(out / SETTINGS, {**folders.read_json(out / SETTINGS), PREPARED: manifest["fingerprint"]})
     return manifest
@@ -211,7 +209,7 @@ def prepared(config: Any, name: str) -> dict[str, Any]:
     settings."""
     _check(config)
     out = Path(config.out)
-    fit_json = _read_fit_json(out, config, name)
+    fit_json = fit_folder.read(out, config, name)
     manifest = folders.read_manifest(out / PREPARED)
     if manifest["fingerprint"] != fit_json.get(PREPARED):
         raise UserError(f"{out / PREPARED} does not belong to this fit: prepare the data again with --stage prepare")
@@ -228,81 +226,6 @@ def _check(config: Any) -> None:
     )
     if config.accelerate_config != "auto" and not Path(config.accelerate_config).is_file():
         raise UserError(f"accelerate_config={config.accelerate_config} is not a file: name one of Accelerate, or write auto")
-
-
-@contextmanager
-def _opened(out: Path, config: Any, name: str, resume: bool) -> Iterator[dict[str, Any] | None]:
-    """Create the folder of a fit and its `fit.json`, or use those that are there; yields the earlier `fit.json` with
-    `resume`.
-
-    If the data cannot be prepared, a new folder is removed, and an earlier `fit.json` is restored.
-    """
-    file, earlier = out / SETTINGS, None
-    if file.is_file():
-        earlier = _read_fit_json(out, config, name, resume)
-        if not resume and not getattr(config, "overwrite", False):
-            raise UserError(f"{out} contains a fit: add --resume auto to continue it, or overwrite=true to replace it")
-    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} exists and contains no fit of this project: choose another out")
-    folders.refuse_inside(out)
-    new_folders = [folder for folder in (out, *out.parents) if not folder.exists()]
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        remove_new(file, new_folders)
-        raise UserError(f"the folder {out} cannot be created: {error.strerror}") from None
-    limits = {"time_limit": config.time_limit, "num_draws": config.num_draws}
-    try:
-        _recover(out)
-        fingerprint = earlier.get(PREPARED) if resume and earlier else None
-        folders.write_json(file, {**_fit_json(config, name), "limits": limits, PREPARED: fingerprint})
-        yield earlier if resume else None
-    except BaseException:
-        if earlier:
-            folders.write_json(file, earlier)
-        else:
-            remove_new(file, new_folders)
-        raise
-
-
-def _fit_json(config: Any, name: str) -> dict[str, Any]:
-    """The content of `fit.json` for these settings, without limits and prepared data."""
-    settings = configuration.to_dict(config, FREE_TO_CHANGE)
-    content: dict[str, Any] = json.loads(json.dumps({"written_by": folders.MARK, "recipe": name, "settings": settings}))
-    return content
-
-
-def _read_fit_json(out: Path, config: Any, name: str, must_be_equal: bool = True) -> dict[str, Any]:
-    """`fit.json` in a folder; `UserError` if this project did not write it, or if settings that must be equal differ."""
-    content = folders.read_json(out / SETTINGS)
-    if not isinstance(content, dict) or content.get("written_by") != folders.MARK:
-        raise UserError(f"{out / SETTINGS} was not written by this project, so nothing is changed: choose another out")
-    if must_be_equal and _settings_to_compare(content) != _settings_to_compare(_fit_json(config, name)):
-        raise UserError(f"{out} was fitted with other settings: give the same, or add overwrite=true without --resume")
-    return content
-
-
-def _settings_to_compare(fit_json: dict[str, Any]) -> dict[str, Any]:
-    """What must be equal to continue a fit. Files may have moved: `_refuse_other_sources` compares their content."""
-    settings = {name: value for name, value in fit_json.get("settings", {}).items() if name not in ("source", "metadata")}
-    return {"written_by": fit_json.get("written_by"), "recipe": fit_json.get("recipe"), "settings": settings}
-
-
-def remove_new(file: Path, new_folders: list[Path]) -> None:
-    """Remove a file and the folders that were created for it, as far as they are empty."""
-    with suppress(OSError):
-        file.unlink(missing_ok=True)
-        for folder in new_folders:
-            folder.rmdir()  # fails unless the folder is empty
-
-
-def _recover(out: Path) -> None:
-    """Remove incomplete files of a killed command, and restore a folder that it was about to replace."""
-    for old in out.glob(".*.old-*"):
-        folders.recover(out / old.name[1:].rpartition(".old-")[0])
-    folders.discard_scratch([*out.glob(".*.writing-*"), *(out / PREDICTIONS).glob(".*.writing-*")])
-    for old in out.glob(".*.old-*"):
-        folders.discard(old)
 
 
 def _prepare(folder: Path, config: Any, name: str, earlier: dict[str, Any] | None, num_threads: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from fits import NUM_NEW, NUM_ROWS, bits, fit, people, snapshot
 
 from ensemble import folders, predictions
 from ensemble.errors import UserError
-from ensemble.pipeline import run
+from ensemble.pipeline import fit_folder, run
 from ensemble.recipes.table import prepare as table_prepare
 from ensemble.trees import train
 from ensemble.trees.boosting import CannotLearn
@@ -146,7 +146,7 @@ def test_incomplete_preparation_is_removed(table: Path, tmp_path: Path, monkeypa
     with monkeypatch.context() as patch:
         kill(patch, table_prepare, "write_rows", 1, True)
         patch.setattr(folders.shutil, "rmtree", lambda *words, **more: None)  # a kill clears nothing away
-        patch.setattr(run, "remove_new", lambda *files: None)
+        patch.setattr(fit_folder, "remove_new", lambda *files: None)
         with pytest.raises(Killed):
             fit(table, out)
     assert sorted(path.name.split("-")[0] for path in out.iterdir()) == [".prepared.writing", "fit.json"]

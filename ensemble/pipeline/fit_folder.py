@@ -1,0 +1,89 @@
+"""The folder of a fit, and `fit.json` in it, which records the settings of the fit; run.py lists the other content."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ensemble import configuration, folders
+from ensemble.errors import UserError
+from ensemble.pipeline.plan import PREPARED
+from ensemble.pipeline.settings import FILE, FREE_TO_CHANGE
+
+RANKINGS, PREDICTIONS = "rankings", "predictions"
+
+
+@contextmanager
+def opened(out: Path, config: Any, name: str, resume: bool) -> Iterator[dict[str, Any] | None]:
+    """Create the folder of a fit and its `fit.json`, or use those that are there; yields the earlier `fit.json` with
+    `resume`.
+
+    If the data cannot be prepared, a new folder is removed, and an earlier `fit.json` is restored.
+    """
+    file, earlier = out / FILE, None
+    if file.is_file():
+        earlier = read(out, config, name, resume)
+        if not resume and not getattr(config, "overwrite", False):
+            raise UserError(f"{out} contains a fit: add --resume auto to continue it, or overwrite=true to replace it")
+    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} exists and contains no fit of this project: choose another out")
+    folders.refuse_inside(out)
+    new_folders = [folder for folder in (out, *out.parents) if not folder.exists()]
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        remove_new(file, new_folders)
+        raise UserError(f"the folder {out} cannot be created: {error.strerror}") from None
+    limits = {"time_limit": config.time_limit, "num_draws": config.num_draws}
+    try:
+        _recover(out)
+        fingerprint = earlier.get(PREPARED) if resume and earlier else None
+        folders.write_json(file, {**_content(config, name), "limits": limits, PREPARED: fingerprint})
+        yield earlier if resume else None
+    except BaseException:
+        if earlier:
+            folders.write_json(file, earlier)
+        else:
+            remove_new(file, new_folders)
+        raise
+
+
+def _content(config: Any, name: str) -> dict[str, Any]:
+    """The content of `fit.json` for these settings, without limits and prepared data."""
+    settings = configuration.to_dict(config, FREE_TO_CHANGE)
+    content: dict[str, Any] = json.loads(json.dumps({"written_by": folders.MARK, "recipe": name, "settings": settings}))
+    return content
+
+
+def read(out: Path, config: Any, name: str, must_be_equal: bool = True) -> dict[str, Any]:
+    """`fit.json` in a folder; `UserError` if this project did not write it, or if settings that must be equal differ."""
+    content = folders.read_json(out / FILE)
+    if not isinstance(content, dict) or content.get("written_by") != folders.MARK:
+        raise UserError(f"{out / FILE} was not written by this project, so nothing is changed: choose another out")
+    if must_be_equal and _settings_to_compare(content) != _settings_to_compare(_content(config, name)):
+        raise UserError(f"{out} was fitted with other settings: give the same, or add overwrite=true without --resume")
+    return content
+
+
+def _settings_to_compare(fit_json: dict[str, Any]) -> dict[str, Any]:
+    """What must be equal to continue a fit. Files may have moved: run.py compares their content."""
+    settings = {name: value for name, value in fit_json.get("settings", {}).items() if name not in ("source", "metadata")}
+    return {"written_by": fit_json.get("written_by"), "recipe": fit_json.get("recipe"), "settings": settings}
+
+
+def remove_new(file: Path, new_folders: list[Path]) -> None:
+    """Remove a file and the folders that were created for it, as far as they are empty."""
+    with suppress(OSError):
+        file.unlink(missing_ok=True)
+        for folder in new_folders:
+            folder.rmdir()  # fails unless the folder is empty
+
+
+def _recover(out: Path) -> None:
+    """Remove incomplete files of a killed command, and restore a folder that it was about to replace."""
+    for old in out.glob(".*.old-*"):
+        folders.recover(out / old.name[1:].rpartition(".old-")[0])
+    folders.discard_scratch([*out.glob(".*.writing-*"), *(out / PREDICTIONS).glob(".*.writing-*")])
+    for old in out.glob(".*.old-*"):
+        folders.discard(old)
