@@ -130,7 +130,8 @@ def _text(manifest: dict[str, Any], scores: dict[str, Any], parts: Parts) -> str
 def default_parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
     """The sentences for a recipe without `parts` in its card.py."""
     task = task_of(manifest)
-    target = manifest.get("target", {}).get("column", task.target)
+    described = manifest.get("target", {})
+    target, classes = described.get("column", task.target), described.get("names")
     columns = list(dict.fromkeys(name for facts in manifest["splits"].values() for name in facts))
     rows = []
     for split, facts in manifest["splits"].items():
@@ -138,7 +139,7 @@ def default_parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
         cells = [f"{value:,}" if isinstance(value, int) else str(value) for value in values]
         rows.append(f"| {split} | {' | '.join(cells)} |")
     purpose = {
-        "binary": f"For each row: the probability of `{target}`.",
+        "binary": f"For each row: the probability {f'that `{target}` is {classes[-1]}' if classes else f'of `{target}`'}.",
         "multiclass": f"For each row: the probability of each of {len(task.classes)} classes of `{target}`.",
         "regression": f"For each row: the value of `{target}`.",
         "ranking": f"For the rows of each group: a score that orders them, highest `{target}` first.",
@@ -185,7 +186,7 @@ def _cell(interval: dict[str, float | None]) -> str:
 
 
 def score_lines(scores: dict[str, Any], group: str) -> list[str]:
-    """A line for each candidate: its score on test, the interval, and a member's weight; `scores` as in scores.json.
+    """A line for each candidate: its score, the interval, and a member's weight; `scores` as in scores.json.
 
     A baseline of a binary task is scored by its ranks within each group, so its line names the column `group`. A score of
     its prediction file would be another number.

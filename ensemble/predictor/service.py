@@ -1,11 +1,12 @@
-"""A loaded ensemble over HTTP: a request contains raw reviews, its response the ranked forecast.
+"""A loaded ensemble over HTTP: a request contains raw rows, such as reviews, and its response the forecast.
 
     python scripts/serve.py ensemble=runs/demo/ensemble port=8000
     curl -H 'content-type: application/json' -d @request.json http://127.0.0.1:8000/predict
 
-    POST /predict   {"reviews": […], "products": […]} to {"forecast": […], "notes": […]}, where notes are messages about
-                    unusual rows, such as cells that count as empty; requests.py of the recipe defines the fields
-    GET /schema     the JSON schema of a request, its limits, and the members and weights of the ensemble
+    POST /predict   {"reviews": […], "products": […]}, or {"rows": […]} of a table, to {"forecast": […], "notes": […]}, where
+                    notes are messages about unusual rows, such as cells that count as empty; requests.py of the recipe
+                    defines the fields
+    GET /schema     the JSON schema of a request, its limits, and the loaded members with their weights
     GET /health     200 once the members are loaded, 503 when one of their processes has ended
     GET /metrics    counts and latencies for Prometheus
 
