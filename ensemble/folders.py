@@ -298,11 +298,11 @@ def write_manifest(
     for file in sorted(folder.rglob("*") if only is None else (folder / name for name in only)):
         name = file.relative_to(folder)
         if file.is_file() and name.parts[0] != leave_out and file.name != verification.NAME:
-            about = file.stat()
-            inode = (about.st_dev, about.st_ino)
+            status = file.stat()
+            inode = (status.st_dev, status.st_ino)
             if inode not in checksums:
                 checksums[inode] = sha256(file)
-            files[str(name)] = {"bytes": about.st_size, "sha256": checksums[inode]}
+            files[str(name)] = {"bytes": status.st_size, "sha256": checksums[inode]}
     manifest = {**content, "files": files}
     manifest["fingerprint"] = fingerprint_of(manifest)
     write_json(folder / NAME, manifest)

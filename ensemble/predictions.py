@@ -20,8 +20,8 @@ then the number of a class. Files are joined by `row_id`, never by position.
 A model of any other kind joins an ensemble by such files, written by any program, without checksums:
 
     table = pa.table({"row_id": …, "target": …, "prediction": …, "group": …, "cluster": …})
-    about = {"recipe": "hot_sellers", "split": "blend", "member": "mine", "fingerprint": "f00d", "output": "score"}
-    pq.write_table(table.replace_schema_metadata({"ensemble": json.dumps(about)}), "predictions/mine.blend.parquet")
+    metadata = {"recipe": "hot_sellers", "split": "blend", "member": "mine", "fingerprint": "f00d", "output": "score"}
+    pq.write_table(table.replace_schema_metadata({"ensemble": json.dumps(metadata)}), "predictions/mine.blend.parquet")
 """
 
 import dataclasses
@@ -95,9 +95,9 @@ def write(path: str | Path, predictions: Predictions) -> None:
         arrays[WEIGHT] = pa.array(np.ravel(predictions.weight), pa.float64())
     if predictions.reasons is not None:
         arrays["reasons"] = pa.array(predictions.reasons, REASONS_OF_CLASSES if predictions.classes else REASONS)
-    about = {name: getattr(predictions, name) for name in (*ORIGIN, "output", "config")}
-    about |= {"classes": list(predictions.classes)} if predictions.classes else {}
-    write_checked(path, "prediction file", pa.table(arrays), about)
+    metadata = {name: getattr(predictions, name) for name in (*ORIGIN, "output", "config")}
+    metadata |= {"classes": list(predictions.classes)} if predictions.classes else {}
+    write_checked(path, "prediction file", pa.table(arrays), metadata)
 
 
 def read(path: str | Path) -> Predictions:
@@ -105,11 +105,11 @@ def read(path: str | Path) -> Predictions:
 
     Raises `UserError` if the file is missing or damaged, lacks a column or metadata, or contains NaN or repeated ids.
     """
-    table, about = read_checked(path, "prediction file", COLUMNS, "ensemble/predictions.py")
-    if about.get("output") == "probabilities" and not about.get("classes"):
+    table, metadata = read_checked(path, "prediction file", COLUMNS, "ensemble/predictions.py")
+    if metadata.get("output") == "probabilities" and not metadata.get("classes"):
         raise UserError(f"{path} is not a prediction file, it lacks: metadata 'classes'; see ensemble/predictions.py")
-    _check_metadata(about, Path(path))
-    output, classes = about.get("output", "probability"), tuple(about.get("classes", ()))
+    _check_metadata(metadata, Path(path))
+    output, classes = metadata.get("output", "probability"), tuple(metadata.get("classes", ()))
     optional = [WEIGHT] if WEIGHT in table.column_names else []
     try:
         columns = table.select([*COLUMNS, *optional]).cast(_schema(output, classes, optional))
@@ -122,20 +122,20 @@ def read(path: str | Path) -> Predictions:
     predictions = Predictions(
         **arrays,
         prediction=prediction.to_numpy(zero_copy_only=False).reshape(len(table), *([len(classes)] if classes else [])),
-        **{name: about[name] for name in ORIGIN},
+        **{name: metadata[name] for name in ORIGIN},
         output=output,
         classes=classes,
-        config=about.get("config", {}),
+        config=metadata.get("config", {}),
         reasons=table["reasons"].to_pylist() if "reasons" in table.column_names else None,
     )
     _check(predictions, Path(path))
     return predictions
 
 
-def write_checked(path: Path, what: str, table: pa.Table, about: dict[str, Any]) -> None:
-    """Write a table in one rename, with checksums, and with `about` and the versions under `KEY` in its metadata."""
-    about = {**about, "checksums": verification.column_checksums(table), "versions": versions()}
-    table = table.replace_schema_metadata({KEY: json.dumps(about).encode()})
+def write_checked(path: Path, what: str, table: pa.Table, metadata: dict[str, Any]) -> None:
+    """Write a table in one rename, with checksums, and with `metadata` and the versions under `KEY` in its metadata."""
+    metadata = {**metadata, "checksums": verification.column_checksums(table), "versions": versions()}
+    table = table.replace_schema_metadata({KEY: json.dumps(metadata).encode()})
     with new_file(path, what) as scratch:
         pq.write_table(table, scratch, compression="zstd", write_page_checksum=True)
 
@@ -149,18 +149,18 @@ def read_checked(path: str | Path, what: str, columns: Iterable[str], document: 
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             table = file.read()
-        about = json.loads((table.schema.metadata or {}).get(KEY, b"{}"))
+        metadata = json.loads((table.schema.metadata or {}).get(KEY, b"{}"))
     except FileNotFoundError:
         raise UserError(f"the {what} {path} does not exist: write it with scripts/predict.py") from None
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UserError(f"{path} is not a valid Parquet file ({' '.join(str(error).split())}): write it again") from None
-    about = about if isinstance(about, dict) else {}
-    verification.refuse_changed_columns(path, table, about.get("checksums"), KEY.decode())
+    metadata = metadata if isinstance(metadata, dict) else {}
+    verification.refuse_changed_columns(path, table, metadata.get("checksums"), KEY.decode())
     missing = [name for name in columns if name not in table.column_names]
-    missing += [f"metadata '{name}'" for name in ORIGIN if name not in about]
+    missing += [f"metadata '{name}'" for name in ORIGIN if name not in metadata]
     if missing:
         raise UserError(f"{path} is not a {what}, it lacks: {', '.join(missing)}; see {document}")
-    return table, about
+    return table, metadata
 
 
 def refuse_repeated_rows(path: Path, row_id: np.ndarray) -> None:
@@ -248,17 +248,17 @@ def versions() -> dict[str, str]:
     return installed
 
 
-def _check_metadata(about: dict[str, Any], path: Path) -> None:
+def _check_metadata(metadata: dict[str, Any], path: Path) -> None:
     """`UserError` for metadata of the wrong type, and for classes with an output that has none."""
     for name in (*ORIGIN, "output"):
-        if not isinstance(about.get(name, ""), str):
-            raise UserError(f"{path}: the metadata '{name}' is {about[name]!r}: write a string")
-    if not isinstance(about.get("config", {}), dict):
-        raise UserError(f"{path}: the metadata 'config' is {about['config']!r}: write an object")
-    classes = about.get("classes", [])
+        if not isinstance(metadata.get(name, ""), str):
+            raise UserError(f"{path}: the metadata '{name}' is {metadata[name]!r}: write a string")
+    if not isinstance(metadata.get("config", {}), dict):
+        raise UserError(f"{path}: the metadata 'config' is {metadata['config']!r}: write an object")
+    classes = metadata.get("classes", [])
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
         raise UserError(f"{path}: the metadata 'classes' is {classes!r}: write a list of strings")
-    _check_output(about.get("output", "probability"), tuple(classes), path)
+    _check_output(metadata.get("output", "probability"), tuple(classes), path)
 
 
 def _schema(output: str, classes: tuple[str, ...], optional: list[str]) -> pa.Schema:

@@ -12,11 +12,11 @@ only the libraries that it needs. `ensemble/recipes/README.md` is a guide with a
     prepare.py    prepare(config) -> manifest             converts raw data to a folder of prepared data
     training.py   make(config, data) -> NeuralRecipe      what scripts/train.py trains
                   ANY_FEATURES                            True if it learns from data of any recipe with flat features
-    baselines.py  kinds(about) -> {name: kind}            predictions that need no training, by the name of member=…
+    baselines.py  kinds(manifest) -> {name: kind}            predictions that need no training, by the name of member=…
                   predict(data, split, name) -> columns     row_id, target, prediction, group, cluster: see predictions.py
-    plan.py       plan(about, num_threads) -> [PlannedMember]     the members of scripts/fit.py: see pipeline/plan.py
-                  combining(about) -> {name: value}       how they are combined
-                  follow_up(about, data, rankings) -> FollowUp     further members, of a recipe without a task
+    plan.py       plan(manifest, num_threads) -> [PlannedMember]     the members of scripts/fit.py: see pipeline/plan.py
+                  combining(manifest) -> {name: value}       how they are combined
+                  follow_up(manifest, data, rankings) -> FollowUp     further members, of a recipe without a task
     comparison.py compare(…) -> scores                    of all members of such a recipe: see recipes/next_item
     outputs.py    PREDICTED_SPLITS                        the only splits to predict; see `bag.default_splits`
                   write(path, columns, split, member)     another format than a prediction file
@@ -29,12 +29,12 @@ only the libraries that it needs. `ensemble/recipes/README.md` is a guide with a
     requests.py   Request, counts, problem, tables, facts, answer      a request to scripts/serve.py and its response
     page.py       parts(run) -> {name: value}             variables of the page's template
                   pictures(run, series) -> [Picture]      further pictures
-                  prepare_words(about) -> [word]          the command that prepared the data
+                  prepare_words(manifest) -> [word]          the command that prepared the data
     page.html.j2  a template that extends "page.html.j2"
-    card.py       parts(about, scores) -> Parts           the recipe's sentences of the model card
+    card.py       parts(manifest, scores) -> Parts           the recipe's sentences of the model card
     export.py     export(member, data, out, dtype) -> [line]      scripts/export_model.py of a neural member; lines to print
 
-`about` is a manifest of prepared data. Shared code accesses these modules through `Recipe` only, and contains no recipe's
+`manifest` is a manifest of prepared data. Shared code accesses these modules through `Recipe` only, and contains no recipe's
 name.
 """
 
@@ -209,9 +209,9 @@ def named(name: str) -> Recipe:
     return Recipe(name, BUILT_IN.get(name, name))
 
 
-def of(about: dict[str, Any]) -> Recipe:
+def of(manifest: dict[str, Any]) -> Recipe:
     """The recipe in a manifest. If it is not built in, it is imported only if the user named it: see `named`."""
-    name = about["recipe"]
+    name = manifest["recipe"]
     if name not in BUILT_IN and name not in _named_by_user:
         raise UserError(
             f"these data are of the recipe '{name}', which is not part of this project: if you trust that package, "
@@ -220,16 +220,16 @@ def of(about: dict[str, Any]) -> Recipe:
     return Recipe(name, BUILT_IN.get(name, name))
 
 
-def follows_time(about: dict[str, Any]) -> bool:
+def follows_time(manifest: dict[str, Any]) -> bool:
     """Whether the splits of prepared data follow each other in time."""
-    return of(about).words.follow_time or bool(about.get("config", {}).get("time"))
+    return of(manifest).words.follow_time or bool(manifest.get("config", {}).get("time"))
 
 
-def check_named(name: str, about: dict[str, Any], data: str | Path, is_training: bool = False) -> None:
+def check_named(name: str, manifest: dict[str, Any], data: str | Path, is_training: bool = False) -> None:
     """Raise `UserError` if the user named (not '') another recipe than the data's, whose network needs other data."""
-    if name and name != about["recipe"] and not (is_training and named(name).get("training", "ANY_FEATURES")):
+    if name and name != manifest["recipe"] and not (is_training and named(name).get("training", "ANY_FEATURES")):
         raise UserError(
-            f"{data} was prepared for the recipe {about['recipe']}, not for {name}: give --recipe {about['recipe']}"
+            f"{data} was prepared for the recipe {manifest['recipe']}, not for {name}: give --recipe {manifest['recipe']}"
         )
 
 

@@ -30,11 +30,11 @@ class Task:
     """The names of the classes of a multiclass task."""
 
 
-def task_of(about: dict[str, Any]) -> Task:
+def task_of(manifest: dict[str, Any]) -> Task:
     """The task in a manifest of prepared data; `UserError` if there is none."""
-    if "task" not in about:
+    if "task" not in manifest:
         raise UserError(
-            f"these data of the recipe {about.get('recipe')} name no task: prepare them again if an older version prepared "
-            "them; otherwise this recipe has no target for trees and ensembles to predict"
+            f"these data of the recipe {manifest.get('recipe')} name no task: prepare them again if an older version "
+            "prepared them; otherwise this recipe has no target for trees and ensembles to predict"
         )
-    return Task(**{**about["task"], "classes": tuple(about["task"].get("classes", ()))})
+    return Task(**{**manifest["task"], "classes": tuple(manifest["task"].get("classes", ()))})

@@ -116,8 +116,8 @@ def _octets(values: Any) -> Iterator[Any]:
 def _stamps(folder: Path, names: Any) -> dict[str, Stamp]:
     stamps = {}
     for name in names:
-        about = (folder / name).stat()
-        stamps[name] = [about.st_size, about.st_mtime_ns, about.st_ino]
+        status = (folder / name).stat()
+        stamps[name] = [status.st_size, status.st_mtime_ns, status.st_ino]
     return stamps
 
 

@@ -69,9 +69,9 @@ def export_neural(settings: ExportConfig, named: str) -> None:
 
     if not settings.data:
         raise errors.UserError(f"{settings.member} is a neural member: give data=…, the prepared data that it learned from")
-    about = folders.read_manifest(settings.data)
-    recipe.check_named(named, about, settings.data)
-    export = recipe.of(about).require("export", "export", "cannot export its networks")
+    manifest = folders.read_manifest(settings.data)
+    recipe.check_named(named, manifest, settings.data)
+    export = recipe.of(manifest).require("export", "export", "cannot export its networks")
     folders.refuse_inside(Path(settings.out))
     folders.refuse_foreign_file(Path(settings.out), "exported model")
     for line in export(settings.member, settings.data, settings.out, settings.dtype):

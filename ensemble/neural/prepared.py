@@ -52,16 +52,16 @@ class PreparedRecipe(Generic[Config, Split]):
 
     def __init__(self, config: Config, data: str | Path):
         self.config, self.folder = config, Path(data)
-        self.about = folders.read_manifest(data)
-        recipe.check_named(self.name, self.about, data, is_training=True)
-        self.fingerprint, self.inputs = self.about["fingerprint"], inputs.meaning(self.about)
+        self.manifest = folders.read_manifest(data)
+        recipe.check_named(self.name, self.manifest, data, is_training=True)
+        self.fingerprint, self.inputs = self.manifest["fingerprint"], inputs.meaning(self.manifest)
         self._rows: dict[str, Split] = {}
 
     def rows(self, split: str) -> Split:
         """The rows of a split, which are opened once. Raises `UserError` if the data do not have the split."""
         if split not in self._rows:
-            if self.stored_split(split) not in self.about["splits"]:
-                raise UserError(f"{self.folder} has no split '{split}': it has {', '.join(self.about['splits'])}")
+            if self.stored_split(split) not in self.manifest["splits"]:
+                raise UserError(f"{self.folder} has no split '{split}': it has {', '.join(self.manifest['splits'])}")
             self._rows[split] = self.open_rows(split)
         return self._rows[split]
 

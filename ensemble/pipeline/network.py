@@ -96,11 +96,11 @@ def has_predicted(files: list[Path], data: str, model: str | None) -> bool:
     """Whether all files exist undamaged, with predictions by the model and for the data with these fingerprints."""
     for file in files:
         try:
-            _, about = predictions.read_checked(file, "prediction file", (), "ensemble/predictions.py")
+            _, metadata = predictions.read_checked(file, "prediction file", (), "ensemble/predictions.py")
         except UserError:
             return False
-        config = about.get("config")
-        if not isinstance(config, dict) or (about["fingerprint"], config.get("model")) != (data, model):
+        config = metadata.get("config")
+        if not isinstance(config, dict) or (metadata["fingerprint"], config.get("model")) != (data, model):
             return False
     return True
 

@@ -296,7 +296,7 @@ def test_neural_copies_make_a_bag(folded: Path, tmp_path: Path) -> None:
         mean, _, base_rate = recipe.statistics()
         rows = open_table(folder / "rows/train")
         growth = rows["growth_4w"].to_numpy().astype(np.float64)
-        names = [feature["name"] for feature in recipe.about["features"] if feature["name"] != "category"]
+        names = [feature["name"] for feature in recipe.manifest["features"] if feature["name"] != "category"]
         signed = np.sign(growth) * np.log1p(np.abs(growth))
         assert mean[names.index("growth_4w")].item() == pytest.approx(signed[np.isfinite(signed)].mean(), rel=1e-5)
         assert base_rate == pytest.approx(rows["hot"].to_numpy().mean(), rel=1e-5)

@@ -10,12 +10,12 @@ TREES: dict[str, Any] = {"learning_rate": 0.1, "num_rounds": 400, "max_leaves": 
 JACOBIAN = "recipe.jacobian_weight"
 
 
-def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
+def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     """The members, trees first, since they take a small part of the time."""
-    facts, presets = about["emulator"], partial(preset, Path(__file__).parent)
+    facts, presets = manifest["emulator"], partial(preset, Path(__file__).parent)
     if facts["system"] == "sea_ice":
         mlp = presets("sea_ice") if facts["formula"] else {**presets("sea_ice"), JACOBIAN: 0.0}
-        tanh = {**mlp, "seed": about["config"]["seed"] + 1, "recipe.activation": "tanh"}
+        tanh = {**mlp, "seed": manifest["config"]["seed"] + 1, "recipe.activation": "tanh"}
         networks = {"mlp": mlp, "mlp_tanh": tanh, "mlp_16": presets("sea_ice_source")}
     else:
         networks = {"bilinear": presets("lorenz96_bilinear"), "mlp": presets("lorenz96_mlp")}
@@ -28,6 +28,6 @@ def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     ]
 
 
-def combining(about: dict[str, Any]) -> dict[str, str]:
+def combining(manifest: dict[str, Any]) -> dict[str, str]:
     """Weights that are 0 or more with the sum 1, without a comparison of combiners."""
     return {"combiner": "simplex"}

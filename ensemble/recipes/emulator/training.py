@@ -78,7 +78,7 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
 
     def __init__(self, config: RecipeConfig, data: str | Path):
         super().__init__(config, data)
-        self.facts = self.about["emulator"]
+        self.facts = self.manifest["emulator"]
         self.is_residual = config.residual or config.network == "bilinear"
         self.check()
         self._statistics: tuple[Statistics, Statistics] | None = None
@@ -152,7 +152,7 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
     def model(self) -> networks.Emulator:
         """A network with new weights and the statistics of the training split, if the data have one."""
         scales: dict[str, np.ndarray] = {}
-        if "train" in self.about["splits"]:
+        if "train" in self.manifest["splits"]:
             for name, part in zip(("input", "output"), self.statistics(), strict=True):
                 scales |= {f"{name}_mean": part.mean, f"{name}_std": _positive(part.deviation)}
         return self._network(conserve=self.config.conserve, statistics=scales)
@@ -227,7 +227,7 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
 
     def describe(self, split: str) -> dict[str, np.ndarray]:
         """row_id, group and cluster of the rows of prediction files."""
-        names = {"row_id": "row_id", **{name: self.about["task"][name] for name in ("group", "cluster")}}
+        names = {"row_id": "row_id", **{name: self.manifest["task"][name] for name in ("group", "cluster")}}
         return {name: self._column(split, column) for name, column in names.items()}
 
     def columns(self, split: str, predicted: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -235,7 +235,7 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
         pair, output = self._column(split, "pair"), self._column(split, "output")
         return {
             **self.describe(split),
-            "target": self._column(split, self.about["task"]["target"]).astype(np.float64),
+            "target": self._column(split, self.manifest["task"]["target"]).astype(np.float64),
             "prediction": predicted["prediction"][pair, output].astype(np.float64),
         }
 

@@ -16,23 +16,23 @@ NAME = "momentum"
 SCORE = "growth_4w"
 
 
-def kinds(about: dict[str, Any]) -> dict[str, str]:
+def kinds(manifest: dict[str, Any]) -> dict[str, str]:
     """The names of the baselines, each with its kind."""
     return {NAME: "baseline"}
 
 
 def predict(data: str | Path, split: str, name: str = NAME) -> dict[str, Any]:
     """The scores of a split: the arguments of `predictions.Predictions`."""
-    about = folders.read_manifest(data)
-    task, table = task_of(about), open_table(Path(data) / "rows" / split)
+    manifest = folders.read_manifest(data)
+    task, table = task_of(manifest), open_table(Path(data) / "rows" / split)
     return {
         "row_id": table["row_id"].to_numpy(),
         "target": table[task.target].to_numpy().astype(np.float64),
         "prediction": table[SCORE].to_numpy().astype(np.float64),
         "group": table[task.group].to_numpy(),
         "cluster": table[task.cluster].to_numpy(),
-        "recipe": about["recipe"],
-        "fingerprint": about["fingerprint"],
+        "recipe": manifest["recipe"],
+        "fingerprint": manifest["fingerprint"],
         "output": "score",
         "config": {"kind": "baseline", "score": SCORE},
     }

@@ -5,13 +5,13 @@ from typing import Any
 from ensemble.predictor.card import Parts, fitted_on, sources
 
 
-def parts(about: dict[str, Any], scores: dict[str, Any]) -> Parts:
+def parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
     """The purpose, the data, the scored rows and the limits."""
-    panel = about["config"]
+    panel = manifest["config"]
     horizon_weeks, base_weeks = panel["horizon_weeks"], panel["base_weeks"]
     lines_of_splits = [
         f"| {name} | {split['first_week']} | {split['last_week']} | {split['rows']:,} | {split['hot']:,} |"
-        for name, split in about["splits"].items()
+        for name, split in manifest["splits"].items()
     ]
     crawl = "price and helpful votes are as of the crawl" if panel["as_of_crawl"] else "none is known only at the crawl"
     return Parts(
@@ -19,9 +19,10 @@ def parts(about: dict[str, Any], scores: dict[str, Any]) -> Parts:
         f"next {horizon_weeks} weeks ÷ (those in the last {base_weeks} weeks + 1) will be among the highest "
         f"{panel['top_fraction']:.3g} of its week.",
         data=[
-            f"Fingerprint `{about['fingerprint']}`; {about['products']:,} products in {len(about['categories']) - 1} "
-            f"categories, weeks from {about['first_week']} to {about['last_week']}. Sources: {sources(about)}. "
-            f"{len(about['features'])} features; {crawl}. Between two splits {horizon_weeks} weeks are left out.",
+            f"Fingerprint `{manifest['fingerprint']}`; {manifest['products']:,} products in "
+            f"{len(manifest['categories']) - 1} categories, weeks from {manifest['first_week']} to {manifest['last_week']}. "
+            f"Sources: {sources(manifest)}. {len(manifest['features'])} features; {crawl}. "
+            f"Between two splits {horizon_weeks} weeks are left out.",
             "",
             "| split | first week | last week | rows | hot |",
             "|---|---|---|---|---|",

@@ -87,32 +87,32 @@ def lacking(shares: list[Share]) -> dict[str, dict[str, float]]:
     return {"lacking": missing} if missing else {}
 
 
-def too_few(about: dict[str, Any], like: dict[str, Any]) -> dict[str, float]:
+def too_few(new: dict[str, Any], like: dict[str, Any]) -> dict[str, float]:
     """Numbers of products and of weekly reviews ÷ those of the training data; only fractions below `LEAST_OF_MARKET`.
 
     Features of a category and of the market count all reviews, so they differ if products are left out.
     """
-    per_week = [manifest["census"]["rows_kept"] / _weeks(manifest) for manifest in (about, like)]
-    fractions = {"products": about["products"] / like["products"], "weekly reviews": per_week[0] / per_week[1]}
+    per_week = [manifest["census"]["rows_kept"] / _weeks(manifest) for manifest in (new, like)]
+    fractions = {"products": new["products"] / like["products"], "weekly reviews": per_week[0] / per_week[1]}
     return {what: fraction for what, fraction in fractions.items() if fraction < LEAST_OF_MARKET}
 
 
-def notes(about: dict[str, Any], like: dict[str, Any]) -> list[str]:
-    """Warnings about new reviews (manifest `about`) that lack data which the training data (manifest `like`) had."""
+def notes(new: dict[str, Any], like: dict[str, Any]) -> list[str]:
+    """Warnings about new reviews (manifest `new`) that lack data which the training data (manifest `like`) had."""
     warnings = []
-    if about["first_week"] > like["first_week"]:
+    if new["first_week"] > like["first_week"]:
         warnings.append(
-            f"these reviews begin {about['first_week']}, but the training data begin {like['first_week']}: a product's "
+            f"these reviews begin {new['first_week']}, but the training data begin {like['first_week']}: a product's "
             "totals, age and last year are only right if all its reviews are given, old and new"
         )
     warnings += [
         f"these reviews have {fraction:.1%} of the {what} that the members learned from: the features of a category and of "
         "the market, and therefore the probabilities, are only right if all reviews of all products of the categories are "
         "given"
-        for what, fraction in too_few(about, like).items()
+        for what, fraction in too_few(new, like).items()
     ]
     for what, unit in {"metadata": "products", "text": "reviews"}.items():
-        missing, before = (manifest.get("lacking", {}).get(what, 0.0) for manifest in (about, like))
+        missing, before = (manifest.get("lacking", {}).get(what, 0.0) for manifest in (new, like))
         if missing >= before + NOTABLE:
             warnings.append(
                 f"{missing:.1%} of the {unit} have no {what}, more than in the training data: give it, or expect worse "
@@ -121,8 +121,8 @@ def notes(about: dict[str, Any], like: dict[str, Any]) -> list[str]:
     return warnings
 
 
-def _weeks(about: dict[str, Any]) -> int:
-    first, last = (datetime.date.fromisoformat(about[name]) for name in ("first_week", "last_week"))
+def _weeks(manifest: dict[str, Any]) -> int:
+    first, last = (datetime.date.fromisoformat(manifest[name]) for name in ("first_week", "last_week"))
     return (last - first).days // 7 + 1
 
 

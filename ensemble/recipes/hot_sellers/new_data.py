@@ -32,7 +32,7 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     check(like, bool(settings["source"]), bool(settings.get("metadata")))
     of_training = {name: like[name] for name in ("min_matched",) if name in like}
     config = configuration.from_dict(PrepareConfig, {"panel": like["config"], **of_training, **settings})
-    about = preparation.prepare(config, like)
-    for note in about["notes"]:
+    manifest = preparation.prepare(config, like)
+    for note in manifest["notes"]:
         print(f"warning: {note}", file=sys.stderr)
-    return about
+    return manifest

@@ -23,9 +23,9 @@ def forecast_table(forecast: Forecast) -> pa.Table:
 
     The metadata of the table has the entries `week`, `horizon_weeks` and `lacking`.
     """
-    about, order = forecast.manifest, forecast.order
+    manifest, order = forecast.manifest, forecast.order
     products = open_table(forecast.data / "products").take(forecast.template.cluster[order])
-    categories = np.array(about["categories"])
+    categories = np.array(manifest["categories"])
     table = pa.table(
         {
             "rank": np.arange(1, len(order) + 1),
@@ -41,9 +41,9 @@ def forecast_table(forecast: Forecast) -> pa.Table:
     )
     return table.replace_schema_metadata(
         {
-            "week": about["last_week"],
-            "horizon_weeks": str(about["config"]["horizon_weeks"]),
-            "lacking": json.dumps(about.get("lacking", {})),
+            "week": manifest["last_week"],
+            "horizon_weeks": str(manifest["config"]["horizon_weeks"]),
+            "lacking": json.dumps(manifest.get("lacking", {})),
         }
     )
 

@@ -61,14 +61,14 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
     return [("Average precision by test week", caption, "Average precision in each test week.", by_week)]
 
 
-def prepare_words(about: dict[str, Any]) -> list[str]:
+def prepare_words(manifest: dict[str, Any]) -> list[str]:
     """The arguments of the scripts/prepare_data.py command that prepared the data."""
     raw = {
-        key: [file["file"] for file in about.get(census, {}).get("files", ())]
+        key: [file["file"] for file in manifest.get(census, {}).get("files", ())]
         for key, census in (("source", "census"), ("metadata", "product_census"))
     }
     files = [f"{key}=[{','.join(names)}]" for key, names in raw.items() if names]
-    return [*files, *settings_words(about["config"], "panel.")]
+    return [*files, *settings_words(manifest["config"], "panel.")]
 
 
 def feature_label(feature: dict[str, Any]) -> str:
@@ -128,15 +128,15 @@ def _headline(run: Run) -> dict[str, Any]:
     }
 
 
-def _timeline(about: dict[str, Any]) -> list[dict[str, Any]]:
+def _timeline(manifest: dict[str, Any]) -> list[dict[str, Any]]:
     """Position and width of each split between the first week and the end of the forecast's horizon, in percent."""
-    first = datetime.date.fromisoformat(about["first_week"])
-    horizon = datetime.timedelta(weeks=about["config"]["horizon_weeks"])
+    first = datetime.date.fromisoformat(manifest["first_week"])
+    horizon = datetime.timedelta(weeks=manifest["config"]["horizon_weeks"])
     week = datetime.timedelta(weeks=1)
-    total = datetime.date.fromisoformat(about["last_week"]) + week + horizon - first
+    total = datetime.date.fromisoformat(manifest["last_week"]) + week + horizon - first
     spans = {
         name: (datetime.date.fromisoformat(split["first_week"]), datetime.date.fromisoformat(split["last_week"]) + week)
-        for name, split in about["splits"].items()
+        for name, split in manifest["splits"].items()
     }
     if FORECAST in spans:
         spans[FORECAST] = (spans[FORECAST][1], spans[FORECAST][1] + horizon)

@@ -11,9 +11,9 @@ most and training takes the least time. The network is refitted too, if a trial 
 refitting the network helped in one of five trials on generated markets, and takes a fifth of the time."""
 
 
-def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
+def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     """The tree members, then the network: trees come first, since they take a small part of the time."""
-    has_few_rows = about["splits"]["train"]["rows"] < FEW_ROWS
+    has_few_rows = manifest["splits"]["train"]["rows"] < FEW_ROWS
     num_refits, settings = (REFITS_OF_FEW, {"refit_epochs": 1.0}) if has_few_rows else (1, {})
     transformer = PlannedMember(name="transformer", kind="neural", settings=settings, share=4.0, least_seconds=20.0)
     return [*trees("xgboost", "lightgbm", refit=True, num_refits=num_refits), transformer]

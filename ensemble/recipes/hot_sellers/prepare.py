@@ -85,7 +85,7 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
             builder.split()
         builder.write_pieces()
         builder.write_rows(folder / "rows")
-        about = {
+        manifest = {
             "kind": KIND,
             "recipe": "hot_sellers",
             "schema_version": 2,
@@ -108,17 +108,17 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
             **({"min_matched": config.min_matched} if config.min_matched != PrepareConfig.min_matched else {}),
         }
         if like is not None:
-            if fractions := coverage.too_few(about, like):
+            if fractions := coverage.too_few(manifest, like):
                 missing = {what: round(1 - fraction, 6) for what, fraction in fractions.items()}
-                about["lacking"] = about.get("lacking", {}) | missing
-            about["notes"] = coverage.notes(about, like)
+                manifest["lacking"] = manifest.get("lacking", {}) | missing
+            manifest["notes"] = coverage.notes(manifest, like)
         splits_of_folds = [builder.describe_splits(weeks_of, f"fold {k}'s ") for k, weeks_of in enumerate(builder.folds)]
         checksums: dict[tuple[int, int], str] = {}
-        about["folds"] = write_folds(folder, about, splits_of_folds, SHARED, builder.write_rows, checksums)
+        manifest["folds"] = write_folds(folder, manifest, splits_of_folds, SHARED, builder.write_rows, checksums)
         shutil.rmtree(spill)
         tables = [census.table(), *([product_census.table()] if product_files else [])]
         print("\n".join([*tables, *(str(part) for part in covered)]))
-        return folders.write_manifest(folder, about, checksums, leave_out="folds")
+        return folders.write_manifest(folder, manifest, checksums, leave_out="folds")
 
 
 def check(config: PrepareConfig) -> None:

@@ -34,9 +34,9 @@ ROWS_FOR_STATISTICS = 100_000
 class PanelRows(PreparedRows):
     """The rows of one split; `gather` makes a batch with array operations, without a loop over rows."""
 
-    def __init__(self, folder: Path, split: str, about: dict[str, Any], num_reviews: int):
+    def __init__(self, folder: Path, split: str, manifest: dict[str, Any], num_reviews: int):
         table = open_table(folder / "rows" / split)
-        names = [feature["name"] for feature in about["features"]]
+        names = [feature["name"] for feature in manifest["features"]]
         self.num_reviews = num_reviews
         self.features = [Column(table, name) for name in names if name != "category"]
         self.columns = {
@@ -110,24 +110,24 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
     def __init__(self, config: RecipeConfig, data: str | Path):
         super().__init__(config, data)
         _check(config)
-        if config.text_encoder != self.about["config"]["tokenizer"]:
+        if config.text_encoder != self.manifest["config"]["tokenizer"]:
             raise UserError(
                 f"recipe.text_encoder='{config.text_encoder}', but the data's tokens are of panel.tokenizer="
-                f"'{self.about['config']['tokenizer']}': the two must be the same; change either one"
+                f"'{self.manifest['config']['tokenizer']}': the two must be the same; change either one"
             )
-        self.num_reviews = config.num_reviews if self.about["has_text"] else 0
+        self.num_reviews = config.num_reviews if self.manifest["has_text"] else 0
 
     def open_rows(self, split: str) -> PanelRows:
-        return PanelRows(self.folder, split, self.about, self.num_reviews)
+        return PanelRows(self.folder, split, self.manifest, self.num_reviews)
 
     def model(self) -> torch.nn.Module:
         """A new model, with the feature statistics of the training split, or placeholders if the data have no such split."""
-        config, about = self.config, self.about
+        config, manifest = self.config, self.manifest
         mean, scale, base_rate = self.statistics()
         return Forecaster(
             num_weeks=NUM_WEEKS,
             num_channels=len(SERIES),
-            num_categories=len(about["categories"]),
+            num_categories=len(manifest["categories"]),
             feature_mean=mean,
             feature_scale=scale,
             text_encoder=self._text_encoder() if self.num_reviews else None,
@@ -141,13 +141,13 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
 
     def size(self, num_rows: int) -> Size:
         """The size for a micro-batch of `num_rows` rows, without the parameters of a pretrained text encoder."""
-        config, about, num_reviews = self.config, self.about, self.num_reviews
-        width, num_features = config.width, sum(feature["name"] != "category" for feature in about["features"])
+        config, manifest, num_reviews = self.config, self.manifest, self.num_reviews
+        width, num_features = config.width, sum(feature["name"] != "category" for feature in manifest["features"])
         block, hashes_words = 8 * width**2 + 11 * width, bool(num_reviews) and not config.text_encoder
-        num_tokens, vocabulary_size = about["config"]["num_tokens"], about["config"]["vocabulary_size"]
+        num_tokens, vocabulary_size = manifest["config"]["num_tokens"], manifest["config"]["vocabulary_size"]
         num_parameters = (
             config.num_layers * block
-            + (NUM_WEEKS + len(SERIES) + 3 + len(about["categories"])) * width
+            + (NUM_WEEKS + len(SERIES) + 3 + len(manifest["categories"])) * width
             + 4 * num_features * width + 2 * width**2 + 3 * width
             + 6 * width**2 + 8 * width + (2 * width + 1) * len(TARGETS) + width
         )  # fmt: skip
@@ -204,8 +204,8 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
 
         They are computed from `ROWS_FOR_STATISTICS` training rows, evenly spaced.
         """
-        if "train" not in self.about["splits"]:
-            num_features = sum(feature["name"] != "category" for feature in self.about["features"])
+        if "train" not in self.manifest["splits"]:
+            num_features = sum(feature["name"] != "category" for feature in self.manifest["features"])
             return torch.zeros(num_features), torch.ones(num_features), 0.5
         rows = self.rows("train")
         sample = np.linspace(0, len(rows) - 1, min(len(rows), ROWS_FOR_STATISTICS)).astype(np.int64)
@@ -222,7 +222,7 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
         return torch.tensor(mean, dtype=torch.float32), torch.tensor(scale, dtype=torch.float32), base_rate
 
     def _text_encoder(self) -> torch.nn.Module:
-        config, panel = self.config, self.about["config"]
+        config, panel = self.config, self.manifest["config"]
         if not config.text_encoder:
             return HashedTextEncoder(
                 vocabulary_size=panel["vocabulary_size"],

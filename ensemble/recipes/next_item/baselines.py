@@ -22,7 +22,7 @@ SCORES_AT_ONCE = 1 << 22
 """Rows × items whose scores are in memory at once: 32 MB, and a few copies."""
 
 
-def kinds(about: dict[str, Any]) -> dict[str, str]:
+def kinds(manifest: dict[str, Any]) -> dict[str, str]:
     """The names of the baselines, each with its kind."""
     return dict.fromkeys(NAMES, "baseline")
 
@@ -30,7 +30,7 @@ def kinds(about: dict[str, Any]) -> dict[str, str]:
 def predict(data: str | Path, split: str, name: str) -> dict[str, Any]:
     """The rankings of a split by a baseline: the arguments of `rankings.Rankings` except split and member."""
     assert name in NAMES
-    about = folders.read_manifest(data)
+    manifest = folders.read_manifest(data)
     row_id, user, begin, end = read_columns(Path(data) / "rows" / split, ("row_id", "user", "begin", "end")).values()
     item = read_columns(Path(data) / "events", ["item"])["item"]
     counts, level = np.unique(read_columns(Path(data) / "items", ["count"])["count"], return_inverse=True)
@@ -57,8 +57,8 @@ def predict(data: str | Path, split: str, name: str) -> dict[str, Any]:
         "length": end - begin - 1,
         **ranks._asdict(),
         "scores": ranks.scores / len(counts) if followers else counts[ranks.scores],
-        "recipe": about["recipe"],
-        "fingerprint": about["fingerprint"],
+        "recipe": manifest["recipe"],
+        "fingerprint": manifest["fingerprint"],
         "config": {"kind": "baseline", "score": name},
     }
 

@@ -96,15 +96,17 @@ def compare(
 
 def read(folder: str | Path, data: str | Path, split: str) -> Table:
     """Read the ranking files of a split. Raises `UserError` if there are none, or they are of other data."""
-    about = folders.read_manifest(data)
-    if about["recipe"] != RECIPE:
-        raise UserError(f"{data} was prepared for the recipe {about['recipe']}, which ranks no items: name data of {RECIPE}")
+    manifest = folders.read_manifest(data)
+    if manifest["recipe"] != RECIPE:
+        raise UserError(
+            f"{data} was prepared for the recipe {manifest['recipe']}, which ranks no items: name data of {RECIPE}"
+        )
     files = rankings.read_together(_paths(folder, split))
     first = files[0]
-    if (first.fingerprint, first.split) != (about["fingerprint"], split):
+    if (first.fingerprint, first.split) != (manifest["fingerprint"], split):
         raise UserError(
-            f"{folder} ranks {first.split} of data {first.fingerprint}, but data={data} is {about['fingerprint']} and the "
-            f"split {split}: name the data that was predicted"
+            f"{folder} ranks {first.split} of data {first.fingerprint}, but data={data} is {manifest['fingerprint']} and "
+            f"the split {split}: name the data that was predicted"
         )
     members = [
         Member(
@@ -129,8 +131,8 @@ def read_candidates(
     `files`; empty for all. Raises `UserError` for prediction files of other candidates, candidates of other data, and a
     split other than test, since members were trained on the others.
     """
-    about = folders.read_manifest(candidates)
-    if about.get("data") != table.fingerprint:
+    manifest = folders.read_manifest(candidates)
+    if manifest.get("data") != table.fingerprint:
         raise UserError(
             f"{candidates} has no candidates of {table.fingerprint}, the data of the ranking files: prepare them with "
             "scripts/prepare_data.py --recipe candidates"
@@ -145,9 +147,9 @@ def read_candidates(
     members = list(table.members)
     for path in paths:
         file = predictions.read(path)
-        if file.fingerprint != about["fingerprint"]:
-            raise UserError(f"{path} is of {file.fingerprint}, but {candidates} is {about['fingerprint']}: predict again")
-        if file.member in about["rankings"] and file.config.get("kind") in ("baseline", "ranking"):
+        if file.fingerprint != manifest["fingerprint"]:
+            raise UserError(f"{path} is of {file.fingerprint}, but {candidates} is {manifest['fingerprint']}: predict again")
+        if file.member in manifest["rankings"] and file.config.get("kind") in ("baseline", "ranking"):
             continue  # the table already has this member, by its ranking of all items
         order = np.argsort(file.row_id)
         if not np.array_equal(file.row_id[order], row_id):

@@ -21,31 +21,31 @@ FOLLOW_S, FOLLOW_PER_SEQUENCE_S = 12.0, 3e-3
 """Seconds to predict, prepare candidates and compare; MovieLens 100K takes 8 seconds on one core for 1,886 sequences."""
 
 
-def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
+def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     """SASRec with the preset of the most similar dataset, then the trees."""
-    sequences = about["splits"]["validation"]["rows"]
+    sequences = manifest["splits"]["validation"]["rows"]
     if sequences < LEAST_SEQUENCES:
         raise UserError(
             f"the validation split has {sequences} sequences, and trees need at least {LEAST_SEQUENCES} for training: "
             "give more users, or with split=time other values of validation_from and test_from"
         )
-    sasrec = PlannedMember(name="sasrec", kind="neural", settings=_preset(about), share=6.0, least_seconds=25.0)
+    sasrec = PlannedMember(name="sasrec", kind="neural", settings=_preset(manifest), share=6.0, least_seconds=25.0)
     return [sasrec, *trees("lightgbm", "xgboost", data=CANDIDATES, **TREES)]
 
 
-def follow_up(about: dict[str, Any], data: Path, rankings: Path) -> FollowUp:
+def follow_up(manifest: dict[str, Any], data: Path, rankings: Path) -> FollowUp:
     """The preparation of candidates, the best items of all rankings, on which trees are trained."""
-    has_few_sequences = about["splits"]["validation"]["rows"] < FEW_SEQUENCES
+    has_few_sequences = manifest["splits"]["validation"]["rows"] < FEW_SEQUENCES
     num_candidates = NUM_CANDIDATES_OF_FEW if has_few_sequences else NUM_CANDIDATES
     settings = {"data": str(data), "rankings": (str(rankings),), "num_candidates": num_candidates}
-    sequences = sum(about["splits"][split]["rows"] for split in ("validation", "test"))
+    sequences = sum(manifest["splits"][split]["rows"] for split in ("validation", "test"))
     return FollowUp(recipe=CANDIDATES, settings=settings, seconds=FOLLOW_S + FOLLOW_PER_SEQUENCE_S * sequences)
 
 
-def _preset(about: dict[str, Any]) -> dict[str, Any]:
+def _preset(manifest: dict[str, Any]) -> dict[str, Any]:
     """The preset of MovieLens for few users or long histories, else that of Amazon Beauty."""
-    if about["events"] >= LONG * about["users"] or about["users"] < FEW_USERS:
-        name = "ml-1m" if about["events"] >= MANY_EVENTS else "ml-100k"
+    if manifest["events"] >= LONG * manifest["users"] or manifest["users"] < FEW_USERS:
+        name = "ml-1m" if manifest["events"] >= MANY_EVENTS else "ml-100k"
     else:
         name = "beauty"
     return preset(Path(__file__).parent, name)

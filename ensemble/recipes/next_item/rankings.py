@@ -69,8 +69,8 @@ def write(path: str | Path, rankings: Rankings) -> None:
     path = Path(path)
     _check(rankings, path)
     arrays = {name: array(getattr(rankings, name), kind) for name, kind in {**NUMBERS, **LISTS}.items()}
-    about = {name: getattr(rankings, name) for name in (*ORIGIN, "config")}
-    write_checked(path, "ranking file", pa.table(arrays), about)
+    metadata = {name: getattr(rankings, name) for name in (*ORIGIN, "config")}
+    write_checked(path, "ranking file", pa.table(arrays), metadata)
 
 
 def read(path: str | Path) -> Rankings:
@@ -78,7 +78,7 @@ def read(path: str | Path) -> Rankings:
 
     Raises `UserError` when the file is missing or damaged, lacks a column or the metadata, or holds NaN or repeated ids.
     """
-    table, about = read_checked(path, "ranking file", (*NUMBERS, *LISTS), DOCUMENT)
+    table, metadata = read_checked(path, "ranking file", (*NUMBERS, *LISTS), DOCUMENT)
     for name, expected in {**NUMBERS, **LISTS}.items():
         kind = table.schema.field(name).type
         fits = pa.types.is_fixed_size_list(kind) and kind.value_type == expected if name in LISTS else kind == expected
@@ -87,8 +87,8 @@ def read(path: str | Path) -> Rankings:
     arrays: dict[str, Any] = {name: Column(table, name).all() for name in (*NUMBERS, *LISTS)}
     rankings = Rankings(
         **arrays,
-        **{name: about[name] for name in ORIGIN},
-        config=about.get("config", {}),
+        **{name: metadata[name] for name in ORIGIN},
+        config=metadata.get("config", {}),
     )
     _check(rankings, Path(path))
     return rankings

@@ -111,11 +111,11 @@ class NextItem(PreparedRecipe[RecipeConfig, SequenceRows]):
     def __init__(self, config: RecipeConfig, data: str | Path):
         super().__init__(config, data)
         _check(config)
-        if config.time_aware and not self.about["has_time"]:
+        if config.time_aware and not self.manifest["has_time"]:
             raise UserError(f"recipe.time_aware=true needs times, but the data of {data} have none: use false")
         self.count = torch.from_numpy(open_table(self.folder / "items")["count"].to_numpy().astype(np.int64))
         self._sampler: losses.Sampler | None = None
-        _refuse_unknown_items(self.folder, self.about["items"])
+        _refuse_unknown_items(self.folder, self.manifest["items"])
 
     def open_rows(self, split: str) -> SequenceRows:
         num_groups = self.config.num_groups or (1 if torch.cuda.is_available() else NUM_GROUPS_ON_CPU)
@@ -124,7 +124,7 @@ class NextItem(PreparedRecipe[RecipeConfig, SequenceRows]):
     def model(self) -> torch.nn.Module:
         config = self.config
         return SequenceModel(
-            num_items=self.about["items"],
+            num_items=self.manifest["items"],
             max_length=config.max_length,
             width=config.width,
             num_layers=config.num_layers,
@@ -137,7 +137,7 @@ class NextItem(PreparedRecipe[RecipeConfig, SequenceRows]):
 
     def size(self, num_rows: int) -> Size:
         """A lower bound: parameters, activations of the layers, and the scores of sampled negatives."""
-        config, num_items = self.config, self.about["items"]
+        config, num_items = self.config, self.manifest["items"]
         width, layers, streams = config.width, config.num_layers, config.num_streams
         tables = 2 if config.time_aware else 1
         mappings = 2 * streams * (streams + 2) * (streams * width + 1)
@@ -180,8 +180,8 @@ class NextItem(PreparedRecipe[RecipeConfig, SequenceRows]):
             if self._sampler is None:
                 self._sampler = losses.Sampler(self.count.to(hidden_TD.device), config.negative_power)
             return losses.sampled_softmax(hidden_TD, item_VD, target_T, config.num_negatives, self._sampler)
-        negative_TN = losses.draw_negatives(batch, self.about["items"], config.num_negatives)
-        share = config.num_negatives / (self.about["items"] - 1)
+        negative_TN = losses.draw_negatives(batch, self.manifest["items"], config.num_negatives)
+        share = config.num_negatives / (self.manifest["items"] - 1)
         power = losses.gbce_power(share, config.gbce_calibration) if config.loss == "gbce" else 1.0
         return losses.binary_cross_entropy(hidden_TD, item_VD, target_T, negative_TN, power)
 
@@ -199,7 +199,7 @@ class NextItem(PreparedRecipe[RecipeConfig, SequenceRows]):
         score_BV.scatter_(1, target_B1, -torch.inf)
         rank_B = _rank(target_score_B1, score_BV)
         score_BV.scatter_(1, target_B1, target_score_B1)
-        best = score_BV.topk(min(NUM_TOP, self.about["items"]), dim=1)
+        best = score_BV.topk(min(NUM_TOP, self.manifest["items"]), dim=1)
         is_shown = best.values > -torch.inf
         lowest_B1 = best.values.where(is_shown, torch.inf).amin(1, keepdim=True)
         is_finite_B = target_score_B1[:, 0].isfinite() & best.values[:, 0].isfinite()  # topk sorts NaN first

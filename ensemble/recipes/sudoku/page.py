@@ -60,11 +60,11 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
     return drawn
 
 
-def prepare_words(about: dict[str, Any]) -> list[str]:
+def prepare_words(manifest: dict[str, Any]) -> list[str]:
     """The words of scripts/prepare_data.py that prepared the data, run beside the raw files."""
-    settings = dict(about["config"])
+    settings = dict(manifest["config"])
     test_files = settings.pop("test_source", [])
-    files = [file["name"] for file in about["sources"] if file["name"] not in test_files]
+    files = [file["name"] for file in manifest["sources"] if file["name"] not in test_files]
     named = (("source", files), ("test_source", test_files))
     words = [f"{name}=[{','.join(names)}]" for name, names in named if names]
     return [*words, *settings_words(settings)]

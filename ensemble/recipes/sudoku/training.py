@@ -92,7 +92,7 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
     def __init__(self, config: RecipeConfig, data: str | Path):
         _check(config)
         super().__init__(config, data)
-        self.board = board_of(self.about["sudoku"]["side"])
+        self.board = board_of(self.manifest["sudoku"]["side"])
         segments = config.predict_segments if config.variant != "direct" else 1
         self.options = inference.PredictOptions(segments=segments, halt_probability=config.halt_probability)
         """The options of predictions; `predicting` changes them."""
@@ -264,7 +264,7 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
             "cluster": puzzle,
             "target": predicted["target"].ravel().astype(np.float64),
             "prediction": predicted["prediction"].reshape(-1, self.board.side).astype(np.float64),
-            "classes": tuple(self.about["task"]["classes"]),
+            "classes": tuple(self.manifest["task"]["classes"]),
         }
 
     def shape_of(self, model: torch.nn.Module) -> Shape:

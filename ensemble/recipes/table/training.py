@@ -108,17 +108,17 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
     def __init__(self, config: RecipeConfig, data: str | Path):
         sizes.check(config)
         super().__init__(config, data)
-        if not self.about.get("features"):
+        if not self.manifest.get("features"):
             raise UserError(
                 f"{data} has no flat features for this network, since it was prepared for the recipe "
-                f"{self.about['recipe']}: train the network of that recipe with --recipe {self.about['recipe']}"
+                f"{self.manifest['recipe']}: train the network of that recipe with --recipe {self.manifest['recipe']}"
             )
-        self.task = task_of(self.about)
-        self.cross_validation = CrossValidation.from_manifest(self.about)
-        self.config = sizes.of_network(config, self.task.kind, len(self.about["features"]), self.cross_validation)
+        self.task = task_of(self.manifest)
+        self.cross_validation = CrossValidation.from_manifest(self.manifest)
+        self.config = sizes.of_network(config, self.task.kind, len(self.manifest["features"]), self.cross_validation)
         self.monitor, self.higher_is_better = MONITORS[self.task.kind]
         self.output = OUTPUTS[self.task.kind]
-        features = self.about["features"]
+        features = self.manifest["features"]
         self.categories = {entry["name"]: int(entry["categories"]) for entry in features if entry.get("categories")}
         numbers = [entry["name"] for entry in features if entry["name"] not in self.categories]
         self.names = numbers, list(self.categories)
@@ -154,7 +154,7 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
             dropout=config.dropout,
         )
         model = Copies(shape, self.num_copies)
-        if SPLIT in self.about["splits"]:
+        if SPLIT in self.manifest["splits"]:
             rows = self.rows(SPLIT)
             numbers, codes = ([column.all() for column in columns] for columns in (rows.numbers, rows.codes))
             target = rows.columns["target"].all()

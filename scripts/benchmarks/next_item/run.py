@@ -147,7 +147,7 @@ def _reference_step(settings: NextItemRun) -> Work:
     import torch
 
     recipe = _recipe(settings)
-    rows, num_items = recipe.rows("train"), recipe.about["items"]
+    rows, num_items = recipe.rows("train"), recipe.manifest["items"]
     model, _ = _reference_model(settings, len(rows), num_items)
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98))
     cross_entropy = torch.nn.BCEWithLogitsLoss()

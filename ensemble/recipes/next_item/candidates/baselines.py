@@ -18,9 +18,9 @@ LISTED = "rankings"
 """Entry of the manifest with the column that holds the scores of each ranking file."""
 
 
-def kinds(about: dict[str, Any]) -> dict[str, str]:
+def kinds(manifest: dict[str, Any]) -> dict[str, str]:
     """Name and kind of each ranking file: `ranking` if a member wrote it, `baseline` for a baseline."""
-    return {name: file["kind"] for name, file in about[LISTED].items()}
+    return {name: file["kind"] for name, file in manifest[LISTED].items()}
 
 
 def predict(data: str | Path, split: str, name: str) -> dict[str, Any]:
@@ -28,9 +28,9 @@ def predict(data: str | Path, split: str, name: str) -> dict[str, Any]:
 
     A candidate that is not in the ranking file has the lowest score of its group in the file, minus 1.
     """
-    about = folders.read_manifest(data)
-    file = about[LISTED][name]
-    task, table = task_of(about), open_table(Path(data) / "rows" / split)
+    manifest = folders.read_manifest(data)
+    file = manifest[LISTED][name]
+    task, table = task_of(manifest), open_table(Path(data) / "rows" / split)
     score, group = table[file["column"]].to_numpy().astype(np.float64), table[task.group].to_numpy()
     return {
         "row_id": table["row_id"].to_numpy(),
@@ -39,8 +39,8 @@ def predict(data: str | Path, split: str, name: str) -> dict[str, Any]:
         "output": "score",
         "group": group,
         "cluster": table[task.cluster].to_numpy(),
-        "recipe": about["recipe"],
-        "fingerprint": about["fingerprint"],
+        "recipe": manifest["recipe"],
+        "fingerprint": manifest["fingerprint"],
         "config": {"kind": file["kind"], "score": file["column"]},
     }
 

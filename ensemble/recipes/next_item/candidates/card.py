@@ -6,11 +6,11 @@ from typing import Any
 from ensemble.predictor.card import Parts, default_parts
 
 
-def parts(about: dict[str, Any], scores: dict[str, Any]) -> Parts:
+def parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
     """The sections shared by all recipes, with the limit that only candidates are ranked."""
-    shared = default_parts(about, scores)
+    shared = default_parts(manifest, scores)
     limit = (
-        f"- It ranks only the candidates of a sequence, the {about['config']['num_candidates']} best items of each ranking "
-        "file: if the next item is not among them, it cannot be ranked, and the scores leave that sequence out."
+        f"- It ranks only the candidates of a sequence, the {manifest['config']['num_candidates']} best items of each "
+        "ranking file: if the next item is not among them, it cannot be ranked, and the scores leave that sequence out."
     )
     return dataclasses.replace(shared, limits=[limit, *shared.limits])

@@ -101,26 +101,26 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         num_learned=(config.num_learned >= 2, "at least 2"),
         shares=(all(0 < share < np.inf for share in config.shares), "three positive numbers"),
     )
-    about = folders.read_manifest(config.data)
-    if about["recipe"] != "next_item":
-        raise UserError(f"{config.data} was prepared for the recipe {about['recipe']}: name data of next_item")
+    manifest = folders.read_manifest(config.data)
+    if manifest["recipe"] != "next_item":
+        raise UserError(f"{config.data} was prepared for the recipe {manifest['recipe']}: name data of next_item")
     files = _files(config)
     item, time = read_columns(Path(config.data) / "events", ("item", "time")).values()
-    sequences = {split: _sequences(config, about, split, files[split], item, time) for split in RANKED}
+    sequences = {split: _sequences(config, manifest, split, files[split], item, time) for split in RANKED}
     members = sequences["validation"].rankings
     names = [file.member for file in members]
     if names != [file.member for file in sequences["test"].rankings]:
         raise UserError("the ranking files of validation and test are of different members: predict again with all of them")
     column_of = stored_names(names, ())
-    has_time, common_clock = about["has_time"], about.get("common_clock", False)
+    has_time, common_clock = manifest["has_time"], manifest.get("common_clock", False)
     features = _features(column_of, candidate_features.meanings(has_time, common_clock))
     past = _past(Path(config.data), item, time, has_time=has_time, common_clock=common_clock)
-    census, by_time = Census(), about["config"]["split"] == "time"
+    census, by_time = Census(), manifest["config"]["split"] == "time"
     kinds = ID_COLUMNS | {"target": pa.float32()} | {feature["name"]: pa.float32() for feature in features}
     schema = pa.schema([pa.field(name, kind) for name, kind in kinds.items()])
     with folders.new_folder(config.out, config.overwrite, KIND) as folder:
         parts = split_sequences(config, by_time, sequences)
-        splits = _write_splits(folder, config, parts, past, about["items"], column_of, schema, census)
+        splits = _write_splits(folder, config, parts, past, manifest["items"], column_of, schema, census)
         task = Task(kind="ranking", target="target", metric="ndcg_at_10", group="group", cluster="cluster")
         return folders.write_manifest(
             folder,
@@ -130,7 +130,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                 "schema_version": 1,
                 "task": dataclasses.asdict(task),
                 "target": {"column": "the item that was taken", "names": []},
-                "data": about["fingerprint"],
+                "data": manifest["fingerprint"],
                 "sources": folders.sources(sorted(file for split in RANKED for file in files[split])),
                 "config": {
                     **{name: getattr(config, name) for name in ("num_candidates", "num_learned", "shares", "seed")},
@@ -214,19 +214,19 @@ def _files(config: PrepareConfig) -> dict[str, list[Path]]:
 
 
 def _sequences(
-    config: PrepareConfig, about: dict[str, Any], split: str, files: list[Path], item: np.ndarray, time: np.ndarray
+    config: PrepareConfig, manifest: dict[str, Any], split: str, files: list[Path], item: np.ndarray, time: np.ndarray
 ) -> Sequences:
     """The sequences of a split of next_item. Raises `UserError` for ranking files of other rows, or with too few items."""
     members = rankings.read_together(files)
-    if members[0].fingerprint != about["fingerprint"]:
+    if members[0].fingerprint != manifest["fingerprint"]:
         raise UserError(
-            f"the ranking files are of data {members[0].fingerprint}, but {config.data} is {about['fingerprint']}: predict "
-            "again with this data"
+            f"the ranking files are of data {members[0].fingerprint}, but {config.data} is {manifest['fingerprint']}: "
+            "predict again with this data"
         )
     for file, member in zip(files, members, strict=True):
         if member.split != split:
             raise UserError(f"{file} holds a ranking of {member.split}: name it {member.member}.{member.split}.parquet")
-        if config.num_candidates > member.items.shape[1] < about["items"]:
+        if config.num_candidates > member.items.shape[1] < manifest["items"]:
             raise UserError(
                 f"num_candidates={config.num_candidates} is more than the {member.items.shape[1]} items of each row of "
                 f"{file}: lower it"
