@@ -1,4 +1,4 @@
-"""Copies of a tree member on the folds of cross-validation, trained together: one tree is added to each copy in turn.
+"""Copies of a tree member on the folds of cross-validation, trained together: a few trees are added to each copy in turn.
 
 All copies stop at the same number of trees, which has the best score over the validation rows of all copies together: with
 few rows the score of one copy is too noisy. Several copies are trained at once, each on one thread, so a member has the same
@@ -12,7 +12,8 @@ bits on any number of cores. A single copy uses all threads.
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import ModuleType
@@ -37,6 +38,9 @@ FASTER = 1.2
 """A training starts again with a higher learning rate only if that rate is more than `FASTER` times the first one."""
 REGROWING = 1.2
 """An upper bound of the time for a second training of the copies, as a multiple of the time of the first."""
+AHEAD_S, AHEAD_BYTES = 0.5, 32e6
+"""Upper bounds of the time of the rounds that are run before the first of them is scored, and of the size of their
+predictions."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,7 +167,7 @@ Parts = Sequence[tuple[np.ndarray, np.ndarray | None]]
 def _train_together(
     library: ModuleType, *, rows: TreeData, run: Callable[..., Any], config: TreesConfig, parts: Parts, training: Training
 ) -> tuple[list[Model], list[Scores], int]:
-    """Add a tree to each copy in turn; all stop at the number of trees that is best by their pooled score."""
+    """Add trees to each copy in turn; all stop at the number of trees that is best by their pooled score."""
     is_counted = rows.column(rows.task.weight) > 0 if rows.task.weight else np.ones(len(rows), bool)
     stops = [fit[is_counted[fit]][:1] if stop is None else stop for fit, stop in parts]
     splits = [(fit, stop) for (fit, _), stop in zip(parts, stops, strict=True)]
@@ -244,6 +248,12 @@ class _Copies:
     ):
         """score : a function of the predictions of all rows for early stopping; None if the trees are not scored."""
         self._run, self._score = run, score
+        self._num_rounds, self._most_rounds, self._chunk_rounds = (
+            len(training.history),
+            config.num_rounds,
+            config.chunk_rounds,
+        )
+        self._num_ahead, self._ahead = 1, deque[np.ndarray]()
         objective = objective_of(config, rows)
         config = dataclasses.replace(config, threads=max(1, config.threads // len(parts)))
         models = [None] * len(parts) if training.model is None else unpack(training.model)
@@ -269,9 +279,28 @@ class _Copies:
             booster.seed(copy_seed(seed, number))
 
     def update_and_score(self) -> Scores:
-        values = self._run(lambda booster: booster.objective.scaling.value(booster.update()), self._boosters)
-        predictions = np.concatenate(list(values))
+        if not self._ahead:
+            self._ahead.extend(self._run_ahead())
+        self._num_rounds += 1
+        predictions = self._ahead.popleft()
         return self._score(predictions) if self._score else {}
+
+    def _run_ahead(self) -> Iterator[np.ndarray]:
+        """Run some rounds of the chunk, one copy after the other; the predictions of all rows after each round.
+
+        A thread then waits for the others once in several rounds. Rounds after the best one are removed by `models`.
+        """
+        left_in_chunk = self._chunk_rounds - self._num_rounds % self._chunk_rounds
+        num_rounds, began = min(self._num_ahead, left_in_chunk, self._most_rounds - self._num_rounds), time.monotonic()
+
+        def update(booster: Any) -> list[np.ndarray]:
+            return [booster.objective.scaling.value(booster.update()) for _ in range(num_rounds)]
+
+        by_round = list(zip(*self._run(update, self._boosters), strict=True))
+        seconds = (time.monotonic() - began) / num_rounds
+        size = sum(predictions.nbytes for predictions in by_round[0])
+        self._num_ahead = max(1, int(min(AHEAD_S / max(seconds, 1e-9), AHEAD_BYTES / max(size, 1))))
+        return map(np.concatenate, by_round)
 
     def to_bytes(self) -> bytes:
         return pack([booster.to_bytes() for booster in self._boosters])

@@ -166,6 +166,33 @@ def test_neither_threads_nor_luck_change_a_bit(library: str, settings: dict[str,
     assert is_same == (library == "linear")  # which draws nothing
 
 
+@pytest.mark.parametrize(("num_rounds", "most_ahead"), [(60, 4), (6, 3)])
+def test_rounds_ahead_change_no_bit(
+    num_rounds: int, most_ahead: int, library: str, data_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member would depend on the speed of the machine: on trees after the best one, or on seeds of another chunk."""
+    result, ahead = [], []
+    pop = copies.deque.popleft
+
+    class Counted(copies.deque):  # type: ignore[type-arg]
+        def popleft(self) -> Any:
+            ahead.append(len(self))
+            return pop(self)
+
+    monkeypatch.setattr(copies, "deque", Counted)
+    for number, seconds in enumerate((0.0, 1e9)):
+        monkeypatch.setattr(copies, "AHEAD_S", seconds)
+        config = config_of(
+            library, data_of("binary"), tmp_path / str(number), num_rounds=num_rounds, early_stopping_rounds=5
+        )
+        trained = train.train(config)
+        result.append((content(tmp_path / str(number)), (tmp_path / str(number) / "metrics.jsonl").read_bytes()))
+    assert result[0] == result[1]
+    if library not in ("catboost", "linear"):  # which train each copy by itself
+        assert max(ahead) == most_ahead  # the first round, and thus the first chunk, begins with one
+        assert num_rounds < 60 or trained["trees"] + config.early_stopping_rounds < num_rounds  # the stop is within a chunk
+
+
 class Killed(BaseException):
     """Stands for the end of the process."""
 
