@@ -26,12 +26,6 @@ SMALL_VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("catboost", {"learning_rate": 0.04, "num_rounds": 2500}),
     ("lightgbm", {"max_leaves": 31, "column_fraction": 0.8, "l2": 1.0}),
     ("xgboost", {"max_leaves": 7}),
-    ("lightgbm", {"learning_rate": 0.02, "num_rounds": 1500, "max_leaves": 7, "column_fraction": 0.3}),
-    ("catboost", {"learning_rate": 0.04, "num_rounds": 2500, "max_leaves": 16}),
-    ("xgboost", {"learning_rate": 0.02, "num_rounds": 1500, "max_leaves": 31, "column_fraction": 0.7}),
-    ("lightgbm", {"learning_rate": 0.01, "num_rounds": 3000, "row_fraction": 0.5}),
-    ("catboost", {"learning_rate": 0.02, "num_rounds": 5000}),
-    ("xgboost", {"learning_rate": 0.01, "num_rounds": 3000, "row_fraction": 0.5}),
 ]
 LARGE_VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("xgboost", {"max_leaves": 15}),
@@ -40,12 +34,6 @@ LARGE_VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("catboost", {}),
     ("catboost", {"max_leaves": 256}),
     ("xgboost", {}),
-    ("lightgbm", {"learning_rate": 0.02, "num_rounds": 5000, "max_leaves": 127, "column_fraction": 0.4, "l2": 5.0}),
-    ("catboost", {"learning_rate": 0.04, "num_rounds": 5000}),
-    ("xgboost", {"learning_rate": 0.02, "num_rounds": 5000, "max_leaves": 256, "column_fraction": 0.4, "l2": 5.0}),
-    ("lightgbm", {"learning_rate": 0.02, "num_rounds": 5000, "max_leaves": 15}),
-    ("catboost", {"learning_rate": 0.04, "num_rounds": 5000, "max_leaves": 16}),
-    ("xgboost", {"learning_rate": 0.02, "num_rounds": 5000, "row_fraction": 0.5}),
 ]
 """Members for the time that a limit leaves, in this order: how their settings differ from those above. Each has another
 seed."""
@@ -56,16 +44,16 @@ NOT_RANKED = ("linear", "catboost", "tabm")
 """Members without a ranking objective."""
 
 
-def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
+def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     """The members, in order of their gain per second."""
-    has_few_rows = manifest["splits"]["train"]["rows"] < FEW_ROWS
+    has_few_rows = about["splits"]["train"]["rows"] < FEW_ROWS
     settings, variants = (SMALL, SMALL_VARIANTS) if has_few_rows else (LARGE, LARGE_VARIANTS)
-    cv = CrossValidation.from_manifest(manifest)
+    cv = CrossValidation.from_manifest(about)
     # If early stopping uses a small part of a fold only, this part is not worth a refit
     common = {**COMMON, "regrow": cv is None or cv.stop_share == 1}
     planned = [
         PlannedMember(name="linear", kind="trees", settings={"library": "linear", "regrow": common["regrow"]}, share=3.0)
-    ][: _linear_work(manifest) <= MOST_LINEAR_WORK]
+    ][: _linear_work(about) <= MOST_LINEAR_WORK]
     planned += [
         PlannedMember(name=library, kind="trees", settings={"library": library, **common, **tuned}, share=SHARES[library])
         for library, tuned in settings.items()
@@ -75,7 +63,7 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     for library, changes in variants:
         numbers[library] += 1
         planned.append(_variant(by_name[library], numbers[library], changes))
-    is_ranking = manifest["task"]["kind"] == "ranking"
+    is_ranking = about["task"]["kind"] == "ranking"
     return [member for member in planned if not is_ranking or (member.variant_of or member.name) not in NOT_RANKED]
 
 
@@ -91,22 +79,22 @@ def _variant(member: PlannedMember, number: int, changes: dict[str, Any]) -> Pla
     )
 
 
-def combining(manifest: dict[str, Any]) -> dict[str, str]:
+def combining(about: dict[str, Any]) -> dict[str, str]:
     """The combiner and calibration, fixed: none was better on the public tables, and comparing them takes time.
 
     There is no calibration for folds forward in time, since the share of a class changes from block to block.
     """
-    cv, kind = CrossValidation.from_manifest(manifest), manifest["task"]["kind"]
+    cv, kind = CrossValidation.from_manifest(about), about["task"]["kind"]
     calibrations = {"binary": "platt", "multiclass": "temperature"}
     if kind not in calibrations:
         return {"combiner": "simplex"}
     return {"combiner": "simplex", "calibration": "none" if cv and cv.scheme == "forward" else calibrations[kind]}
 
 
-def _linear_work(manifest: dict[str, Any]) -> float:
+def _linear_work(about: dict[str, Any]) -> float:
     """The approximate number of operations to fit the candidates of a copy of the linear model (trees/linear.py)."""
-    num_rows, task = manifest["splits"]["train"]["rows"], manifest["task"]
-    num_columns = sum(min(feature.get("categories") or 2, 100) for feature in manifest["features"])
+    num_rows, task = about["splits"]["train"]["rows"], about["task"]
+    num_columns = sum(min(feature.get("categories") or 2, 100) for feature in about["features"])
     if task["kind"] == "regression":  # a singular value decomposition
         return 10.0 * num_rows * num_columns * min(num_rows, num_columns)
     num_weights = min(num_rows, num_columns) * max(1, len(task.get("classes") or ()))
