@@ -62,7 +62,7 @@ TRAINING = {
     "warmup_steps": 20,
     "clip_norm": 0.0,
     "evaluations_per_epoch": 1,
-    "patience": 4,
+    "patience": 16,
     "log_every": 20,
 }
 """Other defaults of `TrainConfig`; the first three, if 0, follow from the number of rows, see sizes.py. The gradient is not
