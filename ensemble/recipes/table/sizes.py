@@ -31,8 +31,8 @@ def of_network(config: RecipeConfig, kind: str, num_features: int, cross_validat
 
 
 BATCHES = ((2_000, 64, 96.0), (5_000, 128, 64.0), (20_000, 256, 40.0), (50_000, 256, 32.0), (math.inf, 512, 20.0))
-"""Largest number of training rows, global batch size and epochs: more steps for few rows, larger batches for many. A fit with
-a time limit trains for as many of these epochs as fit."""
+"""Largest number of training rows, global batch size and epochs: more steps for few rows, larger batches for many. With a
+time limit the training has as many of these epochs as fit."""
 LEARNING_RATE, REFERENCE_BATCH = 0.015, 256
 """The peak learning rate is proportional to the square root of the batch size."""
 REGRESSION_EPOCHS = 1.5
