@@ -5,6 +5,7 @@ from typing import Any
 
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.pipeline.plan import PlannedMember
+from ensemble.recipes.table.sizes import MANY_CLASSES
 
 FEW_ROWS = 10_000
 MOST_LINEAR_WORK = 2e10
@@ -39,7 +40,9 @@ LARGE_VARIANTS: list[tuple[str, dict[str, Any]]] = [
 seed."""
 COMMON: dict[str, Any] = {"min_leaf_weight": 1.0, "row_fraction": 0.8, "learning_rate": 0.05, "early_stopping_rounds": 50}
 SHARES = {"lightgbm": 3.0, "catboost": 1.5, "xgboost": 1.5}
-"""Shares of the remaining time; TabM's is 2."""
+"""Shares of the remaining time of tree members."""
+NETWORK_SHARE, NETWORK_SHARE_OF_MANY_CLASSES = 2.0, 4.0
+"""The same of TabM, whose gain is largest with many classes; see `sizes.MANY_CLASSES`."""
 NOT_RANKED = ("linear", "catboost", "tabm")
 """Members without a ranking objective."""
 
@@ -58,7 +61,9 @@ def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
         PlannedMember(name=library, kind="trees", settings={"library": library, **common, **tuned}, share=SHARES[library])
         for library, tuned in settings.items()
     ]
-    planned.append(PlannedMember(name="tabm", kind="neural", share=2.0, least_seconds=20.0))
+    has_many_classes = len(about["task"].get("classes") or ()) >= MANY_CLASSES
+    share = NETWORK_SHARE_OF_MANY_CLASSES if has_many_classes else NETWORK_SHARE
+    planned.append(PlannedMember(name="tabm", kind="neural", share=share, least_seconds=20.0))
     by_name, numbers = {member.name: member for member in planned}, dict.fromkeys(SHARES, 1)
     for library, changes in variants:
         numbers[library] += 1

@@ -74,9 +74,9 @@ class RecipeConfig:
     """Settings of TabM, for any prepared data with flat features; 0 and auto follow from the size of the table."""
 
     num_submodels: int = 0
-    """MLPs of a copy that share weights, whose predictions are averaged (k of TabM); 0 for a number by table size."""
+    """MLPs of a copy that share weights, whose predictions are averaged (k of TabM); 0: by rows and classes."""
     width: int = 0
-    """Neurons of a hidden layer; 0 for a number by table size."""
+    """Neurons of a hidden layer; 0: by rows and classes."""
     num_layers: int = 0
     """Number of hidden layers; 0 for a number by table size."""
     num_bins: int = 0

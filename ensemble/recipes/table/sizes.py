@@ -7,23 +7,33 @@ from typing import Any
 from ensemble import configuration
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.recipes.table.settings import RecipeConfig
+from ensemble.task import Task
+
+MANY_CLASSES, MANY_ROWS = 8, 10_000
+"""From `MANY_CLASSES` classes on the hidden layers are wider, since more hidden features are needed. With at most `MANY_ROWS`
+rows a width of 256 overfits."""
 
 
-def of_network(config: RecipeConfig, kind: str, num_features: int, cross_validation: CrossValidation | None) -> RecipeConfig:
+def of_network(
+    config: RecipeConfig, task: Task, num_rows: int, num_features: int, cross_validation: CrossValidation | None
+) -> RecipeConfig:
     """The settings of the network, with a value for each that is 0 or auto.
 
     The first layer has `embedding_size` inputs per numeric value, which dominates the cost for tables with many columns.
     """
+    num_submodels, width = 8, 64
+    if len(task.classes) >= MANY_CLASSES:
+        num_submodels, width = (8, 128) if num_rows <= MANY_ROWS else (4, 256)
     new_rows = config.new_rows
     if new_rows == "auto":
         needs_refit = cross_validation is not None and cross_validation.scheme in ("forward", "holdout")
         new_rows = "refit" if needs_refit else "copies"
     return dataclasses.replace(
         config,
-        num_submodels=config.num_submodels or 8,
-        width=config.width or 64,
+        num_submodels=config.num_submodels or num_submodels,
+        width=config.width or width,
         num_layers=config.num_layers or 2,
-        num_bins=config.num_bins or (32 if kind == "regression" else 16),
+        num_bins=config.num_bins or (32 if task.kind == "regression" else 16),
         embedding_size=config.embedding_size or (8 if num_features <= 32 else 4 if num_features <= 128 else 2),
         new_rows=new_rows,
         num_copies=config.num_copies or (cross_validation.num_folds if cross_validation else 1),

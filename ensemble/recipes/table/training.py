@@ -115,7 +115,8 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
             )
         self.task = task_of(self.manifest)
         self.cross_validation = CrossValidation.from_manifest(self.manifest)
-        self.config = sizes.of_network(config, self.task.kind, len(self.manifest["features"]), self.cross_validation)
+        num_rows = self.manifest["splits"].get("train", {"rows": 0})["rows"]
+        self.config = sizes.of_network(config, self.task, num_rows, len(self.manifest["features"]), self.cross_validation)
         self.monitor, self.higher_is_better = MONITORS[self.task.kind]
         self.output = OUTPUTS[self.task.kind]
         features = self.manifest["features"]

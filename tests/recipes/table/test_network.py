@@ -22,9 +22,10 @@ from ensemble.neural import loop, setup
 from ensemble.neural.predict import NeuralMember
 from ensemble.neural.settings import config_class
 from ensemble.predictor import bag
-from ensemble.recipes.table import encoding, training
+from ensemble.recipes.table import encoding, sizes, training
 from ensemble.recipes.table.model import Copies, dropout
 from ensemble.recipes.table.settings import RecipeConfig
+from ensemble.task import Task
 
 torch.set_num_threads(1)
 SMALL = ("recipe.num_submodels=2", "recipe.width=8", "recipe.num_bins=4", "recipe.embedding_size=2", "trackers=[]")
@@ -398,3 +399,16 @@ def test_dropout_drops_what_it_should() -> None:
     assert abs(float(dropped.mean()) - 1) < 0.01
     assert ((dropped == 0).float().mean(dim=0) - 0.1).abs().max() < 0.02
     assert torch.equal(dropout(x, 0.0), x)
+
+
+@pytest.mark.parametrize(
+    ("classes", "num_rows", "expected"),
+    [(7, 20_000, (8, 64)), (8, 10_000, (8, 128)), (8, 10_001, (4, 256))],
+)
+def test_many_classes_have_a_wider_network(classes: int, num_rows: int, expected: tuple[int, int]) -> None:
+    names = tuple(f"c{number}" for number in range(classes))
+    task = Task(kind="multiclass", target="y", metric="multiclass_log_loss", group="id", cluster="id", classes=names)
+    chosen = sizes.of_network(RecipeConfig(), task, num_rows, 16, None)
+    assert (chosen.num_submodels, chosen.width) == expected
+    given = sizes.of_network(RecipeConfig(num_submodels=2, width=32), task, num_rows, 16, None)
+    assert (given.num_submodels, given.width) == (2, 32)
