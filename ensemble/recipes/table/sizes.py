@@ -10,8 +10,8 @@ from ensemble.recipes.table.settings import RecipeConfig
 from ensemble.task import Task
 
 MANY_CLASSES, MANY_ROWS = 8, 10_000
-"""From `MANY_CLASSES` classes on the hidden layers are wider, since more hidden features are needed. With at most `MANY_ROWS`
-rows a width of 256 overfits."""
+"""From `MANY_CLASSES` classes on the hidden layers are wider, since more hidden features are needed. With at most
+`MANY_ROWS` rows a width of 256 overfits."""
 
 
 def of_network(
