@@ -177,6 +177,15 @@ def test_libraries_that_are_absent_are_left_out(monkeypatch: pytest.MonkeyPatch)
     assert "catboost" not in {member.name for member in plans.plan(ranking, 2)}
 
 
+def test_the_network_has_more_time_with_many_classes() -> None:
+    def share(*classes: str) -> float:
+        task = {"kind": "multiclass", "classes": classes}
+        manifest = {"recipe": "table", "task": task, "splits": {"train": {"rows": 500}}, "features": [{}]}
+        return next(member.share for member in plans.plan(manifest, 2) if member.kind == "neural")
+
+    assert share(*"abcdefgh") == 2 * share(*"abcdefg")
+
+
 def test_the_settings_of_planned_members_exist(tmp_path: Path) -> None:
     """A fit would end at a setting that no library takes, after the data are prepared."""
     from ensemble import configuration

@@ -41,8 +41,8 @@ seed."""
 COMMON: dict[str, Any] = {"min_leaf_weight": 1.0, "row_fraction": 0.8, "learning_rate": 0.05, "early_stopping_rounds": 50}
 SHARES = {"lightgbm": 3.0, "catboost": 1.5, "xgboost": 1.5}
 """Shares of the remaining time of tree members."""
-NETWORK_SHARE, NETWORK_SHARE_OF_MANY_CLASSES = 2.0, 4.0
-"""The same of TabM, whose gain is largest with many classes; see `sizes.MANY_CLASSES`."""
+TABM_SHARE, TABM_SHARE_OF_MANY_CLASSES = 2.0, 4.0
+"""The network's, from `MANY_CLASSES` classes on twice as large: on letter it has the lowest loss of all members."""
 NOT_RANKED = ("linear", "catboost", "tabm")
 """Members without a ranking objective."""
 
@@ -62,7 +62,7 @@ def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
         for library, tuned in settings.items()
     ]
     has_many_classes = len(about["task"].get("classes") or ()) >= MANY_CLASSES
-    share = NETWORK_SHARE_OF_MANY_CLASSES if has_many_classes else NETWORK_SHARE
+    share = TABM_SHARE_OF_MANY_CLASSES if has_many_classes else TABM_SHARE
     planned.append(PlannedMember(name="tabm", kind="neural", share=share, least_seconds=20.0))
     by_name, numbers = {member.name: member for member in planned}, dict.fromkeys(SHARES, 1)
     for library, changes in variants:
