@@ -8,7 +8,9 @@ Exit codes: 0 done, 1 failed, 2 a mistake in the command, 75 stopped by SIGTERM,
 reason.
 """
 
+import dataclasses
 import sys
+import time
 from typing import Any
 
 from ensemble import configuration, errors, recipe
@@ -27,6 +29,13 @@ def main() -> None:
     parser.add_argument("--resume-override", action="store_true", help="continue with other training settings than before")
     parser.add_argument("--profile", action="store_true", help="write a trace of some steps for Perfetto")
     parser.add_argument("--predict", default="", metavar="FOLDER", help="also write the member's prediction files to FOLDER")
+    parser.add_argument(
+        "--deadline",
+        type=float,
+        default=0.0,
+        metavar="TIME",
+        help="the end of the training in seconds since 1970, as of `date +%%s`; unlike with max_seconds, the start counts",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print settings, memory and batch sizes, and stop")
     words, _ = parser.parse_known_args()
     schema = config_class(words.recipe)
@@ -40,6 +49,8 @@ def main() -> None:
     from ensemble.neural import loop, preflight, refit
     from ensemble.predictor import members
 
+    if words.deadline:
+        settings = dataclasses.replace(settings, max_seconds=max(1.0, words.deadline - time.time()))
     settings = configuration.from_dict(schema, launch.from_main_process(accelerator, configuration.to_dict(settings)))
     with launch.together(accelerator):
         make = recipe.named(words.recipe).require("training", "make", "has no neural network to train")

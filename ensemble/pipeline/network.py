@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ FILES_OF_A_RUN = (
     "best", "checkpoints", "config.json", "curves.txt", "environment.json", "final", "manifest.json", "metrics.jsonl",
     "newest", "profile", "status", "summary.json", "tensorboard", "train.log", "trial", "val.log",
 )  # fmt: skip
-STARTING_S = 16.0
-"""Seconds of a member's time that the launcher, imports and predictions take."""
+ENDING_S, PREDICTING_S = 4.0, 8.0
+"""Upper bounds of the seconds in which a training writes its weights and ends, and of a process that predicts afterwards."""
 FLOAT32 = ["--mixed_precision", "no"]
 CPU_RANKS = Path(__file__).with_name("cpu_ranks.yaml")
 NUM_CPU_RANKS, LEAST_ROWS_FOR_RANKS = (1, 2, 4), 2_000
@@ -58,10 +59,11 @@ def train(
         environment = {**os.environ, "OMP_NUM_THREADS": str(max(1, num_threads // num_ranks))}
     launcher = [sys.executable, "-m", "ensemble.neural.launcher", "--quiet", *hardware]
     arguments = words(member, data, folder, manifest, config)
-    arguments += [f"max_seconds={max(seconds - STARTING_S, 1)}"] if seconds else []
     arguments += ["--resume", "auto"] if resume else []
-    if predict_to and hardware[-2:] == FLOAT32:  # scripts/predict.py predicts in float32 too
-        arguments += ["--predict", str(predict_to)]
+    ranks_predict = predict_to and hardware[-2:] == FLOAT32  # scripts/predict.py predicts in float32 too
+    arguments += ["--predict", str(predict_to)] if ranks_predict else []
+    if seconds:
+        arguments += ["--deadline", str(time.time() + seconds - ENDING_S - (0 if ranks_predict else PREDICTING_S))]
     _return_freed_memory()
     code = run_command([*launcher, "-m", "ensemble.commands.train", *arguments], environment=environment)
     if code == PREEMPTED or ((folder / "status").is_file() and "preempted" in (folder / "status").read_text()):

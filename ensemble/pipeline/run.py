@@ -36,9 +36,12 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 3
 """The maximum number of files in an error."""
-FINISH_S, FINISH_PER_ROW_S, FINISH_PER_CLASS_S = 4.0, 2.5e-4, 3e-5
-"""Upper bounds, measured on one core, of the seconds to combine the members and write the report: constant, per row, and per
-row and class."""
+FINISH_S, FINISH_PER_ROW_S, FINISH_PER_CLASS_S = 2.0, 1.5e-4, 2.5e-5
+"""Upper bounds of the seconds to combine the members and write the report, on a fast machine that does nothing else:
+constant, per row, and per row and class."""
+PREPARED_S, PREPARED_PER_ROW_S, SLOWEST = 1.5, 1e-5, 2.2
+"""Seconds from the start of a fit until a table is prepared on such a machine, constant and per row. If it takes longer,
+more time is reserved for combination and report: in proportion, up to `SLOWEST` times as much."""
 SPARE, FINISH_OF_VARIANT = 1.3, 0.2
 """For a variant of a member: the time that its training needs, relative to that expected; and an upper bound of the share by
 which it extends the time to combine the members and write the report."""
@@ -83,12 +86,14 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
     run = Fit(config=config, resume=resume, budget=budget, num_threads=num_threads, data=data)
     planned = chosen(manifest, config, run.num_threads)
     run.print(f"prepared {_num_rows(manifest):,} rows")
+    slowness = slowness_of(_num_rows(manifest), budget.passed())
     first_members = [member for member in planned if member.data == PREPARED]
     second_members = [member for member in planned if member.data != PREPARED]
-    _train(run, first_members, second_members, manifest, _finish_seconds(manifest) + (second.seconds if second else 0))
+    reserved_s = slowness * _finish_seconds(manifest) + (second.seconds if second else 0)
+    _train(run, first_members, second_members, manifest, reserved_s)
     if second:
         manifest = _prepare_follow_up(run, second, manifest)
-        _train(run, second_members, [], manifest, _finish_seconds(manifest))
+        _train(run, second_members, [], manifest, slowness * _finish_seconds(manifest))
     if not run.trained:
         raise UserError("no member could be trained, as the warnings explain: name other members, or give other data")
     return finish(run, manifest, second)
@@ -139,8 +144,14 @@ def _seconds_for_variant(run: Fit, variant: PlannedMember, reserved_s: float) ->
     return SPARE * variant.relative_seconds * trained_s + FINISH_OF_VARIANT * reserved_s * num_variants
 
 
+def slowness_of(num_rows: int, prepared_s: float) -> float:
+    """The factor on the seconds that are reserved on a fast machine. prepared_s : seconds until the rows were prepared."""
+    usual_s = PREPARED_S + PREPARED_PER_ROW_S * num_rows
+    return min(max(1.0, prepared_s / usual_s), SLOWEST)
+
+
 def _finish_seconds(manifest: dict[str, Any]) -> float:
-    """Upper bound of the seconds to combine members and write the report."""
+    """Upper bound of the seconds to combine members and write the report, on a fast machine."""
     num_rows, num_classes = manifest["splits"]["train"]["rows"], len(manifest.get("task", {}).get("classes") or ())
     return FINISH_S + num_rows * (FINISH_PER_ROW_S + FINISH_PER_CLASS_S * num_classes)
 

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,28 @@ def test_the_number_of_ranks_on_a_cpu(num_threads: int, num_rows: int, settings:
     member = PlannedMember(name="tabm", kind="neural", settings=settings)
     manifest = {"recipe": "table", "splits": {"train": {"rows": num_rows}}}
     assert network.num_cpu_ranks(member, manifest, num_threads) == num_ranks
+
+
+@pytest.mark.parametrize(
+    ("ranks_predict", "ending_s"), [(True, network.ENDING_S), (False, network.ENDING_S + network.PREDICTING_S)]
+)
+def test_the_time_of_the_start_counts(
+    ranks_predict: bool, ending_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fit would exceed its limit on a machine that starts processes slowly, or leave seconds unused on a fast one."""
+    commands: list[list[str]] = []
+    monkeypatch.setattr(network, "run_command", lambda command, **named: commands.append(command) or 0)
+    monkeypatch.setattr(network, "time", types.SimpleNamespace(time=lambda: 1e9))
+    member = PlannedMember(name="tabm", kind="neural")
+    manifest = {"recipe": "table", "splits": {"train": {"rows": 500}}}
+    config = types.SimpleNamespace(accelerate_config="auto" if ranks_predict else "one.yaml", seed=0)
+    folder, predictions_folder = tmp_path / "tabm", tmp_path / "predictions"
+    assert network.train(member, tmp_path, folder, manifest, config, 1, 30.0, False, predictions_folder)
+    assert network.train(member, tmp_path, folder, manifest, config, 1, 0.0, False, predictions_folder)
+    limited, unlimited = commands
+    assert float(limited[limited.index("--deadline") + 1]) == 1e9 + 30 - ending_s
+    assert ("--predict" in limited) == ranks_predict
+    assert not {"--deadline", "max_seconds"} & set(unlimited)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has died")

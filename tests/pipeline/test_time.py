@@ -60,7 +60,7 @@ def test_the_time_is_divided_among_the_members(table: Path, tmp_path: Path, monk
     finish = run.FINISH_S + run.FINISH_PER_ROW_S * 100
     recorder = Recorder(monkeypatch, {"lightgbm": 20.0, "xgboost": 5.0})
     monkeypatch.setattr(run, "plan", lambda manifest, threads: planned("lightgbm", "xgboost", "xgboost-2"))
-    recorder.fit(table, tmp_path / "a", 70.0 + finish, passed=10.0)
+    recorder.fit(table, tmp_path / "a", 70.0 + run.SLOWEST * finish, passed=10.0)
     assert recorder.seconds_of == pytest.approx({"lightgbm": 60 / 3, "xgboost": 40 / 2, "xgboost-2": 35.0})
     assert recorder.finished == ["lightgbm", "xgboost", "xgboost-2"]
     slow = dataclasses.replace(planned("xgboost-2")[0], least_seconds=25.0)  # 20 s of 60 would be too little for it
@@ -78,11 +78,18 @@ def test_members_are_left_out_when_time_is_short(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """A fit would take longer than it was allowed; or nothing be fitted at all."""
-    recorder = Recorder(monkeypatch, {"lightgbm": 25.0})
+    recorder = Recorder(monkeypatch, {"lightgbm": 27.0})
     recorder.fit(table, tmp_path / "out", limit)
     assert recorder.finished == trained
     assert ("no time is left for xgboost" in capsys.readouterr().err) == (len(trained) == 1)
     assert all(seconds >= run.MIN_TRAINING_S for seconds in recorder.seconds_of.values())  # 0 would mean: no limit
+
+
+@pytest.mark.parametrize(("num_rows", "prepared_s", "factor"), [(110, 0.5, 1.0), (110, 3.0, 2.0), (200_000, 7.0, 2.0)])
+def test_a_slow_machine_has_more_time_to_finish(num_rows: int, prepared_s: float, factor: float) -> None:
+    """A fit on a loaded machine would exceed its limit, or one on a fast machine leave seconds unused."""
+    assert run.slowness_of(num_rows, prepared_s) == pytest.approx(factor, rel=0.01)
+    assert run.slowness_of(num_rows, 100 * prepared_s) == run.SLOWEST
 
 
 def with_variants(manifest: dict[str, Any], threads: int) -> list[plans.PlannedMember]:
@@ -177,13 +184,25 @@ def test_libraries_that_are_absent_are_left_out(monkeypatch: pytest.MonkeyPatch)
     assert "catboost" not in {member.name for member in plans.plan(ranking, 2)}
 
 
-def test_the_network_has_more_time_with_many_classes() -> None:
-    def share(*classes: str) -> float:
-        task = {"kind": "multiclass", "classes": classes}
-        manifest = {"recipe": "table", "task": task, "splits": {"train": {"rows": 500}}, "features": [{}]}
-        return next(member.share for member in plans.plan(manifest, 2) if member.kind == "neural")
+def of_classes(classes: str, num_rows: int = 500) -> list[plans.PlannedMember]:
+    task = {"kind": "multiclass", "classes": list(classes)}
+    manifest = {"recipe": "table", "task": task, "splits": {"train": {"rows": num_rows}}, "features": [{}]}
+    return [member for member in plans.plan(manifest, 2) if not member.variant_of]
 
-    assert share(*"abcdefgh") == 2 * share(*"abcdefg")
+
+def test_the_network_has_more_time_with_many_classes() -> None:
+    """Short fits would have CatBoost and XGBoost with too few trees in place of the network."""
+    few, many = of_classes("abcdefg"), of_classes("abcdefgh")
+    assert [member.name for member in few] == ["linear", "lightgbm", "catboost", "xgboost", "tabm"]
+    assert [member.name for member in many] == ["linear", "lightgbm", "tabm", "catboost", "xgboost"]
+    assert many[2].share == 3 * few[-1].share
+
+
+def test_trees_of_many_classes_need_more_seconds() -> None:
+    """Time would go to a member with too few trees for a weight, as on letter with CatBoost in 7 s."""
+    least_s = {member.name: member.least_seconds for member in of_classes("abcdefghijklmnopqrstuvwxyz", num_rows=15_000)}
+    assert (least_s["lightgbm"], least_s["catboost"], least_s["xgboost"]) == (2.0, pytest.approx(9.75), pytest.approx(9.75))
+    assert {member.least_seconds for member in of_classes("abcdefgh") if member.kind == "trees"} == {2.0}
 
 
 def test_the_settings_of_planned_members_exist(tmp_path: Path) -> None:

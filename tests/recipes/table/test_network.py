@@ -153,6 +153,17 @@ def test_a_training_ends_when_its_seconds_are_used_up(
     assert len(member.predict(data, "oof")["row_id"]) == NUM_ROWS
 
 
+def test_a_deadline_ends_a_training(tmp_path: Path) -> None:
+    """A fit would wait for its network for longer than its time limit."""
+    data, out = written(tmp_path / "data"), tmp_path / "run"
+    given = [f"data={data}", f"out={out}", "batch_size=32", "max_epochs=9000", "patience=9000", "log_every=1", *SMALL]
+    command = [*launcher.ACCELERATE, *launcher.SINGLE_CPU, launcher.TRAIN, "--recipe", "table", "--deadline", "1", *given]
+    code, errors = launcher.run(command, tmp_path)
+    assert code == 0, errors
+    assert folders.read_json(out / "config.json")["max_seconds"] == 1.0
+    assert folders.read_json(out / "summary.json")["steps"] < 9000
+
+
 # ------------------------------------------------------------------------------------------------ what copies learn from
 
 
