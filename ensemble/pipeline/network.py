@@ -21,8 +21,9 @@ FILES_OF_A_RUN = (
     "best", "checkpoints", "config.json", "curves.txt", "environment.json", "final", "manifest.json", "metrics.jsonl",
     "newest", "profile", "status", "summary.json", "tensorboard", "train.log", "trial", "val.log",
 )  # fmt: skip
-ENDING_S, PREDICTING_S = 4.0, 8.0
-"""Upper bounds of the seconds in which a training writes its weights and ends, and of a process that predicts afterwards."""
+ENDING_S, ENDING_PER_ROW_S, PREDICTING_S = 3.0, 4e-5, 8.0
+"""Upper bounds of the seconds after the last step of a training, in which it writes its weights and predicts, constant and
+per row; and of the start of a process of its own for the predictions."""
 FLOAT32 = ["--mixed_precision", "no"]
 CPU_RANKS = Path(__file__).with_name("cpu_ranks.yaml")
 NUM_CPU_RANKS, LEAST_ROWS_FOR_RANKS = (1, 2, 4), 2_000
@@ -63,7 +64,8 @@ def train(
     ranks_predict = predict_to and hardware[-2:] == FLOAT32  # scripts/predict.py predicts in float32 too
     arguments += ["--predict", str(predict_to)] if ranks_predict else []
     if seconds:
-        arguments += ["--deadline", str(time.time() + seconds - ENDING_S - (0 if ranks_predict else PREDICTING_S))]
+        ending_s = ENDING_S + ENDING_PER_ROW_S * sum(split["rows"] for split in manifest["splits"].values())
+        arguments += ["--deadline", str(time.time() + seconds - ending_s - (0 if ranks_predict else PREDICTING_S))]
     _return_freed_memory()
     code = run_command([*launcher, "-m", "ensemble.commands.train", *arguments], environment=environment)
     if code == PREEMPTED or ((folder / "status").is_file() and "preempted" in (folder / "status").read_text()):

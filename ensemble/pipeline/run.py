@@ -89,11 +89,11 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
     slowness = slowness_of(_num_rows(manifest), budget.passed())
     first_members = [member for member in planned if member.data == PREPARED]
     second_members = [member for member in planned if member.data != PREPARED]
-    reserved_s = slowness * _finish_seconds(manifest) + (second.seconds if second else 0)
+    reserved_s = slowness * finish_seconds(manifest) + (second.seconds if second else 0)
     _train(run, first_members, second_members, manifest, reserved_s)
     if second:
         manifest = _prepare_follow_up(run, second, manifest)
-        _train(run, second_members, [], manifest, slowness * _finish_seconds(manifest))
+        _train(run, second_members, [], manifest, slowness * finish_seconds(manifest))
     if not run.trained:
         raise UserError("no member could be trained, as the warnings explain: name other members, or give other data")
     return finish(run, manifest, second)
@@ -150,9 +150,11 @@ def slowness_of(num_rows: int, prepared_s: float) -> float:
     return min(max(1.0, prepared_s / usual_s), SLOWEST)
 
 
-def _finish_seconds(manifest: dict[str, Any]) -> float:
+def finish_seconds(manifest: dict[str, Any]) -> float:
     """Upper bound of the seconds to combine members and write the report, on a fast machine."""
-    num_rows, num_classes = manifest["splits"]["train"]["rows"], len(manifest.get("task", {}).get("classes") or ())
+    rows = {name: split["rows"] for name, split in manifest["splits"].items()}
+    num_rows = rows["blend"] + rows.get("test", 0) if "blend" in rows else rows["train"]
+    num_classes = len(manifest.get("task", {}).get("classes") or ())
     return FINISH_S + num_rows * (FINISH_PER_ROW_S + FINISH_PER_CLASS_S * num_classes)
 
 

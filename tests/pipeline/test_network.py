@@ -49,13 +49,13 @@ def test_the_time_of_the_start_counts(
     monkeypatch.setattr(network, "run_command", lambda command, **named: commands.append(command) or 0)
     monkeypatch.setattr(network, "time", types.SimpleNamespace(time=lambda: 1e9))
     member = PlannedMember(name="tabm", kind="neural")
-    manifest = {"recipe": "table", "splits": {"train": {"rows": 500}}}
+    manifest = {"recipe": "table", "splits": {"train": {"rows": 500}, "forecast": {"rows": 1000}}}
     config = types.SimpleNamespace(accelerate_config="auto" if ranks_predict else "one.yaml", seed=0)
     folder, predictions_folder = tmp_path / "tabm", tmp_path / "predictions"
     assert network.train(member, tmp_path, folder, manifest, config, 1, 30.0, False, predictions_folder)
     assert network.train(member, tmp_path, folder, manifest, config, 1, 0.0, False, predictions_folder)
     limited, unlimited = commands
-    assert float(limited[limited.index("--deadline") + 1]) == 1e9 + 30 - ending_s
+    assert float(limited[limited.index("--deadline") + 1]) == 1e9 + 30 - 1500 * network.ENDING_PER_ROW_S - ending_s
     assert ("--predict" in limited) == ranks_predict
     assert not {"--deadline", "max_seconds"} & set(unlimited)
 

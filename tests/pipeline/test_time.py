@@ -92,6 +92,15 @@ def test_a_slow_machine_has_more_time_to_finish(num_rows: int, prepared_s: float
     assert run.slowness_of(num_rows, 100 * prepared_s) == run.SLOWEST
 
 
+def test_the_rows_that_are_combined_take_time_at_the_end() -> None:
+    """Members of hot_sellers would wait for the time of its training rows, which are not combined."""
+    splits = {"train": {"rows": 50_000}, "validation": {"rows": 5_000}, "blend": {"rows": 300}, "test": {"rows": 200}}
+    table = {"splits": {"train": {"rows": 500}, "forecast": {"rows": 9}}, "task": {"classes": []}}
+    assert run.finish_seconds({"splits": splits}) == run.finish_seconds(table)
+    table["task"]["classes"] = ["a", "b", "c"]
+    assert run.finish_seconds(table) > run.finish_seconds({"splits": splits})
+
+
 def with_variants(manifest: dict[str, Any], threads: int) -> list[plans.PlannedMember]:
     members = planned("lightgbm", "xgboost")
     originals = {member.name: member for member in members}
