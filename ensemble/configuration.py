@@ -17,11 +17,9 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ensemble.errors import UserError
+from ensemble.errors import UserError, shortened
 
 Config = TypeVar("Config")
-LONGEST_SHOWN = 100
-"""Maximum length of a name in an error."""
 
 
 def load(schema: type[Config], file: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
@@ -42,24 +40,23 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         if not key or not equals:
             raise UserError(f"'{word}' is not a setting: write key=value, as in {next(field_names(schema))}=…")
         kind = type_of(schema, key)
-        # The string as it is: YAML would read parts of a path as a comment or a number, and `no` as false
-        if kind is str or _is_choice(kind):
-            layers.append(("the command line", _nested(key, text)))
-            continue
         if kind == tuple[str, ...] and lists.setdefault(key, text) != text:  # elsewhere, the last word is used
             both = f"{lists[key].strip('[]')},{text.strip('[]')}"
             raise UserError(f"{key} is given twice, as {lists[key]} and as {text}: write one list, as in '{key}=[{both}]'")
         try:
-            if kind == tuple[str, ...]:  # BaseLoader keeps strings: yes is no boolean in missing=[yes,NA]
+            # The string as it is: YAML would read parts of a path as a comment or a number, and `no` as false
+            if kind is str or _is_choice(kind):
+                layer: Any = _nested(key, text)
+            elif kind == tuple[str, ...]:  # BaseLoader keeps strings: yes is no boolean in missing=[yes,NA]
                 listed = yaml.load(text, Loader=yaml.BaseLoader) if text.strip()[:1] in "[]{}" else [text]
-                layers.append(("the command line", _nested(key, "" if listed is None else listed)))
-                continue
-            layers.append(("the command line", OmegaConf.to_container(OmegaConf.from_dotlist([word]))))  # type: ignore[arg-type]
+                layer = _nested(key, "" if listed is None else listed)
+            else:
+                layer = OmegaConf.to_container(OmegaConf.from_dotlist([word]))
         except (yaml.YAMLError, errors.OmegaConfBaseException, ValueError, RecursionError) as error:
-            shown = word if len(word) <= 100 else f"{word[:100]}…"
             begins_with_star = any(f"{mark}*" in text for mark in "[,")
             advice = f'quote a pattern, as in {key}=["*.csv"]' if begins_with_star else "check its brackets and quotes"
-            raise UserError(f"'{shown}' cannot be read ({_in_a_line(error)}): {advice}") from None
+            raise UserError(f"'{shortened(word)}' cannot be read ({_in_a_line(error)}): {advice}") from None
+        layers.append(("the command line", layer))
     for origin, layer in layers:
         for key, kind, value in _settings(schema, layer):
             if kind is None:
@@ -305,7 +302,7 @@ def _unknown_key(schema: type, key: str) -> str:
         leaves[leaf] for leaf in difflib.get_close_matches(key.rsplit(".", 1)[-1], list(leaves), n=1)
     ]
     advice = f"did you mean '{near[0]}'?" if near else f"known are: {', '.join(names)}"
-    return f"there is no setting '{textwrap.shorten(key, LONGEST_SHOWN, placeholder='…')}'; {advice}"
+    return f"there is no setting '{shortened(' '.join(key.split()))}'; {advice}"
 
 
 def _unlock(node: Any) -> None:
