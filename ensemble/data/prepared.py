@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ensemble import folders
 from ensemble.arrow import open_table
@@ -100,8 +101,7 @@ def unknown_values(tables: dict[str, pa.Table], features: list[str]) -> list[str
 
 
 def _num_missing(column: pa.ChunkedArray) -> int:
-    """Of float32, by chunks, so that no copy of the column is made."""
-    return sum(int(np.isnan(chunk.to_numpy(zero_copy_only=False)).sum()) for chunk in column.chunks)
+    return int(pc.sum(column.is_null(nan_is_null=True), min_count=0).as_py())
 
 
 def _holds_targets(kind: pa.DataType) -> bool:
@@ -131,10 +131,8 @@ def _are_distinct(columns: list[pa.ChunkedArray]) -> bool:
         return False
     chunks = [chunk.to_numpy() for column in columns for chunk in column.chunks if len(chunk)]
     num_values = sum(map(len, chunks))
-    least, greatest = (
-        min((int(values.min()) for values in chunks), default=0),
-        max((int(values.max()) for values in chunks), default=0),
-    )
+    least = min((int(values.min()) for values in chunks), default=0)
+    greatest = max((int(values.max()) for values in chunks), default=0)
     if greatest - least >= 8 * num_values or greatest >= 2**63:
         return False
     is_used = np.zeros(greatest - least + 1, bool)
@@ -144,16 +142,13 @@ def _are_distinct(columns: list[pa.ChunkedArray]) -> bool:
 
 
 def _check_target(split: str, table: pa.Table, name: str) -> None:
-    num_bad, first, begin = 0, 0, 0
-    for chunk in table[name].chunks:
-        bad = np.flatnonzero(~(np.abs(chunk.to_numpy(zero_copy_only=False).astype(np.float64)) <= LARGEST_TARGET))
-        if bad.size and not num_bad:
-            first = begin + int(bad[0])
-        num_bad, begin = num_bad + bad.size, begin + len(chunk)
+    is_good = pc.fill_null(pc.less_equal(pc.abs(table[name]), LARGEST_TARGET), False)
+    num_bad = int(pc.sum(pc.invert(is_good), min_count=0).as_py())
     if num_bad:
+        first = pc.index(is_good, False).as_py()
         rule = f"only rows of the split {FORECAST} have no target, and none is beyond {LARGEST_TARGET:g}"
         raise UserError(
-            f"the target {name} of {num_bad:,} of {begin:,} rows of rows/{split} is missing or too large, the first "
+            f"the target {name} of {num_bad:,} of {len(table):,} rows of rows/{split} is missing or too large, the first "
             f"is {table[name].to_numpy()[first]:g} with row_id {table['row_id'][first]}: {rule}; {GUIDE}"
         )
 
