@@ -218,12 +218,7 @@ def prepared(config: Any, name: str) -> dict[str, Any]:
 
 def _check(config: Any) -> None:
     """Raise `UserError` for settings that later stages would reject."""
-    configuration.check(
-        config,
-        time_limit=(config.time_limit >= 0, "0 or more"),
-        threads=(config.threads >= 0, "0 or more"),
-        num_draws=(config.num_draws >= 1, "at least 1"),
-    )
+    configuration.check(config, at_least_0="time_limit threads", at_least_1="num_draws")
     if config.accelerate_config != "auto" and not Path(config.accelerate_config).is_file():
         raise UserError(f"accelerate_config={config.accelerate_config} is not a file: name one of Accelerate, or write auto")
 
@@ -306,9 +301,8 @@ def train_trees(
     """
     from ensemble.trees import train
 
-    trees = trees_config(member, config, num_threads, seconds)
-    trees = dataclasses.replace(trees, overwrite=overwrite and not resume)
-    summary = train.train(trees, "auto" if resume else "")
+    settings = trees_config(member, config, num_threads, seconds)
+    summary = train.train(dataclasses.replace(settings, overwrite=overwrite and not resume), "auto" if resume else "")
     if summary["status"] == "preempted":
         raise Preempted(member.name)
 
@@ -372,10 +366,7 @@ def lines(board: list[dict[str, Any]]) -> list[str]:
     text = [f"{board[0]['metric'].replace('_', ' ')} on {rows}, with its 95 % interval"]
     for row in board:
         score = "undefined" if row["value"] is None else f"{row['value']:.5g}  [{row['low']:.5g}, {row['high']:.5g}]"
-        facts = [
-            "" if row["weight"] is None else f"weight {row['weight']:.2f}",
-            "" if row["seconds"] is None else f"{row['seconds']:.1f} s",
-            "" if row["megabytes"] is None else f"{row['megabytes']:.1f} MB",
-        ]
-        text.append(f"{row['member']:>20}  {score}  {'  '.join(fact for fact in facts if fact)}".rstrip())
+        forms = {"weight": "weight {:.2f}", "seconds": "{:.1f} s", "megabytes": "{:.1f} MB"}
+        facts = [form.format(row[name]) for name, form in forms.items() if row[name] is not None]
+        text.append(f"{row['member']:>20}  {score}  {'  '.join(facts)}".rstrip())
     return text

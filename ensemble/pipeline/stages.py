@@ -44,23 +44,14 @@ def run(stage: str, config: Any, name: str, task: int = 0, num_tasks: int = 1) -
     # Members of a follow-up are trained on predictions of the others, so the fit without --stage trains them
     trees = [member for member in planned if member.kind == "trees" and member.data == PREPARED]
     if stage == "prepare":
-        _write_words(planned, manifest, config)
+        neural, out = next((member for member in planned if member.kind == "neural"), None), Path(config.out)
+        words = network.words(neural, out / PREPARED, out / "members" / neural.name, manifest, config) if neural else []
+        folders.write_text(out / WORDS, "".join(f"{word}\n" for word in words))
     elif stage == "copies":
         _train_copies(trees, manifest, config, num_threads, slice(task, None, num_tasks))
     else:
         for member in trees[task::num_tasks]:
             _warn_if_refused(pipeline.train_trees, member, config, num_threads)
-
-
-def _write_words(planned: list[PlannedMember], manifest: dict[str, Any], config: Any) -> None:
-    """Write the arguments of scripts/train.py for the first neural member."""
-    out = Path(config.out)
-    words = [
-        network.words(member, out / PREPARED, out / "members" / member.name, manifest, config)
-        for member in planned
-        if member.kind == "neural"
-    ]
-    folders.write_text(out / WORDS, "".join(f"{word}\n" for word in words[0]) if words else "")
 
 
 def _train_copies(trees: list[PlannedMember], manifest: dict[str, Any], config: Any, num_threads: int, share: slice) -> None:
