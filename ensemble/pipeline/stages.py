@@ -8,7 +8,6 @@ Each task trains every `num_tasks`-th of the copies or members, so any number of
 is started again: it skips what is complete, and continues from the last checkpoint.
 """
 
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -51,7 +50,7 @@ def run(stage: str, config: Any, name: str, task: int = 0, num_tasks: int = 1) -
         _train_copies(trees, manifest, config, num_threads, slice(task, None, num_tasks))
     else:
         for member in trees[task::num_tasks]:
-            _warn_if_refused(pipeline.train_trees, member, config, num_threads)
+            pipeline.succeeds(pipeline.train_trees, member, config, num_threads)
 
 
 def _train_copies(trees: list[PlannedMember], manifest: dict[str, Any], config: Any, num_threads: int, share: slice) -> None:
@@ -66,7 +65,7 @@ def _train_copies(trees: list[PlannedMember], manifest: dict[str, Any], config: 
     with StopSignals() as stop, ThreadPoolExecutor(num_threads) as pool:
 
         def train(member: PlannedMember, copy: int) -> None:
-            _warn_if_refused(single_copy.train_copy, pipeline.trees_config(member, config, 1), copy, lambda: stop.asked)
+            pipeline.succeeds(single_copy.train_copy, pipeline.trees_config(member, config, 1), copy, lambda: stop.asked)
 
         futures = [(member, pool.submit(train, member, copy)) for member, copy in copies if not is_complete[member.name]]
         for member, future in futures:
@@ -74,16 +73,6 @@ def _train_copies(trees: list[PlannedMember], manifest: dict[str, Any], config: 
                 future.result()
             except Stopped:
                 raise Preempted(member.name) from None
-
-
-def _warn_if_refused(train: Any, *arguments: Any) -> None:
-    """Call `train`. If the library cannot be trained on the rows, the member is left out with a warning, as in the fit."""
-    from ensemble.trees.boosting import CannotLearn
-
-    try:
-        train(*arguments)
-    except CannotLearn as error:
-        print(f"warning: {error}", file=sys.stderr)
 
 
 @contextmanager

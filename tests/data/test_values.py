@@ -12,18 +12,13 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from raw_reviews import NOON_MS, read
 
 from ensemble.data import reviews
 from ensemble.data.census import AFTER_UNTIL, BAD_ID, NO_USER, OTHER_UNIT, UNREADABLE, Census
 from ensemble.errors import UserError
 
-NOON_MS = 1_600_000_000_000
 COLUMNS = ("parent_asin", "user_id", "rating", "timestamp")
-
-
-def read(*files: Path, census: Census | None = None, **options: Any) -> pl.DataFrame:
-    frames = list(reviews.read_reviews(files, census or Census(), **options))
-    return pl.concat(frames) if frames else pl.DataFrame(schema=reviews.REVIEW_SCHEMA)
 
 
 def write_json(file: Path, ids: list[Any], **more: Any) -> Path:
