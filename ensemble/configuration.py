@@ -31,8 +31,7 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
     import yaml
     from omegaconf import OmegaConf, errors
 
-    merged = OmegaConf.structured(schema)
-    _unlock(merged)
+    merged = _unlock(OmegaConf.structured(schema))
     layers = [] if file is None else [(str(file), read_yaml(file))]
     lists: dict[str, str] = {}
     for word in overrides:
@@ -166,10 +165,9 @@ def from_dict(schema: type[Config], content: dict[str, Any]) -> Config:
     """The config from the result of `to_dict`; `UserError` if it does not fit the class, as after a change of version."""
     from omegaconf import OmegaConf, errors
 
-    merged = OmegaConf.structured(schema)
-    _unlock(merged)
+    defaults = _unlock(OmegaConf.structured(schema))
     try:
-        return OmegaConf.to_object(OmegaConf.merge(merged, content))  # type: ignore[return-value]
+        return OmegaConf.to_object(OmegaConf.merge(defaults, content))  # type: ignore[return-value]
     except (errors.OmegaConfBaseException, ValueError, TypeError) as error:
         raise UserError(f"the saved settings do not fit this version: {str(error).splitlines()[0]}") from None
 
@@ -305,8 +303,8 @@ def _unknown_key(schema: type, key: str) -> str:
     return f"there is no setting '{shortened(' '.join(key.split()))}'; {advice}"
 
 
-def _unlock(node: Any) -> None:
-    """Make a config writable: OmegaConf makes that of a frozen dataclass read-only."""
+def _unlock(node: Any) -> Any:
+    """The same config, made writable: OmegaConf makes that of a frozen dataclass read-only."""
     from omegaconf import OmegaConf
 
     OmegaConf.set_readonly(node, False)
@@ -314,3 +312,4 @@ def _unlock(node: Any) -> None:
         child = node._get_node(key)
         if OmegaConf.is_dict(child) and child._metadata.object_type is not dict:
             _unlock(child)
+    return node

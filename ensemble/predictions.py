@@ -274,7 +274,8 @@ def _listed(classes: tuple[str, ...]) -> str:
 def _check_output(output: str, classes: tuple[str, ...], path: Path) -> None:
     if output not in OUTPUTS:
         raise UserError(f"{path}: output is '{output}', but a member's is one of {', '.join(OUTPUTS)}: name one of them")
-    if not (len(set(classes)) == len(classes) >= 2 if output == "probabilities" else not classes):
+    is_valid = len(set(classes)) == len(classes) >= 2 if output == "probabilities" else not classes
+    if not is_valid:
         raise UserError(
             f"{path}: output is '{output}' with {_listed(classes)}: 'probabilities', and only they, have two or "
             "more classes of different names"

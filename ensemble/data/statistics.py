@@ -3,8 +3,8 @@
 The rows of all shards, one shard after the other, are cut into blocks of a fixed number of rows, whatever the lengths of the
 shards. A block is reduced by a two-pass sum in float64, and blocks are merged in pairs, in their order (Chan, Golub and
 LeVeque, Updating formulae and a pairwise algorithm for computing sample variances, 1979). A rank reduces a range of blocks;
-the results of all blocks are exchanged, and every rank merges all of them. So the result depends on the rows and their order
-alone.
+the results of all blocks are exchanged, and every rank merges all of them. So the result depends on nothing but the rows and
+their order.
 
     statistics = of_shards([array_of_file_1, array_of_file_2])                    # one process
     statistics = of_shards(shards, **ranks())                                    # every rank of a launched job
