@@ -141,7 +141,7 @@ def ranks() -> dict[str, Any]:
 def _rows(shards: Sequence[Shard], ends: np.ndarray, begin: int, end: int) -> np.ndarray:
     """Rows [begin, end) of all shards, float64."""
     parts = []
-    first, last = np.searchsorted(ends, begin, side="right"), np.searchsorted(ends, end)
+    first, last = int(np.searchsorted(ends, begin, side="right")), int(np.searchsorted(ends, end))
     for shard, shard_end in zip(shards[first : last + 1], ends[first : last + 1].tolist(), strict=True):
         start = shard_end - len(shard)
         parts.append(np.asarray(shard[max(begin - start, 0) : min(end, shard_end) - start], np.float64))
