@@ -163,12 +163,10 @@ def array(values: np.ndarray, kind: pa.DataType | None = None) -> pa.Array:
     return flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, math.prod(values.shape[1:]))
 
 
-def _view(array: pa.Array) -> np.ndarray:
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    if pa.types.is_fixed_size_list(array.type):
-        return array.flatten().to_numpy().reshape(len(array), array.type.list_size)
-    return array.to_numpy()
+def _view(values: pa.Array) -> np.ndarray:
+    if pa.types.is_fixed_size_list(values.type):
+        return values.flatten().to_numpy().reshape(len(values), values.type.list_size)
+    return values.to_numpy()
 
 
 def ranges(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -17,11 +17,9 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ensemble.errors import UserError
+from ensemble.errors import UserError, shortened
 
 Config = TypeVar("Config")
-LONGEST_SHOWN = 100
-"""Maximum length of a name in an error."""
 
 
 def load(schema: type[Config], file: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
@@ -33,8 +31,7 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
     import yaml
     from omegaconf import OmegaConf, errors
 
-    merged = OmegaConf.structured(schema)
-    _unlock(merged)
+    merged = _unlock(OmegaConf.structured(schema))
     layers = [] if file is None else [(str(file), read_yaml(file))]
     lists: dict[str, str] = {}
     for word in overrides:
@@ -42,24 +39,23 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         if not key or not equals:
             raise UserError(f"'{word}' is not a setting: write key=value, as in {next(field_names(schema))}=…")
         kind = type_of(schema, key)
-        # The string as it is: YAML would read parts of a path as a comment or a number, and `no` as false
-        if kind is str or _is_choice(kind):
-            layers.append(("the command line", _nested(key, text)))
-            continue
         if kind == tuple[str, ...] and lists.setdefault(key, text) != text:  # elsewhere, the last word is used
             both = f"{lists[key].strip('[]')},{text.strip('[]')}"
             raise UserError(f"{key} is given twice, as {lists[key]} and as {text}: write one list, as in '{key}=[{both}]'")
         try:
-            if kind == tuple[str, ...]:  # BaseLoader keeps strings: yes is no boolean in missing=[yes,NA]
+            # The string as it is: YAML would read parts of a path as a comment or a number, and `no` as false
+            if kind is str or _is_choice(kind):
+                layer: Any = _nested(key, text)
+            elif kind == tuple[str, ...]:  # BaseLoader keeps strings: yes is no boolean in missing=[yes,NA]
                 listed = yaml.load(text, Loader=yaml.BaseLoader) if text.strip()[:1] in "[]{}" else [text]
-                layers.append(("the command line", _nested(key, "" if listed is None else listed)))
-                continue
-            layers.append(("the command line", OmegaConf.to_container(OmegaConf.from_dotlist([word]))))  # type: ignore[arg-type]
+                layer = _nested(key, "" if listed is None else listed)
+            else:
+                layer = OmegaConf.to_container(OmegaConf.from_dotlist([word]))
         except (yaml.YAMLError, errors.OmegaConfBaseException, ValueError, RecursionError) as error:
-            shown = word if len(word) <= 100 else f"{word[:100]}…"
             begins_with_star = any(f"{mark}*" in text for mark in "[,")
             advice = f'quote a pattern, as in {key}=["*.csv"]' if begins_with_star else "check its brackets and quotes"
-            raise UserError(f"'{shown}' cannot be read ({_in_a_line(error)}): {advice}") from None
+            raise UserError(f"'{shortened(word)}' cannot be read ({_in_a_line(error)}): {advice}") from None
+        layers.append(("the command line", layer))
     for origin, layer in layers:
         for key, kind, value in _settings(schema, layer):
             if kind is None:
@@ -169,10 +165,9 @@ def from_dict(schema: type[Config], content: dict[str, Any]) -> Config:
     """The config from the result of `to_dict`; `UserError` if it does not fit the class, as after a change of version."""
     from omegaconf import OmegaConf, errors
 
-    merged = OmegaConf.structured(schema)
-    _unlock(merged)
+    defaults = _unlock(OmegaConf.structured(schema))
     try:
-        return OmegaConf.to_object(OmegaConf.merge(merged, content))  # type: ignore[return-value]
+        return OmegaConf.to_object(OmegaConf.merge(defaults, content))  # type: ignore[return-value]
     except (errors.OmegaConfBaseException, ValueError, TypeError) as error:
         raise UserError(f"the saved settings do not fit this version: {str(error).splitlines()[0]}") from None
 
@@ -305,11 +300,11 @@ def _unknown_key(schema: type, key: str) -> str:
         leaves[leaf] for leaf in difflib.get_close_matches(key.rsplit(".", 1)[-1], list(leaves), n=1)
     ]
     advice = f"did you mean '{near[0]}'?" if near else f"known are: {', '.join(names)}"
-    return f"there is no setting '{textwrap.shorten(key, LONGEST_SHOWN, placeholder='…')}'; {advice}"
+    return f"there is no setting '{shortened(' '.join(key.split()))}'; {advice}"
 
 
-def _unlock(node: Any) -> None:
-    """Make a config writable: OmegaConf makes that of a frozen dataclass read-only."""
+def _unlock(node: Any) -> Any:
+    """The same config, made writable: OmegaConf makes that of a frozen dataclass read-only."""
     from omegaconf import OmegaConf
 
     OmegaConf.set_readonly(node, False)
@@ -317,3 +312,4 @@ def _unlock(node: Any) -> None:
         child = node._get_node(key)
         if OmegaConf.is_dict(child) and child._metadata.object_type is not dict:
             _unlock(child)
+    return node

@@ -22,7 +22,7 @@ def limits(environment: Mapping[str, str], cgroup: Path | None = None) -> dict[s
     """
     cores = {"affinity": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1}
     cores |= named(environment, "SLURM_CPUS_PER_TASK")
-    quota = _cgroup_quota(cgroup or CGROUP)
+    quota = _cgroup_quota(cgroup)
     if quota is not None:
         cores["cgroup"] = max(1, math.floor(quota))
     return cores
@@ -51,7 +51,7 @@ def cgroup_folders(controller: str, cgroup: Path | None = None) -> Iterator[Path
     yield from own
 
 
-def _cgroup_quota(cgroup: Path) -> float | None:
+def _cgroup_quota(cgroup: Path | None) -> float | None:
     """The smallest CPU quota in cores of cgroup v2 and v1; None if there is none."""
     quotas = []
     for folder in cgroup_folders("cpu", cgroup):

@@ -5,9 +5,9 @@ one sentence: what is wrong, the value, what to do. Our own mistakes are asserti
 
 Exit codes of every script: 0 done, 1 failed (with a traceback, or with one sentence if no one can fix it), 2 an error of the
 user (one sentence), 75 a training that was asked to stop and has saved its state, 130 Ctrl-C, 143 SIGTERM. Under `accelerate
-launch` these are the codes of the workers. An error that is known to be alike on all ranks is printed by rank 0, any other
-sentence by the first rank of a node that raises it; then the launcher exits with 1, after a traceback of its own whose last
-line contains the sentence.
+launch` these are the codes of the workers. Rank 0 prints an error that is known to be the same on all ranks. The first rank
+of a node that raises any other error prints it. Then the launcher exits with 1, after a traceback of its own whose last line
+contains the sentence.
 """
 
 import atexit
@@ -32,7 +32,7 @@ _is_command = False
 
 
 class Failure(RuntimeError):
-    """A failure without anyone's mistake, such as a machine that died; the message is all that is printed."""
+    """A failure that no one can fix, such as a machine that died; only the message is printed."""
 
 
 class UserError(ValueError):
@@ -62,6 +62,11 @@ def alike_on_all_ranks() -> Iterator[None]:
 def in_a_line(error: BaseException) -> str:
     """The class and at most 300 characters of the message of an exception, on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".removesuffix(": ")
+
+
+def shortened(text: str) -> str:
+    """At most 100 characters of a text, for a message."""
+    return text if len(text) <= 100 else f"{text[:100]}…"
 
 
 def is_command() -> bool:
@@ -94,9 +99,8 @@ def run(main: Callable[[], None]) -> None:
         if os.strerror(errno.ENOSPC) in str(error):
             sentence = f"the disk is full ({error}): free some space, or write elsewhere"
         elif isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            shown = str(error.filename or "")
-            shown = shown if len(shown) <= 100 else f"{shown[:100]}…"
-            sentence = f"the name {shown} is too long: a file's name may have 255 bytes, a path 4,095"
+            name = shortened(str(error.filename or ""))
+            sentence = f"the name {name} is too long: a file's name may have 255 bytes, a path 4,095"
         elif isinstance(error, MemoryError):
             sentence = f"the memory does not suffice ({error or 'no message'}): give smaller settings or less data"
         if sentence:

@@ -45,9 +45,9 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
     """
     target = Path(path).resolve()  # a link to a folder elsewhere stays a link
     refuse_inside(path)
-    if not _is_free(target) and not overwrite:
-        raise UserError(f"{path} exists already: choose another folder, or add overwrite=true to replace it")
     if not _is_free(target):
+        if not overwrite:
+            raise UserError(f"{path} exists already: choose another folder, or add overwrite=true to replace it")
         if not target.is_dir() or _content(target).get("kind") != kind:
             raise UserError(
                 f"{path} was not written by this stage (it has no manifest.json of the kind '{kind}'), so it is not "

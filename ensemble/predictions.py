@@ -88,11 +88,10 @@ def write(path: str | Path, predictions: Predictions) -> None:
     """
     path = Path(path)
     _check(predictions, path)
-    arrays = {name: pa.array(np.ravel(getattr(predictions, name)), kind) for name, kind in COLUMNS.items()}
+    kinds = _columns(predictions.weight is not None)
+    arrays = {name: pa.array(np.ravel(getattr(predictions, name)), kind) for name, kind in kinds.items()}
     if predictions.classes:
         arrays["prediction"] = pa.FixedSizeListArray.from_arrays(arrays["prediction"], len(predictions.classes))
-    if predictions.weight is not None:
-        arrays[WEIGHT] = pa.array(np.ravel(predictions.weight), pa.float64())
     if predictions.reasons is not None:
         arrays["reasons"] = pa.array(predictions.reasons, REASONS_OF_CLASSES if predictions.classes else REASONS)
     metadata = {name: getattr(predictions, name) for name in (*ORIGIN, "output", "config")}
@@ -106,22 +105,23 @@ def read(path: str | Path) -> Predictions:
     Raises `UserError` if the file is missing or damaged, lacks a column or metadata, or contains NaN or repeated ids.
     """
     table, metadata = read_checked(path, "prediction file", COLUMNS, "ensemble/predictions.py")
-    if metadata.get("output") == "probabilities" and not metadata.get("classes"):
-        raise UserError(f"{path} is not a prediction file, it lacks: metadata 'classes'; see ensemble/predictions.py")
     _check_metadata(metadata, Path(path))
     output, classes = metadata.get("output", "probability"), tuple(metadata.get("classes", ()))
-    optional = [WEIGHT] if WEIGHT in table.column_names else []
+    kinds = _columns(WEIGHT in table.column_names)
+    if classes:
+        kinds["prediction"] = pa.list_(pa.float64(), len(classes))
+    # Only floats may be null: a null would convert an integer column to floats
+    schema = pa.schema([pa.field(name, kind, nullable=pa.types.is_floating(kind)) for name, kind in kinds.items()])
     try:
-        columns = table.select([*COLUMNS, *optional]).cast(_schema(output, classes, optional))
+        columns = table.select(list(kinds)).cast(schema)
     except (pa.ArrowException, ValueError, KeyError) as error:
         raise UserError(f"{path} has a column of the wrong type: {' '.join(str(error).split())}") from None
-    arrays = {name: columns[name].to_numpy() for name in columns.column_names if name != "prediction"}
-    prediction = columns["prediction"].combine_chunks()
-    if pa.types.is_fixed_size_list(prediction.type):
-        prediction = prediction.flatten()
+    arrays = {name: columns[name].to_numpy() for name in kinds if name != "prediction" or not classes}
+    if classes:
+        flat = columns["prediction"].combine_chunks().flatten()
+        arrays["prediction"] = flat.to_numpy(zero_copy_only=False).reshape(-1, len(classes))
     predictions = Predictions(
         **arrays,
-        prediction=prediction.to_numpy(zero_copy_only=False).reshape(len(table), *([len(classes)] if classes else [])),
         **{name: metadata[name] for name in ORIGIN},
         output=output,
         classes=classes,
@@ -235,7 +235,7 @@ def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
 
 def select_rows(predictions: Predictions, rows: np.ndarray) -> Predictions:
     """Some rows of a prediction file. rows : row numbers, or (num_rows,) bool."""
-    names = [*COLUMNS, *([] if predictions.weight is None else [WEIGHT])]
+    names = _columns(predictions.weight is not None)
     return dataclasses.replace(predictions, reasons=None, **{name: getattr(predictions, name)[rows] for name in names})
 
 
@@ -261,12 +261,9 @@ def _check_metadata(metadata: dict[str, Any], path: Path) -> None:
     _check_output(metadata.get("output", "probability"), tuple(classes), path)
 
 
-def _schema(output: str, classes: tuple[str, ...], optional: list[str]) -> pa.Schema:
-    """The schema of the columns. Only floats may be null: a null would convert an integer column to floats."""
-    kinds = {**COLUMNS, **dict.fromkeys(optional, pa.float64())}
-    if output == "probabilities":
-        kinds["prediction"] = pa.list_(pa.float64(), len(classes))
-    return pa.schema([pa.field(name, kind, nullable=pa.types.is_floating(kind)) for name, kind in kinds.items()])
+def _columns(has_weight: bool) -> dict[str, pa.DataType]:
+    """The types of the columns but `reasons`, by name."""
+    return {**COLUMNS, WEIGHT: pa.float64()} if has_weight else dict(COLUMNS)
 
 
 def _listed(classes: tuple[str, ...]) -> str:
@@ -277,8 +274,8 @@ def _listed(classes: tuple[str, ...]) -> str:
 def _check_output(output: str, classes: tuple[str, ...], path: Path) -> None:
     if output not in OUTPUTS:
         raise UserError(f"{path}: output is '{output}', but a member's is one of {', '.join(OUTPUTS)}: name one of them")
-    needs_classes = output == "probabilities"
-    if needs_classes != bool(classes) or len(set(classes)) < len(classes) or (needs_classes and len(classes) < 2):
+    is_valid = len(set(classes)) == len(classes) >= 2 if output == "probabilities" else not classes
+    if not is_valid:
         raise UserError(
             f"{path}: output is '{output}' with {_listed(classes)}: 'probabilities', and only they, have two or "
             "more classes of different names"
@@ -291,7 +288,7 @@ def _check(predictions: Predictions, path: Path) -> None:
     if shape[1:] != ((len(classes),) if classes else ()):
         raise UserError(f"{path}: the predictions have shape {shape}, but there are {_listed(classes)}: one column each")
     weight = predictions.weight
-    lengths = {name: len(getattr(predictions, name)) for name in [*COLUMNS, *([] if weight is None else [WEIGHT])]}
+    lengths = {name: len(getattr(predictions, name)) for name in _columns(weight is not None)}
     if len(set(lengths.values())) > 1:
         raise UserError(f"{path}: the columns have different lengths: {lengths}")
     if predictions.row_id.size == 0:

@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_datasets_opens_the_folder(folder: Path) -> None:
-    """Nobody could look into prepared data with the library that everyone knows."""
+    """Prepared data could not be opened with the most widely used library."""
     dataset = datasets.load_from_disk(str(folder))
     assert dataset.to_list() == some_rows(0, 20).to_pylist()
     assert dataset.features.arrow_schema.field("tokens").type == TOKENS
@@ -94,7 +94,7 @@ def test_damage_is_reported_in_one_sentence(folder: Path, name: str, damage: byt
 
 
 def test_a_truncated_table_is_refused(folder: Path) -> None:
-    """The rows that a full disk left would pass for all."""
+    """A file that a full disk has cut would be read as complete."""
     content = (folder / FILE).read_bytes()
     (folder / FILE).write_bytes(content[: len(content) // 2])
     with pytest.raises(UserError, match="is not sound prepared data"):
@@ -144,7 +144,7 @@ def test_a_column_is_not_copied(folder: Path) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9))))
 def test_ranges(spans: list[tuple[int, int]]) -> None:
-    """A row's weeks would be another row's."""
+    """The weeks of a row would be assigned to another row."""
     begin, length = np.array(spans, int).reshape(-1, 2).T
     members, owner = ranges(begin, begin + length)
     expected = [(number, row) for row, (first, count) in enumerate(spans) for number in range(first, first + count)]

@@ -143,7 +143,7 @@ def test_values_have_their_types() -> None:
     ],
 )
 def test_a_mistake_is_one_sentence(word: str, sentence: str) -> None:
-    """A slip would end in a traceback, or in words that only the author of a library understands."""
+    """A mistake would end in a traceback, or in a message of a library that users do not understand."""
     with pytest.raises(UserError) as error:
         load(word)
     assert str(error.value) == sentence
@@ -162,7 +162,7 @@ def test_a_list_of_one_text_needs_no_brackets() -> None:
 
 
 def test_a_list_is_given_once() -> None:
-    """Of drop=a drop=b only b would be dropped, and a be learned from without a word."""
+    """With drop=a drop=b only b would be dropped, without a message."""
     with pytest.raises(UserError) as error:
         load("toppings=nut", "toppings=[fig,plum]")
     assert str(error.value) == (
@@ -180,7 +180,7 @@ def test_a_table_in_place_of_settings_is_not_printed(tmp_path: Path) -> None:
 
 
 def test_brackets_that_do_not_close() -> None:
-    """What the shell made of brackets would end in a traceback of the YAML parser."""
+    """Brackets that the shell has changed would end in a traceback of the YAML parser."""
     for word in ("toppings=[nut", "words={a", "toppings=]"):
         with pytest.raises(UserError, match=r"cannot be read \(.*\): check its brackets and quotes$") as error:
             load(word)
@@ -355,7 +355,7 @@ def test_the_config_classes_are_found() -> None:
 
 @pytest.mark.parametrize("name", CONFIG_CLASSES)
 def test_every_setting_has_a_sentence(name: str) -> None:
-    """A setting would stand in --help without a word on what it does."""
+    """A setting would be in --help without a description."""
     schema: Any = CONFIG_CLASSES[name]
     assert schema.__dataclass_params__.frozen
     assert all(field.kw_only for field in dataclasses.fields(schema))
@@ -448,7 +448,7 @@ def test_values_that_no_library_takes_are_refused(word: str, sentence: str) -> N
 
 
 def test_a_file_of_brackets_is_refused(tmp_path: Path) -> None:
-    """YAML's reader calls itself for every bracket."""
+    """The YAML parser recurses for every bracket."""
     for content in ("a: " + "[" * 3000, "a: " + "[" * 3000 + "]" * 3000, "{" * 3000):
         (tmp_path / "deep.yaml").write_text(content)
         with pytest.raises(UserError, match=r"deep.yaml cannot be read: (it is nested too deeply$|while parsing)"):

@@ -1,4 +1,4 @@
-"""How a script ends: the exit code that is documented, and one line for what the user can mend."""
+"""How a script ends: the documented exit code, and one line for an error that the user can fix."""
 
 import subprocess
 import sys
@@ -56,7 +56,7 @@ def test_exit_codes(body: str, expected: tuple[int, str, str]) -> None:
 
 @pytest.mark.parametrize("error", ["ValueError('ours')", "AssertionError", "OSError(5, 'Input/output error')"])
 def test_our_own_mistakes_keep_their_traceback(error: str) -> None:
-    """A fault of the program would pass for one of the user, and nobody could find it."""
+    """An error of the program would look like an error of the user, and its place would be unknown."""
     code, _, shown = run(f"raise {error}")
     assert code == 1
     assert shown.startswith("Traceback (most recent call last)")
@@ -107,7 +107,7 @@ def test_a_sentence_of_several_ranks_is_printed_once(tmp_path: Path, monkeypatch
 
 
 def test_a_user_error_is_a_value_error() -> None:
-    """Who calls the package from Python could not catch it as what it is."""
+    """A program that calls the package from Python could not catch it by its class."""
     assert issubclass(errors.UserError, ValueError)
 
 

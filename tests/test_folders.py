@@ -1,4 +1,4 @@
-"""Folders that are whole or not there, and the manifest that knows every byte in them."""
+"""Folders that are complete or absent, and the manifest with the checksums of their files."""
 
 import json
 import os
@@ -232,7 +232,7 @@ def test_a_parent_that_is_a_file(tmp_path: Path) -> None:
 
 
 def test_the_manifest_lists_every_file(prepared: Path) -> None:
-    """A file could be lost or changed, and nobody would know."""
+    """A lost or changed file would not be detected."""
     about = folders.verify(prepared)
     files = {str(file.relative_to(prepared)) for file in prepared.rglob("*") if file.is_file()}
     assert set(about["files"]) == files - {folders.NAME, verification.NAME}
@@ -272,7 +272,7 @@ def test_a_damaged_manifest_is_refused(prepared_copy: Path, content: str) -> Non
 
 
 def test_an_edited_manifest_is_refused(prepared_copy: Path) -> None:
-    """Somebody who mends a number in the manifest would keep the fingerprint of other data."""
+    """A manifest with an edited number would keep the fingerprint of other data."""
     path = prepared_copy / folders.NAME
     about = json.loads(path.read_text())
     about["config"]["horizon_weeks"] = 4
@@ -283,7 +283,7 @@ def test_an_edited_manifest_is_refused(prepared_copy: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../secret", "a/../../secret", "/etc/hostname"])
 def test_a_manifest_that_lists_a_file_outside_is_refused(name: str, tmp_path: Path) -> None:
-    """A checkpoint from elsewhere would make us read, and tell apart by their checksums, files that it has no part in."""
+    """A manipulated checkpoint would make a command read files outside of its folder."""
     (tmp_path / "secret").write_text("secret")
     with folders.new_folder(tmp_path / "best", False, "checkpoint") as folder:
         (folder / "a").mkdir()
@@ -331,7 +331,7 @@ def test_the_fingerprint_names_the_content(tmp_path: Path) -> None:
 
 
 def test_json_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who reads while it is written would get half a file."""
+    """A process that reads during the write would get half a file."""
     path = tmp_path / "x.json"
     folders.write_json(path, {"a": "ä"})
     before = path.read_text(encoding="utf-8")
@@ -365,7 +365,7 @@ def test_two_runs_with_one_name(tmp_path: Path) -> None:
 
 
 def test_a_replacement_that_was_killed_halfway_is_put_back(tmp_path: Path) -> None:
-    """Killed between the two renames, the last checkpoint would be there under a name that nobody looks for."""
+    """After a kill between the two renames, no command would find the last checkpoint."""
     write(tmp_path / ".last.old-1234abcd", "whole")
     folders.recover(tmp_path / "last")
     assert (tmp_path / "last" / "deep" / "file").read_text() == "whole"

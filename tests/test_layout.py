@@ -158,7 +158,7 @@ def every_module() -> dict[str, str]:
 
 
 def test_import_rules() -> None:
-    """A library would creep in where it must not be, and one member could not live without the other's."""
+    """A part would import a forbidden library, and a member would need the libraries of another."""
     modules = every_module()
     assert len(modules) > 30
     assert not {fault for module, source in modules.items() for fault in broken_rules(module, source)}
@@ -216,7 +216,7 @@ def test_import_rules() -> None:
     ],
 )
 def test_a_planted_import_is_caught(module: str, source: str) -> None:
-    """The rules could not fail."""
+    """The test of the rules could not fail."""
     assert broken_rules(module, source)
     assert not broken_rules(module, '"""Nothing is imported."""')
 

@@ -79,7 +79,7 @@ def test_unknown_target_survives(tmp_path: Path) -> None:
 
 
 def test_versions_stand_in_the_file(path: Path) -> None:
-    """Nobody could tell which library versions made a forecast."""
+    """The library versions of a forecast would be unknown."""
     about = json.loads(pq.read_schema(path).metadata[predictions.KEY])
     assert about["versions"]["numpy"] == np.__version__
 
@@ -341,17 +341,6 @@ def test_classes_and_columns_belong_together(tmp_path: Path, change: dict[str, A
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_without_its_classes_is_named(tmp_path: Path) -> None:
-    """A foreign program that forgets the names of its columns would be told of a wrong type."""
-    path = tmp_path / "x.parquet"
-    predictions.write(path, of_classes())
-    about = json.loads(pq.read_schema(path).metadata[predictions.KEY])
-    del about["classes"]
-    rewrite(path, lambda table: table.replace_schema_metadata({predictions.KEY: json.dumps(about)}))
-    with pytest.raises(UserError, match="lacks: metadata 'classes';"):
-        predictions.read(path)
-
-
 def test_members_of_other_classes_are_refused() -> None:
     """Two members with classes in another order would be averaged class by wrong class."""
     turned = of_classes(member="b", classes=("birch", "ash", "cedar"))
@@ -382,6 +371,7 @@ def about_of(**changes: Any) -> Any:
     [
         ({"classes": ["no", "yes"]}, r"output is 'probability' with 2 classes \(no, yes\): 'probabilities', and only they"),
         ({"output": "score", "classes": ["no", "yes"]}, "output is 'score' with 2 classes"),
+        ({"output": "probabilities"}, "output is 'probabilities' with no classes: 'probabilities', and only they, have two"),
         ({"output": "probabilities", "classes": [0, 1]}, r"'classes' is \[0, 1\]: write a list of strings"),
         ({"output": "probabilities", "classes": 2}, "'classes' is 2: write a list of strings"),
         ({"output": ["probability"]}, r"'output' is \['probability'\]: write a string"),
@@ -424,7 +414,7 @@ def test_weights_come_back_and_belong_to_their_rows(path: Path) -> None:
     ],
 )
 def test_wrong_weights_are_refused(tmp_path: Path, weight: np.ndarray, sentence: str) -> None:
-    """A negative weight would turn a loss around."""
+    """A negative weight would change the sign of a loss."""
     with pytest.raises(UserError, match=sentence):
         predictions.write(tmp_path / "x.parquet", forecast(weight=weight))
 
@@ -439,7 +429,7 @@ def with_everything(**changes: Any) -> Predictions:
 
 @pytest.mark.parametrize("name", [*predictions.COLUMNS, "weight", "reasons"])
 def test_a_value_that_was_changed_is_noticed(path: Path, name: str) -> None:
-    """A forecast that a person has improved by hand would be taken for the member's."""
+    """A forecast that was edited by hand would be used as the member's."""
     predictions.write(path, with_everything())
     values = pq.read_table(path)[name].to_pylist()
     values[7] = [{**values[7][0], "value": 2.0}] if name == "reasons" else values[7] + 1

@@ -58,7 +58,7 @@ def test_a_signal_and_its_echoes_ask_once(start, number: signal.Signals) -> None
 
 @pytest.mark.parametrize("number", signals.STOP)
 def test_a_second_signal_ends_the_process_even_while_it_waits(start, number: signal.Signals) -> None:
-    """Nobody could stop a run that waits for a rank which never answers, but by SIGKILL."""
+    """Only SIGKILL would stop a run that waits for a rank that never answers."""
     # A lock that is never released stands for a collective: the main thread runs no Python until it returns
     process = start("import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()", echo_s=0.2)
     process.send_signal(number)

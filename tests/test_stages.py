@@ -84,7 +84,7 @@ def test_only_torture_draws_new_examples() -> None:
 
 
 def test_torture_draws_new_examples(make: list[str], tmp_path: Path) -> None:
-    """Generated examples would be the same for ever, and what they miss stay missed."""
+    """Generated examples would never change, and a case that they miss would always be missed."""
     (tmp_path / "fails").write_text("nothing")
     done = subprocess.run([*make, "torture"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

@@ -124,7 +124,7 @@ def test_only_a_full_check_notices_a_change_that_restores_the_time(prepared_copy
 
 
 def test_what_was_written_this_moment_is_not_recorded(prepared_copy: Path, hashed: list[str]) -> None:
-    """A second change within a tick of the clock has the same size and time."""
+    """A second change within one tick of the clock can keep size and time."""
     now = verification.time.time_ns() + 10**12
     for file in (prepared_copy / "rows/test").iterdir():
         os.utime(file, ns=(now, now))
@@ -135,7 +135,7 @@ def test_what_was_written_this_moment_is_not_recorded(prepared_copy: Path, hashe
 
 
 def test_a_copied_folder_is_read_once(prepared_copy: Path, hashed: list[str], tmp_path: Path) -> None:
-    """A record that was copied along would vouch for files that were damaged on the way."""
+    """A copied record would hide files that were damaged while they were copied."""
     age(prepared_copy)
     about = folders.read_manifest(prepared_copy)
     copy = Path(shutil.copytree(prepared_copy, tmp_path / "copy"))
@@ -150,7 +150,7 @@ def test_a_copied_folder_is_read_once(prepared_copy: Path, hashed: list[str], tm
 
 @pytest.mark.parametrize("record", ["", "{", "[]", '{"fingerprint": "x", "files": 3}', "[" * 3000])
 def test_a_damaged_record_counts_for_nothing(prepared_copy: Path, hashed: list[str], record: str) -> None:
-    """Half a record would end in a traceback."""
+    """A damaged record would end in a traceback."""
     age(prepared_copy)
     (prepared_copy / verification.NAME).write_text(record)
     about = folders.read_manifest(prepared_copy)

@@ -42,14 +42,14 @@ def notes(census: dict[str, Any]) -> list[str]:
     census : from `Census.to_dict`.
     """
 
-    def sentence(count: int, what: str, first: list[dict[str, Any]]) -> str:
-        place = f" ({first[0]['file']}:{first[0]['line']})" if first else ""
-        return f"{count:,} of {census['rows_read']:,} rows {what}{place}"
-
     dropped = {kind: of for kind, of in census["dropped"].items() if kind not in (AFTER_UNTIL, LAST_WEEK)}
-    reasons = {f"are left out: {kind}": of for kind, of in dropped.items()}
-    reasons |= {f"are {kind.removeprefix(NOTE_OF_ROWS)}": of for kind, of in census.get("notes", {}).items()}
-    return [sentence(of["count"], what, of["first"]) for what, of in reasons.items()]
+    counts = {f"are left out: {kind}": of for kind, of in dropped.items()}
+    counts |= {f"are {kind.removeprefix(NOTE_OF_ROWS)}": of for kind, of in census.get("notes", {}).items()}
+    sentences = []
+    for what, of in counts.items():
+        place = "".join(f" ({row['file']}:{row['line']})" for row in of["first"][:1])
+        sentences.append(f"{of['count']:,} of {census['rows_read']:,} rows {what}{place}")
+    return sentences
 
 
 class Census:
@@ -124,14 +124,8 @@ class Census:
                 for kind, count in counts.items()
             }
 
-        notes = {"notes": described(self.notes)} if self.notes else {}
-        return {
-            "rows_read": self.rows_read,
-            "rows_kept": self.rows_kept,
-            "dropped": described(self.dropped),
-            **notes,
-            "files": self.files,
-        }
+        counts = {"rows_read": self.rows_read, "rows_kept": self.rows_kept, "dropped": described(self.dropped)}
+        return {**counts, **({"notes": described(self.notes)} if self.notes else {}), "files": self.files}
 
     def table(self) -> str:
         """The census as text: the format of each file, the counts, and the first examples of each kind."""

@@ -37,18 +37,11 @@ def are_first(reviews: pl.DataFrame, units_ms: Sequence[int]) -> np.ndarray:
         return _first_of_equals(reviews)
     unit = np.array(units_ms)[reviews["source_file"].to_numpy()]
     is_kept = np.zeros(len(reviews), bool)
-    is_finer = np.zeros(len(reviews), bool)
-    key = ["product", "user", "time"]
-    for unit_ms in sorted(set(units_ms)):
-        is_of_unit = unit == unit_ms
-        of_unit = reviews.filter(pl.Series(is_of_unit))
+    for unit_ms in set(units_ms):
+        of_unit, finer = (reviews.filter(pl.Series(is_wanted)) for is_wanted in (unit == unit_ms, unit < unit_ms))
         is_first = _first_of_equals(of_unit)
-        time = (pl.col("time_ms") // unit_ms).alias("time")
-        finer = reviews.filter(pl.Series(is_finer)).select("product", "user", time)
-        numbered = of_unit.select("product", "user", time).with_row_index("number")
-        is_first[numbered.join(finer, on=key, how="semi")["number"].to_numpy()] = False
-        is_kept[is_of_unit] = is_first
-        is_finer |= is_of_unit
+        is_first[_positions_in(of_unit, finer, "product", "time_ms", unit_ms)] = False
+        is_kept[unit == unit_ms] = is_first
     return is_kept
 
 
@@ -63,20 +56,24 @@ def _first_of_equals(reviews: pl.DataFrame) -> np.ndarray:
     return is_first
 
 
+def _positions_in(events: pl.DataFrame, others: pl.DataFrame, item: str, time: str, unit_ms: int) -> np.ndarray:
+    """The positions of the events that are also in `others`, with times compared in a unit of milliseconds."""
+    moments, other_moments = (frame.select("user", item, pl.col(time) // unit_ms) for frame in (events, others))
+    common = moments.with_row_index("position").join(other_moments, on=["user", item, time], how="semi")
+    return common["position"].to_numpy()
+
+
 def copies_in_later_files(frames: Sequence[pl.DataFrame], units_ms: Sequence[int]) -> list[pl.Series]:
     """Of each file, whether each event is also in an earlier file, (num_events,) bool. Within a file nothing is a duplicate.
 
     frames : of each file the columns user, item and time, in milliseconds. units_ms : the precision of each file's times.
     """
-    key = ["user", "item", "moment"]
     earlier: dict[int, pl.DataFrame] = {}
     copies = []
     for frame, unit in zip(frames, units_ms, strict=True):
         is_copy = np.zeros(frame.height, bool)
         for other_unit, others in earlier.items():
-            moment = (pl.col("time") // max(unit, other_unit)).alias("moment")
-            numbered = frame.select("user", "item", moment).with_row_index("number")
-            is_copy[numbered.join(others.with_columns(moment), on=key, how="semi")["number"].to_numpy()] = True
+            is_copy[_positions_in(frame, others, "item", "time", max(unit, other_unit))] = True
         events = frame.select("user", "item", "time")
         earlier[unit] = pl.concat([earlier[unit], events]) if unit in earlier else events
         copies.append(pl.Series(is_copy, dtype=pl.Boolean))

@@ -14,10 +14,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from ensemble.errors import UserError
+from ensemble.errors import UserError, shortened
 
 GZIP_BYTES = 1 << 17
-LONGEST_SHOWN = 160
 
 
 def require_file(path: Path) -> None:
@@ -28,8 +27,7 @@ def require_file(path: Path) -> None:
         raise UserError(f"the file {path} does not exist: check the path") from None
     except (OSError, ValueError) as error:  # such as a name of more than 255 bytes, or with a NUL in it
         reason = getattr(error, "strerror", None) or error
-        shown = str(path) if len(str(path)) <= LONGEST_SHOWN else f"{str(path)[:LONGEST_SHOWN]}…"
-        raise UserError(f"{shown!r} cannot be read ({reason}): check the path and its permissions") from None
+        raise UserError(f"{shortened(str(path))!r} cannot be read ({reason}): check the path and its permissions") from None
     if stat.S_ISDIR(mode):
         raise UserError(f"{path} is a folder: name its files, as in '{str(path).rstrip('/')}/*.jsonl.gz'")
     if not stat.S_ISREG(mode):

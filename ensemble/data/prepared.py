@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ensemble import folders
 from ensemble.arrow import open_table
@@ -72,10 +73,9 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
         targets = "float32 or float64, or a fixed-size list of integers"
         _check_columns(split, table.schema, [task.target], _holds_targets, targets)
         _check_columns(split, table.schema, names, lambda kind: kind == pa.float32(), "float32")
-    _check_row_ids(tables)
-    for split, table in tables.items():
         if split != FORECAST and not pa.types.is_fixed_size_list(table.schema.field(task.target).type):
             _check_target(split, table, task.target)
+    _check_row_ids(tables)
     for sentence in unknown_values(tables, names):
         print(f"warning: {sentence}")
 
@@ -100,8 +100,8 @@ def unknown_values(tables: dict[str, pa.Table], features: list[str]) -> list[str
 
 
 def _num_missing(column: pa.ChunkedArray) -> int:
-    """Of float32, by chunks, so that no copy of the column is made."""
-    return sum(int(np.isnan(chunk.to_numpy(zero_copy_only=False)).sum()) for chunk in column.chunks)
+    """The number of nulls and NaN, without a copy of the column."""
+    return int(pc.sum(column.is_null(nan_is_null=True), min_count=0).as_py())
 
 
 def _holds_targets(kind: pa.DataType) -> bool:
@@ -131,10 +131,8 @@ def _are_distinct(columns: list[pa.ChunkedArray]) -> bool:
         return False
     chunks = [chunk.to_numpy() for column in columns for chunk in column.chunks if len(chunk)]
     num_values = sum(map(len, chunks))
-    least, greatest = (
-        min((int(values.min()) for values in chunks), default=0),
-        max((int(values.max()) for values in chunks), default=0),
-    )
+    least = min((int(values.min()) for values in chunks), default=0)
+    greatest = max((int(values.max()) for values in chunks), default=0)
     if greatest - least >= 8 * num_values or greatest >= 2**63:
         return False
     is_used = np.zeros(greatest - least + 1, bool)
@@ -144,16 +142,14 @@ def _are_distinct(columns: list[pa.ChunkedArray]) -> bool:
 
 
 def _check_target(split: str, table: pa.Table, name: str) -> None:
-    num_bad, first, begin = 0, 0, 0
-    for chunk in table[name].chunks:
-        bad = np.flatnonzero(~(np.abs(chunk.to_numpy(zero_copy_only=False).astype(np.float64)) <= LARGEST_TARGET))
-        if bad.size and not num_bad:
-            first = begin + int(bad[0])
-        num_bad, begin = num_bad + bad.size, begin + len(chunk)
-    if num_bad:
+    # By chunks, so that no copy of the column is made
+    sizes = (np.abs(chunk.to_numpy(zero_copy_only=False).astype(np.float64)) for chunk in table[name].chunks)
+    is_bad = np.concatenate([np.zeros(0, bool), *(~(size <= LARGEST_TARGET) for size in sizes)])
+    if is_bad.any():
+        num_bad, first = np.count_nonzero(is_bad), int(is_bad.argmax())
         rule = f"only rows of the split {FORECAST} have no target, and none is beyond {LARGEST_TARGET:g}"
         raise UserError(
-            f"the target {name} of {num_bad:,} of {begin:,} rows of rows/{split} is missing or too large, the first "
+            f"the target {name} of {num_bad:,} of {len(table):,} rows of rows/{split} is missing or too large, the first "
             f"is {table[name].to_numpy()[first]:g} with row_id {table['row_id'][first]}: {rule}; {GUIDE}"
         )
 

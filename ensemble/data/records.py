@@ -117,7 +117,7 @@ class Delimited:
     quoted: bool
 
     def parse(self, block: bytes, fields: Mapping[str, str], types: Mapping[str, pl.DataType]) -> pl.DataFrame | None:
-        if not self._has_valid_quotes(block):
+        if self.quoted and not _well_quoted(block, self.delimiter):
             return None
         names = [str(position) for position in range(len(self.header))]  # names in a header may repeat
         wanted = {field: names[self.header.index(column)] for field, column in fields.items()}
@@ -142,10 +142,8 @@ class Delimited:
             rows = _rows(octets.decode(), self.delimiter, self.quoted)
         except (UnicodeDecodeError, csv.Error):
             return False
-        return len(rows) == 1 and len(rows[0]) == len(self.header) and self._has_valid_quotes(octets)
-
-    def _has_valid_quotes(self, octets: bytes) -> bool:
-        return not self.quoted or _well_quoted(octets, self.delimiter)
+        is_one_row = len(rows) == 1 and len(rows[0]) == len(self.header)
+        return is_one_row and (not self.quoted or _well_quoted(octets, self.delimiter))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,9 +258,23 @@ def read_blocks(
 
     Raises `UserError` for a damaged file, with the position of the damage.
     """
-    if file.layout is None:
-        return _parquet_blocks(file.path, fields, block_bytes)
-    return _text_blocks(file, file.layout, fields, types, block_bytes)
+    if (layout := file.layout) is None:
+        yield from _parquet_blocks(file.path, fields, block_bytes)
+        return
+    with Bytes(file.path) as stream:
+        stream.read(file.start)
+        for block, ends, lines in _cut(stream.read, file.path, block_bytes, layout.quoted, file.first_line):
+            if isinstance(layout, JsonLines):
+                for number in range(0, len(ends), max(1, len(ends) // CHECKED_RECORDS)):
+                    start = int(ends[number - 1]) if number else 0
+                    _refuse_repeated_key(file.path, Record(int(lines[number]), block[start : ends[number]]))
+            frame = layout.parse(block, fields, types)
+            # A blank line is no row, so with blank lines the counts cannot be compared
+            no_blanks = bool((np.diff(ends, prepend=0) > len(b"\r\n")).all())
+            if frame is not None and frame.height == len(ends) and no_blanks:
+                yield _with_lines(frame, lines), []
+            else:
+                yield _salvage(_split(block, ends, lines), layout, fields)
 
 
 def keys(file: RawFile) -> tuple[list[str], set[str], dict[str, tuple[float, int]]]:
@@ -341,30 +353,6 @@ def _batches(path: Path, columns: list[str] | None, num_rows: int) -> Iterator[p
                 yield batch.replace_schema_metadata(None)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UserError(f"{path} is not a valid Parquet file ({' '.join(str(error).split())}): get it again") from None
-
-
-def _text_blocks(
-    file: RawFile,
-    layout: JsonLines | Delimited,
-    fields: Mapping[str, str],
-    types: Mapping[str, pl.DataType],
-    block_bytes: int,
-) -> Iterator[Block]:
-    with Bytes(file.path) as stream:
-        stream.read(file.start)
-        for block, ends, lines in _cut(stream.read, file.path, block_bytes, layout.quoted, file.first_line):
-            if isinstance(layout, JsonLines):
-                step = max(1, len(ends) // CHECKED_RECORDS)
-                for number in range(0, len(ends), step):
-                    start = int(ends[number - 1]) if number else 0
-                    _refuse_repeated_key(file.path, Record(int(lines[number]), block[start : ends[number]]))
-            frame = layout.parse(block, fields, types)
-            # A blank line is no row, so with blank lines the counts cannot be compared
-            no_blanks = bool((np.diff(ends, prepend=0) > len(b"\r\n")).all())
-            if frame is not None and frame.height == len(ends) and no_blanks:
-                yield _with_lines(frame, lines), []
-            else:
-                yield _salvage(_split(block, ends, lines), layout, fields)
 
 
 def _salvage(records: list[Record], layout: JsonLines | Delimited, fields: Mapping[str, str]) -> Block:

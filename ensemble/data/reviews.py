@@ -18,6 +18,7 @@ its types and units. Times are UTC.
 """
 
 import difflib
+import filecmp
 import glob
 import os
 import shutil
@@ -29,7 +30,6 @@ from typing import Any, Literal
 
 import polars as pl
 
-from ensemble import folders
 from ensemble.data import octets, records, values
 from ensemble.data.census import (
     AFTER_UNTIL,
@@ -70,7 +70,7 @@ PRODUCT_SCHEMA: dict[str, pl.DataType] = {
 }
 
 LOWEST_RATING, HIGHEST_RATING = 0.5, 5.0  # MovieLens gives half stars, from a half
-YEAR_1995_MS = 788_918_400_000  # Amazon opened in July 1995; the oldest review of the 2023 release is of May 1996
+YEAR_1995_MS = 1000 * values.YEAR_1995_S
 DAY_S = 86_400
 
 HUB_REPOSITORY = "McAuley-Lab/Amazon-Reviews-2023"
@@ -182,20 +182,13 @@ def expand_sources(sources: Sequence[str | Path], cache_dir: str | Path, kind: K
 
 def _each_once(files: list[Path]) -> list[Path]:
     """The files without links to and copies of earlier ones, with a warning for each."""
-    first: dict[tuple[int, int], Path] = {}
-    by_size: dict[int, list[Path]] = {}
-    distinct = []
+    distinct: list[Path] = []
     for path in files:
-        status = path.stat()
-        same = first.setdefault((status.st_dev, status.st_ino), path)
-        if same is path:
-            of_size = by_size.setdefault(status.st_size, [])
-            same = next((other for other in of_size if folders.sha256(other) == folders.sha256(path)), path)
-        if same is path:
-            of_size.append(path)
-            distinct.append(path)
+        same = (other for other in distinct if other.samefile(path) or filecmp.cmp(other, path, shallow=False))
+        if earlier := next(same, None):
+            print(f"warning: {path} is given twice, also as {earlier}: it is read once", file=sys.stderr)
         else:
-            print(f"warning: {path} is given twice, also as {same}: it is read once", file=sys.stderr)
+            distinct.append(path)
     return distinct
 
 
@@ -211,9 +204,9 @@ def read_reviews(
     """Read reviews as frames of `REVIEW_SCHEMA`, never empty, in the order of the files; `census` counts every row.
 
     files : from `expand_sources`. The formats of all files are recognised before the first block is read.
-    columns : the schema's field -> the file's column, for files of an unknown format: product_id, user_id, rating and time
-    are
-    required, title, text, helpful_votes, verified and images optional. Numbers count the columns of a CSV without header.
+    columns : the schema's field -> the file's column, for files of an unknown format. product_id, user_id, rating and time
+        are required; title, text, helpful_votes, verified and images are optional. Numbers count the columns of a CSV
+        without header.
     until_ms : reviews after this time (UTC) are left out. By default, reviews dated more than a day after their file's
         modification time are bad.
     with_text : False leaves `text` null, which is faster.
@@ -237,15 +230,37 @@ def read_reviews(
 def read_products(
     files: Sequence[str | Path], census: Census, *, block_bytes: int = records.BLOCK_BYTES
 ) -> Iterator[pl.DataFrame]:
-    """Read the metadata of products as frames of `PRODUCT_SCHEMA`, never empty. census : another one than that of the
-    reviews.
+    """Read the metadata of products as frames of `PRODUCT_SCHEMA`, never empty.
 
-    A product may be there more than once; a price that is no amount of money is null. Raises `UserError` as `read_reviews`.
+    census : another one than that of the reviews.
+
+    A product may occur more than once. A price that is no amount of money is null. Raises `UserError` as `read_reviews`.
     """
     sources = [_recognise(Path(file), FORMATS["products"], "products") for file in files]
+    census.files += [{"file": str(source.file.path), "format": source.format} for source in sources]
     for source in sources:
-        census.files.append({"file": str(source.file.path), "format": source.format})
-    return _products(sources, census, block_bytes)
+        invalid_ids, mark = values.InvalidIds(source.file, source.fields), _decimal_mark(source, block_bytes)
+        for raw in _blocks(source.file, source.fields, census, block_bytes):
+            rows = _with_ids(raw, source, invalid_ids)
+            defects = {NO_PRODUCT: pl.col("product_id").is_null(), BAD_ID: pl.col("is_invalid_id")}
+            good = _keep_good(raw, rows, defects, source.file, census, ("product_id", "title"))
+            if good.is_empty():
+                continue
+            absent = [pl.lit(None, pl.String).alias(field) for field in FIELDS["products"] if field not in good.columns]
+            good = good.with_columns(absent).with_columns(
+                values.names("title", "store", "main_category"),
+                categories=values.lists(good["categories"]).list.last().str.strip_chars().replace("", None),
+            )
+            yield good.select(
+                "product_id",
+                "title",
+                "store",
+                # Some main categories of the 2018 release are pictures: <img … alt="AMAZON FASHION"/>
+                category=pl.coalesce(
+                    pl.col("main_category").str.extract('^<img.* alt="([^"]+)"'), "main_category", "categories"
+                ),
+                price=values.price(mark),
+            )
 
 
 def _reviews(
@@ -255,7 +270,7 @@ def _reviews(
         last_ms = until_ms if until_ms is not None else int((source.file.path.stat().st_mtime + DAY_S) * 1000)
         skip = () if with_text else ("title", "text")
         fields = {field: column for field, column in source.fields.items() if field not in skip}
-        invalid_ids = _invalid_ids(source)
+        invalid_ids = values.InvalidIds(source.file, source.fields)
         for raw in _blocks(source.file, fields, census, block_bytes):
             rows = _with_ids(raw, source, invalid_ids).with_columns(
                 pl.col("rating").cast(pl.Float64, strict=False),
@@ -294,52 +309,13 @@ def _reviews(
             ).cast(pl.Schema(REVIEW_SCHEMA))
 
 
-def _products(sources: list[_Source], census: Census, block_bytes: int) -> Iterator[pl.DataFrame]:
-    for source in sources:
-        invalid_ids, mark = _invalid_ids(source), _decimal_mark(source, block_bytes)
-        for raw in _blocks(source.file, source.fields, census, block_bytes):
-            rows = _with_ids(raw, source, invalid_ids)
-            defects = {NO_PRODUCT: pl.col("product_id").is_null(), BAD_ID: pl.col("is_invalid_id")}
-            good = _keep_good(raw, rows, defects, source.file, census, ("product_id", "title"))
-            if good.is_empty():
-                continue
-            absent = [pl.lit(None, pl.String).alias(field) for field in FIELDS["products"] if field not in good.columns]
-            good = good.with_columns(absent).with_columns(
-                values.word("title"),
-                values.word("store"),
-                values.word("main_category"),
-                categories=values.lists(good["categories"]).list.last().str.strip_chars().replace("", None),
-            )
-            yield good.select(
-                "product_id",
-                "title",
-                "store",
-                # Some main categories of the 2018 release are pictures: <img … alt="AMAZON FASHION"/>
-                category=pl.coalesce(
-                    pl.col("main_category").str.extract('^<img.* alt="([^"]+)"'), "main_category", "categories"
-                ),
-                price=values.price(mark),
-            )
-
-
-def _invalid_ids(source: _Source) -> values.InvalidIds | None:
-    """The finder of invalid ids in a JSON-lines file; None for other files, whose columns have types."""
-    if not isinstance(source.file.layout, records.JsonLines):
-        return None
-    return values.InvalidIds(source.file, [source.fields[field] for field in values.IDS if field in source.fields])
-
-
-def _with_ids(raw: pl.DataFrame, source: _Source, invalid_ids: values.InvalidIds | None) -> pl.DataFrame:
-    """The rows with ids as text, and the column `is_invalid_id`: an id is neither text nor a whole number, or has a NUL."""
+def _with_ids(raw: pl.DataFrame, source: _Source, invalid_ids: values.InvalidIds) -> pl.DataFrame:
+    """The rows with ids as text, and the column `is_invalid_id`."""
     fields = [field for field in values.IDS if field in raw.columns]
     lines, path = raw["source_line"], source.file.path
     ids = [values.identifiers(raw[field], lines, path, source.fields[field]) for field in fields]
-    has_nul = pl.any_horizontal(pl.col(fields).str.contains("\0", literal=True)).fill_null(False)
-    rows = raw.with_columns(ids).with_columns(is_invalid_id=has_nul)
-    if invalid_ids is None:
-        return rows
-    is_invalid = rows["is_invalid_id"] | invalid_ids.are_invalid(rows.select(*fields, "source_line"))
-    return rows.with_columns(is_invalid_id=is_invalid)
+    rows = raw.with_columns(ids)
+    return rows.with_columns(is_invalid_id=invalid_ids.are_invalid(rows.select(*fields, "source_line")))
 
 
 def _filled(source: _Source, field: str, value: pl.Expr) -> pl.Expr:
@@ -389,15 +365,14 @@ def _keep_good(
 def _note_unreadable(good: pl.DataFrame, source: _Source, census: Census) -> None:
     """Count unreadable values of optional fields. Their rows are kept, with the value as unknown."""
     for field, value in (("verified", values.verified()), ("helpful_votes", values.helpful_votes())):
-        if field not in source.fields or not good.select((value.is_null() & pl.col(field).is_not_null()).any()).item():
+        if field not in source.fields:
             continue
-        if bad := good.select(values.is_unreadable(field, value).sum()).item():
-            first = good.filter(values.is_unreadable(field, value)).head(NUM_EXAMPLES)
-            examples = (
-                Example(str(source.file.path), line, f"{source.fields[field]}={_shown(shown)}")
-                for line, shown in first.select("source_line", field).iter_rows()
-            )
-            census.note(UNREADABLE.format(source.fields[field]), bad, examples)
+        bad, column = values.unreadable(good, field, value), source.fields[field]
+        examples = (
+            Example(str(source.file.path), line, f"{column}={_shown(shown)}")
+            for line, shown in bad.select("source_line", field).iter_rows()
+        )
+        census.note(UNREADABLE.format(column), bad.height, examples)
 
 
 def _shown(value: Any) -> str:
@@ -477,7 +452,6 @@ def _download(category: str, cache_dir: Path, kind: Kind) -> Path:
     from huggingface_hub.errors import EntryNotFoundError, HTTPError, RemoteEntryNotFoundError
 
     name = HUB_FILES[kind].format(category)
-    by_hand = f"download {name} of the data set {HUB_REPOSITORY} by hand and give its path instead of hub:{category}"
     is_new = not cache_dir.exists()
     try:
         return Path(hf_hub_download(HUB_REPOSITORY, name, repo_type="dataset", cache_dir=cache_dir))
@@ -489,4 +463,7 @@ def _download(category: str, cache_dir: Path, kind: Kind) -> Path:
         ) from None
     except (EntryNotFoundError, HTTPError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:100]
-        raise UserError(f"hub:{category} cannot be downloaded ({reason}…): {by_hand}") from None
+        raise UserError(
+            f"hub:{category} cannot be downloaded ({reason}…): download {name} of the dataset {HUB_REPOSITORY} by hand and "
+            f"give its path instead of hub:{category}"
+        ) from None

@@ -3,8 +3,8 @@
 The rows of all shards, one shard after the other, are cut into blocks of a fixed number of rows, whatever the lengths of the
 shards. A block is reduced by a two-pass sum in float64, and blocks are merged in pairs, in their order (Chan, Golub and
 LeVeque, Updating formulae and a pairwise algorithm for computing sample variances, 1979). A rank reduces a range of blocks;
-the results of all blocks are exchanged, and every rank merges all of them. So the result depends on the rows and their order
-alone, neither on the number of ranks nor on how the rows are spread over files.
+the results of all blocks are exchanged, and every rank merges all of them. So the result depends on nothing but the rows and
+their order.
 
     statistics = of_shards([array_of_file_1, array_of_file_2])                    # one process
     statistics = of_shards(shards, **ranks())                                    # every rank of a launched job
@@ -55,22 +55,20 @@ class Statistics:
         """The standard deviation: the root of `variance`."""
         return np.sqrt(self.variance)
 
-    def of_columns(self, columns: slice) -> "Statistics":
-        """The statistics of some of the columns."""
+    def of_columns(self, columns: slice | np.ndarray) -> "Statistics":
+        """The statistics of some of the columns. columns : a slice, or (columns,) bool."""
         return Statistics(*(getattr(self, field.name)[columns] for field in dataclasses.fields(self)))
 
     def of_all(self) -> "Statistics":
         """The statistics of the values of all columns, as one column."""
-        has_values = self.count > 0
-        weight = self.count[has_values] / max(1, self.count.sum())
-        mean = (weight * self.mean[has_values]).sum()
-        variance = (weight * (self.variance[has_values] + (self.mean[has_values] - mean) ** 2)).sum()
-        least, greatest = (
-            of[has_values].min(initial=start) for of, start in ((self.least, np.inf), (-self.greatest, np.inf))
-        )
-        if not has_values.any():
-            mean = variance = least = greatest = np.nan
-        return Statistics(*(np.array([of]) for of in (self.count.sum(), mean, variance, least, -greatest)))
+        if not self.count.any():
+            return self.of_columns(slice(1))
+        known = self.of_columns(self.count > 0)
+        weight = known.count / known.count.sum()
+        mean = (weight * known.mean).sum()
+        variance = (weight * (known.variance + (known.mean - mean) ** 2)).sum()
+        values = (known.count.sum(), mean, variance, known.least.min(), known.greatest.max())
+        return Statistics(*(np.array([value]) for value in values))
 
     def repeated(self, times: int) -> "Statistics":
         """The statistics of one column, repeated for `times` columns."""
@@ -98,12 +96,11 @@ def of_shards(
     if not num_blocks:
         raise UserError("there are no rows to take statistics of: check the data")
     first, last = (number * num_blocks // num_ranks for number in (rank, rank + 1))
-    num_columns = np.asarray(shards[int(np.searchsorted(ends, 0, side="right"))][0:1]).shape[1]
+    num_columns = _rows(shards, ends, 0, 1).shape[1]
     mine = np.empty((last - first, 5, num_columns))
     for number in range(first, last):
         mine[number - first] = _of_block(_rows(shards, ends, number * BLOCK_ROWS, min((number + 1) * BLOCK_ROWS, num_rows)))
-    parts = [mine] if exchange is None or num_ranks == 1 else list(exchange(mine))
-    blocks = np.concatenate(parts)
+    blocks = mine if exchange is None or num_ranks == 1 else np.concatenate(exchange(mine))
     assert blocks.shape == (num_blocks, 5, num_columns)
     while len(blocks) > 1:
         merged = _merged(blocks[0 : len(blocks) - 1 : 2], blocks[1::2])
@@ -144,14 +141,11 @@ def ranks() -> dict[str, Any]:
 def _rows(shards: Sequence[Shard], ends: np.ndarray, begin: int, end: int) -> np.ndarray:
     """Rows [begin, end) of all shards, float64."""
     parts = []
-    number = int(np.searchsorted(ends, begin, side="right"))
-    while begin < end:
-        start = int(ends[number]) - len(shards[number])
-        stop = min(end, int(ends[number]))
-        if stop > begin:
-            parts.append(np.asarray(shards[number][begin - start : stop - start], np.float64))
-        begin, number = max(begin, stop), number + 1
-    return np.concatenate(parts) if len(parts) > 1 else parts[0]
+    first, last = int(np.searchsorted(ends, begin, side="right")), int(np.searchsorted(ends, end))
+    for shard, shard_end in zip(shards[first : last + 1], ends[first : last + 1].tolist(), strict=True):
+        start = shard_end - len(shard)
+        parts.append(np.asarray(shard[max(begin - start, 0) : min(end, shard_end) - start], np.float64))
+    return np.concatenate(parts)
 
 
 def _of_block(rows: np.ndarray) -> np.ndarray:

@@ -25,7 +25,7 @@ SMALLEST_MICROSECONDS = 1e14
 SMALLEST_NANOSECONDS = 1e17
 _ROUNDED = re.compile(r"\d(\.\d{0,5})?[eE]\+?(09|9|1\d)")  # as a spreadsheet shows a time since 1970
 LARGEST_TIME = 1e20  # in nanoseconds the year 5138; a larger number is no time
-YEAR_1995_S = 788_918_400
+YEAR_1995_S = 788_918_400  # Amazon opened in July 1995; the oldest review of the 2023 release is of May 1996
 MOST_EXACT: dict[pl.DataType, int] = {pl.Float64(): records.MOST_EXACT, pl.Float32(): 2**24}
 """From this number on, two whole numbers may have the same floating-point value."""
 ODD_TEXT = r"^[\[{]|^(?:true|false)$|^-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?$"
@@ -37,8 +37,6 @@ LINES_AT_ONCE_BYTES = 1 << 17
 
 NUMBER, TEXT, DATE, TRUTH, LIST = "numbers", "text", "dates", "true or false", "lists"
 ACCEPTED: dict[str, tuple[str, ...]] = {
-    "product_id": (TEXT, NUMBER),
-    "user_id": (TEXT, NUMBER),
     "rating": (NUMBER, TEXT),
     "time": (DATE, NUMBER, TEXT),
     "verified": (TRUTH, NUMBER, TEXT),
@@ -107,19 +105,21 @@ def _whole(values: pl.Series, lines: pl.Series, path: Path, column: str) -> pl.S
 
 
 class InvalidIds:
-    """Finds the lines of a JSON-lines file with an id that is neither text nor an exact whole number.
+    """Finds the rows of a file with an id that contains a NUL, or in JSON lines is neither text nor an exact whole number.
 
     Parsed as text, an object or `true` cannot be distinguished from a string with the same characters. So if the text of an
     id matches `ODD_TEXT`, its line is parsed once more from the file, which is then read a second time in parallel. Files
     without such ids are read once. Long whole numbers are checked only if one of the first records has a float as an id, as
     pandas writes columns of integers with missing values.
+
+    fields : the schema's field -> the file's column.
     """
 
-    def __init__(self, file: records.RawFile, columns: Sequence[str]):
-        self.path, self.columns = file.path, columns
-        self._has_floats = any(isinstance(row.get(column), float) for row in file.head for column in columns)
-        self._rows: Iterator[tuple[int, bytes]] | None = None
-        self._line = 0
+    def __init__(self, file: records.RawFile, fields: Mapping[str, str]):
+        self._is_json = isinstance(file.layout, records.JsonLines)
+        self._columns = [fields[field] for field in IDS if field in fields]
+        self._has_floats = any(isinstance(row.get(column), float) for row in file.head for column in self._columns)
+        self._rows, self._line = enumerate(_lines(file.path), 1), 0
 
     def are_invalid(self, texts: pl.DataFrame) -> pl.Series:
         """Whether each row has an invalid id, (num_rows,) bool. It must be called with the blocks in the order of the file.
@@ -127,25 +127,28 @@ class InvalidIds:
         texts : one column for each id, as text, and `source_line`.
         """
         ids = pl.all().exclude("source_line")
+        has_nul = texts.select(pl.any_horizontal(ids.str.contains("\0", literal=True)).fill_null(False)).to_series()
+        if not self._is_json:
+            return has_nul
         suspect = ids.str.contains(ODD_TEXT) & ~ids.str.contains(INTEGER)
         suspect |= ids.str.contains(ROUNDED) & self._has_floats
         lines = texts.filter(pl.any_horizontal(suspect).fill_null(False))["source_line"]
         suspect_lines = set(lines.to_list())
-        if self._rows is None:
-            self._rows = enumerate(_lines(self.path), 1)
         invalid = []
         while suspect_lines and self._line < lines[-1]:
             self._line, line = next(self._rows)
             if self._line in suspect_lines and self._has_invalid_id(line):
                 invalid.append(self._line)
-        return texts["source_line"].is_in(invalid)
+        return has_nul | texts["source_line"].is_in(invalid)
 
     def _has_invalid_id(self, line: bytes) -> bool:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):  # such as a number of more than 4,300 digits
             return True
-        return any(_is_invalid_id(row.get(column)) for column in self.columns)
+        ids = [row.get(column) for column in self._columns]
+        has_inexact = any(isinstance(value, float) and not records.is_exact(value) for value in ids)
+        return has_inexact or any(isinstance(value, bool | list | dict) for value in ids)
 
 
 def have_keys(path: Path, columns: Sequence[str]) -> bool:
@@ -156,12 +159,6 @@ def have_keys(path: Path, columns: Sequence[str]) -> bool:
         if not missing:
             return True
     return False
-
-
-def _is_invalid_id(value: object) -> bool:
-    if isinstance(value, float):
-        return not records.is_exact(value)
-    return isinstance(value, bool | list | dict)
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -241,10 +238,9 @@ def has_other_unit(dtype: pl.DataType, unit: str) -> pl.Expr:
 # ---------------------------------------------------------------------------------------------------------------- others
 
 
-def word(field: str) -> pl.Expr:
-    """A title or a name without surrounding blanks; null for an empty one, as pandas or another program writes it."""
-    text = pl.col(field).cast(pl.String).str.strip_chars()
-    return pl.when(text.is_in(["", "None", "null", "nan"])).then(None).otherwise(text).alias(field)
+def names(*fields: str) -> pl.Expr:
+    """Titles or names without surrounding blanks; null for an empty one, as pandas or another program writes it."""
+    return pl.col(fields).cast(pl.String).str.strip_chars().replace(["", "None", "null", "nan"], None)
 
 
 def text(fields: Sequence[str]) -> pl.Expr | None:
@@ -265,15 +261,15 @@ def helpful_votes() -> pl.Expr:
 
 def verified() -> pl.Expr:
     word = pl.col("verified").cast(pl.String).str.strip_chars().str.to_lowercase()
-    known = {**dict.fromkeys(("true", "t", "yes", "y", "1", "1.0"), True),
-             **dict.fromkeys(("false", "f", "no", "n", "0", "0.0"), False)}  # fmt: skip
-    return word.replace_strict(known, default=None, return_dtype=pl.Boolean)
+    is_true = word.is_in(["true", "t", "yes", "y", "1", "1.0"])
+    return pl.when(is_true | word.is_in(["false", "f", "no", "n", "0", "0.0"])).then(is_true)
 
 
-def is_unreadable(field: str, value: pl.Expr) -> pl.Expr:
-    """Whether a cell is not empty, but `value`, the field as converted, is null."""
+def unreadable(rows: pl.DataFrame, field: str, value: pl.Expr) -> pl.DataFrame:
+    """The rows in which the field is not empty, but `value`, the field as converted, is null."""
+    suspect = rows.filter(value.is_null() & pl.col(field).is_not_null())
     text = pl.col(field).cast(pl.String).str.strip_chars().str.to_lowercase()
-    return value.is_null() & ~text.is_in(["", "none", "null", "nan", "-"]).fill_null(True)
+    return suspect.filter(~text.is_in(["", "none", "null", "nan", "-"]))
 
 
 def lists(values: pl.Series) -> pl.Series:

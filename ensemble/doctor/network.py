@@ -28,7 +28,7 @@ class Interface:
 
     @property
     def usable(self) -> bool:
-        return self.up and bool(self.addresses) and not all(is_loopback(address) for address in self.addresses)
+        return self.up and not all(is_loopback(address) for address in self.addresses)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

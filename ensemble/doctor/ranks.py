@@ -52,15 +52,6 @@ def run_all_reduce(
     return (None if failure else results[0]), failure
 
 
-_OWN_GROUP: dict[str, Any] = {
-    "stdin": subprocess.DEVNULL,
-    "stdout": subprocess.PIPE,
-    "stderr": subprocess.PIPE,
-    "text": True,
-    "start_new_session": True,
-}
-
-
 def _run_all(
     starts: Sequence[tuple[list[str], dict[str, str] | None]], limit_s: float
 ) -> tuple[list[dict[str, Any] | None], str]:
@@ -72,10 +63,11 @@ def _run_all(
     processes: list[subprocess.Popen[str]] = []
     interrupted = threading.Event()
 
-    def run(start: tuple[list[str], dict[str, str] | None]) -> tuple[dict[str, Any] | None, float, str]:
+    def run(arguments: list[str], environment: dict[str, str] | None) -> tuple[dict[str, Any] | None, float, str]:
         # Not in the main thread, where a signal can raise after the process has begun and before it is in the list
-        arguments, environment = start
-        process = subprocess.Popen([*COMMAND, *arguments], env=environment, **_OWN_GROUP)
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        command = [*COMMAND, *arguments]
+        process = subprocess.Popen(command, env=environment, text=True, start_new_session=True, **pipes)
         processes.append(process)
         if interrupted.is_set():
             _kill(process)
@@ -83,7 +75,7 @@ def _run_all(
 
     with concurrent.futures.ThreadPoolExecutor(len(starts)) as pool:
         try:
-            outcomes = list(pool.map(run, starts))
+            outcomes = list(pool.map(run, *zip(*starts, strict=True)))
         except BaseException:  # Ctrl-C or SIGTERM; otherwise the pool would wait for the processes
             interrupted.set()
             for process in list(processes):

@@ -58,8 +58,6 @@ def job_position(environment: Mapping[str, str] = os.environ) -> JobPosition:
     if rank >= num_nodes:
         raise UserError(f"{sources[0]}={rank} is impossible: it must be less than {sources[1]}={num_nodes}")
     names = _slurm_names(environment) if environment.get("SLURM_PROCID") == str(rank) else ()
-    if len(names) != num_nodes:  # several tasks on a node, whose nodes are unknown
-        names = names[:1]
     head = environment.get("MASTER_ADDR") or "".join(names[:1])
     if not head:
         raise UserError(f"{sources[1]}={num_nodes}, but the head node is unknown: export MASTER_ADDR with its address")
@@ -68,9 +66,9 @@ def job_position(environment: Mapping[str, str] = os.environ) -> JobPosition:
     port = _number(environment, "MASTER_PORT") or 20000 + zlib.crc32(step.encode()) % 10000
     if port > 65535:
         raise UserError(f"MASTER_PORT={port} is impossible: it must be less than 65536")
-    return JobPosition(
-        rank=rank, num_nodes=num_nodes, name=name, head=head, port=port, names=names if len(names) > 1 else ()
-    )
+    if len(names) != num_nodes:  # several tasks on a node, whose nodes are unknown
+        names = ()
+    return JobPosition(rank=rank, num_nodes=num_nodes, name=name, head=head, port=port, names=names)
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:
@@ -122,10 +120,13 @@ class Connections:
                 self.streams[0].send(message, limit_s)
                 return {int(rank): answer for rank, answer in self.streams[0].receive(limit_s + MARGIN_S).items()}
             except (OSError, ValueError) as error:
-                self.streams.pop(0).close()
                 fix = "look into its log: it may have ended, or the network may have failed"
-                self.findings.append(problem("nodes", f"the head node, {self.position.head}, was lost ({error})", fix))
+                self._lose(0, f"the head node, {self.position.head}, was lost ({error})", fix)
         return {self.position.rank: message}
+
+    def _lose(self, rank: int, value: str, fix: str) -> None:
+        self.streams.pop(rank).close()
+        self.findings.append(problem("nodes", value, fix))
 
     def _collect(self, message: Any, limit_s: float) -> dict[int, Any]:
         messages = {0: message}
@@ -134,9 +135,8 @@ class Connections:
             try:
                 messages[rank] = self.streams[rank].receive(deadline - time.monotonic())
             except (OSError, ValueError):
-                self.streams.pop(rank).close()
                 fix = "look into its log: it may have ended, or one of its checks hangs"
-                self.findings.append(problem("nodes", f"{self.position.name_of(rank)} was lost during the checks", fix))
+                self._lose(rank, f"{self.position.name_of(rank)} was lost during the checks", fix)
         for stream in self.streams.values():
             with contextlib.suppress(OSError):  # the next exchange names it
                 stream.send(messages, HANDSHAKE_S)

@@ -6,13 +6,11 @@ from collections.abc import Callable
 
 import psutil
 
-Clock = Callable[[], float]
-
 
 class Budget:
     """A limit in seconds, counted from the start of the process, so that its imports count."""
 
-    def __init__(self, limit: float, clock: Clock = time.monotonic, passed: float | None = None):
+    def __init__(self, limit: float, clock: Callable[[], float] = time.monotonic, passed: float | None = None):
         """limit : seconds, 0 for no limit. passed : seconds that have passed already; None for those since the process
         started."""
         self.limit, self._clock = limit, clock

@@ -66,10 +66,10 @@ def read(out: Path, config: Any, name: str, must_be_equal: bool = True) -> dict[
     return content
 
 
-def _settings_to_compare(fit_json: dict[str, Any]) -> dict[str, Any]:
+def _settings_to_compare(fit_json: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """What must be equal to continue a fit. Files may have moved: run.py compares their content."""
     settings = {name: value for name, value in fit_json.get("settings", {}).items() if name not in ("source", "metadata")}
-    return {"written_by": fit_json.get("written_by"), "recipe": fit_json.get("recipe"), "settings": settings}
+    return fit_json.get("recipe", ""), settings
 
 
 def remove_new(file: Path, new_folders: list[Path]) -> None:

@@ -73,7 +73,8 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
         planned = trees("xgboost", "lightgbm", refit=True) if manifest.get("features") and "task" in manifest else []
         if data_recipe.get("training", "make"):
             planned.append(PlannedMember(name="network", kind="neural", share=4, least_seconds=20))
-    return [member for member in planned if _is_installed(member.settings.get("library", ""))]
+    absent = [library for library, package in OPTIONAL_LIBRARIES.items() if importlib.util.find_spec(package) is None]
+    return [member for member in planned if member.settings.get("library") not in absent]
 
 
 def trees(*libraries: str, data: str = PREPARED, **settings: Any) -> list[PlannedMember]:
@@ -100,8 +101,3 @@ def follow_up(manifest: dict[str, Any], data: Path, rankings: Path) -> FollowUp 
     """
     function = recipe.of(manifest).get("plan", "follow_up")
     return function(manifest, data, rankings) if function else None
-
-
-def _is_installed(library: str) -> bool:
-    package = OPTIONAL_LIBRARIES.get(library)
-    return package is None or importlib.util.find_spec(package) is not None

@@ -106,8 +106,6 @@ def _train(
 
     later_members : members that are trained afterwards. reserved_s : seconds that are reserved for the rest of the fit.
     """
-    from ensemble.trees.boosting import CannotLearn
-
     config, overwrite = run.config, run.resume or getattr(run.config, "overwrite", False)
     for position, member in enumerate(planned):
         left, later = run.budget.left() - reserved_s, [*planned[position + 1 :], *later_members]
@@ -123,15 +121,24 @@ def _train(
         resume = run.resume and not is_stale(folder, manifest["fingerprint"])
         if member.kind == "neural":
             data, predict_to = run.out / member.data, run.out / PREDICTIONS if member.data == run.data else None
-            if not network.train(member, data, folder, manifest, config, run.num_threads, seconds, resume, predict_to):
-                continue
+            is_trained = network.train(member, data, folder, manifest, config, run.num_threads, seconds, resume, predict_to)
         else:
-            try:
-                train_trees(member, config, run.num_threads, seconds, resume, overwrite)
-            except CannotLearn as error:
-                print(f"warning: {error}", file=sys.stderr)
-                continue
-        run.trained.append(member)
+            is_trained = succeeds(train_trees, member, config, run.num_threads, seconds, resume, overwrite)
+        if is_trained:
+            run.trained.append(member)
+
+
+def succeeds(train: Any, *arguments: Any) -> bool:
+    """Call `train`, and return whether it succeeded: a member that the library cannot train on the rows is left out, with a
+    warning."""
+    from ensemble.trees.boosting import CannotLearn
+
+    try:
+        train(*arguments)
+    except CannotLearn as error:
+        print(f"warning: {error}", file=sys.stderr)
+        return False
+    return True
 
 
 def _seconds_for_variant(run: Fit, variant: PlannedMember, reserved_s: float) -> float:
@@ -206,13 +213,27 @@ def share_of(member: PlannedMember, later: list[PlannedMember], seconds: float) 
 
 
 def prepare(config: Any, name: str, resume: bool) -> dict[str, Any]:
-    """Create the folder of the fit and prepare the data, or use prepared data that are there; returns their manifest."""
+    """Create the folder of the fit and prepare the data, unless a fit that is continued has done so; returns the manifest of
+    the prepared data."""
+    from ensemble.data import prepared as prepared_data
     from ensemble.trees import threads
 
     _check(config)
-    out = Path(config.out)
+    out, num_threads = Path(config.out), threads.configure(config.threads)
+    folder = out / PREPARED
     with fit_folder.opened(out, config, name, resume) as earlier:
-        manifest = _prepare(out / PREPARED, config, name, earlier, threads.configure(config.threads))
+        settings = preparation(config, name, str(folder))
+        if earlier and earlier.get(PREPARED) and (folder / folders.NAME).is_file():
+            manifest = folders.read_manifest(folder)
+            if manifest["fingerprint"] == earlier[PREPARED]:
+                _refuse_other_sources(config, manifest, folder)
+                return manifest
+        elif earlier and hasattr(settings, "overwrite"):
+            settings = dataclasses.replace(settings, overwrite=True)  # the data there are incomplete, or of an older fit
+
+        prepare_data = recipe.named(name).require("prepare", "prepare", "cannot prepare data")
+        prepared_data.write(name, prepare_data, settings, lambda manifest: chosen(manifest, config, num_threads))
+        manifest = folders.read_manifest(folder)
         folders.write_json(out / SETTINGS, {**folders.read_json(out / SETTINGS), PREPARED: manifest["fingerprint"]})
     return manifest
 
@@ -231,35 +252,9 @@ def prepared(config: Any, name: str) -> dict[str, Any]:
 
 def _check(config: Any) -> None:
     """Raise `UserError` for settings that later stages would reject."""
-    configuration.check(
-        config,
-        time_limit=(config.time_limit >= 0, "0 or more"),
-        threads=(config.threads >= 0, "0 or more"),
-        num_draws=(config.num_draws >= 1, "at least 1"),
-    )
+    configuration.check(config, at_least_0="time_limit threads", at_least_1="num_draws")
     if config.accelerate_config != "auto" and not Path(config.accelerate_config).is_file():
         raise UserError(f"accelerate_config={config.accelerate_config} is not a file: name one of Accelerate, or write auto")
-
-
-def _prepare(folder: Path, config: Any, name: str, earlier: dict[str, Any] | None, num_threads: int) -> dict[str, Any]:
-    """Prepare the data, unless the fit that is continued has prepared them; returns their manifest.
-
-    earlier : `fit.json` of a fit that is continued.
-    """
-    from ensemble.data import prepared as prepared_data
-
-    settings = preparation(config, name, str(folder))
-    if earlier and earlier.get(PREPARED) and (folder / folders.NAME).is_file():
-        manifest = folders.read_manifest(folder)
-        if manifest["fingerprint"] == earlier[PREPARED]:
-            _refuse_other_sources(config, manifest, folder)
-            return manifest
-    elif earlier and hasattr(settings, "overwrite"):
-        settings = dataclasses.replace(settings, overwrite=True)  # the data there are incomplete, or of an older fit
-
-    prepare = recipe.named(name).require("prepare", "prepare", "cannot prepare data")
-    prepared_data.write(name, prepare, settings, lambda manifest: chosen(manifest, config, num_threads))
-    return folders.read_manifest(folder)
 
 
 def _refuse_other_sources(config: Any, manifest: dict[str, Any], folder: Path) -> None:
@@ -319,9 +314,8 @@ def train_trees(
     """
     from ensemble.trees import train
 
-    trees = trees_config(member, config, num_threads, seconds)
-    trees = dataclasses.replace(trees, overwrite=overwrite and not resume)
-    summary = train.train(trees, "auto" if resume else "")
+    settings = trees_config(member, config, num_threads, seconds)
+    summary = train.train(dataclasses.replace(settings, overwrite=overwrite and not resume), "auto" if resume else "")
     if summary["status"] == "preempted":
         raise Preempted(member.name)
 
@@ -385,10 +379,7 @@ def lines(board: list[dict[str, Any]]) -> list[str]:
     text = [f"{board[0]['metric'].replace('_', ' ')} on {rows}, with its 95 % interval"]
     for row in board:
         score = "undefined" if row["value"] is None else f"{row['value']:.5g}  [{row['low']:.5g}, {row['high']:.5g}]"
-        facts = [
-            "" if row["weight"] is None else f"weight {row['weight']:.2f}",
-            "" if row["seconds"] is None else f"{row['seconds']:.1f} s",
-            "" if row["megabytes"] is None else f"{row['megabytes']:.1f} MB",
-        ]
-        text.append(f"{row['member']:>20}  {score}  {'  '.join(fact for fact in facts if fact)}".rstrip())
+        forms = {"weight": "weight {:.2f}", "seconds": "{:.1f} s", "megabytes": "{:.1f} MB"}
+        facts = [form.format(row[name]) for name, form in forms.items() if row[name] is not None]
+        text.append(f"{row['member']:>20}  {score}  {'  '.join(facts)}".rstrip())
     return text

@@ -8,7 +8,6 @@ Each task trains every `num_tasks`-th of the copies or members, so any number of
 is started again: it skips what is complete, and continues from the last checkpoint.
 """
 
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -44,23 +43,14 @@ def run(stage: str, config: Any, name: str, task: int = 0, num_tasks: int = 1) -
     # Members of a follow-up are trained on predictions of the others, so the fit without --stage trains them
     trees = [member for member in planned if member.kind == "trees" and member.data == PREPARED]
     if stage == "prepare":
-        _write_words(planned, manifest, config)
+        neural, out = next((member for member in planned if member.kind == "neural"), None), Path(config.out)
+        words = network.words(neural, out / PREPARED, out / "members" / neural.name, manifest, config) if neural else []
+        folders.write_text(out / WORDS, "".join(f"{word}\n" for word in words))
     elif stage == "copies":
         _train_copies(trees, manifest, config, num_threads, slice(task, None, num_tasks))
     else:
         for member in trees[task::num_tasks]:
-            _warn_if_refused(pipeline.train_trees, member, config, num_threads)
-
-
-def _write_words(planned: list[PlannedMember], manifest: dict[str, Any], config: Any) -> None:
-    """Write the arguments of scripts/train.py for the first neural member."""
-    out = Path(config.out)
-    words = [
-        network.words(member, out / PREPARED, out / "members" / member.name, manifest, config)
-        for member in planned
-        if member.kind == "neural"
-    ]
-    folders.write_text(out / WORDS, "".join(f"{word}\n" for word in words[0]) if words else "")
+            pipeline.succeeds(pipeline.train_trees, member, config, num_threads)
 
 
 def _train_copies(trees: list[PlannedMember], manifest: dict[str, Any], config: Any, num_threads: int, share: slice) -> None:
@@ -75,7 +65,7 @@ def _train_copies(trees: list[PlannedMember], manifest: dict[str, Any], config: 
     with StopSignals() as stop, ThreadPoolExecutor(num_threads) as pool:
 
         def train(member: PlannedMember, copy: int) -> None:
-            _warn_if_refused(single_copy.train_copy, pipeline.trees_config(member, config, 1), copy, lambda: stop.asked)
+            pipeline.succeeds(single_copy.train_copy, pipeline.trees_config(member, config, 1), copy, lambda: stop.asked)
 
         futures = [(member, pool.submit(train, member, copy)) for member, copy in copies if not is_complete[member.name]]
         for member, future in futures:
@@ -83,16 +73,6 @@ def _train_copies(trees: list[PlannedMember], manifest: dict[str, Any], config: 
                 future.result()
             except Stopped:
                 raise Preempted(member.name) from None
-
-
-def _warn_if_refused(train: Any, *arguments: Any) -> None:
-    """Call `train`. If the library cannot be trained on the rows, the member is left out with a warning, as in the fit."""
-    from ensemble.trees.boosting import CannotLearn
-
-    try:
-        train(*arguments)
-    except CannotLearn as error:
-        print(f"warning: {error}", file=sys.stderr)
 
 
 @contextmanager

@@ -155,7 +155,7 @@ def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
 
 
 def test_the_file_s_end_is_its_modification_time(tmp_path):
-    """A review newer than its file would be believed; or a copied file's old time could not be overruled."""
+    """A review dated after its file's end would be used; or `until` would not replace the old time of a copied file."""
     file = write(tmp_path / "r.jsonl", json_lines(review(), review(timestamp=NOON_MS + 2 * 86_400_000)))
     os.utime(file, (NOON_MS / 1000, NOON_MS / 1000))
     census = Census()
@@ -180,7 +180,7 @@ LINES = st.lists(
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=LINES, block_bytes=st.integers(1, 3000), last_newline=st.booleans())
 def test_rows_are_accounted_for_whatever_the_block(tmp_path, lines, block_bytes, last_newline):
-    """A row would be lost, counted twice or numbered wrongly where a block ends or a bad line stands."""
+    """A row at the end of a block or beside a bad line would be lost, counted twice or numbered wrongly."""
     lines = [(json_lines(review()), "good"), *lines]
     content = b"".join(line for line, _ in lines)
     file = write(tmp_path / "r.jsonl", content if last_newline else content.rstrip(b"\r\n"))
@@ -215,7 +215,7 @@ CSV_LINES = st.lists(
 @given(lines=CSV_LINES, block_bytes=st.integers(1, 400))
 @example(lines=[("U,P,5,1600000000,a\rU,P,5,1600000000,b\n", MALFORMED), ("\n", "blank")], block_bytes=400)
 def test_csv_rows_are_accounted_for_whatever_the_block(tmp_path, lines, block_bytes):
-    """A quoted newline at the end of a block would tear a row, or its line number would drift."""
+    """A quoted newline at the end of a block would split a row, or shift the line numbers."""
     stray = sum(line.count('"') % 2 for line, _ in lines)
     content = "user_id,parent_asin,rating,timestamp,text\nU,P,5,1600000000,first\n" + "".join(line for line, _ in lines)
     file = write(tmp_path / "r.csv", content)
@@ -263,7 +263,7 @@ def test_census_counts_what_later_stages_drop():
 
 
 def test_a_file_with_nothing_good_is_refused():
-    """A run would go on with not one row where every bad row is allowed."""
+    """With max_bad_fraction=1, a run would continue without a single row."""
     census = Census()
     census.read(2)
     census.drop(MALFORMED, 2)

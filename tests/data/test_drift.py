@@ -35,7 +35,7 @@ def test_equal_distributions_differ_by_chance_only() -> None:
     ],
 )
 def test_a_shift_is_large(before: np.ndarray, after: np.ndarray, is_category: bool) -> None:
-    """Other values, missing ones, or another mix of categories would pass unseen."""
+    """Other values, missing values or another mix of categories would cause no warning."""
     index, chance = stability_index(before, after, is_category)
     assert index - chance > LARGE
 

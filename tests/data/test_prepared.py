@@ -90,7 +90,7 @@ def test_ids_may_have_any_order_and_any_size(ids: np.ndarray, tmp_path: Path) ->
 
 
 def test_values_that_train_never_had_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nobody would know that a forecast rests on values that no tree has seen."""
+    """No message would say that a forecast depends on values that no tree has seen."""
     prepared.check("small", tmp_path / "a", write(tmp_path / "a"))
     assert capsys.readouterr().out == ""
     prepared.check("small", tmp_path / "b", write(tmp_path / "b", "test", size=numbers(np.nan).astype(np.float32)))

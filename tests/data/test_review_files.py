@@ -214,4 +214,4 @@ def test_hub_source_without_a_network(tmp_path):
     """A machine without a network would show the hub's traceback and not what to do."""
     (line,) = run_hub_script(tmp_path, "hub:All_Beauty", HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
     assert line.startswith("error: hub:All_Beauty cannot be downloaded (")
-    assert "download raw/review_categories/All_Beauty.jsonl of the data set" in line
+    assert "download raw/review_categories/All_Beauty.jsonl of the dataset" in line

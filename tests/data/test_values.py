@@ -12,18 +12,13 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from raw_reviews import NOON_MS, read
 
 from ensemble.data import reviews
 from ensemble.data.census import AFTER_UNTIL, BAD_ID, NO_USER, OTHER_UNIT, UNREADABLE, Census
 from ensemble.errors import UserError
 
-NOON_MS = 1_600_000_000_000
 COLUMNS = ("parent_asin", "user_id", "rating", "timestamp")
-
-
-def read(*files: Path, census: Census | None = None, **options: Any) -> pl.DataFrame:
-    frames = list(reviews.read_reviews(files, census or Census(), **options))
-    return pl.concat(frames) if frames else pl.DataFrame(schema=reviews.REVIEW_SCHEMA)
 
 
 def write_json(file: Path, ids: list[Any], **more: Any) -> Path:
@@ -84,7 +79,7 @@ def test_whole_numbers_are_ids_in_their_decimal_form(tmp_path: Path, ids: list[i
 
 
 def test_only_an_empty_cell_is_a_missing_id(tmp_path: Path) -> None:
-    """A user who is called None, or blanks as in a table, would be lost, or an empty cell be somebody."""
+    """A user named None or of blanks only would be lost, or an empty cell would count as a user."""
     for file in (
         write_json(tmp_path / "a.jsonl", [None, "", " \t", "None", 4.0]),
         write_parquet(tmp_path / "a.parquet", [None, "", " \t", "None", "4"]),
@@ -116,7 +111,7 @@ def table(file: Path, header: str, *rows: str) -> Path:
 
 
 def test_truth_values_and_votes(tmp_path: Path) -> None:
-    """A verified purchase that is written yes would count as not verified, and what cannot be read be passed over."""
+    """A verified purchase that is written `yes` would count as not verified, and unreadable values would cause no note."""
     header = "parent_asin,user_id,rating,timestamp,helpful_vote,verified_purchase"
     words = ["yes", "No", "T", "f", " Y ", "n", "1", "0", "True", "FALSE", "", "maybe", "ja"]
     votes = ['"1,203"', "many", *["3"] * 10, ""]
@@ -255,7 +250,7 @@ def test_a_column_of_parquet_of_another_kind_is_refused(tmp_path: Path, changes:
 
 
 def test_a_key_that_comes_late_is_read(tmp_path: Path) -> None:
-    """Texts, votes and pictures would be dropped without a word if none of the first thousand reviews had any."""
+    """Texts, votes and pictures would be dropped without a message if none of the first 1,000 reviews had any."""
     late = {"title": "Late", "helpful_vote": 3, "verified_purchase": True, "images": ["a", "b"]}
     rows = [{"parent_asin": "P", "user_id": "U", "rating": 5, "timestamp": NOON_MS}] * 1200
     file = tmp_path / "r.jsonl"
@@ -311,7 +306,7 @@ def test_prices_of_two_kinds_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    """A pipe would be waited for, deaf to SIGTERM; a name of 300 letters would end in a traceback."""
+    """Reading a pipe would wait for ever and ignore SIGTERM; a name of 300 letters would end in a traceback."""
     os.mkfifo(tmp_path / "pipe")
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(tmp_path / "socket"))
@@ -331,7 +326,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_given_twice_is_read_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All its reviews would count twice; or one file less would be read without a word."""
+    """All its reviews would count twice; or a file would be left out without a message."""
     first, other = write_json(tmp_path / "a.jsonl", ["A"]), write_json(tmp_path / "b.jsonl", ["B"])
     (tmp_path / "linked").symlink_to(first)
     os.link(first, tmp_path / "hard")
@@ -360,7 +355,7 @@ def test_the_nearest_format_is_named(tmp_path: Path) -> None:
 
 
 def test_until_is_no_advice_to_those_who_gave_it(tmp_path: Path) -> None:
-    """Rows that the user asked to leave out would stop the run, with the advice to give what was given."""
+    """Rows that the user asked to leave out would stop the run, with the advice to give `until`, which was given."""
     file, census = write_json(tmp_path / "a.jsonl", ["U"] * 4), Census()
     assert read(file, census=census, until_ms=NOON_MS - 1).is_empty()
     assert census.dropped == {AFTER_UNTIL: 4}

@@ -18,7 +18,7 @@ from ensemble.doctor import examine, network, ranks
 
 
 def test_each_problem_has_a_fix(tmp_path: Path) -> None:
-    """The checks would work one by one, and not be asked by the script; or its exit code say that all is well."""
+    """The script would leave out a check that works alone, or its exit code would report no problem."""
     core = min(os.sched_getaffinity(0))
     code, page, errors = run(
         ["bash", "-c", f'ulimit -n 256 && exec taskset -c {core} "$@"', "bash", *DOCTOR], tmp_path,
@@ -37,11 +37,11 @@ def test_each_problem_has_a_fix(tmp_path: Path) -> None:
     for check, value in expected.items():
         line = line_of(page, "problem", check)
         assert value in line
-        assert "→" in line, "a problem without its mend"
+        assert "→" in line, "a problem without a fix"
     assert "NCCL_SOCKET_IFNAME==nosuch1: no interface here matches it" in page
     assert "OMP_PROC_BIND=true" in line_of(page, "note", "pinned threads")
     assert "1 granted of" in line_of(page, "ok", "cores")
-    # Measured all the same, with what the mends say
+    # Measured all the same, with the settings of the fixes
     assert "GB/s by the bus: 2 CPU ranks by Gloo, 25 MiB in" in line_of(page, "ok", "all-reduce")
     assert page.count("\nproblem ") == 7
     assert page.splitlines()[-1].startswith("7 problems, ")
@@ -49,7 +49,7 @@ def test_each_problem_has_a_fix(tmp_path: Path) -> None:
 
 
 def test_a_library_that_cannot_be_loaded_does_not_stop_the_doctor(tmp_path: Path) -> None:
-    """A broken PyTorch, the most usual trouble of all, would be a traceback and no page; an old package go unseen."""
+    """A broken PyTorch, the most frequent problem, would give a traceback and no page; an old package would be missed."""
     package = tmp_path / "path/torch/__init__.py"
     package.parent.mkdir(parents=True)
     package.write_text("raise ImportError('libcudart.so.12: cannot open shared object file')")
@@ -65,7 +65,7 @@ def test_a_library_that_cannot_be_loaded_does_not_stop_the_doctor(tmp_path: Path
 
 
 def test_the_doctor_runs_without_any_library(tmp_path: Path) -> None:
-    """On a bare Python, where help is needed most, it could not even begin."""
+    """Without installed libraries, where help is needed most, the doctor would not start."""
     bare = tmp_path / "path/sitecustomize.py"
     bare.parent.mkdir()
     bare.write_text(
@@ -84,7 +84,7 @@ def rank_environment(rank: int, port: int) -> dict[str, str]:
 
 
 def test_two_ranks_connect_despite_another_client(tmp_path: Path) -> None:
-    """A scan of ports would take the place of a node; a second page be printed; the exit codes differ."""
+    """A port scanner would be taken for a node, a second page would be printed, or the exit codes would differ."""
     port = network.free_port()
     with started(DOCTOR, tmp_path, **rank_environment(0, port)) as head:
         deadline = time.monotonic() + TIMEOUT_S
@@ -104,7 +104,7 @@ def test_two_ranks_connect_despite_another_client(tmp_path: Path) -> None:
 
 
 def test_a_node_that_never_comes_is_named(tmp_path: Path) -> None:
-    """The doctor would hang as the run that it was asked about."""
+    """The doctor would hang like the run that it examines."""
     (tmp_path / "torch.py").write_text("raise ImportError")  # which is not what this is about, and takes its time
     environment = {**rank_environment(0, network.free_port()), "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     code, page, errors = run([*DOCTOR, "wait_s=1"], tmp_path, **environment)
@@ -116,7 +116,7 @@ def test_a_node_that_never_comes_is_named(tmp_path: Path) -> None:
 
 
 def test_a_terminated_doctor_leaves_no_process(tmp_path: Path) -> None:
-    """Processes of a cancelled check would go on in the node, or hold the job's end for a minute."""
+    """Processes of a cancelled check would continue on the node, or delay the end of the job for a minute."""
     with started(DOCTOR, tmp_path) as process:
         family: list[psutil.Process] = []
         deadline = time.monotonic() + TIMEOUT_S
@@ -133,7 +133,7 @@ def test_a_terminated_doctor_leaves_no_process(tmp_path: Path) -> None:
 
 
 def test_a_process_that_begins_while_a_signal_comes_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal between the start of a process and the note of it would leave the process in the node."""
+    """A signal between the start of a process and its entry in the list would leave the process running."""
     begun: list[subprocess.Popen[str]] = []
     begin = subprocess.Popen
 

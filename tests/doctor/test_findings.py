@@ -28,7 +28,7 @@ def test_equal_findings_come_once_and_different_versions_are_a_problem() -> None
 
 
 def test_a_check_that_hangs_or_fails_does_not_stop_the_others() -> None:
-    """One dead network folder, and nobody would learn anything."""
+    """A single network folder that hangs would prevent all findings."""
 
     def fails() -> Iterator[Finding]:
         raise RuntimeError("why")

@@ -29,7 +29,7 @@ def soft_limit(kind: int, value: int) -> Iterator[None]:
 
 
 def test_missing_and_old_libraries_are_named_with_the_command(tmp_path: Path) -> None:
-    """A user would learn from an ImportError in the middle of a run."""
+    """An ImportError in the middle of a run would be the first message."""
     pyproject = tmp_path / "pyproject.toml"
     pyproject.write_text('[project]\ndependencies = ["torch>=99.1", "no-such-library>=1", "numpy>=1"]\n')
     finding = only_finding(machine.libraries(pyproject), "problem")
@@ -78,7 +78,7 @@ def test_a_changed_file_changes_the_fingerprint(tmp_path: Path) -> None:
 def test_why_there_is_no_gpu(
     gpus: list[Any], changes: dict[str, Any], environment: dict[str, str], driver: str, level: str, expected: str
 ) -> None:
-    """A CPU build, an old driver and a hidden GPU have different mends, and a user would try the wrong one."""
+    """A CPU build, an old driver and a hidden GPU need different fixes, and a user would try the wrong one."""
     about = {"cuda": "12.8", "cudnn": 91002, "nccl": "2.27.3", "gpus": gpus, "error": "", **changes}
     reported = list(machine.gpus(about, environment, driver))
     assert expected in next(finding for finding in reported if finding.level == level).value
@@ -135,13 +135,13 @@ def test_a_full_or_read_only_disk_is_named(tiny_disk: Path) -> None:
 
 
 def test_a_sound_folder_is_left_as_it_was(tmp_path: Path) -> None:
-    """The doctor would find fault with every folder, or leave its litter."""
+    """The doctor would report a problem for every folder, or leave files behind."""
     assert [finding.level for finding in machine.scratch({"TMPDIR": str(tmp_path)})] != ["problem"]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_network_file_system_is_known_by_the_deepest_mount(tmp_path: Path) -> None:
-    """Staging from one network folder to another would pass for faster."""
+    """Copying data from one network folder to another would be recommended."""
     mounts = tmp_path / "mounts"
     mounts.write_text(
         f"/dev/a / ext4 rw 0 0\nserver:/x {tmp_path} nfs4 rw 0 0\n"

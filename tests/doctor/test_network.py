@@ -24,7 +24,7 @@ KNOWN = [
     ],
 )  # fmt: skip
 def test_nccl_patterns(pattern: str, name: str, matches: bool) -> None:
-    """A sound setting would be called wrong, and a wrong one sound."""
+    """A correct setting would be reported as wrong, or a wrong one as correct."""
     assert network.matches_nccl(pattern, name) is matches
 
 
@@ -43,7 +43,7 @@ def test_nccl_patterns(pattern: str, name: str, matches: bool) -> None:
     ],
 )
 def test_variables_that_name_interfaces(variable: str, value: str, fault: str) -> None:
-    """A run would hang, or stop with a line of C++."""
+    """A run would hang, or stop with an error message of a C++ library."""
     assert [what for _, what in network.wrong_variables(KNOWN, {variable: value})] == ([fault] if fault else [])
     reported = list(network.check_interfaces(KNOWN, {variable: value}, "eth0"))
     assert [finding.fix for finding in reported[1:]] == ([f"write {variable}=eth0 into slurm/site.sh"] if fault else [])
@@ -51,7 +51,7 @@ def test_variables_that_name_interfaces(variable: str, value: str, fault: str) -
 
 
 def test_names_and_ports_of_peers() -> None:
-    """A run would fail on the first name that leads nowhere, or hang on the first port that is closed."""
+    """A run would fail at a name that does not resolve, or hang at a closed port."""
     own = Node(name="own", machine="a", address="127.0.0.1", port=1)
     peer = Node(name="nowhere.invalid", machine="b", address="127.0.0.1", port=network.free_port())
     reported = list(network.check_peers(own, [own, peer]))
@@ -65,7 +65,7 @@ def test_names_and_ports_of_peers() -> None:
 
 
 def test_a_second_task_on_the_head_node_is_not_looked_for() -> None:
-    """It has met the head node by 127.0.0.1, which from elsewhere is a closed port."""
+    """Its address is 127.0.0.1, at which other nodes find a closed port."""
     own = Node(name="own", machine="a", address="127.0.0.1", port=1)
     with network.listen(0) as stream:
         head = Node(name="localhost", machine="b", address="127.0.0.1", port=stream.getsockname()[1])

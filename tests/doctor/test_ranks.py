@@ -10,7 +10,7 @@ from ensemble.doctor import network, ranks
 
 
 def test_an_all_reduce_without_its_peer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A collective that hangs would hold the doctor, or outlive it."""
+    """A collective that hangs would stop the doctor, or continue after its end."""
     monkeypatch.setattr(ranks, "ALL_REDUCE_LIMIT_S", 2)
     answer, failure = ranks.run_all_reduce("gloo", [(0, 0)], 2, "127.0.0.1", network.free_port(), dict(os.environ))
     assert (answer, failure) == (None, "no answer within the time limit")

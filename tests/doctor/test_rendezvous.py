@@ -20,13 +20,13 @@ from ensemble.errors import UserError
     ],
 )
 def test_the_position_of_a_process(environment: dict[str, str], expected: tuple[int, int, str]) -> None:
-    """Under srun, every node would think that it is alone; in a batch script, the doctor wait for nobody."""
+    """Under srun, every node would check itself alone; a batch script would wait for nodes that never connect."""
     place = rendezvous.job_position(environment)
     assert (place.rank, place.num_nodes, place.head) == expected
 
 
 def test_two_job_steps_meet_on_different_ports() -> None:
-    """Two jobs on one node would collide; two nodes of one never find each other."""
+    """Two jobs on a node would use the same port, or two nodes of a job different ones."""
     slurm = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "n", "SLURM_JOB_ID": "7"}
     each, other = (
         rendezvous.job_position({**slurm, "SLURM_STEP_ID": step, "SLURM_PROCID": rank}) for step, rank in ("00", "01")
@@ -47,7 +47,7 @@ def test_two_job_steps_meet_on_different_ports() -> None:
     ],
 )
 def test_invalid_variables_are_user_errors(environment: dict[str, str], sentence: str) -> None:
-    """A traceback, or a wait for nothing."""
+    """The doctor would end in a traceback, or wait in vain."""
     with pytest.raises(UserError, match=sentence):
         rendezvous.job_position(environment)
 
@@ -63,7 +63,7 @@ def test_invalid_variables_are_user_errors(environment: dict[str, str], sentence
 def test_a_head_node_that_does_not_answer_is_named(
     head: str, sentence: str, fix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name that leads nowhere, or to the node itself, would be taken for a head node that is late."""
+    """A name that does not resolve, or resolves to the node itself, would look like a head node that starts late."""
     monkeypatch.setattr(rendezvous, "HANDSHAKE_S", 0.1)
     port = network.free_port()
     position = rendezvous.JobPosition(rank=1, num_nodes=2, name="n1", head=head, port=port)
@@ -73,7 +73,7 @@ def test_a_head_node_that_does_not_answer_is_named(
 
 
 def test_a_node_that_is_lost_later_is_named() -> None:
-    """The head node would wait for it, or take its silence for health."""
+    """The head node would wait for it, or report no problem."""
     port = network.free_port()
     places = [
         rendezvous.JobPosition(

@@ -1,4 +1,4 @@
-"""What tests of the whole command share: a table, small members, and scripts in forked children."""
+"""Fixtures of the tests of scripts/fit.py: a table, small members, and scripts in forked children."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -10,6 +10,40 @@ from fits import people, planned
 from script_server import ScriptServer
 
 from ensemble.pipeline import run
+
+SCRIPT = """
+import functools, os, signal, sys, time
+sys.path.insert(0, {scripts!r})
+
+def send_at(module, name, number, which):
+    whole, calls = getattr(module, name), []
+    @functools.wraps(whole)
+    def call(*arguments, **named):
+        calls.append(1)
+        if len(calls) == number:
+            os.kill(os.getpid(), which)
+            time.sleep(0.5)  # a thread reads signals that ask to stop
+        return whole(*arguments, **named)
+    setattr(module, name, call)
+
+{statements}
+import fit
+from ensemble import errors
+if __name__ == "__main__":
+    errors.run(fit.main)
+"""
+
+
+@pytest.fixture
+def fit_after(tmp_path: Path, child: Callable[..., Any]) -> Callable[..., Any]:
+    """Runs scripts/fit.py after statements, which may call `send_at`: it sends a signal at the n-th call of a function."""
+
+    def fit_after(statements: str, *words: str) -> Any:
+        script = tmp_path / "script.py"
+        script.write_text(SCRIPT.format(scripts=str(Path(__file__).resolve().parents[2] / "scripts"), statements=statements))
+        return child(str(script.with_suffix("")), *words, folder=tmp_path)
+
+    return fit_after
 
 
 @pytest.fixture

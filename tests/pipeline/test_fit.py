@@ -1,4 +1,4 @@
-"""One command from a table to a fitted ensemble: what it leaves, how it goes on, what it refuses, and the time it takes."""
+"""One command from a table to a fitted ensemble: the files it writes, how it continues, and what it refuses."""
 
 import json
 import shutil
@@ -77,7 +77,7 @@ def test_a_leaderboard_of_undefined_scores_can_be_printed() -> None:
 
 
 def test_the_same_command_gives_the_same_bits(table: Path, tmp_path: Path) -> None:
-    """Whoever repeats a fit would get another ensemble."""
+    """A repeated fit would give another ensemble."""
     result = []
     for name in "ab":
         fit(table, tmp_path / name)
@@ -140,7 +140,7 @@ def test_a_fit_killed_at_any_stage_continues_to_the_same_bits(
 
 
 def test_incomplete_preparation_is_removed(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gigabytes of half-written folders would stay for ever, or be in the way."""
+    """Gigabytes of half-written folders would remain, or stop the next fit."""
     out = tmp_path / "out"
     out.mkdir()
     with monkeypatch.context() as patch:
@@ -157,7 +157,7 @@ def test_incomplete_preparation_is_removed(table: Path, tmp_path: Path, monkeypa
 
 
 def test_going_on_needs_the_same_settings(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of the members would be of another target, and their ensemble be of neither."""
+    """Half of the members would predict another target than the others."""
     out = tmp_path / "out"
     killed(monkeypatch, table, out, run.Fit, "print")
     before = snapshot(out)
@@ -171,14 +171,14 @@ def test_going_on_needs_the_same_settings(table: Path, tmp_path: Path, monkeypat
 
 
 def test_going_on_with_a_moved_file(table: Path, tmp_path: Path) -> None:
-    """Rows that Python holds in memory are in another file each time: no such fit could go on."""
+    """Rows that Python holds in memory are in another file each time: no such fit could continue."""
     first = fit(table, tmp_path / "out")
     moved = table.rename(tmp_path / "moved.csv")
     assert [row["value"] for row in fit(moved, tmp_path / "out", resume=True)] == [row["value"] for row in first]
 
 
 def test_going_on_with_other_files_is_refused(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A corrected table would be believed to be learned, while all members are of the old one."""
+    """After a correction of the table, all members would still be trained on the old one, without a message."""
     out = tmp_path / "out"
     killed(monkeypatch, table, out, run.Fit, "print")
     before, content = snapshot(out), table.read_bytes()
@@ -230,7 +230,7 @@ def test_anew_means_all_of_it(
 
 
 def test_a_stopped_member_stops_the_fit(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A preempted job would go on to combine members that are not there."""
+    """A preempted job would combine members that do not exist."""
     with monkeypatch.context() as patch:
         patch.setattr(train, "train", lambda config, resume: {"status": "preempted"})
         with pytest.raises(run.Preempted, match="lightgbm"):
@@ -262,7 +262,7 @@ def test_a_stopped_member_stops_the_fit(table: Path, tmp_path: Path, monkeypatch
 def test_a_mistake_leaves_nothing(
     settings: dict[str, Any], sentence: str, is_begun: bool, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder would be in the way of the corrected command; or an earlier fit be half replaced."""
+    """A new folder would stop the corrected command, or an earlier fit would be half replaced."""
     out = tmp_path / "deep" / "out"
     if is_begun:
         killed(monkeypatch, table, out, run.Fit, "print")
@@ -338,7 +338,7 @@ def test_a_source_inside_out_is_not_replaced(table: Path, tmp_path: Path) -> Non
 
 
 def test_nothing_is_written_into_prepared_data(table: Path, tmp_path: Path) -> None:
-    """They would no longer be as their manifest lists them."""
+    """The folder would no longer agree with its manifest."""
     fit(table, tmp_path / "out")
     before = snapshot(tmp_path)
     with pytest.raises(UserError, match="which is prepared data: choose a place outside of it"):

@@ -18,32 +18,14 @@ from ensemble.recipes.next_item import plan as of_recipe
 ROOT = Path(__file__).resolve().parents[2]
 NUM_USERS = 160
 WORDS = ("--recipe", "next_item", "core=1", "time_limit=0", "num_draws=3", "threads=1")
-PROLOGUE = """
-import functools, os, signal, sys
-sys.path.insert(0, {scripts!r})
+SMALL = """
 from ensemble.recipes.next_item import plan
 plan.TREES.update(num_rounds=12, learning_rate=0.3)
-plan.preset = lambda *_: {{"max_epochs": 3, "learning_rate": 0.01, "batch_size": 32, "recipe.width": 16}}
-
-def kill_at(module, name, number):
-    whole, calls = getattr(module, name), []
-    @functools.wraps(whole)
-    def call(*arguments, **named):
-        calls.append(1)
-        if len(calls) == number:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return whole(*arguments, **named)
-    setattr(module, name, call)
-
-{statement}
-import fit
-from ensemble import errors
-if __name__ == "__main__":
-    errors.run(fit.main)
+plan.preset = lambda *_: {"max_epochs": 3, "learning_rate": 0.01, "batch_size": 32, "recipe.width": 16}
 """
-"""scripts/fit.py with a small network and few trees, which kills itself."""
-RANKED = "from ensemble.recipes.next_item.candidates import prepare; kill_at(prepare, 'split_sequences', 1)"
-GROWING = "from ensemble.trees import train; kill_at(train, 'train', 2)"
+"""Statements for a small network and few trees."""
+RANKED = "from ensemble.recipes.next_item.candidates import prepare; send_at(prepare, 'split_sequences', 1, signal.SIGKILL)"
+GROWING = "from ensemble.trees import train; send_at(train, 'train', 2, signal.SIGKILL)"
 FILES = {
     "fit.json", "prepared", "rankings", "candidates", "members", "predictions", "ensemble", "all", "leaderboard.json",
     "report.html",
@@ -51,14 +33,12 @@ FILES = {
 
 
 @pytest.fixture
-def start(tmp_path: Path, child: Callable[..., Any]) -> Callable[..., Any]:
+def start(tmp_path: Path, fit_after: Callable[..., Any]) -> Callable[..., Any]:
     """Runs the command, which may kill itself; its output and exit code."""
     walks.raw(tmp_path, num_users=NUM_USERS, jumps=0.3)
 
     def start(out: str, *words: str, statement: str = "") -> Any:
-        script = tmp_path / "script.py"
-        script.write_text(PROLOGUE.format(scripts=str(ROOT / "scripts"), statement=statement))
-        return child(str(script.with_suffix("")), "source=[raw.txt]", f"out={out}", *WORDS, *words, folder=tmp_path)
+        return fit_after(SMALL + statement, "source=[raw.txt]", f"out={out}", *WORDS, *words)
 
     return start
 
@@ -68,7 +48,7 @@ def times(folder: Path) -> dict[Path, int]:
 
 
 def test_killed_between_its_parts_it_ends_with_the_same_bits(start: Callable[..., Any], tmp_path: Path) -> None:
-    """The chain would break off, train the network twice, or give other trees for the same data."""
+    """The fit would stop, train the network twice, or give other trees for the same data."""
     out, resume = tmp_path / "out", ("--resume", "auto")
     done = start("out", *resume, statement=RANKED)
     assert done.returncode == -signal.SIGKILL, done.stderr

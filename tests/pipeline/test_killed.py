@@ -17,32 +17,11 @@ WORDS = (
     "target=y", "id=who", "drop=[day]", "num_folds=3", "time_limit=0", "num_draws=3", "threads=1",
     "members=[lightgbm,xgboost]",
 )  # fmt: skip
-PROLOGUE = """
-import functools, os, signal, sys, time
-sys.path.insert(0, {scripts!r})
-from ensemble.pipeline import plan
-from ensemble.recipes import table
-from ensemble.recipes.table import plan as its
-its.COMMON.update(num_rounds=40, early_stopping_rounds=40)
-
-def send_at(module, name, number, which):
-    whole, calls = getattr(module, name), []
-    @functools.wraps(whole)
-    def call(*arguments, **named):
-        calls.append(1)
-        if len(calls) == number:
-            os.kill(os.getpid(), which)
-            time.sleep(0.5)  # a thread reads what asks to stop
-        return whole(*arguments, **named)
-    setattr(module, name, call)
-
-{statement}
-import fit
-from ensemble import errors
-if __name__ == "__main__":
-    errors.run(fit.main)
+SMALL = """
+from ensemble.recipes.table import plan
+plan.COMMON.update(num_rounds=40, early_stopping_rounds=40)
 """
-"""scripts/fit.py with fewer trees, which sends a signal to itself."""
+"""Statements for fewer trees."""
 PREPARING = "from ensemble.recipes.table import prepare; send_at(prepare, 'write_rows', 2, signal.SIGKILL)"
 STOPPED = "from ensemble.trees import boosting; send_at(boosting.Progress, 'update', 15, signal.SIGTERM)"
 KILLED = "from ensemble.trees import boosting; send_at(boosting.Progress, 'update', 25, signal.SIGKILL)"
@@ -50,19 +29,17 @@ COMBINING = "from ensemble.predictor import fit as combiner; send_at(combiner, '
 
 
 @pytest.fixture
-def start(table: Path, tmp_path: Path, child: Callable[..., Any]) -> Callable[..., Any]:
+def start(table: Path, fit_after: Callable[..., Any]) -> Callable[..., Any]:
     """Runs the command, which may send a signal to itself; its output and exit code."""
 
     def start(out: str, *words: str, statement: str = "") -> Any:
-        script = tmp_path / "script.py"
-        script.write_text(PROLOGUE.format(scripts=str(ROOT / "scripts"), statement=statement))
-        return child(str(script.with_suffix("")), f"source=[{table}]", f"out={out}", *WORDS, *words, folder=tmp_path)
+        return fit_after(SMALL + statement, f"source=[{table}]", f"out={out}", *WORDS, *words)
 
     return start
 
 
 def test_killed_and_stopped_it_ends_with_the_same_bits(start: Callable[..., Any], tmp_path: Path) -> None:
-    """A job that is requeued would start again, stop for ever, or end with another ensemble."""
+    """A requeued job would start from the beginning, stop for ever, or end with another ensemble."""
     resume = ("--resume", "auto")
     done = start("out", *resume, statement=PREPARING)
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -97,7 +74,7 @@ def test_killed_and_stopped_it_ends_with_the_same_bits(start: Callable[..., Any]
 
 @pytest.mark.parametrize("kind", ["regression"])
 def test_the_command_as_a_user_starts_it(kind: str, tmp_path: Path) -> None:
-    """The real interpreter would end otherwise than a forked child, or the working directory count."""
+    """The real interpreter would end in another way than a forked child, or depend on the working directory."""
     people(kind).write_csv(tmp_path / "people.csv")
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts/fit.py"), "source=[people.csv]", "out=runs/people", *WORDS, "time_limit=60"],

@@ -42,19 +42,24 @@ EXTRA = {
     "target infinite": "task=regression",
 }
 
+EMPTY = {"empty file": b"", "only a newline": b"\n", "only blanks": b"   \n  \n", "gzip of nothing": gzip.compress(b"")}
+FOREIGN = {
+    "a zip archive": b"PK\x03\x04" + bytes(200),
+    "an Arrow (Feather) file": b"ARROW1\0\0\xff\xff\xff\xff" + bytes(200),
+    "a NumPy file": b"\x93NUMPY\x01\0v\0" + bytes(200),
+    "a pickle": pickle.dumps({"a": list(N)}),
+    "an SQLite database": b"SQLite format 3\0\x10\0" + bytes(200),
+    "an Excel file of the .xls format": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(200),
+    "an HDF5 file": b"\x89HDF\r\n\x1a\n" + bytes(200),
+    "an Avro file": b"Obj\x01\x04\x16avro" + bytes(200),
+    "text in UTF-16": GOOD.decode().encode("utf-16"),
+}
 TABLES: dict[str, tuple[bytes, str]] = {
-    "empty file": (
-        b"",
-        "x.csv is empty: check how it was made, or leave it out",
-    ),
-    "only a newline": (
-        b"\n",
-        "x.csv is empty: check how it was made, or leave it out",
-    ),
-    "only blanks": (
-        b"   \n  \n",
-        "x.csv is empty: check how it was made, or leave it out",
-    ),
+    **{name: (content, "x.csv is empty: check how it was made, or leave it out") for name, content in EMPTY.items()},
+    **{
+        kind: (content, f"x.csv is {kind}: unpack or convert it to UTF-8 text, gzip or Parquet")
+        for kind, content in FOREIGN.items()
+    },
     "only a header": (
         b"a,b,y\n",
         "x.csv has no rows below its header: check how it was made, or leave it out",
@@ -83,45 +88,9 @@ TABLES: dict[str, tuple[bytes, str]] = {
         b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9,
         "the header of x.csv is not UTF-8 text (byte 0x89 after ''): convert it, as `iconv -f",
     ),
-    "a zip file": (
-        b"PK\x03\x04" + bytes(200),
-        "x.csv is a zip archive: unpack or convert it to UTF-8 text, gzip or Parquet",
-    ),
-    "an Arrow file": (
-        b"ARROW1\0\0\xff\xff\xff\xff" + bytes(200),
-        "x.csv is an Arrow (Feather) file: unpack or convert it to UTF-8 text, gzip or Parquet",
-    ),
-    "a NumPy file": (
-        b"\x93NUMPY\x01\0v\0" + bytes(200),
-        "x.csv is a NumPy file: unpack or convert it to UTF-8 text, gzip or Parquet",
-    ),
-    "a pickle": (
-        pickle.dumps({"a": list(N)}),
-        "x.csv is a pickle: unpack or convert it to UTF-8 text, gzip or Parquet",
-    ),
-    "a database": (
-        b"SQLite format 3\0\x10\0" + bytes(200),
-        "x.csv is an SQLite database: unpack or convert it to UTF-8 text, gzip or Parquet",
-    ),
-    "an old Excel file": (
-        b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(200),
-        "x.csv is an Excel file of the .xls format: unpack or convert it to UTF-8 text, gzip or Parquet",
-    ),
-    "an HDF5 file": (
-        b"\x89HDF\r\n\x1a\n" + bytes(200),
-        "x.csv is an HDF5 file: unpack or convert it to UTF-8 text, gzip or Parquet",
-    ),
-    "an Avro file": (
-        b"Obj\x01\x04\x16avro" + bytes(200),
-        "x.csv is an Avro file: unpack or convert it to UTF-8 text, gzip or Parquet",
-    ),
     "cut gzip": (
         gzip.compress(GOOD)[:60],
         "the gzip stream of x.csv ends early near byte 60, after 36 decompressed bytes: get the",
-    ),
-    "gzip of nothing": (
-        gzip.compress(b""),
-        "x.csv is empty: check how it was made, or leave it out",
     ),
     "gzip with a wrong checksum": (
         gzip.compress(GOOD)[:-8] + bytes(8),
@@ -138,10 +107,6 @@ TABLES: dict[str, tuple[bytes, str]] = {
     "empty parquet": (
         parquet(a=[], y=[]),
         "x.csv has no rows: check how it was made, or leave it out",
-    ),
-    "utf-16": (
-        GOOD.decode().encode("utf-16"),
-        "x.csv is text in UTF-16: unpack or convert it to UTF-8 text, gzip or Parquet",
     ),
     "latin-1 among utf-8": (
         csv(row=lambda i: f"{i},x,{'yes' if i % 2 else 'no'}").replace(b"\n5,x", b"\n5,\xe9\xff"),
@@ -424,7 +389,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refused(words: list[str], desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """What the command answers; nothing may have changed in the folder."""
+    """The message of the command; nothing may have changed in the folder."""
     before = snapshot(desk)
     monkeypatch.chdir(desk)
     monkeypatch.setattr(sys, "argv", ["fit.py", *words])
@@ -442,7 +407,7 @@ def refused(words: list[str], desk: Path, monkeypatch: pytest.MonkeyPatch, capsy
 def test_a_malformed_table_gets_one_sentence(
     name: str, desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The person would see a traceback, or a fit of nonsense."""
+    """The user would see a traceback, or a fit of meaningless rows."""
     content, sentence = TABLES[name]
     (desk / "x.csv").write_bytes(content)
     words = ["out=new", "source=[x.csv]", "target=y", *([EXTRA[name]] if name in EXTRA else [])]
@@ -453,7 +418,7 @@ def test_a_malformed_table_gets_one_sentence(
 def test_a_wrong_command_gets_one_sentence(
     command: str, desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], child: Callable[..., Any]
 ) -> None:
-    """The person would see a traceback, or lose a file."""
+    """The user would see a traceback, or lose a file."""
     words = command.replace("…", "out=new source=[t.csv] target=y").split()
     if command not in AS_PROCESSES:
         result = refused(words, desk, monkeypatch, capsys)
@@ -470,6 +435,6 @@ def test_a_wrong_command_gets_one_sentence(
 
 
 def test_there_are_a_hundred() -> None:
-    """Some would have been lost in an edit."""
+    """An edit would have removed some."""
     assert len(TABLES) + len(COMMANDS) >= 100
     assert set(COMMANDS) >= set(AS_PROCESSES)

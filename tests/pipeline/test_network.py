@@ -32,7 +32,7 @@ from ensemble.pipeline.plan import PlannedMember
     ],
 )
 def test_the_number_of_ranks_on_a_cpu(num_threads: int, num_rows: int, settings: dict[str, Any], num_ranks: int) -> None:
-    """Cores would be idle, a batch not be divisible, or a small table wait for the start of processes."""
+    """Cores would be idle, a batch would not be divisible, or a small table would wait for the start of processes."""
     member = PlannedMember(name="tabm", kind="neural", settings=settings)
     manifest = {"recipe": "table", "splits": {"train": {"rows": num_rows}}}
     assert network.num_cpu_ranks(member, manifest, num_threads) == num_ranks

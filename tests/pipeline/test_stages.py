@@ -106,7 +106,7 @@ def test_a_stopped_task_is_preempted(config: Any, tmp_path: Path, monkeypatch: p
 
 
 def test_what_a_library_refuses_is_left_out(config: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    """One library's refusal would end the whole chain, which a fit on one machine survives."""
+    """A library that cannot be trained on the rows would end all stages, but not a fit on one machine."""
     stages.run("prepare", config, "table")
 
     def refused(*words: Any) -> None:
@@ -124,7 +124,7 @@ def test_what_a_library_refuses_is_left_out(config: Any, monkeypatch: pytest.Mon
 def test_a_complete_network_is_not_trained_again(
     config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The last job of a cluster's fit, on a node without GPUs, would go on with a network of another job."""
+    """The last job of a cluster's fit, on a node without GPUs, would use a network of another job."""
     options: list[list[str]] = []
     monkeypatch.setattr(network, "run_command", lambda command, environment: options.append(command[-2:]) or 0)
     folder, member = tmp_path / "mlp", PlannedMember(name="mlp", kind="neural")
@@ -156,7 +156,7 @@ def test_a_complete_network_is_not_trained_again(
 def test_a_mistake(
     stage: str, settings: dict[str, Any], task: tuple[int, int], sentence: str, table: Path, tmp_path: Path
 ) -> None:
-    """A task would train something else than was asked for, or end with a traceback."""
+    """A task would train another part than its own, or end with a traceback."""
     with pytest.raises(UserError, match=sentence):
         stages.run(stage, configured(table, tmp_path / "out", **settings), "table", *task)
     assert [path.name for path in tmp_path.iterdir()] == ["people.csv"]

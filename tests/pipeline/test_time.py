@@ -56,7 +56,7 @@ class Recorder:
 
 
 def test_the_time_is_divided_among_the_members(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first member would take all of it, or the last less than is left."""
+    """The first member would take all of the time, or the last less than is left."""
     finish = run.FINISH_S + run.FINISH_PER_ROW_S * 100
     recorder = Recorder(monkeypatch, {"lightgbm": 20.0, "xgboost": 5.0})
     monkeypatch.setattr(run, "plan", lambda manifest, threads: planned("lightgbm", "xgboost", "xgboost-2"))
@@ -77,7 +77,7 @@ def test_members_are_left_out_when_time_is_short(
     limit: float, trained: list[str], table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    """A fit would take longer than it was allowed; or nothing be fitted at all."""
+    """A fit would exceed its limit, or train no member."""
     recorder = Recorder(monkeypatch, {"lightgbm": 27.0})
     recorder.fit(table, tmp_path / "out", limit)
     assert recorder.finished == trained
@@ -141,7 +141,7 @@ def test_a_variant_has_a_seed_of_its_own(table: Path, tmp_path: Path) -> None:
 
 
 def test_a_member_ends_in_its_time(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit would be divided, and no one keep it."""
+    """The members would not keep their shares of the limit."""
     monkeypatch.setattr(run, "plan", lambda manifest, threads: planned("xgboost"))
     seconds_of: list[float] = []
     original = train.train
@@ -160,7 +160,7 @@ def test_a_member_ends_in_its_time(table: Path, tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_budget_counts_from_the_start_of_the_process() -> None:
-    """Imports would not count: some seconds more than were allowed."""
+    """Imports would not count: a fit would exceed its limit by some seconds."""
     clock = Clock()
     budget = Budget(30.0, clock, passed=4.0)
     clock.now += 10
