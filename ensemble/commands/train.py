@@ -40,7 +40,7 @@ def main() -> None:
     from ensemble.neural import loop, preflight, refit
     from ensemble.predictor import members
 
-    settings = configuration.from_dict(schema, launch.from_main_process(accelerator, configuration.to_dict(settings)))
+    settings = configuration.from_dict(schema, launch.from_main_process(configuration.to_dict(settings)))
     with launch.together(accelerator):
         make = recipe.named(words.recipe).require("training", "make", "has no neural network to train")
         # Each node may have a copy of the data, which one of its ranks reads in full

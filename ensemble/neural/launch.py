@@ -14,11 +14,11 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from ensemble import signals
 from ensemble.errors import UserError, error_on_all_ranks
-from ensemble.neural import heartbeat
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.settings import TrainConfig
 
@@ -44,7 +44,7 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
         # A launcher that a signal kills orphans its ranks: SIGUSR1 kills any launcher, every signal one of a single process
         signals.end_with_parent()
     if settings:
-        os.environ |= heartbeat.flight_recorder_environment(settings.out)
+        os.environ |= flight_recorder_environment(settings.out)
     from accelerate import Accelerator
     from accelerate.utils import parse_flag_from_env
 
@@ -78,19 +78,32 @@ def _keep_freed_memory() -> None:
         mallopt(M_TRIM_THRESHOLD, 256 << 20)
 
 
+def flight_recorder_environment(folder: str | Path) -> dict[str, str]:
+    """Environment variables that make NCCL's watchdog write the last 2000 collectives of each rank on a time-out.
+
+    They must be set before the process group exists. The files are `<folder>/flight_recorder.rank<rank>`, and
+    `python -m torch.distributed.flight_recorder.fr_trace -p flight_recorder.rank <folder>` reads them. The names are those
+    of torch 2.13 (FlightRecorder.hpp, ProcessGroupNCCL.hpp). Gloo records collectives too, but does not write them:
+    `Heartbeat` writes them to `<folder>/collectives.rank<rank>.json`.
+    """
+    return {
+        "TORCH_FR_BUFFER_SIZE": "2000",
+        "TORCH_FR_DUMP_TEMP_FILE": f"{Path(folder).resolve()}/flight_recorder.rank",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_NCCL_ENABLE_MONITORING": "1",  # required for the dump
+    }
+
+
 def is_sharded(accelerator: Accelerator) -> bool:
     """Whether `accelerator.prepare` shards the weights over ranks (sharded.py)."""
     return accelerator.distributed_type == "FSDP"
 
 
-def from_main_process(accelerator: Accelerator, value: Any) -> Any:
+def from_main_process(value: Any) -> Any:
     """The value of the main process, on every rank; collective."""
-    values = [value]
-    if accelerator.num_processes > 1:
-        from torch.distributed import broadcast_object_list
+    from accelerate.utils import broadcast_object_list
 
-        broadcast_object_list(values)
-    return values[0]
+    return broadcast_object_list([value])[0]
 
 
 @contextmanager

@@ -112,7 +112,7 @@ def open_run(run: Path, description: dict[str, Any], accelerator: Accelerator, r
             problem = str(error)
         except OSError as error:
             problem = f"the folder {run} cannot be written: {error.strerror}"
-    resume_from, problem = launch.from_main_process(accelerator, (resume_from, problem))
+    resume_from, problem = launch.from_main_process((resume_from, problem))
     if problem:
         raise error_on_all_ranks(problem)
     return resume_from

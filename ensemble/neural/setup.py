@@ -75,7 +75,7 @@ class Training:
         remaining_s = limit_s - elapsed_s - self.progress.evaluation_seconds
         num_more = int(remaining_s / (elapsed_s / step)) if elapsed_s else math.inf
         planned = int(max(step, min(step + num_more, self.plan.num_steps(self.config.max_epochs))))
-        self.progress.planned_steps = launch.from_main_process(self.accelerator, planned)
+        self.progress.planned_steps = launch.from_main_process(planned)
 
     @property
     def evaluation_steps(self) -> int:
@@ -177,7 +177,7 @@ def _feed(
     workers = config.num_workers, config.prefetch_factor
     if config.loader == "auto":
         chosen = loader_tuning.choose(rows, plan, accelerator.device, tracker.message)
-        workers = launch.from_main_process(accelerator, chosen)
+        workers = launch.from_main_process(chosen)
     num_workers, prefetch_factor = workers
     micro_batches = plan.micro_batches(*steps)
     return Feed(rows, micro_batches, device=accelerator.device, num_workers=num_workers, prefetch_factor=prefetch_factor)
