@@ -16,7 +16,7 @@ from typing import Any
 from ensemble import configuration, errors, recipe
 from ensemble.errors import UserError
 from ensemble.neural import elastic
-from ensemble.neural.settings import check, config_class
+from ensemble.neural.settings import check, check_multiple, config_class
 
 TRAIN = str(Path(__file__).resolve().with_name("train.py"))
 
@@ -49,18 +49,12 @@ def main() -> None:
         )
     if ranks < 1:
         raise UserError(f"--num_processes {ranks} is impossible: it must be at least 1")
-    if settings.batch_size % ranks:
-        near = max(1, round(settings.batch_size / ranks)) * ranks
-        raise UserError(
-            f"batch_size={settings.batch_size} cannot be divided among {ranks} ranks: the nearest value that can is {near}"
-        )
+    check_multiple("batch_size", settings.batch_size, ranks, f"{ranks} ranks")
     job = elastic.Job(
         command=[TRAIN, *words],
-        out=Path(settings.out),
+        settings=settings,
         yaml=Path(options.config_file),
         num_ranks=ranks,
-        batch_size=settings.batch_size,
-        micro_batch_size=settings.micro_batch_size,
         capacity=Path(options.capacity) if options.capacity else None,
         max_losses=options.max_losses,
     )

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from ensemble.errors import UserError
+from ensemble.neural.settings import check_multiple, divisors
 
 Batch = dict[str, torch.Tensor]
 
@@ -86,15 +87,11 @@ class BatchPlan:
 
         `UserError` for sizes that do not divide, with the nearest valid size, and for bucketing rows without lengths.
         """
+        check_multiple("batch_size", batch_size, num_ranks, f"{num_ranks} ranks")
         per_rank = batch_size // num_ranks
-        if batch_size < 1 or batch_size % num_ranks:
-            nearest = max(1, round(batch_size / num_ranks)) * num_ranks
-            raise UserError(
-                f"batch_size={batch_size} must be a positive multiple of {num_ranks} ranks: the nearest one is {nearest}"
-            )
         micro = micro_batch_size or per_rank
         if micro < 1 or per_rank % micro:
-            nearest = min(_divisors(per_rank), key=lambda size: abs(size - micro))
+            nearest = min(divisors(per_rank, per_rank), key=lambda size: abs(size - micro))
             raise UserError(
                 f"micro_batch_size={micro} × {num_ranks} ranks does not divide batch_size={batch_size}: "
                 f"the nearest that does is micro_batch_size={nearest}"
@@ -134,8 +131,8 @@ class BatchPlan:
                 "micro_batch_size=1 does not fit into memory, and a batch has at least one example: "
                 "make the model smaller, set precision=bf16, or use a device with more memory"
             )
-        smaller = [size for size in _divisors(self.batch_size // self.num_ranks) if size <= self.micro_batch_size // 2]
-        return dataclasses.replace(self, micro_batch_size=smaller[-1])
+        sizes = divisors(self.batch_size // self.num_ranks, self.micro_batch_size // 2)
+        return dataclasses.replace(self, micro_batch_size=sizes[-1])
 
     def micro_batches(self, first_step: int, last_step: int) -> Iterator[MicroBatch]:
         """This rank's micro-batches of the steps [first_step, last_step). Each epoch has every row once."""
@@ -328,7 +325,3 @@ def _exit_with_parent(worker: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def _divisors(number: int) -> list[int]:
-    return [size for size in range(1, number + 1) if number % size == 0]

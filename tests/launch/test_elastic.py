@@ -23,8 +23,8 @@ from benchmarks.pains.recipe.prepare import NAME, prepare
 from benchmarks.pains.recipe.settings import PrepareConfig
 from safetensors.torch import load_file
 
-from ensemble.neural import elastic
 from ensemble.neural.loader import BatchPlan
+from ensemble.neural.settings import divisors
 
 LONG = bool(os.environ.get("TORTURE_LONG"))
 ELASTIC = str(launcher.ROOT / "scripts/train_elastic.py")
@@ -109,7 +109,7 @@ def test_a_lost_rank_is_done_without(ranks: int, batch_size: int, left: int, tmp
     errors = (tmp_path / "errors").read_text()
     assert f"continues with {left} ranks instead of {ranks}: {batch_size} = " in errors
     run.assert_same_batches()
-    micro = elastic.largest_divisor(batch_size // left, batch_size // ranks)
+    micro = divisors(batch_size // left, batch_size // ranks)[-1]
     assert micro <= batch_size // ranks, "a rank would need more memory than before"
     checkpoint = Path(shutil.copytree(run.out / "checkpoints" / f"step-{went_on_from:08d}", tmp_path / "checkpoint"))
     ours, other = (

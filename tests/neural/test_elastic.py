@@ -8,6 +8,7 @@ import pytest
 from ensemble import errors
 from ensemble.errors import UserError
 from ensemble.neural import elastic
+from ensemble.neural.settings import TrainConfig, divisors
 
 
 @pytest.mark.parametrize(
@@ -16,8 +17,8 @@ from ensemble.neural import elastic
 )
 def test_the_ranks_that_go_on_divide_the_batch(batch_size: int, left: int, ranks: int, micro: int) -> None:
     """A rank would be left over, training would be refused, or a rank would need more memory than before."""
-    assert elastic.largest_divisor(batch_size, left) == ranks
-    assert elastic.largest_divisor(batch_size // ranks, max(1, batch_size // 4)) == micro
+    assert divisors(batch_size, left)[-1] == ranks
+    assert divisors(batch_size // ranks, max(1, batch_size // 4))[-1] == micro
 
 
 class Starts:
@@ -38,9 +39,11 @@ class Starts:
             signal.raise_signal(signal.SIGTERM)
         return status, False
 
-    def supervise(self, **settings: object) -> int:
-        values = {"num_ranks": 4, "batch_size": 1024, "micro_batch_size": 0, "capacity": None, "max_losses": 2, **settings}
-        job = elastic.Job(command=[], out=self.out, yaml=Path("unused"), **values)  # type: ignore[arg-type]
+    def supervise(self, capacity: Path | None = None, batch_size: int = 1024) -> int:
+        job = elastic.Job(
+            command=[], settings=TrainConfig(out=str(self.out), batch_size=batch_size), yaml=Path("unused"), num_ranks=4,
+            capacity=capacity, max_losses=2,
+        )  # fmt: skip
         return elastic.supervise(job, self.said.append)
 
 

@@ -121,8 +121,9 @@ CASES = {
     ELASTIC: "--config_file is missing: give a file of accelerate_configs/",
     f"{ELASTIC} --config_file nowhere.yaml": "the configuration file nowhere.yaml does not exist: check the path",
     f"{ELASTIC} --config_file nodes.yaml": "nodes.yaml is of 2 machines: this command supports one; under Slurm",
-    f"{ELASTIC} --config_file two.yaml batch_size=7": "batch_size=7 cannot be divided among 2 ranks: "
-    "the nearest value that can is 8",
+    f"{ELASTIC} --config_file two.yaml batch_size=7": "batch_size=7 must be a positive multiple of 2 ranks: "
+    "the nearest one is 8",
+    f"{ELASTIC} --config_file two.yaml micro_batch_size=-1": "micro_batch_size=-1 is impossible: it must be 0 or more",
     f"{ELASTIC} --config_file two.yaml --num_processes 0": "--num_processes 0 is impossible: it must be at least 1",
     f"{ELASTIC} --config_file two.yaml learning_rate=0": "learning_rate=0.0 is impossible: it must be more than 0",
     # train
@@ -140,7 +141,7 @@ CASES = {
     f"{TRAIN} trackers=[wandb]": "wandb, which is not installed: pip install 'accelerate-ensemble[tracking]'",
     f"{TRAIN} bucket_batches=4": "this recipe's rows have no lengths",
     f"{TRAIN} batch_size=64 micro_batch_size=48": "the nearest that does is micro_batch_size=32",
-    f"{TRAIN} recipe.width=30 recipe.num_heads=4": "recipe.width=30 cannot be divided by recipe.num_heads=4",
+    f"{TRAIN} recipe.width=30 recipe.num_heads=4": "recipe.width=30 must be a positive multiple of recipe.num_heads=4",
     "train data=nowhere out=new": "there is no prepared data at nowhere: run scripts/prepare_data.py first",
     "train data=damaged out=new": "damaged/manifest.json is damaged",
     "train data=prepared out=taken": "taken exists already: choose another out=…, or delete it",
