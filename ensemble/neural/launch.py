@@ -1,11 +1,12 @@
-"""Create the `Accelerator` of a process, and check that as many processes run as the launcher was asked for.
+"""Create the `Accelerator` of a process, and check that the launcher started the requested number of processes.
 
 `accelerate launch` can silently start fewer processes than its configuration requests (accelerate 1.15: MULTI_CPU with
 num_processes: 2 starts one; MULTI_GPU on a machine without GPUs starts two independent ones). `start` therefore reads the
 command line of the launcher, a parent of this process, and raises an error if the numbers differ.
 
 `start` also applies settings that must be made before PyTorch is imported or the process group exists: the wait policy of
-OpenMP threads, memory allocation, NCCL's flight recorder, the end of a rank with its launcher, and fp16 and FSDP on CPUs.
+OpenMP threads, memory allocation, NCCL's flight recorder, a signal to the ranks if the launcher dies, and fp16 and FSDP on
+CPUs.
 """
 
 import ctypes
@@ -28,7 +29,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
 def start(settings: TrainConfig | None = None) -> Accelerator:
-    """Create the `Accelerator`; `UserError` if fewer or more processes run than the launcher was asked for.
+    """Create the `Accelerator`; `UserError` if their number is not the one requested from the launcher.
 
     `settings` choose the precision and the time-out of communication. With `use_cpu: true` in the YAML, all ranks run on the
     CPU and communicate through Gloo. If the launcher dies, this process receives SIGTERM.

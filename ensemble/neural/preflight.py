@@ -19,15 +19,15 @@ from ensemble.recipe import NeuralRecipe, Size
 
 def make_plan(rows: Rows, config: TrainConfig, accelerator: Accelerator) -> BatchPlan:
     """How the global batches of a split are divided into this rank's micro-batches."""
-    return BatchPlan.make(
-        len(rows),
-        config.batch_size,
-        config.micro_batch_size,
-        accelerator.num_processes,
-        accelerator.process_index,
-        config.seed,
-        lengths=getattr(rows, "lengths", None),
+    return BatchPlan(
+        num_rows=len(rows),
+        batch_size=config.batch_size,
+        micro_batch_size=config.micro_batch_size,
+        num_ranks=accelerator.num_processes,
+        rank=accelerator.process_index,
+        seed=config.seed,
         bucket_batches=config.bucket_batches,
+        lengths=getattr(rows, "lengths", None),
     )
 
 

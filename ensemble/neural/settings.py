@@ -109,7 +109,7 @@ steps."""
 
 
 def check(config: TrainConfig) -> None:
-    """Raise `UserError` for an invalid value; whether batch sizes can be divided is checked by `BatchPlan.make`."""
+    """Raise `UserError` for an invalid value; whether batch sizes can be divided is checked by `BatchPlan`."""
     configuration.check(
         config,
         seed=(config.seed >= 0, "0 or more"),

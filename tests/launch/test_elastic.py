@@ -89,7 +89,7 @@ class Run:
 
     def assert_same_batches(self) -> None:
         """Each start's steps are those of the plan from where it went on; all steps were taken."""
-        plan = BatchPlan.make(self.num_rows, self.batch_size, 0, 1, 0, 0)
+        plan = BatchPlan(self.num_rows, self.batch_size, 0, 1, 0, 0)
         expected = [frozenset(micro.rows.tolist()) for micro in plan.micro_batches(0, self.num_steps)]
         number_of = {batch: number for number, batch in enumerate(expected)}
         taken = [number_of.get(frozenset(step), -1) for step in rows.steps(self.record)]

@@ -10,7 +10,7 @@ from ensemble.neural.loader import BatchPlan
 from ensemble.neural.preflight import activation_bytes, optimizer_state_bytes, summary
 from ensemble.neural.settings import TrainConfig
 
-PLAN = BatchPlan.make(num_rows=1000, batch_size=64, micro_batch_size=8, num_ranks=2, rank=0, seed=0)
+PLAN = BatchPlan(num_rows=1000, batch_size=64, micro_batch_size=8, num_ranks=2, rank=0, seed=0)
 
 
 def make_model() -> torch.nn.Sequential:

@@ -1,4 +1,4 @@
-"""What a person can get wrong at the command line: every script answers with one sentence, exit code 2, and no new file.
+"""Mistakes in the commands of all scripts: each ends with one sentence, exit code 2, and no new file.
 
 Each script is started as a process of its own for some cases. Most run in forked children of one process, which is faster.
 """
@@ -19,7 +19,7 @@ TIMEOUT_S = 120
 
 
 def environment() -> dict[str, str]:
-    """One thread, no network, and nothing of a launcher."""
+    """One thread, no network, and no variables of a launcher."""
     launcher = {"WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
     clean = {name: value for name, value in os.environ.items() if name not in launcher and "ACCELERATE" not in name}
     return {**clean, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
@@ -52,7 +52,7 @@ def server() -> Iterator[ScriptServer]:
 
 @pytest.fixture(scope="module")
 def desk(prepared: Path, raw_market: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working directory with prepared data, raw reviews, and all kinds of things that are not what they seem."""
+    """A working directory with prepared data, raw reviews, and damaged, incomplete and foreign files."""
     folder = tmp_path_factory.mktemp("desk")
     (folder / "prepared").symlink_to(prepared)
     (folder / "reviews.jsonl").symlink_to(raw_market[0])
@@ -242,7 +242,7 @@ AS_PROCESSES = {
 
 @pytest.mark.parametrize("command", CASES)
 def test_a_mistake_gets_one_sentence_and_leaves_nothing(command: str, desk: Path, server: ScriptServer) -> None:
-    """A person would face a traceback, an exit code that a job script takes for success, or half a folder in the way."""
+    """A user would get a traceback, an exit code that means success, or an incomplete folder."""
     script, *words = command.split()
     before = snapshot(desk)
     done = (run if command in AS_PROCESSES else server.run)(script, *words, folder=desk)
@@ -254,7 +254,7 @@ def test_a_mistake_gets_one_sentence_and_leaves_nothing(command: str, desk: Path
 
 
 def test_each_script_of_the_cases_is_started_as_a_process() -> None:
-    """The real interpreter would end some script otherwise than its forked child, and no test notice."""
+    """A script could behave differently in its own process than in a forked child, without a failing test."""
     assert set(CASES) >= AS_PROCESSES
     assert {command.split()[0] for command in AS_PROCESSES} == {command.split()[0] for command in CASES}
 
@@ -284,7 +284,7 @@ print("torch", "torch" in sys.modules, "xgboost", "xgboost" in sys.modules)
     ],
 )
 def test_a_forked_child_ends_as_a_process_does(end: str, server: ScriptServer, tmp_path: Path) -> None:
-    """The cases above would hold in the child only, and a user see another exit code or another text."""
+    """The cases above would be true in forked children only: users would get another exit code or message."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(end=end))
     expected = subprocess.run(
@@ -304,7 +304,7 @@ def test_a_forked_child_ends_as_a_process_does(end: str, server: ScriptServer, t
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_every_script_refuses_what_it_does_not_know(script: str, tmp_path: Path) -> None:
-    """A script of its own kind would take a typo for its default."""
+    """A script would ignore a misspelt setting and use its default."""
     command = {"ensemble_predictor": ["fit"], "benchmark": ["panel"]}.get(script, [])
     done = run(script, *command, "no_such_setting=1", folder=tmp_path)
     assert done.returncode == 2, done.stderr
@@ -314,7 +314,7 @@ def test_every_script_refuses_what_it_does_not_know(script: str, tmp_path: Path)
 
 
 def test_a_script_runs_from_any_folder(desk: Path, tmp_path: Path) -> None:
-    """Paths would be those of the project's folder, or a script work only where it lies."""
+    """Relative paths would be relative to the project's folder, or a script would work in that folder only."""
     done = run("predict", f"data={desk / 'prepared'}", "member=momentum", "out=mine", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == [

@@ -354,7 +354,7 @@ def test_the_gradient_of_the_real_model_does_not_depend_on_the_micro_batch_size(
     moments = [state[f"optimizer0.{number}.exp_avg"] for number in range(sum(key.endswith("exp_avg") for key in state))]
     torch.manual_seed(config.seed)
     model = hot_sellers.model()
-    rows = next(BatchPlan.make(len(hot_sellers.rows("train")), 64, 0, 1, 0, config.seed).micro_batches(0, 1)).rows
+    rows = next(BatchPlan(len(hot_sellers.rows("train")), 64, 0, 1, 0, config.seed).micro_batches(0, 1)).rows
     loss_and_gradient(hot_sellers, model, hot_sellers.rows("train").gather(rows))
     matrices = [p.grad for p in model.parameters() if p.dim() >= 2]
     vectors = [p.grad for p in model.parameters() if p.dim() < 2]
