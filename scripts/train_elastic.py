@@ -16,14 +16,15 @@ from typing import Any
 from ensemble import configuration, errors, recipe
 from ensemble.errors import UserError
 from ensemble.neural import elastic
-from ensemble.neural.settings import check, check_multiple, config_class
+from ensemble.neural.division import check_multiple
+from ensemble.neural.settings import check, config_class
 
 TRAIN = str(Path(__file__).resolve().with_name("train.py"))
 
 
 def main() -> None:
     own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    own.add_argument("--config_file", metavar="YAML", help="the accelerate configuration, of one machine")
+    own.add_argument("--config_file", type=Path, metavar="YAML", help="the accelerate configuration, of one machine")
     own.add_argument("--num_processes", type=int, metavar="N", help="ranks if none is lost; default: those of the YAML")
     own.add_argument("--capacity", metavar="FILE", help="a file with the number of available ranks, read repeatedly")
     own.add_argument(
@@ -53,7 +54,7 @@ def main() -> None:
     job = elastic.Job(
         command=[TRAIN, *words],
         settings=settings,
-        yaml=Path(options.config_file),
+        yaml=options.config_file,
         num_ranks=ranks,
         capacity=Path(options.capacity) if options.capacity else None,
         max_losses=options.max_losses,

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from ensemble import errors, folders
 from ensemble.errors import UserError
-from ensemble.neural.settings import TrainConfig, divisors
+from ensemble.neural.division import divisors
+from ensemble.neural.settings import TrainConfig
 from ensemble.signals import STOP, end_with_parent
 
 POLL_S = 0.2
@@ -28,7 +29,6 @@ ORPHANS_S = 60.0
 """The time that a rank has to save after its launcher ended."""
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2): becoming the parent of orphans."""
-LAUNCHER = [sys.executable, "-P", "-m", "ensemble.neural.launcher"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,11 +94,11 @@ def run_once(job: Job, ranks: int, micro: int, signals: list[int]) -> tuple[str,
     Returns the word that the run wrote to `status`, '' for none, `mistake` for an error of the user, and whether it was
     stopped to continue with more ranks.
     """
-    options = ["--quiet", "--config_file", str(job.yaml), "--num_processes", str(ranks)]
-    arguments = [*job.command, "--resume", "auto", f"micro_batch_size={micro}"]
+    launcher = [sys.executable, "-P", "-m", "ensemble.neural.launcher", "--quiet"]
+    hardware = ["--config_file", str(job.yaml), "--num_processes", str(ranks)]
+    command = [*launcher, *hardware, *job.command, "--resume", "auto", f"micro_batch_size={micro}"]
     out = Path(job.settings.out)
     stamp, saved, grows, num_forwarded = _stamp(out), newest_checkpoint(out), False, 0
-    command = [*LAUNCHER, *options, *arguments]
     # A launcher that outlived this process would train at the same time as the next one
     with subprocess.Popen(command, start_new_session=True, preexec_fn=end_with_parent) as process:
         while process.poll() is None:

@@ -14,7 +14,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -132,15 +132,10 @@ def launcher_request() -> dict[str, Any]:
     """The launcher's arguments: `num_processes` (None if not given), `use_cpu`, and `origin`, a name for their source."""
     import psutil
 
-    parent = psutil.Process().parent()
-    while parent is not None:
-        try:
-            arguments = launch_arguments(parent.cmdline())
-        except psutil.Error:
-            break
-        if arguments is not None:
-            return requested_processes(arguments)
-        parent = parent.parent()
+    with suppress(psutil.Error):
+        for parent in psutil.Process().parents():
+            if (arguments := launch_arguments(parent.cmdline())) is not None:
+                return requested_processes(arguments)
     return {"num_processes": None, "use_cpu": False, "origin": NO_LAUNCHER}
 
 

@@ -25,7 +25,7 @@ import torch
 
 from ensemble import configuration
 from ensemble.errors import UserError
-from ensemble.neural.settings import check_multiple, divisors
+from ensemble.neural.division import check_multiple, divisors
 
 Batch = dict[str, torch.Tensor]
 

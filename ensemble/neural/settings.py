@@ -8,7 +8,7 @@ import math
 from typing import Any, Literal
 
 from ensemble import configuration, recipe
-from ensemble.errors import UserError
+from ensemble.neural.division import check_multiple
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,18 +129,6 @@ def check(config: TrainConfig) -> None:
 def check_heads(width: int, num_heads: int) -> None:
     """Raise `UserError` if attention heads cannot share the width of a recipe's network."""
     check_multiple("recipe.width", width, num_heads, f"recipe.num_heads={num_heads}")
-
-
-def check_multiple(name: str, value: int, divisor: int, what: str) -> None:
-    """Raise `UserError` unless a setting is a positive multiple of `divisor`, which the message calls `what`."""
-    if value < 1 or value % divisor:
-        nearest = max(1, round(value / divisor)) * divisor
-        raise UserError(f"{name}={value} must be a positive multiple of {what}: the nearest one is {nearest}")
-
-
-def divisors(number: int, largest: int) -> list[int]:
-    """The divisors of a positive number up to `largest`, in ascending order."""
-    return [divisor for divisor in range(1, min(number, largest) + 1) if number % divisor == 0]
 
 
 def resolve(trained: Any, config: TrainConfig) -> TrainConfig:

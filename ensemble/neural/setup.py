@@ -177,11 +177,10 @@ def _feed(
     rows: Rows, plan: BatchPlan, config: TrainConfig, steps: tuple[int, int], accelerator: Accelerator, tracker: Tracker
 ) -> Feed:
     """The batches of the steps [begin, end), by the loader of the settings."""
-    workers = config.num_workers, config.prefetch_factor
+    num_workers, prefetch_factor = config.num_workers, config.prefetch_factor
     if config.loader == "auto":
         chosen = loader_tuning.choose(rows, plan, accelerator.device, tracker.message)
-        workers = launch.from_main_process(chosen)
-    num_workers, prefetch_factor = workers
+        num_workers, prefetch_factor = launch.from_main_process(chosen)
     micro_batches = plan.micro_batches(*steps)
     return Feed(rows, micro_batches, device=accelerator.device, num_workers=num_workers, prefetch_factor=prefetch_factor)
 

@@ -23,8 +23,8 @@ from benchmarks.pains.recipe.prepare import NAME, prepare
 from benchmarks.pains.recipe.settings import PrepareConfig
 from safetensors.torch import load_file
 
+from ensemble.neural.division import divisors
 from ensemble.neural.loader import BatchPlan
-from ensemble.neural.settings import divisors
 
 LONG = bool(os.environ.get("TORTURE_LONG"))
 ELASTIC = str(launcher.ROOT / "scripts/train_elastic.py")

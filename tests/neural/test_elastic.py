@@ -8,7 +8,8 @@ import pytest
 from ensemble import errors
 from ensemble.errors import UserError
 from ensemble.neural import elastic
-from ensemble.neural.settings import TrainConfig, divisors
+from ensemble.neural.division import divisors
+from ensemble.neural.settings import TrainConfig
 
 
 @pytest.mark.parametrize(
