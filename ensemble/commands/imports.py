@@ -9,7 +9,10 @@ from ensemble import errors
 
 
 class _Absent:
-    """Finds no module: raises `ModuleNotFoundError` for the packages, and leaves all others to the next finder."""
+    """Finds no module: raises `ModuleNotFoundError` for the packages, and leaves all others to the next finder.
+
+    None in sys.modules does the same for Python's own imports, but pyarrow 26 uses it as if it were the module.
+    """
 
     def __init__(self, packages: list[str]):
         self.packages = packages
