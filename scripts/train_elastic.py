@@ -16,6 +16,7 @@ from typing import Any
 from ensemble import configuration, errors, recipe
 from ensemble.errors import UserError
 from ensemble.neural import elastic
+from ensemble.neural.division import check_multiple
 from ensemble.neural.settings import check, config_class
 
 TRAIN = str(Path(__file__).resolve().with_name("train.py"))
@@ -23,7 +24,7 @@ TRAIN = str(Path(__file__).resolve().with_name("train.py"))
 
 def main() -> None:
     own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    own.add_argument("--config_file", metavar="YAML", help="the accelerate configuration, of one machine")
+    own.add_argument("--config_file", type=Path, metavar="YAML", help="the accelerate configuration, of one machine")
     own.add_argument("--num_processes", type=int, metavar="N", help="ranks if none is lost; default: those of the YAML")
     own.add_argument("--capacity", metavar="FILE", help="a file with the number of available ranks, read repeatedly")
     own.add_argument(
@@ -49,18 +50,12 @@ def main() -> None:
         )
     if ranks < 1:
         raise UserError(f"--num_processes {ranks} is impossible: it must be at least 1")
-    if settings.batch_size % ranks:
-        near = max(1, round(settings.batch_size / ranks)) * ranks
-        raise UserError(
-            f"batch_size={settings.batch_size} cannot be divided among {ranks} ranks: the nearest value that can is {near}"
-        )
+    check_multiple("batch_size", settings.batch_size, ranks, f"{ranks} ranks")
     job = elastic.Job(
         command=[TRAIN, *words],
-        out=Path(settings.out),
-        yaml=Path(options.config_file),
+        settings=settings,
+        yaml=options.config_file,
         num_ranks=ranks,
-        batch_size=settings.batch_size,
-        micro_batch_size=settings.micro_batch_size,
         capacity=Path(options.capacity) if options.capacity else None,
         max_losses=options.max_losses,
     )

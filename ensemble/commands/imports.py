@@ -9,7 +9,10 @@ from ensemble import errors
 
 
 class _Absent:
-    """Finds no module: raises `ModuleNotFoundError` for the packages, and leaves all others to the next finder."""
+    """Finds no module: raises `ModuleNotFoundError` for the packages, and leaves all others to the next finder.
+
+    None in sys.modules does the same for Python's own imports, but pyarrow 26 uses it as if it were the module.
+    """
 
     def __init__(self, packages: list[str]):
         self.packages = packages
@@ -21,10 +24,10 @@ class _Absent:
 
 @contextmanager
 def without(*packages: str) -> Iterator[None]:
-    """Within it, imports of the packages fail, in the project's commands; afterwards they work.
+    """Inside the context, imports of the packages fail in the project's commands; afterwards they work.
 
-    LightGBM and XGBoost do without sklearn and pandas, which only their wrapper classes need: 1.3 CPU seconds. A program of
-    the user's may use these classes, so nothing is left out there.
+    LightGBM and XGBoost need sklearn and pandas only for their wrapper classes, which the commands do not use; these imports
+    take 1.3 CPU seconds. In a program of the user, which may use the wrapper classes, nothing is left out.
     """
     absent = _Absent([package for package in packages if errors.is_command() and package not in sys.modules])
     sys.meta_path.insert(0, absent)
@@ -36,9 +39,9 @@ def without(*packages: str) -> Iterator[None]:
 
 @functools.cache
 def pyarrow_alone() -> None:
-    """Let pyarrow work without pandas in the project's commands, which takes half a CPU second to import.
+    """Use pyarrow without importing pandas in the project's commands, which would take half a CPU second.
 
-    pyarrow looks for pandas once, at the first array, to recognise pandas objects. `to_pandas` still imports it.
+    pyarrow imports pandas once, at the first array, to recognise pandas objects. `to_pandas` still imports it.
     """
     with without("pandas"):
         import pyarrow

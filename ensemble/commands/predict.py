@@ -57,12 +57,10 @@ def main() -> None:
     recipe.check_named(named, manifest, settings.data)
     if "/" in settings.name:
         raise errors.UserError(f"name={settings.name} cannot be a file name: leave the '/' out")
-    if settings.member != "baselines":
-        predict(settings, manifest)
-        return
-    for member in members.baselines(manifest):
-        predict(dataclasses.replace(settings, member=member), manifest)
-    if not members.baselines(manifest):
+    names = members.baselines(manifest) if settings.member == "baselines" else [settings.member]
+    for name in names:
+        predict(dataclasses.replace(settings, member=name), manifest)
+    if not names:
         print(f"the recipe {manifest['recipe']} has no baselines")
 
 

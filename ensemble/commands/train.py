@@ -51,7 +51,7 @@ def main() -> None:
 
     if words.deadline:
         settings = dataclasses.replace(settings, max_seconds=max(1.0, words.deadline - time.time()))
-    settings = configuration.from_dict(schema, launch.from_main_process(accelerator, configuration.to_dict(settings)))
+    settings = configuration.from_dict(schema, launch.from_main_process(configuration.to_dict(settings)))
     with launch.together(accelerator):
         make = recipe.named(words.recipe).require("training", "make", "has no neural network to train")
         # Each node may have a copy of the data, which one of its ranks reads in full

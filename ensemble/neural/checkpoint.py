@@ -193,14 +193,15 @@ def flatten_optimizer(optimizer: torch.optim.Optimizer, prefix: str) -> tuple[Te
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, prefix: str, tensors: Tensors, description: dict[str, Any]) -> None:
     state: dict[int, dict[str, Any]] = {}
-    for key, tensor in tensors.items():
-        if key.startswith(f"{prefix}."):
-            number, name = key.removeprefix(f"{prefix}.").split(".", 1)
-            state.setdefault(int(number), {})[name] = tensor
-    for key, value in description["scalars"].items():
+    for key, value in {**with_prefix(f"{prefix}.", tensors), **description["scalars"]}.items():
         number, name = key.split(".", 1)
         state.setdefault(int(number), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": description["groups"]})
+
+
+def with_prefix(prefix: str, tensors: Tensors) -> Tensors:
+    """The tensors whose names start with `prefix`, which is removed."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def _load(file: Path) -> Tensors:

@@ -20,6 +20,8 @@ from pathlib import Path
 
 from ensemble import errors, folders
 from ensemble.errors import UserError
+from ensemble.neural.division import divisors
+from ensemble.neural.settings import TrainConfig
 from ensemble.signals import STOP, end_with_parent
 
 POLL_S = 0.2
@@ -27,7 +29,6 @@ ORPHANS_S = 60.0
 """The time that a rank has to save after its launcher ended."""
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2): becoming the parent of orphans."""
-LAUNCHER = [sys.executable, "-P", "-m", "ensemble.neural.launcher"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,25 +37,16 @@ class Job:
 
     command: list[str]
     """scripts/train.py and its arguments, without --resume."""
-    out: Path
-    """The folder of the run."""
+    settings: TrainConfig
+    """The settings in these arguments. `micro_batch_size` is the largest one; 0 for batch_size / num_ranks."""
     yaml: Path
     """The accelerate configuration of one machine."""
     num_ranks: int
     """The number of ranks if none is lost."""
-    batch_size: int
-    """Examples in a global batch."""
-    micro_batch_size: int
-    """The largest number of examples in a forward pass; 0 for batch_size / num_ranks."""
     capacity: Path | None
     """The file with the number of available ranks; None to count one rank less after each loss."""
     max_losses: int
     """Consecutive losses without a checkpoint between them, after which the job ends."""
-
-
-def largest_divisor(batch_size: int, most: int) -> int:
-    """The largest number up to `most`, at least 1, that divides `batch_size`."""
-    return max(number for number in range(1, max(1, min(most, batch_size)) + 1) if batch_size % number == 0)
 
 
 def supervise(job: Job, report: Callable[[str], None]) -> int:
@@ -62,17 +54,18 @@ def supervise(job: Job, report: Callable[[str], None]) -> int:
 
     0: done, 1: failed, 2: a mistake in the command, 75: stopped by a signal and saved.
     """
-    most_per_rank = job.micro_batch_size or job.batch_size // job.num_ranks
+    out, batch_size = Path(job.settings.out), job.settings.batch_size
+    most_per_rank = job.settings.micro_batch_size or batch_size // job.num_ranks
     available, ranks, losses = job.num_ranks, 0, 0
     with _signals_to_stop() as signals:
         while True:
             available = _capacity(job, available)
-            before, ranks = ranks, largest_divisor(job.batch_size, available)
-            micro = largest_divisor(job.batch_size // ranks, most_per_rank)
+            before, ranks = ranks, divisors(batch_size, available)[-1]
+            micro = divisors(batch_size // ranks, most_per_rank)[-1]
             if before not in (0, ranks):
-                batch = f"{job.batch_size} = {micro} × {ranks} ranks × {job.batch_size // (micro * ranks)} accumulated"
+                batch = f"{batch_size} = {micro} × {ranks} ranks × {batch_size // (micro * ranks)} accumulated"
                 report(f"continues with {ranks} ranks instead of {before}: {batch}")
-            saved = newest_checkpoint(job.out)
+            saved = newest_checkpoint(out)
             status, grows = run_once(job, ranks, micro, signals)
             if status == "done":
                 return 0
@@ -85,13 +78,13 @@ def supervise(job: Job, report: Callable[[str], None]) -> int:
                 return errors.USER_ERROR
             if signals or not is_lost:
                 return errors.PREEMPTED if status == "preempted" else errors.FAILED
-            losses = 1 if newest_checkpoint(job.out) > saved else losses + 1
+            losses = 1 if newest_checkpoint(out) > saved else losses + 1
             if losses > job.max_losses:
                 report(f"lost {losses} times without a checkpoint in between: not started again")
                 return errors.FAILED
             if job.capacity is None:
                 available = max(1, ranks - 1)
-            reason = " ".join(_status(job.out)[1:]) or "a process ended without an error message"
+            reason = " ".join(_status(out)[1:]) or "a process ended without an error message"
             report(f"{reason}: starts again")
 
 
@@ -101,16 +94,17 @@ def run_once(job: Job, ranks: int, micro: int, signals: list[int]) -> tuple[str,
     Returns the word that the run wrote to `status`, '' for none, `mistake` for an error of the user, and whether it was
     stopped to continue with more ranks.
     """
-    options = ["--quiet", "--config_file", str(job.yaml), "--num_processes", str(ranks)]
-    arguments = [*job.command, "--resume", "auto", f"micro_batch_size={micro}"]
-    stamp, saved, grows, num_forwarded = _stamp(job.out), newest_checkpoint(job.out), False, 0
-    command = [*LAUNCHER, *options, *arguments]
+    launcher = [sys.executable, "-P", "-m", "ensemble.neural.launcher", "--quiet"]
+    hardware = ["--config_file", str(job.yaml), "--num_processes", str(ranks)]
+    command = [*launcher, *hardware, *job.command, "--resume", "auto", f"micro_batch_size={micro}"]
+    out = Path(job.settings.out)
+    stamp, saved, grows, num_forwarded = _stamp(out), newest_checkpoint(out), False, 0
     # A launcher that outlived this process would train at the same time as the next one
     with subprocess.Popen(command, start_new_session=True, preexec_fn=end_with_parent) as process:
         while process.poll() is None:
-            newest = newest_checkpoint(job.out)
+            newest = newest_checkpoint(out)
             if job.capacity and not grows and newest > saved:
-                grows = largest_divisor(job.batch_size, _capacity(job, ranks)) > ranks
+                grows = divisors(job.settings.batch_size, _capacity(job, ranks))[-1] > ranks
                 if grows:
                     process.terminate()
             saved = newest
@@ -122,7 +116,7 @@ def run_once(job: Job, ranks: int, micro: int, signals: list[int]) -> tuple[str,
     _wait_for_orphans()
     if process.returncode in (0, errors.USER_ERROR):
         return ("mistake" if process.returncode else "done"), False
-    return (_status(job.out)[0] if _stamp(job.out) != stamp else ""), grows
+    return (_status(out)[0] if _stamp(out) != stamp else ""), grows
 
 
 @contextmanager

@@ -27,6 +27,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
+import torch
+from torch.distributed import DistError, DistStoreError, PrefixStore, distributed_c10d
+
 from ensemble.errors import Failure, UserError, in_a_line
 from ensemble.neural.accelerator import Accelerator
 
@@ -51,22 +55,6 @@ _group_numbers = itertools.count()
 
 class RankLost(Failure):
     """Another rank failed, died or hangs; the message is one sentence that names it."""
-
-
-def flight_recorder_environment(folder: str | Path) -> dict[str, str]:
-    """Environment variables that make NCCL's watchdog write the last 2000 collectives of each rank on a time-out.
-
-    They must be set before the process group exists. The files are `<folder>/flight_recorder.rank<rank>`, and
-    `python -m torch.distributed.flight_recorder.fr_trace -p flight_recorder.rank <folder>` reads them. The names are those
-    of torch 2.13 (FlightRecorder.hpp, ProcessGroupNCCL.hpp). Gloo records collectives too, but does not write them:
-    `Heartbeat` writes them to `<folder>/collectives.rank<rank>.json`.
-    """
-    return {
-        "TORCH_FR_BUFFER_SIZE": "2000",
-        "TORCH_FR_DUMP_TEMP_FILE": f"{Path(folder).resolve()}/flight_recorder.rank",
-        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
-        "TORCH_NCCL_ENABLE_MONITORING": "1",  # required for the dump
-    }
 
 
 class Heartbeat:
@@ -98,8 +86,6 @@ class Heartbeat:
         cls, accelerator: Accelerator, timeout_s: float, folder: Path, announce: Callable[[str], None]
     ) -> "Heartbeat":
         """The heartbeat of this process in Accelerate's process group; `announce` is used with NCCL only."""
-        from torch.distributed import PrefixStore, distributed_c10d
-
         rank, num_ranks = accelerator.process_index, accelerator.num_processes
         if num_ranks == 1:
             return cls(None, rank, num_ranks, timeout_s, folder)
@@ -114,9 +100,6 @@ class Heartbeat:
         """Wait for the other ranks; `RankLost` if one does not start within `timeout_s`."""
         if self._shared_store is None:
             return self
-        import psutil
-        from torch.distributed import DistStoreError
-
         # Separate connections, opened while the store is reachable: the process group may block its own one
         self._store, thread_store = self._shared_store.clone(), self._shared_store.clone()
         for store in (self._store, thread_store):
@@ -250,8 +233,6 @@ class Heartbeat:
 
     def _process_state(self, record: Record) -> str:
         """The state of a process on this machine: running, sleeping, stopped, … or gone; "" for a process elsewhere."""
-        import psutil
-
         if (process := self._local_processes.get(record["rank"])) is None:
             return ""
         try:
@@ -262,19 +243,15 @@ class Heartbeat:
 
     def _write_collectives(self) -> None:
         """Write this rank's last collectives, to compare with another rank's; a full disk must not hide `RankLost`."""
-        from torch._C import _distributed_c10d
-
         file = self._folder / f"collectives.rank{self._rank}.json"
         try:
-            file.write_bytes(_distributed_c10d._dump_fr_trace_json(True, False))  # type: ignore[attr-defined]
+            file.write_bytes(torch._C._distributed_c10d._dump_fr_trace_json(True, False))  # type: ignore[attr-defined]
         except OSError as error:
             print(f"{file} could not be written: {error.strerror}", file=sys.stderr)
 
 
 def is_communication_error(error: BaseException) -> bool:
     """Whether a collective failed: NCCL and the store have exception classes, Gloo's errors are recognised by their text."""
-    from torch.distributed import DistError
-
     return isinstance(error, DistError) or (
         isinstance(error, RuntimeError) and any(text in str(error) for text in GLOO_ERROR_TEXTS)
     )

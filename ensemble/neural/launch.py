@@ -1,11 +1,12 @@
-"""Create the `Accelerator` of a process, and check that as many processes run as the launcher was asked for.
+"""Create the `Accelerator` of a process, and check that the launcher started the requested number of processes.
 
 `accelerate launch` can silently start fewer processes than its configuration requests (accelerate 1.15: MULTI_CPU with
 num_processes: 2 starts one; MULTI_GPU on a machine without GPUs starts two independent ones). `start` therefore reads the
 command line of the launcher, a parent of this process, and raises an error if the numbers differ.
 
 `start` also applies settings that must be made before PyTorch is imported or the process group exists: the wait policy of
-OpenMP threads, memory allocation, NCCL's flight recorder, the end of a rank with its launcher, and fp16 and FSDP on CPUs.
+OpenMP threads, memory allocation, NCCL's flight recorder, a signal to the ranks if the launcher dies, and fp16 and FSDP on
+CPUs.
 """
 
 import ctypes
@@ -13,12 +14,12 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from ensemble import signals
 from ensemble.errors import UserError, error_on_all_ranks
-from ensemble.neural import heartbeat
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.settings import TrainConfig
 
@@ -28,7 +29,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
 def start(settings: TrainConfig | None = None) -> Accelerator:
-    """Create the `Accelerator`; `UserError` if fewer or more processes run than the launcher was asked for.
+    """Create the `Accelerator`; `UserError` if their number is not the one requested from the launcher.
 
     `settings` choose the precision and the time-out of communication. With `use_cpu: true` in the YAML, all ranks run on the
     CPU and communicate through Gloo. If the launcher dies, this process receives SIGTERM.
@@ -44,7 +45,7 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
         # A launcher that a signal kills orphans its ranks: SIGUSR1 kills any launcher, every signal one of a single process
         signals.end_with_parent()
     if settings:
-        os.environ |= heartbeat.flight_recorder_environment(settings.out)
+        os.environ |= flight_recorder_environment(settings.out)
     from accelerate import Accelerator
     from accelerate.utils import parse_flag_from_env
 
@@ -78,19 +79,32 @@ def _keep_freed_memory() -> None:
         mallopt(M_TRIM_THRESHOLD, 256 << 20)
 
 
+def flight_recorder_environment(folder: str | Path) -> dict[str, str]:
+    """Environment variables that make NCCL's watchdog write the last 2000 collectives of each rank on a time-out.
+
+    They must be set before the process group exists. The files are `<folder>/flight_recorder.rank<rank>`, and
+    `python -m torch.distributed.flight_recorder.fr_trace -p flight_recorder.rank <folder>` reads them. The names are those
+    of torch 2.13 (FlightRecorder.hpp, ProcessGroupNCCL.hpp). Gloo records collectives too, but does not write them:
+    `Heartbeat` writes them to `<folder>/collectives.rank<rank>.json`.
+    """
+    return {
+        "TORCH_FR_BUFFER_SIZE": "2000",
+        "TORCH_FR_DUMP_TEMP_FILE": f"{Path(folder).resolve()}/flight_recorder.rank",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_NCCL_ENABLE_MONITORING": "1",  # required for the dump
+    }
+
+
 def is_sharded(accelerator: Accelerator) -> bool:
     """Whether `accelerator.prepare` shards the weights over ranks (sharded.py)."""
     return accelerator.distributed_type == "FSDP"
 
 
-def from_main_process(accelerator: Accelerator, value: Any) -> Any:
+def from_main_process(value: Any) -> Any:
     """The value of the main process, on every rank; collective."""
-    values = [value]
-    if accelerator.num_processes > 1:
-        from torch.distributed import broadcast_object_list
+    from accelerate.utils import broadcast_object_list
 
-        broadcast_object_list(values)
-    return values[0]
+    return broadcast_object_list([value])[0]
 
 
 @contextmanager
@@ -118,15 +132,10 @@ def launcher_request() -> dict[str, Any]:
     """The launcher's arguments: `num_processes` (None if not given), `use_cpu`, and `origin`, a name for their source."""
     import psutil
 
-    parent = psutil.Process().parent()
-    while parent is not None:
-        try:
-            arguments = launch_arguments(parent.cmdline())
-        except psutil.Error:
-            break
-        if arguments is not None:
-            return requested_processes(arguments)
-        parent = parent.parent()
+    with suppress(psutil.Error):
+        for parent in psutil.Process().parents():
+            if (arguments := launch_arguments(parent.cmdline())) is not None:
+                return requested_processes(arguments)
     return {"num_processes": None, "use_cpu": False, "origin": NO_LAUNCHER}
 
 

@@ -23,7 +23,9 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from ensemble import configuration
 from ensemble.errors import UserError
+from ensemble.neural.division import check_multiple, divisors
 
 Batch = dict[str, torch.Tensor]
 
@@ -58,56 +60,40 @@ class MicroBatch:
 
 @dataclasses.dataclass(frozen=True)
 class BatchPlan:
-    """The division of every global batch of a training into this rank's micro-batches."""
+    """The division of every global batch of a training into this rank's micro-batches.
+
+    `UserError` for sizes that do not divide, with the nearest valid size, and for bucketing rows without lengths.
+    """
 
     num_rows: int
     batch_size: int
     micro_batch_size: int
+    """0 for the largest one, without accumulation; it is replaced by its value."""
     num_ranks: int
     rank: int
     seed: int
     bucket_batches: int = 0
+    """Rows are sorted by `lengths` within this many global batches; 0 for no bucketing."""
     lengths: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
 
-    @classmethod
-    def make(
-        cls,
-        num_rows: int,
-        batch_size: int,
-        micro_batch_size: int,
-        num_ranks: int,
-        rank: int,
-        seed: int,
-        *,
-        lengths: np.ndarray | None = None,
-        bucket_batches: int = 0,
-    ) -> "BatchPlan":
-        """A checked plan. `micro_batch_size=0` means no accumulation, `bucket_batches=0` no bucketing by `lengths`.
-
-        `UserError` for sizes that do not divide, with the nearest valid size, and for bucketing rows without lengths.
-        """
-        per_rank = batch_size // num_ranks
-        if batch_size < 1 or batch_size % num_ranks:
-            nearest = max(1, round(batch_size / num_ranks)) * num_ranks
-            raise UserError(
-                f"batch_size={batch_size} must be a positive multiple of {num_ranks} ranks: the nearest one is {nearest}"
-            )
-        micro = micro_batch_size or per_rank
+    def __post_init__(self) -> None:
+        check_multiple("batch_size", self.batch_size, self.num_ranks, f"{self.num_ranks} ranks")
+        per_rank = self.batch_size // self.num_ranks
+        micro = self.micro_batch_size or per_rank
         if micro < 1 or per_rank % micro:
-            nearest = min(_divisors(per_rank), key=lambda size: abs(size - micro))
+            nearest = min(divisors(per_rank, per_rank), key=lambda size: abs(size - micro))
             raise UserError(
-                f"micro_batch_size={micro} × {num_ranks} ranks does not divide batch_size={batch_size}: "
+                f"micro_batch_size={micro} × {self.num_ranks} ranks does not divide batch_size={self.batch_size}: "
                 f"the nearest that does is micro_batch_size={nearest}"
             )
-        if bucket_batches < 0:
-            raise UserError(f"bucket_batches={bucket_batches} is impossible: it must be 0 or more")
-        if bucket_batches and lengths is None:
+        object.__setattr__(self, "micro_batch_size", micro)
+        configuration.check(self, at_least_0="bucket_batches")
+        if self.bucket_batches and self.lengths is None:
             raise UserError(
-                f"bucket_batches={bucket_batches} sorts rows by length, but this recipe's rows have no lengths: "
+                f"bucket_batches={self.bucket_batches} sorts rows by length, but this recipe's rows have no lengths: "
                 "set bucket_batches=0"
             )
-        assert lengths is None or lengths.shape == (num_rows,)
-        return cls(num_rows, batch_size, micro, num_ranks, rank, seed, bucket_batches, lengths if bucket_batches else None)
+        assert self.lengths is None or self.lengths.shape == (self.num_rows,)
 
     @property
     def accumulation(self) -> int:
@@ -134,8 +120,8 @@ class BatchPlan:
                 "micro_batch_size=1 does not fit into memory, and a batch has at least one example: "
                 "make the model smaller, set precision=bf16, or use a device with more memory"
             )
-        smaller = [size for size in _divisors(self.batch_size // self.num_ranks) if size <= self.micro_batch_size // 2]
-        return dataclasses.replace(self, micro_batch_size=smaller[-1])
+        sizes = divisors(self.batch_size // self.num_ranks, self.micro_batch_size // 2)
+        return dataclasses.replace(self, micro_batch_size=sizes[-1])
 
     def micro_batches(self, first_step: int, last_step: int) -> Iterator[MicroBatch]:
         """This rank's micro-batches of the steps [first_step, last_step). Each epoch has every row once."""
@@ -174,7 +160,7 @@ class BatchPlan:
         """
         generator = np.random.default_rng([self.seed, epoch])
         order = generator.permutation(self.num_rows)
-        if self.lengths is None:
+        if self.lengths is None or not self.bucket_batches:
             return order
         num_whole = self.num_rows - self.num_rows % self.batch_size
         window = np.arange(self.num_rows) // (self.bucket_batches * self.batch_size)
@@ -328,7 +314,3 @@ def _exit_with_parent(worker: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def _divisors(number: int) -> list[int]:
-    return [size for size in range(1, number + 1) if number % size == 0]

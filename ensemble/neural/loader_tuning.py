@@ -1,8 +1,9 @@
 """loader=auto: measure which number of DataLoader workers loads the most batches per second."""
 
+import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 
@@ -25,7 +26,7 @@ def choose(
     `log` is called with a table of all settings. Measuring takes `budget_s` seconds and the start of the workers. Ranks may
     get different results: use that of the main process on all of them.
     """
-    settings = list(candidates(cores_of_this_rank()))
+    settings = candidates(cores_of_this_rank())
     speeds = {
         setting: batches_per_s(source, plan, device, *setting, seconds=budget_s / len(settings)) for setting in settings
     }
@@ -39,13 +40,10 @@ def cores_of_this_rank() -> int:
     return max(1, cores.granted() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
-def candidates(cores: int) -> Iterator[Setting]:
+def candidates(cores: int) -> list[Setting]:
     """No worker, where prefetch_factor has no effect; then 1, 2, 4, … workers up to `cores`, each with every factor."""
-    yield 0, PREFETCH_FACTORS[0]
-    num_workers = 1
-    while num_workers <= cores:
-        yield from ((num_workers, factor) for factor in PREFETCH_FACTORS)
-        num_workers *= 2
+    numbers_of_workers = [2**power for power in range(cores.bit_length())]
+    return [(0, PREFETCH_FACTORS[0]), *itertools.product(numbers_of_workers, PREFETCH_FACTORS)]
 
 
 def batches_per_s(

@@ -57,7 +57,7 @@ def train(
             run.tracker.advance()
             if num_done % config.log_every == 0 or num_done == run.num_steps:
                 values = {"loss": result.loss, "learning_rate": peak_learning_rate(config) * result.rate_scale}
-                run.tracker.train(num_done, {**values, "gradient_norm": result.norm, **run.meter.read()})
+                run.tracker.metrics("train", num_done, {**values, "gradient_norm": result.norm, **run.meter.read()})
 
             preempted = result.num_stop_requests > 0 and num_done < run.num_steps
             evaluation_due = not preempted and (num_done % run.evaluation_steps == 0 or num_done == run.num_steps)
@@ -194,7 +194,7 @@ def evaluate(run: Training) -> None:
                 f"{recipe.monitor} of the validation split is {monitored} at step {progress.step}, but it must be finite to "
                 "compare models: prepare data with a validation split on which it is defined"
             )
-        run.tracker.validation(progress.step, scores)
+        run.tracker.metrics("val", progress.step, scores)
         if best is None or (monitored > best if recipe.higher_is_better else monitored < best):
             progress.best_score, progress.best_step = monitored, progress.step
             progress.evaluations_since_best = 0

@@ -36,10 +36,8 @@ def peak_flops(device: torch.device, precision: str) -> float | None:
 
 def peak_flops_by_name(name: str, precision: str) -> float | None:
     # The full name must match: an RTX 3090 Ti is not an RTX 3090, nor a MIG slice of an H100 an H100
-    for pattern, peaks in PEAK_TFLOPS.items():
-        if re.fullmatch(pattern, name) and precision in peaks:
-            return peaks[precision] * 1e12
-    return None
+    tflops = next((peaks.get(precision) for pattern, peaks in PEAK_TFLOPS.items() if re.fullmatch(pattern, name)), None)
+    return tflops and tflops * 1e12
 
 
 def flops_per_example(model: torch.nn.Module, forward: Callable[[], torch.Tensor], num_examples: int) -> float:

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,15 +18,15 @@ from ensemble.recipe import NeuralRecipe, Size
 
 def make_plan(rows: Rows, config: TrainConfig, accelerator: Accelerator) -> BatchPlan:
     """How the global batches of a split are divided into this rank's micro-batches."""
-    return BatchPlan.make(
-        len(rows),
-        config.batch_size,
-        config.micro_batch_size,
-        accelerator.num_processes,
-        accelerator.process_index,
-        config.seed,
-        lengths=getattr(rows, "lengths", None),
+    return BatchPlan(
+        num_rows=len(rows),
+        batch_size=config.batch_size,
+        micro_batch_size=config.micro_batch_size,
+        num_ranks=accelerator.num_processes,
+        rank=accelerator.process_index,
+        seed=config.seed,
         bucket_batches=config.bucket_batches,
+        lengths=getattr(rows, "lengths", None),
     )
 
 
@@ -104,16 +103,12 @@ def describe(recipe: NeuralRecipe, config: TrainConfig, accelerator: Accelerator
     model = recipe.model().to(accelerator.device)
     optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
     forward = forward_pass(recipe, model, plan, accelerator)
-    settings = configuration.to_dict(config)
-    return summary(
-        settings, plan, plan.num_steps(config.max_epochs), model, optimizers, accelerator.mixed_precision, forward
-    )
+    return summary(config, plan, model, optimizers, accelerator.mixed_precision, forward)
 
 
 def summary(
-    settings: dict[str, Any],
+    config: TrainConfig,
     plan: BatchPlan,
-    num_steps: int,
     model: torch.nn.Module,
     optimizers: list[torch.optim.Optimizer],
     precision: str,
@@ -121,8 +116,8 @@ def summary(
 ) -> str:
     """Settings, model size, memory per rank and batch sizes, on several lines.
 
-    `settings` is the configuration as a dict. `optimizers` are not wrapped by Accelerate. `forward` runs one micro-batch
-    through `model` and returns the loss; without it the memory of activations is left out.
+    `optimizers` are not wrapped by Accelerate. `forward` runs one micro-batch through `model` and returns the loss; without
+    it the memory of activations is left out.
     """
     from omegaconf import OmegaConf
 
@@ -135,17 +130,17 @@ def summary(
     for number, optimizer in enumerate(optimizers, 1):
         name = f"{type(optimizer).__name__}{f' {number}' if len(optimizers) > 1 else ''}"
         num_bytes[name] = optimizer_state_bytes(optimizer)
-    if settings["ema_decay"]:
+    if config.ema_decay:
         num_bytes["averaged weights"] = num_bytes["weights"]
     if forward is not None:
         num_bytes["activations"] = activation_bytes(model, forward)
     num_bytes["total"] = sum(size or 0 for size in num_bytes.values())
     rates = sorted({group["lr"] for optimizer in optimizers for group in optimizer.param_groups}, reverse=True)
-    scaling = settings["learning_rate_scaling"]
-    scaled = f", {scaling} scaling from a batch of {settings['base_batch_size']:,}" if scaling != "none" else ""
+    scaling = config.learning_rate_scaling
+    scaled = f", {scaling} scaling from a batch of {config.base_batch_size:,}" if scaling != "none" else ""
     lines = [
         "settings",
-        *(f"  {line}" for line in OmegaConf.to_yaml(OmegaConf.create(settings)).splitlines()),
+        *(f"  {line}" for line in OmegaConf.to_yaml(OmegaConf.create(configuration.to_dict(config))).splitlines()),
         "model",
         f"  {sum(parameter.numel() for parameter in parameters):,} parameters, "
         f"{sum(parameter.numel() for parameter in trainable):,} trainable, precision {precision}",
@@ -153,9 +148,9 @@ def summary(
         *(f"  {name:<16} {'unknown' if size is None else f'{size / 1e6:,.1f} MB':>14}" for name, size in num_bytes.items()),
         "batches",
         f"  examples per step: {plan.description}",
-        f"  {plan.num_rows:,} rows, {plan.steps_per_epoch:,} steps per epoch, {num_steps:,} steps in total, "
-        f"{settings['warmup_steps']:,} of them warm-up",
-        f"  peak learning rate {' and '.join(f'{rate:g}' for rate in rates)}{scaled}, then {settings['schedule']}",
+        f"  {plan.num_rows:,} rows, {plan.steps_per_epoch:,} steps per epoch, "
+        f"{plan.num_steps(config.max_epochs):,} steps in total, {config.warmup_steps:,} of them warm-up",
+        f"  peak learning rate {' and '.join(f'{rate:g}' for rate in rates)}{scaled}, then {config.schedule}",
     ]
     return "\n".join(lines)
 

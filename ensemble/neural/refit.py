@@ -101,7 +101,7 @@ def train(
 
         def continued(part: str, splits: tuple[str, ...], scored: str, share: float) -> dict[str, Any]:
             """The summary of further training on `splits` in OUT/`part`, for at most `share` of the remaining time."""
-            if launch.from_main_process(accelerator, stop.asked):
+            if launch.from_main_process(stop.asked):
                 return {"status": "preempted", "seconds": 0.0}
             accelerator.free_memory()
             settings = dataclasses.replace(

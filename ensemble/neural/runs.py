@@ -112,27 +112,25 @@ def open_run(run: Path, description: dict[str, Any], accelerator: Accelerator, r
             problem = str(error)
         except OSError as error:
             problem = f"the folder {run} cannot be written: {error.strerror}"
-    resume_from, problem = launch.from_main_process(accelerator, (resume_from, problem))
+    resume_from, problem = launch.from_main_process((resume_from, problem))
     if problem:
         raise error_on_all_ranks(problem)
     return resume_from
 
 
 def _open(run: Path, description: dict[str, Any], resume: str, override: bool) -> Path | None:
-    resume_from = None
-    if resume in ("last", "auto") and (run / "config.json").exists():
+    resume_from, is_in_place = None, resume in ("", "last", "auto")
+    started_before = resume in ("last", "auto") and (run / "config.json").exists()
+    if started_before:
         checkpoint.clean_up(run)
         resume_from = checkpoint.newest_intact(run, print)
+    elif not is_in_place:
+        resume_from = Path(resume)
+        folders.verify(resume_from)
     if resume == "last" and not resume_from:
         delete = "delete it and " if run.exists() else ""
         raise UserError(f"there is no checkpoint to resume from in {run}: {delete}start without --resume")
-    is_branch = resume not in ("", "last", "auto")
-    if is_branch:
-        resume_from = Path(resume)
-        folders.verify(resume_from)
-    is_free = not any(run.glob("[!.]*"))  # missing or empty
-    started_before = resume == "auto" and (run / "config.json").exists()
-    if resume != "last" and not started_before and not is_free:
+    if not started_before and any(run.glob("[!.]*")):
         has_checkpoint = any((run / "checkpoints").glob("step-*"))
         fix = "add --resume last to continue from its last checkpoint" if has_checkpoint else "delete it"
         raise UserError(f"{run} exists already: choose another out=…, or {fix}")
@@ -142,7 +140,7 @@ def _open(run: Path, description: dict[str, Any], resume: str, override: bool) -
     folders.refuse_inside(run)
     run.mkdir(parents=True, exist_ok=True)
     (run / folders.NAME).unlink(missing_ok=True)  # written again when the run is done
-    if resume_from and is_branch:  # so that --resume auto finds it in the new run
+    if resume_from and not is_in_place:  # so that --resume auto finds it in the new run
         resume_from = Path(shutil.copytree(resume_from, checkpoint.step_folder(run, saved["progress"]["step"])))
     folders.write_json(run / "config.json", description["config"])
     folders.write_json(run / "environment.json", environment.report())

@@ -8,7 +8,7 @@ import math
 from typing import Any, Literal
 
 from ensemble import configuration, recipe
-from ensemble.errors import UserError
+from ensemble.neural.division import check_multiple
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,12 +109,13 @@ steps."""
 
 
 def check(config: TrainConfig) -> None:
-    """Raise `UserError` for an invalid value; batch sizes are checked by `BatchPlan.make`."""
+    """Raise `UserError` for an invalid value; whether batch sizes can be divided is checked by `BatchPlan`."""
     configuration.check(
         config,
         seed=(config.seed >= 0, "0 or more"),
         at_least_1="base_batch_size decay_steps evaluations_per_epoch patience keep_last prefetch_factor log_every",
-        at_least_0="weight_decay warmup_steps clip_norm checkpoint_steps keep_steps max_nonfinite max_rollbacks num_workers",
+        at_least_0="micro_batch_size weight_decay warmup_steps clip_norm checkpoint_steps keep_steps max_nonfinite "
+        "max_rollbacks num_workers",
         max_epochs=(0 < config.max_epochs < math.inf, "more than 0, and finite"),
         refit_epochs=(0 <= config.refit_epochs < math.inf, "0 or more, and finite"),
         learning_rate=(config.learning_rate > 0, "more than 0"),
@@ -127,11 +128,7 @@ def check(config: TrainConfig) -> None:
 
 def check_heads(width: int, num_heads: int) -> None:
     """Raise `UserError` if attention heads cannot share the width of a recipe's network."""
-    if width % num_heads:
-        near = max(1, round(width / num_heads)) * num_heads
-        raise UserError(
-            f"recipe.width={width} cannot be divided by recipe.num_heads={num_heads}: the nearest width that can is {near}"
-        )
+    check_multiple("recipe.width", width, num_heads, f"recipe.num_heads={num_heads}")
 
 
 def resolve(trained: Any, config: TrainConfig) -> TrainConfig:

@@ -39,7 +39,6 @@ class Training:
     """The training split."""
     plan: BatchPlan
     model: torch.nn.Module
-    num_parameters: int
     state: TrainingState
     autocast: Callable[[], AbstractContextManager[Any]]
     feed: Feed
@@ -62,6 +61,10 @@ class Training:
         return self.state.progress
 
     @property
+    def num_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    @property
     def num_steps(self) -> int:
         planned = self.progress.planned_steps if self.config.max_seconds else 0
         return planned or self.plan.num_steps(self.config.max_epochs)
@@ -75,7 +78,7 @@ class Training:
         remaining_s = limit_s - elapsed_s - self.progress.evaluation_seconds
         num_more = int(remaining_s / (elapsed_s / step)) if elapsed_s else math.inf
         planned = int(max(step, min(step + num_more, self.plan.num_steps(self.config.max_epochs))))
-        self.progress.planned_steps = launch.from_main_process(self.accelerator, planned)
+        self.progress.planned_steps = launch.from_main_process(planned)
 
     @property
     def evaluation_steps(self) -> int:
@@ -108,7 +111,7 @@ def set_up(
     with alike_on_all_ranks():
         plan = preflight.make_plan(rows, config, accelerator)
     preflight.check_memory(recipe, config, plan, accelerator)
-    num_parameters, flops, state = _make_state(recipe, config, plan, accelerator)
+    state, flops = _make_state(recipe, config, plan, accelerator)
     description: dict[str, Any] = {
         "recipe": recipe.name,
         "fingerprint": recipe.fingerprint,
@@ -133,11 +136,7 @@ def set_up(
         plan = _fit_micro_batch(recipe, rows, plan, state, accelerator, tracker)
     state.restore_carry(plan)
     feed = stack.enter_context(_feed(rows, plan, config, (progress.step, num_steps), accelerator, tracker))
-    tracker.message(
-        f"{recipe.name}: {plan.num_rows:,} rows, {num_parameters:,} parameters, {num_steps} steps of {plan.description}, "
-        f"on {accelerator.device}, precision {accelerator.mixed_precision}"
-    )
-    return Training(
+    training = Training(
         recipe=recipe,
         config=config,
         accelerator=accelerator,
@@ -145,9 +144,8 @@ def set_up(
         rows=rows,
         plan=plan,
         model=state.model,
-        num_parameters=num_parameters,
         state=state,
-        autocast=_autocast(accelerator),
+        autocast=nullcontext if accelerator.mixed_precision == "no" else accelerator.autocast,
         feed=feed,
         stop_signals=stop_signals,
         heartbeat=heartbeat,
@@ -158,6 +156,11 @@ def set_up(
         profiler=stack.enter_context(profiling.profile(out, profile, accelerator.process_index, tracker.message)),
         start_time=start_time,
     )
+    tracker.message(
+        f"{recipe.name}: {plan.num_rows:,} rows, {training.num_parameters:,} parameters, {num_steps} steps of "
+        f"{plan.description}, on {accelerator.device}, precision {accelerator.mixed_precision}"
+    )
+    return training
 
 
 def _restore(state: TrainingState, folder: Path, plan: BatchPlan, config: TrainConfig, override: bool) -> None:
@@ -174,23 +177,23 @@ def _feed(
     rows: Rows, plan: BatchPlan, config: TrainConfig, steps: tuple[int, int], accelerator: Accelerator, tracker: Tracker
 ) -> Feed:
     """The batches of the steps [begin, end), by the loader of the settings."""
-    workers = config.num_workers, config.prefetch_factor
+    num_workers, prefetch_factor = config.num_workers, config.prefetch_factor
     if config.loader == "auto":
         chosen = loader_tuning.choose(rows, plan, accelerator.device, tracker.message)
-        workers = launch.from_main_process(accelerator, chosen)
-    num_workers, prefetch_factor = workers
+        num_workers, prefetch_factor = launch.from_main_process(chosen)
     micro_batches = plan.micro_batches(*steps)
     return Feed(rows, micro_batches, device=accelerator.device, num_workers=num_workers, prefetch_factor=prefetch_factor)
 
 
 def _make_state(
     recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, accelerator: Accelerator
-) -> tuple[int, tuple[float, float | None], TrainingState]:
-    """The number of parameters, FLOPs as in `preflight.flops`, and the state with model and optimizers prepared by
-    Accelerate. Further random numbers are seeded too."""
+) -> tuple[TrainingState, tuple[float, float | None]]:
+    """The state with model and optimizers prepared by Accelerate, and FLOPs as in `preflight.flops`.
+
+    Also seeds the random numbers of the training.
+    """
     torch.manual_seed(config.seed)  # the same initial weights on every rank
     model = recipe.model()
-    num_parameters = sum(parameter.numel() for parameter in model.parameters())
     optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
     flops = preflight.flops(recipe, model, plan, accelerator)
     if config.compile:
@@ -201,19 +204,19 @@ def _make_state(
     bare = [wrapper.optimizer for wrapper in prepared]
     state = TrainingState(model, bare, config.ema_decay, accelerator, config.timeout_s)
     torch.manual_seed(config.seed * 1_000_003 + accelerator.process_index)  # dropout differs by rank
-    return num_parameters, flops, state
+    return state, flops
 
 
 def _fit_micro_batch(
     recipe: NeuralRecipe, rows: Rows, plan: BatchPlan, state: TrainingState, accelerator: Accelerator, tracker: Tracker
 ) -> BatchPlan:
     """Halve the micro-batch if memory is too small, and make DDP's first pass."""
-    model, autocast = state.model, _autocast(accelerator)
+    model = state.model
 
     def trial_pass(plan: BatchPlan, synchronised: bool = False) -> None:
         """Forward and backward of the largest micro-batch; without all-reduce unless `synchronised`."""
         batch = preflight.largest_batch(rows, plan, accelerator)
-        with nullcontext() if synchronised else accelerator.no_sync(model), autocast():
+        with nullcontext() if synchronised else accelerator.no_sync(model), accelerator.autocast():
             state.backward(recipe.step(model, batch, None)[0])
 
     plan = guards.fit_micro_batch(plan, trial_pass, model, state.optimizers, accelerator, tracker.message)
@@ -224,7 +227,3 @@ def _fit_micro_batch(
             trial_pass(plan, synchronised=True)
         model.zero_grad()
     return plan
-
-
-def _autocast(accelerator: Accelerator) -> Callable[[], AbstractContextManager[Any]]:
-    return nullcontext if accelerator.mixed_precision == "no" else accelerator.autocast

@@ -1,28 +1,24 @@
-"""Settings that change the speed of a step: precision, communication between ranks, and torch.compile.
-
-    accelerator = Accelerator(**speed.accelerator_options(settings))
-    speed.use_fp16_on_cpu(accelerator)
-    if settings.compile:
-        speed.compile_model(model, accelerator.device)
-    model = accelerator.prepare(model)
-    speed.disable_buffer_sync(model)
-
-Functions import torch themselves, since the settings of OpenMP must be in the environment before that.
-"""
+"""Settings that change the speed of a step: precision, communication between ranks, and torch.compile."""
 
 import datetime
 import os
 import types
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import (
+    AORecipeKwargs,
+    DistributedDataParallelKwargs,
+    InitProcessGroupKwargs,
+    is_torchao_available,
+    parse_flag_from_env,
+)
 
 from ensemble import configuration
 from ensemble.errors import UserError
 from ensemble.neural.settings import TrainConfig
-
-if TYPE_CHECKING:
-    import torch
-    from accelerate import Accelerator
 
 
 def accelerator_options(settings: TrainConfig) -> dict[str, Any]:
@@ -30,15 +26,6 @@ def accelerator_options(settings: TrainConfig) -> dict[str, Any]:
 
     Raises `UserError` for fp8 without the required GPU and library, and for fp16 with FSDP on CPUs.
     """
-    import torch
-    from accelerate.utils import (
-        AORecipeKwargs,
-        DistributedDataParallelKwargs,
-        InitProcessGroupKwargs,
-        is_torchao_available,
-        parse_flag_from_env,
-    )
-
     configuration.check(settings, timeout_s=(settings.timeout_s >= 1, "at least 1"))
     has_gpu = torch.cuda.is_available() and not parse_flag_from_env("ACCELERATE_USE_CPU")
     precision = settings.precision
@@ -70,35 +57,29 @@ def accelerator_options(settings: TrainConfig) -> dict[str, Any]:
     return {"mixed_precision": precision, "kwargs_handlers": handlers}
 
 
-def use_fp16_on_cpu(accelerator: "Accelerator") -> None:
+def use_fp16_on_cpu(accelerator: Accelerator) -> None:
     """Enable fp16 on a CPU, where Accelerate 1.15 silently uses float32 without a gradient scaler."""
-    import torch
-
     if accelerator.mixed_precision == "fp16" and accelerator.device.type == "cpu":
         accelerator.native_amp = True
         accelerator.scaler = torch.amp.GradScaler("cpu")
 
 
-def disable_buffer_sync(model: "torch.nn.Module") -> None:
+def disable_buffer_sync(model: torch.nn.Module) -> None:
     """Do not broadcast the buffers before each forward pass of DDP: all ranks have the same from the start.
 
     Accelerate 1.15 has only the old name of this option, for which torch 2.13 warns.
     """
-    import torch
-
     if isinstance(model, torch.nn.parallel.DistributedDataParallel):
         model.forward_sync_buffers = False
 
 
-def compile_model(model: "torch.nn.Module", device: "torch.device") -> None:
+def compile_model(model: torch.nn.Module, device: torch.device) -> None:
     """Compile in place the blocks of each ModuleList whose modules have the same class; the whole model if there is none.
 
     Blocks that differ only in their weights share compiled code, so the compile time does not grow with the depth. The names
     in `state_dict` do not change, and a copy of the model is not compiled. Sizes are symbolic: a short last batch uses the
     same code, except a batch of 1 or one for which other kernels are faster. `UserError` if `device` has no compiler.
     """
-    import torch
-
     try:  # before the first step, where the error would be a long traceback
         torch.compile(lambda x: x.sin())(torch.ones(8, device=device))
     except Exception as error:
@@ -116,6 +97,6 @@ def compile_model(model: "torch.nn.Module", device: "torch.device") -> None:
         block._compiled_call_impl = torch.compile(types.MethodType(_call, block), dynamic=True)
 
 
-def _call(module: "torch.nn.Module", *inputs: Any, **named: Any) -> Any:
+def _call(module: torch.nn.Module, *inputs: Any, **named: Any) -> Any:
     """A frame outside of torch: the compiler skips frames inside."""
     return module._call_impl(*inputs, **named)

@@ -11,10 +11,10 @@ import json
 import math
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tqdm import tqdm
 
@@ -72,12 +72,23 @@ class Tracker:
             bar_format=BAR, smoothing=0, dynamic_ncols=True, disable=None,
         )  # fmt: skip
 
-    def train(self, step: int, values: dict[str, float]) -> None:
-        """Log the loss, learning rate and gradient norm of a training step, and the values of `Meter.read`."""
-        self._write("train", step, values)
-
-    def validation(self, step: int, values: dict[str, float]) -> None:
-        self._write("val", step, values)
+    def metrics(self, kind: Literal["train", "val"], step: int, values: dict[str, float]) -> None:
+        """Log the values of a training step (loss, learning rate, …, and those of `Meter.read`) or the validation scores."""
+        if not self.enabled:
+            return
+        text = "  ".join(f"{name} {value:.5g}" for name, value in values.items())
+        self._record(kind, step, text, values)
+        for tracker in self._trackers:
+            if tracker.name == "tensorboard":  # whose `log` method flushes to the disk each time
+                for name, value in values.items():
+                    tracker.tracker.add_scalar(f"{kind}/{name}", value, step)
+            else:
+                tracker.log({f"{kind}/{name}": value for name, value in values.items()}, step=step)
+        if kind == "val":
+            self.message(f"step {step}  validation  {text}")
+        else:
+            shown = (form.format(values[name]) for name, form in SHOWN.items() if name in values)
+            self._bar.set_postfix_str(", ".join(shown), refresh=False)
 
     def event(self, step: int, sentence: str, **values: Any) -> None:
         """Log an event, such as a skipped step or a rollback; `values` are added to the entry in metrics.jsonl."""
@@ -102,23 +113,6 @@ class Tracker:
             for tracker in self._trackers:
                 tracker.finish()
 
-    def _write(self, kind: str, step: int, values: dict[str, float]) -> None:
-        if not self.enabled:
-            return
-        text = "  ".join(f"{name} {value:.5g}" for name, value in values.items())
-        self._record(kind, step, text, values)
-        for tracker in self._trackers:
-            if tracker.name == "tensorboard":  # whose `log` method flushes to the disk each time
-                for name, value in values.items():
-                    tracker.tracker.add_scalar(f"{kind}/{name}", value, step)
-            else:
-                tracker.log({f"{kind}/{name}": value for name, value in values.items()}, step=step)
-        if kind == "val":
-            self.message(f"step {step}  validation  {text}")
-        else:
-            shown = (form.format(values[name]) for name, form in SHOWN.items() if name in values)
-            self._bar.set_postfix_str(", ".join(shown), refresh=False)
-
     def _record(self, kind: str, step: int, text: str, values: dict[str, Any]) -> None:
         """Write a line of text to val.log or train.log, and an entry to metrics.jsonl."""
         log = self._files["val.log" if kind == "val" else "train.log"]
@@ -137,14 +131,15 @@ def _start(name: str, folder: Path, first_step: int, settings: dict[str, Any] | 
 
     label, run = folder.resolve().name, _run_name(folder)
     common: dict[str, Any] = {"resume": "allow", "config": settings or {}}
-    # console off: otherwise wandb records the progress bar
-    wandb = {"id": run, "name": label, "dir": str(folder), "settings": {"console": "off"}}
-    make: dict[str, Callable[[], Any]] = {
-        "tensorboard": lambda: tracking.TensorBoardTracker("tensorboard", folder, purge_step=first_step + 1, flush_secs=10),
-        "wandb": lambda: tracking.WandBTracker(PROJECT, **wandb, **common),
-        "trackio": lambda: tracking.TrackioTracker(PROJECT, name=f"{label}-{run}", **common),
-    }
-    tracker = make[name]()
+    tracker: Any
+    if name == "tensorboard":
+        tracker = tracking.TensorBoardTracker("tensorboard", folder, purge_step=first_step + 1, flush_secs=10)
+    elif name == "wandb":
+        # console off: otherwise wandb records the progress bar
+        options = {"id": run, "name": label, "dir": str(folder), "settings": {"console": "off"}}
+        tracker = tracking.WandBTracker(PROJECT, **options, **common)
+    else:
+        tracker = tracking.TrackioTracker(PROJECT, name=f"{label}-{run}", **common)
     try:
         tracker.start()
     except Exception as error:  # each library has its own classes for a missing account, network or server

@@ -66,11 +66,11 @@ class TrainingState:
         self.copies = checkpoint.CpuCopies()
         self._saved_carry: Tensors = {}
         self.progress = Progress(ranks=accelerator.num_processes)
-        if is_sharded := launch.is_sharded(accelerator):
+        self.is_sharded = launch.is_sharded(accelerator)
+        if self.is_sharded:
             from ensemble.neural import sharded
 
             self._writers = sharded.writers(timeout_s)
-        self.is_sharded = is_sharded
         self._accelerator = accelerator
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._peak_rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
@@ -129,17 +129,15 @@ class TrainingState:
         """
         from accelerate.utils import gather_object
 
-        random_states = {"random.cpu": torch.get_rng_state()}
-        if self._accelerator.device.type == "cuda":
-            random_states["random.cuda"] = torch.cuda.get_rng_state(self._accelerator.device)
-        carried = {name: tensor.cpu() for name, tensor in self.carry.tensors().items()}
-        ranks = gather_object([(random_states, carried)])
+        rank, device = self._accelerator.process_index, self._accelerator.device
+        own = {f"rank{rank}.random.cpu": torch.get_rng_state()}
+        if device.type == "cuda":
+            own[f"rank{rank}.random.cuda"] = torch.cuda.get_rng_state(device)
+        own |= {f"carry.{name}": tensor.cpu() for name, tensor in self.carry.tensors().items()}
+        states_of_ranks = gather_object([own])
         if not self._accelerator.is_main_process:
             return {}, {}
-        tensors: Tensors = {}
-        for rank, (random_states, carried) in enumerate(ranks):
-            tensors |= {f"rank{rank}.{name}": tensor for name, tensor in random_states.items()}
-            tensors |= {f"carry.{name}": tensor for name, tensor in carried.items()}
+        tensors: Tensors = {name: tensor for state in states_of_ranks for name, tensor in state.items()}
         moments, optimizers = self._moments()
         if not self.is_sharded:
             tensors |= moments
@@ -195,7 +193,7 @@ class TrainingState:
         self.restore_weights(folder, description, tensors, override)
         self.progress = Progress(**description["progress"])
         rank, device = self._accelerator.process_index, self._accelerator.device
-        random_states = _with_prefix(f"rank{rank}.", tensors)
+        random_states = checkpoint.with_prefix(f"rank{rank}.", tensors)
         if self.progress.ranks == num_ranks:
             torch.set_rng_state(random_states["random.cpu"])
             if "random.cuda" in random_states and device.type == "cuda":
@@ -203,7 +201,7 @@ class TrainingState:
         else:
             torch.manual_seed(((seed * 1_000_003 + self.progress.step) * 1_000_003 + rank) % 2**63)
         self.progress.ranks = num_ranks
-        self._saved_carry = _with_prefix("carry.", tensors)
+        self._saved_carry = checkpoint.with_prefix("carry.", tensors)
 
     def restore_carry(self, plan: BatchPlan) -> None:
         """Restore the carried state of the checkpoint, once the size of micro-batches that fits into memory is known."""
@@ -252,8 +250,3 @@ class TrainingState:
     def _averages(self) -> Tensors:
         averages = self.average.average if self.average else []
         return {f"average.{number}": tensor for number, tensor in enumerate(averages)}
-
-
-def _with_prefix(prefix: str, tensors: Tensors) -> Tensors:
-    """The tensors whose names start with `prefix`, which is removed."""
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ensemble import errors
-from ensemble.neural import launch, speed
+from ensemble.neural import launch
 
 if TYPE_CHECKING:
     import torch
@@ -21,23 +21,24 @@ TRAIN = Path(__file__).resolve().parents[2] / "scripts" / "train.py"
 def main() -> None:
     folder = Path(sys.argv.pop(1))
     report: dict[str, Any] = {"compiled": [], "dtypes": []}
-    disable_buffer_sync = speed.disable_buffer_sync
 
     def inspect(model: "torch.nn.Module") -> None:
-        """Replaces `disable_buffer_sync`, which the set-up of a training calls with the prepared model."""
+        """Follows `disable_buffer_sync`, which the set-up of a training calls with the prepared model."""
         from torch._dynamo.utils import counters
 
-        disable_buffer_sync(model)
         modules = {name.removeprefix("module."): module for name, module in model.named_modules()}
         report["compiled"] = [name for name, module in modules.items() if module._compiled_call_impl is not None]
         report["graphs_before"] = counters["stats"]["unique_graphs"]
         modules["heads"].register_forward_hook(lambda module, inputs, output: report["dtypes"].append(str(output.dtype)))
 
-    speed.disable_buffer_sync = inspect
     start = launch.start
 
     def start_and_keep(*arguments: Any) -> Any:
         report["accelerator"] = start(*arguments)
+        from ensemble.neural import speed  # imports torch, which must come after `start`
+
+        disable_buffer_sync = speed.disable_buffer_sync
+        speed.disable_buffer_sync = lambda model: (disable_buffer_sync(model), inspect(model))
         return report["accelerator"]
 
     launch.start = start_and_keep

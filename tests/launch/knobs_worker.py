@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ensemble import configuration, errors
-from ensemble.neural import launch, speed
+from ensemble.neural import launch
 from ensemble.neural.settings import TrainConfig
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ def main() -> None:
 
 def measure(accelerator: "Accelerator", out: Path) -> None:
     import torch
+
+    from ensemble.neural import speed
 
     model = torch.nn.Linear(64, 512)
     model.register_buffer("mean", torch.zeros(1))

@@ -40,7 +40,7 @@ def main() -> None:
         buffers = [buffer.tolist() for buffer in model.buffers()]
         return [torch.get_rng_state().tolist(), buffers, [p.grad is None for p in model.parameters()]]
 
-    plan = BatchPlan.make(2 * BATCH_SIZE, BATCH_SIZE, 0, 2, rank, 0)
+    plan = BatchPlan(2 * BATCH_SIZE, BATCH_SIZE, 0, 2, rank, 0)
     accelerator.reduce(torch.zeros(1))
     before = state()
     if rank == 1:

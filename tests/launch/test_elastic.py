@@ -23,7 +23,7 @@ from benchmarks.pains.recipe.prepare import NAME, prepare
 from benchmarks.pains.recipe.settings import PrepareConfig
 from safetensors.torch import load_file
 
-from ensemble.neural import elastic
+from ensemble.neural.division import divisors
 from ensemble.neural.loader import BatchPlan
 
 LONG = bool(os.environ.get("TORTURE_LONG"))
@@ -89,7 +89,7 @@ class Run:
 
     def assert_same_batches(self) -> None:
         """Each start's steps are those of the plan from where it went on; all steps were taken."""
-        plan = BatchPlan.make(self.num_rows, self.batch_size, 0, 1, 0, 0)
+        plan = BatchPlan(self.num_rows, self.batch_size, 0, 1, 0, 0)
         expected = [frozenset(micro.rows.tolist()) for micro in plan.micro_batches(0, self.num_steps)]
         number_of = {batch: number for number, batch in enumerate(expected)}
         taken = [number_of.get(frozenset(step), -1) for step in rows.steps(self.record)]
@@ -109,7 +109,7 @@ def test_a_lost_rank_is_done_without(ranks: int, batch_size: int, left: int, tmp
     errors = (tmp_path / "errors").read_text()
     assert f"continues with {left} ranks instead of {ranks}: {batch_size} = " in errors
     run.assert_same_batches()
-    micro = elastic.largest_divisor(batch_size // left, batch_size // ranks)
+    micro = divisors(batch_size // left, batch_size // ranks)[-1]
     assert micro <= batch_size // ranks, "a rank would need more memory than before"
     checkpoint = Path(shutil.copytree(run.out / "checkpoints" / f"step-{went_on_from:08d}", tmp_path / "checkpoint"))
     ours, other = (

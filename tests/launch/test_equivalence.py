@@ -40,7 +40,7 @@ class Plain:
         toy = worker["Toy"](dtype)
         self.config = worker["settings"](Path("unused"), 1, 1)
         self.rows = toy.rows("train")
-        plan = BatchPlan.make(len(self.rows), self.config.batch_size, 0, 1, 0, self.config.seed)
+        plan = BatchPlan(len(self.rows), self.config.batch_size, 0, 1, 0, self.config.seed)
         self.batches = [micro.rows for micro in plan.micro_batches(0, NUM_STEPS)]
         assert {len(batch) for batch in self.batches} == {64, 5}
         torch.manual_seed(self.config.seed)

@@ -65,7 +65,7 @@ def test_one_and_two_ranks_learn_the_same(trained: dict[int, Path], prepared: Pa
     mean of means, or rows seen twice, would differ by percents.
     """
     num_rows = json.loads((prepared / "manifest.json").read_text())["splits"]["train"]["rows"]
-    plans = [BatchPlan.make(num_rows, **CUT, num_ranks=2, rank=rank, seed=0) for rank in (0, 1)]
+    plans = [BatchPlan(num_rows, **CUT, num_ranks=2, rank=rank, seed=0) for rank in (0, 1)]
     last = [list(plan.micro_batches(1, 2))[-1] for plan in plans]
     assert any(micro.idle for micro in last), "the last batch must leave a rank without rows"
     assert summary(trained[1])["steps"] == summary(trained[2])["steps"] == 4

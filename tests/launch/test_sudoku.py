@@ -54,7 +54,7 @@ def test_the_gradient_is_that_of_one_process(launched: Path, data: Path) -> None
     torch.manual_seed(0)  # the seed of the settings: the latent starts are random buffers
     rows, model = recipe.rows("train"), recipe.model()
     body = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    batches = list(BatchPlan.make(len(rows), worker["BATCH_SIZE"], 0, 1, 0, 0).micro_batches(0, len(actual["gradients"])))
+    batches = list(BatchPlan(len(rows), worker["BATCH_SIZE"], 0, 1, 0, 0).micro_batches(0, len(actual["gradients"])))
     assert {len(micro.rows) for micro in batches} == {16, 3}
     for step, micro in enumerate(batches):
         torch.nn.utils.vector_to_parameters(actual["weights"][step], body)

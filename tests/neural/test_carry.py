@@ -12,7 +12,7 @@ def run(num_ranks: int, micro_batch_size: int, first: int, last: int, carries: l
     """The state of each position is the sum of its row numbers; 10 rows in batches of 4, so the last batch is short."""
     carries = carries or [Carry() for _ in range(num_ranks)]
     for rank, carry in enumerate(carries):
-        for micro in BatchPlan.make(10, 4, micro_batch_size, num_ranks, rank, 0).micro_batches(first, last):
+        for micro in BatchPlan(10, 4, micro_batch_size, num_ranks, rank, 0).micro_batches(first, last):
             rows = torch.from_numpy(np.asarray(micro.rows, np.float64))
             before = carry.take(micro)
             assert before is None or len(before["sum"]) == len(rows)
@@ -43,7 +43,7 @@ def test_a_checkpoint_is_restored_with_other_ranks_and_micro_batches(num_ranks: 
     saved = merged_tensors(run(2, 2, 0, 4))
     carries = [Carry() for _ in range(num_ranks)]
     for rank, carry in enumerate(carries):
-        carry.restore(saved, BatchPlan.make(10, 4, micro_batch_size, num_ranks, rank, 0), torch.device("cpu"))
+        carry.restore(saved, BatchPlan(10, 4, micro_batch_size, num_ranks, rank, 0), torch.device("cpu"))
     assert states(run(num_ranks, micro_batch_size, 4, 9, carries)) == states(run(1, 4, 0, 9))
 
 
@@ -51,7 +51,7 @@ def test_a_skipped_step_does_not_change_the_state() -> None:
     """The state of a skipped batch, which may be NaN, would be used in all following steps."""
     (carry,) = run(1, 4, 0, 1)
     before = states([carry])
-    (micro,) = BatchPlan.make(10, 4, 4, 1, 0, 0).micro_batches(1, 2)
+    (micro,) = BatchPlan(10, 4, 4, 1, 0, 0).micro_batches(1, 2)
     carry.put(micro, {"sum": torch.full((4,), torch.nan)})
     carry.discard()
     carry.commit()
@@ -61,7 +61,7 @@ def test_a_skipped_step_does_not_change_the_state() -> None:
 def test_a_short_first_batch_leaves_no_state() -> None:
     """fp16 skips the first steps: the full batch after a short one would get a state with too few rows."""
     carry = Carry()
-    *_, tail, whole = BatchPlan.make(10, 4, 4, 1, 0, 0).micro_batches(0, 4)
+    *_, tail, whole = BatchPlan(10, 4, 4, 1, 0, 0).micro_batches(0, 4)
     carry.put(tail, {"sum": torch.zeros(len(tail.rows))})
     carry.commit()
     assert carry.take(whole) is None

@@ -1,4 +1,4 @@
-"""How many ranks go on, and when a job is not started again."""
+"""The number of ranks after a loss, and the outcomes after which a job is not started again."""
 
 import signal
 from pathlib import Path
@@ -8,23 +8,25 @@ import pytest
 from ensemble import errors
 from ensemble.errors import UserError
 from ensemble.neural import elastic
+from ensemble.neural.division import divisors
+from ensemble.neural.settings import TrainConfig
 
 
 @pytest.mark.parametrize(
     ("batch_size", "left", "ranks", "micro"),
     [(1536, 3, 3, 256), (1024, 3, 2, 256), (1024, 1, 1, 256), (1024, 4, 4, 256), (7, 3, 1, 1), (1536, 2, 2, 384)],
 )
-def test_the_ranks_that_go_on_divide_the_batch(batch_size: int, left: int, ranks: int, micro: int) -> None:
-    """A rank would be left over, training would be refused, or a rank would need more memory than before."""
-    assert elastic.largest_divisor(batch_size, left) == ranks
-    assert elastic.largest_divisor(batch_size // ranks, max(1, batch_size // 4)) == micro
+def test_the_number_of_remaining_ranks_divides_the_batch(batch_size: int, left: int, ranks: int, micro: int) -> None:
+    """The batch could not be divided among the ranks, or a rank would need more memory than before."""
+    assert divisors(batch_size, left)[-1] == ranks
+    assert divisors(batch_size // ranks, max(1, batch_size // 4))[-1] == micro
 
 
 class Starts:
-    """Stands for the launches: what each one leaves in `status`, whether it saves, and how many ranks it was given."""
+    """A mock of the launches: the status of each one, whether it saves a checkpoint, and its number of ranks."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, out: Path, outcomes: list[tuple[str, bool]]):
-        self.out, self.outcomes, self.ranks, self.said = out, outcomes, list[int](), list[str]()
+        self.out, self.outcomes, self.ranks, self.messages = out, outcomes, list[int](), list[str]()
         (out / "checkpoints").mkdir(parents=True)
         monkeypatch.setattr(elastic, "run_once", self.start)
 
@@ -38,10 +40,12 @@ class Starts:
             signal.raise_signal(signal.SIGTERM)
         return status, False
 
-    def supervise(self, **settings: object) -> int:
-        values = {"num_ranks": 4, "batch_size": 1024, "micro_batch_size": 0, "capacity": None, "max_losses": 2, **settings}
-        job = elastic.Job(command=[], out=self.out, yaml=Path("unused"), **values)  # type: ignore[arg-type]
-        return elastic.supervise(job, self.said.append)
+    def supervise(self, capacity: Path | None = None, batch_size: int = 1024) -> int:
+        job = elastic.Job(
+            command=[], settings=TrainConfig(out=str(self.out), batch_size=batch_size), yaml=Path("unused"), num_ranks=4,
+            capacity=capacity, max_losses=2,
+        )  # fmt: skip
+        return elastic.supervise(job, self.messages.append)
 
 
 @pytest.mark.parametrize(
@@ -60,14 +64,14 @@ class Starts:
 def test_when_a_job_is_started_again(
     outcomes: list[str], code: int, ranks: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """An error that comes again would be tried for ever, or a job that somebody stopped would begin again."""
+    """A job with a permanent error would be restarted for ever, or a job stopped by a signal would be started again."""
     starts = Starts(monkeypatch, tmp_path, [(status, False) for status in outcomes])
     assert starts.supervise() == code
     assert starts.ranks == ranks
 
 
 def test_losses_with_checkpoints_between_them_do_not_end_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A long job on a machine that loses a rank a day would end after some days."""
+    """A long job that loses one rank each day would end after some days."""
     starts = Starts(monkeypatch, tmp_path, [("lost", True)] * 5 + [("done", False)])
     capacity = tmp_path / "capacity"
     capacity.write_text("3")
@@ -86,7 +90,7 @@ def test_a_capacity_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(("number", "ranks"), [(0, 1), (3, 2), (64, 4)])
 def test_the_capacity_bounds_the_ranks(number: int, ranks: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A job would start no rank, more than there are, or more than it was asked for."""
+    """A job would start no rank, or more than are available or requested."""
     starts = Starts(monkeypatch, tmp_path, [("done", False)])
     capacity = tmp_path / "capacity"
     capacity.write_text(str(number))

@@ -1,4 +1,4 @@
-"""The report of where a run ran."""
+"""The report of hardware, versions, commit and environment variables."""
 
 import json
 import shlex

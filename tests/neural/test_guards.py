@@ -17,7 +17,7 @@ from ensemble.neural.guards import SpikeDetector
 from ensemble.neural.loader import Batch, BatchPlan
 
 torch.set_num_threads(1)
-PLAN = BatchPlan.make(num_rows=100, batch_size=16, micro_batch_size=0, num_ranks=1, rank=0, seed=0)
+PLAN = BatchPlan(num_rows=100, batch_size=16, micro_batch_size=0, num_ranks=1, rank=0, seed=0)
 
 
 # Memory

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch.distributed import DistStoreError, HashStore, TCPStore
 
-from ensemble.neural import heartbeat
+from ensemble.neural import heartbeat, launch
 from ensemble.neural.heartbeat import Heartbeat, RankLost
 
 LOST = RuntimeError("[/third_party/gloo/gloo/transport/tcp/pair.cc:537] Connection closed by peer")
@@ -237,7 +237,7 @@ def test_communication_errors_are_recognised(error: BaseException, expected: boo
 
 def test_torch_knows_the_flight_recorders_names(tmp_path: Path) -> None:
     """A version of torch with other names would silently write no dump."""
-    names = heartbeat.flight_recorder_environment(tmp_path)
+    names = launch.flight_recorder_environment(tmp_path)
     folder = Path(torch.__file__).parent
     header = (folder / "include/torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp").read_bytes()
     with open(folder / "lib/libtorch_cpu.so", "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as library:

@@ -14,7 +14,7 @@ from ensemble.neural import launcher
 def test_only_other_failures_end_in_a_traceback(
     exit_code: int, expected: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A wrong path would be answered with 30 lines after the sentence, or a crash with none."""
+    """An error of the user would end with a traceback of the launcher, or a crash without one."""
 
     def fail() -> None:
         failure = ProcessFailure(local_rank=0, pid=99997, exitcode=exit_code, error_file="none")

@@ -42,7 +42,7 @@ def make(num_rows: int, batch_size: int, micro: int = 0, num_ranks: int = 1, ran
     """A plan of rows with lengths."""
     seed, bucket_batches = options.get("seed", 0), options.get("bucket_batches", 0)
     lengths = LENGTHS[:num_rows]
-    return BatchPlan.make(num_rows, batch_size, micro, num_ranks, rank, seed, lengths=lengths, bucket_batches=bucket_batches)
+    return BatchPlan(num_rows, batch_size, micro, num_ranks, rank, seed, lengths=lengths, bucket_batches=bucket_batches)
 
 
 def plans(num_rows: int, micro_batch_size: int, num_ranks: int, accumulation: int, **options: int) -> list[BatchPlan]:
@@ -68,7 +68,7 @@ def counted(micro_batches: Iterable[MicroBatch]) -> np.ndarray:
     return np.concatenate([np.empty(0, np.int64), *(micro.rows for micro in micro_batches if not micro.idle)])
 
 
-# Cutting
+# Division into micro-batches
 
 
 @given(sizes=SIZES)
@@ -141,7 +141,7 @@ def test_sizes_that_do_not_divide_are_refused_with_the_nearest_that_do(
         with pytest.raises(
             UserError, match=rf"batch_size={batch_size} must be .* of {num_ranks} ranks: the nearest one is \d+$"
         ) as raised:
-            BatchPlan.make(500, batch_size, micro_batch_size, num_ranks, 0, 0)
+            BatchPlan(500, batch_size, micro_batch_size, num_ranks, 0, 0)
         valid_sizes = list(range(num_ranks, 300, num_ranks))
         nearest = min(abs(size - batch_size) for size in valid_sizes)
         batch_size, invalid = int(str(raised.value).split()[-1]), batch_size
@@ -150,12 +150,12 @@ def test_sizes_that_do_not_divide_are_refused_with_the_nearest_that_do(
     valid_sizes = [size for size in range(1, batch_size + 1) if batch_size % (size * num_ranks) == 0]
     if micro_batch_size not in (0, *valid_sizes):
         with pytest.raises(UserError, match=r"the nearest that does is micro_batch_size=\d+$") as raised:
-            BatchPlan.make(500, batch_size, micro_batch_size, num_ranks, 0, 0)
+            BatchPlan(500, batch_size, micro_batch_size, num_ranks, 0, 0)
         nearest = min(abs(size - micro_batch_size) for size in valid_sizes)
         micro_batch_size, invalid = int(str(raised.value).split("=")[-1]), micro_batch_size
         assert micro_batch_size in valid_sizes
         assert abs(micro_batch_size - invalid) == nearest
-    plan = BatchPlan.make(500, batch_size, micro_batch_size, num_ranks, 0, 0)
+    plan = BatchPlan(500, batch_size, micro_batch_size, num_ranks, 0, 0)
     assert plan.micro_batch_size * plan.num_ranks * plan.accumulation == plan.batch_size == batch_size
 
 
@@ -209,7 +209,7 @@ def test_no_rank_always_has_the_longest_rows() -> None:
     lengths = np.arange(1, 17)
     longest = [
         sum(lengths[micro.rows].max() for micro in plan.micro_batches(0, 1))
-        for plan in (BatchPlan.make(16, 16, 4, 2, rank, 0, lengths=lengths, bucket_batches=1) for rank in range(2))
+        for plan in (BatchPlan(16, 16, 4, 2, rank, 0, lengths=lengths, bucket_batches=1) for rank in range(2))
     ]
     assert longest == [4 + 16, 8 + 12]
 
@@ -217,7 +217,7 @@ def test_no_rank_always_has_the_longest_rows() -> None:
 def test_bucketing_needs_lengths() -> None:
     """The setting would silently do nothing."""
     with pytest.raises(UserError, match=r"^bucket_batches=8 .* no lengths: set bucket_batches=0$"):
-        BatchPlan.make(50, 10, 0, 1, 0, 0, bucket_batches=8)
+        BatchPlan(50, 10, 0, 1, 0, 0, bucket_batches=8)
     with pytest.raises(UserError, match=r"^bucket_batches=-1 is impossible: it must be 0 or more$"):
         make(50, 10, bucket_batches=-1)
 

@@ -15,21 +15,21 @@ from ensemble.neural import loader_tuning
 from ensemble.neural.loader import BatchPlan
 from ensemble.neural.loader_tuning import Setting, candidates, cores_of_this_rank, fewest_workers
 
-PLAN = BatchPlan.make(40, 4, 0, 1, 0, 0)
+PLAN = BatchPlan(40, 4, 0, 1, 0, 0)
 SOURCE: Any = None  # the stand-ins below read nothing
 
 
 @given(cores=st.integers(1, 300))
 def test_all_settings_up_to_the_number_of_cores_are_measured(cores: int) -> None:
     """Cores would stay idle, or more processes would start than there are cores."""
-    settings = list(candidates(cores))
+    settings = candidates(cores)
     assert len(settings) == len(set(settings))
     workers = {num_workers for num_workers, _ in settings}
     assert workers == {0, *(2**power for power in range(9) if 2**power <= cores)}
     assert {(num_workers, factor) for num_workers in workers - {0} for factor in (2, 4, 8)} == set(settings[1:])
 
 
-@given(st.dictionaries(st.sampled_from(list(candidates(8))), st.floats(1, 1000), min_size=1))
+@given(st.dictionaries(st.sampled_from(candidates(8)), st.floats(1, 1000), min_size=1))
 def test_the_fewest_workers_within_the_tolerance_are_chosen(speeds: dict[Setting, float]) -> None:
     """Noise of a short measurement would cost processes and memory."""
     chosen = fewest_workers(speeds)

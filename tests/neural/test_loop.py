@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
-from toy import NUM_ROWS, Toy, checkpoints, last, lines, tensors
+from toy import NUM_ROWS, Toy, checkpoints, last, lines, same_checkpoints, tensors
 
 from ensemble.errors import UserError
 from ensemble.neural import evaluation, guards, loop, speed
@@ -48,7 +48,7 @@ def test_the_gradient_is_that_of_the_sum_divided_by_the_count(
     """A mean of means, or the nominal size instead of the count, would be wrong by percents, most in the short batch."""
     toy = Toy()
     loop.train(toy, dataclasses.replace(config, micro_batch_size=micro_batch_size), accelerator)
-    uncut = BatchPlan.make(NUM_ROWS, 16, 0, 1, 0, config.seed)
+    uncut = BatchPlan(NUM_ROWS, 16, 0, 1, 0, config.seed)
     batches = [micro.rows for micro in uncut.micro_batches(0, 12)]
     assert {len(rows) for rows in batches} == {16, 5}
     for (weights, gradient), rows in zip(toy.recorder.seen, batches, strict=True):
@@ -62,7 +62,7 @@ def test_the_gradient_is_clipped_after_it_was_divided_by_the_true_count(
     """The limit would apply to another gradient than that of the step."""
     toy = Toy()
     loop.train(toy, dataclasses.replace(config, clip_norm=0.5, micro_batch_size=2), accelerator)
-    batches = [micro.rows for micro in BatchPlan.make(NUM_ROWS, 16, 0, 1, 0, config.seed).micro_batches(0, 12)]
+    batches = [micro.rows for micro in BatchPlan(NUM_ROWS, 16, 0, 1, 0, config.seed).micro_batches(0, 12)]
     unclipped = []
     for (weights, gradient), rows in zip(toy.recorder.seen, batches, strict=True):
         expected = plain_gradient(toy, weights, rows)
@@ -78,7 +78,7 @@ def test_the_logged_loss_is_that_of_the_global_batch(config: TrainConfig, accele
     """train.log would show the loss of the last micro-batch, or a loss divided by the wrong count."""
     toy = Toy()
     loop.train(toy, dataclasses.replace(config, micro_batch_size=2), accelerator)
-    rows = next(BatchPlan.make(NUM_ROWS, 16, 0, 1, 0, config.seed).micro_batches(0, 1)).rows
+    rows = next(BatchPlan(NUM_ROWS, 16, 0, 1, 0, config.seed).micro_batches(0, 1)).rows
     model = toy.model()
     torch.nn.utils.vector_to_parameters(toy.recorder.seen[0][0], model.parameters())
     loss_sum, count, _ = toy.step(model, toy.rows("train").gather(rows), None)
@@ -105,19 +105,8 @@ def test_a_run_writes_its_files(config: TrainConfig, accelerator: Accelerator) -
 
     summary = loop.train(Toy(), config, accelerator)
     out = Path(config.out)
-    names = {
-        "manifest.json",
-        "config.json",
-        "environment.json",
-        "status",
-        "train.log",
-        "val.log",
-        "metrics.jsonl",
-        "tensorboard",
-        "curves.txt",
-    }
-    names |= {"checkpoints", "best", "final", "summary.json"}
-    assert {path.name for path in out.iterdir()} == names
+    files = "manifest.json config.json environment.json status train.log val.log metrics.jsonl curves.txt summary.json"
+    assert {path.name for path in out.iterdir()} == {*files.split(), "tensorboard", "checkpoints", "best", "final"}
     assert json.loads((out / "config.json").read_text())["learning_rate"] == 0.05
     assert json.loads((out / "summary.json").read_text()) == summary
     assert (summary["ranks"], summary["steps"], summary["parameters"]) == (1, 12, 83)
@@ -237,8 +226,7 @@ def test_a_spike_restores_the_same_checkpoint_after_a_preemption(
     assert [line["event"] for line in lines(config) if line["kind"] == "event"] == [
         line["event"] for line in lines(whole) if line["kind"] == "event"
     ]
-    expected, actual = (tensors(last(run)) for run in (whole, config))
-    assert all(torch.equal(expected[name], actual[name]) for name in expected)
+    assert same_checkpoints(whole, config)
 
 
 def test_a_step_that_overflows_in_fp16_is_skipped(

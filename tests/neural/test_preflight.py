@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 import torch
 
-from ensemble.configuration import to_dict
 from ensemble.neural.loader import BatchPlan
 from ensemble.neural.preflight import activation_bytes, optimizer_state_bytes, summary
 from ensemble.neural.settings import TrainConfig
 
-PLAN = BatchPlan.make(num_rows=1000, batch_size=64, micro_batch_size=8, num_ranks=2, rank=0, seed=0)
+PLAN = BatchPlan(num_rows=1000, batch_size=64, micro_batch_size=8, num_ranks=2, rank=0, seed=0)
 
 
 def make_model() -> torch.nn.Sequential:
@@ -27,7 +26,7 @@ class Communicating(torch.optim.SGD):
 
 def text(settings: dict[str, Any], model: torch.nn.Module, *optimizers: torch.optim.Optimizer, **options: Any) -> str:
     config = TrainConfig(data="prepared", out="run", warmup_steps=5, **settings)
-    return summary(to_dict(config), PLAN, 48, model, list(optimizers), "bf16", **options)
+    return summary(config, PLAN, model, list(optimizers), "bf16", **options)
 
 
 def test_the_summary_is_complete() -> None:

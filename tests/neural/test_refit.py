@@ -1,4 +1,4 @@
-"""The refit of a network: which rows each part learns, from which weights, and what a killed or stopped refit leaves."""
+"""The refit of a network: the rows and the first weights of each part, and the state after a kill or a signal."""
 
 import dataclasses
 import json
@@ -76,7 +76,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def test_joined_rows_are_those_of_their_splits() -> None:
-    """A batch would hold rows of another split, or in another order than asked for."""
+    """A batch would have rows of another split, or another order than requested."""
     joined = refit.JoinedRows([SplitRows(split) for split in SIZES])
     assert len(joined) == sum(SIZES.values())
     each = {name: torch.cat([SplitRows(split).gather(np.arange(SIZES[split]))[name] for split in SIZES]) for name in "xy"}
@@ -88,7 +88,7 @@ def test_joined_rows_are_those_of_their_splits() -> None:
 
 
 def test_each_part_learns_its_rows_once_from_the_best_weights(config: TrainConfig, accelerator: Accelerator) -> None:
-    """Rows of blend would be learned before they are predicted, rows be left out, or the last weights be trained on."""
+    """Blend would be learned before it is predicted, rows would be missing, or a part would start from the last weights."""
     toy, out = SplitToy(*BETTER), Path(config.out)
     summary = refit.train(toy, config, accelerator)
     parts = {"first": 6, refit.TRIAL: 3, refit.NEWEST: 4}
@@ -128,7 +128,7 @@ def test_a_trial_that_is_not_better_ends_the_refit(
 def test_a_killed_refit_ends_with_the_same_bits(
     crash_at: int, config: TrainConfig, accelerator: Accelerator, tmp_path: Path
 ) -> None:
-    """A part that was complete would be trained again, or one that was not be taken as it is."""
+    """A complete part would be trained again, or an incomplete one would be used."""
     config = dataclasses.replace(config, checkpoint_steps=1)
     whole = dataclasses.replace(config, out=str(tmp_path / "whole"))
     expected = refit.train(SplitToy(), whole, accelerator)
@@ -147,7 +147,7 @@ def test_a_killed_refit_ends_with_the_same_bits(
 
 @pytest.mark.parametrize("at_micro_batch", [4, 7, 10, 11, 13])
 def test_a_signal_stops_the_run_in_any_part(at_micro_batch: int, config: TrainConfig, accelerator: Accelerator) -> None:
-    """The rest of the refit would begin after a request to stop, or a scheduler not know that the run can be continued.
+    """The next part would start after a signal to stop, or the status would not show that the run can be resumed.
 
     The seventh and the eleventh are the last ones of the first training and of the trial.
     """
@@ -169,7 +169,7 @@ def test_a_signal_stops_the_run_in_any_part(at_micro_batch: int, config: TrainCo
 
 
 def test_a_signal_within_a_nested_context_counts_for_the_outer_one() -> None:
-    """A request that came with the last step of a part would be forgotten, and the next part begin."""
+    """A signal during the last step of a part would be lost, and the next part would start."""
     with StopSignals() as outer:
         with StopSignals() as inner:
             os.kill(os.getpid(), signal.SIGUSR1)
@@ -181,7 +181,7 @@ def test_a_signal_within_a_nested_context_counts_for_the_outer_one() -> None:
 
 
 def test_the_parts_share_the_limit_of_time(config: TrainConfig, accelerator: Accelerator) -> None:
-    """The first training would take all of it, or each part as much as the whole run."""
+    """The first training would use all of the time, or each part as much as the whole run."""
     limit_s = 100_000.0
     refit.train(SplitToy(*BETTER), dataclasses.replace(config, max_seconds=limit_s), accelerator)
     limits = [
@@ -192,13 +192,13 @@ def test_the_parts_share_the_limit_of_time(config: TrainConfig, accelerator: Acc
 
 
 def test_a_lost_rank_in_a_part_is_in_the_status_of_the_run(config: TrainConfig, accelerator: Accelerator) -> None:
-    """A scheduler would read that the run is in progress."""
+    """The status would remain `running`."""
     refit.train(SplitToy(*BETTER), config, accelerator)
     run = Path(config.out)
     for part in (refit.TRIAL, refit.NEWEST):
         runs.set_status(run, "running")
-        runs.mark_lost(run / part, "rank 1 does not answer")
-        assert (run / "status").read_text() == "lost\nrank 1 does not answer\n"
+        runs.mark_lost(run / part, "rank 1 does not respond")
+        assert (run / "status").read_text() == "lost\nrank 1 does not respond\n"
     runs.set_status(run, "running")
     with pytest.raises(ZeroDivisionError), runs.status_on_error(run / refit.TRIAL, accelerator):
         raise ZeroDivisionError("1 / 0")
@@ -206,7 +206,7 @@ def test_a_lost_rank_in_a_part_is_in_the_status_of_the_run(config: TrainConfig, 
 
 
 def test_what_a_refit_cannot_use_is_refused_before_the_training(config: TrainConfig, accelerator: Accelerator) -> None:
-    """The error would come after the training, or the parts be of different trainings."""
+    """The error would be raised after the training, or the parts would belong to different trainings."""
     with_lengths = SplitToy()
     with_lengths.rows = lambda split: _with_lengths(SplitRows(split))  # type: ignore[method-assign]
     with pytest.raises(UserError, match="refit_epochs=1 joins the rows of splits, and examples of the recipe toy differ in"):
@@ -223,12 +223,12 @@ def _with_lengths(rows: Any) -> Any:
 
 
 def test_refit_epochs_is_checked(config: TrainConfig, accelerator: Accelerator) -> None:
-    """A negative number would end with no step and an error about its result."""
+    """A negative number would give a part without steps, and an error about its result."""
     with pytest.raises(UserError, match="refit_epochs=-1"):
         refit.train(SplitToy(), dataclasses.replace(config, refit_epochs=-1.0), accelerator)
 
 
 def test_the_plan_has_the_steps_that_the_tests_above_count(config: TrainConfig) -> None:
-    """The crashes and signals above would not be in the parts that they are meant for."""
-    steps = [BatchPlan.make(rows, 16, 16, 1, 0, 0).num_steps(1) for rows in (37, 48, 61)]
+    """The crashes and signals of the tests above would be in other parts."""
+    steps = [BatchPlan(rows, 16, 16, 1, 0, 0).num_steps(1) for rows in (37, 48, 61)]
     assert steps == [3, 3, 4]

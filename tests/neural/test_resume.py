@@ -16,7 +16,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file
-from toy import NUM_ROWS, WIDTH, Toy, checkpoints, last, lines, tensors
+from toy import NUM_ROWS, WIDTH, Toy, checkpoints, last, lines, same_checkpoints, tensors
 
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint, loop, runs
@@ -24,6 +24,13 @@ from ensemble.neural.loader import BatchPlan
 from ensemble.neural.settings import TrainConfig
 
 torch.set_num_threads(1)
+
+
+def crash(toy: Toy, at_micro_batch: int, *arguments: Any, **options: Any) -> None:
+    """Train until a crash in a micro-batch; `loop.train` gets the other arguments."""
+    toy.crash_at = at_micro_batch
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(toy, *arguments, **options)
 
 
 # Resuming
@@ -56,11 +63,8 @@ def test_a_resumed_run_ends_bit_for_bit_like_an_uninterrupted_one(
         monkeypatch.setattr(accelerator, "native_amp", True)
     whole = dataclasses.replace(config, out=str(tmp_path / "whole"))
     uninterrupted = loop.train(Toy(dropout=0.3, carries_state=True), whole, accelerator)
-    toy = Toy(dropout=0.3, carries_state=True)
-    plan = BatchPlan.make(NUM_ROWS, 16, config.micro_batch_size, 1, 0, 0)
-    toy.crash_at = 1 + len(list(plan.micro_batches(0, crash_at_step - 1)))
-    with pytest.raises(KeyboardInterrupt):
-        loop.train(toy, config, accelerator)
+    plan = BatchPlan(NUM_ROWS, 16, config.micro_batch_size, 1, 0, 0)
+    crash(Toy(dropout=0.3, carries_state=True), 1 + len(list(plan.micro_batches(0, crash_at_step - 1))), config, accelerator)
     every = config.checkpoint_steps or 3
     assert last(config).name == f"step-{(crash_at_step - 1) // every * every:08d}"
     failed = f"failed\nrank 0 of 1 (host {socket.gethostname()}): KeyboardInterrupt\n"
@@ -71,10 +75,8 @@ def test_a_resumed_run_ends_bit_for_bit_like_an_uninterrupted_one(
         "if the run is lost next, its status would be the reason of the previous failure"
     )
     assert resumed["steps"] == uninterrupted["steps"] == 12
-    expected, actual = (tensors(last(run)) for run in (whole, config))
-    assert "carry.0.memory" in expected
-    assert expected.keys() == actual.keys()
-    assert all(torch.equal(expected[name], actual[name]) for name in expected)
+    assert "carry.0.memory" in tensors(last(whole))
+    assert same_checkpoints(whole, config)
     for name in ("best", "final"):
         actual_weights, expected_weights = (load_file(Path(run.out, name, "model.safetensors")) for run in (config, whole))
         assert all(torch.equal(actual_weights[key], expected_weights[key]) for key in expected_weights)
@@ -97,14 +99,11 @@ def test_a_signal_saves_the_current_step(
     assert (summary["status"], summary["steps"]) == ("preempted", at_step)
     assert Path(config.out, "status").read_text() == "preempted\n"
     assert not Path(config.out, "final").exists()
-    toy = Toy(dropout=0.3)
-    toy.crash_at = 1  # after the evaluation that the preemption postponed, before another checkpoint
-    with pytest.raises(KeyboardInterrupt):
-        loop.train(toy, config, accelerator, "auto")
+    # After the evaluation that the preemption postponed, before another checkpoint
+    crash(Toy(dropout=0.3), 1, config, accelerator, "auto")
     assert loop.train(Toy(dropout=0.3), config, accelerator, "auto")["status"] == "done"
     assert Path(config.out, "status").read_text() == "done\n"
-    expected, actual = (tensors(last(run)) for run in (whole, config))
-    assert all(torch.equal(expected[name], actual[name]) for name in expected)
+    assert same_checkpoints(whole, config)
     assert [line.get("score") for line in lines(config)] == [line.get("score") for line in lines(whole)]
 
 
@@ -137,11 +136,7 @@ def test_early_stopping_keeps_the_best_and_holds_after_a_resume(config: TrainCon
     best = json.loads(Path(config.out, "best/state.json").read_text())
     assert (best["step"], best["scores"]) == (6, {"score": 0.4})
     progress = json.loads((last(config) / "state.json").read_text())["progress"]
-    assert {name: progress[name] for name in ("step", "best_step", "evaluations_since_best")} == {
-        "step": 12,
-        "best_step": 6,
-        "evaluations_since_best": 2,
-    }
+    assert [progress[name] for name in ("step", "best_step", "evaluations_since_best")] == [12, 6, 2]
     before = tensors(last(config))
     assert loop.train(Toy(), config, accelerator, "last")["steps"] == 12
     after = tensors(last(config))
@@ -160,10 +155,7 @@ def test_a_score_that_is_nan_ends_the_run(config: TrainConfig, accelerator: Acce
 def test_patience_is_counted_across_a_resume(config: TrainConfig, accelerator: Accelerator) -> None:
     """A run that is interrupted often would never stop early, or replace `best` by a worse one."""
     config = dataclasses.replace(config, max_epochs=10, patience=3)
-    toy = Toy(scores=lambda evaluation: -float(evaluation))
-    toy.crash_at = 8
-    with pytest.raises(KeyboardInterrupt):
-        loop.train(toy, config, accelerator)
+    crash(Toy(scores=lambda evaluation: -float(evaluation)), 8, config, accelerator)
     summary = loop.train(Toy(scores=lambda evaluation: -10.0), config, accelerator, "last")
     assert (summary["steps"], summary["best_step"], summary["validation_score"]) == (12, 3, -1.0)
 
@@ -186,7 +178,7 @@ def test_resuming_with_other_settings_or_data_is_refused(config: TrainConfig, ac
     toy.fingerprint = "f2"
     with pytest.raises(UserError, match="trained on other prepared data"):
         loop.train(toy, dataclasses.replace(config, max_epochs=1), accelerator, "last")
-    Path(config.out, "notes.txt").write_text("of somebody else")
+    Path(config.out, "notes.txt").write_text("not of this project")
     Path(config.out, "config.json").unlink()
     with pytest.raises(UserError, match="exists already"):
         loop.train(Toy(), config, accelerator, "auto")
@@ -218,15 +210,9 @@ def test_resume_auto_starts_without_a_checkpoint_and_resumes_with_one(config: Tr
     """A job that is requeued before its first checkpoint would fail at each start."""
     Path(config.out).mkdir()
     Path(config.out, ".config.json.writing-1").touch()  # left by a kill at the start
-    toy = Toy()
-    toy.crash_at = 2
-    with pytest.raises(KeyboardInterrupt):
-        loop.train(toy, config, accelerator, "auto")
+    crash(Toy(), 2, config, accelerator, "auto")
     assert not Path(config.out, "checkpoints").exists()
-    toy = Toy()
-    toy.crash_at = 5
-    with pytest.raises(KeyboardInterrupt):
-        loop.train(toy, config, accelerator, "auto")
+    crash(Toy(), 5, config, accelerator, "auto")
     toy = Toy()
     assert loop.train(toy, config, accelerator, "auto")["steps"] == 12
     assert len(toy.recorder.seen) == 9
@@ -240,10 +226,7 @@ def test_a_new_run_can_start_from_the_checkpoint_of_another(
     branch = dataclasses.replace(config, out=str(tmp_path / "branch"), learning_rate=0.001)
     step_6 = str(Path(config.out, "checkpoints/step-00000006"))
     before = tensors(last(config))
-    toy = Toy(scores=lambda _: -100.0)
-    toy.crash_at = 2
-    with pytest.raises(KeyboardInterrupt):
-        loop.train(toy, branch, accelerator, step_6, override=True)
+    crash(Toy(scores=lambda _: -100.0), 2, branch, accelerator, step_6, override=True)
     toy = Toy(scores=lambda _: -100.0)
     assert loop.train(toy, branch, accelerator, "auto", override=True)["steps"] == 12
     assert len(toy.recorder.seen) == 6

@@ -26,8 +26,8 @@ def run(folder: Path, first_step: int, last_step: int, *trackers: str) -> None:
     with closing(Tracker(folder, True, 30, first_step, trackers or ("tensorboard",), {"width": 8})) as tracker:
         for step, loss in LOSSES.items():
             if first_step < step <= last_step:
-                tracker.train(step, {"loss": loss, "learning_rate": 0.1})
-                tracker.validation(step, {"score": 1 - loss})
+                tracker.metrics("train", step, {"loss": loss, "learning_rate": 0.1})
+                tracker.metrics("val", step, {"score": 1 - loss})
 
 
 def entries(folder: Path) -> list[dict[str, Any]]:
@@ -84,8 +84,8 @@ def test_an_event_is_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_other_ranks_write_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All ranks would write to the same files."""
     with closing(Tracker(tmp_path, False, 30, 0)) as tracker:
-        tracker.train(1, {"loss": 1.0})
-        tracker.validation(1, {"score": 1.0})
+        tracker.metrics("train", 1, {"loss": 1.0})
+        tracker.metrics("val", 1, {"score": 1.0})
         tracker.event(1, "skipped")
         tracker.advance()
         tracker.message("hello")
@@ -105,7 +105,7 @@ from ensemble.neural.tracking import Tracker, require_installed
 Accelerator(cpu=True)
 tracker = Tracker(Path(sys.argv[1]), True, 40, 10)
 tracker.advance()
-tracker.train(11, {"loss": 0.25, "learning_rate": 0.1, "samples_per_s": 1234.5, "data_wait": 0.031, "mfu": 0.412})
+tracker.metrics("train", 11, {"loss": 0.25, "learning_rate": 0.1, "samples_per_s": 1234.5, "data_wait": 0.031, "mfu": 0.412})
 tracker.advance()
 tracker.close()
 """

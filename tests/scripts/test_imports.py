@@ -1,4 +1,4 @@
-"""What an import of the tree libraries imports besides them."""
+"""Optional dependencies that commands do not import with LightGBM, XGBoost and pyarrow."""
 
 import subprocess
 import sys
@@ -41,7 +41,7 @@ def test_a_command_imports_the_library_alone(module: str) -> None:
 
 
 def test_a_program_of_the_user_has_the_wrappers() -> None:
-    """LGBMRegressor would say that scikit-learn is missing."""
+    """LGBMRegressor would raise an error that scikit-learn is missing."""
     assert printed(ORDINARY)[0] == "1"
 
 

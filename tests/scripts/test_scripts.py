@@ -1,4 +1,4 @@
-"""What a person can get wrong at the command line: every script answers with one sentence, exit code 2, and no new file.
+"""Mistakes in the commands of all scripts: each ends with one sentence, exit code 2, and no new file.
 
 Each script is started as a process of its own for some cases. Most run in forked children of one process, which is faster.
 """
@@ -19,7 +19,7 @@ TIMEOUT_S = 120
 
 
 def environment() -> dict[str, str]:
-    """One thread, no network, and nothing of a launcher."""
+    """One thread, no network, and no variables of a launcher."""
     launcher = {"WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
     clean = {name: value for name, value in os.environ.items() if name not in launcher and "ACCELERATE" not in name}
     return {**clean, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
@@ -52,7 +52,7 @@ def server() -> Iterator[ScriptServer]:
 
 @pytest.fixture(scope="module")
 def desk(prepared: Path, raw_market: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working directory with prepared data, raw reviews, and all kinds of things that are not what they seem."""
+    """A working directory with prepared data, raw reviews, and damaged, incomplete and foreign files."""
     folder = tmp_path_factory.mktemp("desk")
     (folder / "prepared").symlink_to(prepared)
     (folder / "reviews.jsonl").symlink_to(raw_market[0])
@@ -121,8 +121,9 @@ CASES = {
     ELASTIC: "--config_file is missing: give a file of accelerate_configs/",
     f"{ELASTIC} --config_file nowhere.yaml": "the configuration file nowhere.yaml does not exist: check the path",
     f"{ELASTIC} --config_file nodes.yaml": "nodes.yaml is of 2 machines: this command supports one; under Slurm",
-    f"{ELASTIC} --config_file two.yaml batch_size=7": "batch_size=7 cannot be divided among 2 ranks: "
-    "the nearest value that can is 8",
+    f"{ELASTIC} --config_file two.yaml batch_size=7": "batch_size=7 must be a positive multiple of 2 ranks: "
+    "the nearest one is 8",
+    f"{ELASTIC} --config_file two.yaml micro_batch_size=-1": "micro_batch_size=-1 is impossible: it must be 0 or more",
     f"{ELASTIC} --config_file two.yaml --num_processes 0": "--num_processes 0 is impossible: it must be at least 1",
     f"{ELASTIC} --config_file two.yaml learning_rate=0": "learning_rate=0.0 is impossible: it must be more than 0",
     # train
@@ -140,7 +141,7 @@ CASES = {
     f"{TRAIN} trackers=[wandb]": "wandb, which is not installed: pip install 'accelerate-ensemble[tracking]'",
     f"{TRAIN} bucket_batches=4": "this recipe's rows have no lengths",
     f"{TRAIN} batch_size=64 micro_batch_size=48": "the nearest that does is micro_batch_size=32",
-    f"{TRAIN} recipe.width=30 recipe.num_heads=4": "recipe.width=30 cannot be divided by recipe.num_heads=4",
+    f"{TRAIN} recipe.width=30 recipe.num_heads=4": "recipe.width=30 must be a positive multiple of recipe.num_heads=4",
     "train data=nowhere out=new": "there is no prepared data at nowhere: run scripts/prepare_data.py first",
     "train data=damaged out=new": "damaged/manifest.json is damaged",
     "train data=prepared out=taken": "taken exists already: choose another out=…, or delete it",
@@ -241,7 +242,7 @@ AS_PROCESSES = {
 
 @pytest.mark.parametrize("command", CASES)
 def test_a_mistake_gets_one_sentence_and_leaves_nothing(command: str, desk: Path, server: ScriptServer) -> None:
-    """A person would face a traceback, an exit code that a job script takes for success, or half a folder in the way."""
+    """A user would get a traceback, an exit code that means success, or an incomplete folder."""
     script, *words = command.split()
     before = snapshot(desk)
     done = (run if command in AS_PROCESSES else server.run)(script, *words, folder=desk)
@@ -253,7 +254,7 @@ def test_a_mistake_gets_one_sentence_and_leaves_nothing(command: str, desk: Path
 
 
 def test_each_script_of_the_cases_is_started_as_a_process() -> None:
-    """The real interpreter would end some script otherwise than its forked child, and no test notice."""
+    """A script could behave differently in its own process than in a forked child, without a failing test."""
     assert set(CASES) >= AS_PROCESSES
     assert {command.split()[0] for command in AS_PROCESSES} == {command.split()[0] for command in CASES}
 
@@ -283,7 +284,7 @@ print("torch", "torch" in sys.modules, "xgboost", "xgboost" in sys.modules)
     ],
 )
 def test_a_forked_child_ends_as_a_process_does(end: str, server: ScriptServer, tmp_path: Path) -> None:
-    """The cases above would hold in the child only, and a user see another exit code or another text."""
+    """The cases above would be true in forked children only: users would get another exit code or message."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(end=end))
     expected = subprocess.run(
@@ -303,7 +304,7 @@ def test_a_forked_child_ends_as_a_process_does(end: str, server: ScriptServer, t
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_every_script_refuses_what_it_does_not_know(script: str, tmp_path: Path) -> None:
-    """A script of its own kind would take a typo for its default."""
+    """A script would ignore a misspelt setting and use its default."""
     command = {"ensemble_predictor": ["fit"], "benchmark": ["panel"]}.get(script, [])
     done = run(script, *command, "no_such_setting=1", folder=tmp_path)
     assert done.returncode == 2, done.stderr
@@ -313,7 +314,7 @@ def test_every_script_refuses_what_it_does_not_know(script: str, tmp_path: Path)
 
 
 def test_a_script_runs_from_any_folder(desk: Path, tmp_path: Path) -> None:
-    """Paths would be those of the project's folder, or a script work only where it lies."""
+    """Relative paths would be relative to the project's folder, or a script would work in that folder only."""
     done = run("predict", f"data={desk / 'prepared'}", "member=momentum", "out=mine", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == [

@@ -188,7 +188,7 @@ def _our_batches(table: Table, folder: Path) -> Callable[[], Iterable[Any]]:
     from ensemble.neural.loader import BatchPlan, Feed
 
     def batches() -> Iterable[Any]:
-        plan = BatchPlan.make(len(table), BATCH, 0, 1, 0, seed=0)
+        plan = BatchPlan(len(table), BATCH, 0, 1, 0, seed=0)
         micro_batches = plan.micro_batches(0, plan.steps_per_epoch)
         with Feed(table, micro_batches, device=torch.device("cpu"), num_workers=0, prefetch_factor=0) as feed:
             yield from (batch for _, batch in feed)

@@ -354,7 +354,7 @@ def test_the_gradient_of_the_real_model_does_not_depend_on_the_micro_batch_size(
     moments = [state[f"optimizer0.{number}.exp_avg"] for number in range(sum(key.endswith("exp_avg") for key in state))]
     torch.manual_seed(config.seed)
     model = hot_sellers.model()
-    rows = next(BatchPlan.make(len(hot_sellers.rows("train")), 64, 0, 1, 0, config.seed).micro_batches(0, 1)).rows
+    rows = next(BatchPlan(len(hot_sellers.rows("train")), 64, 0, 1, 0, config.seed).micro_batches(0, 1)).rows
     loss_and_gradient(hot_sellers, model, hot_sellers.rows("train").gather(rows))
     matrices = [p.grad for p in model.parameters() if p.dim() >= 2]
     vectors = [p.grad for p in model.parameters() if p.dim() < 2]
@@ -369,7 +369,7 @@ def test_the_gradient_of_the_real_model_does_not_depend_on_the_micro_batch_size(
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"width": 10, "num_heads": 4}, "recipe.width=10 cannot be divided by recipe.num_heads=4: the nearest .* is 8"),
+        ({"width": 10, "num_heads": 4}, "recipe.width=10 must be a positive multiple of recipe.num_heads=4: the .* is 8"),
         ({"width": 0}, "recipe.width=0 is impossible: it must be at least 1"),
         ({"num_heads": -1}, "recipe.num_heads=-1 is impossible"),
         ({"num_layers": -1}, "recipe.num_layers=-1 is impossible: it must be 0 or more"),

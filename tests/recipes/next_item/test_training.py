@@ -273,5 +273,5 @@ def test_data_without_times_are_refused(data: Path, tmp_path: Path) -> None:
     prepare.prepare(PrepareConfig(source=(str(tmp_path / "raw"),), out=str(tmp_path / "prepared"), core=1))
     with pytest.raises(UserError, match=r"recipe\.time_aware=true needs times"):
         recipe_of(tmp_path / "prepared", time_aware=True)
-    with pytest.raises(UserError, match="the nearest width that can is 15"):
+    with pytest.raises(UserError, match="the nearest one is 15"):
         recipe_of(data, num_heads=3)

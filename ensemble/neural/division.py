@@ -1,0 +1,15 @@
+"""Sizes that must be divisible: batches by ranks, widths by attention heads."""
+
+from ensemble.errors import UserError
+
+
+def check_multiple(name: str, value: int, divisor: int, what: str) -> None:
+    """Raise `UserError` unless a setting is a positive multiple of `divisor`, which the message calls `what`."""
+    if value < 1 or value % divisor:
+        nearest = max(1, round(value / divisor)) * divisor
+        raise UserError(f"{name}={value} must be a positive multiple of {what}: the nearest one is {nearest}")
+
+
+def divisors(number: int, largest: int) -> list[int]:
+    """The divisors of a positive number up to `largest`, in ascending order."""
+    return [divisor for divisor in range(1, min(number, largest) + 1) if number % divisor == 0]
