@@ -113,46 +113,36 @@ def one_set(folder: Path, words: Words, python: str, methods: Sequence[str], lea
             failed[method] = str(error)
             print(f"  {method} failed: {error}", flush=True)
     test = predictions.read(folder / "ensemble" / "test.parquet")
-    order = np.argsort(test.row_id)
-    target, group, cluster = test.target[order], test.group[order], test.cluster[order]
-    forecast = {name: forecast_of(folder / name / "test.parquet", test.row_id[order]) for name in ours["used"]}
-    forecast |= {name: forecast_of(folder / name / "predictions.parquet", test.row_id[order], "1") for name in others}
-    used = {**ours["used"], **others}
-    scored = {name: _scored(prediction, test, order, used[name]) for name, prediction in forecast.items()}
-    for name, scores in scored.items():
-        print(f"  {name:>22}  {scores}", flush=True)
+    forecast = {name: forecast_of(folder / name / "test.parquet", test.row_id) for name in ours["used"]}
+    forecast |= {name: forecast_of(folder / name / "predictions.parquet", test.row_id, "1") for name in others}
+
+    def bootstrap(function: Callable[..., dict[str, Any]], *compared: np.ndarray) -> dict[str, Any]:
+        generator = np.random.default_rng(0)
+        intervals = function(test.target, *compared, test.group, test.cluster, num_draws=NUM_DRAWS, generator=generator)
+        return {metric: intervals[metric]._asdict() for metric in ("average_precision", "log_loss")}
+
+    scored = {}
+    for name, costs in {**ours["used"], **others}.items():
+        rows_per_s = round(len(test.target) / costs["predict_s"])
+        scored[name] = {**bootstrap(metrics.bootstrap_scores, forecast[name]), **costs, "test_rows_per_s": rows_per_s}
+        print(f"  {name:>22}  {scored[name]}", flush=True)
     gains = {
         name: {
-            other: metrics.bootstrap_difference(
-                target, forecast[name], forecast[other], group, cluster,
-                num_draws=NUM_DRAWS, generator=np.random.default_rng(0),
-            )["average_precision"]._asdict()
+            other: bootstrap(metrics.bootstrap_difference, forecast[name], forecast[other])["average_precision"]
             for other in others
         }
         for name in ours["used"]
-    }  # fmt: skip
+    }
     return {
         "environment": ours["environment"],
         "prepared_by": words[0],
         "rows": ours["rows"],
-        "base_rate": float(target.mean()),
+        "base_rate": float(test.target.mean()),
         "time_limit_s": limit_s,
         "methods": scored,
         "gains": gains,
         "failed": failed,
     }
-
-
-def _scored(
-    prediction: np.ndarray, test: predictions.Predictions, order: np.ndarray, used: dict[str, Any]
-) -> dict[str, Any]:
-    """Two metrics on test with their intervals, and the costs of the method."""
-    scores = metrics.bootstrap_scores(
-        test.target[order], prediction, test.group[order], test.cluster[order],
-        num_draws=NUM_DRAWS, generator=np.random.default_rng(0),
-    )  # fmt: skip
-    chosen = {metric: scores[metric]._asdict() for metric in ("average_precision", "log_loss")}
-    return {**chosen, **used, "test_rows_per_s": round(len(order) / used["predict_s"])}
 
 
 def _once(file: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -259,8 +249,7 @@ def _megabytes(folder: Path) -> float:
 
 
 def forecast_of(file: Path, row_ids: np.ndarray, column: str = "prediction") -> np.ndarray:
-    """The predictions of a file, sorted by row id; `row_ids`, in ascending order, must be those of the file."""
-    table = pq.read_table(file, columns=[ROW_ID, column])
-    order = np.argsort(table[ROW_ID].to_numpy())
-    assert np.array_equal(table[ROW_ID].to_numpy()[order], row_ids), f"{file} is of other rows"
-    return table[column].to_numpy()[order].astype(np.float64)
+    """The predictions of a file in the order of `row_ids`, which must be those of the file."""
+    prediction_of = dict(zip(*pq.read_table(file, columns=[ROW_ID, column]).to_pydict().values(), strict=True))
+    assert prediction_of.keys() == set(row_ids.tolist()), f"{file} is of other rows"
+    return np.array([prediction_of[row_id] for row_id in row_ids.tolist()], np.float64)

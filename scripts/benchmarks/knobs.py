@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.commands import command
-from benchmarks.runs import enough, launcher, measure_alternating, num_gpus, paired_ratios, quartiles, speed
+from benchmarks.runs import columns, enough, launcher, measure_alternating, num_gpus, paired_ratios, quartiles, speed
 from benchmarks.timing import SCRIPTS, script, timed
 
 MARKET = ("market.num_products=500", "market.num_reviews=20000")
@@ -64,11 +64,8 @@ def knobs(rounds: int = 3) -> dict[str, Any]:
                 results[name] = "not measured: no GPU"
                 continue
             first, second = (partial(run, settings, hardware) for settings in (reference, setting))
-            without, with_it = measure_alternating(first, second, rounds)
-            results[name] = {
-                figure: compared(*([measured[figure] for measured in side] for side in (without, with_it)))
-                for figure in without[0]
-            }
+            without, with_it = map(columns, measure_alternating(first, second, rounds))
+            results[name] = {figure: compared(without[figure], with_it[figure]) for figure in without}
     return results
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.commands import command
-from benchmarks.runs import enough, measure_alternating, paired_ratios, quartiles
+from benchmarks.runs import columns, enough, measure_alternating, paired_ratios, quartiles
 from benchmarks.timing import AS_FOUND, called, meanwhile, memory_mb
 from ensemble import folders
 from ensemble.task import Task
@@ -80,20 +80,21 @@ def trees(rounds: int = 3, num_rows: int = 1_000_000, num_trees: int = 20) -> di
             results[library] = {}
             for memory in ("in_core", "low"):
                 first, second = (partial(run_one, data, library, work, memory, num_trees) for work in ("bare", "ours"))
-                bare, ours = measure_alternating(first, second, rounds)
-                paired = paired_ratios(*([run["cpu_s"] for run in side] for side in (bare, ours)))
+                bare, ours = map(columns, measure_alternating(first, second, rounds))
+                paired = paired_ratios(bare["cpu_s"], ours["cpu_s"])
                 results[library][memory] = {
-                    "bare_peak_mb": quartiles([run["peak_mb"] for run in bare]),
-                    **{name: quartiles([run[name] for run in ours]) for name in ours[0]},
+                    "bare_peak_mb": quartiles(bare["peak_mb"]),
+                    **{name: quartiles(values) for name, values in ours.items()},
                     "cpu_by_bare": quartiles(paired.ratios),
                     "noise": paired.largest_noise,
                 }
             run = run_one(to_predict, library, "predict", "in_core", 5 * num_trees)
-            paired = paired_ratios(run["rows_per_s"]["native"], run["rows_per_s"]["ours"])
+            rows_per_s = run["rows_per_s"]
+            paired = paired_ratios(rows_per_s["native"], rows_per_s["ours"])
             results[library]["predict"] = {
                 "trees": run["trees"],
                 "threads": run["threads"],
-                "rows_per_s": quartiles(run["rows_per_s"]["ours"]),
+                "rows_per_s": quartiles(rows_per_s["ours"]),
                 "by_native": quartiles(paired.ratios),
                 "noise": paired.largest_noise,
             }

@@ -161,7 +161,7 @@ def compared(record: Path, expected: list[rows.Step], note: str = "") -> Side:
     return Side(
         wrong_rows=rows.misplaced(rows.steps(record), expected),
         rows=sum(len(step) for step in expected),
-        seconds=round(rows.record(record)[0]["cpu_s"], 2),
+        seconds=rows.first_step_s(record),
         note=note,
     )
 

@@ -75,6 +75,6 @@ def weight_errors(record: Path) -> sides.Side:
     census = rows.census(steps, NUM_ROWS)
     wrong = {row for row, error in errors if error > rows.TOLERANCE} | {*census["repeated"], *census["missing"]}
     return sides.Side(
-        wrong_rows=len(wrong), rows=NUM_ROWS, seconds=round(rows.record(record)[0]["cpu_s"], 2),
+        wrong_rows=len(wrong), rows=NUM_ROWS, seconds=rows.first_step_s(record),
         note=f"weights wrong by up to {max(error for _, error in errors):.1%}, {len(census['repeated'])} rows in two steps",
     )  # fmt: skip

@@ -61,7 +61,7 @@ def peers_ranks(rounds: int = 5, packages: str = "", ranks: int = 2) -> dict[str
     """
     enough(rounds, 3)
     versions = _versions(packages, ("lightning-fabric", "accelerate", "torch"))
-    figures = called(on_rank, "benchmarks.peers.ranks", rounds, str(Path(packages).resolve()), start=launcher(ranks))
+    figures = called(on_rank, "benchmarks.peers.run", rounds, str(Path(packages).resolve()), start=launcher(ranks))
     return {"ranks": ranks, "threads_per_rank": 1, "peers": versions, "comparisons": figures}
 
 
