@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.commands import command
-from benchmarks.demo import MEMBERS, SMALL, SMALL_TREES, TREES, real_sets, stages_of
+from benchmarks.demo import MEMBERS, SMALL, SMALL_TREES, TREES, real_sets, run_stages, stages_of
 from benchmarks.process_tree import watched
 from benchmarks.runs import refuse_unknown
 from benchmarks.tables.foreign_run import BY_TIME, ROW_ID, STACKING
@@ -159,16 +159,16 @@ def _ours(folder: Path, prepare: list[str], training: list[str], trees: list[str
     failed = {}
     try:
         commands = stages_of(folder, [*prepare, f"panel.folds={FOLDS}"], training, trees)
-        usage |= _run({"prepare": commands.pop("prepare")})
+        usage |= run_stages({"prepare": commands.pop("prepare")}, watched)
         commands |= _stages_of_bags(folder, commands)
     except UserError as error:
         failed["bagged"] = str(error)
         print(f"  bagged failed: {error}", flush=True)
         commands = stages_of(folder, prepare, training, trees)
-    commands["trees"] = [*_with(commands["ensemble"], out=folder / "trees"), f"members=[{','.join(TREES)}]"]
+    commands["trees"] = [*commands["ensemble"], f"out={folder / 'trees'}", f"members=[{','.join(TREES)}]"]
     for member in MEMBERS:
-        commands[f"test {member}"] = [*_with(commands[f"predict {member}"], out=folder / "again"), "splits=[test]"]
-    usage |= _run(commands)
+        commands[f"test {member}"] = [*commands[f"predict {member}"], f"out={folder / 'again'}", "splits=[test]"]
+    usage |= run_stages(commands, watched)
     write_rows(folder)
     splits = folders.read_manifest(folder / "prepared")["splits"]
     used = {name: _costs(usage, folder, name) for name in OURS if name not in failed}
@@ -183,30 +183,19 @@ def _ours(folder: Path, prepare: list[str], training: list[str], trees: list[str
 
 
 def _stages_of_bags(folder: Path, commands: dict[str, list[str | Path]]) -> dict[str, list[str | Path]]:
-    """The commands for an ensemble of bags of trees, and for a prediction of test from a cold start."""
-    stages, predicted = {}, folder / "bag_predictions"
+    """The commands for an ensemble of bags of trees, and for a prediction of test from a cold start.
+
+    Each is one of `commands` followed by other values of some settings, the last of which counts.
+    """
+    stages, predictions_of_bags = {}, folder / "bag_predictions"
     for member in TREES:
         bag = folder / "bags" / member
-        stages[f"bag of {member}"] = [*_with(commands[member], out=bag), "folds=true"]
-        predict = commands[f"predict {member}"]
-        stages[f"predict bag of {member}"] = _with(predict, member=bag, out=predicted)
-        stages[f"test bag of {member}"] = [*_with(predict, member=bag, out=folder / "again"), "splits=[test]"]
-    stages["bagged"] = [*_with(commands["ensemble"], predictions=predicted, out=folder / "bagged"), "on=oof"]
-    return stages
-
-
-def _with(command: Sequence[str | Path], **settings: Path) -> list[str | Path]:
-    """The command with other values of some settings."""
-    names = [str(word).partition("=")[0] for word in command]
-    return [f"{name}={settings[name]}" if name in settings else word for name, word in zip(names, command, strict=True)]
-
-
-def _run(commands: dict[str, list[str | Path]]) -> dict[str, dict[str, float]]:
-    usage = {}
-    for stage, words in commands.items():
-        usage[stage] = watched(words)
-        print(f"  {stage}: {usage[stage]['wall_s']:.1f} s", flush=True)
-    return usage
+        predict = [*commands[f"predict {member}"], f"member={bag}"]
+        stages[f"bag of {member}"] = [*commands[member], f"out={bag}", "folds=true"]
+        stages[f"predict bag of {member}"] = [*predict, f"out={predictions_of_bags}"]
+        stages[f"test bag of {member}"] = [*predict, f"out={folder / 'again'}", "splits=[test]"]
+    fit = (f"predictions={predictions_of_bags}", f"out={folder / 'bagged'}", "on=oof")
+    return {**stages, "bagged": [*commands["ensemble"], *fit]}
 
 
 def _costs(usage: dict[str, dict[str, float]], folder: Path, name: str) -> dict[str, float]:

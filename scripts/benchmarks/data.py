@@ -32,10 +32,7 @@ def panel(
         all_features = (f"source=[{file}]", f"out={scratch}/prepared", "panel.num_tokens=0", "overwrite=true")
         commands: dict[str, list[Any]] = {
             "all features": script("prepare_data", *all_features),
-            "basic columns": [
-                sys.executable,
-                *call(basic_panel, file, f"{scratch}/basic.parquet", out=Path(scratch) / "none"),
-            ],
+            "basic columns": [sys.executable, *call(basic_panel, file, f"{scratch}/basic.parquet")],
         }
         if reference:
             commands["reference"] = [reference_python, reference, "--input", file, "--out", f"{scratch}/reference.parquet"]

@@ -203,6 +203,6 @@ def figures(check: bool = False) -> None:
     check : write nothing; fail if a figure differs
     """
     num_figures = fill(check=check)
-    print(f"{num_figures} figures are those of {RESULTS}")
+    print(f"{num_figures} figures agree with {RESULTS}")
     for line in ages():
         print(line)

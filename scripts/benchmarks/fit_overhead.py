@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.commands import command
 from benchmarks.runs import enough
-from benchmarks.timing import AS_FOUND, called
+from benchmarks.timing import NO_OPENMP_SETTINGS, called
 from ensemble import configuration, folders
 
 TREES = ("lightgbm", "catboost", "xgboost")
@@ -42,7 +42,7 @@ def fit_overhead(runs: int = 3, num_rows: int = 10_000, num_columns: int = 20) -
             fits = []
             for run in range(runs):
                 out, began = Path(folder) / str(run), time.perf_counter()
-                training_s = called(_fit, str(source), str(out), members, start=[*AS_FOUND, sys.executable])
+                training_s = called(_fit, str(source), str(out), members, start=[*NO_OPENMP_SETTINGS, sys.executable])
                 total_s = time.perf_counter() - began
                 if NETWORK in members:
                     training_s += folders.read_json(out / "members" / NETWORK / "summary.json")["seconds"]

@@ -191,10 +191,10 @@ def overhead(rounds: int = 10) -> dict[str, Any]:
 
 def measure_rank(accelerator: "Accelerator", rounds: int) -> dict[str, Any]:
     """The comparison with the plain loop for each model, on the ranks that were launched."""
-    return {model: {"step": beside_ours(plain, model, accelerator, rounds)} for model in MODELS}
+    return {model: {"step": compare_loops(plain, model, accelerator, rounds)} for model in MODELS}
 
 
-def beside_ours(other: Loop, model: str, accelerator: "Accelerator", rounds: int, name: str = "plain") -> dict[str, Any]:
+def compare_loops(other: Loop, model: str, accelerator: "Accelerator", rounds: int, name: str = "plain") -> dict[str, Any]:
     """`compared` for blocks of another loop and blocks of ours, which alternate."""
     recipe = Regression(model)
     first, second = (partial(block, loop, recipe, accelerator) for loop in (other, ours))
@@ -220,7 +220,10 @@ def step_seconds(run: Loop, recipe: Regression, accelerator: "Accelerator") -> n
 
 
 def compared(other_ms: list[float], ours_ms: list[float], other: str = "plain") -> dict[str, Any]:
-    """The medians of both, and quartiles of the ratios of our blocks and of the other ones to their other neighbours."""
+    """The medians of both loops, and quartiles of the ratio of a block to the blocks of the other loop before and after it.
+
+    `OTHER_by_OTHER` is the ratio for blocks of the other loop, which is the noise; `ratio` is that for blocks of ours.
+    """
     paired = paired_ratios(other_ms, ours_ms)
     return {
         f"{other}_ms": round(statistics.median(other_ms), 4),

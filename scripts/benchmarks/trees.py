@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.commands import command
 from benchmarks.runs import columns, enough, measure_alternating, paired_ratios, quartiles
-from benchmarks.timing import AS_FOUND, called, meanwhile, memory_mb
+from benchmarks.timing import NO_OPENMP_SETTINGS, called, meanwhile, memory_mb
 from ensemble import folders
 from ensemble.task import Task
 from ensemble.trees.settings import TreesConfig
@@ -103,7 +103,7 @@ def trees(rounds: int = 3, num_rows: int = 1_000_000, num_trees: int = 20) -> di
 
 def run_one(data: Path, library: str, work: str, memory: str, num_trees: int) -> dict[str, Any]:
     """Call `process` in a new process without OpenMP settings in its environment."""
-    figures = called(process, str(data), library, work, memory, num_trees, start=[*AS_FOUND, sys.executable])
+    figures = called(process, str(data), library, work, memory, num_trees, start=[*NO_OPENMP_SETTINGS, sys.executable])
     print(library, memory, work, figures, flush=True)
     return figures
 
@@ -115,7 +115,7 @@ def process(data: str, library: Any, work: str, memory: Any, num_trees: int) -> 
     """
     from ensemble.trees import threads
 
-    num_threads = 0
+    num_threads = 0  # the default of both libraries
     if work == "defaults":
         threads.provide_openmp()
     else:
@@ -160,16 +160,14 @@ def _train_bare(config: TreesConfig, rows: Any, validation: Any, pages: Path) ->
     from ensemble.trees.objective import dataset_of, objective_of
 
     objective = objective_of(config, rows)
-    dataset, held_out_dataset = (dataset_of(objective, split) for split in (rows, validation))
+    datasets = [dataset_of(objective, split) for split in (rows, validation)]
     if config.library == "xgboost":
         import xgboost
 
         from ensemble.trees import xgb
 
         parameters = xgb.parameters(config, objective) | {"eval_metric": ["logloss", "aucpr"]}
-        if config.threads == 0:
-            del parameters["nthread"]
-        train, held_out = xgb.matrices(config, dataset, held_out_dataset, pages)
+        train, held_out = xgb.matrices(config, *datasets, pages)
         xgboost.train(parameters, train, config.num_rounds, evals=[(held_out, "validation")], verbose_eval=False)
     else:
         import lightgbm
@@ -177,9 +175,7 @@ def _train_bare(config: TreesConfig, rows: Any, validation: Any, pages: Path) ->
         from ensemble.trees import lgbm
 
         parameters = lgbm.parameters(config, objective) | {"metric": ["average_precision", "binary_logloss"]}
-        if config.threads == 0:
-            del parameters["num_threads"]
-        train, held_out = lgbm.datasets(parameters, dataset, held_out_dataset)
+        train, held_out = lgbm.datasets(parameters, *datasets)
         lightgbm.train(parameters, train, config.num_rounds, valid_sets=[held_out])
 
 

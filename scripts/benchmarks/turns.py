@@ -22,8 +22,7 @@ from benchmarks.timing import call, memory_mb, reason
 from ensemble.errors import UserError
 
 PAGE_MB = 0.004
-"""The smallest memory that a process can have."""
-
+"""The size of a page of memory: a smaller difference between two processes means nothing."""
 
 Work = Callable[[], dict[str, float]]
 """Makes a worker do its work once. Returns `cpu_s`, and `peak_mb`, its peak memory so far less that before the first."""
@@ -39,7 +38,7 @@ def worker(make: Callable[..., Callable[[], object]], *arguments: Any, folder: P
     """
     path = os.pathsep.join(part for part in (modules, os.environ.get("PYTHONPATH", "")) if part)
     one_thread = {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path}
-    command = [sys.executable, *call(answer, make.__module__, make.__name__, arguments, out=Path(os.devnull))]
+    command = [sys.executable, *call(answer, make.__module__, make.__name__, arguments)]
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(

@@ -56,7 +56,7 @@ def measure_rank(accelerator: Any, rounds: int, packages: str) -> dict[str, Any]
 
     sys.path.append(packages)
     return {
-        f"{model}_{name}": overhead.beside_ours(train, model, accelerator, rounds, "other")
+        f"{model}_{name}": overhead.compare_loops(train, model, accelerator, rounds, "other")
         for model, (name, train) in itertools.product(overhead.MODELS, other_loops().items())
     }
 
@@ -163,11 +163,7 @@ def loader(side: str, folder: Path, table: Table | None = None) -> Work:
         "torchdata": _torchdata_batches, "grain": _grain_batches,
     }  # fmt: skip
     make = makers[side](table, folder)
-
-    def epoch() -> int:
-        return sum(len(batch["y"] if isinstance(batch, dict) else batch[1]) for batch in make())
-
-    return epoch
+    return lambda: sum(len(batch["y"] if isinstance(batch, dict) else batch[1]) for batch in make())
 
 
 def _our_batches(table: Table, folder: Path) -> Callable[[], Iterable[Any]]:
