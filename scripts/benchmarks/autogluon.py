@@ -201,10 +201,11 @@ def _stages_of_bags(folder: Path, commands: dict[str, list[str | Path]]) -> dict
 def _costs(usage: dict[str, dict[str, float]], folder: Path, name: str) -> dict[str, float]:
     """Seconds, memory and disk of one of our ensembles: its members, their predictions, and the fit of the ensemble."""
     kind, where = ("bag of ", "bags") if name == "bagged" else ("", "members")
-    stages = [*(f"{kind}{member}" for member in OURS[name]), *(f"predict {kind}{member}" for member in OURS[name]), name]
+    members = [f"{kind}{member}" for member in OURS[name]]
+    stages = [*members, *(f"predict {member}" for member in members), name]
     return {
         "fit_s": round(sum(usage[stage]["wall_s"] for stage in stages), 1),
-        "predict_s": round(sum(usage[f"test {kind}{member}"]["wall_s"] for member in OURS[name]), 2),
+        "predict_s": round(sum(usage[f"test {member}"]["wall_s"] for member in members), 2),
         "peak_mb": max(usage[stage]["peak_mb"] for stage in stages),
         "disk_mb": round(sum(_megabytes(folder / where / member) for member in OURS[name]), 2),
     }

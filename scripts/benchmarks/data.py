@@ -48,6 +48,13 @@ def panel(
     return result
 
 
+def prepared_market(folder: str | Path, *words: str) -> Path:
+    """Prepared data of hot_sellers from a generated market; `words` are settings of prepare_data.py."""
+    data = Path(folder) / "prepared"
+    timed(script("prepare_data", f"out={data}", f"raw={folder}/raw", *words))
+    return data
+
+
 def market(folder: str, num_reviews: int, num_products: int, with_text: bool = True) -> list[str]:
     """Write a generated market, and return the files of reviews and of products."""
     from ensemble.recipes.hot_sellers.market import write_market
@@ -158,8 +165,7 @@ def loader(num_batches: int = 200) -> dict[str, Any]:
 
     batch_size = 256
     with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder) / "prepared"
-        timed(script("prepare_data", f"out={data}"))
+        data = prepared_market(folder)
         rows = training.make(RecipeConfig(), str(data)).rows("train")
         table = load_from_disk(str(data / "rows" / "train")).with_format("torch")
         order = np.random.default_rng(0).permutation(len(rows))

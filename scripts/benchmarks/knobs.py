@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.commands import command
+from benchmarks.data import prepared_market
 from benchmarks.runs import columns, enough, launcher, measure_alternating, num_gpus, paired_ratios, quartiles, speed
-from benchmarks.timing import SCRIPTS, script, timed
+from benchmarks.timing import SCRIPTS, timed
 
 MARKET = ("market.num_products=500", "market.num_reviews=20000")
 SMALL = (
@@ -46,8 +47,7 @@ def knobs(rounds: int = 3) -> dict[str, Any]:
     has_gpu = num_gpus() > 0
     results: dict[str, Any] = {"settings": SMALL}
     with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder) / "prepared"
-        timed(script("prepare_data", f"out={data}", f"raw={folder}/raw", *MARKET))
+        data = prepared_market(folder, *MARKET)
 
         def run(setting: str, hardware: Literal["cpu", "gpu"]) -> dict[str, float]:
             """One training on one thread: its median speed, and the seconds and memory of the whole command."""

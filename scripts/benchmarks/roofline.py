@@ -112,18 +112,14 @@ def prepared(folder: Path, recipe: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             if recipe == "next_item":
-                _next_item(Path(scratch))
+                generator = np.random.default_rng(0)
+                next_item_data.write(Path(scratch), next_item_data.beauty_lengths(5000, generator), 3000, generator)
             elif recipe == "table":
                 _table(Path(scratch))
             else:
                 Commands(recipe).prepare(Path(scratch) / "prepared", *GENERATED[recipe])
             (Path(scratch) / "prepared").rename(data)
     return data
-
-
-def _next_item(folder: Path) -> None:
-    generator = np.random.default_rng(0)
-    next_item_data.write(folder, next_item_data.beauty_lengths(5000, generator), 3000, generator)
 
 
 def _table(folder: Path) -> None:

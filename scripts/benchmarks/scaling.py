@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.commands import command
+from benchmarks.data import prepared_market
 from benchmarks.runs import enough, in_turn, launcher, num_gpus, quartiles, speed
-from benchmarks.timing import ROOT, SCRIPTS, script, timed
+from benchmarks.timing import ROOT, SCRIPTS, timed
 from ensemble import configuration as config
 from ensemble import folders
 from ensemble.errors import Failure, UserError
@@ -95,8 +96,7 @@ def scaling(
         )
     with _scratch(folder) as scratch:
         if not data:
-            data = f"{scratch}/prepared"
-            timed(script("prepare_data", f"out={data}", f"raw={scratch}/raw", *MARKET))
+            data = str(prepared_market(scratch, *MARKET))
         on_cpus = not configuration and not num_gpus()
         runs = in_turn(_trainings(Path(scratch), data, words, launches, batch_size, on_cpus), rounds)
     by_ranks = {launch.ranks: runs[f"ranks {launch.ranks}"] for launch in launches}

@@ -40,7 +40,7 @@ def test_both_loops_do_the_same_work(model: str, bound: float, monkeypatch: pyte
 
 def test_too_few_rounds_are_refused_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Minutes of measuring would end in a traceback."""
-    for module, name, starts, rounds in ((overhead, "overhead", "called", 2), (knobs, "knobs", "timed", 1)):
+    for module, name, starts, rounds in ((overhead, "overhead", "called", 2), (knobs, "knobs", "prepared_market", 1)):
         monkeypatch.setattr(module, starts, lambda *_: pytest.fail("something was started"))
         with pytest.raises(UserError, match=f"rounds={rounds} is impossible: for quartiles it must be {rounds + 1} or more"):
             getattr(module, name)(rounds)
