@@ -22,16 +22,13 @@ def rank(settings: Any) -> None:
     from contextlib import nullcontext
 
     import torch
-    from accelerate.utils import set_seed
 
     from benchmarks.pains import plain
 
     if settings.variant != "summed":
         plain.train(settings)
         return
-    accelerator = plain.accelerator_of(settings)
-    set_seed(plain.SEED)
-    model, optimizer, loader = plain.prepare(settings, accelerator)
+    accelerator, model, optimizer, loader = plain.start(settings)
     batches, accumulation = iter(loader), settings.accumulation
     remainder = len(loader) % accumulation or accumulation
     num_updates = math.ceil(len(loader) / accumulation)
