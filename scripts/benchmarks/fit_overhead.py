@@ -79,7 +79,7 @@ def _fit(source: str, out: str, members: list[str]) -> float:
         setattr(kind, method, _recorded(calls)(getattr(kind, method)))
     words = {"source": (source,), "target": "y", "out": out, "time_limit": 0.0, "members": tuple(members)}
     run.fit(configuration.from_dict(config_class("table"), words), "table", False, Budget(0.0))
-    return _covered_s(calls)
+    return covered_s(calls)
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def _recorded(calls: list[tuple[float, float]]) -> Iterator[None]:
         calls.append((began, time.perf_counter()))
 
 
-def _covered_s(calls: Iterable[tuple[float, float]]) -> float:
+def covered_s(calls: Iterable[tuple[float, float]]) -> float:
     """The seconds in which at least one of the calls was running."""
     covered_s = last_end = 0.0
     for begin, end in sorted(calls):
