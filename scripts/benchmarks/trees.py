@@ -160,14 +160,14 @@ def _train_bare(config: TreesConfig, rows: Any, validation: Any, pages: Path) ->
     from ensemble.trees.objective import dataset_of, objective_of
 
     objective = objective_of(config, rows)
-    datasets = [dataset_of(objective, split) for split in (rows, validation)]
+    dataset, held_out_dataset = (dataset_of(objective, split) for split in (rows, validation))
     if config.library == "xgboost":
         import xgboost
 
         from ensemble.trees import xgb
 
         parameters = xgb.parameters(config, objective) | {"eval_metric": ["logloss", "aucpr"]}
-        train, held_out = xgb.matrices(config, *datasets, pages)
+        train, held_out = xgb.matrices(config, dataset, held_out_dataset, pages)
         xgboost.train(parameters, train, config.num_rounds, evals=[(held_out, "validation")], verbose_eval=False)
     else:
         import lightgbm
@@ -175,7 +175,7 @@ def _train_bare(config: TreesConfig, rows: Any, validation: Any, pages: Path) ->
         from ensemble.trees import lgbm
 
         parameters = lgbm.parameters(config, objective) | {"metric": ["average_precision", "binary_logloss"]}
-        train, held_out = lgbm.datasets(parameters, *datasets)
+        train, held_out = lgbm.datasets(parameters, dataset, held_out_dataset)
         lightgbm.train(parameters, train, config.num_rounds, valid_sets=[held_out])
 
 
