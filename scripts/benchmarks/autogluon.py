@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.commands import command
-from benchmarks.demo import MEMBERS, SMALL, SMALL_TREES, TREES, real_sets, stages_of
+from benchmarks.demo import MEMBERS, SMALL, SMALL_TREES, TREES, real_sets, run_stages, stages_of
 from benchmarks.process_tree import watched
 from benchmarks.runs import refuse_unknown
 from benchmarks.tables.foreign_run import BY_TIME, ROW_ID, STACKING
@@ -113,46 +113,36 @@ def one_set(folder: Path, words: Words, python: str, methods: Sequence[str], lea
             failed[method] = str(error)
             print(f"  {method} failed: {error}", flush=True)
     test = predictions.read(folder / "ensemble" / "test.parquet")
-    order = np.argsort(test.row_id)
-    target, group, cluster = test.target[order], test.group[order], test.cluster[order]
-    forecast = {name: forecast_of(folder / name / "test.parquet", test.row_id[order]) for name in ours["used"]}
-    forecast |= {name: forecast_of(folder / name / "predictions.parquet", test.row_id[order], "1") for name in others}
-    used = {**ours["used"], **others}
-    scored = {name: _scored(prediction, test, order, used[name]) for name, prediction in forecast.items()}
-    for name, scores in scored.items():
-        print(f"  {name:>22}  {scores}", flush=True)
+    forecast = {name: forecast_of(folder / name / "test.parquet", test.row_id) for name in ours["used"]}
+    forecast |= {name: forecast_of(folder / name / "predictions.parquet", test.row_id, "1") for name in others}
+
+    def bootstrap(function: Callable[..., dict[str, Any]], *compared: np.ndarray) -> dict[str, Any]:
+        generator = np.random.default_rng(0)
+        intervals = function(test.target, *compared, test.group, test.cluster, num_draws=NUM_DRAWS, generator=generator)
+        return {metric: intervals[metric]._asdict() for metric in ("average_precision", "log_loss")}
+
+    scored = {}
+    for name, costs in {**ours["used"], **others}.items():
+        rows_per_s = round(len(test.target) / costs["predict_s"])
+        scored[name] = {**bootstrap(metrics.bootstrap_scores, forecast[name]), **costs, "test_rows_per_s": rows_per_s}
+        print(f"  {name:>22}  {scored[name]}", flush=True)
     gains = {
         name: {
-            other: metrics.bootstrap_difference(
-                target, forecast[name], forecast[other], group, cluster,
-                num_draws=NUM_DRAWS, generator=np.random.default_rng(0),
-            )["average_precision"]._asdict()
+            other: bootstrap(metrics.bootstrap_difference, forecast[name], forecast[other])["average_precision"]
             for other in others
         }
         for name in ours["used"]
-    }  # fmt: skip
+    }
     return {
         "environment": ours["environment"],
         "prepared_by": words[0],
         "rows": ours["rows"],
-        "base_rate": float(target.mean()),
+        "base_rate": float(test.target.mean()),
         "time_limit_s": limit_s,
         "methods": scored,
         "gains": gains,
         "failed": failed,
     }
-
-
-def _scored(
-    prediction: np.ndarray, test: predictions.Predictions, order: np.ndarray, used: dict[str, Any]
-) -> dict[str, Any]:
-    """Two metrics on test with their intervals, and the costs of the method."""
-    scores = metrics.bootstrap_scores(
-        test.target[order], prediction, test.group[order], test.cluster[order],
-        num_draws=NUM_DRAWS, generator=np.random.default_rng(0),
-    )  # fmt: skip
-    chosen = {metric: scores[metric]._asdict() for metric in ("average_precision", "log_loss")}
-    return {**chosen, **used, "test_rows_per_s": round(len(order) / used["predict_s"])}
 
 
 def _once(file: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -169,16 +159,16 @@ def _ours(folder: Path, prepare: list[str], training: list[str], trees: list[str
     failed = {}
     try:
         commands = stages_of(folder, [*prepare, f"panel.folds={FOLDS}"], training, trees)
-        usage |= _run({"prepare": commands.pop("prepare")})
+        usage |= run_stages({"prepare": commands.pop("prepare")}, watched)
         commands |= _stages_of_bags(folder, commands)
     except UserError as error:
         failed["bagged"] = str(error)
         print(f"  bagged failed: {error}", flush=True)
         commands = stages_of(folder, prepare, training, trees)
-    commands["trees"] = [*_with(commands["ensemble"], out=folder / "trees"), f"members=[{','.join(TREES)}]"]
+    commands["trees"] = [*commands["ensemble"], f"out={folder / 'trees'}", f"members=[{','.join(TREES)}]"]
     for member in MEMBERS:
-        commands[f"test {member}"] = [*_with(commands[f"predict {member}"], out=folder / "again"), "splits=[test]"]
-    usage |= _run(commands)
+        commands[f"test {member}"] = [*commands[f"predict {member}"], f"out={folder / 'again'}", "splits=[test]"]
+    usage |= run_stages(commands, watched)
     write_rows(folder)
     splits = folders.read_manifest(folder / "prepared")["splits"]
     used = {name: _costs(usage, folder, name) for name in OURS if name not in failed}
@@ -193,39 +183,29 @@ def _ours(folder: Path, prepare: list[str], training: list[str], trees: list[str
 
 
 def _stages_of_bags(folder: Path, commands: dict[str, list[str | Path]]) -> dict[str, list[str | Path]]:
-    """The commands for an ensemble of bags of trees, and for a prediction of test from a cold start."""
-    stages, predicted = {}, folder / "bag_predictions"
+    """The commands for an ensemble of bags of trees, and for a prediction of test from a cold start.
+
+    Each is one of `commands` followed by other values of some settings, the last of which counts.
+    """
+    stages, predictions_of_bags = {}, folder / "bag_predictions"
     for member in TREES:
         bag = folder / "bags" / member
-        stages[f"bag of {member}"] = [*_with(commands[member], out=bag), "folds=true"]
-        predict = commands[f"predict {member}"]
-        stages[f"predict bag of {member}"] = _with(predict, member=bag, out=predicted)
-        stages[f"test bag of {member}"] = [*_with(predict, member=bag, out=folder / "again"), "splits=[test]"]
-    stages["bagged"] = [*_with(commands["ensemble"], predictions=predicted, out=folder / "bagged"), "on=oof"]
-    return stages
-
-
-def _with(command: Sequence[str | Path], **settings: Path) -> list[str | Path]:
-    """The command with other values of some settings."""
-    names = [str(word).partition("=")[0] for word in command]
-    return [f"{name}={settings[name]}" if name in settings else word for name, word in zip(names, command, strict=True)]
-
-
-def _run(commands: dict[str, list[str | Path]]) -> dict[str, dict[str, float]]:
-    usage = {}
-    for stage, words in commands.items():
-        usage[stage] = watched(words)
-        print(f"  {stage}: {usage[stage]['wall_s']:.1f} s", flush=True)
-    return usage
+        predict = [*commands[f"predict {member}"], f"member={bag}"]
+        stages[f"bag of {member}"] = [*commands[member], f"out={bag}", "folds=true"]
+        stages[f"predict bag of {member}"] = [*predict, f"out={predictions_of_bags}"]
+        stages[f"test bag of {member}"] = [*predict, f"out={folder / 'again'}", "splits=[test]"]
+    fit = (f"predictions={predictions_of_bags}", f"out={folder / 'bagged'}", "on=oof")
+    return {**stages, "bagged": [*commands["ensemble"], *fit]}
 
 
 def _costs(usage: dict[str, dict[str, float]], folder: Path, name: str) -> dict[str, float]:
     """Seconds, memory and disk of one of our ensembles: its members, their predictions, and the fit of the ensemble."""
     kind, where = ("bag of ", "bags") if name == "bagged" else ("", "members")
-    stages = [*(f"{kind}{member}" for member in OURS[name]), *(f"predict {kind}{member}" for member in OURS[name]), name]
+    members = [f"{kind}{member}" for member in OURS[name]]
+    stages = [*members, *(f"predict {member}" for member in members), name]
     return {
         "fit_s": round(sum(usage[stage]["wall_s"] for stage in stages), 1),
-        "predict_s": round(sum(usage[f"test {kind}{member}"]["wall_s"] for member in OURS[name]), 2),
+        "predict_s": round(sum(usage[f"test {member}"]["wall_s"] for member in members), 2),
         "peak_mb": max(usage[stage]["peak_mb"] for stage in stages),
         "disk_mb": round(sum(_megabytes(folder / where / member) for member in OURS[name]), 2),
     }
@@ -259,8 +239,7 @@ def _megabytes(folder: Path) -> float:
 
 
 def forecast_of(file: Path, row_ids: np.ndarray, column: str = "prediction") -> np.ndarray:
-    """The predictions of a file, sorted by row id; `row_ids`, in ascending order, must be those of the file."""
-    table = pq.read_table(file, columns=[ROW_ID, column])
-    order = np.argsort(table[ROW_ID].to_numpy())
-    assert np.array_equal(table[ROW_ID].to_numpy()[order], row_ids), f"{file} is of other rows"
-    return table[column].to_numpy()[order].astype(np.float64)
+    """The predictions of a file in the order of `row_ids`, which must be those of the file."""
+    prediction_of = dict(zip(*pq.read_table(file, columns=[ROW_ID, column]).to_pydict().values(), strict=True))
+    assert prediction_of.keys() == set(row_ids.tolist()), f"{file} is of other rows"
+    return np.array([prediction_of[row_id] for row_id in row_ids.tolist()], np.float64)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.commands import command
+from benchmarks.data import prepared_market
 from benchmarks.runs import launcher
 from benchmarks.timing import ROOT, SCRIPTS, script, timed
 
@@ -38,9 +39,7 @@ SHARE_OF_TIME = 0.4
 def counts() -> dict[str, Any]:
     """Processes, modules, files, bytes, collectives and batches of the commands on a small dataset; half a minute."""
     with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder) / "prepared"
-        timed(script("prepare_data", f"out={data}", f"raw={folder}/raw", *MARKET))
-        return of_commands(data, Path(folder) / "work")
+        return of_commands(prepared_market(folder, *MARKET), Path(folder) / "work")
 
 
 def of_commands(data: Path, work: Path) -> dict[str, Any]:

@@ -32,10 +32,7 @@ def panel(
         all_features = (f"source=[{file}]", f"out={scratch}/prepared", "panel.num_tokens=0", "overwrite=true")
         commands: dict[str, list[Any]] = {
             "all features": script("prepare_data", *all_features),
-            "basic columns": [
-                sys.executable,
-                *call(basic_panel, file, f"{scratch}/basic.parquet", out=Path(scratch) / "none"),
-            ],
+            "basic columns": [sys.executable, *call(basic_panel, file, f"{scratch}/basic.parquet")],
         }
         if reference:
             commands["reference"] = [reference_python, reference, "--input", file, "--out", f"{scratch}/reference.parquet"]
@@ -49,6 +46,13 @@ def panel(
         pairs = list(zip(measured["reference"], measured["basic columns"], strict=True))
         result["times_faster_than_reference"] = spread([theirs["wall_s"] / ours["wall_s"] for theirs, ours in pairs])
     return result
+
+
+def prepared_market(folder: str | Path, *words: str) -> Path:
+    """Prepared data of hot_sellers from a generated market; `words` are settings of prepare_data.py."""
+    data = Path(folder) / "prepared"
+    timed(script("prepare_data", f"out={data}", f"raw={folder}/raw", *words))
+    return data
 
 
 def market(folder: str, num_reviews: int, num_products: int, with_text: bool = True) -> list[str]:
@@ -161,8 +165,7 @@ def loader(num_batches: int = 200) -> dict[str, Any]:
 
     batch_size = 256
     with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder) / "prepared"
-        timed(script("prepare_data", f"out={data}"))
+        data = prepared_market(folder)
         rows = training.make(RecipeConfig(), str(data)).rows("train")
         table = load_from_disk(str(data / "rows" / "train")).with_format("torch")
         order = np.random.default_rng(0).permutation(len(rows))

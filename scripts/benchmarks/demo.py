@@ -6,7 +6,7 @@ python scripts/benchmark.py help_times | seeds | real
 import os
 import statistics
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,17 +72,25 @@ def stages_of(
     return {**stages, "ensemble": script("ensemble_predictor", *words)}
 
 
+def run_stages(
+    stages: Mapping[str, list[str | Path]], measure: Callable[[list[str | Path]], dict[str, float]]
+) -> dict[str, dict[str, float]]:
+    """The costs of each command by its name, as `measure` returns them."""
+    usage = {}
+    for stage, words in stages.items():
+        usage[stage] = measure(words)
+        print(f"  {stage}: {usage[stage]['wall_s']:.1f} s", flush=True)
+    return usage
+
+
 def pipeline(folder: Path, prepare: Sequence[str], train: Sequence[str] = (), trees: Sequence[str] = ()) -> dict[str, Any]:
     """Prepare, train the three members, predict, fit: the seconds of each stage, and the scores on test."""
-    seconds = {}
-    for stage, words in stages_of(folder, prepare, train, trees).items():
-        seconds[stage] = timed(words)["wall_s"]
-        print(f"  {stage}: {seconds[stage]:.1f} s", flush=True)
+    usage = run_stages(stages_of(folder, prepare, train, trees), timed)
     scores = folders.read_json(folder / "ensemble" / "scores.json")
     splits = folders.read_manifest(folder / "prepared")["splits"]
     metrics = ("average_precision", "log_loss", "lift_at_5pct")
     return {
-        "seconds": seconds,
+        "seconds": {stage: used["wall_s"] for stage, used in usage.items()},
         "rows": {split: facts["rows"] for split, facts in splits.items()},
         **{key: scores[key] for key in ("base_rate", "weights", "combiner")},
         **{metric: {name: by_metric[metric] for name, by_metric in scores["scores"].items()} for metric in metrics},

@@ -11,13 +11,14 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import numpy as np
 
 from benchmarks.commands import command
-from benchmarks.roofline import WARM_UP_STEPS, WORDS, prepared
+from benchmarks.roofline import WARM_UP_STEPS, config_of, prepared, set_up
 from benchmarks.runs import enough, launcher, on_rank, quartiles
 from benchmarks.timing import called
 
@@ -43,17 +44,10 @@ def exchange(folder: str = "runs/roofline", recipe: str = "hot_sellers", ranks: 
     return {"recipe": recipe, "ranks": ranks, "rounds": rounds, "steps_of_a_block": STEPS, **figures}
 
 
-def measure_rank(accelerator: "Accelerator", recipe_name: str, data: str, rounds: int) -> dict[str, Any] | None:
+def measure_rank(accelerator: "Accelerator", recipe: str, data: str, rounds: int) -> dict[str, Any]:
     """Run blocks with and without the exchange alternately, on the ranks that were launched."""
-    from ensemble import configuration, recipe
-    from ensemble.neural.settings import config_class
-    from ensemble.neural.setup import set_up
-
     with tempfile.TemporaryDirectory() as out, ExitStack() as stack:
-        words = [*WORDS[recipe_name], f"data={data}", f"out={out}/run", "max_epochs=10000", "trackers=[]"]
-        config: Any = configuration.load(config_class(recipe_name), None, words)
-        trained = recipe.named(recipe_name).require("training", "make", "has no network")(config.recipe, config.data)
-        training = set_up(trained, config, accelerator, stack, "", False, False)
+        training = set_up(recipe, config_of(recipe, data, f"{out}/run"), accelerator, stack)
         _block(training, WARM_UP_STEPS)
         assert _num_different_weights(training) == 1, "gradients were not exchanged"
         exchanged, local = [], []
@@ -62,13 +56,10 @@ def measure_rank(accelerator: "Accelerator", recipe_name: str, data: str, rounds
             with accelerator.no_sync(training.model):
                 local.append(_block(training, STEPS))
         assert _num_different_weights(training) == accelerator.num_processes, "gradients were exchanged"
-        num_parameters = training.num_parameters
-    if not accelerator.is_main_process:
-        return None
     step_ms, work_ms = (np.mean(blocks, axis=(1, 2)) for blocks in (exchanged, local))
     slowest_ms = np.max(local, axis=1).mean(axis=1)
     return {
-        "parameters": num_parameters,
+        "parameters": training.num_parameters,
         "batch_size": training.plan.batch_size,
         "step_ms": quartiles(step_ms.tolist()),
         "work": quartiles((work_ms / step_ms).tolist()),
@@ -86,20 +77,21 @@ def _block(training: Any, num_steps: int) -> np.ndarray:
 
     waited_s = 0.0
 
-    class Timed:
-        def __init__(self, reduction: Any):
-            self.reduction = reduction
+    def all_reduce(*arguments: Any, **named: Any) -> Any:
+        reduction = original(*arguments, **named)
 
-        def wait(self) -> None:
+        def wait() -> None:
             nonlocal waited_s
             began = time.perf_counter()
-            self.reduction.wait()
+            reduction.wait()
             waited_s += time.perf_counter() - began
 
-    all_reduce = torch.distributed.all_reduce
+        return SimpleNamespace(wait=wait)
+
+    original = torch.distributed.all_reduce
     training.accelerator.wait_for_everyone()
     times = [time.perf_counter()]
-    with mock.patch("torch.distributed.all_reduce", lambda *arguments, **named: Timed(all_reduce(*arguments, **named))):
+    with mock.patch("torch.distributed.all_reduce", all_reduce):
         for _ in range(num_steps):
             loop.update(training, loop.step(training))
             times.append(time.perf_counter() - waited_s)

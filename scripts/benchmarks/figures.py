@@ -2,13 +2,9 @@
 
 `make figures`, or python scripts/benchmark.py figures. With check=true nothing is written, and a difference is an error.
 
-In Markdown a figure is between two comments, which the rendered page does not show:
+In Markdown a figure is between two comments, as slurm/results/README.md describes:
 
     <!--f help_times train.py/median_s .0f*1000-->45<!--/f-->
-
-The words are the name of the JSON file, the keys of the value separated by `/`, and a Python format with an optional factor
-(`*1000`) or divisor (`/60`). `*` as a key stands for every key; then `min:`, `max:`, `range:`, `count:` or `level:` before
-the keys makes one value (`level` counts values of at least 0). A dictionary is written by `SHAPES`, below.
 """
 
 import json
@@ -203,6 +199,6 @@ def figures(check: bool = False) -> None:
     check : write nothing; fail if a figure differs
     """
     num_figures = fill(check=check)
-    print(f"{num_figures} figures are those of {RESULTS}")
+    print(f"{num_figures} figures agree with {RESULTS}")
     for line in ages():
         print(line)

@@ -5,13 +5,12 @@ of the fit. The time of steps and evaluations of the network is read from its su
 this project: start, reading, folds, encodings, predictions, combination, report, and the launcher.
 """
 
-import functools
 import statistics
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy as np
 
 from benchmarks.commands import command
 from benchmarks.runs import enough
-from benchmarks.timing import AS_FOUND, called
+from benchmarks.timing import NO_OPENMP_SETTINGS, called
 from ensemble import configuration, folders
 
 TREES = ("lightgbm", "catboost", "xgboost")
@@ -43,8 +42,7 @@ def fit_overhead(runs: int = 3, num_rows: int = 10_000, num_columns: int = 20) -
             fits = []
             for run in range(runs):
                 out, began = Path(folder) / str(run), time.perf_counter()
-                start = (*AS_FOUND, sys.executable)
-                training_s = called(_fit, str(source), str(out), members, start=start)
+                training_s = called(_fit, str(source), str(out), members, start=[*NO_OPENMP_SETTINGS, sys.executable])
                 total_s = time.perf_counter() - began
                 if NETWORK in members:
                     training_s += folders.read_json(out / "members" / NETWORK / "summary.json")["seconds"]
@@ -76,35 +74,28 @@ def _fit(source: str, out: str, members: list[str]) -> float:
     import xgboost
 
     threads.is_openmp_loaded = lambda: False  # so that the fit may set the same number again
-    clock = _Clock()
+    calls: list[tuple[float, float]] = []
     for kind, method in ((lightgbm.Booster, "update"), (xgboost.Booster, "update"), (catboost.CatBoost, "_fit")):
-        setattr(kind, method, clock.counting(getattr(kind, method)))
+        setattr(kind, method, _recorded(calls)(getattr(kind, method)))
     words = {"source": (source,), "target": "y", "out": out, "time_limit": 0.0, "members": tuple(members)}
     run.fit(configuration.from_dict(config_class("table"), words), "table", False, Budget(0.0))
-    return clock.total_s
+    return covered_s(calls)
 
 
-class _Clock:
-    """`total_s` are the seconds in which at least one thread was in a counted function."""
+@contextmanager
+def _recorded(calls: list[tuple[float, float]]) -> Iterator[None]:
+    """Append the times at which the block, or the decorated function, begins and ends."""
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        calls.append((began, time.perf_counter()))
 
-    def __init__(self) -> None:
-        self.total_s, self._num_running, self._began, self._lock = 0.0, 0, 0.0, threading.Lock()
 
-    def counting(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def counted(*arguments: Any, **named: Any) -> Any:
-            self._change(+1)
-            try:
-                return function(*arguments, **named)
-            finally:
-                self._change(-1)
-
-        return counted
-
-    def _change(self, by: int) -> None:
-        with self._lock:
-            if by > 0 and not self._num_running:
-                self._began = time.perf_counter()
-            self._num_running += by
-            if not self._num_running:
-                self.total_s += time.perf_counter() - self._began
+def covered_s(calls: Iterable[tuple[float, float]]) -> float:
+    """The seconds in which at least one of the calls was running."""
+    covered_s = last_end = 0.0
+    for begin, end in sorted(calls):
+        covered_s += max(0.0, end - max(begin, last_end))
+        last_end = max(last_end, end)
+    return covered_s

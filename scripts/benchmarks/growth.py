@@ -14,7 +14,7 @@ Costs that do not depend on the size, such as imports, reduce it. CPU seconds ar
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ import numpy as np
 from benchmarks import trees
 from benchmarks.commands import command
 from benchmarks.data import prepare_market
-from benchmarks.runs import enough, launcher, refuse_unknown
-from benchmarks.timing import ONE_THREAD, called, memory_mb, script, timed
+from benchmarks.runs import Commands, enough, launcher, refuse_unknown
+from benchmarks.timing import called, memory_mb
 
 Costs = dict[str, Any]
 """`size`, `cpu_s` and `peak_mb` of one measurement."""
@@ -59,7 +59,7 @@ def growth(
         points: dict[str, list[Costs]] = {}
         for size in sizes:
             with tempfile.TemporaryDirectory() as scratch:
-                for work, costs in AXES[axis](size, Path(scratch)):
+                for work, costs in AXES[axis](size, Path(scratch)).items():
                     points.setdefault(work, []).append({"size": size, **costs})
                     print(f"{axis}, {work}: {points[work][-1]}", flush=True)
         results[axis] = {work: fitted(each) for work, each in points.items()}
@@ -75,20 +75,17 @@ def fitted(points: Sequence[Costs]) -> dict[str, Any]:
     return columns
 
 
-def _reviews(size: int, scratch: Path) -> Iterator[tuple[str, Costs]]:
-    yield "prepare", prepare_market(size, size // 100)
+def _of_rows(size: int, scratch: Path) -> dict[str, Costs]:
+    file, data = scratch / "table.parquet", scratch / "data"
+    _write_table(file, size)
+    costs = {"prepare": Commands("table").prepare(scratch / "prepared", f"source=[{file}]", "target=y")}
+    trees.write_data(data, size)
+    return costs | {
+        f"{library}, low": called(trees.process, str(data), library, "ours", "low", 20) for library in trees.LIBRARIES
+    }
 
 
-def _rows(size: int, scratch: Path) -> Iterator[tuple[str, Costs]]:
-    table = _write_table(scratch / "table.parquet", size)
-    words = ["--recipe", "table", f"source=[{table}]", "target=y", f"out={scratch / 'prepared'}"]
-    yield "prepare", timed([*ONE_THREAD, *script("prepare_data", *words)])
-    trees.write_data(scratch / "data", size)
-    for library in trees.LIBRARIES:
-        yield f"{library}, low", called(trees.process, str(scratch / "data"), library, "ours", "low", 20)
-
-
-def _write_table(file: Path, num_rows: int) -> Path:
+def _write_table(file: Path, num_rows: int) -> None:
     """Write a table of numbers, of texts with at most 1,000 different values, and of a target that depends on numbers."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -107,7 +104,6 @@ def _write_table(file: Path, num_rows: int) -> Path:
         writer.write_table(batch)
     assert writer
     writer.close()
-    return file
 
 
 def step(width: int) -> Costs | None:
@@ -153,18 +149,15 @@ def step(width: int) -> Costs | None:
     return {"parameters": num_parameters, **figures}
 
 
-def _parameters(width: int, scratch: Path) -> Iterator[tuple[str, Costs]]:
+def _of_parameters(width: int, scratch: Path) -> dict[str, Costs]:
     costs = called(step, width, start=launcher(1))
-    yield "step", {"size": costs["parameters"], **costs}
+    return {"step": {"size": costs["parameters"], **costs}}
 
 
-def _ranks(ranks: int, scratch: Path) -> Iterator[tuple[str, Costs]]:
-    yield "step", called(step, 724, start=launcher(ranks))
-
-
-AXES: dict[str, Callable[[int, Path], Iterator[tuple[str, Costs]]]] = {
-    "reviews": _reviews,
-    "rows": _rows,
-    "parameters": _parameters,
-    "ranks": _ranks,
+AXES: dict[str, Callable[[int, Path], dict[str, Costs]]] = {
+    "reviews": lambda size, scratch: {"prepare": prepare_market(size, size // 100)},
+    "rows": _of_rows,
+    "parameters": _of_parameters,
+    "ranks": lambda ranks, scratch: {"step": called(step, 724, start=launcher(ranks))},
 }
+"""For each axis a function that measures the works of one size, given a folder for files."""

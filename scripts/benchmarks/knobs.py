@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.commands import command
-from benchmarks.runs import enough, launcher, measure_alternating, num_gpus, paired_ratios, quartiles, speed
-from benchmarks.timing import SCRIPTS, script, timed
+from benchmarks.data import prepared_market
+from benchmarks.runs import columns, enough, launcher, measure_alternating, num_gpus, paired_ratios, quartiles, speed
+from benchmarks.timing import SCRIPTS, timed
 
 MARKET = ("market.num_products=500", "market.num_reviews=20000")
 SMALL = (
@@ -46,8 +47,7 @@ def knobs(rounds: int = 3) -> dict[str, Any]:
     has_gpu = num_gpus() > 0
     results: dict[str, Any] = {"settings": SMALL}
     with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder) / "prepared"
-        timed(script("prepare_data", f"out={data}", f"raw={folder}/raw", *MARKET))
+        data = prepared_market(folder, *MARKET)
 
         def run(setting: str, hardware: Literal["cpu", "gpu"]) -> dict[str, float]:
             """One training on one thread: its median speed, and the seconds and memory of the whole command."""
@@ -64,11 +64,8 @@ def knobs(rounds: int = 3) -> dict[str, Any]:
                 results[name] = "not measured: no GPU"
                 continue
             first, second = (partial(run, settings, hardware) for settings in (reference, setting))
-            without, with_it = measure_alternating(first, second, rounds)
-            results[name] = {
-                figure: compared(*([measured[figure] for measured in side] for side in (without, with_it)))
-                for figure in without[0]
-            }
+            without, with_it = map(columns, measure_alternating(first, second, rounds))
+            results[name] = {figure: compared(without[figure], with_it[figure]) for figure in without}
     return results
 
 

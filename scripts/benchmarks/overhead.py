@@ -8,14 +8,12 @@ The same ratio for plain blocks is the noise. A step lasts from one `optimizer.s
 evaluation and checkpoints do not count.
 """
 
-import itertools
 import math
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,7 +76,8 @@ class RegressionRows:
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         return {"x": torch.from_numpy(self.x[rows]), "y": torch.from_numpy(self.y[rows])}
 
-    __getitem__ = gather  # for a DataLoader of PyTorch whose sampler returns the rows of a whole batch
+    # For a DataLoader of PyTorch: without a batch size, where the sampler returns the rows of a batch; and with one
+    __getitem__ = __getitems__ = gather
 
 
 class Regression:
@@ -190,33 +189,41 @@ def overhead(rounds: int = 10) -> dict[str, Any]:
     return results
 
 
-def measure_rank(accelerator: "Accelerator", rounds: int) -> dict[str, Any] | None:
-    """Run the blocks of every model on the ranks that were launched; returns figures in the main process."""
-    figures = {}
-    with tempfile.TemporaryDirectory() as out:
-        runs = (Path(out) / str(number) for number in itertools.count())
-        for model in MODELS:
-            recipe = Regression(model)
-            first, second = (partial(block, loop, recipe, runs, accelerator) for loop in (plain, ours))
-            blocks = measure_alternating(first, second, rounds)
-            figures[model] = {"step": compared(*blocks)}
-        accelerator.wait_for_everyone()
-    return figures if accelerator.is_main_process else None
+def measure_rank(accelerator: "Accelerator", rounds: int) -> dict[str, Any]:
+    """The comparison with the plain loop for each model, on the ranks that were launched."""
+    return {model: {"step": compare_loops(plain, model, accelerator, rounds)} for model in MODELS}
 
 
-def block(run: Loop, recipe: Regression, runs: Iterator[Path], accelerator: "Accelerator") -> float:
+def compare_loops(other: Loop, model: str, accelerator: "Accelerator", rounds: int, name: str = "plain") -> dict[str, Any]:
+    """`compared` for blocks of another loop and blocks of ours, which alternate."""
+    recipe = Regression(model)
+    first, second = (partial(block, loop, recipe, accelerator) for loop in (other, ours))
+    return compared(*measure_alternating(first, second, rounds), name)
+
+
+def block(run: Loop, recipe: Regression, accelerator: "Accelerator") -> float:
     """The median milliseconds of a step of a new training by `run`."""
-    config = TrainConfig(
-        data="random", out=str(next(runs)), batch_size=recipe.kind.batch_size, max_epochs=1,
-        evaluations_per_epoch=1, log_every=LOG_EVERY,
-    )  # fmt: skip
-    run(recipe, config, accelerator)
+    return 1e3 * float(np.median(step_seconds(run, recipe, accelerator)))
+
+
+def step_seconds(run: Loop, recipe: Regression, accelerator: "Accelerator") -> np.ndarray:
+    """The duration of each step of a new training after the warm-up, by the clock of the recipe."""
+    with tempfile.TemporaryDirectory() as out:
+        config = TrainConfig(
+            data="random", out=f"{out}/run", batch_size=recipe.kind.batch_size, max_epochs=1,
+            evaluations_per_epoch=1, log_every=LOG_EVERY,
+        )  # fmt: skip
+        run(recipe, config, accelerator)
+        accelerator.wait_for_everyone()
     assert len(recipe.times) == recipe.kind.num_steps, "the loop took another number of steps"
-    return 1e3 * float(np.median(np.diff(recipe.times[WARM_UP_STEPS:])))
+    return np.diff(recipe.times[WARM_UP_STEPS:])
 
 
 def compared(other_ms: list[float], ours_ms: list[float], other: str = "plain") -> dict[str, Any]:
-    """The medians of both, and quartiles of the ratios of our blocks and of the other ones to their other neighbours."""
+    """The medians of both loops, and quartiles of the ratio of a block to the blocks of the other loop before and after it.
+
+    `OTHER_by_OTHER` is the ratio for blocks of the other loop, which is the noise; `ratio` is that for blocks of ours.
+    """
     paired = paired_ratios(other_ms, ours_ms)
     return {
         f"{other}_ms": round(statistics.median(other_ms), 4),

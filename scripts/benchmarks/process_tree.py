@@ -6,10 +6,10 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.timing import meanwhile, timed
+from benchmarks.timing import ALL_CORES, meanwhile, timed
 
-OPENMP = ["env", "-u", "OMP_NUM_THREADS", "OMP_WAIT_POLICY=PASSIVE"]
 PAUSE_S = 0.2
+"""Seconds between two samples."""
 
 
 def proportional_mb(process: psutil.Process) -> float:
@@ -53,6 +53,6 @@ def watched(
                 cpu_s[process] = times.user + times.system
 
     with meanwhile(sample, PAUSE_S):
-        usage = timed([*OPENMP, *command])
+        usage = timed([*ALL_CORES, *command])
     # The peak of `timed` includes pages of this process; its CPU seconds lack processes that no other process waited for
     return {**usage, "cpu_s": round(max(usage["cpu_s"], sum(cpu_s.values())), 3), "peak_mb": round(peak[0], 1)}

@@ -112,18 +112,14 @@ def prepared(folder: Path, recipe: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             if recipe == "next_item":
-                _next_item(Path(scratch))
+                generator = np.random.default_rng(0)
+                next_item_data.write(Path(scratch), next_item_data.beauty_lengths(5000, generator), 3000, generator)
             elif recipe == "table":
                 _table(Path(scratch))
             else:
                 Commands(recipe).prepare(Path(scratch) / "prepared", *GENERATED[recipe])
             (Path(scratch) / "prepared").rename(data)
     return data
-
-
-def _next_item(folder: Path) -> None:
-    generator = np.random.default_rng(0)
-    next_item_data.write(folder, next_item_data.beauty_lengths(5000, generator), 3000, generator)
 
 
 def _table(folder: Path) -> None:
@@ -143,32 +139,42 @@ GENERATED = {
 """By recipe, the settings of prepare_data.py that generate its data."""
 
 
-def training_step(
-    recipe_name: str, data: str, precision: str, is_compiled: bool, seconds: float, out: str
-) -> dict[str, Any]:
+def config_of(recipe: str, data: str, out: str, *words: str) -> Any:
+    """The settings of a training that does not end by itself and writes no log."""
+    from ensemble import configuration
+    from ensemble.neural.settings import config_class
+
+    always = (f"data={data}", f"out={out}", "max_epochs=10000", "trackers=[]")
+    return configuration.load(config_class(recipe), None, [*WORDS[recipe], *always, *words])
+
+
+def set_up(recipe: str, config: Any, accelerator: Any, stack: ExitStack) -> Any:
+    """A new `Training` of the shared loop, which `stack` closes."""
+    from ensemble.neural import setup
+    from ensemble.recipe import named
+
+    trained = named(recipe).require("training", "make", "has no network")(config.recipe, config.data)
+    return setup.set_up(trained, config, accelerator, stack, "", False, False)
+
+
+def training_step(recipe: str, data: str, precision: str, is_compiled: bool, seconds: float, out: str) -> dict[str, Any]:
     """A training by the shared loop in this process, whose steps are timed and then profiled."""
     if not os.environ.get("CUDA_VISIBLE_DEVICES", "0"):
         os.environ["ACCELERATE_USE_CPU"] = "true"
-    from ensemble import configuration, recipe
     from ensemble.neural import launch
-    from ensemble.neural.settings import config_class
 
-    words = [*WORDS[recipe_name], f"data={data}", f"out={out}", "max_epochs=10000", "trackers=[]"]
-    words += [f"compile={str(is_compiled).lower()}", f"precision={'no' if precision == 'tf32' else precision}"]
-    config: Any = configuration.load(config_class(recipe_name), None, words)
+    words = (f"compile={str(is_compiled).lower()}", f"precision={'no' if precision == 'tf32' else precision}")
+    config = config_of(recipe, data, out, *words)
     accelerator = launch.start(config)
 
     import torch
-
-    from ensemble.neural.setup import set_up
 
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     device = accelerator.device
     is_gpu = device.type == "cuda"
     clock = _synchronised if is_gpu else time.process_time
-    trained = recipe.named(recipe_name).require("training", "make", "has no network")(config.recipe, config.data)
     with ExitStack() as stack:
-        training = set_up(trained, config, accelerator, stack, "", False, False)
+        training = set_up(recipe, config, accelerator, stack)
         _steps(training, WARM_UP_STEPS)
         waited_s, began_s, began, num_steps = training.feed.waited_s, time.perf_counter(), clock(), 0
         while clock() - began < seconds:

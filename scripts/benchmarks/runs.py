@@ -1,6 +1,7 @@
 """Launching trainings, their speed, and the comparison of measurements that were taken alternately."""
 
 import dataclasses
+import functools
 import importlib
 import json
 import statistics
@@ -31,12 +32,16 @@ def launcher(
 
 
 def on_rank(module: str, *arguments: Any) -> Any:
-    """Call a module's `measure_rank` in a launched process; the module is imported after `launch.start`."""
+    """Call a module's `measure_rank` on each launched rank, and return its result in the main process.
+
+    The module is imported after `launch.start`.
+    """
     from ensemble.neural import launch
     from ensemble.neural.settings import TrainConfig
 
     accelerator = launch.start(TrainConfig())
-    return importlib.import_module(module).measure_rank(accelerator, *arguments)
+    result = importlib.import_module(module).measure_rank(accelerator, *arguments)
+    return result if accelerator.is_main_process else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +50,8 @@ class Commands:
 
     recipe: str
 
-    def prepare(self, data: Path, *words: str) -> None:
-        timed([*ONE_THREAD, *script("prepare_data", "--recipe", self.recipe, *words, f"out={data}")])
+    def prepare(self, data: Path, *words: str) -> dict[str, float]:
+        return timed([*ONE_THREAD, *script("prepare_data", "--recipe", self.recipe, *words, f"out={data}")])
 
     def train(self, preset: str, data: Path, member: Path, *words: str) -> dict[str, float]:
         """Train; returns wall and CPU seconds and peak memory, including imports."""
@@ -78,6 +83,7 @@ def picture_of(file: Path, *shape: int, **options: Any) -> Iterator[Any]:
     plt.close(figure)
 
 
+@functools.cache
 def num_gpus() -> int:
     """The number of GPUs, queried in a subprocess: importing torch here would add to the memory of later processes."""
     code = "import torch; print(torch.cuda.device_count())"
@@ -122,6 +128,11 @@ def spread(values: Sequence[float], digits: int | None = None) -> dict[str, floa
     """Median, minimum and maximum, rounded to `digits` if given."""
     figures = {"median": statistics.median(values), "least": min(values), "most": max(values)}
     return figures if digits is None else {name: round(value, digits) for name, value in figures.items()}
+
+
+def columns(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The values of each figure over all runs."""
+    return {name: [run[name] for run in runs] for name in runs[0]}
 
 
 def measure_alternating(

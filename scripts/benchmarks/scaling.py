@@ -12,14 +12,16 @@ import math
 import os
 import statistics
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.commands import command
-from benchmarks.runs import enough, launcher, num_gpus, quartiles, speed
-from benchmarks.timing import ROOT, SCRIPTS, script, timed
+from benchmarks.data import prepared_market
+from benchmarks.runs import enough, in_turn, launcher, num_gpus, quartiles, speed
+from benchmarks.timing import ROOT, SCRIPTS, timed
 from ensemble import configuration as config
 from ensemble import folders
 from ensemble.errors import Failure, UserError
@@ -94,9 +96,10 @@ def scaling(
         )
     with _scratch(folder) as scratch:
         if not data:
-            data = f"{scratch}/prepared"
-            timed(script("prepare_data", f"out={data}", f"raw={scratch}/raw", *MARKET))
-        runs, alone, all_cores = _measure(Path(scratch), data, words, rounds, launches, configuration, batch_size)
+            data = str(prepared_market(scratch, *MARKET))
+        on_cpus = not configuration and not num_gpus()
+        runs = in_turn(_trainings(Path(scratch), data, words, launches, batch_size, on_cpus), rounds)
+    by_ranks = {launch.ranks: runs[f"ranks {launch.ranks}"] for launch in launches}
     return {
         "scaling": "strong: the global batch is the same on every number of ranks",
         "batch_size": batch_size,
@@ -104,37 +107,37 @@ def scaling(
         "training": words,
         "configuration": configuration or "by hardware",
         "price_per_gpu_hour": price or None,
-        "by_ranks": table(launches, runs, price),
-        **(independent(runs[1], alone, all_cores) if alone else {}),
+        "by_ranks": table(launches, by_ranks, price),
+        **(independent(by_ranks[1], runs["alone"], runs["all cores"]) if on_cpus else {}),
     }
 
 
-def _measure(
-    scratch: Path, data: str, words: list[str], rounds: int, launches: list[Launch], configuration: str, batch_size: int
-) -> tuple[dict[int, list[Training]], list[list[Training]], list[Training]]:
-    """The trainings of all rounds: by number of ranks, independent trainings, and trainings with a thread per core."""
-    runs: dict[int, list[Training]] = {launch.ranks: [] for launch in launches}
-    alone: list[list[Training]] = []
-    all_cores: list[Training] = []
+def _trainings(
+    scratch: Path, data: str, words: Sequence[str], launches: Sequence[Launch], batch_size: int, on_cpus: bool
+) -> dict[str, Callable[[], Any]]:
+    """The trainings of a round by their names: `ranks N`; with `on_cpus` also `alone` and `all cores`."""
+    numbers = itertools.count()
     most = launches[-1].ranks
 
-    def train(out: str, launch: Sequence[str | Path], *more: str) -> Training:
-        timed([*launch, SCRIPTS / "train.py", f"data={data}", f"out={scratch / out}", *words, *more])
-        return read(scratch / out)
+    def train(launch: Sequence[str | Path], *more: str) -> Training:
+        out = scratch / str(next(numbers))
+        timed([*launch, SCRIPTS / "train.py", f"data={data}", f"out={out}", *words, *more])
+        return read(out)
 
-    with ThreadPoolExecutor(most) as pool:
-        for number in range(1, rounds + 1):
-            for launch in launches:
-                result = train(f"{launch.ranks}-ranks-{number}", launch.words)
-                if result.ranks != launch.ranks:
-                    raise Failure(f"{result.ranks} ranks ran instead of {launch.ranks}, launched by {launch.words}")
-                runs[launch.ranks].append(result)
-                print(f"round {number}, ranks {launch.ranks}: {result.samples_per_s:.0f} samples/s", flush=True)
-            if not configuration and result.device == "cpu":
-                outs = [f"alone-{number}-{place}" for place in range(most)]
-                alone.append(list(pool.map(lambda out: train(out, launcher(1), f"batch_size={batch_size // most}"), outs)))
-                all_cores.append(train(f"all-cores-{number}", launcher(1, threads=os.cpu_count() or 1)))
-    return runs, alone, all_cores
+    def on_ranks(launch: Launch) -> Training:
+        result = train(launch.words)
+        if result.ranks != launch.ranks:
+            raise Failure(f"{result.ranks} ranks ran instead of {launch.ranks}, launched by {launch.words}")
+        return result
+
+    def alone() -> list[Training]:
+        with ThreadPoolExecutor(most) as pool:
+            return list(pool.map(lambda _: train(launcher(1), f"batch_size={batch_size // most}"), range(most)))
+
+    trainings: dict[str, Callable[[], Any]] = {f"ranks {launch.ranks}": partial(on_ranks, launch) for launch in launches}
+    if on_cpus:
+        trainings |= {"alone": alone, "all cores": partial(train, launcher(1, threads=os.cpu_count() or 1))}
+    return trainings
 
 
 def _batch_size(words: Sequence[str], ranks: Sequence[int]) -> int:

@@ -16,8 +16,9 @@ from typing import Any
 
 from benchmarks.commands import command
 from benchmarks.counts import MARKET, of_a_job
+from benchmarks.data import prepared_market
 from benchmarks.runs import enough, in_turn, launcher, quartiles
-from benchmarks.timing import ONE_THREAD, ROOT, SCRIPTS, script, timed
+from benchmarks.timing import ONE_THREAD, ROOT, SCRIPTS, timed
 
 ENDING = Path(__file__).with_name("recorders") / "startup"
 EMPTY = "from accelerate import Accelerator\nAccelerator()\n"
@@ -65,10 +66,8 @@ def prepare(folder: Path) -> dict[str, dict[str, list[str | Path]]]:
     """Generate the market and the files that the commands read; the words of each command, and of its empty scripts."""
     for name, code in (("empty", EMPTY), ("one_step", ONE_STEP)):
         (folder / f"{name}.py").write_text(code, encoding="utf-8")
-    data = folder / "prepared"
-    timed(script("prepare_data", f"out={data}", f"raw={folder}/raw", *MARKET))
     sides: dict[str, dict[str, list[str | Path]]] = {}
-    for name, words in of_a_job(data, folder):
+    for name, words in of_a_job(prepared_market(folder, *MARKET), folder):
         again = [*words, f"out={folder / 'new'}"]
         if name.startswith("train.py"):
             launch = launcher(2 if name.endswith("2 ranks") else 1)
@@ -86,8 +85,7 @@ def measured(words: list[str | Path], folder: Path) -> dict[str, float]:
     path = f"PYTHONPATH={ENDING}:{SCRIPTS}:{ROOT}"
     used = timed(["env", path, "CUDA_VISIBLE_DEVICES=", *ONE_THREAD[1:], *words])
     new = folder / "new"  # deleted, so that the command can run again
-    if new.is_dir():
-        shutil.rmtree(new)
+    shutil.rmtree(new, ignore_errors=True)
     new.unlink(missing_ok=True)
     return {unit: used[unit] for unit in ("wall_s", "cpu_s")}
 

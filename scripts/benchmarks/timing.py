@@ -23,8 +23,10 @@ from ensemble.neural.environment import machine
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
-AS_FOUND: list[str | Path] = ["env", "-u", "OMP_NUM_THREADS", "-u", "OMP_WAIT_POLICY"]
+NO_OPENMP_SETTINGS: list[str | Path] = ["env", "-u", "OMP_NUM_THREADS", "-u", "OMP_WAIT_POLICY"]
 """The words before a command that remove OpenMP settings from its environment."""
+ALL_CORES: list[str | Path] = ["env", "-u", "OMP_NUM_THREADS", "OMP_WAIT_POLICY=PASSIVE"]
+"""The words before a command that let it use all cores; waiting threads do not spin, as in our own commands."""
 ONE_THREAD: list[str | Path] = ["env", "OMP_NUM_THREADS=1", "OMP_WAIT_POLICY=PASSIVE"]
 """The words before a command that run it on one thread."""
 SHARE_OF_SAMPLING = 0.05
@@ -41,10 +43,10 @@ def script(name: str, *words: str | Path) -> list[str | Path]:
     return [sys.executable, SCRIPTS / f"{name}.py", *words]
 
 
-def call(function: Callable[..., Any], *arguments: Any, out: Path) -> list[str | Path]:
+def call(function: Callable[..., Any], *arguments: Any, out: Path = Path(os.devnull)) -> list[str | Path]:
     """The words after the interpreter or a launcher that call a function, and write its result as JSON unless it is None.
 
-    The arguments must be values that JSON can represent; `out` is the file of the result.
+    The arguments must be values that JSON can represent. `out` is the file of the result.
     """
     name = f"{function.__module__}:{function.__name__}"
     return [SCRIPTS / "benchmark.py", "call", name, json.dumps(arguments), out]

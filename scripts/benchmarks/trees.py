@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.commands import command
-from benchmarks.runs import enough, measure_alternating, paired_ratios, quartiles
-from benchmarks.timing import AS_FOUND, called, meanwhile, memory_mb
+from benchmarks.runs import columns, enough, measure_alternating, paired_ratios, quartiles
+from benchmarks.timing import NO_OPENMP_SETTINGS, called, meanwhile, memory_mb
 from ensemble import folders
 from ensemble.task import Task
 from ensemble.trees.settings import TreesConfig
@@ -80,20 +80,21 @@ def trees(rounds: int = 3, num_rows: int = 1_000_000, num_trees: int = 20) -> di
             results[library] = {}
             for memory in ("in_core", "low"):
                 first, second = (partial(run_one, data, library, work, memory, num_trees) for work in ("bare", "ours"))
-                bare, ours = measure_alternating(first, second, rounds)
-                paired = paired_ratios(*([run["cpu_s"] for run in side] for side in (bare, ours)))
+                bare, ours = map(columns, measure_alternating(first, second, rounds))
+                paired = paired_ratios(bare["cpu_s"], ours["cpu_s"])
                 results[library][memory] = {
-                    "bare_peak_mb": quartiles([run["peak_mb"] for run in bare]),
-                    **{name: quartiles([run[name] for run in ours]) for name in ours[0]},
+                    "bare_peak_mb": quartiles(bare["peak_mb"]),
+                    **{name: quartiles(values) for name, values in ours.items()},
                     "cpu_by_bare": quartiles(paired.ratios),
                     "noise": paired.largest_noise,
                 }
             run = run_one(to_predict, library, "predict", "in_core", 5 * num_trees)
-            paired = paired_ratios(run["rows_per_s"]["native"], run["rows_per_s"]["ours"])
+            rows_per_s = run["rows_per_s"]
+            paired = paired_ratios(rows_per_s["native"], rows_per_s["ours"])
             results[library]["predict"] = {
                 "trees": run["trees"],
                 "threads": run["threads"],
-                "rows_per_s": quartiles(run["rows_per_s"]["ours"]),
+                "rows_per_s": quartiles(rows_per_s["ours"]),
                 "by_native": quartiles(paired.ratios),
                 "noise": paired.largest_noise,
             }
@@ -102,7 +103,7 @@ def trees(rounds: int = 3, num_rows: int = 1_000_000, num_trees: int = 20) -> di
 
 def run_one(data: Path, library: str, work: str, memory: str, num_trees: int) -> dict[str, Any]:
     """Call `process` in a new process without OpenMP settings in its environment."""
-    figures = called(process, str(data), library, work, memory, num_trees, start=[*AS_FOUND, sys.executable])
+    figures = called(process, str(data), library, work, memory, num_trees, start=[*NO_OPENMP_SETTINGS, sys.executable])
     print(library, memory, work, figures, flush=True)
     return figures
 
@@ -114,7 +115,7 @@ def process(data: str, library: Any, work: str, memory: Any, num_trees: int) -> 
     """
     from ensemble.trees import threads
 
-    num_threads = 0
+    num_threads = 0  # the default of both libraries
     if work == "defaults":
         threads.provide_openmp()
     else:
@@ -166,8 +167,6 @@ def _train_bare(config: TreesConfig, rows: Any, validation: Any, pages: Path) ->
         from ensemble.trees import xgb
 
         parameters = xgb.parameters(config, objective) | {"eval_metric": ["logloss", "aucpr"]}
-        if config.threads == 0:
-            del parameters["nthread"]
         train, held_out = xgb.matrices(config, dataset, held_out_dataset, pages)
         xgboost.train(parameters, train, config.num_rounds, evals=[(held_out, "validation")], verbose_eval=False)
     else:
@@ -176,8 +175,6 @@ def _train_bare(config: TreesConfig, rows: Any, validation: Any, pages: Path) ->
         from ensemble.trees import lgbm
 
         parameters = lgbm.parameters(config, objective) | {"metric": ["average_precision", "binary_logloss"]}
-        if config.threads == 0:
-            del parameters["num_threads"]
         train, held_out = lgbm.datasets(parameters, dataset, held_out_dataset)
         lightgbm.train(parameters, train, config.num_rounds, valid_sets=[held_out])
 

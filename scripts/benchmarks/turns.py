@@ -17,13 +17,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runs import measure_alternating, paired_ratios
+from benchmarks.runs import columns, measure_alternating, paired_ratios
 from benchmarks.timing import call, memory_mb, reason
 from ensemble.errors import UserError
 
 PAGE_MB = 0.004
-"""The smallest memory that a process can have."""
-
+"""The size of a page of memory: a smaller difference between two processes means nothing."""
 
 Work = Callable[[], dict[str, float]]
 """Makes a worker do its work once. Returns `cpu_s`, and `peak_mb`, its peak memory so far less that before the first."""
@@ -39,7 +38,7 @@ def worker(make: Callable[..., Callable[[], object]], *arguments: Any, folder: P
     """
     path = os.pathsep.join(part for part in (modules, os.environ.get("PYTHONPATH", "")) if part)
     one_thread = {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path}
-    command = [sys.executable, *call(answer, make.__module__, make.__name__, arguments, out=Path(os.devnull))]
+    command = [sys.executable, *call(answer, make.__module__, make.__name__, arguments)]
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(
@@ -84,7 +83,7 @@ def answer(module: str, make: str, arguments: Sequence[Any]) -> None:
 def alone(work: Work, rounds: int) -> dict[str, float]:
     """The median CPU seconds and the peak memory in MB of a worker, after one call as a warm-up."""
     work()
-    return _costs([work() for _ in range(rounds)])
+    return _costs(columns([work() for _ in range(rounds)]))
 
 
 def compared(reference: Work, ours: Work, rounds: int, warm_up: bool) -> dict[str, Any]:
@@ -97,17 +96,17 @@ def compared(reference: Work, ours: Work, rounds: int, warm_up: bool) -> dict[st
     if warm_up:
         reference()
         ours()
-    runs = measure_alternating(reference, ours, rounds)
-    paired = paired_ratios(*([run["cpu_s"] for run in side] for side in runs))
-    peaks = [side[-1]["peak_mb"] for side in runs]
+    theirs, our_runs = map(columns, measure_alternating(reference, ours, rounds))
+    paired = paired_ratios(theirs["cpu_s"], our_runs["cpu_s"])
     return {
-        **{name: _costs(side) for name, side in zip(("reference", "ours"), runs, strict=True)},
+        "reference": _costs(theirs),
+        "ours": _costs(our_runs),
         "times_faster": paired.times_faster,
-        "times_leaner": round(peaks[0] / max(peaks[1], PAGE_MB), 2),
+        "times_leaner": round(theirs["peak_mb"][-1] / max(our_runs["peak_mb"][-1], PAGE_MB), 2),
         "noise": paired.largest_noise,
     }
 
 
-def _costs(runs: Sequence[dict[str, float]]) -> dict[str, float]:
-    cpu_s = statistics.median(run["cpu_s"] for run in runs)
-    return {"cpu_s": float(f"{cpu_s:.4g}"), "peak_mb": round(runs[-1]["peak_mb"], 1)}
+def _costs(runs: dict[str, list[float]]) -> dict[str, float]:
+    cpu_s = statistics.median(runs["cpu_s"])
+    return {"cpu_s": float(f"{cpu_s:.4g}"), "peak_mb": round(runs["peak_mb"][-1], 1)}

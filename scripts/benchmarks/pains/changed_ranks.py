@@ -84,6 +84,6 @@ def compared(records: list[Path], whole: Path, weights: Path, expected_weights: 
         wrong_rows=rows.misplaced(steps, expected_steps),
         rows=sum(len(step) for step in expected_steps),
         wrong_weights=num_wrong,
-        seconds=round(rows.record(records[-1])[0]["cpu_s"], 2),
+        seconds=rows.first_step_s(records[-1]),
         note=f"{num_wrong} of {len(errors)} tensors of weights wrong, by up to {max(errors):.1e}",
     )

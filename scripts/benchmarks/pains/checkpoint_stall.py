@@ -38,21 +38,14 @@ def reproduce(folder: Path, short: bool) -> sides.Reproduced:
 
 def _one_size(folder: Path, width: int) -> dict[str, Any]:
     """The costs of a checkpoint with plain Accelerate, and with this project."""
-    start, settings = launcher(1), {"extra_width": width, "num_rows": NUM_ROWS, "batch_size": 16, "epochs": 1}
-    with tempfile.TemporaryDirectory(dir=folder) as name:
-        out = Path(name)
-        usage = timed(sides.plain_command("checkpoint_stall", out, start, save_at=SAVE_AT, **settings))
-        plain = measured(out, usage["peak_mb"])
-    data = sides.prepared(folder, NUM_ROWS)
-    with tempfile.TemporaryDirectory(dir=folder) as name:
-        run = Path(name) / "run"
-        usage = timed(
-            sides.train_command(
-                data, run, start, recipe__extra_width=width, max_epochs=1, checkpoint_steps=SAVE_EVERY, keep_last=1
-            )
-        )
-        here = measured(sides.record_of(run), usage["peak_mb"])
-    return {"plain": plain, "here": here}
+    start, data = launcher(1), sides.prepared(folder, NUM_ROWS)
+    settings = {"extra_width": width, "num_rows": NUM_ROWS, "batch_size": 16, "epochs": 1, "save_at": SAVE_AT}
+    words = {"recipe__extra_width": width, "max_epochs": 1, "checkpoint_steps": SAVE_EVERY, "keep_last": 1}
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        out, run = Path(scratch) / "plain", Path(scratch) / "here"
+        plain = timed(sides.plain_command("checkpoint_stall", out, start, **settings))
+        here = timed(sides.train_command(data, run, start, **words))
+        return {"plain": measured(out, plain["peak_mb"]), "here": measured(sides.record_of(run), here["peak_mb"])}
 
 
 def measured(record: Path, peak_mb: float) -> dict[str, Any]:

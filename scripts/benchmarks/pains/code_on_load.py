@@ -10,6 +10,7 @@ import os
 import pickle
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.pains import rows, sides
@@ -37,22 +38,14 @@ def rank(settings: Any) -> None:
 
     from benchmarks.pains.recipe.model import Shares
 
-    class Counter:
-        steps = 3
-
-        def state_dict(self) -> dict[str, int]:
-            return {"steps": self.steps}
-
-        def load_state_dict(self, state: dict[str, int]) -> None:
-            self.steps = state["steps"]
-
     out = Path(settings.out)
     accelerator = Accelerator(cpu=True)
     model: Any = Shares(8)
     optimizer = torch.optim.AdamW(model.parameters())
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
     model, optimizer, schedule = accelerator.prepare(model, optimizer, schedule)
-    accelerator.register_for_checkpointing(Counter())
+    counter = SimpleNamespace(state_dict=lambda: {"steps": 3}, load_state_dict=lambda state: None)
+    accelerator.register_for_checkpointing(counter)
     accelerator.save_state(str(out / "sound"))
     ran, refused = [], []
     for file in sorted(path.name for path in (out / "sound").iterdir()):

@@ -2,8 +2,9 @@
 
     make pains
 
-Each module of `COMPLAINTS` names the threads and reproduces one complaint, on both sides through `accelerate launch`. The
-output has one line for each complaint. A complaint that does not reproduce with Accelerate 1.15 is reported as such.
+Each module of `COMPLAINTS` reproduces one complaint with plain Accelerate and with this project, both started by
+`accelerate launch`. Its `THREADS` are the issues in which users report it. The output has one line for each complaint. A
+complaint that does not reproduce with Accelerate 1.15 is reported as such.
 """
 
 import dataclasses

@@ -20,36 +20,37 @@ from benchmarks.pains.sides import Plain
 SEED, LEARNING_RATE = 0, 1e-3
 
 
-def accelerator_of(settings: Plain) -> Accelerator:
-    return Accelerator(
+def start(
+    settings: Plain,
+    set_up: Callable[[Accelerator], None] = lambda accelerator: None,
+    make_loader: Callable[[], Any] = lambda: None,
+) -> tuple[Accelerator, Any, Any, Any]:
+    """An `Accelerator`, on which `set_up` is called; and model, optimizer and loader, prepared by it.
+
+    `make_loader` may return another loader than the map-style one.
+    """
+    accelerator = Accelerator(
         cpu=None if settings.complaint == "missing_processes" else True,  # it tests the launcher's own choice
         gradient_accumulation_steps=settings.accumulation,
         dataloader_config=DataLoaderConfiguration(
             use_stateful_dataloader=settings.sampler == "stateful", use_seedable_sampler=settings.sampler == "seedable"
         ),
     )
-
-
-def prepare(settings: Plain, accelerator: Accelerator, loader: Any = None) -> tuple[Any, Any, Any]:
-    """The model, the optimizer and a loader, prepared by Accelerate; `loader` replaces the map-style one."""
-    rows: Any = Rows(settings.num_rows, settings.max_tokens)
-    if loader is None:
-        loader = DataLoader(rows, batch_size=settings.batch_size, shuffle=settings.shuffle, collate_fn=rows.collate)
-    model = Shares(settings.num_rows, settings.extra_width)
-    optimizer = Recorder(model, LEARNING_RATE, accelerator.is_main_process)
-    return accelerator.prepare(model, optimizer, loader)
-
-
-def train(
-    settings: Plain,
-    set_up: Callable[[Accelerator], None] = lambda accelerator: None,
-    make_loader: Callable[[], Any] = lambda: None,
-) -> None:
-    """Train, and save at the steps `save_at`. `set_up` is called first; `make_loader` may replace the map-style loader."""
-    accelerator = accelerator_of(settings)
     set_up(accelerator)
     set_seed(SEED)
-    model, optimizer, loader = prepare(settings, accelerator, make_loader())
+    rows: Any = Rows(settings.num_rows, settings.max_tokens)
+    loader = make_loader()
+    if loader is None:
+        loader = DataLoader(rows, batch_size=settings.batch_size, shuffle=settings.shuffle, collate_fn=rows.collate)
+    model: Any = Shares(settings.num_rows, settings.extra_width)
+    optimizer: Any = Recorder(model, LEARNING_RATE, accelerator.is_main_process)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    return accelerator, model, optimizer, loader
+
+
+def train(settings: Plain, **options: Any) -> None:
+    """Train with the `options` of `start`, and save at the steps `save_at`."""
+    accelerator, model, optimizer, loader = start(settings, **options)
     model.train()
     step = first_epoch = skipped = 0
     if settings.resume:

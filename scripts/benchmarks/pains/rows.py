@@ -21,6 +21,11 @@ def steps(folder: Path) -> list[Step]:
     return [dict(zip(line["rows"], line["shares"], strict=True)) for line in record(folder)]
 
 
+def first_step_s(folder: Path) -> float:
+    """The CPU seconds of the first process up to the end of its first recorded step."""
+    return round(record(folder)[0]["cpu_s"], 2)
+
+
 def misplaced(steps: list[Step], expected: list[Step]) -> int:
     """The number of rows that are missing from their expected step, or have another weight in it."""
     steps = [*steps, *[{}] * (len(expected) - len(steps))]

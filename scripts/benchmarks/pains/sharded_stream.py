@@ -69,6 +69,6 @@ def counted(record: Path) -> sides.Side:
     census = rows.census(rows.steps(record), NUM_ROWS)
     return sides.Side(
         wrong_rows=len(census["missing"]) + len(census["repeated"]), rows=NUM_ROWS,
-        seconds=round(rows.record(record)[0]["cpu_s"], 2),
+        seconds=rows.first_step_s(record),
         note=f"{len(census['missing'])} never learned from, {len(census['repeated'])} more than once",
     )  # fmt: skip

@@ -1,4 +1,7 @@
-"""Launching both sides of a complaint, plain Accelerate and this project, and their results."""
+"""Launching both sides of a complaint, plain Accelerate and this project, and their results.
+
+In names, `plain` stands for plain Accelerate, and `here` for this project.
+"""
 
 import dataclasses
 import importlib
@@ -99,8 +102,8 @@ def rank(settings: dict[str, Any]) -> None:
 
 
 def plain_command(complaint: str, folder: Path, start: Sequence[str | Path], **settings: Any) -> list[Any]:
-    words = call(rank, {"complaint": complaint, "out": str(folder), **settings}, out=Path(os.devnull))
-    return recorded([*start, *words], folder)
+    """The command that calls `rank` with settings of `Plain`, launched by the words `start`."""
+    return recorded([*start, *call(rank, {"complaint": complaint, "out": str(folder), **settings})], folder)
 
 
 def plain(complaint: str, folder: Path, ranks: int = RANKS, options: Sequence[str | Path] = (), **settings: Any) -> Path:
@@ -161,7 +164,7 @@ def compared(record: Path, expected: list[rows.Step], note: str = "") -> Side:
     return Side(
         wrong_rows=rows.misplaced(rows.steps(record), expected),
         rows=sum(len(step) for step in expected),
-        seconds=round(rows.record(record)[0]["cpu_s"], 2),
+        seconds=rows.first_step_s(record),
         note=note,
     )
 

@@ -22,7 +22,6 @@ def rank(settings: Any) -> None:
         scores(settings)
         return
     import torch
-    from accelerate.utils import set_seed
 
     from benchmarks.pains import plain
     from benchmarks.pains.recipe.model import Rows
@@ -31,11 +30,9 @@ def rank(settings: Any) -> None:
         def __iter__(self) -> Iterator[int]:
             return iter(range(settings.num_rows))
 
-    accelerator = plain.accelerator_of(settings)
-    set_seed(plain.SEED)
     gather = Rows(settings.num_rows).collate
     stream = torch.utils.data.DataLoader(Stream(), BATCH_SIZE, collate_fn=gather) if settings.variant == "iterable" else None
-    model, optimizer, loader = plain.prepare(settings, accelerator, stream)
+    accelerator, model, optimizer, loader = plain.start(settings, make_loader=lambda: stream)
     for batch in accelerator.skip_first_batches(loader, settings.num_rows // BATCH_SIZE - NUM_STEPS):
         accelerator.backward(model(batch).mean())
         optimizer.step()

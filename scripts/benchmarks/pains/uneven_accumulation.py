@@ -22,16 +22,13 @@ def rank(settings: Any) -> None:
     from contextlib import nullcontext
 
     import torch
-    from accelerate.utils import set_seed
 
     from benchmarks.pains import plain
 
     if settings.variant != "summed":
         plain.train(settings)
         return
-    accelerator = plain.accelerator_of(settings)
-    set_seed(plain.SEED)
-    model, optimizer, loader = plain.prepare(settings, accelerator)
+    accelerator, model, optimizer, loader = plain.start(settings)
     batches, accumulation = iter(loader), settings.accumulation
     remainder = len(loader) % accumulation or accumulation
     num_updates = math.ceil(len(loader) / accumulation)
@@ -75,6 +72,6 @@ def weight_errors(record: Path) -> sides.Side:
     census = rows.census(steps, NUM_ROWS)
     wrong = {row for row, error in errors if error > rows.TOLERANCE} | {*census["repeated"], *census["missing"]}
     return sides.Side(
-        wrong_rows=len(wrong), rows=NUM_ROWS, seconds=round(rows.record(record)[0]["cpu_s"], 2),
+        wrong_rows=len(wrong), rows=NUM_ROWS, seconds=rows.first_step_s(record),
         note=f"weights wrong by up to {max(error for _, error in errors):.1%}, {len(census['repeated'])} rows in two steps",
     )  # fmt: skip

@@ -24,9 +24,8 @@ from benchmarks.commands import command
 from benchmarks.data import market, market_parquet
 from benchmarks.next_item import data as next_item_data
 from benchmarks.peers.run import BATCH, NUM_ROWS, work_of
-from benchmarks.process_tree import OPENMP
 from benchmarks.runs import enough, in_turn, launcher, on_rank
-from benchmarks.timing import SCRIPTS, called, script, timed
+from benchmarks.timing import ALL_CORES, SCRIPTS, called, script, timed
 from benchmarks.turns import compared, worker
 from ensemble import folders
 from ensemble.errors import UserError
@@ -47,7 +46,7 @@ def peers_loop(rounds: int = 5, packages: str = "") -> dict[str, Any]:
     """
     others = {f"{model}_{loop}": f"{model}_ours" for model in ("mlp", "transformer") for loop in LOOPS}
     with tempfile.TemporaryDirectory() as scratch:
-        return _beside("loop", others, rounds, packages, ("lightning-fabric", "accelerate", "torch"), Path(scratch))
+        return _compare("loop", others, rounds, packages, ("lightning-fabric", "accelerate", "torch"), Path(scratch))
 
 
 @command
@@ -61,7 +60,7 @@ def peers_ranks(rounds: int = 5, packages: str = "", ranks: int = 2) -> dict[str
     """
     enough(rounds, 3)
     versions = _versions(packages, ("lightning-fabric", "accelerate", "torch"))
-    figures = called(on_rank, "benchmarks.peers.ranks", rounds, str(Path(packages).resolve()), start=launcher(ranks))
+    figures = called(on_rank, "benchmarks.peers.run", rounds, str(Path(packages).resolve()), start=launcher(ranks))
     return {"ranks": ranks, "threads_per_rank": 1, "peers": versions, "comparisons": figures}
 
 
@@ -74,7 +73,7 @@ def peers_loader(rounds: int = 5, packages: str = "") -> dict[str, Any]:
     others = dict.fromkeys(LOADERS, "ours")
     names = ("torch", "datasets", "torchdata", "grain")
     with tempfile.TemporaryDirectory() as scratch:
-        results = _beside("loader", others, rounds, packages, names, Path(scratch))
+        results = _compare("loader", others, rounds, packages, names, Path(scratch))
     for figures in results["comparisons"].values():
         for side in ("reference", "ours"):
             figures[side]["rows_per_cpu_s"] = round(NUM_ROWS / figures[side]["cpu_s"])
@@ -97,7 +96,7 @@ def peers_next_item(rounds: int = 5, packages: str = "", num_users: int = 6040) 
         lengths = next_item_data.movielens_lengths(num_users, generator)
         num_items = round(3416 * num_users / 6040)
         next_item_data.write(folder, lengths, num_items, generator)
-        results = _beside("next_item", others, rounds, packages, ("recbole", "rectools", "torch"), folder)
+        results = _compare("next_item", others, rounds, packages, ("recbole", "rectools", "torch"), folder)
     return {"users": num_users, "items": num_items, "interactions": int(lengths.sum()), **results}
 
 
@@ -110,11 +109,11 @@ def peers_panel(rounds: int = 5, num_reviews: int = 1_000_000, num_products: int
     """
     with tempfile.TemporaryDirectory() as scratch:
         called(market_parquet, scratch, num_reviews, num_products)
-        results = _beside("panel", {"pandas": "ours"}, rounds, "", ("pandas", "polars"), Path(scratch))
+        results = _compare("panel", {"pandas": "ours"}, rounds, "", ("pandas", "polars"), Path(scratch))
     return {"reviews": num_reviews, "products": num_products, **results}
 
 
-def _beside(
+def _compare(
     area: str, others: Mapping[str, str], rounds: int, packages: str, distributions: tuple[str, ...], folder: Path
 ) -> dict[str, Any]:
     """For each other side, the comparison of our side with it by `turns.compared`; and the versions of the packages.
@@ -163,10 +162,10 @@ def peers_job(rounds: int = 2, num_reviews: int = 200_000, num_products: int = 3
         def plain() -> dict[str, float]:
             splits = folders.read_manifest(folder / "ours" / "prepared")["splits"]
             dates = [splits[name]["first_week"] for name in ("validation", "blend", "test")]
-            return timed([*OPENMP, sys.executable, PLAIN_JOB, reviews, products, folder / "plain", *dates])
+            return timed([*ALL_CORES, sys.executable, PLAIN_JOB, reviews, products, folder / "plain", *dates])
 
         def ours() -> dict[str, float]:
-            return timed([*OPENMP, *script("fit", *fit, f"out={folder / 'ours'}")])
+            return timed([*ALL_CORES, *script("fit", *fit, f"out={folder / 'ours'}")])
 
         runs = in_turn({"ours": ours, "plain": plain}, rounds)
         scores = {"plain": folders.read_json(folder / "plain" / "scores.json"), "ours": _our_scores(folder / "ours")}

@@ -3,8 +3,11 @@
 Except for the panel, the data are in memory before the work begins.
 """
 
+import itertools
 import math
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -31,42 +34,45 @@ def work_of(area: str, side: str, folder: str) -> Work:
 
 def loop(name: str, folder: Path) -> Work:
     """A training, whose result is the mean CPU seconds of a step after the warm-up. name : MODEL_LOOP."""
-    import time
-
     import torch
     from accelerate import Accelerator
 
     from benchmarks import overhead
-    from ensemble.neural.settings import TrainConfig
 
     torch.set_num_threads(1)
     model, side = name.split("_")
     recipe, accelerator = overhead.Regression(model), Accelerator(cpu=True)
     recipe.clock = time.process_time
-    trainings: dict[str, Any] = {
-        "ours": overhead.ours,
-        "plain": overhead.plain,
-        "fabric": fabric_loop,
-        "accelerate": accelerate_loop,
+    train = overhead.ours if side == "ours" else other_loops()[side]
+    return lambda: float(overhead.step_seconds(train, recipe, accelerator).mean())
+
+
+def measure_rank(accelerator: Any, rounds: int, packages: str) -> dict[str, Any]:
+    """Compare each other loop with ours for each model, on the ranks that were launched.
+
+    packages : the folder with the other libraries
+    """
+    from benchmarks import overhead
+
+    sys.path.append(packages)
+    return {
+        f"{model}_{name}": overhead.compare_loops(train, model, accelerator, rounds, "other")
+        for model, (name, train) in itertools.product(overhead.MODELS, other_loops().items())
     }
 
-    def work() -> float:
-        with tempfile.TemporaryDirectory(dir=folder) as out:
-            config = TrainConfig(
-                data="random", out=f"{out}/run", batch_size=recipe.kind.batch_size, max_epochs=1, evaluations_per_epoch=1,
-                log_every=overhead.LOG_EVERY,
-            )  # fmt: skip
-            trainings[side](recipe, config, accelerator)
-        times = recipe.times[overhead.WARM_UP_STEPS :]
-        return (times[-1] - times[0]) / (len(times) - 1)
 
-    return work
+def other_loops() -> dict[str, Any]:
+    from benchmarks import overhead
+
+    return {"plain": overhead.plain, "fabric": fabric_loop, "accelerate": accelerate_loop}
 
 
 def _start(recipe: Any, config: Any, ranks: int, rank: int = 0, readers: int = 1) -> tuple[Any, Any, Any, Any]:
     """Model, optimizer, schedule and batches of the other loops, as in `overhead.plain`.
 
-    Each of `ranks` has an equal share of a batch. The batches are those of reader number `rank` of several `readers`.
+    Each of `ranks` has an equal share of a batch. The batches are those of reader number `rank` of several `readers`. The
+    DataLoader has a batch size, since `Accelerator.prepare` ignores the sampler of one without, as `overhead.plain` has, and
+    reads every row as a batch (accelerate 1.15).
     """
     import torch
 
@@ -75,27 +81,9 @@ def _start(recipe: Any, config: Any, ranks: int, rank: int = 0, readers: int = 1
     rows = recipe.rows("train")
     model, optimizer, schedule = overhead.start(recipe, config)
     order = np.random.default_rng([config.seed, 0]).permutation(len(rows))[rank::readers].tolist()
-    source: Any = _Gathered(rows)
     size = config.batch_size // ranks
-    batches: Any = torch.utils.data.DataLoader(source, size, sampler=order, collate_fn=lambda batch: batch)
+    batches: Any = torch.utils.data.DataLoader(rows, size, sampler=order, collate_fn=lambda batch: batch)
     return model, optimizer, schedule, batches
-
-
-class _Gathered:
-    """Rows for a DataLoader with a batch size, which calls `__getitems__` once for each batch.
-
-    `Accelerator.prepare` ignores the sampler of a DataLoader with batch_size=None, as `overhead.plain` has, and reads every
-    row as a batch (accelerate 1.15).
-    """
-
-    def __init__(self, rows: Any):
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitems__(self, rows: list[int]) -> Any:
-        return self.rows.gather(np.asarray(rows))
 
 
 def fabric_loop(recipe: Any, config: Any, accelerator: Any) -> None:
@@ -175,11 +163,7 @@ def loader(side: str, folder: Path, table: Table | None = None) -> Work:
         "torchdata": _torchdata_batches, "grain": _grain_batches,
     }  # fmt: skip
     make = makers[side](table, folder)
-
-    def epoch() -> int:
-        return sum(len(batch["y"] if isinstance(batch, dict) else batch[1]) for batch in make())
-
-    return epoch
+    return lambda: sum(len(batch["y"] if isinstance(batch, dict) else batch[1]) for batch in make())
 
 
 def _our_batches(table: Table, folder: Path) -> Callable[[], Iterable[Any]]:

@@ -12,14 +12,12 @@ import dataclasses
 import gzip
 import hashlib
 import io
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
-from benchmarks.runs import refuse_unknown
 from ensemble import folders
 from ensemble.errors import UserError
 
@@ -123,12 +121,6 @@ TABLES = {
         sha256=("170b9d87aa8a31e288aa8f1850ebb539cb56755a0fe16220165ad97da2aa6d3b",),
     ),
 }
-
-
-def chosen(names: Sequence[str]) -> dict[str, Table]:
-    """The tables with these names, or all without names; `UserError` for an unknown name."""
-    refuse_unknown("names", names, TABLES, "table ")
-    return {name: TABLES[name] for name in names or TABLES}
 
 
 def source_files(folder: str | Path, name: str) -> list[Path]:

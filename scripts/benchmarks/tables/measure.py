@@ -54,18 +54,18 @@ def tables(
     again : methods whose cached results are measured again, as in 'again=[ours]'
     """
     enough(seeds, 1, "seeds", "a result")
-    selected = data.chosen(names)
+    refuse_unknown("names", names, data.TABLES, "table ")
     refuse_unknown("methods", methods, runners.METHODS)
     refuse_unknown("again", again, runners.METHODS)
     if set(methods) - set(UNLIMITED) and not Path(python).exists():
         raise UserError(f"there is no {python}: `make bench-tables` installs AutoGluon there")
-    for name in selected:
+    for name in names or data.TABLES:
         data.source_files(tables, name)
     rivals_limit = rivals_time_limit or time_limit
     limits = {method: time_limit if method in UNLIMITED else rivals_limit for method in methods}
     results: dict[str, Any] = {}
     failed: dict[str, str] = {}
-    for name in selected:
+    for name in names or data.TABLES:
         print(name, flush=True)
         facts = data.write(name, tables, Path(folder) / name)
         results[name], failed_here = one_table(name, facts, Path(folder), python, limits, seeds, again)

@@ -161,7 +161,8 @@ def test_a_mistake_is_named_before_anything_is_measured(
 ) -> None:
     """After hours on a cluster there would be a traceback."""
     monkeypatch.setattr(scaling, "num_gpus", lambda: 0)
-    monkeypatch.setattr(scaling, "timed", lambda *_: pytest.fail("something was started"))
+    for starts in ("timed", "prepared_market"):
+        monkeypatch.setattr(scaling, starts, lambda *_: pytest.fail("something was started"))
     with pytest.raises(UserError) as caught:
         scaling.scaling(**settings)
     assert sentence in str(caught.value)
@@ -182,13 +183,13 @@ def test_ranks_alternate_on_a_cpu_with_independent_trainings(tmp_path: Path, mon
         """A training with 100 samples/s on one rank, and 70 on each of two ranks."""
         words = [str(word) for word in command]
         settings = dict(word.split("=", 1) for word in words if "=" in word)
-        if "out" in settings and not words[1].endswith("prepare_data.py"):
-            commands.append(words)
-            ranks = int(words[words.index("--num_processes") + 1])
-            write_run(Path(settings["out"]), ranks, {1: 100.0, 2: 140.0}[ranks])
+        commands.append(words)
+        ranks = int(words[words.index("--num_processes") + 1])
+        write_run(Path(settings["out"]), ranks, {1: 100.0, 2: 140.0}[ranks])
         return {}
 
     monkeypatch.setattr(scaling, "num_gpus", lambda: 0)
+    monkeypatch.setattr(scaling, "prepared_market", lambda scratch, *_: Path(scratch))
     monkeypatch.setattr(scaling, "timed", run)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
     results = scaling.scaling(rounds=2, folder=str(tmp_path), training=["batch_size=300"])

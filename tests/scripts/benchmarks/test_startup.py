@@ -1,7 +1,7 @@
-"""The benchmarks of starts and of checkpoints: what they make of their runs."""
+"""The benchmarks of starts, of checkpoints and of fits: what they make of their runs."""
 
 import pytest
-from benchmarks import checkpoints, startup
+from benchmarks import checkpoints, fit_overhead, startup
 
 
 def test_ratios_are_taken_pair_by_pair() -> None:
@@ -13,6 +13,11 @@ def test_ratios_are_taken_pair_by_pair() -> None:
     found = startup.compared([run(2.0, 1.0), run(40.0, 20.0), run(6.0, 3.0)])
     assert found["empty"]["cpu_ratio"] == {"median": 2.0, "quartile_1": 2.0, "quartile_3": 2.0}
     assert found["ours"]["cpu_s"] == 6.0
+
+
+def test_seconds_of_overlapping_calls_count_once() -> None:
+    """Training in two threads would be longer than the fit, or a gap between two calls count as training."""
+    assert fit_overhead.covered_s([(6.0, 7.0), (1.0, 3.0), (2.0, 2.5), (2.0, 4.0)]) == 4.0
 
 
 def test_a_model_larger_than_memory_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
