@@ -86,7 +86,7 @@ def train(recipe: Any, config: TrainConfig, accelerator: Any) -> dict[str, "torc
 
     recipe.optimizers = optimizers
     loop.train(recipe, config, accelerator)
-    of_inputs, of_outputs = recipe.statistics()
+    of_inputs, of_outputs = recipe.statistics
     assert len(recipe.rows("train")) > 5 * BLOCK_ROWS  # with a block for each rank at least
     exact = {"mean": of_inputs.mean, "variance": of_inputs.variance, "of_outputs": of_outputs.variance}
     exact |= {"least": of_inputs.least, "greatest": of_inputs.greatest}

@@ -75,7 +75,7 @@ def _plain(recipe: Timed, batch_size: int, num_steps: int) -> None:
     torch.manual_seed(0)
     model = recipe.model()
     (optimizer,) = recipe.optimizers(model, 1e-3, 0.0)
-    scale = float(recipe.statistics()[1].deviation[0])
+    scale = float(recipe.statistics[1].deviation[0])
     step = 0
     while step < num_steps:
         order = torch.randperm(len(inputs))

@@ -122,7 +122,7 @@ def test_a_direction_changes_the_outputs_by_one_deviation(data: dict[str, Path])
         emulation = recipe(data, system)
         batch = emulation.rows("train").gather(np.arange(len(emulation.rows("train"))))
         change = (batch["change"] - (batch["direction"] if system == "ring" else 0)).numpy()
-        assert np.sqrt(((change / emulation.statistics()[1].deviation) ** 2).mean()) == pytest.approx(expected, rel=0.1)
+        assert np.sqrt(((change / emulation.statistics[1].deviation) ** 2).mean()) == pytest.approx(expected, rel=0.1)
 
 
 @pytest.mark.parametrize("system", SETTINGS)
@@ -141,7 +141,7 @@ def test_the_loss_is_a_sum_over_examples(data: dict[str, Path], system: str) -> 
     assert whole.item() == pytest.approx(sum(loss.item() for loss, _, _ in halves), rel=1e-12)
     assert float(count) == 30
     result, change = model(batch["inputs"], batch["direction"])
-    scale = torch.as_tensor(emulation.statistics()[1].deviation)
+    scale = torch.as_tensor(emulation.statistics[1].deviation)
     squared = ((result - batch["outputs"]) / scale) ** 2 + emulation.config.jacobian_weight * (
         (change - batch["change"]) / scale
     ) ** 2
