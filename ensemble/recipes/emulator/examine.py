@@ -83,7 +83,7 @@ def scores(member: str, data: str, split: str) -> dict[str, Any]:
         near = range(-MOST_DISTANT, MOST_DISTANT + 1)
         parts = {f"{distance:+d}": tuple(diagonal(matrix, distance) for matrix in (slopes, truth)) for distance in near}
         deviation = inputs.std()
-        scored |= {"orbit": _orbit(inputs[0], model)}
+        scored["orbit"] = _orbit(inputs[0], model)
     else:
         slopes, truth = _in_pieces(model.jacobian, inputs, 500), sea_ice.jacobian(inputs)[:, None]
         parts = {name: (slopes[:, 0, place], truth[:, 0, place]) for place, name in enumerate(facts["inputs"])}
@@ -103,8 +103,7 @@ def _in_pieces(function: Callable[[Any], Any], inputs: np.ndarray, at_once: int)
     import torch
 
     with torch.no_grad():
-        pieces = [torch.from_numpy(inputs[begin : begin + at_once].copy()) for begin in range(0, len(inputs), at_once)]
-        return torch.cat([function(piece) for piece in pieces]).double().numpy()
+        return torch.cat([function(piece) for piece in torch.from_numpy(inputs).split(at_once)]).double().numpy()
 
 
 def _sample(true: np.ndarray, network: np.ndarray) -> dict[str, list[float]]:
