@@ -23,6 +23,8 @@ ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu, "tanh": torch.tanh, "sigmoid": to
 OUTPUTS = ("linear", "sigmoid")
 NETWORKS = ("mlp", "bilinear")
 STATISTICS = ("input_mean", "input_std", "output_mean", "output_std")
+OFFSETS = (-2, -1, 0, 1, 2)
+"""The points of the stencil of every layer of a bilinear convolution, relative to its centre."""
 BLOCK_ROWS = 4096
 """Rows whose Jacobians are computed at once on a CPU, so that the values of a layer stay in its cache."""
 
@@ -201,17 +203,15 @@ class BilinearConvolution(Emulator):
     The network is residual. Its layers multiply neighbours, as advection does; no other part of the equation is built in.
 
     channels : of each hidden layer
-    reach : points of the stencil of every layer on each side
     """
 
-    def __init__(self, num_points: int, channels: Sequence[int] = (24, 24), reach: int = 2):
+    def __init__(self, num_points: int, channels: Sequence[int]):
         super().__init__(num_points, num_points, residual=True)
-        self.offsets = tuple(range(-reach, reach + 1))
         sizes = [1, *channels]
         self.layers: Any = nn.ModuleList(
-            nn.Linear(before * len(self.offsets), 3 * after) for before, after in itertools.pairwise(sizes)
+            nn.Linear(before * len(OFFSETS), 3 * after) for before, after in itertools.pairwise(sizes)
         )
-        self.last = nn.Linear(sizes[-1] * len(self.offsets), 1)
+        self.last = nn.Linear(sizes[-1] * len(OFFSETS), 1)
 
     def network(self, x_BI: torch.Tensor) -> torch.Tensor:
         value_BNC = x_BI.unsqueeze(-1)
@@ -242,12 +242,12 @@ class BilinearConvolution(Emulator):
 
     def _stencils(self, value: torch.Tensor) -> torch.Tensor:
         """(…, N, C) to (…, N, K C): the values at all offsets from each point."""
-        return torch.cat([torch.roll(value, -offset, dims=-2) for offset in self.offsets], dim=-1)
+        return torch.cat([torch.roll(value, -offset, dims=-2) for offset in OFFSETS], dim=-1)
 
     def _gathered(self, stencils: torch.Tensor) -> torch.Tensor:
         """The transpose of `_stencils`: (…, N, K C) to (…, N, C)."""
-        parts = stencils.chunk(len(self.offsets), dim=-1)
-        rolled = [torch.roll(part, offset, dims=-2) for part, offset in zip(parts, self.offsets, strict=True)]
+        parts = stencils.chunk(len(OFFSETS), dim=-1)
+        rolled = [torch.roll(part, offset, dims=-2) for part, offset in zip(parts, OFFSETS, strict=True)]
         return torch.stack(rolled).sum(dim=0)
 
 
@@ -318,8 +318,7 @@ def build(
 
     name : "mlp" or "bilinear", for which `widths` are the channels, and which is always residual
     conserve : weights of a sum that must be equal for inputs and outputs, as many as inputs; () for none
-    statistics : input_mean, input_std (I,), output_mean, output_std (O,); with `residual`, those of outputs are of y - x;
-    {} for means of 0 and deviations of 1
+    statistics : those of `Emulator.set_statistics`; {} for means of 0 and deviations of 1
     """
     network: Emulator
     if name == "mlp":

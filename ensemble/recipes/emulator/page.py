@@ -1,7 +1,6 @@
 """The parts of the report that only emulator has: scores relative to the ceiling, Jacobians, and a map or an orbit.
 
-examine.py scores each member that is a network in a process of its own, since PyTorch and the tree libraries must not share
-one.
+examine.py scores each member that is a network, in a process of its own.
 """
 
 import functools

@@ -1,7 +1,7 @@
 """Data of the recipe emulator: points of sea ice from NetCDF files, or states of Lorenz-96, each with its output.
 
     python scripts/prepare_data.py --recipe emulator out=runs/emulator/prepared                       # generated sea ice
-    python scripts/prepare_data.py --recipe emulator out=runs/emulator/prepared 'source=[iced.*.nc]'   # files
+    python scripts/prepare_data.py --recipe emulator out=runs/emulator/prepared 'source=[iceh.*.nc]'   # files
     python scripts/prepare_data.py --recipe emulator out=runs/lorenz96/prepared system=lorenz96
 
 OUT/rows/SPLIT has one row for each output with flat features, for trees and for scores: a point of sea ice, or a point of
@@ -248,8 +248,10 @@ def _sea_ice_columns(
 
 
 def _lorenz96(config: PrepareConfig, folder: Path) -> dict[str, Any]:
-    offsets = range(-config.stencil, config.stencil + 1)
-    features = [("x" if not offset else f"x_{'minus' if offset < 0 else 'plus'}_{abs(offset)}") for offset in offsets]
+    offset_of = {
+        f"x_{'minus' if offset < 0 else 'plus'}_{abs(offset)}" if offset else "x": offset
+        for offset in range(-config.stencil, config.stencil + 1)
+    }
     facts, first_state = {}, 0
     for number, split in enumerate(SPLITS):
         num_states = config.num_states if split == "train" else config.num_scored
@@ -257,17 +259,16 @@ def _lorenz96(config: PrepareConfig, folder: Path) -> dict[str, Any]:
         random = np.random.default_rng([config.seed, 4, number])
         num_shown = config.points_of_state if split == "train" else config.num_points
         orders = random.permuted(np.tile(np.arange(config.num_points), (num_states, 1)), axis=1)
-        point = np.sort(orders[:, :num_shown], axis=1)
+        point = np.sort(orders[:, :num_shown], axis=1).ravel()
         state = np.repeat(np.arange(num_states), num_shown)
-        point = point.ravel()
-        stencil = (point[:, None] + np.array(offsets)) % config.num_points
+        stencil = (point[:, None] + np.array(list(offset_of.values()))) % config.num_points
         rows = {
             "row_id": (first_state + state) * config.num_points + point,
             "group": state * NUM_GROUPS // num_states,
             "state": first_state + state,
             "pair": state,
             "output": point,
-            **dict(zip(features, states[state[:, None], stencil].T, strict=True)),
+            **dict(zip(offset_of, states[state[:, None], stencil].T, strict=True)),
             "next": after[state, point],
         }
         write_table(folder / "rows" / split, _table(rows))
@@ -288,8 +289,7 @@ def _lorenz96(config: PrepareConfig, folder: Path) -> dict[str, Any]:
         "config": _config(config, *OF_LORENZ96),
         "splits": facts,
         "features": [
-            _feature(name, f"the point {offset:+d} places from this one", "")
-            for name, offset in zip(features, offsets, strict=True)
+            _feature(name, f"the point {offset:+d} places from this one", "") for name, offset in offset_of.items()
         ],
         "emulator": emulator,
         "alike": {"emulator": emulator, "stencil": config.stencil},
