@@ -1,4 +1,4 @@
-"""What test_emulator.py launches.
+"""The program that test_emulator.py launches.
 
 emulator_worker.py OUT ICE RING    each rank trains RUNS, and leaves OUT/NAME/RANK.safetensors
 
@@ -63,7 +63,7 @@ def make(data: str, **changed: Any) -> Any:
 
 
 def train(recipe: Any, config: TrainConfig, accelerator: Any) -> dict[str, "torch.Tensor"]:
-    """Train, and return what was seen before each step of the optimizer, and the network's statistics."""
+    """Train, and return gradients and weights before each step of the optimizer, and the statistics of the network."""
     import torch
 
     from ensemble.neural import loop
@@ -86,8 +86,8 @@ def train(recipe: Any, config: TrainConfig, accelerator: Any) -> dict[str, "torc
 
     recipe.optimizers = optimizers
     loop.train(recipe, config, accelerator)
-    of_inputs, of_outputs = recipe.statistics()
-    assert len(recipe.rows("train")) > 5 * BLOCK_ROWS  # with a block for each rank at least
+    of_inputs, of_outputs = recipe.statistics
+    assert len(recipe.rows("train")) > 5 * BLOCK_ROWS  # at least one block for each rank
     exact = {"mean": of_inputs.mean, "variance": of_inputs.variance, "of_outputs": of_outputs.variance}
     exact |= {"least": of_inputs.least, "greatest": of_inputs.greatest}
     return {
@@ -105,8 +105,8 @@ def main() -> None:
 
     for name, (which, changed) in RUNS.items():
         config = settings(out / name, accelerator.num_processes)
-        found = train(make(data[which], **changed), config, accelerator)
-        save_file(found, out / name / f"{accelerator.process_index}.safetensors")
+        result = train(make(data[which], **changed), config, accelerator)
+        save_file(result, out / name / f"{accelerator.process_index}.safetensors")
         accelerator.free_memory()
     accelerator.end_training()
 

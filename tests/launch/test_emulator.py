@@ -29,7 +29,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module", params=[2, 4])
 def launched(data: dict[str, str], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    """The folder in which so many ranks left what they did."""
+    """The folder with the records of all ranks of a launched training."""
     out = tmp_path_factory.mktemp(f"launched_{request.param}")
     command = [
         *launcher.ACCELERATE,
@@ -47,20 +47,20 @@ def launched(data: dict[str, str], tmp_path_factory: pytest.TempPathFactory, req
 
 @pytest.fixture(scope="module")
 def alone(data: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same in this process."""
+    """The folder with the record of the same training in this process."""
     out = tmp_path_factory.mktemp("alone")
     for name, (which, changed) in worker["RUNS"].items():
         accelerator = Accelerator(cpu=True)
-        found = worker["train"](worker["make"](data[which], **changed), worker["settings"](out / name, 1), accelerator)
-        torch.save(found, out / name / "found.pt")
+        recorded = worker["train"](worker["make"](data[which], **changed), worker["settings"](out / name, 1), accelerator)
+        torch.save(recorded, out / name / "recorded.pt")
     return out
 
 
 def both(launched: Path, alone: Path, name: str) -> tuple[list[Recorded], Recorded]:
-    """What each rank recorded, and what this process did."""
+    """The record of each rank, and that of this process."""
     ranks = [load_file(file) for file in sorted((launched / name).glob("*.safetensors"))]
     assert len(ranks) == int(launched.name.split("_")[1][0])
-    return ranks, torch.load(alone / name / "found.pt", weights_only=True)
+    return ranks, torch.load(alone / name / "recorded.pt", weights_only=True)
 
 
 def curve(run: Path, kind: str, key: str) -> torch.Tensor:
@@ -70,22 +70,22 @@ def curve(run: Path, kind: str, key: str) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", ["sea_ice", "lorenz96"])
 def test_statistics_have_the_same_bits(launched: Path, alone: Path, name: str) -> None:
-    """Ranks would scale inputs otherwise than one process does, or otherwise than each other."""
+    """Ranks would scale inputs in another way than one process, or than each other."""
     ranks, expected = both(launched, alone, name)
     names = [key for key in expected if key.startswith(("exact.", "input_", "output_"))]
     assert len(names) == 9
-    for found in ranks:
-        assert all(found[key].numpy().tobytes() == expected[key].numpy().tobytes() for key in names)
+    for recorded in ranks:
+        assert all(recorded[key].numpy().tobytes() == expected[key].numpy().tobytes() for key in names)
 
 
 @pytest.mark.parametrize("name", ["sea_ice", "lorenz96"])
 def test_gradients_and_weights_are_those_of_one_process(launched: Path, alone: Path, name: str) -> None:
-    """The mean of unequal ranks, a direction that depends on the cut, or a product beside DDP's pass would show."""
+    """The gradient would be a mean over unequal ranks, depend on how a batch is divided, or lack the Jacobian term."""
     ranks, expected = both(launched, alone, name)
     assert error(expected["weights"][-1], expected["weights"][0]) > 0.01, "nothing was learned"
-    for found in ranks:
-        assert error(found["gradients"], expected["gradients"]) <= 1e-9
-        assert error(found["weights"], expected["weights"]) <= 1e-9
+    for recorded in ranks:
+        assert error(recorded["gradients"], expected["gradients"]) <= 1e-9
+        assert error(recorded["weights"], expected["weights"]) <= 1e-9
 
 
 @pytest.mark.parametrize("name", ["sea_ice", "lorenz96"])
@@ -93,7 +93,7 @@ def test_the_learning_curve_is_that_of_one_process(launched: Path, alone: Path, 
     """Losses or scores would be means of ranks, whose shares differ in length."""
     for kind, keys in {"train": ("loss", "learning_rate"), "val": ("r_squared", "jacobian_error")}.items():
         for key in keys:
-            found, expected = curve(launched / name, kind, key), curve(alone / name, kind, key)
-            assert found.shape == expected.shape
-            assert len(found) >= 3
-            assert torch.allclose(found, expected, rtol=1e-5, atol=0), key
+            recorded, expected = curve(launched / name, kind, key), curve(alone / name, kind, key)
+            assert recorded.shape == expected.shape
+            assert len(recorded) >= 3
+            assert torch.allclose(recorded, expected, rtol=1e-5, atol=0), key

@@ -81,9 +81,9 @@ def scores(member: str, data: str, split: str) -> dict[str, Any]:
         states = inputs[:NUM_STATES]
         slopes, truth = _in_pieces(model.jacobian, states, 500), lorenz96.jacobian(states.astype(np.float64))
         near = range(-MOST_DISTANT, MOST_DISTANT + 1)
-        parts = {f"{distance:+d}": tuple(diagonal(matrix, distance) for matrix in (slopes, truth)) for distance in near}
+        parts = {f"{places:+d}": tuple(lorenz96.diagonal(matrix, places) for matrix in (slopes, truth)) for places in near}
         deviation = inputs.std()
-        scored |= {"orbit": _orbit(inputs[0], model)}
+        scored["orbit"] = _orbit(inputs[0], model)
     else:
         slopes, truth = _in_pieces(model.jacobian, inputs, 500), sea_ice.jacobian(inputs)[:, None]
         parts = {name: (slopes[:, 0, place], truth[:, 0, place]) for place, name in enumerate(facts["inputs"])}
@@ -103,8 +103,7 @@ def _in_pieces(function: Callable[[Any], Any], inputs: np.ndarray, at_once: int)
     import torch
 
     with torch.no_grad():
-        pieces = [torch.from_numpy(inputs[begin : begin + at_once].copy()) for begin in range(0, len(inputs), at_once)]
-        return torch.cat([function(piece) for piece in pieces]).double().numpy()
+        return torch.cat([function(piece) for piece in torch.from_numpy(inputs).split(at_once)]).double().numpy()
 
 
 def _sample(true: np.ndarray, network: np.ndarray) -> dict[str, list[float]]:
@@ -123,12 +122,6 @@ def compare_jacobians(slopes: np.ndarray, truth: np.ndarray) -> dict[str, float]
         "true_mean": float(truth.mean()),
         "right_sign": float(magnitude[np.sign(slopes) == np.sign(truth)].sum() / magnitude.sum()),
     }
-
-
-def diagonal(jacobian: np.ndarray, distance: int) -> np.ndarray:
-    """The derivatives of each point by the point at `distance` places on the ring, (states, points)."""
-    point = np.arange(jacobian.shape[1])
-    return jacobian[:, point, (point + distance) % len(point)]
 
 
 def _orbit(state: np.ndarray, model: Any) -> dict[str, list[list[float]]]:

@@ -8,12 +8,7 @@ from ensemble.recipes.emulator import trained
 
 
 def export(member: str, data: str, out: str, dtype: str) -> list[str]:
-    """Write the file and return lines to print; see `formats.export`.
-
-    member : folder of the member
-    data : the prepared data that it was trained on
-    dtype : float32 or float64
-    """
+    """Write the file of a member that was trained on `data`, and return lines to print; see `formats.export`."""
     network = trained.network_of(member, data)
 
     from ensemble.recipes.emulator import formats

@@ -14,6 +14,7 @@ import json
 import logging
 import math
 import platform
+import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -53,8 +54,7 @@ def export(
     cannot be written, and `Failure` for one that differs from the network, which is not written.
     """
     out = Path(out)
-    write = WRITERS.get(out.suffix)
-    if write is None:
+    if out.suffix not in WRITERS:
         raise UserError(f"out={out}: the format follows from the suffix, which is one of {', '.join(WRITERS)}")
     if dtype not in ("float32", "float64"):
         raise UserError(f"dtype={dtype} is not float32 or float64")
@@ -62,8 +62,8 @@ def export(
     metadata = describe(network, manifest)
     with folders.new_file(out, "exported model") as scratch, tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"model{out.suffix}"
-        loaded = write(network, metadata, file, methods) if write is write_pt2 else write(network, metadata, file)
-        report = compared(network, loaded)
+        options = {"methods": methods} if out.suffix == ".pt2" else {}
+        report = compared(network, WRITERS[out.suffix](network, metadata, file, **options))
         if not report["difference"] <= TOLERANCE[network.input_mean.dtype]:
             raise Failure(
                 f"{out.name} differs from the network by {report['difference']:.1e}: this is an error of the export"
@@ -153,9 +153,7 @@ def exported_program(network: Emulator, name: str) -> torch.export.ExportedProgr
 # ------------------------------------------------------------------------------------------------ AOTInductor
 
 
-def write_pt2(
-    network: Emulator, metadata: dict[str, Any], file: Path, methods: Sequence[str] = METHODS
-) -> dict[str, Method]:
+def write_pt2(network: Emulator, metadata: dict[str, Any], file: Path, methods: Sequence[str]) -> dict[str, Method]:
     """Write a package with a model for each method; this needs a C++ compiler."""
     from torch._inductor import aot_compile
     from torch._inductor.cpp_builder import get_cpp_compiler
@@ -194,14 +192,11 @@ def load_pt2(file: str | Path) -> tuple[dict[str, Method], dict[str, Any]]:
 
 def instruction_set() -> list[str]:
     """The machine, and those flags of its processor that compilers generate instructions for."""
-    flags: set[str] = set()
     cpuinfo = Path("/proc/cpuinfo")
-    for line in cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else ():
-        name, _, values = line.partition(":")
-        if name.strip().lower() in ("flags", "features"):
-            flags.update(flag for flag in values.split() if flag.startswith(INSTRUCTION_SETS))
-            break
-    return [platform.machine(), *sorted(flags)]
+    text = cpuinfo.read_text(encoding="utf-8") if cpuinfo.exists() else ""
+    flags = re.search(r"^(?:flags|features)\s*:(.*)", text, re.MULTILINE | re.IGNORECASE)
+    known = {flag for flag in flags[1].split() if flag.startswith(INSTRUCTION_SETS)} if flags else set()
+    return [platform.machine(), *sorted(known)]
 
 
 # ------------------------------------------------------------------------------------------------ ONNX
@@ -311,9 +306,5 @@ def quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-WRITERS: dict[str, Callable[..., dict[str, Method]]] = {
-    ".pt2": write_pt2,
-    ".onnx": write_onnx,
-    ".ts": write_ts,
-}
+WRITERS: dict[str, Callable[..., dict[str, Method]]] = {".pt2": write_pt2, ".onnx": write_onnx, ".ts": write_ts}
 FORMATS = {".pt2": "AOTInductor", ".onnx": "ONNX", ".ts": "TorchScript, which PyTorch has deprecated"}

@@ -66,6 +66,12 @@ def jacobian(states: np.ndarray) -> np.ndarray:
     return np.swapaxes(columns, -1, -2)
 
 
+def diagonal(jacobians: np.ndarray, offset: int) -> np.ndarray:
+    """The derivatives of each point by the point `offset` places further on the ring, (B, N). jacobians : (B, N, N)."""
+    point = np.arange(jacobians.shape[1])
+    return jacobians[:, point, (point + offset) % len(point)]
+
+
 def trajectory(num_states: int, seed: int | Sequence[int], every: int = 1, shape: tuple[int, ...] = SHAPE) -> np.ndarray:
     """States on the attractor, (num_states, *shape), `every` steps apart, after a spin-up of NUM_SPIN_UP_STEPS steps.
 

@@ -153,11 +153,8 @@ class Reader:
     def _grid(self, dataset: Any, path: Path, target: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Latitude, longitude and whether a point is sea, (rows, columns) each; the shape is the same for all files."""
         names = self.config.names
-        latitude = self._of_grid(dataset, path, names.latitude, "names.latitude", target)
-        longitude = self._of_grid(dataset, path, names.longitude, "names.longitude", target)
-        is_sea = np.isfinite(latitude)
-        if names.mask:
-            is_sea = self._of_grid(dataset, path, names.mask, "names.mask", target) == 1
+        latitude, longitude = (self._of_grid(dataset, path, kind, target) for kind in ("latitude", "longitude"))
+        is_sea = self._of_grid(dataset, path, "mask", target) == 1 if names.mask else np.isfinite(latitude)
         for name, values in ((names.latitude, latitude), (names.longitude, longitude)):
             _refuse_missing(_Place(path, 0, 0), name, values, is_sea)
         if self.shape and self.shape != latitude.shape:
@@ -209,20 +206,21 @@ class Reader:
         self.counts["concentration"] += int(is_point.sum() - is_ice.sum())
         return ice, is_ice
 
-    def _of_grid(self, dataset: Any, path: Path, name: str, setting: str, target: Any) -> np.ndarray:
-        """A variable of the grid, (rows, columns) float64."""
+    def _of_grid(self, dataset: Any, path: Path, kind: str, target: Any) -> np.ndarray:
+        """The latitude, longitude or mask of the points of the grid, (rows, columns) float64."""
+        name, setting = getattr(self.config.names, kind), f"names.{kind}"
         variable = _variable(dataset, path, name, setting)
         unit = str(variable.attrs.get("units", "degree"))
-        if setting != "names.mask" and not unit.startswith("degree"):
+        if kind != "mask" and not unit.startswith("degree"):
             raise UserError(f"{path}: {name} has the units {unit!r}, and {setting} needs degrees: convert it")
         grid = target.dims[-2:]
         shape = tuple(target.sizes[dim] for dim in grid)
         values = np.asarray(variable.values, np.float64)
         if variable.dims == grid:
             return values
-        if "latitude" in setting and variable.dims == grid[:1]:
+        if kind == "latitude" and variable.dims == grid[:1]:
             return np.broadcast_to(values[:, None], shape)
-        if "longitude" in setting and variable.dims == grid[1:]:
+        if kind == "longitude" and variable.dims == grid[1:]:
             return np.broadcast_to(values, shape)
         _refuse_dimensions(path, variable, grid, target.name)
 

@@ -19,10 +19,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-ACTIVATIONS = ("gelu", "relu", "tanh", "sigmoid")
+ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid}
 OUTPUTS = ("linear", "sigmoid")
 NETWORKS = ("mlp", "bilinear")
 STATISTICS = ("input_mean", "input_std", "output_mean", "output_std")
+OFFSETS = (-2, -1, 0, 1, 2)
+"""The points of the stencil of every layer of a bilinear convolution, relative to its centre."""
 BLOCK_ROWS = 4096
 """Rows whose Jacobians are computed at once on a CPU, so that the values of a layer stay in its cache."""
 
@@ -143,67 +145,56 @@ class Mlp(Emulator):
             raise ValueError(
                 "output=sigmoid bounds the outputs, and residual=True would add the inputs to them: leave one out"
             )
-        self.activation, self.output = activation, output
         sizes = [num_inputs, *widths, num_outputs]
         self.layers: Any = nn.ModuleList(nn.Linear(before, after) for before, after in itertools.pairwise(sizes))
+        self.activations = (*(activation for _ in widths), output)
+        """The name of the activation after each layer."""
 
     def set_statistics(self, statistics: Mapping[str, Any]) -> None:
-        if self.output == "sigmoid":
+        if self.activations[-1] == "sigmoid":
             ones = torch.ones(self.num_outputs)
             statistics = {**statistics, "output_mean": torch.zeros_like(ones), "output_std": ones}
         super().set_statistics(statistics)
 
     def network(self, x_BI: torch.Tensor) -> torch.Tensor:
         value = x_BI
-        for number, layer in enumerate(self.layers):
-            value = self._activated(number, layer(value))
+        for layer, activation in zip(self.layers, self.activations, strict=True):
+            value = activated(activation, layer(value))
         return value
 
     def network_tangent(self, x_BI: torch.Tensor, dx_BI: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         value, change = x_BI, dx_BI
-        for number, layer in enumerate(self.layers):
-            before, change = layer(value), F.linear(change, layer.weight)
-            value, change = self._activated(number, before), self._scaled(number, change, before)
+        for layer, activation in zip(self.layers, self.activations, strict=True):
+            preactivation, change = layer(value), F.linear(change, layer.weight)
+            value, change = activated(activation, preactivation), scaled(activation, change, preactivation)
         return value, change
 
     def network_adjoint(self, x_BI: torch.Tensor, dy_BO: torch.Tensor) -> torch.Tensor:
-        return self._backward(self._inputs_of_activations(x_BI), dy_BO)
+        return self._backward(self._preactivations(x_BI), dy_BO)
 
     def network_jacobian(self, x_BI: torch.Tensor) -> torch.Tensor:
-        befores = self._inputs_of_activations(x_BI)
+        preactivations = self._preactivations(x_BI)
         if self.num_outputs == 1:
-            return self._backward(befores, torch.ones_like(befores[-1])).unsqueeze(1)
+            return self._backward(preactivations, torch.ones_like(preactivations[-1])).unsqueeze(1)
         if self.num_outputs < self.num_inputs:
             unit_1OO = _identity(self.num_outputs, x_BI).unsqueeze(0)
-            rows = self._backward([before.unsqueeze(1) for before in befores], unit_1OO)
+            rows = self._backward([values.unsqueeze(1) for values in preactivations], unit_1OO)
             return rows.expand(x_BI.shape[0], -1, -1)
         return super().network_jacobian(x_BI)
 
-    def _inputs_of_activations(self, x_BI: torch.Tensor) -> list[torch.Tensor]:
+    def _preactivations(self, x_BI: torch.Tensor) -> list[torch.Tensor]:
         """The output of each linear layer, (B, width)."""
-        befores, value = [], x_BI
-        for number, layer in enumerate(self.layers):
-            befores.append(layer(value))
-            if number < len(self.layers) - 1:
-                value = self._activated(number, befores[-1])
-        return befores
+        first, *others = self.layers
+        preactivations = [first(x_BI)]
+        for layer, activation in zip(others, self.activations[:-1], strict=True):
+            preactivations.append(layer(activated(activation, preactivations[-1])))
+        return preactivations
 
-    def _backward(self, befores: list[torch.Tensor], change: torch.Tensor) -> torch.Tensor:
-        for number in reversed(range(len(self.layers))):
-            change = self._scaled(number, change, befores[number])
-            change = change @ self.layers[number].weight
+    def _backward(self, preactivations: list[torch.Tensor], change: torch.Tensor) -> torch.Tensor:
+        layers = zip(self.layers, self.activations, preactivations, strict=True)
+        for layer, activation, preactivation in reversed(list(layers)):
+            change = scaled(activation, change, preactivation) @ layer.weight
         return change
-
-    def _kind(self, number: int) -> str:
-        return self.activation if number < len(self.layers) - 1 else self.output
-
-    def _activated(self, number: int, before: torch.Tensor) -> torch.Tensor:
-        kind = self._kind(number)
-        return before if kind == "linear" else getattr(F if kind in ("gelu", "relu") else torch, kind)(before)
-
-    def _scaled(self, number: int, change: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-        """`change` times the derivative of the activation at `before`, which is broadcast."""
-        return change if self._kind(number) == "linear" else scaled(self._kind(number), change, before)
 
 
 class BilinearConvolution(Emulator):
@@ -212,17 +203,15 @@ class BilinearConvolution(Emulator):
     The network is residual. Its layers multiply neighbours, as advection does; no other part of the equation is built in.
 
     channels : of each hidden layer
-    reach : points of the stencil of every layer on each side
     """
 
-    def __init__(self, num_points: int, channels: Sequence[int] = (24, 24), reach: int = 2):
+    def __init__(self, num_points: int, channels: Sequence[int]):
         super().__init__(num_points, num_points, residual=True)
-        self.offsets = tuple(range(-reach, reach + 1))
         sizes = [1, *channels]
         self.layers: Any = nn.ModuleList(
-            nn.Linear(before * len(self.offsets), 3 * after) for before, after in itertools.pairwise(sizes)
+            nn.Linear(before * len(OFFSETS), 3 * after) for before, after in itertools.pairwise(sizes)
         )
-        self.last = nn.Linear(sizes[-1] * len(self.offsets), 1)
+        self.last = nn.Linear(sizes[-1] * len(OFFSETS), 1)
 
     def network(self, x_BI: torch.Tensor) -> torch.Tensor:
         value_BNC = x_BI.unsqueeze(-1)
@@ -253,12 +242,12 @@ class BilinearConvolution(Emulator):
 
     def _stencils(self, value: torch.Tensor) -> torch.Tensor:
         """(…, N, C) to (…, N, K C): the values at all offsets from each point."""
-        return torch.cat([torch.roll(value, -offset, dims=-2) for offset in self.offsets], dim=-1)
+        return torch.cat([torch.roll(value, -offset, dims=-2) for offset in OFFSETS], dim=-1)
 
     def _gathered(self, stencils: torch.Tensor) -> torch.Tensor:
         """The transpose of `_stencils`: (…, N, K C) to (…, N, C)."""
-        parts = stencils.chunk(len(self.offsets), dim=-1)
-        rolled = [torch.roll(part, offset, dims=-2) for part, offset in zip(parts, self.offsets, strict=True)]
+        parts = stencils.chunk(len(OFFSETS), dim=-1)
+        rolled = [torch.roll(part, offset, dims=-2) for part, offset in zip(parts, OFFSETS, strict=True)]
         return torch.stack(rolled).sum(dim=0)
 
 
@@ -329,8 +318,7 @@ def build(
 
     name : "mlp" or "bilinear", for which `widths` are the channels, and which is always residual
     conserve : weights of a sum that must be equal for inputs and outputs, as many as inputs; () for none
-    statistics : input_mean, input_std (I,), output_mean, output_std (O,); with `residual`, those of outputs are of y - x;
-    {} for means of 0 and deviations of 1
+    statistics : those of `Emulator.set_statistics`; {} for means of 0 and deviations of 1
     """
     network: Emulator
     if name == "mlp":
@@ -348,17 +336,23 @@ def build(
     return network
 
 
-def scaled(activation: str, change: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-    """`change` times the derivative of an activation at `before`, which is broadcast against it."""
-    if change.shape != before.shape:
-        return change * scaled(activation, torch.ones_like(before), before)
+def activated(activation: str, preactivation: torch.Tensor) -> torch.Tensor:
+    return preactivation if activation == "linear" else ACTIVATIONS[activation](preactivation)
+
+
+def scaled(activation: str, change: torch.Tensor, preactivation: torch.Tensor) -> torch.Tensor:
+    """`change` times the derivative of an activation at `preactivation`, which is broadcast against it."""
+    if activation == "linear":
+        return change
+    if change.shape != preactivation.shape:
+        return change * scaled(activation, torch.ones_like(preactivation), preactivation)
     if activation == "gelu":
-        return torch.ops.aten.gelu_backward(change, before)
+        return torch.ops.aten.gelu_backward(change, preactivation)
     if activation == "relu":
-        return torch.ops.aten.threshold_backward(change, before, 0)
+        return torch.ops.aten.threshold_backward(change, preactivation, 0)
     if activation == "tanh":
-        return torch.ops.aten.tanh_backward(change, before.tanh())
-    return torch.ops.aten.sigmoid_backward(change, before.sigmoid())
+        return torch.ops.aten.tanh_backward(change, preactivation.tanh())
+    return torch.ops.aten.sigmoid_backward(change, preactivation.sigmoid())
 
 
 def _identity(size: int, like: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,6 @@
 """The parts of the report that only emulator has: scores relative to the ceiling, Jacobians, and a map or an orbit.
 
-examine.py scores each member that is a network in a process of its own, since PyTorch and the tree libraries must not share
-one.
+examine.py scores each member that is a network, in a process of its own.
 """
 
 import functools
@@ -34,23 +33,19 @@ SEA_ICE = "sea_ice"
 def parts(run: Run) -> dict[str, Any]:
     """The variables of this folder's page.html.j2."""
     facts = run.manifest["emulator"]
-    examined = _examined(run)
-    target = run.test.target
-    rows: list[dict[str, Any]] = []
     ceiling = None
     if facts["system"] == SEA_ICE and facts["formula"]:
         inputs = np.stack(list(_rows_of_test(run, facts["inputs"]).values()), axis=1)
-        ceiling = r2_score(target, sea_ice.concentration(inputs))
-    for name, candidate in run.candidates.items():
-        r_squared = r2_score(target, candidate)
-        rows.append({"name": name, "r_squared": r_squared, "share": r_squared / ceiling if ceiling else None})
-    known = {name: scores["jacobian"] for name, scores in examined.items() if "jacobian" in scores}
+        ceiling = r2_score(run.test.target, sea_ice.concentration(inputs))
+    r_squared = {name: r2_score(run.test.target, candidate) for name, candidate in run.candidates.items()}
+    rows = [{"name": name, "r_squared": r2, "share": r2 / ceiling if ceiling else None} for name, r2 in r_squared.items()]
+    known = {name: scores["jacobian"] for name, scores in _examined(run).items() if "jacobian" in scores}
     jacobians = [
         {"input": name, "members": {member: errors["inputs"][name] for member, errors in known.items()}}
         for name in next(iter(known.values()), {"inputs": {}})["inputs"]
     ]
     return {
-        "values": {"rows": rows, "ceiling": ceiling, "best": max(row["r_squared"] for row in rows)},
+        "values": {"rows": rows, "ceiling": ceiling, "best": max(r_squared.values())},
         "jacobians": {"rows": jacobians, "members": {name: errors["all"] for name, errors in known.items()}},
         "is_sea_ice": facts["system"] == SEA_ICE,
     }
@@ -120,10 +115,10 @@ def _paint_orbits(orbits: dict[str, dict[str, Any]], series: dict[str, Any], axe
 
 def _examined(run: Run) -> dict[str, Any]:
     """The scores of each member that is a single network, by name."""
+    data = run.folder_of["data"].resolve()
     folder_of = {member.name: member.folder for member in run.members if member.summary.get("kind") == "neural"}
-    data = run.folder_of["data"]
     return {
-        name: _scores(folder.resolve(), data.resolve(), run.test.split)
+        name: _scores(folder.resolve(), data, run.test.split)
         for name, folder in folder_of.items()
         if folder is not None and (folder / "best").is_dir()
     }

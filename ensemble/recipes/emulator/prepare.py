@@ -1,7 +1,7 @@
 """Data of the recipe emulator: points of sea ice from NetCDF files, or states of Lorenz-96, each with its output.
 
     python scripts/prepare_data.py --recipe emulator out=runs/emulator/prepared                       # generated sea ice
-    python scripts/prepare_data.py --recipe emulator out=runs/emulator/prepared 'source=[iced.*.nc]'   # files
+    python scripts/prepare_data.py --recipe emulator out=runs/emulator/prepared 'source=[iceh.*.nc]'   # files
     python scripts/prepare_data.py --recipe emulator out=runs/lorenz96/prepared system=lorenz96
 
 OUT/rows/SPLIT has one row for each output with flat features, for trees and for scores: a point of sea ice, or a point of
@@ -14,8 +14,7 @@ Lorenz-96 are independent trajectories. The files are read, and rows are collect
 """
 
 import dataclasses
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from ensemble import configuration, folders
-from ensemble.arrow import TableWriter, array
+from ensemble.arrow import TableWriter, array, write_table
 from ensemble.data import reviews
 from ensemble.errors import UserError
 from ensemble.recipes.emulator import generator, lorenz96, netcdf, sea_ice
@@ -54,20 +53,11 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         return folders.write_manifest(folder, {"kind": KIND, "recipe": "emulator", "schema_version": 1, **manifest})
 
 
-LEAST = {
-    "num_points": 4, "num_rows": 8, "num_columns": 8, "num_states": NUM_STARTS, "num_scored": NUM_STARTS,
-    **dict.fromkeys(("tile", "chunk_points", "num_files", "num_times", "every"), 1),
-}  # fmt: skip
-"""The smallest values of settings."""
-
-
 def _check(config: PrepareConfig) -> None:
     configuration.check(
         config,
-        "",
         at_least_0="seed",
-        at_least_1="",
-        fractions="",
+        at_least_1="tile chunk_points num_files num_times every",
         inputs=(config.inputs in (7, 14), "7 or 14"),
         min_latitude=(0 <= config.min_latitude < 90, "0 or more and below 90"),
         min_concentration=(0 <= config.min_concentration < 1, "0 or more and below 1"),
@@ -75,7 +65,11 @@ def _check(config: PrepareConfig) -> None:
         noise=(0 <= config.noise <= generator.LARGEST_NOISE, f"0 to {generator.LARGEST_NOISE}"),
         stencil=(1 <= config.stencil <= (config.num_points - 1) // 2, "at least 1, and less than half of num_points"),
         points_of_state=(1 <= config.points_of_state <= config.num_points, "1 to num_points"),
-        **{name: (getattr(config, name) >= least, f"at least {least}") for name, least in LEAST.items()},
+        num_points=(config.num_points >= 4, "at least 4"),
+        num_rows=(config.num_rows >= 8, "at least 8"),
+        num_columns=(config.num_columns >= 8, "at least 8"),
+        num_states=(config.num_states >= NUM_STARTS, f"at least {NUM_STARTS}"),
+        num_scored=(config.num_scored >= NUM_STARTS, f"at least {NUM_STARTS}"),
     )
     shares = config.shares
     if len(shares) != len(SPLITS) or min(shares, default=0) <= 0 or abs(sum(shares) - 1) > 1e-9:
@@ -119,13 +113,19 @@ def _refuse_unused(config: PrepareConfig) -> None:
 def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str, Any]:
     if config.source:
         files = reviews.expand_sources(config.source, Path("."))
+    elif config.raw:
+        raw = stack.enter_context(folders.new_folder(config.raw, config.overwrite, "generated sea ice"))
+        files = generator.write(raw, config)
+        folders.write_manifest(raw, {"kind": "generated sea ice", "seed": config.seed})
     else:
-        files = generator.write(stack.enter_context(_raw_folder(config)), config)
+        files = generator.write(Path(stack.enter_context(TemporaryDirectory())), config)
     reader = netcdf.Reader(config)
     names = reader.names
     formula = _formula(files)
-    at_once = {split: max(1, int(share * config.chunk_points)) for split, share in zip(SPLITS, config.shares, strict=True)}
-    writers = {split: _Writers(folder, split, rows) for split, rows in at_once.items()}
+    tables = {
+        split: [_Collected(folder / kind / split, int(share * config.chunk_points)) for kind in ("rows", "pairs")]
+        for split, share in zip(SPLITS, config.shares, strict=True)
+    }
     tiles: dict[str, set[int]] = {split: set() for split in SPLITS}
     num_rows = 0
     for file_number, file in enumerate(files):
@@ -135,22 +135,24 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
                 _refuse_other_values(file, points)
             points = _sample(points, config, file_number, time)
             tile, split_of, group = _tiles(points, config, reader.shape)
-            row_id = num_rows + np.arange(len(tile))
-            num_rows += len(tile)
-            for number, split in enumerate(SPLITS):
+            for number, (split, (rows, pairs)) in enumerate(tables.items()):
                 chosen = np.flatnonzero(split_of == number)
                 if len(chosen):
                     tiles[split].update(np.unique(tile[chosen]).tolist())
-                    ids = {"row_id": row_id, "group": group, "tile": tile}
-                    ids = {name: values[chosen] for name, values in ids.items()}
-                    writers[split].add(*_sea_ice_columns(points.take(chosen), names, ids, bool(formula)))
-    for split, writer in writers.items():
-        if not writer.num_rows:
+                    ids = {"row_id": num_rows + chosen, "group": group[chosen], "tile": tile[chosen]}
+                    ids["pair"] = pairs.num_rows + np.arange(len(chosen))
+                    columns = _sea_ice_columns(points.take(chosen), names, ids, bool(formula))
+                    rows.add(columns[0])
+                    pairs.add(columns[1])
+            num_rows += len(tile)
+    for split, (rows, pairs) in tables.items():
+        if not rows.num_rows:
             raise UserError(
                 f"the split {split} has no row: {num_rows:,} points in tiles of {config.tile} × {config.tile} are too few: "
                 "lower tile, or give more data"
             )
-        writer.close()
+        rows.close()
+        pairs.close()
     emulator = {
         "system": "sea_ice",
         "inputs": list(names),
@@ -162,7 +164,7 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
         "task": _task(sea_ice.OUTPUT, "tile"),
         "sources": folders.sources(files) if config.source else [],
         "config": _config(config, *OF_SEA_ICE, *(() if config.source else GENERATED)),
-        "splits": {split: {"rows": writers[split].num_rows, "tiles": len(tiles[split])} for split in SPLITS},
+        "splits": {split: {"rows": tables[split][0].num_rows, "tiles": len(tiles[split])} for split in SPLITS},
         "features": [_feature(name, sea_ice.MEANINGS[name], sea_ice.UNITS[name]) for name in names],
         "points": reader.counts,
         "emulator": emulator,
@@ -170,36 +172,23 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
     }
 
 
-@contextmanager
-def _raw_folder(config: PrepareConfig) -> Iterator[Path]:
-    if config.raw:
-        with folders.new_folder(config.raw, config.overwrite, "generated sea ice") as folder:
-            yield folder
-            folders.write_manifest(folder, {"kind": "generated sea ice", "seed": config.seed})
-    else:
-        with TemporaryDirectory() as name:
-            yield Path(name)
-
-
 def _formula(files: list[Path]) -> str:
     """The formula of all files, or '' if they have none; `UserError` if only some have it."""
     xarray = netcdf.library()
-    formulas = {}
+    file_with: dict[str, Path] = {}
     for file in files:
         try:
             with xarray.open_dataset(file, engine=netcdf.ENGINE, decode_times=False) as dataset:
-                formulas[file] = str(dataset.attrs.get("formula", ""))
+                file_with.setdefault(str(dataset.attrs.get("formula", "")), file)
         except (OSError, ValueError, TypeError):
             continue  # the reader raises the error
-    if len(set(formulas.values())) > 1:
-        (first, first_formula), *others = formulas.items()
-        second, formula = next(pair for pair in others if pair[1] != first_formula)
+    if len(file_with) > 1:
+        (formula, first), (other, second), *_ = file_with.items()
         raise UserError(
-            f"{first} names the formula {first_formula!r}, and {second} {formula!r}: prepare generated files and "
-            "other files separately"
+            f"{first} names the formula {formula!r}, and {second} {other!r}: prepare generated files and other files "
+            "separately"
         )
-    formula = next(iter(formulas.values()), "")
-    return formula if formula == sea_ice.FORMULA else ""
+    return sea_ice.FORMULA if sea_ice.FORMULA in file_with else ""
 
 
 def _refuse_other_values(file: Path, points: netcdf.Points) -> None:
@@ -227,9 +216,7 @@ def _sample(points: netcdf.Points, config: PrepareConfig, file: int, time: int) 
     return points.take(is_used)
 
 
-def _tiles(
-    points: netcdf.Points, config: PrepareConfig, shape: tuple[int, int]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _tiles(points: netcdf.Points, config: PrepareConfig, shape: tuple[int, int]) -> tuple[np.ndarray, ...]:
     """For each point its tile, the number of its split, and its group."""
     tiles_in_row = -(-shape[1] // config.tile)
     num_tiles = tiles_in_row * -(-shape[0] // config.tile)
@@ -245,7 +232,6 @@ def _sea_ice_columns(
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     rows = {
         **ids,
-        "pair": np.arange(len(points.target)),
         "output": np.zeros(len(points.target), np.int64),
         "latitude": points.latitude,
         "longitude": points.longitude,
@@ -262,8 +248,10 @@ def _sea_ice_columns(
 
 
 def _lorenz96(config: PrepareConfig, folder: Path) -> dict[str, Any]:
-    offsets = range(-config.stencil, config.stencil + 1)
-    features = [("x" if not offset else f"x_{'minus' if offset < 0 else 'plus'}_{abs(offset)}") for offset in offsets]
+    offset_of = {
+        f"x_{'minus' if offset < 0 else 'plus'}_{abs(offset)}" if offset else "x": offset
+        for offset in range(-config.stencil, config.stencil + 1)
+    }
     facts, first_state = {}, 0
     for number, split in enumerate(SPLITS):
         num_states = config.num_states if split == "train" else config.num_scored
@@ -271,22 +259,20 @@ def _lorenz96(config: PrepareConfig, folder: Path) -> dict[str, Any]:
         random = np.random.default_rng([config.seed, 4, number])
         num_shown = config.points_of_state if split == "train" else config.num_points
         orders = random.permuted(np.tile(np.arange(config.num_points), (num_states, 1)), axis=1)
-        point = np.sort(orders[:, :num_shown], axis=1)
+        point = np.sort(orders[:, :num_shown], axis=1).ravel()
         state = np.repeat(np.arange(num_states), num_shown)
-        point = point.ravel()
-        stencil = (point[:, None] + np.array(offsets)) % config.num_points
+        stencil = (point[:, None] + np.array(list(offset_of.values()))) % config.num_points
         rows = {
             "row_id": (first_state + state) * config.num_points + point,
             "group": state * NUM_GROUPS // num_states,
             "state": first_state + state,
             "pair": state,
             "output": point,
-            **dict(zip(features, states[state[:, None], stencil].T, strict=True)),
+            **dict(zip(offset_of, states[state[:, None], stencil].T, strict=True)),
             "next": after[state, point],
         }
-        writer = _Writers(folder, split, config.chunk_points)
-        writer.add(rows, {"inputs": states, "outputs": after})
-        writer.close()
+        write_table(folder / "rows" / split, _table(rows))
+        write_table(folder / "pairs" / split, _table({"inputs": states, "outputs": after}))
         facts[split] = {"rows": len(state), "states": num_states}
         first_state += num_states
     points = [f"x_{point}" for point in range(config.num_points)]
@@ -303,8 +289,7 @@ def _lorenz96(config: PrepareConfig, folder: Path) -> dict[str, Any]:
         "config": _config(config, *OF_LORENZ96),
         "splits": facts,
         "features": [
-            _feature(name, f"the point {offset:+d} places from this one", "")
-            for name, offset in zip(features, offsets, strict=True)
+            _feature(name, f"the point {offset:+d} places from this one", "") for name, offset in offset_of.items()
         ],
         "emulator": emulator,
         "alike": {"emulator": emulator, "stencil": config.stencil},
@@ -323,38 +308,36 @@ def _trajectories(config: PrepareConfig, number: int, num_states: int) -> tuple[
 # ------------------------------------------------------------------------------------------------------------- shared
 
 
-class _Writers:
-    """The two tables of a split. `at_once` rows are collected before they are written, so that chunks are few and long."""
+class _Collected:
+    """Writes a table. At least `at_once` rows are collected before they are written, so that chunks are few and long."""
 
-    def __init__(self, folder: Path, split: str, at_once: int):
-        self.folders, self.at_once = [folder / kind / split for kind in ("rows", "pairs")], at_once
-        self.writers: list[TableWriter] = []
-        self.num_rows = self.num_pairs = 0
-        self._collected: list[list[pa.Table]] = []
+    def __init__(self, folder: Path, at_once: int):
+        self.folder, self.at_once, self.num_rows = folder, at_once, 0
+        self._collected: list[pa.Table] = []
+        self._writer: TableWriter | None = None
 
-    def add(self, rows: dict[str, np.ndarray], pairs: dict[str, np.ndarray]) -> None:
-        """Append rows and pairs; `pair` in rows is the number of the pair, from 0 in these pairs."""
-        rows = {**rows, "pair": self.num_pairs + rows["pair"]}
-        tables = [pa.table({name: array(values) for name, values in columns.items()}) for columns in (rows, pairs)]
-        self._collected.append(tables)
-        self.num_pairs += len(pairs["inputs"])
-        self.num_rows += len(rows["pair"])
-        if sum(table.num_rows for table, _ in self._collected) >= self.at_once:
-            self._flush()
+    def add(self, columns: dict[str, np.ndarray]) -> None:
+        self._collected.append(_table(columns))
+        self.num_rows += self._collected[-1].num_rows
+        if sum(table.num_rows for table in self._collected) >= self.at_once:
+            self._write()
 
     def close(self) -> None:
-        """Write the collected rows, and close both files."""
-        self._flush()
-        for writer in self.writers:
-            writer.__exit__(None, None, None)
+        """Write the remaining rows, and close the file; there must be at least one row."""
+        self._write()
+        assert self._writer
+        self._writer.__exit__(None, None, None)
 
-    def _flush(self) -> None:
-        tables = [pa.concat_tables(collected) for collected in zip(*self._collected, strict=True)]
-        if tables and not self.writers:
-            self.writers = [TableWriter(folder, table.schema) for folder, table in zip(self.folders, tables, strict=True)]
-        for table, writer in zip(tables, self.writers, strict=False):
-            writer.write(table)
-        self._collected.clear()
+    def _write(self) -> None:
+        if self._collected:
+            table = pa.concat_tables(self._collected)
+            self._writer = self._writer or TableWriter(self.folder, table.schema)
+            self._writer.write(table)
+            self._collected.clear()
+
+
+def _table(columns: dict[str, np.ndarray]) -> pa.Table:
+    return pa.table({name: array(values) for name, values in columns.items()})
 
 
 def _task(target: str, cluster: str) -> dict[str, Any]:

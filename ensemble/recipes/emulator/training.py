@@ -80,11 +80,10 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
         super().__init__(config, data)
         self.facts = self.manifest["emulator"]
         self.is_residual = config.residual or config.network == "bilinear"
-        self.check()
-        self._statistics: tuple[Statistics, Statistics] | None = None
+        self._check()
         self._weight: torch.Tensor | None = None
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """Raise `UserError` for settings that are impossible, in general or with these data."""
         config, system = self.config, self.facts["system"]
         num_inputs, num_outputs = (len(self.facts[name]) for name in ("inputs", "outputs"))
@@ -113,31 +112,28 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
             )
 
     def open_rows(self, split: str) -> PairRows:
-        is_known = bool(self.facts["formula"])
-        has_directions = is_known and (split == "validation" or (split == "train" and self.config.jacobian_weight > 0))
-        return PairRows(self.folder, split, self._direction_sizes if has_directions else None)
+        has_directions = split == "validation" or (split == "train" and self.config.jacobian_weight > 0)
+        return PairRows(self.folder, split, self._direction_sizes if has_directions and self.facts["formula"] else None)
 
+    @functools.cached_property
     def statistics(self) -> tuple[Statistics, Statistics]:
         """Statistics of the inputs and of the outputs of the training split; for a residual network, of outputs less inputs.
 
         All ranks of a launched job take part. All points of a ring have the statistics of all points together.
         """
-        if self._statistics is None:
-            table = open_table(self.folder / "pairs" / "train")
-            names = [*self.facts["inputs"], *self.facts["outputs"]]
-            pairs = _Columns(table, ("inputs", "outputs"), self.is_residual)
-            merged = statistics.of_shards([pairs], **statistics.ranks(), names=names)
-            num_inputs = len(self.facts["inputs"])
-            both = merged.of_columns(slice(None, num_inputs)), merged.of_columns(slice(num_inputs, None))
-            if self.facts["system"] == lorenz96.NAME:
-                both = tuple(part.of_all().repeated(len(part.mean)) for part in both)  # type: ignore[assignment]
-            self._statistics = both
-        return self._statistics
+        names = [*self.facts["inputs"], *self.facts["outputs"]]
+        pairs = _Columns(open_table(self.folder / "pairs" / "train"), ("inputs", "outputs"), self.is_residual)
+        merged = statistics.of_shards([pairs], **statistics.ranks(), names=names)
+        num_inputs = len(self.facts["inputs"])
+        inputs, outputs = merged.of_columns(slice(None, num_inputs)), merged.of_columns(slice(num_inputs, None))
+        if self.facts["system"] == lorenz96.NAME:
+            inputs, outputs = (part.of_all().repeated(len(part.mean)) for part in (inputs, outputs))
+        return inputs, outputs
 
     @functools.cached_property
     def _direction_sizes(self) -> np.ndarray:
         """The absolute values of random directions, (inputs,); all ranks of a launched job take part."""
-        deviation = self.statistics()[1].deviation
+        deviation = self.statistics[1].deviation
         table = open_table(self.folder / "pairs" / "train")
         if self.facts["system"] == lorenz96.NAME:
             states = Column(table, "inputs").take(np.arange(min(NUM_MEASURED, table.num_rows))).astype(np.float64)
@@ -153,7 +149,7 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
         """A network with new weights and the statistics of the training split, if the data have one."""
         scales: dict[str, np.ndarray] = {}
         if "train" in self.manifest["splits"]:
-            for name, part in zip(("input", "output"), self.statistics(), strict=True):
+            for name, part in zip(("input", "output"), self.statistics, strict=True):
                 scales |= {f"{name}_mean": part.mean, f"{name}_std": _positive(part.deviation)}
         return self._network(conserve=self.config.conserve, statistics=scales)
 
@@ -201,13 +197,16 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
             terms = {"slope_error": (change - batch["change"]).square(), "slope": batch["change"].square()}
         else:
             predicted = model(batch["inputs"])
-        centre = torch.as_tensor(self._output_mean(), dtype=outputs.dtype, device=outputs.device)
+        of_inputs, of_outputs = self.statistics
+        mean = of_outputs.mean + of_inputs.mean if self.is_residual else of_outputs.mean
+        # The variance of the outputs loses few digits if their mean is subtracted first
+        distance = (outputs - torch.as_tensor(mean, dtype=outputs.dtype, device=outputs.device)).double()
         return {
             **terms,
             "rows": torch.ones_like(outputs),
             "squared_error": (predicted - outputs).double().square(),
-            "distance": (outputs - centre).double(),
-            "squared_distance": (outputs - centre).double().square(),
+            "distance": distance,
+            "squared_distance": distance.square(),
         }
 
     def metrics(self, sums: dict[str, np.ndarray]) -> dict[str, float]:
@@ -227,32 +226,23 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
 
     def describe(self, split: str) -> dict[str, np.ndarray]:
         """row_id, group and cluster of the rows of prediction files."""
-        names = {"row_id": "row_id", **{name: self.manifest["task"][name] for name in ("group", "cluster")}}
-        return {name: self._column(split, column) for name, column in names.items()}
+        task = self.manifest["task"]
+        stored = read_columns(self.folder / "rows" / split, ("row_id", task["group"], task["cluster"]))
+        return dict(zip(("row_id", "group", "cluster"), stored.values(), strict=True))
 
     def columns(self, split: str, predicted: dict[str, np.ndarray]) -> dict[str, Any]:
-        """The columns of a prediction file, with a row for each row of the split: an output of a pair."""
-        pair, output = self._column(split, "pair"), self._column(split, "output")
-        return {
-            **self.describe(split),
-            "target": self._column(split, self.manifest["task"]["target"]).astype(np.float64),
-            "prediction": predicted["prediction"][pair, output].astype(np.float64),
-        }
-
-    def _column(self, split: str, name: str) -> np.ndarray:
-        return read_columns(self.folder / "rows" / split, [name])[name]
+        """The columns of a prediction file, which has a row for each output of a pair."""
+        names = ("pair", "output", self.manifest["task"]["target"])
+        pair, output, target = read_columns(self.folder / "rows" / split, names).values()
+        prediction = predicted["prediction"][pair, output].astype(np.float64)
+        return {**self.describe(split), "target": target.astype(np.float64), "prediction": prediction}
 
     def _output_weight(self, like: torch.Tensor) -> torch.Tensor:
         """The weights of squared errors in the loss, 1 / (outputs · variance), (O,); computed once."""
         if self._weight is None or (self._weight.dtype, self._weight.device) != (like.dtype, like.device):
-            deviation = _positive(self.statistics()[1].deviation)
+            deviation = _positive(self.statistics[1].deviation)
             self._weight = torch.as_tensor(1 / (len(deviation) * deviation**2), dtype=like.dtype, device=like.device)
         return self._weight
-
-    def _output_mean(self) -> np.ndarray:
-        """The mean of the outputs. Sums of squares of differences from it lose few digits."""
-        inputs, outputs = self.statistics()
-        return outputs.mean + inputs.mean if self.is_residual else outputs.mean
 
 
 make = Emulation

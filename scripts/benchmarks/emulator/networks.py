@@ -7,7 +7,7 @@ import json
 import shutil
 import statistics
 import subprocess
-import time
+import timeit
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -129,11 +129,7 @@ def _in_python(network: networks.Emulator, rows: torch.Tensor) -> dict[str, Any]
 
 
 def _median(method: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, rounds: int) -> float:
-    times = []
+    """The median seconds of a call, after one call as a warm-up."""
     with torch.inference_mode():
         method(x)
-        for _ in range(rounds):
-            began = time.perf_counter()
-            method(x)
-            times.append(time.perf_counter() - began)
-    return statistics.median(times)
+        return statistics.median(timeit.repeat(partial(method, x), number=1, repeat=rounds))

@@ -75,16 +75,11 @@ def _plain(recipe: Timed, batch_size: int, num_steps: int) -> None:
     torch.manual_seed(0)
     model = recipe.model()
     (optimizer,) = recipe.optimizers(model, 1e-3, 0.0)
-    scale = float(recipe.statistics()[1].deviation[0])
-    step = 0
-    while step < num_steps:
-        order = torch.randperm(len(inputs))
-        for begin in range(0, len(inputs) - batch_size + 1, batch_size):
-            rows = order[begin : begin + batch_size]
-            loss = (((model(inputs[rows]) - outputs[rows]) / scale) ** 2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            step += 1
-            if step == num_steps:
-                break
+    scale = float(recipe.statistics[1].deviation[0])
+    num_batches = len(inputs) // batch_size
+    epochs = (torch.randperm(len(inputs))[: num_batches * batch_size].split(batch_size) for _ in itertools.count())
+    for rows in itertools.islice(itertools.chain.from_iterable(epochs), num_steps):
+        loss = (((model(inputs[rows]) - outputs[rows]) / scale) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()

@@ -97,19 +97,20 @@ def train_one(member: Path, data: Path, seed: int, name: str) -> dict[str, Any]:
         for process in psutil.Process().children():
             with contextlib.suppress(psutil.Error):  # it has just ended
                 used = process.cpu_times()
-                curve.extend([round(used.user + used.system, 2), exact] for exact in _validation(member)[len(curve) :])
+                cpu_s = round(used.user + used.system, 2)
+                curve.extend([cpu_s, line["exact"]] for line in _validation(member)[len(curve) :])
 
     with meanwhile(sample, PAUSE_S):
         cpu_s = SUDOKU.train("sudoku_demo", data, member, f"seed={seed}", *CURVE, *VARIANTS[name])["cpu_s"]
-    curve.extend([cpu_s, exact] for exact in _validation(member)[len(curve) :])
+    curve.extend([cpu_s, line["exact"]] for line in _validation(member)[len(curve) :])
     return {"cpu_s": cpu_s, "curve": curve, **_scores(member, data)}
 
 
-def _validation(member: Path) -> list[float]:
-    """The share of validation puzzles solved, of each evaluation so far."""
+def _validation(member: Path) -> list[dict[str, Any]]:
+    """The log line of each evaluation so far; `exact` is the share of validation puzzles solved."""
     file = member / "metrics.jsonl"
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    return [line["exact"] for line in map(json.loads, lines) if line["kind"] == "val"]
+    return [line for line in map(json.loads, lines) if line["kind"] == "val"]
 
 
 def _scores(member: Path, data: Path, *words: str) -> dict[str, Any]:
@@ -177,7 +178,6 @@ def sudoku_9x9(
             cpu_s += SUDOKU.train("sudoku_9x9_cpu", data, member, *training, "--resume", "auto")["cpu_s"]
             folders.write_json(spent, {"cpu_s": cpu_s})
         config, summary = (folders.read_json(member / f"{name}.json") for name in ("config", "summary"))
-        lines = [json.loads(line) for line in (member / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         scores = SUDOKU.examine(member, data)
         results[str(number)] = {
             "cpu_s": cpu_s,
@@ -185,7 +185,7 @@ def sudoku_9x9(
             **{name: summary[name] for name in ("status", "steps", "best_step")},
             "epochs": config["max_epochs"],
             "settings": config["recipe"],
-            "curve": {str(line["step"]): [line["exact"], line["blanks"]] for line in lines if line["kind"] == "val"},
+            "curve": {str(line["step"]): [line["exact"], line["blanks"]] for line in _validation(member)},
             **{name: scores[name] for name in ("puzzles", "exact", "exact_interval", "blanks", "by_backtracks")},
         }
         print(f"{number} clues: {results[str(number)]}", flush=True)

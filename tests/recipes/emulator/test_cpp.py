@@ -88,7 +88,7 @@ def test_outputs_and_jacobians(
 def test_another_processor_is_refused(
     program: Path, models: dict[str, Path], rows: tuple[torch.Tensor, Path], tmp_path: Path
 ) -> None:
-    """The program would end with SIGILL: the texts of the file are changed to name an instruction set that nobody has."""
+    """The program would end with SIGILL. The texts of the file are changed to name an instruction set of no processor."""
     foreign = tmp_path / "foreign.pt2"
     with zipfile.ZipFile(models[".pt2"]) as source, zipfile.ZipFile(foreign, "w", zipfile.ZIP_STORED) as target:
         for entry in source.infolist():

@@ -1,4 +1,4 @@
-"""Exported files: what they compute, what they say of themselves, and which are refused."""
+"""Exported files: their outputs, their metadata, and exports that are refused."""
 
 import json
 import zipfile

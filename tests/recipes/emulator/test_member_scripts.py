@@ -1,19 +1,15 @@
 """scripts/assimilate.py and scripts/export_model.py with a trained member."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import small_emulators
 import torch
 from accelerate import Accelerator
-from scripts_run import ENVIRONMENT, ROOT, run
+from scripts_run import run, started
 
-from ensemble.neural import loop
 from ensemble.neural.predict import NeuralMember
-from ensemble.neural.settings import config_class
-from ensemble.recipes.emulator import formats, training
+from ensemble.recipes.emulator import formats
 from ensemble.recipes.emulator.settings import RecipeConfig
 
 
@@ -23,16 +19,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("full_ring")
     data = small_emulators.lorenz96(folder, num_points=40).rename(folder / "prepared")
     network = RecipeConfig(network="bilinear", widths=(4,))
-    words = {"data": str(data), "out": str(folder / "member"), "batch_size": 20, "max_epochs": 10.0, "learning_rate": 1e-2}
-    settings = config_class("emulator")(**words, warmup_steps=0, recipe=network, trackers=())
-    loop.train(training.make(network, str(data)), settings, Accelerator(cpu=True))
+    small_emulators.train(data, folder / "member", network, batch_size=20, max_epochs=10.0, warmup_steps=0)
     return folder
 
 
 def refused(script: str, *words: str) -> str:
     """The error that a script printed, which must be one line."""
-    command = [sys.executable, str(ROOT / f"scripts/{script}.py"), *words]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=240, check=False)
+    done = started(script, *words)
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("\n") == 1
     return done.stderr

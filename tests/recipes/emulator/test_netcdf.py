@@ -1,4 +1,4 @@
-"""NetCDF files of sea ice: what is kept, and what is wrong with a file in one sentence that names file and variable."""
+"""NetCDF files of sea ice: the points that are used, and errors that name file and variable in one sentence."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,6 @@ import pytest
 import small_emulators
 import xarray
 
-from ensemble.arrow import Column, open_table
 from ensemble.errors import UserError
 from ensemble.recipes.emulator import generator, netcdf, prepare, sea_ice
 from ensemble.recipes.emulator.settings import NamesConfig, PrepareConfig
@@ -53,6 +52,12 @@ def multiplied(name: str, factor: float, units: str | None) -> Change:
     return change
 
 
+def in_kelvin(dataset: xarray.Dataset) -> xarray.Dataset:
+    dataset["sst_h"] = dataset["sst_h"].astype(np.float64) + 273.15
+    dataset["sst_h"].attrs["units"] = "K"
+    return dataset
+
+
 def test_the_rules_of_mask_latitude_and_concentration(file: Path, tmp_path: Path) -> None:
     """Points on land, in the tropics or of open water would be used."""
 
@@ -93,9 +98,7 @@ def test_units_are_converted(file: Path, tmp_path: Path) -> None:
     """A percentage would be read as a concentration of 100, and kelvin as degrees Celsius."""
 
     def change(dataset: xarray.Dataset) -> xarray.Dataset:
-        dataset["sst_h"] = dataset["sst_h"].astype(np.float64) + 273.15
-        dataset["sst_h"].attrs["units"] = "K"
-        return multiplied("aice_h", 100, "%")(multiplied("hi_h", 100, "cm")(dataset))
+        return multiplied("aice_h", 100, "%")(multiplied("hi_h", 100, "cm")(in_kelvin(dataset)))
 
     expected, result = read(file), read(changed(file, tmp_path, change))
     assert np.allclose(result.inputs, expected.inputs, atol=1e-5)
@@ -197,13 +200,7 @@ def test_edited_values_of_the_formula(file: Path, tmp_path: Path) -> None:
 
 def test_mixed_units_of_two_files(file: Path, tmp_path: Path) -> None:
     """Half of the temperatures would be 273 degrees too high."""
-
-    def change(dataset: xarray.Dataset) -> xarray.Dataset:
-        dataset["sst_h"] = dataset["sst_h"] + 273.15
-        dataset["sst_h"].attrs["units"] = "K"
-        return dataset
-
-    path = changed(file, tmp_path, change)
+    path = changed(file, tmp_path, in_kelvin)
     with pytest.raises(UserError, match=f"^{path}: sst_h has the units 'K', but 'degC' in {file}: convert one"):
         read(file, path)
 
@@ -236,7 +233,7 @@ def test_generated_files_are_prepared_like_files_of_a_user(file: Path, tmp_path:
     assert one["splits"] == pieces["splits"] == generated["splits"]
     assert one["emulator"] == generated["emulator"]
     for split in one["splits"]:
-        tables = [open_table(tmp_path / name / "pairs" / split) for name in ("one", "pieces", "generated")]
-        for name in tables[0].column_names:
-            first, *others = (Column(table, name).all() for table in tables)
-            assert all(np.array_equal(first, other) for other in others), (split, name)
+        names = ("one", "pieces", "generated")
+        first, *others = (small_emulators.columns(tmp_path / name, "pairs", split) for name in names)
+        for name, values in first.items():
+            assert all(np.array_equal(values, other[name]) for other in others), (split, name)

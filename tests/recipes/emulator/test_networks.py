@@ -1,6 +1,7 @@
 """Networks: values in physical units, and Jacobians by hand-written propagation against independent ways to compute them."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -28,25 +29,16 @@ def make_network(name: str, num_inputs: int, num_outputs: int, **settings: objec
 
 
 CASES: dict[str, Callable[[], Emulator]] = {
-    **{
-        f"one output, {name}": lambda name=name: make_network("mlp", 7, 1, widths=(16,), activation=name)
-        for name in ACTIVATIONS
-    },
-    **{
-        f"reverse, {name}": lambda name=name: make_network("mlp", 6, 3, widths=(8, 9), activation=name)
-        for name in ACTIVATIONS
-    },
-    **{
-        f"forward, {name}": lambda name=name: make_network("mlp", 3, 6, widths=(8, 9), activation=name)
-        for name in ACTIVATIONS
-    },
-    "sigmoid output": lambda: make_network("mlp", 7, 2, widths=(16,), activation="relu", output="sigmoid"),
-    "no hidden layer": lambda: make_network("mlp", 4, 2, widths=()),
-    "no hidden layer, forward": lambda: make_network("mlp", 2, 4, widths=()),
-    "residual": lambda: make_network("mlp", 6, 6, widths=(12,), residual=True),
-    "bilinear": lambda: make_network("bilinear", 9, 9, widths=(4, 3)),
-    "conserved": lambda: make_network("mlp", 6, 6, widths=(12,), residual=True, conserve=(1.0, 2.0, 0.5, 1.0, 3.0, 0.0)),
-    "conserved ring": lambda: make_network("bilinear", 9, 9, widths=(4,), conserve=(1.0,) * 9),
+    **{f"one output, {name}": partial(make_network, "mlp", 7, 1, widths=(16,), activation=name) for name in ACTIVATIONS},
+    **{f"reverse, {name}": partial(make_network, "mlp", 6, 3, widths=(8, 9), activation=name) for name in ACTIVATIONS},
+    **{f"forward, {name}": partial(make_network, "mlp", 3, 6, widths=(8, 9), activation=name) for name in ACTIVATIONS},
+    "sigmoid output": partial(make_network, "mlp", 7, 2, widths=(16,), activation="relu", output="sigmoid"),
+    "no hidden layer": partial(make_network, "mlp", 4, 2, widths=()),
+    "no hidden layer, forward": partial(make_network, "mlp", 2, 4, widths=()),
+    "residual": partial(make_network, "mlp", 6, 6, widths=(12,), residual=True),
+    "bilinear": partial(make_network, "bilinear", 9, 9, widths=(4, 3)),
+    "conserved": partial(make_network, "mlp", 6, 6, widths=(12,), residual=True, conserve=(1.0, 2.0, 0.5, 1.0, 3.0, 0.0)),
+    "conserved ring": partial(make_network, "bilinear", 9, 9, widths=(4,), conserve=(1.0,) * 9),
     "other sums": lambda: ConservedSum(make_network("mlp", 5, 3, widths=(7,)), (1, 2, 3, 4, 5), (1, 0, -2)).double(),
 }
 

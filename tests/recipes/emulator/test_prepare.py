@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import small_emulators
 import xarray
+from small_emulators import columns
 
 from ensemble import folders
-from ensemble.arrow import Column, open_table
+from ensemble.arrow import open_table
 from ensemble.data import prepared
 from ensemble.errors import UserError
 from ensemble.recipes.emulator import generator, lorenz96, prepare, sea_ice
@@ -26,11 +27,6 @@ def ice(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ring(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_emulators.lorenz96(tmp_path_factory.mktemp("ring"))
-
-
-def columns(folder: Path, kind: str, split: str) -> dict[str, np.ndarray]:
-    table = open_table(folder / kind / split)
-    return {name: Column(table, name).all() for name in table.column_names}
 
 
 @pytest.mark.parametrize("system", ["ice", "ring"])

@@ -41,7 +41,7 @@ def test_the_signs_are_those_of_the_physics(inputs: np.ndarray) -> None:
 
 
 def test_a_concentration_is_between_0_and_1(inputs: np.ndarray) -> None:
-    """The filter of the reader would drop points of the generator; and the values would not use their range."""
+    """The reader would drop points of generated files, or concentrations would use only a part of their range."""
     ice = sea_ice.concentration(inputs)
     assert (ice >= 0).all()
     assert (ice <= 1).all()

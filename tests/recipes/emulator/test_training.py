@@ -37,15 +37,11 @@ def recipe(data: dict[str, Path], system: str, **changed: Any) -> training.Emula
 @pytest.fixture(scope="module")
 def trained(data: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The folders of a run of each system."""
-    accelerator, out = Accelerator(cpu=True), tmp_path_factory.mktemp("runs")
-    for system in SETTINGS:
-        emulation = recipe(data, system)
-        settings = config_class("emulator")(
-            data=str(data[system]), out=str(out / system), recipe=emulation.config, batch_size=50, max_epochs=30,
-            learning_rate=1e-2, warmup_steps=10, trackers=(), evaluations_per_epoch=1,
-        )  # fmt: skip
-        loop.train(emulation, settings, accelerator)
-        accelerator.free_memory()
+    out = tmp_path_factory.mktemp("runs")
+    for system, changed in SETTINGS.items():
+        small_emulators.train(
+            data[system], out / system, RecipeConfig(**changed), batch_size=50, max_epochs=30, warmup_steps=10
+        )
     return {system: out / system for system in SETTINGS}
 
 
@@ -53,8 +49,8 @@ def test_statistics_are_those_of_the_training_split(data: dict[str, Path]) -> No
     """Inputs would not be normalised, or with the statistics of other rows."""
     for system in SETTINGS:
         emulation = recipe(data, system)
-        columns = emulation.rows("train").columns
-        inputs, outputs = (columns[name].all().astype(np.float64) for name in ("inputs", "outputs"))
+        pairs = small_emulators.columns(data[system], "pairs", "train")
+        inputs, outputs = (pairs[name].astype(np.float64) for name in ("inputs", "outputs"))
         model = emulation.model()
         if system == "ring":
             expected = [inputs.mean(), inputs.std(), (outputs - inputs).mean(), (outputs - inputs).std()]
@@ -122,7 +118,7 @@ def test_a_direction_changes_the_outputs_by_one_deviation(data: dict[str, Path])
         emulation = recipe(data, system)
         batch = emulation.rows("train").gather(np.arange(len(emulation.rows("train"))))
         change = (batch["change"] - (batch["direction"] if system == "ring" else 0)).numpy()
-        assert np.sqrt(((change / emulation.statistics()[1].deviation) ** 2).mean()) == pytest.approx(expected, rel=0.1)
+        assert np.sqrt(((change / emulation.statistics[1].deviation) ** 2).mean()) == pytest.approx(expected, rel=0.1)
 
 
 @pytest.mark.parametrize("system", SETTINGS)
@@ -141,7 +137,7 @@ def test_the_loss_is_a_sum_over_examples(data: dict[str, Path], system: str) -> 
     assert whole.item() == pytest.approx(sum(loss.item() for loss, _, _ in halves), rel=1e-12)
     assert float(count) == 30
     result, change = model(batch["inputs"], batch["direction"])
-    scale = torch.as_tensor(emulation.statistics()[1].deviation)
+    scale = torch.as_tensor(emulation.statistics[1].deviation)
     squared = ((result - batch["outputs"]) / scale) ** 2 + emulation.config.jacobian_weight * (
         (change - batch["change"]) / scale
     ) ** 2
@@ -181,8 +177,7 @@ def test_predictions_are_in_the_rows_of_the_trees(
     member = NeuralMember(trained[system], accelerator, data[system])
     file = predictions.Predictions(split="test", member="mlp", **member.predict(data[system], "test"))
     predictions.write(tmp_path / "mlp.test.parquet", file)
-    table = training.open_table(data[system] / "rows" / "test")
-    columns = {name: training.Column(table, name).all() for name in table.column_names}
+    columns = small_emulators.columns(data[system], "rows", "test")
     assert np.array_equal(file.row_id, columns["row_id"])
     assert np.array_equal(file.target, columns[manifest["task"]["target"]].astype(np.float64))
     assert np.array_equal(file.cluster, columns[manifest["task"]["cluster"]])
@@ -208,7 +203,7 @@ def test_impossible_settings_are_refused(data: dict[str, Path], sentence: str) -
         recipe(data, system, **changed)
 
 
-def test_a_jacobian_that_nobody_knows_is_refused(data: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_weight_of_unknown_derivatives_is_refused(data: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of real ice would fail in the first batch."""
     manifest = folders.read_manifest(data["ice"])
     unknown = {**manifest, "emulator": {**manifest["emulator"], "formula": ""}}

@@ -56,14 +56,14 @@ def data_partition(name):
     return [train, train, train, len(train), len({row[1] for row in rows}), *times]
 
 def build_index(name):
-    print("said by another", name)
+    print("printed by the reference", name)
 
 def Relation(train, num_users, max_length, span):
     assert (len(train), span) == (num_users, 256)
 
 def evaluate(model, dataset, arguments):
     assert not model.training
-    print("said by another", len(dataset[0]), dataset[3])
+    print("printed by the reference", len(dataset[0]), dataset[3])
 """
 USERS, ITEMS = 12, 15
 
@@ -154,7 +154,7 @@ def test_processes_answer_whatever_the_reference_prints(
     assert beside["ours"]["peak_mb"] > 0
     assert by_itself.keys() == {"ours"}
     assert (results["data"]["movielens"]["users"], results["data"].keys()) == (30, {"movielens"})
-    assert "said by another" not in capfd.readouterr().out
+    assert "printed by the reference" not in capfd.readouterr().out
 
 
 def test_the_error_of_a_process_is_repeated(tmp_path: Path) -> None:

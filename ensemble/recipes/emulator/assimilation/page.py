@@ -10,9 +10,9 @@ from ensemble import folders
 from ensemble.recipes.emulator.assimilation import experiment
 from ensemble.recipes.emulator.assimilation.experiment import EMULATOR, TRUTH, Assimilated
 from ensemble.recipes.emulator.assimilation.settings import METHODS, AssimilateConfig
+from ensemble.recipes.emulator.lorenz96 import diagonal
 from ensemble.report.svg import colour, draw
 
-TEMPLATE = "page.html.j2"
 SERIES = {TRUTH: "series-1", EMULATOR: "series-0"}
 NUM_SHOWN_CYCLES = 120
 NEIGHBOURS = (-3, -2, -1, 0, 1, 2)
@@ -24,13 +24,6 @@ POINT = 0
 
 def write(assimilated: Assimilated, settings: AssimilateConfig, out: Path) -> None:
     """Write the page atomically; `UserError` if `out` is a file that this project did not write."""
-    folders.refuse_foreign_file(out, "page")
-    html = render(assimilated, settings)
-    with folders.new_file(out, "page") as scratch:
-        scratch.write_text(html, encoding="utf-8")
-
-
-def render(assimilated: Assimilated, settings: AssimilateConfig) -> str:
     import jinja2
 
     environment = jinja2.Environment(
@@ -40,7 +33,7 @@ def render(assimilated: Assimilated, settings: AssimilateConfig) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template(TEMPLATE).render(
+    html = environment.get_template("page.html.j2").render(
         mark=folders.MARK,
         settings=settings,
         rows=experiment.table(assimilated.errors),
@@ -49,6 +42,8 @@ def render(assimilated: Assimilated, settings: AssimilateConfig) -> str:
         jacobians=assimilated.jacobians,
         num_jacobians=experiment.NUM_JACOBIANS,
     )
+    with folders.new_file(out, "page") as scratch:
+        scratch.write_text(html, encoding="utf-8")
 
 
 def _picture(title: str, caption: str, label: str, paint: Any) -> dict[str, Any]:
@@ -108,23 +103,19 @@ def _jacobians(assimilated: Assimilated) -> list[dict[str, Any]]:
     if assimilated.jacobians is None:
         return []
     true, emulated = assimilated.jacobians.true, assimilated.jacobians.emulated
-    num_points = true.shape[-1]
-    points = np.arange(num_points)
 
     def scatter(axes: Any) -> None:
-        near = [(points + offset) % num_points for offset in NEIGHBOURS]
-        x, y = (np.concatenate([matrix[:, points, column].ravel() for column in near]) for matrix in (true, emulated))
+        x, y = (np.concatenate([diagonal(matrix, offset).ravel() for offset in NEIGHBOURS]) for matrix in (true, emulated))
         chosen = np.linspace(0, len(x) - 1, MAX_DOTS).astype(int)
-        ends = [float(min(x.min(), y.min())), float(max(x.max(), y.max()))]
+        ends = [min(x.min(), y.min()), max(x.max(), y.max())]
         axes.plot(ends, ends, color=colour("muted"), linewidth=1)
         axes.plot(x[chosen], y[chosen], ".", color=colour(SERIES[EMULATOR]), markersize=3, alpha=0.5)
         axes.set(xlabel="true derivative", ylabel="emulator's derivative")
 
     def by_offset(axes: Any) -> None:
-        offsets = np.arange(-8, 7)
-        columns = (points[:, None] + offsets) % num_points
+        offsets = range(-8, 7)
         size, error = (
-            np.sqrt((matrix[:, points[:, None], columns] ** 2).mean(axis=(0, 1))) for matrix in (true, emulated - true)
+            [np.sqrt((diagonal(matrix, offset) ** 2).mean()) for offset in offsets] for matrix in (true, emulated - true)
         )
         axes.semilogy(offsets, size, "o-", color=colour(SERIES[TRUTH]), markersize=3.5)
         axes.semilogy(offsets, error, "o-", color=colour(SERIES[EMULATOR]), markersize=3.5)

@@ -71,7 +71,7 @@ def test_errors_of_jacobians(result: experiment.Assimilated) -> None:
 
 
 def test_a_diverging_emulator_is_reported() -> None:
-    """It would end in a warning that is an error, or look good."""
+    """The run would end with an error, or the emulator would have a small error."""
 
     class Exploding(Emulated):
         def step(self, states: np.ndarray) -> np.ndarray:
@@ -96,13 +96,13 @@ def test_a_diverging_emulator_is_reported() -> None:
     ],
 )
 def test_impossible_settings_are_refused(change: dict[str, Any], match: str) -> None:
-    """A run of minutes would end in a traceback, or leave out what was asked for."""
+    """A run of minutes would end in a traceback, or without a method that was requested."""
     with pytest.raises(UserError, match=match):
         experiment.check(dataclasses.replace(SETTINGS, **change))
 
 
 def test_the_page_needs_no_network(page_file: Path) -> None:
-    """It would be empty on a node without internet; and it has to name what was measured."""
+    """The page would be empty on a node without internet, or would not name the methods."""
     html = page_file.read_text(encoding="utf-8")
     assert not re.findall(r"(?:src|href)=\"(?!data:|#)", html)
     assert html.count("<svg") == 6
@@ -111,7 +111,7 @@ def test_the_page_needs_no_network(page_file: Path) -> None:
 
 
 def test_a_page_replaces_no_file_of_the_user(result: experiment.Assimilated, tmp_path: Path) -> None:
-    """Somebody's own notes would be lost."""
+    """A file of the user would be lost."""
     (tmp_path / "notes.html").write_text("mine")
     with pytest.raises(UserError, match="this project did not write it, so the page does not replace it"):
         page.write(result, SETTINGS, tmp_path / "notes.html")

@@ -102,8 +102,8 @@ def test_without_localisation_the_letkf_is_the_kalman_filter() -> None:
     mean, innovation = draw.normal(size=(2, 1, NUM_POINTS))
     covariance = np.cov(perturbations[0].T)
     gain = covariance @ np.linalg.inv(covariance + np.eye(NUM_POINTS))
-    found_mean, result = transformed(mean, perturbations, innovation, np.ones((NUM_POINTS, NUM_POINTS)))
-    np.testing.assert_allclose(found_mean[0], mean[0] + gain @ innovation[0], rtol=1e-10)
+    new_mean, result = transformed(mean, perturbations, innovation, np.ones((NUM_POINTS, NUM_POINTS)))
+    np.testing.assert_allclose(new_mean[0], mean[0] + gain @ innovation[0], rtol=1e-10)
     np.testing.assert_allclose(np.cov(result[0].T), (np.eye(NUM_POINTS) - gain) @ covariance, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(result.mean(axis=1), 0, atol=1e-12)
 
@@ -129,7 +129,7 @@ def test_a_rotation_keeps_mean_and_covariance() -> None:
 
 
 def test_errors_of_the_true_model(twin: Twin) -> None:
-    """A filter that runs and does not help: published errors are .24 (EKF), .22 (LETKF); observations alone have 1."""
+    """A filter would run without reducing errors: published errors are .24 (EKF), .22 (LETKF); observations alone have 1."""
     analyses = {
         "ekf": extended_kalman_filter(lorenz96, twin, 10.0),
         "4dvar": variational.four_d_var(lorenz96, twin, 8, 0.1, 2),
@@ -150,7 +150,7 @@ class Distorted:
 
 
 def test_a_wrong_jacobian_is_noticed(twin: Twin) -> None:
-    """The filter would judge values alone."""
+    """The filter would ignore derivatives: it would have the same errors with wrong ones."""
     right, wrong = (twin.scored(extended_kalman_filter(model, twin, 10.0)).mean() for model in (lorenz96, Distorted()))
     assert wrong > 1.2 * right
 
