@@ -11,8 +11,11 @@ Digits above 9 are the letters A to G. Blank lines and lines that begin with # a
 puzzle is malformed, and the census counts and names it.
 """
 
+import codecs
 import csv
+import itertools
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,34 +77,31 @@ def read(files: Sequence[Path], board: Board, census: Census) -> Raw:
 
 def _blocks(path: Path, board: Board, census: Census) -> Iterator[Raw]:
     """The puzzles of each block of a file."""
-    layout: dict[str, int] | None = None
-    line_number, last_line, is_first = 0, b"", True
     with Bytes(path) as stream:
-        while True:
-            block = stream.read(BLOCK_BYTES)
-            if is_first:
-                _refuse_foreign(path, block)
-                block = block.removeprefix(b"\xef\xbb\xbf")
-            lines = (last_line + block).split(b"\n")
-            last_line = lines.pop() if block else b""  # the block may end within this line
-            if len(last_line) > LONGEST_LINE_BYTES:
-                raise UserError(f"line {line_number + len(lines) + 1} of {path} has more than {LONGEST_LINE_BYTES:,} bytes: "
-                                "a file of puzzles has one on each line")  # fmt: skip
-            if is_first:
-                layout, form = _layout(lines or [last_line])
-                census.files.append({"file": str(path), "format": form})
-                if layout is not None and lines:
-                    lines, line_number = lines[1:], 1
-            is_first = False
+        head = stream.read(BLOCK_BYTES)
+        _refuse_foreign(path, head)
+        head = head.removeprefix(codecs.BOM_UTF8)
+        first_line, end, after = head.partition(b"\n")
+        layout, form = _layout(first_line)
+        census.files.append({"file": str(path), "format": form})
+        line_number, rest = 0, b""
+        if layout is not None and end:
+            head, line_number = after, 1
+        for block in itertools.chain([head], iter(partial(stream.read, BLOCK_BYTES), b"")):
+            *lines, rest = (rest + block).split(b"\n")  # the block may end within a line
+            if len(rest) > LONGEST_LINE_BYTES:
+                raise UserError(
+                    f"line {line_number + len(lines) + 1} of {path} has more than {LONGEST_LINE_BYTES:,} bytes: "
+                    "a file of puzzles has one on each line"
+                )
             yield _parsed(path, lines, line_number + 1, layout, board, census)
             line_number += len(lines)
-            if not block:
-                return
+        yield _parsed(path, [rest], line_number + 1, layout, board, census)
 
 
-def _layout(lines: list[bytes]) -> tuple[dict[str, int] | None, str]:
+def _layout(first_line: bytes) -> tuple[dict[str, int] | None, str]:
     """The positions of a CSV file's columns, None without a header; and a description of the format."""
-    header = [field.strip().strip('"').lower() for field in lines[0].decode("utf-8", "replace").split(",")]
+    header = [field.strip().strip('"').lower() for field in first_line.decode("utf-8", "replace").split(",")]
     columns = {
         key: next(number for number, name in enumerate(header) if name in names)
         for key, names in COLUMNS.items()
