@@ -37,11 +37,9 @@ NO_RATING, MOST_RATING = -1, 1e30
 BLOCK_BYTES = 16 << 20
 LONGEST_LINE_BYTES = 1 << 16
 _INVALID = 255
-_DIGITS = bytes(
-    {**{ord("."): 0}, **{ord(mark): digit for digit, mark in enumerate("0123456789ABCDEFG")}, **{
-        ord(mark): 10 + digit for digit, mark in enumerate("abcdefg")}}.get(octet, _INVALID)
-    for octet in range(256)
-)  # fmt: skip
+_MARKS = "0123456789ABCDEFG"
+_DIGIT_OF = {".": 0} | {mark: digit for digit, mark in enumerate(_MARKS)}
+_DIGITS = bytes(_DIGIT_OF.get(chr(octet).upper(), _INVALID) for octet in range(256))
 
 
 class Raw(NamedTuple):
@@ -60,7 +58,7 @@ class Raw(NamedTuple):
 
     def example(self, row: int) -> Example:
         """The file and line of a puzzle, and the puzzle."""
-        text = "".join("0123456789ABCDEFG"[digit] for digit in self.puzzles[row])
+        text = "".join(_MARKS[digit] for digit in self.puzzles[row])
         return Example(self.file[row], int(self.line[row]), text[: records.EXCERPT_CHARACTERS])
 
 
@@ -117,13 +115,11 @@ def _parsed(
 ) -> Raw:
     """The valid lines of a block."""
     puzzles, answers, ratings, numbers, examples = [], [], [], [], []
-    num_rows = 0
     blank = b"0" * board.cells
     for number, line in enumerate(lines, first_line):
         line = line.strip()
         if not line or line.startswith(b"#"):
             continue
-        num_rows += 1
         fields = _fields(line) if layout is None else _csv_fields(line, layout)
         if fields is not None and len(fields[0]) == board.cells and len(fields[1]) in (0, board.cells):
             puzzles.append(fields[0])
@@ -132,6 +128,7 @@ def _parsed(
             numbers.append(number)
         else:
             examples.append((number, line))
+    census.read(len(numbers) + len(examples))
     arrays = [
         np.frombuffer(b"".join(part).translate(_DIGITS), np.uint8).reshape(-1, board.cells) for part in (puzzles, answers)
     ]
@@ -139,11 +136,8 @@ def _parsed(
     is_valid &= (arrays[1] == 0).all(axis=1) | (arrays[1] > 0).all(axis=1)
     is_valid &= (arrays[0] == 0).any(axis=1)  # a puzzle without a blank is a solution
     examples += [(numbers[row], puzzles[row]) for row in np.flatnonzero(~is_valid)]
-    census.read(num_rows)
-    examples.sort()
-    census.drop(
-        MALFORMED, len(examples), [Example(str(path), number, records.excerpt(line)) for number, line in examples[:9]]
-    )
+    named = (Example(str(path), number, records.excerpt(line)) for number, line in sorted(examples))
+    census.drop(MALFORMED, len(examples), named)
     places = np.full(len(numbers), str(path), object), np.array(numbers, np.int64)
     columns: list[np.ndarray] = [*arrays, np.array(ratings, np.float32), *places]
     return Raw(*(column[is_valid] for column in columns))
