@@ -58,9 +58,6 @@ class Puzzles(NamedTuple):
     backtracks: np.ndarray
     ratings: np.ndarray
 
-    def take(self, rows: slice) -> "Puzzles":
-        return Puzzles(*(column[rows] for column in self))
-
 
 def prepare(config: PrepareConfig) -> dict[str, Any]:
     """Write the prepared folder and return its manifest; `UserError` for what the user can fix."""
@@ -281,7 +278,7 @@ def _cut(config: PrepareConfig, drawn: Puzzles, names: Sequence[str]) -> dict[st
     splits, begin = {}, 0
     for name in names:
         end = len(drawn.puzzles) if name == names[-1] else begin + _num_rows(config, name)
-        splits[name] = drawn.take(slice(begin, end))
+        splits[name] = Puzzles(*(column[begin:end] for column in drawn))
         begin = end
     return splits
 
