@@ -1,5 +1,6 @@
-"""Ranking files by a score of one's own, on data of next_item: what a member would write, without one."""
+"""Ranking files with given scores on data of next_item, for tests that need a member without training one."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,15 @@ from ensemble.arrow import open_table
 from ensemble.recipes.next_item import rankings
 
 NUM_TOP = 200
+
+
+def rank_in_loops(
+    target: int, others: Sequence[int], score: Mapping[int, float] | Sequence[float], tolerance: float = 0.0
+) -> float:
+    """The rank of the target among other items by a plain loop; a score within the tolerance of its score is a tie."""
+    higher = sum(score[item] > score[target] + tolerance for item in others)
+    same = sum(abs(score[item] - score[target]) <= tolerance for item in others)
+    return 1 + higher + same / 2
 
 
 def write(folder: Path, data: Path, member: str, score: np.ndarray, fingerprint: str = "", num_top: int = NUM_TOP) -> None:

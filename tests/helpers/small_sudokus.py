@@ -25,8 +25,8 @@ def config(**changed: Any) -> RecipeConfig:
         "inner_width": 24,
         "segments": 4,
         "predict_segments": 4,
+        "images": 1,
     }
-    small |= {"images": 1}
     if changed.get("variant") == "direct":
         small["segments"] = 1
     return RecipeConfig(**{**small, **changed})

@@ -5,7 +5,7 @@
 
 popularity: the score of an item is its number of training interactions. co_occurrence: the score is the number of times that
 the item came directly after the last item of the history, in training, plus a fraction below 1 by which popularity breaks
-ties. Only pairs that occurred are stored, not a matrix of items × items.
+ties. The counts are a sparse matrix, which stores only the pairs that occurred.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 
 from ensemble import folders
 from ensemble.arrow import ranges, read_columns
-from ensemble.recipes.next_item.item_ranks import Ranks, ranks_of, sampled_items
+from ensemble.recipes.next_item.item_ranks import ranks_of, sampled_items
 
 NAMES = ("popularity", "co_occurrence")
 SCORES_AT_ONCE = 1 << 22
@@ -34,7 +34,7 @@ def predict(data: str | Path, split: str, name: str) -> dict[str, Any]:
     row_id, user, begin, end = read_columns(Path(data) / "rows" / split, ("row_id", "user", "begin", "end")).values()
     item = read_columns(Path(data) / "events", ["item"])["item"]
     counts, level = np.unique(read_columns(Path(data) / "items", ["count"])["count"], return_inverse=True)
-    followers = _Followers(Path(data), item) if name == "co_occurrence" else None
+    followers = _followers(Path(data), item, len(level)) if name == "co_occurrence" else None
     blocks = []
     block_size = max(1, SCORES_AT_ONCE // len(level))
     for first in range(0, len(row_id), block_size):
@@ -45,36 +45,29 @@ def predict(data: str | Path, split: str, name: str) -> dict[str, Any]:
         row_of_taken, taken = np.concatenate([row, np.arange(len(target))]), np.concatenate([seen, target])
         sampled = sampled_items(row_id[block], row_of_taken, taken, len(level))
         score = np.tile(level, (len(target), 1))
-        if followers:
-            row_of_follower, follower, times = followers.after(item[end[block] - 2])
-            score[row_of_follower, follower - 1] += times * len(counts)
+        if followers is not None:
+            times = followers[item[end[block] - 2]].tocoo()
+            score[times.row, times.col - 1] += times.data * len(counts)
         blocks.append(ranks_of(score, row, seen, target, sampled))
-    ranks = Ranks(*(np.concatenate(column) for column in zip(*blocks, strict=True)))
+    ranks = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
     return {
         "row_id": row_id,
         "user": user,
         "target": item[end - 1],
         "length": end - begin - 1,
-        **ranks._asdict(),
-        "scores": ranks.scores / len(counts) if followers else counts[ranks.scores],
+        **ranks,
+        "scores": counts[ranks["scores"]] if followers is None else ranks["scores"] / len(counts),
         "recipe": manifest["recipe"],
         "fingerprint": manifest["fingerprint"],
         "config": {"kind": "baseline", "score": name},
     }
 
 
-class _Followers:
-    """Counts of pairs of consecutive items in training; only pairs that occurred, sorted by the first item."""
+def _followers(data: Path, item: np.ndarray, num_items: int) -> Any:
+    """How often item j came directly after item i in training, at [i, j] of a sparse matrix."""
+    from scipy.sparse import csr_array
 
-    def __init__(self, data: Path, item: np.ndarray) -> None:
-        begin, end = read_columns(data / "rows" / "train", ("begin", "end")).values()
-        event, _ = ranges(begin, end - 1)
-        stride = np.int64(item.max()) + 1
-        pairs, self._times = np.unique(item[event] * stride + item[event + 1], return_counts=True)
-        self._first, self._second = np.divmod(pairs, stride)
-
-    def after(self, item: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """For each item, the items that came after it: index in `item`, following item, and count; flat arrays."""
-        first, last = (np.searchsorted(self._first, item, side=side) for side in ("left", "right"))
-        pair, index = ranges(first, last)
-        return index, self._second[pair], self._times[pair]
+    begin, end = read_columns(data / "rows" / "train", ("begin", "end")).values()
+    event, _ = ranges(begin, end - 1)
+    ones = np.ones(len(event), np.int64)  # the constructor sums the elements of equal pairs
+    return csr_array((ones, (item[event], item[event + 1])), shape=(num_items + 1, num_items + 1))

@@ -20,12 +20,10 @@ from ensemble.arrow import read_columns
 from ensemble.errors import UserError
 from ensemble.metrics import bootstrap
 from ensemble.recipes.next_item import item_metrics, rankings
+from ensemble.recipes.next_item.item_ranks import NUM_SAMPLED
 
 KIND = "ranking table"
 RECIPE = "next_item"
-ENSEMBLE = "ensemble"
-NUM_SAMPLED = 101
-"""The target and 100 negatives; sampled metrics are left out if there are fewer items."""
 METRIC = "ndcg_at_10"
 COLUMNS = {
     "hr_at_10": "HR@10",
@@ -56,12 +54,8 @@ class Member:
 class Table:
     """The members, and the N rows that all of them rank."""
 
-    split: str
-    fingerprint: str
-    row_id: np.ndarray
-    user: np.ndarray
-    target: np.ndarray
-    length: np.ndarray
+    rows: rankings.Rankings
+    """The ranking file of one of them, for the row ids, users, targets and lengths that all of them have."""
     members: list[Member]
 
 
@@ -118,8 +112,7 @@ def read(folder: str | Path, data: str | Path, split: str) -> Table:
         )
         for file in files
     ]
-    same = {name: getattr(first, name) for name in ("row_id", "user", "target", "length")}
-    return Table(split=split, fingerprint=first.fingerprint, **same, members=members)
+    return Table(rows=first, members=members)
 
 
 def read_candidates(
@@ -131,20 +124,19 @@ def read_candidates(
     `files`; empty for all. Raises `UserError` for prediction files of other candidates, candidates of other data, and a
     split other than test, since members were trained on the others.
     """
-    manifest = folders.read_manifest(candidates)
-    if manifest.get("data") != table.fingerprint:
+    manifest, ranked, members = folders.read_manifest(candidates), table.rows, list(table.members)
+    if manifest.get("data") != ranked.fingerprint:
         raise UserError(
-            f"{candidates} has no candidates of {table.fingerprint}, the data of the ranking files: prepare them with "
+            f"{candidates} has no candidates of {ranked.fingerprint}, the data of the ranking files: prepare them with "
             "scripts/prepare_data.py --recipe candidates"
         )
-    if table.split != "test":
-        raise UserError(f"members were trained on candidates of {table.split}: compare split=test, or leave candidates out")
-    row_id, sequence, item = read_columns(Path(candidates) / "rows" / table.split, ("row_id", "sequence", "item")).values()
-    row = np.searchsorted(table.row_id, sequence)
-    paths = _paths(files, table.split) if files else []
-    paths = [path for path in paths if not names or path.name.removesuffix(f".{table.split}.parquet") in names]
-    paths += [Path(ensemble) / f"{table.split}.parquet"] if ensemble else []
-    members = list(table.members)
+    if ranked.split != "test":
+        raise UserError(f"members were trained on candidates of {ranked.split}: compare split=test, or leave candidates out")
+    row_id, sequence, item = read_columns(Path(candidates) / "rows" / ranked.split, ("row_id", "sequence", "item")).values()
+    row = np.searchsorted(ranked.row_id, sequence)
+    paths = _paths(files, ranked.split) if files else []
+    paths = [path for path in paths if not names or path.name.removesuffix(f".{ranked.split}.parquet") in names]
+    paths += [Path(ensemble) / f"{ranked.split}.parquet"] if ensemble else []
     for path in paths:
         file = predictions.read(path)
         if file.fingerprint != manifest["fingerprint"]:
@@ -153,8 +145,8 @@ def read_candidates(
             continue  # the table already has this member, by its ranking of all items
         order = np.argsort(file.row_id)
         if not np.array_equal(file.row_id[order], row_id):
-            raise UserError(f"{path} has other rows than {table.split} of {candidates}: predict again")
-        rank, items = among_candidates(len(table.row_id), row, item, item == table.target[row], file.prediction[order])
+            raise UserError(f"{path} has other rows than {ranked.split} of {candidates}: predict again")
+        rank, items = among_candidates(len(ranked.row_id), row, item, item == ranked.target[row], file.prediction[order])
         members.append(Member(name=file.member, is_baseline=False, rank=rank, rank_of_101=None, items=items))
     return dataclasses.replace(table, members=members)
 
@@ -185,10 +177,10 @@ def best_on_validation(folder: str | Path, table: Table) -> str:
     scores = {}
     for member in trained or table.members:
         file = rankings.read(Path(folder) / f"{member.name}.validation.parquet")
-        if (file.fingerprint, file.split) != (table.fingerprint, "validation"):
+        if (file.fingerprint, file.split) != (table.rows.fingerprint, "validation"):
             raise UserError(
                 f"{member.name}.validation.parquet is of {file.split} of data {file.fingerprint}, not of validation of "
-                f"{table.fingerprint}: predict again"
+                f"{table.rows.fingerprint}: predict again"
             )
         scores[member.name] = item_metrics.ndcg(file.rank, 10).mean()
     return max(scores, key=lambda name: scores[name])
@@ -199,6 +191,7 @@ def score(table: Table, data: str | Path, best: str, num_draws: int, seed: int) 
     count = read_columns(Path(data) / "items", ["count"])["count"]
     names = [member.name for member in table.members]
     predictions.check_names(names)
+    has_sample = len(count) > NUM_SAMPLED  # sampled metrics are left out if there are fewer items
     gain = np.stack([item_metrics.ndcg(member.rank, 10) for member in table.members], axis=1)
     reference = names.index(best)
 
@@ -207,24 +200,24 @@ def score(table: Table, data: str | Path, best: str, num_draws: int, seed: int) 
         return np.concatenate([mean, mean - mean[reference]])
 
     labels = [f"{what}{name}" for what in ("", "less ") for name in names]
-    intervals = bootstrap.intervals(labels, means, table.user, num_draws, np.random.default_rng(seed))
+    intervals = bootstrap.intervals(labels, means, table.rows.user, num_draws, np.random.default_rng(seed))
     members: dict[str, dict[str, Any]] = {
         member.name: {
             "is_baseline": member.is_baseline,
             "scores": item_metrics.item_scores(
-                member.rank, member.items, table.target, count, member.rank_of_101 if len(count) >= NUM_SAMPLED else None
+                member.rank, member.items, table.rows.target, count, member.rank_of_101 if has_sample else None
             ),
             METRIC: _finite(intervals[member.name]),
             "less_best_on_validation": _finite(intervals[f"less {member.name}"]),
-            "by_length": item_metrics.scores_by_length(member.rank, table.length),
+            "by_length": item_metrics.scores_by_length(member.rank, table.rows.length),
         }
         for member in table.members
     }
     return {
-        "split": table.split,
-        "fingerprint": table.fingerprint,
-        "rows": len(table.row_id),
-        "users": len(np.unique(table.user)),
+        "split": table.rows.split,
+        "fingerprint": table.rows.fingerprint,
+        "rows": len(table.rows.row_id),
+        "users": len(np.unique(table.rows.user)),
         "items": len(count),
         "num_draws": num_draws,
         "best_on_validation": best,
@@ -251,11 +244,10 @@ def as_text(scores: dict[str, Any]) -> str:
         f"The best trained member on validation is {best}; baselines are scored too, but never chosen."
         if any(not member["is_baseline"] for member in scores["members"].values())
         else f"The best baseline on validation is {best}.",
-        *(
-            []
-            if scores["items"] >= NUM_SAMPLED
-            else [f"There are only {scores['items']} items, so no sample of {NUM_SAMPLED}."]
-        ),
+    ]
+    if scores["items"] <= NUM_SAMPLED:
+        lines.append(f"There are only {scores['items']} items, so no sample of {NUM_SAMPLED + 1}.")
+    lines += [
         "",
         f"| member | NDCG@10 | less {best} | {' | '.join(COLUMNS.values())} |",
         f"|---|{'---|' * (2 + len(COLUMNS))}",

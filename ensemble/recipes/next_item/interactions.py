@@ -322,15 +322,14 @@ _READERS: dict[str, Callable[[Path, list[str]], pl.DataFrame]] = {
 
 def ordered(interactions: pl.DataFrame) -> pl.DataFrame:
     """Sort by user, in the order of their first lines, and by time; events at the same time stay in the files' order."""
-    numbered = interactions.with_row_index("line").with_columns(pl.col("line").min().over("user").alias("first"))
-    return numbered.sort("first", "time", "line").drop("first", "line")
+    numbered = interactions.with_row_index("line")
+    return numbered.sort(pl.col("line").min().over("user"), "time", maintain_order=True).drop("line")
 
 
 def core(interactions: pl.DataFrame, least: int) -> pl.DataFrame:
     """The k-core: the largest subset in which each user and each item has at least `least` interactions."""
-    while interactions.height:
-        enough = interactions.filter((pl.len().over("user") >= least) & (pl.len().over("item") >= least))
-        if enough.height == interactions.height:
-            break
-        interactions = enough
-    return interactions
+    while True:
+        kept = interactions.filter((pl.len().over("user") >= least) & (pl.len().over("item") >= least))
+        if kept.height == interactions.height:
+            return kept
+        interactions = kept

@@ -5,8 +5,6 @@ can order models differently than metrics over all items (Krichene & Rendle, KDD
 those papers. The sample depends only on the row id, so it is the same for every member, batch size and number of processes.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from ensemble.data.splitmix import GOLDEN, finalised
@@ -17,21 +15,13 @@ NUM_SAMPLED = 100
 SEED = 0
 
 
-class Ranks(NamedTuple):
-    """Ranks of B rows (B,), with the mean rank for ties; and the K best items, best first, with their scores (B, K)."""
-
-    rank: np.ndarray
-    rank_of_101: np.ndarray
-    items: np.ndarray
-    """0 if a row has fewer items."""
-    scores: np.ndarray
-    """The lowest score of the row where the item is 0."""
-
-
 def ranks_of(
     score: np.ndarray, seen_row: np.ndarray, seen_item: np.ndarray, target: np.ndarray, sampled: np.ndarray
-) -> Ranks:
+) -> dict[str, np.ndarray]:
     """Ranks by integer scores, for baselines; `training.NextItem.predict` does the same for networks.
+
+    Returns rank and rank_of_101, (B,), with the mean rank for ties, and items and scores, (B, K), of the K best items, best
+    first. If a row has fewer items, the other items are 0, and their scores are the lowest of the row.
 
     score : (B, V) int64 ≥ 0, of the items 1 … V; it is overwritten. seen_row, seen_item : (n,), items taken before.
     target : (B,). sampled : (B, 100), see `sampled_items`. Among the best items, ties are in order of the item number.
@@ -50,7 +40,8 @@ def ranks_of(
     is_shown = best >= 0
     lowest = np.take_along_axis(best, is_shown.sum(1, keepdims=True) - 1, 1)
     items = np.where(is_shown, num_items - best % num_items, 0).astype(np.int32)
-    return Ranks(rank, rank_of_101, items, np.where(is_shown, best, lowest) // num_items)
+    scores = np.where(is_shown, best, lowest) // num_items
+    return {"rank": rank, "rank_of_101": rank_of_101, "items": items, "scores": scores}
 
 
 def sampled_items(row_id: np.ndarray, owner: np.ndarray, taken: np.ndarray, num_items: int) -> np.ndarray:

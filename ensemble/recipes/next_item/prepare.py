@@ -35,7 +35,7 @@ KIND = "prepared data"
 SPLITS = ("train", "validation", "test")
 ROWS = pa.schema({"row_id": pa.int64(), "user": pa.int32(), "begin": pa.int64(), "end": pa.int64()})
 WINDOW = ("validation_from", "test_from")
-HISTORY = 2  # smallest number of events in a sequence: a target and one event before it
+MIN_EVENTS = 2  # of a sequence: a target and one event before it
 
 
 def prepare(config: PrepareConfig) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def _write_rows(folder: Path, split: dict[str, tuple[np.ndarray, np.ndarray]], u
     next_id = 0
     for name in SPLITS:
         begin, end = split[name]
-        assert (end - begin >= HISTORY).all(), "each target needs an event before it"
+        assert (end - begin >= MIN_EVENTS).all(), "each target needs an event before it"
         ids = np.arange(next_id, next_id + len(begin))
         columns = {"row_id": ids, "user": user[begin], "begin": begin, "end": end}
         write_table(folder / name, pa.table(columns).cast(ROWS))
@@ -167,9 +167,9 @@ def _why_empty(config: PrepareConfig, time: np.ndarray, formats: list[str]) -> s
 
 def _last_ones(begin: np.ndarray, end: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Begin and end of each split's rows; users with only two events are in train alone."""
-    long = end - begin > HISTORY
+    long = end - begin > MIN_EVENTS
     train_end = np.where(long, end - 2, end)
-    enough = train_end - begin >= HISTORY
+    enough = train_end - begin >= MIN_EVENTS
     return {
         "train": (begin[enough], train_end[enough]),
         "validation": (begin[long], end[long] - 1),
@@ -186,7 +186,7 @@ def _by_time(
     """
     validation_from, test_from = window
     train_end = begin + np.bincount(user, time < validation_from, len(begin)).astype(np.int64)
-    enough = (train_end - begin >= HISTORY) & is_core
+    enough = (train_end - begin >= MIN_EVENTS) & is_core
     split = {"train": (begin[enough], train_end[enough])}
     index = np.arange(len(user))
     for name, since, until in (("validation", validation_from, test_from), ("test", test_from, np.inf)):

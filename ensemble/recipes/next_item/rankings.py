@@ -29,17 +29,19 @@ from ensemble.errors import UserError
 from ensemble.predictions import ORIGIN, check_origins, read_checked, refuse_repeated_rows, write_checked
 from ensemble.recipes.next_item.item_ranks import NUM_SAMPLED
 
-NUMBERS = {
+COLUMNS = {
     "row_id": pa.int64(),
     "user": pa.int64(),
     "target": pa.int64(),
     "length": pa.int64(),
     "rank": pa.float64(),
     "rank_of_101": pa.float64(),
+    "items": pa.int32(),
+    "scores": pa.float32(),
 }
-LISTS = {"items": pa.int32(), "scores": pa.float32()}
+LISTS = ("items", "scores")
+"""The columns of fixed-size lists, whose elements have the type in `COLUMNS`."""
 DOCUMENT = "ensemble/recipes/next_item/rankings.py"
-SAME_FOR_ALL = ("user", "target", "length")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,7 +70,7 @@ def write(path: str | Path, rankings: Rankings) -> None:
     """
     path = Path(path)
     _check(rankings, path)
-    arrays = {name: array(getattr(rankings, name), kind) for name, kind in {**NUMBERS, **LISTS}.items()}
+    arrays = {name: array(getattr(rankings, name), kind) for name, kind in COLUMNS.items()}
     metadata = {name: getattr(rankings, name) for name in (*ORIGIN, "config")}
     write_checked(path, "ranking file", pa.table(arrays), metadata)
 
@@ -78,18 +80,15 @@ def read(path: str | Path) -> Rankings:
 
     Raises `UserError` when the file is missing or damaged, lacks a column or the metadata, or holds NaN or repeated ids.
     """
-    table, metadata = read_checked(path, "ranking file", (*NUMBERS, *LISTS), DOCUMENT)
-    for name, expected in {**NUMBERS, **LISTS}.items():
+    table, metadata = read_checked(path, "ranking file", COLUMNS, DOCUMENT)
+    for name, expected in COLUMNS.items():
         kind = table.schema.field(name).type
         fits = pa.types.is_fixed_size_list(kind) and kind.value_type == expected if name in LISTS else kind == expected
         if not fits or table[name].null_count:
             raise UserError(f"{path}: the column {name} is {kind}, not {expected} without nulls; see {DOCUMENT}")
-    arrays: dict[str, Any] = {name: Column(table, name).all() for name in (*NUMBERS, *LISTS)}
-    rankings = Rankings(
-        **arrays,
-        **{name: metadata[name] for name in ORIGIN},
-        config=metadata.get("config", {}),
-    )
+    arrays: dict[str, Any] = {name: Column(table, name).all() for name in COLUMNS}
+    origin = {name: metadata[name] for name in ORIGIN}
+    rankings = Rankings(**arrays, **origin, config=metadata.get("config", {}))
     _check(rankings, Path(path))
     return rankings
 
@@ -105,25 +104,24 @@ def read_together(paths: Sequence[str | Path]) -> list[Rankings]:
     check_origins(members)
     first = members[0]
     for member in members[1:]:
-        if not np.array_equal(member.row_id, first.row_id):
-            raise UserError(
-                f"member {member.member} has other rows than {first.member}: predict again with both on the same split"
-            )
-        for what in SAME_FOR_ALL:
-            if not np.array_equal(getattr(member, what), getattr(first, what)):
-                raise UserError(f"member {member.member} has another {what} than {first.member}: predict again with both")
+        for name in ("row_id", "user", "target", "length"):
+            if not np.array_equal(getattr(member, name), getattr(first, name)):
+                what = "other rows" if name == "row_id" else f"another {name}"
+                raise UserError(
+                    f"member {member.member} has {what} than {first.member}: predict again with both on the same split"
+                )
     return members
 
 
 def sorted_by_row(rankings: Rankings) -> Rankings:
     """The same rankings, sorted by row id."""
     order = np.argsort(rankings.row_id, kind="stable")
-    columns = {name: getattr(rankings, name)[order] for name in (*NUMBERS, *LISTS)}
+    columns = {name: getattr(rankings, name)[order] for name in COLUMNS}
     return dataclasses.replace(rankings, **columns)
 
 
 def _check(rankings: Rankings, path: Path) -> None:
-    lengths = {name: len(getattr(rankings, name)) for name in (*NUMBERS, *LISTS)}
+    lengths = {name: len(getattr(rankings, name)) for name in COLUMNS}
     if len(set(lengths.values())) > 1 or rankings.items.shape != rankings.scores.shape or rankings.items.ndim != 2:
         raise UserError(f"{path}: the columns have different lengths: {lengths}")
     row_id = rankings.row_id

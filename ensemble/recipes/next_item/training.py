@@ -251,13 +251,11 @@ def _refuse_unknown_items(folder: Path, num_items: int) -> None:
 
 def _in_shortest_gaps(time: np.ndarray, owner: np.ndarray, num_rows: int) -> np.ndarray:
     """Time since the first item of each sequence, in units of the sequence's shortest positive gap, rounded; (n,) int64."""
-    same = owner[1:] == owner[:-1]
-    gap = np.where(same, np.diff(time), 0)
+    gap = np.diff(time)
+    is_positive = (owner[1:] == owner[:-1]) & (gap > 0)
     shortest = np.full(num_rows, np.iinfo(np.int64).max)
-    positive = gap > 0
-    np.minimum.at(shortest, owner[1:][positive], gap[positive])
-    start = np.flatnonzero(np.append(True, ~same))
-    since = time - np.repeat(time[start], np.diff(np.append(start, len(time))))
+    np.minimum.at(shortest, owner[1:][is_positive], gap[is_positive])
+    since = time - time[np.searchsorted(owner, owner)]
     return np.rint(since / shortest[owner]).astype(np.int64)
 
 

@@ -121,35 +121,30 @@ def predict(
     logits = torch.zeros(num_puzzles, num_candidates, device=puzzle.device)
     for number in range(1, options.segments + 1):
         segment = one_segment(model, images, puzzle_id, is_new, high, low)
-        is_last = number == options.segments
-        if not is_last and options.select != "first":
-            is_done = torch.zeros_like(unfinished, dtype=torch.bool)
-        else:
-            halting = segment.halting[:, 0].view(len(unfinished), num_candidates)
-            is_done = (halting.sigmoid() >= options.halt_probability).any(dim=1) | is_last
-            of_images = log_probabilities(segment.digits, loss).exp()
-            of_images = of_images.unflatten(0, (len(unfinished), options.votes, options.starts))
-            done = unfinished[is_done]
-            rows = done.cpu().numpy()
-            of_candidates = torch.stack(
-                [
-                    Symmetries(symmetry.cells[rows], symmetry.digits[rows]).undo_classes(of_images[is_done, vote, start])
-                    for vote, symmetry in enumerate(symmetries)
-                    for start in range(options.starts)
-                ],
-                dim=1,
-            )
-            candidates[done], logits[done] = of_candidates, halting[is_done].to(logits.dtype)
-            probabilities[done] = combined(of_candidates, halting[is_done], options.select)
-            segments[done] = number
         high, low = (states.unflatten(0, (len(images), options.starts)) for states in (segment.high, segment.low))
         is_new = torch.zeros_like(is_new)
-        if is_done.any():
-            continues = ~is_done.repeat_interleave(options.votes)
-            images, puzzle_id, is_new, high, low = (tensor[continues] for tensor in (images, puzzle_id, is_new, high, low))
-            unfinished = unfinished[~is_done]
-            if not len(unfinished):
-                break
+        halting = segment.halting[:, 0].view(len(unfinished), num_candidates)
+        has_halted = (halting.sigmoid() >= options.halt_probability).any(dim=1)
+        is_done = (has_halted & (options.select == "first")) | (number == options.segments)
+        if not is_done.any():
+            continue
+        of_images = log_probabilities(segment.digits, loss).exp()
+        of_images = of_images.unflatten(0, (len(unfinished), options.votes, options.starts))
+        done = unfinished[is_done]
+        rows = done.cpu().numpy()
+        of_candidates = [
+            Symmetries(symmetry.cells[rows], symmetry.digits[rows]).undo_classes(of_images[is_done, vote, start])
+            for vote, symmetry in enumerate(symmetries)
+            for start in range(options.starts)
+        ]
+        candidates[done], logits[done] = torch.stack(of_candidates, dim=1), halting[is_done].to(logits.dtype)
+        probabilities[done] = combined(candidates[done], halting[is_done], options.select)
+        segments[done] = number
+        continues = ~is_done.repeat_interleave(options.votes)
+        images, puzzle_id, is_new, high, low = (tensor[continues] for tensor in (images, puzzle_id, is_new, high, low))
+        unfinished = unfinished[~is_done]
+        if not len(unfinished):
+            break
     return Predicted(probabilities, segments, segments * num_candidates, candidates, logits)
 
 

@@ -73,11 +73,11 @@ class Segment(NamedTuple):
 
 
 class Reasoner(nn.Module):
-    """One segment of reasoning.
+    """One segment of reasoning: `high_cycles` times `low_cycles` updates z_L ← L(z_L + z_H + x) and one z_H ← H(z_H + z_L).
 
     hrm    : modules H and L; only the last call of each module has a gradient (one-step gradient).
-    trm    : one network for both updates; the last of the `high_cycles` has the full gradient, the others have none.
-    direct : z_L = L(start_L + start_H + x), z_H = H(start_H + z_L), both with gradient, without recursion.
+    trm    : H and L are one network; the last cycle has the full gradient, the others have none.
+    direct : modules H and L, each called once, with gradient; no recursion.
     """
 
     def __init__(self, shape: Shape):
@@ -102,12 +102,8 @@ class Reasoner(nn.Module):
         rows, columns = torch.arange(shape.num_cells) // shape.side, torch.arange(shape.num_cells) % shape.side
         boxes = rows // shape.box_rows * shape.box_rows + columns // shape.box_columns
         self.register_buffer("units", torch.stack([rows, columns, boxes]), persistent=False)
-        self._initialise()
-
-    def _initialise(self) -> None:
-        width = self.shape.width
-        self.digits.weight.data = truncated_normal(*self.digits.weight.shape, std=width**-0.5).data
-        self.to_digits.weight.data = truncated_normal(*self.to_digits.weight.shape, std=width**-0.5).data
+        for layer in (self.digits, self.to_digits):
+            layer.weight.data = truncated_normal(*layer.weight.shape, std=shape.width**-0.5).data
         nn.init.zeros_(self.to_halting.weight)
         nn.init.constant_(self.to_halting.bias, HALT_BIAS)
 
@@ -117,8 +113,7 @@ class Reasoner(nn.Module):
         if self.shape.positions == "units":
             rows, columns, boxes = self.units.unbind()
             row_embedding, column_embedding, box_embedding = self.positions
-            x_BLD = x_BLD + row_embedding[rows] + column_embedding[columns] + box_embedding[boxes]
-            x_BLD = x_BLD / 2
+            x_BLD = (x_BLD + row_embedding[rows] + column_embedding[columns] + box_embedding[boxes]) / 2
         if self.puzzles is not None:
             x_BLD = torch.cat([self.puzzles(puzzle_id_B)[:, None], x_BLD], dim=1)
         if self.shape.positions == "learned":
@@ -142,8 +137,7 @@ class Reasoner(nn.Module):
         x_BLD, is_new = self.embed(puzzle_BL, puzzle_id_B), is_new_B[:, None, None]
         high_BLD = torch.where(is_new, self.high_start[start_B][:, None], high_BLD)
         low_BLD = torch.where(is_new, self.low_start[start_B][:, None], low_BLD)
-        reason = {"hrm": self._hrm, "trm": self._trm, "direct": self._direct}[self.shape.variant]
-        high_BLD, low_BLD = reason(x_BLD, high_BLD, low_BLD)
+        high_BLD, low_BLD = self._reason(x_BLD, high_BLD, low_BLD)
         cells = high_BLD if self.puzzles is None else high_BLD[:, 1:]
         return Segment(
             self.to_digits(cells),
@@ -153,30 +147,24 @@ class Reasoner(nn.Module):
             None if others_BOD is None else self.to_halting(others_BOD),
         )
 
-    def _hrm(self, x: torch.Tensor, high: torch.Tensor, low: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        assert self.high is not None
+    def _reason(
+        self, x_BLD: torch.Tensor, high_BLD: torch.Tensor, low_BLD: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """z_H and z_L after all cycles."""
         shape = self.shape
+        high_cycles, low_cycles = (1, 1) if shape.variant == "direct" else (shape.high_cycles, shape.low_cycles)
+        num_with_gradient = low_cycles if shape.variant == "trm" else 1
         with torch.no_grad():
-            for high_cycle in range(shape.high_cycles):
-                is_last = high_cycle == shape.high_cycles - 1
-                for _ in range(shape.low_cycles - is_last):
-                    low = self.low(low + (high + x))
-                if not is_last:
-                    high = self.high(high + low)
-        return self._direct(x, high, low)
+            for _ in range(high_cycles - 1):
+                high_BLD, low_BLD = self._cycle(x_BLD, high_BLD, low_BLD, low_cycles)
+            for _ in range(low_cycles - num_with_gradient):
+                low_BLD = self.low(low_BLD + (high_BLD + x_BLD))
+        return self._cycle(x_BLD, high_BLD, low_BLD, num_with_gradient)
 
-    def _trm(self, x: torch.Tensor, high: torch.Tensor, low: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        with torch.no_grad():
-            for _ in range(self.shape.high_cycles - 1):
-                high, low = self._trm_cycle(x, high, low)
-        return self._trm_cycle(x, high, low)
-
-    def _trm_cycle(self, x: torch.Tensor, high: torch.Tensor, low: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        for _ in range(self.shape.low_cycles):
-            low = self.low(low + (high + x))
-        return self.low(high + low), low
-
-    def _direct(self, x: torch.Tensor, high: torch.Tensor, low: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        assert self.high is not None
-        low = self.low(low + (high + x))
-        return self.high(high + low), low
+    def _cycle(
+        self, x_BLD: torch.Tensor, high_BLD: torch.Tensor, low_BLD: torch.Tensor, low_cycles: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        for _ in range(low_cycles):
+            low_BLD = self.low(low_BLD + (high_BLD + x_BLD))
+        update_high = self.low if self.high is None else self.high
+        return update_high(high_BLD + low_BLD), low_BLD

@@ -15,6 +15,7 @@ others.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,19 +58,17 @@ class Puzzles(NamedTuple):
     backtracks: np.ndarray
     ratings: np.ndarray
 
-    def take(self, rows: slice) -> "Puzzles":
-        return Puzzles(*(column[rows] for column in self))
-
 
 def prepare(config: PrepareConfig) -> dict[str, Any]:
     """Write the prepared folder and return its manifest; `UserError` for what the user can fix."""
     board = board_of(config.side)
     _check(config, board)
     census = Census()
-    files: list[Path] = []
-    test_files: list[Path] = []
-    if config.source:
-        splits, files, test_files = _read_splits(config, board, census)
+    files, test_files = (
+        reviews.expand_sources(source, Path(".")) if source else [] for source in (config.source, config.test_source)
+    )
+    if files:
+        splits = _read_splits(config, board, files, test_files, census)
         print(census.table())
     else:
         total = sum(_num_rows(config, name) for name in SPLITS)
@@ -99,7 +98,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                 "sudoku": shape,
                 "sources": folders.sources([*files, *test_files]),
                 "config": _config(config, test_files),
-                "splits": {name: _facts(splits[name], has_rating) for name in SPLITS},
+                "splits": {name: _facts(splits[name]) for name in SPLITS},
                 "features": [],
                 "alike": {"sudoku": shape},
                 **({"census": census.to_dict()} if files else {}),
@@ -201,25 +200,21 @@ def _first_of_orbits(
 # -------------------------------------------------------------------------------------------------------- from files
 
 
-def _read_splits(config: PrepareConfig, board: Board, census: Census) -> tuple[dict[str, Puzzles], list[Path], list[Path]]:
-    """The splits, drawn from the files of the user, and the files of source= and test_source=."""
+def _read_splits(
+    config: PrepareConfig, board: Board, files: list[Path], test_files: list[Path], census: Census
+) -> dict[str, Puzzles]:
+    """The splits, drawn from the files of the user."""
     seen: set[bytes] = set()
     splits: dict[str, Puzzles] = {}
-    names: tuple[str, ...] = FILLED
-    files, test_files = reviews.expand_sources(config.source, Path(".")), []
-    if config.test_source:
-        test_files = reviews.expand_sources(config.test_source, Path("."))
-        names = tuple(name for name in FILLED if name != "test")
+    names = [name for name in FILLED if not (name == "test" and test_files)]
+    if test_files:
         wanted = _num_rows(config, "test")
-        drawn = _draw(config, board, test_files, wanted, census, seen)
-        _refuse_few(drawn, wanted, "test_source", "num_test")
-        splits["test"] = drawn
-    fixed = sum(_num_rows(config, name) for name in names if name != "train")
-    wanted = ALL if config.num_train == ALL else fixed + config.num_train
-    drawn = _draw(config, board, files, wanted, census, seen)
-    _refuse_few(drawn, wanted if wanted != ALL else fixed + 1, "source", "num_train")
-    splits |= _cut(config, drawn, names)
-    return splits, files, test_files
+        splits["test"] = _draw(config, board, test_files, wanted, census, seen)
+        _refuse_few(splits["test"], wanted, "test_source", "num_test")
+    least = sum(max(_num_rows(config, name), 1) for name in names)  # at least one for num_train=-1
+    drawn = _draw(config, board, files, ALL if config.num_train == ALL else least, census, seen)
+    _refuse_few(drawn, least, "source", "num_train")
+    return splits | _cut(config, drawn, names)
 
 
 def _draw(config: PrepareConfig, board: Board, files: list[Path], wanted: int, census: Census, seen: set[bytes]) -> Puzzles:
@@ -228,10 +223,11 @@ def _draw(config: PrepareConfig, board: Board, files: list[Path], wanted: int, c
     raw = readers.read(files, board, counts)
     counts.check(config.max_bad_fraction)
     order = np.random.default_rng(config.seed).permutation(len(raw.puzzles))
+    most = len(order) + 1 if wanted == ALL else wanted
     parts, num_drawn, num_examined = [], 0, 0
     for begin in range(0, len(order), ROWS_AT_ONCE):
         rows = order[begin : begin + ROWS_AT_ONCE]
-        if num_drawn == wanted:
+        if num_drawn == most:
             break
         num_examined += len(rows)
         solved = batches.solve(board, raw.puzzles[rows], config.threads)
@@ -242,12 +238,12 @@ def _draw(config: PrepareConfig, board: Board, files: list[Path], wanted: int, c
             bad = rows[fault == number]
             counts.drop(kind, len(bad), map(raw.example, sorted(bad)))
         good = np.flatnonzero(fault == 0)
-        most = len(order) if wanted == ALL else wanted - num_drawn
-        new = good[_first_of_orbits(board, raw.puzzles[rows[good]], solved.solutions[good], seen, most, config.threads)]
+        candidates = board, raw.puzzles[rows[good]], solved.solutions[good]
+        new = good[_first_of_orbits(*candidates, seen, most - num_drawn, config.threads)]
         num_drawn += len(new)
         drawn = rows[new]
         parts.append(Puzzles(raw.puzzles[drawn], solved.solutions[new], solved.backtracks[new], raw.ratings[drawn]))
-        if num_drawn < wanted or wanted == ALL:
+        if num_drawn < most:
             counts.drop(COPY, len(good) - len(new))
         else:  # puzzles after the last drawn one are not copies
             last = new[-1] if new.size else 0
@@ -277,12 +273,12 @@ def _refuse_few(drawn: Puzzles, wanted: int, source: str, setting: str) -> None:
 # -------------------------------------------------------------------------------------------------------- written
 
 
-def _cut(config: PrepareConfig, drawn: Puzzles, names: tuple[str, ...]) -> dict[str, Puzzles]:
+def _cut(config: PrepareConfig, drawn: Puzzles, names: Sequence[str]) -> dict[str, Puzzles]:
     """Consecutive parts of the puzzles, in the order of `names`; the last part has all remaining puzzles."""
     splits, begin = {}, 0
     for name in names:
         end = len(drawn.puzzles) if name == names[-1] else begin + _num_rows(config, name)
-        splits[name] = drawn.take(slice(begin, end))
+        splits[name] = Puzzles(*(column[begin:end] for column in drawn))
         begin = end
     return splits
 
@@ -299,7 +295,7 @@ def _table(split: Puzzles, first_id: int, has_rating: bool) -> pa.Table:
     return pa.table(columns | ({"rating": pa.array(split.ratings, pa.float32())} if has_rating else {}))
 
 
-def _facts(split: Puzzles, has_rating: bool) -> dict[str, Any]:
+def _facts(split: Puzzles) -> dict[str, Any]:
     """The entry of a split in the manifest."""
     clues = (split.puzzles > 0).sum(axis=1)
     facts = {
@@ -310,4 +306,4 @@ def _facts(split: Puzzles, has_rating: bool) -> dict[str, Any]:
         "mean_backtracks": float(f"{split.backtracks.mean():.4g}"),
     }
     rated = split.ratings[split.ratings != readers.NO_RATING]
-    return facts | ({"mean_rating": float(f"{rated.mean():.4g}")} if has_rating and rated.size else {})
+    return facts | ({"mean_rating": float(f"{rated.mean():.4g}")} if rated.size else {})

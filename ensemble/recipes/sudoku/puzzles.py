@@ -4,7 +4,7 @@ results = solve(board, puzzles)                     # puzzles (n, cells) uint8, 
 puzzles, solutions = generate(board, seed=0, first=0, count=100, clues=18)
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -79,11 +79,6 @@ def _tables(board: Board) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def in_parts(num_rows: int, work: Callable[[slice], None], threads: int) -> None:
     """Call `work` on slices of the rows, on several threads."""
-    slices: Sequence[slice] = [slice(row, row + ROWS_PER_TASK) for row in range(0, num_rows, ROWS_PER_TASK)]
-    threads = min(threads or cores.granted(), len(slices))
-    if threads <= 1:
-        for part in slices:
-            work(part)
-        return
-    with ThreadPoolExecutor(threads) as pool:
+    slices = [slice(row, row + ROWS_PER_TASK) for row in range(0, num_rows, ROWS_PER_TASK)]
+    with ThreadPoolExecutor(threads or cores.granted()) as pool:
         list(pool.map(work, slices))

@@ -11,8 +11,11 @@ Digits above 9 are the letters A to G. Blank lines and lines that begin with # a
 puzzle is malformed, and the census counts and names it.
 """
 
+import codecs
 import csv
+import itertools
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,11 +37,9 @@ NO_RATING, MOST_RATING = -1, 1e30
 BLOCK_BYTES = 16 << 20
 LONGEST_LINE_BYTES = 1 << 16
 _INVALID = 255
-_DIGITS = bytes(
-    {**{ord("."): 0}, **{ord(mark): digit for digit, mark in enumerate("0123456789ABCDEFG")}, **{
-        ord(mark): 10 + digit for digit, mark in enumerate("abcdefg")}}.get(octet, _INVALID)
-    for octet in range(256)
-)  # fmt: skip
+_MARKS = "0123456789ABCDEFG"
+_DIGIT_OF = {".": 0} | {mark: digit for digit, mark in enumerate(_MARKS)}
+_DIGITS = bytes(_DIGIT_OF.get(chr(octet).upper(), _INVALID) for octet in range(256))
 
 
 class Raw(NamedTuple):
@@ -57,7 +58,7 @@ class Raw(NamedTuple):
 
     def example(self, row: int) -> Example:
         """The file and line of a puzzle, and the puzzle."""
-        text = "".join("0123456789ABCDEFG"[digit] for digit in self.puzzles[row])
+        text = "".join(_MARKS[digit] for digit in self.puzzles[row])
         return Example(self.file[row], int(self.line[row]), text[: records.EXCERPT_CHARACTERS])
 
 
@@ -74,34 +75,31 @@ def read(files: Sequence[Path], board: Board, census: Census) -> Raw:
 
 def _blocks(path: Path, board: Board, census: Census) -> Iterator[Raw]:
     """The puzzles of each block of a file."""
-    layout: dict[str, int] | None = None
-    line_number, last_line, is_first = 0, b"", True
     with Bytes(path) as stream:
-        while True:
-            block = stream.read(BLOCK_BYTES)
-            if is_first:
-                _refuse_foreign(path, block)
-                block = block.removeprefix(b"\xef\xbb\xbf")
-            lines = (last_line + block).split(b"\n")
-            last_line = lines.pop() if block else b""  # the block may end within this line
-            if len(last_line) > LONGEST_LINE_BYTES:
-                raise UserError(f"line {line_number + len(lines) + 1} of {path} has more than {LONGEST_LINE_BYTES:,} bytes: "
-                                "a file of puzzles has one on each line")  # fmt: skip
-            if is_first:
-                layout, form = _layout(lines or [last_line])
-                census.files.append({"file": str(path), "format": form})
-                if layout is not None and lines:
-                    lines, line_number = lines[1:], 1
-            is_first = False
+        head = stream.read(BLOCK_BYTES)
+        _refuse_foreign(path, head)
+        head = head.removeprefix(codecs.BOM_UTF8)
+        first_line, end, after = head.partition(b"\n")
+        layout, form = _layout(first_line)
+        census.files.append({"file": str(path), "format": form})
+        line_number, rest = 0, b""
+        if layout is not None and end:
+            head, line_number = after, 1
+        for block in itertools.chain([head], iter(partial(stream.read, BLOCK_BYTES), b"")):
+            *lines, rest = (rest + block).split(b"\n")  # the block may end within a line
+            if len(rest) > LONGEST_LINE_BYTES:
+                raise UserError(
+                    f"line {line_number + len(lines) + 1} of {path} has more than {LONGEST_LINE_BYTES:,} bytes: "
+                    "a file of puzzles has one on each line"
+                )
             yield _parsed(path, lines, line_number + 1, layout, board, census)
             line_number += len(lines)
-            if not block:
-                return
+        yield _parsed(path, [rest], line_number + 1, layout, board, census)
 
 
-def _layout(lines: list[bytes]) -> tuple[dict[str, int] | None, str]:
+def _layout(first_line: bytes) -> tuple[dict[str, int] | None, str]:
     """The positions of a CSV file's columns, None without a header; and a description of the format."""
-    header = [field.strip().strip('"').lower() for field in lines[0].decode("utf-8", "replace").split(",")]
+    header = [field.strip().strip('"').lower() for field in first_line.decode("utf-8", "replace").split(",")]
     columns = {
         key: next(number for number, name in enumerate(header) if name in names)
         for key, names in COLUMNS.items()
@@ -117,13 +115,11 @@ def _parsed(
 ) -> Raw:
     """The valid lines of a block."""
     puzzles, answers, ratings, numbers, examples = [], [], [], [], []
-    num_rows = 0
     blank = b"0" * board.cells
     for number, line in enumerate(lines, first_line):
         line = line.strip()
         if not line or line.startswith(b"#"):
             continue
-        num_rows += 1
         fields = _fields(line) if layout is None else _csv_fields(line, layout)
         if fields is not None and len(fields[0]) == board.cells and len(fields[1]) in (0, board.cells):
             puzzles.append(fields[0])
@@ -132,6 +128,7 @@ def _parsed(
             numbers.append(number)
         else:
             examples.append((number, line))
+    census.read(len(numbers) + len(examples))
     arrays = [
         np.frombuffer(b"".join(part).translate(_DIGITS), np.uint8).reshape(-1, board.cells) for part in (puzzles, answers)
     ]
@@ -139,11 +136,8 @@ def _parsed(
     is_valid &= (arrays[1] == 0).all(axis=1) | (arrays[1] > 0).all(axis=1)
     is_valid &= (arrays[0] == 0).any(axis=1)  # a puzzle without a blank is a solution
     examples += [(numbers[row], puzzles[row]) for row in np.flatnonzero(~is_valid)]
-    census.read(num_rows)
-    examples.sort()
-    census.drop(
-        MALFORMED, len(examples), [Example(str(path), number, records.excerpt(line)) for number, line in examples[:9]]
-    )
+    named = (Example(str(path), number, records.excerpt(line)) for number, line in sorted(examples))
+    census.drop(MALFORMED, len(examples), named)
     places = np.full(len(numbers), str(path), object), np.array(numbers, np.int64)
     columns: list[np.ndarray] = [*arrays, np.array(ratings, np.float32), *places]
     return Raw(*(column[is_valid] for column in columns))

@@ -216,8 +216,7 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
 
         See `inference.Predicted`.
         """
-        shape = self.shape_of(model)
-        predicted = inference.predict(model, batch["puzzle"], self.board, shape, self.options, self.config.loss)
+        predicted = inference.predict(model, batch["puzzle"], self.board, self.shape, self.options, self.config.loss)
         counts = {"segments": predicted.segments.float(), "calls": predicted.calls.float()}
         return {"prediction": predicted.probabilities, "target": (batch["solution"] - 1).float(), **counts}
 
@@ -266,11 +265,6 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
             "prediction": predicted["prediction"].reshape(-1, self.board.side).astype(np.float64),
             "classes": tuple(self.manifest["task"]["classes"]),
         }
-
-    def shape_of(self, model: torch.nn.Module) -> Shape:
-        """The shape of a model, also inside DDP."""
-        module: Any = getattr(model, "module", model)
-        return module.shape
 
     def _all_halted(self, batch: Batch) -> Batch:
         """The state before the first batch."""

@@ -107,9 +107,10 @@ class _Solver:
 
     def predict(self, **settings: Any) -> Predicted:
         options = PredictOptions(segments=self.recipe.config.predict_segments, **settings)
-        shape = self.recipe.shape_of(self.member.model)
         parts = [
-            inference.predict(self.member.model, puzzle, self.recipe.board, shape, options, self.recipe.config.loss)
+            inference.predict(
+                self.member.model, puzzle, self.recipe.board, self.recipe.shape, options, self.recipe.config.loss
+            )
             for puzzle in self.puzzle.split(BATCH)
         ]
         return Predicted(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))

@@ -1,4 +1,4 @@
-"""What ranks without a network: the baselines and the drawing of 100 items, against loops."""
+"""The baselines, and the sample of 100 items, compared with plain loops."""
 
 from collections import Counter
 from itertools import pairwise
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import ranked
 
 from ensemble.arrow import open_table
 from ensemble.recipes.next_item import baselines, item_ranks, prepare
@@ -32,7 +33,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def in_loops(data: Path, name: str) -> list[tuple[dict[str, int], list[int], dict[int, float]]]:
-    """Of each row of test: what the table holds, its items, the last of which is foretold, and the score of each item."""
+    """For each row of test: the row of the table, its items, the last of which is the target, and the score of each item."""
     item = open_table(data / "events")["item"].to_pylist()
     learned = [item[row["begin"] : row["end"]] for row in open_table(data / "rows/train").to_pylist()]
     count = Counter(item for sequence in learned for item in sequence)
@@ -48,15 +49,10 @@ def in_loops(data: Path, name: str) -> list[tuple[dict[str, int], list[int], dic
     return scored_rows
 
 
-def rank_in_loops(target: int, others: list[int], score: dict[int, float]) -> float:
-    higher = sum(score[item] > score[target] for item in others)
-    return 1 + higher + sum(score[item] == score[target] for item in others) / 2
-
-
 @pytest.mark.parametrize("name", baselines.NAMES)
 @pytest.mark.parametrize("at_once", [1, 7 * NUM_ITEMS, 1 << 22])
 def test_a_baseline_ranks_as_loops_do(name: str, at_once: int, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every member would be compared with a baseline that is not what its name says, or depends on the batch."""
+    """Every member would be compared with a baseline that does not follow its rule, or that depends on the batch."""
     monkeypatch.setattr(baselines, "SCORES_AT_ONCE", at_once)
     ranking = baselines.predict(data, "test", name)
     num_short = 0
@@ -64,7 +60,7 @@ def test_a_baseline_ranks_as_loops_do(name: str, at_once: int, data: Path, monke
         assert (ranking["row_id"][number], ranking["user"][number]) == (row["row_id"], row["user"])
         assert (ranking["length"][number], ranking["target"][number]) == (len(seen), target)
         left = [item for item in score if item == target or item not in seen]
-        assert ranking["rank"][number] == rank_in_loops(target, [item for item in left if item != target], score)
+        assert ranking["rank"][number] == ranked.rank_in_loops(target, [item for item in left if item != target], score)
         shown = sorted(left, key=lambda item: -score[item])[: item_ranks.NUM_TOP]
         num_missing = item_ranks.NUM_TOP - len(shown)
         num_short += num_missing > 0
@@ -76,16 +72,16 @@ def test_a_baseline_ranks_as_loops_do(name: str, at_once: int, data: Path, monke
 
 @pytest.mark.parametrize("name", baselines.NAMES)
 def test_the_rank_among_101_is_that_of_a_loop(name: str, data: Path) -> None:
-    """The figure for old tables would be of other items than those that were drawn."""
+    """The sampled rank would be among other items than the sampled ones."""
     ranking = baselines.predict(data, "test", name)
     for number, (row, taken, score) in enumerate(in_loops(data, name)):
         owner = np.zeros(len(taken), int)
         drawn = item_ranks.sampled_items(np.array([row["row_id"]]), owner, np.array(taken), NUM_ITEMS)[0]
-        assert ranking["rank_of_101"][number] == rank_in_loops(taken[-1], [item for item in drawn if item], score)
+        assert ranking["rank_of_101"][number] == ranked.rank_in_loops(taken[-1], [item for item in drawn if item], score)
 
 
 def test_100_items_are_drawn_that_were_not_taken() -> None:
-    """A negative could be an item that the user took, or some items never be drawn."""
+    """A negative could be an item that the user took, or some items would never be sampled."""
     generator = np.random.default_rng(0)
     row_id = np.arange(400) * 13
     taken = [generator.integers(1, 31, generator.integers(1, 12)) for _ in row_id]
@@ -102,7 +98,7 @@ def test_100_items_are_drawn_that_were_not_taken() -> None:
 
 
 def test_the_draw_is_a_function_of_the_row() -> None:
-    """Members, ranks and batches would be measured among different items, and no figure could be had twice."""
+    """Members, ranks and batches would be scored among different items, and no score could be reproduced."""
     row_id, owner, taken = np.array([5, 0, 9]), np.array([0, 1, 1, 2]), np.array([3, 1, 500, 7])
     sampled = item_ranks.sampled_items(row_id, owner, taken, 1000)
     for row in range(3):

@@ -1,4 +1,4 @@
-"""Candidates of next_item: which there are, what is known of them, and that none of it comes from later."""
+"""Candidates of next_item: which items they are, their features, and that no feature depends on later events."""
 
 import itertools
 import math
@@ -55,15 +55,19 @@ def raw(folder: Path, kind: str) -> Path:
 
 
 def prepared(folder: Path, kind: str = "ratings", **settings: Any) -> tuple[Path, Path]:
-    """Data of next_item, and a folder with the ranking files of two members whose scores are drawn at random."""
+    """Data of next_item, and a folder with the ranking files of two members with random scores."""
     data = folder / "prepared"
     sequences.prepare(SequencesConfig(**{"source": (str(raw(folder, kind)),), "out": str(data), "core": 1, **settings}))
-    about = folders.read_manifest(data)
-    num_rows = sum(about["splits"][split]["rows"] for split in ("validation", "test"))
     generator = np.random.default_rng(1)
     for member in MEMBERS:
-        ranked.write(folder / "rankings", data, member, generator.normal(size=(num_rows, about["items"])))
+        ranked.write(folder / "rankings", data, member, generator.normal(size=shape_of_scores(data)))
     return data, folder / "rankings"
+
+
+def shape_of_scores(data: Path) -> tuple[int, int]:
+    """The number of sequences of validation and test, and the number of items."""
+    about = folders.read_manifest(data)
+    return sum(about["splits"][split]["rows"] for split in ("validation", "test")), about["items"]
 
 
 def prepare(data: Path, folder: Path, **settings: Any) -> tuple[dict[str, Any], Path]:
@@ -87,7 +91,7 @@ def rows_of(folder: Path, split: str) -> dict[str, np.ndarray]:
 
 
 def sequences_of(data: Path, split: str) -> dict[int, tuple[int, list[int], list[int], int]]:
-    """By row id: the user, the known items and their times, and the target."""
+    """By row id: the user, the items before the target and their times, and the target."""
     events = open_table(data / "events").to_pydict()
     return {
         row["row_id"]: (
@@ -101,7 +105,7 @@ def sequences_of(data: Path, split: str) -> dict[int, tuple[int, list[int], list
 
 
 def test_candidates_are_what_the_members_show(made: tuple[Path, Path]) -> None:
-    """An item would be missing, stand twice or be one that was taken before, which tells that it is the target."""
+    """An item would be missing, occur twice, or be one that was taken before, which reveals that it is the target."""
     data, out = made
     for split in folders.read_manifest(out)["splits"]:
         source = "test" if split == "test" else "validation"
@@ -128,7 +132,7 @@ def test_candidates_are_what_the_members_show(made: tuple[Path, Path]) -> None:
 
 
 def test_scores_stand_beside_their_items(made: tuple[Path, Path]) -> None:
-    """A score would be another item's, or of one that the member does not show."""
+    """A score would be that of another item, or of an item that is not in the ranking file."""
     data, out = made
     file = rankings.read(data.parent / "rankings" / "net b.test.parquet")
     rows = rows_of(out, "test")
@@ -149,7 +153,7 @@ def test_scores_stand_beside_their_items(made: tuple[Path, Path]) -> None:
 
 
 def test_splits_keep_users_or_moments_apart(made: tuple[Path, Path]) -> None:
-    """The ensemble would be fitted to what its members learned, or to what happened before it."""
+    """The ensemble would be fitted on rows that its members were trained on, or on earlier ones."""
     data, out = made
     about = folders.read_manifest(out)
     parts = {split: rows_of(out, split) for split in about["splits"]}
@@ -237,7 +241,7 @@ def plain(data: Path, sequence: int, split: str, candidate: int, common_clock: b
 
 
 def test_features_are_those_of_plain_loops(made: tuple[Path, Path]) -> None:
-    """A count would be of another item, window or moment, and no one could see it."""
+    """A count would be of another item, window or time, and nobody would notice."""
     data, out = made
     about = folders.read_manifest(data)
     names = candidate_features.meanings(about["has_time"], about["common_clock"])
@@ -256,7 +260,7 @@ def test_features_are_those_of_plain_loops(made: tuple[Path, Path]) -> None:
 @example(5241)  # asks for items above all that were taken before
 @given(st.integers(0, 10_000))
 def test_nothing_comes_from_later(seed: int) -> None:
-    """A feature would know the target, or what others took after the moment; it would look good, and be worth nothing."""
+    """A feature would depend on the target or on later events, so that validation scores would be too high."""
     generator = np.random.default_rng(seed)
     user = np.sort(generator.integers(0, 8, 60))
     item = generator.integers(1, 10, 60).astype(np.int32)
@@ -283,7 +287,7 @@ def test_nothing_comes_from_later(seed: int) -> None:
 
 
 def test_a_ranking_file_is_a_member(made: tuple[Path, Path], tmp_path: Path) -> None:
-    """The network could not be asked on candidates, or what it did not show would tie with what it did."""
+    """Ranking files could not be members on candidates, or items that are not in the file would tie with those that are."""
     _, out = made
     columns = baselines.predict(out, "test", "net-a")
     rows = rows_of(out, "test")
@@ -305,7 +309,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_the_same_seed_gives_the_same_bits(whole: tuple[Path, Path], tmp_path: Path) -> None:
-    """A run could not be repeated; or the seed would decide nothing."""
+    """A run could not be reproduced, or the seed would have no effect."""
     data, folder = whole
     given = {"rankings": (str(folder),), "num_learned": 4}
     first, again, other = (
@@ -315,7 +319,7 @@ def test_the_same_seed_gives_the_same_bits(whole: tuple[Path, Path], tmp_path: P
 
 
 def test_pieces_give_the_same_table(whole: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large set, which is made in pieces, would get other features than a small one."""
+    """A large set, which is prepared in blocks, would have other features than a small one."""
     data, folder = whole
     given = {"rankings": (str(folder),), "num_learned": 1000}
     at_once = rows_of(prepare(data, tmp_path / "whole", **given)[1], "blend")
@@ -330,11 +334,8 @@ def no_test_file(folder: Path, data: Path) -> None:
 
 
 def other_data(folder: Path, data: Path) -> None:
-    about = folders.read_manifest(data)
-    num_rows = sum(about["splits"][split]["rows"] for split in ("validation", "test"))
-    for file in folder.iterdir():
-        file.unlink()
-    ranked.write(folder, data, "alone", np.zeros((num_rows, about["items"])), fingerprint="f00d")
+    nothing(folder, data)
+    ranked.write(folder, data, "alone", np.zeros(shape_of_scores(data)), fingerprint="f00d")
 
 
 def no_ranking(folder: Path, data: Path) -> None:
@@ -353,9 +354,7 @@ def nothing(folder: Path, data: Path) -> None:
 
 
 def short_lists(folder: Path, data: Path) -> None:
-    about = folders.read_manifest(data)
-    num_rows = sum(about["splits"][split]["rows"] for split in ("validation", "test"))
-    ranked.write(folder, data, "short", np.zeros((num_rows, about["items"])), num_top=5)
+    ranked.write(folder, data, "short", np.zeros(shape_of_scores(data)), num_top=5)
 
 
 @pytest.mark.parametrize(
@@ -374,7 +373,7 @@ def short_lists(folder: Path, data: Path) -> None:
     ],
 )
 def test_mistakes(whole: tuple[Path, Path], tmp_path: Path, spoil: Any, settings: dict[str, Any], sentence: str) -> None:
-    """A traceback, or half a folder, in place of a sentence."""
+    """The user would see a traceback, or an incomplete folder would be left."""
     data, folder = whole
     own = tmp_path / "rankings"
     own.mkdir()
@@ -388,14 +387,14 @@ def test_mistakes(whole: tuple[Path, Path], tmp_path: Path, spoil: Any, settings
 
 
 def test_shares_of_empty_splits_are_refused(tmp_path: Path) -> None:
-    """Forward in time, a last share too small for one moment was an IndexError."""
+    """Forward in time, a last share too small for one sequence raised an IndexError."""
     data, _ = prepared(tmp_path, **BY_TIME)
     with pytest.raises(UserError, match=r"the blend split has . sequences whose next item"):
         prepare(data, tmp_path, shares=(0.6, 0.4, 1e-17))
 
 
 def test_other_data_are_refused(whole: tuple[Path, Path], tmp_path: Path) -> None:
-    """A table, or candidates themselves, would end in a traceback."""
+    """A table, or candidates themselves, would cause a traceback."""
     data, folder = whole
     _, out = prepare(data, tmp_path, rankings=(str(folder),))
     with pytest.raises(UserError, match="was prepared for the recipe candidates: name data of next_item"):

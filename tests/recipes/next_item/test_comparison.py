@@ -1,16 +1,15 @@
-"""The table of next_item members: its figures, its choice of the best, and what ranks candidates only."""
+"""The comparison of next_item members: scores, the choice of the best member, and members that rank only candidates."""
 
 import dataclasses
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from scripts_run import started as run
 
 from ensemble import folders, predictions
 from ensemble.arrow import TableWriter, open_table
@@ -19,8 +18,6 @@ from ensemble.predictions import Predictions
 from ensemble.recipes.next_item import baselines, comparison, prepare, rankings
 from ensemble.recipes.next_item.rankings import Rankings
 from ensemble.recipes.next_item.settings import PrepareConfig
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -39,17 +36,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def files(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both baselines, a member that is a little better, and one that is better still, but on test only."""
+    """Rankings of both baselines, of a slightly better member, and of one that is the best on test but not on validation."""
     folder = tmp_path_factory.mktemp("rankings")
     for split in ("validation", "test"):
         rankings_of = {name: baselines.predict(data, split, name) for name in baselines.NAMES}
         rank = np.maximum(rankings_of["co_occurrence"]["rank"] - 1, 1)
         rankings_of["network"] = {**rankings_of["co_occurrence"], "rank": rank, "config": {"kind": "neural"}}
-        rank = (
-            np.ones(len(rankings_of["network"]["rank"]))
-            if split == "test"
-            else np.full_like(rankings_of["network"]["rank"], 40)
-        )
+        rank = np.full_like(rank, 1 if split == "test" else 40)
         rankings_of["overfitted"] = {**rankings_of["network"], "rank": rank}
         for name, columns in rankings_of.items():
             rankings.write(folder / f"{name}.{split}.parquet", Rankings(**columns, split=split, member=name))
@@ -57,7 +50,7 @@ def files(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_table_has_every_member_and_chooses_on_validation(data: Path, files: Path, tmp_path: Path) -> None:
-    """The best on test would be chosen, or a baseline be called the best member."""
+    """The member with the best test score would be chosen, or a baseline would be called the best member."""
     table = comparison.read(files, data, "test")
     best = comparison.best_on_validation(files, table)
     assert best == "network"
@@ -89,7 +82,7 @@ def test_the_table_has_every_member_and_chooses_on_validation(data: Path, files:
 
 
 def test_a_better_baseline_is_not_called_the_best_member(data: Path, files: Path, tmp_path: Path) -> None:
-    """The reader would take a baseline for the chosen member, or not learn that it is better."""
+    """A reader would take a baseline for the chosen member, or not see that it is better."""
     for split in ("validation", "test"):
         for name in baselines.NAMES:
             shutil.copy(files / f"{name}.{split}.parquet", tmp_path)
@@ -106,7 +99,7 @@ def test_a_better_baseline_is_not_called_the_best_member(data: Path, files: Path
 
 
 def test_of_few_items_there_is_no_sample_of_101(data: Path, files: Path) -> None:
-    """A score among 101 items would be shown of a set of 40, where it is that among all."""
+    """A score among 101 items would be shown for 40 items, although it is then a score among all."""
     table = comparison.read(files, data, "test")
     scores = comparison.score(table, data, "network", 10, 0)
     assert all("ndcg_at_10_of_101" not in member["scores"] for member in scores["members"].values())
@@ -117,14 +110,8 @@ def test_of_few_items_there_is_no_sample_of_101(data: Path, files: Path) -> None
     assert "sample of 101" not in many
 
 
-def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(ROOT / f"scripts/{script}.py"), *words], capture_output=True, text=True, check=False
-    )
-
-
 def test_the_scripts_lead_to_the_table(data: Path, tmp_path: Path) -> None:
-    """The command lines of the two scripts' docstrings would not work, or train be predicted as if not learned."""
+    """The commands of the docstrings of both scripts would not work, or the train split would be predicted."""
     done = run("predict", "member=co_occurrence", f"data={data}", f"out={tmp_path / 'rankings'}")
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "rankings").iterdir())) == 2
@@ -158,7 +145,7 @@ def test_files_of_other_data_or_splits_are_refused(data: Path, files: Path, prep
 
 
 def test_ranks_among_candidates_are_those_of_a_loop() -> None:
-    """A target that is no candidate would have a rank, or a tie be decided by the order of rows."""
+    """A target that is no candidate would have a rank, or ties would depend on the order of rows."""
     generator = np.random.default_rng(0)
     place, item = np.divmod(generator.permutation(50 * 30)[:600], 30)
     item, score, target = item + 1, generator.integers(0, 8, 600).astype(float), generator.integers(1, 31, 50)
@@ -180,7 +167,7 @@ def test_ranks_among_candidates_are_those_of_a_loop() -> None:
 
 @pytest.fixture
 def candidates(data: Path, files: Path, tmp_path: Path) -> Path:
-    """The 20 best items of co_occurrence of each sequence, as the recipe candidates lays them out."""
+    """The 20 best items of co_occurrence for each sequence, in the format of the recipe candidates."""
     ranking = rankings.read(files / "co_occurrence.test.parquet")
     columns = {
         "row_id": np.arange(ranking.items[:, :20].size),
@@ -199,7 +186,7 @@ def candidates(data: Path, files: Path, tmp_path: Path) -> Path:
 
 
 def test_a_member_on_candidates_stands_beside_the_others(data: Path, files: Path, candidates: Path, tmp_path: Path) -> None:
-    """A tree's rank would be another row's, or be better for ranking fewer items."""
+    """The rank of a tree model would be that of another row, or be better because it ranks fewer items."""
     rows = open_table(candidates / "rows/test")
     about = folders.read_manifest(candidates)
     ranking = rankings.read(files / "co_occurrence.test.parquet")

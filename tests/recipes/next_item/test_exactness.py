@@ -1,4 +1,4 @@
-"""next_item on the loop: the gradient of any cut, resuming to the same bits, bf16 and compiled blocks, foreign items."""
+"""Training of next_item: gradients of any micro-batches, resuming to the same bits, bf16, compiled blocks, foreign items."""
 
 import itertools
 import shutil
@@ -37,7 +37,7 @@ def recipe_of(data: Path, **settings: Any) -> training.NextItem:
 
 
 def shaken(recipe: training.NextItem) -> torch.nn.Module:
-    """A model in training, without the zeros that it begins with."""
+    """A model in training mode, without parameters that are 0."""
     torch.manual_seed(0)
     model = recipe.model()
     with torch.no_grad():
@@ -49,7 +49,7 @@ def shaken(recipe: training.NextItem) -> torch.nn.Module:
 def loss_and_gradient(
     recipe: training.NextItem, model: torch.nn.Module, cut: list[np.ndarray]
 ) -> tuple[float, torch.Tensor]:
-    """Of a global batch in micro-batches: sums ÷ the global count, as the loop has it."""
+    """The loss and gradient of a global batch in micro-batches: sums divided by the global count, as in the loop."""
     model.zero_grad()
     losses, counts = 0.0, 0.0
     for rows in cut:
@@ -62,7 +62,7 @@ def loss_and_gradient(
 
 @every_variant
 def test_the_gradient_does_not_depend_on_the_cut(variant: dict[str, Any], data: Path) -> None:
-    """Padding, groups of like length or a mean of means would count: another model on another number of ranks."""
+    """The model would depend on padding, on groups of similar length, or on the number of ranks."""
     recipe = recipe_of(data, **variant)
     model, rows = shaken(recipe), np.random.default_rng(0).permutation(len(recipe.rows("train")))[:29]
     whole = loss_and_gradient(recipe, model, [rows])
@@ -81,7 +81,7 @@ def run_config(data: Path, out: Path) -> Any:
 
 
 def crash(recipe: training.NextItem, at_micro_batch: int) -> None:
-    """Let this `step` of the recipe, counted from 1, be interrupted; the first is the loop's trial of the memory."""
+    """Interrupt this call of the recipe's step, counted from 1; the first call is the loop's trial of the memory."""
     step, numbers = recipe.step, itertools.count()
 
     def interrupted(*arguments: Any) -> Any:
@@ -100,7 +100,7 @@ def crash(recipe: training.NextItem, at_micro_batch: int) -> None:
 def test_a_resumed_run_ends_with_the_same_bits(
     variant: dict[str, Any], loss: str, data: Path, accelerator: Accelerator, tmp_path: Path
 ) -> None:
-    """Negatives or dropout would be drawn anew after a kill in the middle of an epoch: it would be another run."""
+    """Negatives or dropout masks would be drawn again after a kill in the middle of an epoch: the run would differ."""
     settings = {**variant, "loss": loss, "num_negatives": 3, "dropout": 0.3, "num_layers": 1, "num_groups": 2}
     whole, killed = run_config(data, tmp_path / "whole"), run_config(data, tmp_path / "killed")
     loop.train(recipe_of(data, **settings), whole, accelerator)
@@ -120,7 +120,7 @@ def test_a_resumed_run_ends_with_the_same_bits(
 def test_in_bf16_the_loss_is_nearly_the_same_and_mhc_is_in_fp32(
     variant: dict[str, Any], data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows of H_res would sum to 1 ± 0.01, or something of the loss be summed in 8 bits."""
+    """Rows of H_res would sum to 1 ± 0.01, or a part of the loss would be summed in bfloat16."""
     recipe, seen, products = recipe_of(data, **variant, width=16), set(), set()
     sinkhorn = hyper_connections.sinkhorn
     monkeypatch.setattr(hyper_connections, "sinkhorn", lambda x, number: (seen.add(x.dtype), sinkhorn(x, number))[1])
@@ -142,7 +142,7 @@ def test_in_bf16_the_loss_is_nearly_the_same_and_mhc_is_in_fp32(
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not")  # of torch's own about its own compiler
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by the compiler
 def test_compiled_blocks_give_the_same(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The compiler would take one batch's intervals or lengths for constants; its own kernels are PyTorch's to test."""
+    """The compiler would take the intervals or lengths of one batch for constants. Its kernels are tested by PyTorch."""
     recipe = recipe_of(data, **VARIANTS[3], num_layers=1, num_groups=1)
     monkeypatch.setattr(hyper_connections.HyperConnection.__init__, "__defaults__", (2,))  # unrolled by the compiler
     model = shaken(recipe)
@@ -158,7 +158,7 @@ def test_compiled_blocks_give_the_same(data: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_foreign_items_are_refused(data: Path, accelerator: Accelerator, tmp_path: Path) -> None:
-    """Item 7 of one catalogue would be foretold as item 7 of another; a damaged number would be a traceback."""
+    """Item 7 of one catalogue would be predicted as item 7 of another; a damaged number would cause a traceback."""
     loop.train(recipe_of(data), run_config(data, tmp_path / "run"), accelerator)
     (tmp_path / "other").mkdir()
     other = walks.prepared(tmp_path / "other", first_item=2)

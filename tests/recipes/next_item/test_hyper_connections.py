@@ -1,4 +1,4 @@
-"""mHC: what its paper promises of the mappings, whatever the weights."""
+"""mHC: the properties of the mappings that the paper states, for any weights."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from ensemble.recipes.next_item.hyper_connections import HyperConnection, expand
 
 @pytest.fixture
 def shaken() -> HyperConnection:
-    """A connection whose mappings listen to the token."""
+    """A connection whose mappings depend on the token."""
     torch.manual_seed(0)
     connection = HyperConnection(4, 8, layer_number=1)
     torch.nn.init.normal_(connection.mapping.weight, std=0.2)
@@ -18,7 +18,7 @@ def shaken() -> HyperConnection:
 
 
 def test_the_mappings_are_on_their_manifold(shaken: HyperConnection) -> None:
-    """Signals would grow or die from layer to layer."""
+    """Signals would grow or vanish from layer to layer."""
     pre, post, res = shaken.mappings(torch.randn(3, 5, 4, 8))
     assert ((pre > 0) & (pre < 1)).all()
     assert ((post > 0) & (post < 2)).all()
@@ -30,20 +30,20 @@ def test_the_mappings_are_on_their_manifold(shaken: HyperConnection) -> None:
 
 @pytest.mark.parametrize(("deviation", "error"), [(0.1, 1e-6), (1.0, 2e-3), (3.0, 0.2)])
 def test_sinkhorn_has_the_documented_error(deviation: float, error: float) -> None:
-    """The tolerance of a test, and the docstring, would be wrong for larger logits."""
+    """The error in the docstring, and the tolerances of tests, would be wrong for larger logits."""
     matrix = sinkhorn(deviation * torch.randn(4096, 4, 4, generator=torch.Generator().manual_seed(0)), 20)
     assert (matrix.sum(-1) - 1).abs().max() < error
     assert (matrix.sum(-2) - 1).abs().max() < 1e-5
 
 
 def test_the_gradient_of_sinkhorn_is_that_of_its_operations() -> None:
-    """The mappings would learn by another weights than that of what they do; it is written by hand."""
+    """The mappings would be trained with a wrong gradient, since it is written by hand."""
     logits = torch.randn(3, 2, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: sinkhorn(x, 3), logits)
 
 
 def test_products_stay_doubly_stochastic(shaken: HyperConnection) -> None:
-    """A deep model's streams would no longer be a mean of each other."""
+    """The streams of a deep model would no longer be averages of each other."""
     product = torch.eye(4)
     for _ in range(12):
         product = shaken.mappings(torch.randn(4, 8))[2] @ product
@@ -52,7 +52,7 @@ def test_products_stay_doubly_stochastic(shaken: HyperConnection) -> None:
 
 
 def test_without_a_layer_the_mean_of_the_streams_stays(shaken: HyperConnection) -> None:
-    """H_res would add or lose something of the residual."""
+    """H_res would change the mean of the streams."""
     streams = torch.randn(6, 4, 8)
     after = shaken(streams, torch.zeros_like)
     torch.testing.assert_close(reduce(after), reduce(streams), rtol=0, atol=1e-5)
@@ -77,7 +77,7 @@ def test_at_initialisation_it_is_a_residual_connection(layer_number: int) -> Non
 
 
 def test_streams_learn_apart_from_each_other() -> None:
-    """Streams that are treated alike would stay alike for ever: one residual at four times the price."""
+    """Equal streams would stay equal during training: one residual at four times the cost."""
     torch.manual_seed(0)
     connections = torch.nn.ModuleList(HyperConnection(4, 8, number) for number in range(4))
     layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(4))
@@ -98,7 +98,7 @@ def test_streams_learn_apart_from_each_other() -> None:
 
 
 def test_the_mappings_are_in_fp32_under_autocast(shaken: HyperConnection) -> None:
-    """In bfloat16 rows sum to 1 ± 0.01, and layer after layer adds to it."""
+    """In bfloat16 rows sum to 1 ± 0.01, and the errors of the layers add up."""
     streams = torch.randn(3, 4, 8)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         mapped = shaken.mappings(streams)
@@ -108,7 +108,7 @@ def test_the_mappings_are_in_fp32_under_autocast(shaken: HyperConnection) -> Non
 
 
 def test_sinkhorn_keeps_a_row_that_lies_far_below_the_others() -> None:
-    """A stream would be lost, and its gradients be zero: exp(-110) is none in float32."""
+    """A stream would be lost and have no gradient, since exp(-110) is 0 in float32."""
     logits = torch.tensor([[0.0, 1.0, 2.0], [-110.0, -112.0, -111.0], [1.0, 0.0, -1.0]], requires_grad=True)
     matrix = sinkhorn(logits, 50)
     torch.testing.assert_close(matrix.sum(0), torch.ones(3))

@@ -1,4 +1,4 @@
-"""Interactions read from every kind of file, in the order in which they happened."""
+"""Interactions are read from every format, in the order of events."""
 
 import gzip
 from pathlib import Path
@@ -36,7 +36,7 @@ def rows(file: Path, format: str = "auto") -> list[tuple[str, str, int]]:
     ],
 )  # fmt: skip
 def test_every_rating_format_has_the_same_events(format: str, text: str, tmp_path: Path) -> None:
-    """A public file would be read as another kind, and its times as items."""
+    """A public file would be read in another format, with its times as items."""
     file = tmp_path / "raw"
     file.write_text(text)
     assert interactions.detect_format(file) == format
@@ -54,7 +54,7 @@ def test_every_rating_format_has_the_same_events(format: str, text: str, tmp_pat
     ],
 )
 def test_lines_of_text(format: str, text: str, expected: list[tuple[str, str, int]], tmp_path: Path) -> None:
-    """The formats of the published data sets would be taken for each other."""
+    """One format of the published datasets would be read as another."""
     file = tmp_path / "raw"
     file.write_text(text)
     assert interactions.detect_format(file) == format
@@ -78,7 +78,7 @@ LONG = "9999999999999"
     ],
 )
 def test_ids_of_any_length_and_moments_before_1970(text: str, expected: tuple[str, str, int], tmp_path: Path) -> None:
-    """An id beyond 32 bits would be another one, or taken for a time; a negative time would be refused, or wrap around."""
+    """An id beyond 32 bits would change or be read as a time; a negative time would be refused or overflow."""
     file = tmp_path / "raw"
     file.write_text(text)
     assert rows(file)[0] == expected
@@ -136,7 +136,7 @@ def test_ids_of_any_length_and_moments_before_1970(text: str, expected: tuple[st
     ],
 )
 def test_a_bad_line_is_named(format: str, text: str, sentence: str, tmp_path: Path) -> None:
-    """A user would look for one line among millions, or the line would be read as something else."""
+    """A user would have to search for one line among millions, or the line would be read with another meaning."""
     file = tmp_path / "raw"
     file.write_text(text)
     with pytest.raises(UserError, match=sentence):
@@ -144,7 +144,7 @@ def test_a_bad_line_is_named(format: str, text: str, sentence: str, tmp_path: Pa
 
 
 def test_bad_rows_of_reviews_are_counted(tmp_path: Path) -> None:
-    """Somebody without a name, or a rating that is none, would be learned from."""
+    """Rows without a user, or with an impossible rating, would be used in training."""
     file, census = tmp_path / "raw", Census()
     lines = ["7,31,5,978300761", ",31,5,978300762", "7,32,nan,978300763", "7,33,inf,978300764", "7,34,,978300765"]
     file.write_text("\n".join(["user_id,parent_asin,rating,timestamp", *lines, f"7,35,5,{LONG}{LONG}"]))
@@ -167,7 +167,7 @@ TEXTS = {
 
 @pytest.mark.parametrize("format", TEXTS)
 def test_files_from_windows_have_the_same_events(format: str, tmp_path: Path) -> None:
-    """The byte order mark would be part of the first user's id, or the line's end of the last item's."""
+    """The byte order mark would be part of the first user id, or the carriage return of the last item id."""
     file = tmp_path / "raw"
     file.write_text(TEXTS[format])
     expected = rows(file)
@@ -180,7 +180,7 @@ def test_files_from_windows_have_the_same_events(format: str, tmp_path: Path) ->
 @pytest.mark.parametrize("format", ["auto", "ratings"])
 @pytest.mark.parametrize("part", [0.01, 0.5, 0.99])
 def test_a_file_that_breaks_off_is_named(part: float, format: str, tmp_path: Path) -> None:
-    """A download that was cut short would be a traceback, or the end of everybody's history."""
+    """A truncated download would cause a traceback, or the last events of all users would be missing."""
     generator = np.random.default_rng(0)
     lines = [f"{user}::{item}::5::{978300760 + time}" for user, item, time in generator.integers(1, 10**6, (20_000, 3))]
     whole = gzip.compress("\n".join(lines).encode())
@@ -191,7 +191,7 @@ def test_a_file_that_breaks_off_is_named(part: float, format: str, tmp_path: Pat
 
 
 def test_what_is_no_text_is_named(tmp_path: Path) -> None:
-    """A traceback, after minutes of reading."""
+    """The user would see a traceback after minutes of reading."""
     file = tmp_path / "raw"
     for num_lines in (1, 60_000):  # among the lines from which the format is detected, and after them
         file.write_bytes(b"7::31::5::978300761\n" * num_lines + b"7::caf\xe9::5::978300761\n")
@@ -201,7 +201,7 @@ def test_what_is_no_text_is_named(tmp_path: Path) -> None:
 
 
 def test_a_user_a_tab_and_items_are_a_sequence(tmp_path: Path) -> None:
-    """The tab after the user would be refused, as that between two groups of numbers is."""
+    """The tab after the user would be refused as a tab between two groups of numbers."""
     file = tmp_path / "raw"
     file.write_text("7\t31 32 30\n8\t31\n")
     assert interactions.detect_format(file) == "sequences"
@@ -211,7 +211,7 @@ def test_a_user_a_tab_and_items_are_a_sequence(tmp_path: Path) -> None:
 
 
 def test_files_are_read_together_where_they_have_a_common_clock(tmp_path: Path) -> None:
-    """Moments would be sorted among places in a line, or a user's two histories be mixed."""
+    """Times would be sorted together with line numbers, or two histories of one user would be mixed."""
     files = {name: tmp_path / name for name in (*TEXTS, "more")}
     for name, text in TEXTS.items():
         files[name].write_text(text)
@@ -230,7 +230,7 @@ def test_files_are_read_together_where_they_have_a_common_clock(tmp_path: Path) 
 
 
 def test_the_same_events_in_two_files_count_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Everybody would take everything twice: the item to be foretold would be the one before it."""
+    """Each event would count twice, so that the item before the target would be the target itself."""
     seconds, milliseconds, census = tmp_path / "ratings.dat", tmp_path / "reviews.csv", Census()
     seconds.write_text("7::31::5::978300761\n7::31::5::978300761\n8::32::4::978300762\n")
     rows = ["7,31,5,978300761234", "8,32,4,978300762000", "8,32,4,978300763000"]
@@ -242,7 +242,7 @@ def test_the_same_events_in_two_files_count_once(tmp_path: Path, capsys: pytest.
 
 
 def test_ties_stay_in_the_files_order() -> None:
-    """Two in five test items of MovieLens 1M would be others: many ratings are of the same second."""
+    """Two in five test items of MovieLens 1M would differ, since many ratings are of the same second."""
     raw = pl.DataFrame(
         [("b", "3", 5), ("a", "9", 3), ("b", "1", 5), ("a", "2", 1), ("b", "2", 4), ("a", "1", 3)],
         schema=interactions.SCHEMA,
@@ -254,7 +254,7 @@ def test_ties_stay_in_the_files_order() -> None:
 
 
 def test_the_core_has_enough_of_each() -> None:
-    """Leaving out an item can leave a user with too few: once around would not be enough."""
+    """Leaving out an item can leave a user with too few interactions, so one pass is not enough."""
     pairs = [("a", "1"), ("a", "2"), ("b", "1"), ("b", "2"), ("c", "2"), ("c", "3"), ("d", "3")]
     raw = pl.DataFrame([(*pair, 0) for pair in pairs], schema=interactions.SCHEMA, orient="row")
     assert set(interactions.core(raw, 2).select("user", "item").rows()) == set(pairs[:4])
@@ -264,7 +264,7 @@ def test_the_core_has_enough_of_each() -> None:
 
 @pytest.mark.skipif(not BEAUTY.exists(), reason=f"{BEAUTY.name} is not beside the project")
 def test_the_published_counts_of_beauty() -> None:
-    """The figures would be of another data set than the published tables'."""
+    """Scores would be of another dataset than those of published tables."""
     events, formats = interactions.read([BEAUTY], "auto", {}, Census())
     assert formats == ["gaps"]
     assert (events.height, events["user"].n_unique(), events["item"].n_unique()) == (198_502, 22_363, 12_101)
@@ -277,7 +277,7 @@ NUM_EVENTS = 60
 @settings(max_examples=25, phases=(Phase.generate,))
 @given(data=st.data())
 def test_events_are_read_as_written(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A user, an item or a time would be another one in one format than in another, or in two files than in one."""
+    """A user, an item or a time would depend on the format, or on the number of files."""
     generator = np.random.default_rng(data.draw(st.integers(0, 99)))
     name = (written_tables.TEXTS | written_tables.DIGITS).filter(lambda text: ":" not in text)
     names = data.draw(st.lists(name, min_size=2, max_size=9))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ensemble.recipes.next_item import item_metrics as item_metrics
+from ensemble.recipes.next_item import item_metrics
 
 RANK = np.array([1, 2.5, 10, 11, 30, np.inf])
 ITEMS = np.array([[1, 2, 3], [1, 2, 0], [1, 3, 0], [2, 0, 0], [1, 2, 3], [0, 0, 0]])
@@ -16,7 +16,7 @@ def scores() -> dict[str, float]:
 
 
 def test_ranks_are_scored_as_by_a_loop() -> None:
-    """A figure would not be what its name says, or a target that was no candidate count for something."""
+    """A metric would have another definition than its name, or a target that is no candidate would have a score above 0."""
     metrics = scores()
     for cut_off in (1, 5, 10, 20):
         within = [rank for rank in RANK if rank <= cut_off]
@@ -29,7 +29,7 @@ def test_ranks_are_scored_as_by_a_loop() -> None:
 
 
 def test_what_is_shown_is_scored_as_by_a_loop() -> None:
-    """Padding would count as an item, or a list of best-sellers look like taste."""
+    """Padding would count as an item, or lists of the most popular items would not have a high popularity."""
     metrics = scores()
     assert metrics["coverage_at_10"] == pytest.approx(3 / 8)
     shown = [COUNT[item - 1] for row in ITEMS for item in row if item]
@@ -39,7 +39,7 @@ def test_what_is_shown_is_scored_as_by_a_loop() -> None:
 
 
 def test_popularity_is_a_half_for_what_is_taken() -> None:
-    """Ties between rare items would look like a preference."""
+    """Ties between rare items would change the popularity."""
     metrics = item_metrics.item_scores(np.ones(6), TARGET[:, None], TARGET, COUNT)
     assert metrics["popularity_at_10"] == pytest.approx(0.5)
     assert "hr_at_10_of_101" not in metrics

@@ -1,4 +1,4 @@
-"""Losses over many items: the same as their plain formulas, and draws that are never a user's own."""
+"""Losses over many items equal their plain formulas, and negatives are never items that the user took."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from ensemble.recipes.next_item import losses
 
 @pytest.fixture
 def parts() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Places, items and targets, in float64."""
+    """Hidden states, item embeddings and targets; float64."""
     torch.manual_seed(0)
     known = torch.randn(37, 8, dtype=torch.float64, requires_grad=True)
     item = torch.randn(101, 8, dtype=torch.float64, requires_grad=True)
@@ -20,7 +20,7 @@ def parts() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 def test_cross_entropy_in_pieces_is_that_of_all(
     parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A piece would be left out, padding would be an item, or a gradient be another's."""
+    """A chunk would be left out, padding would count as an item, or gradients would be exchanged."""
     known, item, target = parts
     score = (known @ item.T)[:, 1:]
     plain = F.cross_entropy(score, target - 1, reduction="sum")
@@ -34,7 +34,7 @@ def test_cross_entropy_in_pieces_is_that_of_all(
 
 
 def test_sampled_softmax_approaches_that_of_all(parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> None:
-    """Without the correction a popular item would be pushed down for being drawn often."""
+    """Without the correction, popular items would have too low scores, since they are sampled often."""
     known, item, target = parts
     whole = losses.cross_entropy(known, item, target).item()
     count = torch.arange(1, 101) ** 2
@@ -46,7 +46,7 @@ def test_sampled_softmax_approaches_that_of_all(parts: tuple[torch.Tensor, torch
 
 
 def test_the_sampler_draws_by_counts() -> None:
-    """The correction would be of another distribution than the draws."""
+    """The correction would be of another distribution than the samples."""
     torch.manual_seed(0)
     count = torch.tensor([1, 0, 16, 4])
     sampler = losses.Sampler(count, 0.5)
@@ -57,7 +57,7 @@ def test_the_sampler_draws_by_counts() -> None:
 
 
 def test_negatives_are_uniform_over_items_not_taken() -> None:
-    """An item that the user took would be learned as one that is not wanted; or some items would never be drawn."""
+    """An item that the user took would be a negative, or some items would never be sampled."""
     torch.manual_seed(0)
     items = torch.tensor([[3, 5, 3, 0], [9, 1, 2, 10]])
     huge = 1 << 40
@@ -72,7 +72,7 @@ def test_negatives_are_uniform_over_items_not_taken() -> None:
 
 
 def test_negatives_are_padding_if_all_items_were_taken() -> None:
-    """What was taken, even the target, would be learned as not wanted."""
+    """Items that the user took, even the target, would be negatives."""
     batch = {"items.0": torch.tensor([[1, 2]]), "taken.0": torch.tensor([[1, 1, 1]]), "places": torch.tensor([0, 1])}
     assert (losses.draw_negatives(batch, 3, 50) == 0).all()
 

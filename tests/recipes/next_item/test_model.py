@@ -1,4 +1,4 @@
-"""SASRec and TiSASRec: causal, blind to padding, and the binned intervals the same as the paper's pairs."""
+"""SASRec and TiSASRec: causal, independent of padding, with binned intervals that equal the paper's pairs."""
 
 import math
 
@@ -26,10 +26,7 @@ def model_of(num_intervals: int, num_streams: int, dropout: float = 0.0) -> Sequ
 def batch_of(lengths: list[int], longest: int = 0) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(1)
     longest = longest or max(lengths)
-    items, times = (
-        torch.zeros(len(lengths), longest, dtype=torch.int64),
-        torch.zeros(len(lengths), longest, dtype=torch.int64),
-    )
+    items, times = torch.zeros(2, len(lengths), longest, dtype=torch.int64)
     for row, length in enumerate(lengths):
         items[row, :length] = torch.randint(1, 51, (12,), generator=generator)[:length]
         times[row, :length] = torch.randint(0, 9, (12,), generator=generator)[:length].cumsum(0)
@@ -38,7 +35,7 @@ def batch_of(lengths: list[int], longest: int = 0) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize(("num_intervals", "num_streams"), VARIANTS)
 def test_the_future_is_not_seen(num_intervals: int, num_streams: int) -> None:
-    """A place would know the item that it is to foretell."""
+    """A position would use the item that it predicts."""
     model, batch = model_of(num_intervals, num_streams), batch_of([12])
     before = model(batch)
     changed = {name: tensor.clone() for name, tensor in batch.items()}
@@ -51,7 +48,7 @@ def test_the_future_is_not_seen(num_intervals: int, num_streams: int) -> None:
 
 @pytest.mark.parametrize(("num_intervals", "num_streams"), VARIANTS)
 def test_padding_and_groups_change_nothing(num_intervals: int, num_streams: int) -> None:
-    """A user's forecast would depend on who else is in the batch."""
+    """The prediction of a user would depend on the other users of the batch."""
     model = model_of(num_intervals, num_streams)
     together = model(batch_of([3, 12, 1, 7]))
     wider = model(batch_of([3, 12, 1, 7], longest=12))
@@ -68,7 +65,7 @@ def test_padding_and_groups_change_nothing(num_intervals: int, num_streams: int)
 
 
 def pairwise(attention: Attention, x_PD: Tensor, context: AttentionContext) -> Tensor:
-    """TiSASRec's attention as its paper writes it, of one group: a key and a value vector for each pair of items."""
+    """TiSASRec's attention as in the paper, for one group: a key and a value vector for each pair of items."""
     (group,) = context.groups
     assert group.intervals_BLL is not None
     assert group.interval_SD is not None
@@ -90,7 +87,7 @@ def pairwise(attention: Attention, x_PD: Tensor, context: AttentionContext) -> T
 
 
 def test_binned_intervals_are_the_papers_pairs() -> None:
-    """Ten times faster, and something else."""
+    """The faster computation would have another result."""
     torch.manual_seed(0)
     attention = Attention(16, 2, 0.0).double()
     x = torch.randn(30, 16, dtype=torch.float64, requires_grad=True)
@@ -113,7 +110,7 @@ def test_binned_intervals_are_the_papers_pairs() -> None:
 
 
 def test_dropout_has_its_rate_and_keeps_the_mean() -> None:
-    """Random bytes would be compared wrongly: too much or too little is left out, or the mean shifts."""
+    """Random bytes would be compared wrongly: too many or too few values would be dropped, or the mean would change."""
     torch.manual_seed(0)
     x = torch.ones(1001, 333)
     for share in (0.1, 0.2, 0.5, 0.98):
@@ -138,7 +135,7 @@ def test_dropout_follows_the_seed() -> None:
 
 
 def test_mhc_begins_as_the_plain_model() -> None:
-    """Its figures beside the plain one would be of another start."""
+    """A comparison of mHC with the plain model would begin at different functions."""
     torch.manual_seed(0)
     settings = {"num_items": 50, "max_length": 12, "width": 16, "num_layers": 2, "num_heads": 2, "dropout": 0.0}
     plain, mhc = SequenceModel(**settings), SequenceModel(**settings, num_streams=4)
@@ -151,7 +148,7 @@ def test_mhc_begins_as_the_plain_model() -> None:
 
 @pytest.mark.parametrize("share", [0.0005, 0.001, 0.01, 0.999, 0.9999])
 def test_dropout_of_nearly_none_or_all_is_exact(share: float) -> None:
-    """A share of 0.001 would be 0.0039, four times as many; one of 0.999 would end in a division by zero."""
+    """A rate of 0.001 would become 0.0039, four times as much; one of 0.999 would cause a division by zero."""
     torch.manual_seed(0)
     dropped = Dropout(share)(torch.ones(2000, 1000))
     rarer = min(share, 1 - share)

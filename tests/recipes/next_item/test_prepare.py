@@ -1,4 +1,4 @@
-"""Sequences cut into splits: what is foretold, from what, and that nothing of it was learned."""
+"""Sequences divided into splits: the targets, the events before them, and that no target is in training."""
 
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ def targets_of(folder: Path, split: str) -> list[tuple[str, str, str]]:
 
 
 def test_leave_one_out(tmp_path: Path) -> None:
-    """The last item would be learned, or another one foretold than in the published tables."""
+    """The last item would be in training, or another item would be the target than in published results."""
     folder = prepare(tmp_path)
     assert targets_of(folder, "train") == [("a", "x", "y"), ("c", "x", "y")]
     assert targets_of(folder, "validation") == [("a", "xy", "z"), ("b", "y", "x")]
@@ -47,7 +47,7 @@ def test_leave_one_out(tmp_path: Path) -> None:
 
 
 def test_by_time(tmp_path: Path) -> None:
-    """What is learned would have happened after what is foretold."""
+    """Training events would be later than the targets."""
     folder = prepare(
         tmp_path, split="time", validation_from="2001-09-09 01:47:10", test_from="2001-09-09 01:47:20"
     )  # 30 and 40 s after a billion
@@ -61,7 +61,7 @@ def test_by_time(tmp_path: Path) -> None:
 
 
 def test_the_core_is_that_of_the_past(tmp_path: Path) -> None:
-    """What people take later would decide who is learned from; those who are new would not be foretold."""
+    """Later events would decide which users are in training, or new users would not be predicted."""
     window = {"split": "time", "validation_from": "2001-09-09 01:47:10", "test_from": "2001-09-09 01:47:20"}
     early = [("a", "x", 1), ("a", "y", 2), ("b", "x", 3), ("b", "y", 4), ("c", "x", 5), ("c", "z", 6)]
     late = [("a", "x", 31), ("d", "x", 31), ("c", "y", 32), ("c", "z", 33), ("d", "z", 33), ("d", "y", 41), ("e", "z", 42)]
@@ -80,7 +80,7 @@ def test_times_with_an_offset(tmp_path: Path) -> None:
 
 
 def test_counts_are_of_training_events(tmp_path: Path) -> None:
-    """Popularity, and negatives drawn by it, would know the test split."""
+    """Popularity, and negatives sampled by it, would depend on the test split."""
     table = open_table(prepare(tmp_path) / "items").to_pydict()
     assert dict(zip(table["item_id"], table["count"], strict=True)) == {"x": 2, "y": 2, "z": 0, "w": 0}
 
@@ -93,34 +93,31 @@ def test_row_ids_are_distinct(tmp_path: Path) -> None:
     folders.verify(folder)
 
 
-def test_an_item_taken_again_counts_once(tmp_path: Path) -> None:
-    """repeats=first would do nothing, or keep the last time."""
-    file, out = tmp_path / "pairs", tmp_path / "prepared"
-    file.write_text("1 5\n1 6\n1 5\n1 7\n1 8\n")
-    sequences.prepare(PrepareConfig(source=(str(file),), out=str(out), core=1, repeats="first"))
-    assert targets_of(out, "test") == [("1", "567", "8")]
-
-
-def told_of(tmp_path: Path, lines: str, split: str, **settings: Any) -> list[tuple[str, str, str]]:
-    """What a split of these lines holds, without a core."""
+def targets_of_lines(tmp_path: Path, lines: str, split: str, **settings: Any) -> list[tuple[str, str, str]]:
+    """`targets_of` a split that is prepared from these lines, without a core."""
     file, out = tmp_path / "raw", tmp_path / "out"
     file.write_text(lines)
     sequences.prepare(PrepareConfig(source=(str(file),), out=str(out), core=1, overwrite=True, **settings))
     return targets_of(out, split)
 
 
+def test_an_item_taken_again_counts_once(tmp_path: Path) -> None:
+    """repeats=first would do nothing, or keep the last time."""
+    assert targets_of_lines(tmp_path, "1 5\n1 6\n1 5\n1 7\n1 8\n", "test", repeats="first") == [("1", "567", "8")]
+
+
 def test_short_histories(tmp_path: Path) -> None:
-    """An empty history would be foretold from, or a user with two items be left out of what is learned."""
+    """A target would have no event before it, or a user with two items would be left out of training."""
     lines = "0\n1 5\n2 5 6\n3 5 6 7\n4 5 6 7 8\n"
-    assert told_of(tmp_path, lines, "train") == [("2", "5", "6"), ("4", "5", "6")]
-    assert told_of(tmp_path, lines, "validation") == [("3", "5", "6"), ("4", "56", "7")]
-    assert told_of(tmp_path, lines, "test") == [("3", "56", "7"), ("4", "567", "8")]
+    assert targets_of_lines(tmp_path, lines, "train") == [("2", "5", "6"), ("4", "5", "6")]
+    assert targets_of_lines(tmp_path, lines, "validation") == [("3", "5", "6"), ("4", "56", "7")]
+    assert targets_of_lines(tmp_path, lines, "test") == [("3", "56", "7"), ("4", "567", "8")]
     assert open_table(tmp_path / "out" / "users")["user_id"].to_pylist() == ["1", "2", "3", "4"]
 
 
 def test_an_item_that_only_test_has_is_ranked(tmp_path: Path) -> None:
     """The target of a test row would be no item at all."""
-    assert told_of(tmp_path, "1 5 6 5 6\n2 6 5 6 9\n", "test")[1] == ("2", "656", "9")
+    assert targets_of_lines(tmp_path, "1 5 6 5 6\n2 6 5 6 9\n", "test")[1] == ("2", "656", "9")
     table = open_table(tmp_path / "out" / "items").to_pydict()
     assert dict(zip(table["item_id"], table["count"], strict=True)) == {"5": 2, "6": 2, "9": 0}
 
@@ -128,10 +125,10 @@ def test_an_item_that_only_test_has_is_ranked(tmp_path: Path) -> None:
 def test_the_order_is_that_of_time_and_the_same_twice_is_two(tmp_path: Path) -> None:
     """An unsorted file gives absurdly good scores; an event that is written twice would vanish without a word."""
     lines = "".join(f"1::{item}::5::{time}\n" for item, time in (("7", 9), ("5", -20), ("6", 3), ("6", 3), ("8", 10)))
-    assert told_of(tmp_path, lines, "test") == [("1", "5667", "8")]
+    assert targets_of_lines(tmp_path, lines, "test") == [("1", "5667", "8")]
     times = open_table(tmp_path / "out" / "events")["time"].to_pylist()
     assert times == [-20_000, 3_000, 3_000, 9_000, 10_000]
-    assert told_of(tmp_path, lines, "test", repeats="first") == [("1", "567", "8")]
+    assert targets_of_lines(tmp_path, lines, "test", repeats="first") == [("1", "567", "8")]
 
 
 @pytest.mark.parametrize(
@@ -153,14 +150,14 @@ def test_the_order_is_that_of_time_and_the_same_twice_is_two(tmp_path: Path) -> 
     ],
 )
 def test_mistakes(settings: dict[str, Any], sentence: str, tmp_path: Path) -> None:
-    """A traceback, or an empty folder, in place of a sentence."""
+    """The user would see a traceback, or an empty folder would be left."""
     with pytest.raises(UserError, match=sentence):
         prepare(tmp_path, **settings)
     assert not (tmp_path / "prepared").exists()
 
 
 def test_time_needs_times(tmp_path: Path) -> None:
-    """The numbers of lines would be taken for moments."""
+    """Line numbers would be used as times."""
     file = tmp_path / "pairs"
     file.write_text("1 5\n1 6\n1 7\n")
     with pytest.raises(UserError, match="split=time needs the time of day"):

@@ -1,4 +1,4 @@
-"""next_item all the way, by the commands of the README: ranked, made candidates, learned by trees, combined, reported."""
+"""The commands of the README for next_item: ranking files, candidates, trees, ensemble, report and table."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ NUM_USERS, NUM_ITEMS, LENGTH = 400, 40, 9
 
 
 def walks(file: Path) -> None:
-    """Half of the items follow from the one before, half are drawn; many are taken in some weeks and in no others."""
+    """Half of the items follow from the one before, half are random; many are taken in some weeks only."""
     generator = np.random.default_rng(0)
     lines = []
     for user in range(NUM_USERS):
@@ -31,7 +31,7 @@ def walks(file: Path) -> None:
 
 
 def scores_of_a_network(data: Path) -> np.ndarray:
-    """What a member might say that saw half of what there is to see."""
+    """Scores of a member that has learned which item follows from the last one, with noise."""
     generator = np.random.default_rng(1)
     about, item = folders.read_manifest(data), open_table(data / "events")["item"].to_numpy()
     names = open_table(data / "items")["item_id"].to_numpy().astype(int)

@@ -1,14 +1,13 @@
-"""The presets: each is read, prepares a file of the layout it names by the words of its own head, and makes its model."""
+"""The presets of next_item: each is read, prepares the raw file that its comment names, and makes its model."""
 
 import gzip
 import json
-import re
-import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 from accelerate import Accelerator
+from preset_commands import commands
 
 from ensemble import configuration
 from ensemble.neural import preflight
@@ -52,19 +51,12 @@ LAYOUTS = {
     "ratings of 2018": ("video_games", lines("{1},{0},5.0,{2}\n"), [columns(2, 1)]),
     "ratings with a header": ("video_games", lines("{},{},5.0,{},\n", "UserId,ProductId,Rating,Timestamp,\n"), []),
 }
-"""The preset, what a raw file holds, and the words beside those of its head."""
-
-
-def commands(preset: Path) -> dict[str, list[str]]:
-    """The commands in the head of a preset: the script's name, and the words after it."""
-    head = preset.read_text().replace("\\\n#", "")
-    found = [shlex.split(command) for command in re.findall(r"^#   ((?:python|accelerate) .*)", head, re.MULTILINE)]
-    return {word: words[words.index(word) + 1 :] for words in found for word in words if word.endswith(".py")}
+"""The preset, the content of a raw file, and settings in addition to those of the preset's command."""
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_preset_trains_on_the_raw_file_that_it_names(layout: str, tmp_path: Path) -> None:
-    """Who downloads the file would learn from the first command that it was never tried."""
+    """Users with the raw file would discover that the command was never tested."""
     name, octets, more = LAYOUTS[layout]
     raw, out, preset = tmp_path / "raw", str(tmp_path / "prepared"), PRESETS[name]
     raw.write_bytes(octets)
@@ -81,7 +73,7 @@ def test_a_preset_trains_on_the_raw_file_that_it_names(layout: str, tmp_path: Pa
 
 
 def test_every_preset_is_tested_and_states_its_scores() -> None:
-    """A preset would rot; or a figure be taken for one that was measured here."""
+    """A preset would become outdated, or a published score would be taken for one that was measured here."""
     assert {name for name, _, _ in LAYOUTS.values()} == set(PRESETS)
     for name, preset in PRESETS.items():
         words = commands(preset)["scripts/train.py"]

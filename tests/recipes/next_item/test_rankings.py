@@ -1,4 +1,4 @@
-"""The ranking file: what is written is read, and what is no sound ranking file is refused with a sentence."""
+"""The ranking file: reading returns what was written, and invalid files raise an error."""
 
 import dataclasses
 import json
@@ -33,7 +33,7 @@ ARRAYS = [field.name for field in dataclasses.fields(Rankings) if field.type is 
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    """A column would come back as another, or rounded."""
+    """A column would be read as another, or rounded."""
     rankings.write(tmp_path / "new" / "sasrec.test.parquet", SOUND)
     stored = rankings.read(tmp_path / "new" / "sasrec.test.parquet")
     assert len(ARRAYS) == 8
@@ -59,14 +59,14 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     ({name: getattr(SOUND, name)[:0] for name in ARRAYS}, "has no rows: check the split"),
 ], ids=lambda value: value[:30] if isinstance(value, str) else "")  # fmt: skip
 def test_what_is_no_ranking_is_not_written(change: dict[str, np.ndarray], sentence: str, tmp_path: Path) -> None:
-    """A model that diverged would stand in the table, with the best rank of all where comparisons with NaN are false."""
+    """A model that diverged would be in the table, with the best of all ranks, since comparisons with NaN are false."""
     with pytest.raises(UserError, match=re.escape(sentence)):
         rankings.write(tmp_path / "sasrec.test.parquet", dataclasses.replace(SOUND, **change))
     assert not list(tmp_path.iterdir())
 
 
 def test_a_damaged_or_foreign_file_is_refused(tmp_path: Path) -> None:
-    """Half a file, or a prediction file, would be taken for what a member says."""
+    """An incomplete file, or a prediction file, would be read as a ranking."""
     path = tmp_path / "sasrec.test.parquet"
     with pytest.raises(UserError, match=r"does not exist: write it with scripts/predict\.py"):
         rankings.read(path)
@@ -98,7 +98,7 @@ def test_a_damaged_or_foreign_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_files_read_together_have_one_order(tmp_path: Path) -> None:
-    """One member's rank of a sequence would stand beside another's of another sequence."""
+    """The rank of one sequence would be compared with the rank of another."""
     other = dataclasses.replace(rankings.sorted_by_row(SOUND), member="popularity")
     rankings.write(tmp_path / "a", SOUND)
     rankings.write(tmp_path / "b", other)

@@ -1,11 +1,13 @@
-"""The recipe next_item: batches, ranks and metrics against plain loops, and that it learns what was planted."""
+"""The recipe next_item: batches, ranks and metrics compared with plain loops, and that it learns a known rule."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import ranked
 import torch
+import walks
 from accelerate import Accelerator
 
 from ensemble.arrow import open_table
@@ -16,24 +18,13 @@ from ensemble.neural.settings import config_class
 from ensemble.recipes.next_item import baselines, prepare, rankings, training
 from ensemble.recipes.next_item.settings import PrepareConfig, RecipeConfig
 
-NUM_USERS, NUM_ITEMS = 60, 30
+NUM_ITEMS = walks.NUM_ITEMS
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Users who walk through the items, each step one further: the next item follows from the last."""
-    generator = np.random.default_rng(0)
-    folder = tmp_path_factory.mktemp("next_item")
-    lines = []
-    for user in range(NUM_USERS):
-        length = generator.integers(3, 25)
-        items = (generator.integers(NUM_ITEMS) + np.arange(length)) % NUM_ITEMS + 1
-        gaps = 60 * generator.integers(0, 9, length)
-        gaps[0] = 0  # the format counts from the first item
-        lines.append(f"{user + 1} {' '.join(map(str, items))}\t{' '.join(map(str, gaps))}\n")
-    (folder / "raw.txt").write_text("".join(lines))
-    prepare.prepare(PrepareConfig(source=(str(folder / "raw.txt"),), out=str(folder / "prepared"), core=1))
-    return folder / "prepared"
+    return walks.prepared(tmp_path_factory.mktemp("next_item"))
 
 
 def recipe_of(data: Path, **settings: object) -> training.NextItem:
@@ -81,13 +72,10 @@ def test_what_does_not_fit_into_memory_is_refused(data: Path, settings: dict[str
 
 @pytest.mark.parametrize("loss", ["bce", "gbce"])
 def test_negatives_avoid_the_whole_past_and_nothing_later(data: Path, loss: str) -> None:
-    """What a user took before the visible window would be learned as not wanted, or negatives tell what is foretold."""
+    """Items before the newest max_length would be negatives, or the negatives would depend on later events."""
     recipe = recipe_of(data, max_length=3, loss=loss)
-    rows, at, item = (
-        recipe.rows("train"),
-        open_table(data / "rows" / "train"),
-        open_table(data / "events")["item"].to_numpy(),
-    )
+    rows, at = recipe.rows("train"), open_table(data / "rows" / "train")
+    item = open_table(data / "events")["item"].to_numpy()
     num_beyond_window = 0
     for row, (begin, end) in enumerate(zip(at["begin"].to_numpy(), at["end"].to_numpy(), strict=True)):
         (own,) = rows.gather(np.array([row]))["taken.0"]
@@ -103,7 +91,7 @@ def test_negatives_avoid_the_whole_past_and_nothing_later(data: Path, loss: str)
 
 @pytest.mark.parametrize("num_groups", [1, 3, 8])
 def test_a_training_batch_holds_each_sequence_once(data: Path, num_groups: int) -> None:
-    """An item would be learned at another place, or the future be an input."""
+    """A position would be trained with the target of another one, or later items would be inputs."""
     rows = recipe_of(data, time_aware=True, num_groups=num_groups, loss="bce").rows("train")
     asked = np.array([7, 2, 40, 13, 13, 0, 5, 21])
     batch = rows.gather(asked)
@@ -135,7 +123,7 @@ def test_a_training_batch_holds_each_sequence_once(data: Path, num_groups: int) 
 
 @pytest.mark.parametrize("time_aware", [False, True])
 def test_ranks_are_those_of_a_loop(data: Path, time_aware: bool) -> None:
-    """A seen item would take a place, a tie be decided by the order of items, or a rank be another row's."""
+    """Items taken before would be ranked, ties would depend on the order of items, or rows would be exchanged."""
     torch.manual_seed(0)
     recipe = recipe_of(data, time_aware=time_aware)
     model = recipe.model().eval()
@@ -152,9 +140,7 @@ def test_ranks_are_those_of_a_loop(data: Path, time_aware: bool) -> None:
         assert batch["items.0"][0].tolist() == items
         score = (model(batch) @ model.item_VD.T)[0].tolist()
         others = [item for item in range(1, NUM_ITEMS + 1) if item != target and item not in seen]
-        higher = sum(score[item] > score[target] + 1e-6 for item in others)
-        same = sum(abs(score[item] - score[target]) <= 1e-6 for item in others)
-        assert float(actual["rank"][row]) == pytest.approx(1 + higher + same / 2)
+        assert float(actual["rank"][row]) == pytest.approx(ranked.rank_in_loops(target, others, score, 1e-6))
         best = sorted([*others, target], key=lambda item: -score[item])[:5]
         if not {5, 6} & set(best):
             assert actual["items"][row, :5].tolist() == best
@@ -164,13 +150,11 @@ def test_ranks_are_those_of_a_loop(data: Path, time_aware: bool) -> None:
         assert actual["scores"][row].min() == min(actual["scores"][row, : len(others) + 1])
         drawn = [item for item in batch["sampled"][0].tolist() if item]
         assert not {*drawn} & {target, *seen}
-        higher = sum(score[item] > score[target] + 1e-6 for item in drawn)
-        same = sum(abs(score[item] - score[target]) <= 1e-6 for item in drawn)
-        assert float(actual["rank_of_101"][row]) == pytest.approx(1 + higher + same / 2)
+        assert float(actual["rank_of_101"][row]) == pytest.approx(ranked.rank_in_loops(target, drawn, score, 1e-6))
 
 
 class Popularity(torch.nn.Module):
-    """A model whose score of an item is its count; all a recipe asks of one for a prediction."""
+    """A model whose score of an item is its count, with all that the recipe needs for a prediction."""
 
     def __init__(self, count: torch.Tensor):
         super().__init__()
@@ -183,7 +167,7 @@ class Popularity(torch.nn.Module):
 
 @pytest.mark.parametrize("is_bf16", [False, True])
 def test_a_network_is_ranked_as_the_baselines_are(is_bf16: bool, data: Path, tmp_path: Path) -> None:
-    """Members and baselines would stand in one table by two rules; or in bf16, items tie that do not."""
+    """Members and baselines would be ranked by different rules, or different scores would be tied in bf16."""
     generator, chance = np.random.default_rng(0), np.geomspace(1, 0.02, 120)
     taken = [generator.choice(120, 20, replace=False, p=chance / chance.sum()) for _ in range(1500)]
     (tmp_path / "raw").write_text("".join(f"{user} {' '.join(map(str, items))}\n" for user, items in enumerate(taken)))
@@ -216,7 +200,7 @@ def test_a_score_that_is_no_number_has_no_rank(data: Path) -> None:
 
 
 def test_predictions_of_a_member_become_a_ranking_file(data: Path, tmp_path: Path) -> None:
-    """A trained network could not stand in the table, or by another order of rows."""
+    """The ranking file of a trained network could not be read, or its rows would be in another order."""
     recipe = recipe_of(data)
     config = config_class("next_item")(
         data=str(data), out=str(tmp_path / "run"), recipe=recipe.config, max_epochs=1, trackers=(), batch_size=20
@@ -238,7 +222,7 @@ def test_predictions_of_a_member_become_a_ranking_file(data: Path, tmp_path: Pat
 
 
 def test_metrics_are_those_of_a_loop(data: Path) -> None:
-    """A figure would not be what its name says."""
+    """A metric would have another definition than its name."""
     recipe = recipe_of(data)
     rank = np.array([1, 2.5, 10, 11, 30], np.float32)
     top = np.tile(np.arange(1, 21), (5, 1))
@@ -257,7 +241,7 @@ def test_metrics_are_those_of_a_loop(data: Path) -> None:
     {"time_aware": True, "num_streams": 2},
 ], ids=str)  # fmt: skip
 def test_a_planted_signal_is_learned(settings: dict[str, object], data: Path, tmp_path: Path) -> None:
-    """A loss with a wrong sign or place, or a variant that cannot learn, would look like hard data."""
+    """A loss with a wrong sign or position, or a variant that cannot learn, would not be noticed on real data."""
     recipe = recipe_of(data, **settings)
     config = config_class("next_item")(
         data=str(data), out=str(tmp_path / "run"), batch_size=20, max_epochs=12, learning_rate=0.01, warmup_steps=5,
@@ -268,7 +252,7 @@ def test_a_planted_signal_is_learned(settings: dict[str, object], data: Path, tm
 
 
 def test_data_without_times_are_refused(data: Path, tmp_path: Path) -> None:
-    """Places in a file would be taken for times."""
+    """Line numbers would be used as times."""
     (tmp_path / "raw").write_text("".join(f"{user} {item}\n" for user in range(1, 9) for item in range(1, 9)))
     prepare.prepare(PrepareConfig(source=(str(tmp_path / "raw"),), out=str(tmp_path / "prepared"), core=1))
     with pytest.raises(UserError, match=r"recipe\.time_aware=true needs times"):

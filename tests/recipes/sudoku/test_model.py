@@ -36,6 +36,7 @@ SHAPE = Shape(
     num_starts=2,
     num_puzzle_ids=0,
 )
+PUZZLES, IDS = torch.randint(0, 5, (3, 16), generator=torch.Generator().manual_seed(1)), torch.zeros(3, dtype=torch.long)
 
 
 def model(**changed: Any) -> Reasoner:
@@ -47,11 +48,8 @@ def segment(
     network: Reasoner, is_new: tuple[bool, bool, bool] = (True, True, True), states: Any = None, start: int = 0
 ) -> Any:
     """A segment of three puzzles."""
-    generator = torch.Generator().manual_seed(1)
-    puzzle = torch.randint(0, 5, (3, 16), generator=generator)
     high, low = torch.zeros(2, 3, network.shape.num_tokens, 16, dtype=torch.float64) if states is None else states
-    starts, ids = torch.full((3,), start), torch.zeros(3, dtype=torch.long)
-    return network(puzzle, ids, starts, torch.tensor(is_new), high, low)
+    return network(PUZZLES, IDS, torch.full((3,), start), torch.tensor(is_new), high, low)
 
 
 def calls(network: Reasoner) -> list[str]:
@@ -88,9 +86,7 @@ def test_hrm_is_its_update_rule() -> None:
     """z_H would reach the low module late, or the input would be left out of an update."""
     network = model()
     result = segment(network)
-    x = network.embed(
-        torch.randint(0, 5, (3, 16), generator=torch.Generator().manual_seed(1)), torch.zeros(3, dtype=torch.long)
-    )
+    x = network.embed(PUZZLES, IDS)
     high, low = network.high_start[0].expand_as(x), network.low_start[0].expand_as(x)
     assert network.high is not None
     for _ in range(2):
@@ -107,9 +103,7 @@ def test_trm_updates_both_states_with_one_network() -> None:
     """The input would enter the update of z_H, or there would be a second network."""
     network = model(variant="trm", high_cycles=2, low_cycles=3)
     result = segment(network)
-    x = network.embed(
-        torch.randint(0, 5, (3, 16), generator=torch.Generator().manual_seed(1)), torch.zeros(3, dtype=torch.long)
-    )
+    x = network.embed(PUZZLES, IDS)
     high, low = network.high_start[0].expand_as(x), network.low_start[0].expand_as(x)
     for _ in range(2):
         for _ in range(3):

@@ -80,12 +80,8 @@ def test_what_is_written(generated: Path) -> None:
         table = open_table(generated / "rows" / split)
         assert {field.name: field.type for field in table.schema} == schema
         stored = columns(generated, split)
-        assert (
-            manifest["splits"][split]["rows"]
-            == manifest["splits"][split]["orbits"]
-            == len(orbits(generated, split))
-            == num_rows
-        )
+        entry = manifest["splits"][split]
+        assert entry["rows"] == entry["orbits"] == len(orbits(generated, split)) == num_rows
         assert (stored["clues"] == 18).all()
         assert (np.count_nonzero(stored["puzzle"], axis=1) == 18).all()
         solved = solve(board_of(6), stored["puzzle"])

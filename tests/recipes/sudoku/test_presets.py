@@ -1,13 +1,12 @@
-"""The presets of sudoku: each is read, prepares data by the words of its own head, and makes the published model."""
+"""The presets of sudoku: each is read, prepares data by the command in its comment, and makes the published model."""
 
-import re
-import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from preset_commands import commands
 
 from ensemble import configuration
 from ensemble.neural.settings import config_class
@@ -22,13 +21,6 @@ PRESETS = {file.stem: file for file in (ROOT / "ensemble/recipes/sudoku/presets"
 FEW = ["num_train=20", "num_validation=2", "num_blend=2", "num_test=5"]
 MILLIONS = {"sudoku_extreme_hrm": (27.2, 27.4), "sudoku_extreme_trm": (4.5, 7.0)}
 """Weights that the papers give, 27 and 5 million."""
-
-
-def commands(preset: Path) -> dict[str, list[str]]:
-    """The commands in the head of a preset: the script's name, and the words after it."""
-    head = preset.read_text(encoding="utf-8").replace("\\\n#", "")
-    result = [shlex.split(command) for command in re.findall(r"^#   ((?:python|accelerate) .*)", head, re.MULTILINE)]
-    return {word: words[words.index(word) + 1 :] for words in result for word in words if word.endswith(".py")}
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -303,7 +303,7 @@ def _tables(
         items_of = [file.items[index, : config.num_candidates] for file in sequences.rankings]
         keys_of = [np.where(items > 0, number[:, None] * stride + items, -1).ravel() for items in items_of]
         event, owner = ranges(begin, end)
-        taken = np.unique(owner * stride + past.item[event])
+        taken = owner * stride + past.item[event]
         key = np.setdiff1d(np.concatenate([keys[keys >= 0] for keys in keys_of]), taken)
         target_key = number * stride + sequences.target[index]
         if name != "test":

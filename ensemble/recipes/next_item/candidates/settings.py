@@ -1,4 +1,4 @@
-"""Settings of the recipe candidates. Nothing heavy is imported here, so that `--help` answers at once."""
+"""Settings of the recipe candidates. No large library is imported here, so that `--help` is fast."""
 
 import dataclasses
 
