@@ -321,8 +321,7 @@ def in_range(table: Table, column: str, cells: Cells) -> Cells:
     if cells.kind != "number" or not (huge := (cells.values.abs() > LARGEST).fill_null(False)).any():
         return cells
     notes = _bad_notes(table, column, cells.values.cast(pl.String), huge, "32-bit floats")
-    bad = np.union1d(cells.bad, _rows(huge))
-    return dataclasses.replace(cells, values=cells.values.set(huge, None), bad=bad, notes=(*cells.notes, *notes))
+    return dataclasses.replace(cells, values=cells.values.set(huge, None), notes=(*cells.notes, *notes))
 
 
 def _bad_notes(table: Table, column: str, cells: pl.Series, bad: pl.Series, what: str) -> tuple[str, ...]:
