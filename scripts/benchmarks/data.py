@@ -109,7 +109,7 @@ def basic_panel(source: str, out: str) -> None:
         )
         .collect()
     )
-    series = weekly.WeeklySeries.from_frame(weeks)
+    series = weekly.WeeklySeries(weeks)
     rows = weekly.Windows(series, weeks["product"].to_numpy(), weeks["week"].to_numpy())
     before, after = rows.sum("reviews", 4), rows.next("reviews", 12)
     growth = (after / (before + 1)).astype(np.float32)

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_market import market_config
 
 from ensemble import folders
 from ensemble.arrow import open_table
 from ensemble.recipes.hot_sellers import folds, prepare, weekly
 from ensemble.recipes.hot_sellers.prepare import TARGETS
-from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
+from ensemble.recipes.hot_sellers.settings import PanelConfig
 
 
 def week_of(milliseconds: int) -> int:
@@ -39,7 +40,7 @@ def content(folder: Path, split: str) -> dict[tuple[str, int], bytes]:
 
 
 def prepare_changed(folded: Path, raw_market: tuple[Path, Path], out: Path, after: int) -> Path:
-    """The market once more, cut as before, but of the reviews after week `after` some are gone and others are bad."""
+    """The same market with the same splits, but of the reviews after week `after` some are missing and others changed."""
     about = folders.read_manifest(folded)
     lines = raw_market[0].read_text(encoding="utf-8").splitlines()
     last = max(json.loads(line)["timestamp"] for line in lines)
@@ -53,12 +54,9 @@ def prepare_changed(folded: Path, raw_market: tuple[Path, Path], out: Path, afte
         kept.append(json.dumps(review))
     source = out.with_name(f"{out.name}.jsonl")
     source.write_text("\n".join(kept) + "\n", encoding="utf-8")
-    cut = [weeks_of(fold["splits"]) for fold in about["folds"]]
+    weeks_of_folds = [weeks_of(fold["splits"]) for fold in about["folds"]]
+    weeks_of_splits = {split: weeks for split, weeks in weeks_of(about["splits"]).items() if split != "forecast"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            prepare, "split_weeks", lambda *_: {s: w for s, w in weeks_of(about["splits"]).items() if s != "forecast"}
-        )
-        patch.setattr(folds, "fold_weeks", lambda *_: cut)
-        settings = PanelConfig(**about["config"])
-        prepare.prepare(PrepareConfig(out=str(out), source=(str(source),), metadata=(str(raw_market[1]),), panel=settings))
+        patch.setattr(folds, "all_weeks", lambda *_: (weeks_of_splits, weeks_of_folds))
+        prepare.prepare(market_config((source, raw_market[1]), out, PanelConfig(**about["config"])))
     return out

@@ -9,8 +9,8 @@ import pytest
 
 from ensemble import folders
 from ensemble.arrow import Column, open_table
+from ensemble.recipes.hot_sellers import folds, weekly
 from ensemble.recipes.hot_sellers import prepare as panel
-from ensemble.recipes.hot_sellers import weekly
 from ensemble.recipes.hot_sellers.prepare import TARGETS
 from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
 
@@ -44,10 +44,15 @@ def write_raw(folder: Path, content: list[dict[str, Any]], name: str = "reviews.
     return str(folder / name)
 
 
-def write_metadata(folder: Path) -> str:
+def product_metadata(identity: Any, category: str = "Toys", **changes: Any) -> dict[str, Any]:
+    """The metadata of a product in the raw schema of 2023."""
     about = {"title": "", "store": None, "categories": [], "price": None}
-    content = [{"parent_asin": product, "main_category": category, **about} for product, category in CATEGORIES.items()]
-    return write_raw(folder, content, "meta.jsonl")
+    return {"parent_asin": identity, "main_category": category, **about, **changes}
+
+
+def write_metadata(folder: Path, content: list[dict[str, Any]] | None = None) -> str:
+    """Write metadata; by default those of `CATEGORIES`."""
+    return write_raw(folder, content or [product_metadata(*entry) for entry in CATEGORIES.items()], "meta.jsonl")
 
 
 def steady_market(num_weeks: int = 20) -> list[dict[str, Any]]:
@@ -68,10 +73,16 @@ def config_for(tmp_path: Path, content: list[dict[str, Any]], panel: PanelConfig
     return PrepareConfig(**{"out": str(tmp_path / "out"), "source": source, "panel": panel} | changes)
 
 
+def market_config(raw_market: tuple[Path, Path], out: Path, panel: PanelConfig) -> PrepareConfig:
+    """The settings to prepare the files of the fixture `raw_market`."""
+    source, metadata = ((str(file),) for file in raw_market)
+    return PrepareConfig(out=str(out), source=source, metadata=metadata, panel=panel)
+
+
 def prepare_every_week(config: PrepareConfig) -> dict[str, Any]:
     """Prepare with all labelled weeks in one split, so that no row is lost to an embargo."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(panel, "split_weeks", lambda first, last, rows, panel: {"train": (first, first + len(rows) - 1)})
+        patch.setattr(folds, "split_weeks", lambda first, last, rows, panel: {"train": (first, first + len(rows) - 1)})
         return panel.prepare(config)
 
 

@@ -98,7 +98,7 @@ CASES = {
     f"{PREPARE} panel.horizon_weeks=0": "panel.horizon_weeks=0 is impossible: it must be between 1 and 520 weeks",
     f"{PREPARE} panel.top_fraction=5": "panel.top_fraction=5.0 is impossible: it must be more than 0 and below 1",
     f"{PREPARE} panel.num_tokens=-1": "panel.num_tokens=-1 is impossible",
-    f"{PREPARE} market.num_products=0": "num_products=0 is not possible: choose at least 1",
+    f"{PREPARE} market.num_products=0": "market.num_products=0 is impossible: it must be at least 1",
     f"{PREPARE} metadata=[reviews.jsonl]": "metadata is given without source",
     f"{PREPARE} source=[nowhere.jsonl]": "nowhere.jsonl",
     f"{PREPARE} source=[no*thing.jsonl]": "no*thing.jsonl",

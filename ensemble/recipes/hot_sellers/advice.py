@@ -1,4 +1,4 @@
-"""Searches settings that work, for error messages about data that are too short or too small for the given settings."""
+"""Settings that would work, for error messages about data that are too short or too small for the given settings."""
 
 import dataclasses
 import datetime
@@ -9,7 +9,7 @@ import numpy as np
 from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers import folds, weekly
 from ensemble.recipes.hot_sellers.settings import PanelConfig
-from ensemble.recipes.hot_sellers.splits import growth_by_week, growth_thresholds, split_weeks
+from ensemble.recipes.hot_sellers.splits import growth_by_week, growth_thresholds, is_hot
 
 HORIZONS = (26, 12, 8, 6, 4, 3, 2, 1)
 FRACTIONS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
@@ -54,15 +54,10 @@ def _growth(parts: Parts, panel: PanelConfig, last_week: int, horizon: int) -> t
 
 def _works(week: np.ndarray, growth: np.ndarray, panel: PanelConfig, first_week: int, last_week: int) -> bool:
     """Whether all splits, also those of folds, have rows and hot rows."""
-    num_labelled = max(0, last_week - panel.horizon_weeks - first_week + 1)
-    rows_per_week = np.bincount(week - first_week, minlength=num_labelled)
     try:
-        weeks_of = split_weeks(first_week, last_week, rows_per_week, panel)
-        weeks_of_folds = folds.fold_weeks(weeks_of, rows_per_week, panel)
+        weeks_of, weeks_of_folds = folds.all_weeks(first_week, last_week, week, panel)
     except UserError:
         return False
-    thresholds = growth_thresholds(week, growth, panel.top_fraction)
-    is_hot = growth > np.array([thresholds[number] for number in week.tolist()], np.float32)
-    hot_per_week = np.bincount(week - first_week, is_hot, minlength=num_labelled)
+    hot_weeks = np.unique(week[is_hot(week, growth, growth_thresholds(week, growth, panel.top_fraction))])
     ranges = {weeks for splits in (weeks_of, *weeks_of_folds) for weeks in splits.values()}
-    return all(hot_per_week[begin - first_week : end - first_week + 1].any() for begin, end in ranges)
+    return all(((begin <= hot_weeks) & (hot_weeks <= end)).any() for begin, end in ranges)

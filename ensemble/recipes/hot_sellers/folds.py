@@ -20,10 +20,24 @@ import numpy as np
 
 from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers.settings import PanelConfig
+from ensemble.recipes.hot_sellers.splits import split_weeks
 
 Weeks = tuple[int, int]
 FIRST_BLOCK = 0.5
-"""Fraction of the past's rows before the first block, so that the model of the first fold has enough training data."""
+"""Fraction of the rows of the past that are before the first block, so that the first fold has enough training data."""
+
+
+def all_weeks(
+    first_week: int, last_week: int, week: np.ndarray, panel: PanelConfig
+) -> tuple[dict[str, Weeks], list[dict[str, Weeks]]]:
+    """The weeks of the splits of data from `first_week` to `last_week`, and those of the splits of each fold.
+
+    week : the week of each row whose horizon lies inside the data, (num_rows,). Raises `UserError` for too few weeks.
+    """
+    num_labelled = max(0, last_week - panel.horizon_weeks - first_week + 1)
+    rows_per_week = np.bincount(week - first_week, minlength=num_labelled)
+    weeks_of = split_weeks(first_week, last_week, rows_per_week, panel)
+    return weeks_of, fold_weeks(weeks_of, rows_per_week, panel)
 
 
 def fold_weeks(weeks_of: dict[str, Weeks], rows_per_week: np.ndarray, panel: PanelConfig) -> list[dict[str, Weeks]]:

@@ -43,6 +43,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -62,11 +63,11 @@ from ensemble.recipes.hot_sellers.market_words import (
     user_ids,
 )
 from ensemble.recipes.hot_sellers.settings import MarketConfig
+from ensemble.recipes.hot_sellers.weekly import WEEK_MS
 
 PRODUCTS_PER_CHUNK = 256
 REVIEWS_PER_BATCH = 25_000
 WEEKS_PER_YEAR = 365.25 / 7
-WEEK_MS = 7 * 24 * 3600 * 1000
 
 POPULARITY_EXPONENT = 1.2
 POPULARITY_HEAD = 0.01  # the share of products that are about as popular as the first
@@ -150,32 +151,32 @@ def write_market(folder: str | Path, config: MarketConfig, progress: bool = Fals
     temporary = {path: path.with_name(f".{path.name}.writing-{os.getpid()}") for path in (reviews_path, metadata_path)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        try:
-            with (
-                open(temporary[reviews_path], "wb") as reviews_file,
-                open(temporary[metadata_path], "w", encoding="utf-8") as metadata_file,
-                tqdm(total=config.num_reviews, desc="market", unit=" reviews", unit_scale=True, disable=not progress) as bar,
-            ):
-                for products in simulate(config):
-                    rating_sums = np.zeros(len(products.number))
-                    for batch in reviews(products, config):
-                        batch.drop("product").write_ndjson(reviews_file)
-                        rating_sums += np.bincount(batch["product"], batch["rating"], len(rating_sums))
-                        bar.update(batch.height)
-                    for record in metadata(products, rating_sums, config):
-                        metadata_file.write(json.dumps(record, ensure_ascii=False) + "\n")
-            for file in temporary.values():
-                sync(file)
-            for path, file in temporary.items():
-                file.rename(path)
-        finally:
-            for file in temporary.values():
-                file.unlink(missing_ok=True)
+        with (
+            open(temporary[reviews_path], "wb") as reviews_file,
+            open(temporary[metadata_path], "w", encoding="utf-8") as metadata_file,
+            tqdm(total=config.num_reviews, desc="market", unit=" reviews", unit_scale=True, disable=not progress) as bar,
+        ):
+            for products in simulate(config):
+                rating_sums = np.zeros(len(products.number))
+                for batch in reviews(products, config):
+                    batch.drop("product").write_ndjson(reviews_file)
+                    rating_sums += np.bincount(batch["product"], batch["rating"], len(rating_sums))
+                    bar.update(batch.height)
+                for record in metadata(products, rating_sums, config):
+                    metadata_file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        for file in temporary.values():
+            sync(file)
+        for path, file in temporary.items():
+            file.rename(path)
     except OSError as error:
         reason = error.strerror or error
         raise UserError(
             f"the market cannot be written to {folder} ({reason}): free disk space, or choose another folder"
         ) from None
+    finally:
+        for file in temporary.values():
+            with suppress(OSError):  # as when `folder` is a file
+                file.unlink()
     return reviews_path, metadata_path
 
 

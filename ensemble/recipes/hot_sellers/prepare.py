@@ -38,7 +38,7 @@ from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers import advice, coverage, features, folds, spills, weekly
 from ensemble.recipes.hot_sellers.market import MARKET_FILES, write_market
 from ensemble.recipes.hot_sellers.settings import MarketConfig, PanelConfig, PrepareConfig
-from ensemble.recipes.hot_sellers.splits import SPLITS, growth_by_week, growth_of, growth_thresholds, split_weeks
+from ensemble.recipes.hot_sellers.splits import SPLITS, growth_by_week, growth_of, growth_thresholds, is_hot
 from ensemble.task import Task
 
 KIND = "prepared data"
@@ -161,13 +161,13 @@ def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
         review_file, product_file = write_market(raw, config.market, progress=True)
         folders.write_json(raw / GENERATED, {file.name: file.stat().st_size for file in (review_file, product_file)})
         return [review_file], [product_file]
-    defaults = MarketConfig()
-    names = [field.name for field in dataclasses.fields(defaults)]
-    changed = [name for name in names if getattr(config.market, name) != getattr(defaults, name)]
+    defaults = dataclasses.asdict(MarketConfig())
+    changed = {name: value for name, value in dataclasses.asdict(config.market).items() if value != defaults[name]}
     if changed:
+        name, value = next(iter(changed.items()))
         raise UserError(
-            f"market.{changed[0]}={getattr(config.market, changed[0])} applies only to a generated market, but source names "
-            f"your own files: leave {'it' if len(changed) == 1 else 'market.*'} out, or leave source out"
+            f"market.{name}={value} applies only to a generated market, but source names your own files: "
+            f"leave {'it' if len(changed) == 1 else 'market.*'} out, or leave source out"
         )
     files = reviews.expand_sources(config.source, raw)
     products = reviews.expand_sources(config.metadata, raw, "products") if config.metadata else []
@@ -207,11 +207,10 @@ class _Builder:
         self.num_products = 0
         self.weeks_of: dict[str, folds.Weeks] = {FORECAST: (self.last_week, self.last_week)}
         self.folds: list[dict[str, folds.Weeks]] = []
-        self.pieces: list[folds.Weeks] = []
+        self.week_and_growth: list[tuple[np.ndarray, np.ndarray]] = []
         self.thresholds: dict[int, float] = {}
-        self.growth: list[np.ndarray] = []
-        self.growth_week: list[np.ndarray] = []
-        self.counts: dict[folds.Weeks, dict[str, int]] = {}
+        self.counts: dict[folds.Weeks, np.ndarray] = {}
+        """Rows and hot rows of each piece: a range of weeks that no split divides."""
 
     def sum_weeks(self, census: reviews.Census) -> None:
         """Sort each spill file, remove duplicates, and sum by week; write `products`, `weeks` and `reviews`."""
@@ -233,37 +232,41 @@ class _Builder:
             for path in tqdm(sorted(self.spill.glob("reviews-*.arrow")), desc="weeks", unit=" files"):
                 frame, products = self._sorted(path, category_code, census)
                 weeks = weekly.sum_by_week(frame)
+                context = features.PanelContext(
+                    first_week=self.first_week,
+                    category=products["category"].to_numpy(),
+                    price=products["price"].to_numpy(),
+                    reviews_by_category=self.reviews_by_category,
+                )
                 self.parts.append(
                     {
                         "path": path.with_name(path.name.replace("reviews", "weeks")),
+                        "context": context,
                         "first_product": product_writer.num_rows,
                         "first_active_week": week_writer.num_rows,
                         "first_review": review_writer.num_rows,
-                        "category": products["category"].to_numpy(),
-                        "price": products["price"].to_numpy(),
                     }
                 )
                 weeks.write_ipc(self.parts[-1]["path"], compression="uncompressed")
-                self._add_to_categories(weeks, products)
-                week, growth = growth_by_week(weekly.WeeklySeries.from_frame(weeks), self.panel, self.last_week)
-                self.growth_week.append(week)
-                self.growth.append(growth)
+                category_of_week = context.category[weeks["product"].to_numpy()]
+                column = weeks["week"].to_numpy() - self.first_week + 1
+                np.add.at(self.reviews_by_category, (category_of_week, column), weeks["reviews"].to_numpy())
+                series = weekly.WeeklySeries(weeks)
+                self.week_and_growth.append(growth_by_week(series, self.panel, self.last_week))
                 product_writer.write(products.to_arrow(compat_level=pl.CompatLevel.oldest()))
                 week_writer.write(weeks.select(*channels).to_arrow())
                 if self.has_text:
                     review_writer.write(frame.select("week", "rating", "tokens").to_arrow())
                 path.unlink()
             self.num_products = product_writer.num_rows
+        self.reviews_by_category[-1] = self.reviews_by_category.sum(axis=0)
         np.cumsum(self.reviews_by_category, axis=1, out=self.reviews_by_category)
 
     def split(self) -> None:
         """Compute the weeks of the splits and of each fold's splits, and each week's growth threshold of a hot row."""
-        week, growth = np.concatenate(self.growth_week), np.concatenate(self.growth)
-        num_labelled = max(0, self.last_week - self.panel.horizon_weeks - self.first_week + 1)
-        rows_per_week = np.bincount(week - self.first_week, minlength=num_labelled)
+        week, growth = (np.concatenate(columns) for columns in zip(*self.week_and_growth, strict=True))
         try:
-            weeks_of = split_weeks(self.first_week, self.last_week, rows_per_week, self.panel)
-            weeks_of_folds = folds.fold_weeks(weeks_of, rows_per_week, self.panel)
+            weeks_of, weeks_of_folds = folds.all_weeks(self.first_week, self.last_week, week, self.panel)
         except UserError as error:
             raise UserError(f"{error}{self._advice()}") from None
         self.folds = [{**weeks_of_fold, **self.weeks_of} for weeks_of_fold in weeks_of_folds]
@@ -271,32 +274,22 @@ class _Builder:
         self.thresholds = growth_thresholds(week, growth, self.panel.top_fraction)
 
     def write_pieces(self) -> None:
-        """Compute the features of all rows, and write the rows of each piece: a range of weeks that no split divides."""
-        self.pieces = folds.pieces(weeks for weeks_of in (self.weeks_of, *self.folds) for weeks in weeks_of.values())
+        """Compute the features of all rows, and write and count the rows of each piece."""
+        pieces = folds.pieces(weeks for weeks_of in (self.weeks_of, *self.folds) for weeks in weeks_of.values())
+        self.counts = {piece: np.zeros(2, np.int64) for piece in pieces}
         schema = pa.schema(ADDRESS | dict.fromkeys([*TARGETS, *(f.name for f in self.features)], pa.float32()))
         next_id = 0
         with ExitStack() as open_writers:
-            writers = {piece: TableWriter(self._folder_of(piece), schema) for piece in self.pieces}
-            for writer in writers.values():
-                open_writers.enter_context(writer)
-            for part in tqdm(self.parts, desc="rows", unit=" files"):
-                series = weekly.WeeklySeries.from_frame(pl.read_ipc(part["path"]))
-                context = features.PanelContext(
-                    first_week=self.first_week,
-                    category=part["category"],
-                    price=part["price"],
-                    reviews_by_category=self.reviews_by_category,
-                )
+            writers = {piece: open_writers.enter_context(TableWriter(self._folder_of(piece), schema)) for piece in pieces}
+            for part, series in zip(tqdm(self.parts, desc="rows", unit=" files"), self._series(), strict=True):
                 product, week = weekly.rows_with_recent_reviews(series, self.panel.base_weeks, self.last_week)
                 for piece, writer in writers.items():
                     in_piece = (week >= piece[0]) & (week <= piece[1])
-                    for rows in self._blocks(series, product[in_piece], week[in_piece], context):
+                    for rows in self._blocks(series, product[in_piece], week[in_piece], part["context"]):
                         table = self._table(rows, part, next_id)
                         writer.write(table)
                         next_id += table.num_rows
-                        count = self.counts.setdefault(piece, {"rows": 0, "hot": 0})
-                        count["rows"] += table.num_rows
-                        count["hot"] += int(np.nansum(table["hot"].to_numpy()))
+                        self.counts[piece] += table.num_rows, int(np.nansum(table["hot"].to_numpy()))
 
     def write_rows(self, folder: Path, fold: int | None = None) -> None:
         """Concatenate pieces to the splits of all data, or with `fold` to those of one fold, in `folder`/SPLIT."""
@@ -310,18 +303,17 @@ class _Builder:
         """
         described = {}
         for split, (begin, end) in weeks_of.items():
-            counts = [self.counts[piece] for piece in self._pieces_of((begin, end)) if piece in self.counts]
-            count = {name: sum(count_of_piece[name] for count_of_piece in counts) for name in ("rows", "hot")}
-            self._refuse_empty(split, count, prefix)
+            rows, hot = np.sum([self.counts[piece] for piece in self._pieces_of((begin, end))], axis=0).tolist()
+            self._refuse_empty(split, rows, hot, prefix)
             dates = {"first_week": str(weekly.monday(begin)), "last_week": str(weekly.monday(end))}
-            described[split] = {**dates, **count}
+            described[split] = {**dates, "rows": rows, "hot": hot}
         return described
 
     def _folder_of(self, piece: folds.Weeks) -> Path:
         return self.spill / f"rows-{piece[0]}"
 
     def _pieces_of(self, weeks: folds.Weeks) -> list[folds.Weeks]:
-        return [piece for piece in self.pieces if weeks[0] <= piece[0] and piece[1] <= weeks[1]]
+        return [piece for piece in self.counts if weeks[0] <= piece[0] and piece[1] <= weeks[1]]
 
     def _sorted(
         self, path: Path, category_code: dict[str, int], census: reviews.Census
@@ -361,14 +353,6 @@ class _Builder:
         code = pl.col("category").fill_null("").replace_strict(category_code, default=0, return_dtype=pl.Int32)
         return joined.with_columns(code)
 
-    def _add_to_categories(self, weeks: pl.DataFrame, products: pl.DataFrame) -> None:
-        """Add the weekly reviews to the counts of each category and of the market."""
-        column = weeks["week"].to_numpy() - self.first_week + 1
-        category = products["category"].to_numpy()[weeks["product"].to_numpy()]
-        num = weeks["reviews"].to_numpy()
-        np.add.at(self.reviews_by_category, (category, column), num)
-        np.add.at(self.reviews_by_category[-1], column, num)
-
     def _blocks(
         self, series: weekly.WeeklySeries, product: np.ndarray, week: np.ndarray, context: features.PanelContext
     ) -> Iterator[features.PanelBlock]:
@@ -383,7 +367,7 @@ class _Builder:
                 yield rows
 
     def _table(self, rows: features.PanelBlock, part: dict[str, Any], next_id: int) -> pa.Table:
-        """The table of one block of rows; the targets of forecast rows are NaN."""
+        """The table of one block of rows, whose types the writer converts; the targets of forecast rows are NaN."""
         num_rows = len(rows.week)
         totals = rows.series.totals["reviews"]
         columns: dict[str, np.ndarray] = {
@@ -400,41 +384,34 @@ class _Builder:
         else:
             growth = growth_of(rows, self.panel)
             ahead = rows.next("reviews", self.panel.horizon_weeks)
-            weeks, row = np.unique(rows.week, return_inverse=True)
             columns |= {
-                "hot": growth > np.array([self.thresholds[week] for week in weeks.tolist()], np.float32)[row],
+                "hot": is_hot(rows.week, growth, self.thresholds),
                 "growth": growth,
                 "rating_next": features.ratio(rows.next("rating", self.panel.horizon_weeks), ahead) / 10,
                 "engagement": features.ratio(rows.next("helpful_votes", self.panel.horizon_weeks), ahead),
             }
-        columns |= features.compute(rows, self.features)
-        return pa.table(
-            {
-                name: pa.array(np.asarray(values, np.float32) if name not in ADDRESS else values)
-                for name, values in columns.items()
-            }
-        )
+        return pa.table(columns | features.compute(rows, self.features))
 
     def _series(self) -> Iterator[weekly.WeeklySeries]:
-        return (weekly.WeeklySeries.from_frame(pl.read_ipc(part["path"])) for part in self.parts)
+        return (weekly.WeeklySeries(pl.read_ipc(part["path"])) for part in self.parts)
 
     def _advice(self) -> str:
         return advice.settings_that_work(self._series, self.panel, self.first_week, self.last_week)
 
-    def _refuse_empty(self, split: str, count: dict[str, int], prefix: str) -> None:
+    def _refuse_empty(self, split: str, rows: int, hot: int, prefix: str) -> None:
         fewer_folds = ", or choose fewer panel.folds" if prefix.startswith("fold") else ""
-        if not count["rows"] and split == FORECAST:
+        if not rows and split == FORECAST:
             raise UserError(
                 f"no product has panel.min_reviews={self.panel.min_reviews} in the last {self.panel.base_weeks} weeks of "
                 f"the data, so there is nothing to forecast: {advice.earlier_end(self._series, self.panel, self.last_week)}"
             )
-        if not count["rows"]:
+        if not rows:
             raise UserError(
                 f"{prefix}{split} split has no rows: lower panel.min_reviews, or give more data{fewer_folds}{self._advice()}"
             )
-        if split != FORECAST and not count["hot"]:
+        if split != FORECAST and not hot:
             raise UserError(
-                f"{prefix}{split} split has {count['rows']} rows but no hot product, since its weeks have too few rows "
+                f"{prefix}{split} split has {rows} rows but no hot product, since its weeks have too few rows "
                 f"or too many ties for panel.top_fraction={self.panel.top_fraction}: raise panel.top_fraction, or lower "
                 f"panel.min_reviews{fewer_folds}{self._advice()}"
             )

@@ -94,9 +94,8 @@ def tables(request: Request) -> tuple[pa.Table, pa.Table | None]:
 
 def facts(like: dict[str, Any]) -> dict[str, Any]:
     """Entries of the response of /schema, for an ensemble fitted on data with the manifest `like`."""
-    categories = like["categories"]
-    horizon = {"horizon_weeks": like["config"]["horizon_weeks"]}
-    return {**horizon, "categories": categories, "products_needed": len(categories) > 1}
+    categories, horizon_weeks = like["categories"], like["config"]["horizon_weeks"]
+    return {"horizon_weeks": horizon_weeks, "categories": categories, "products_needed": len(categories) > 1}
 
 
 def answer(metadata: dict[str, str]) -> dict[str, Any]:

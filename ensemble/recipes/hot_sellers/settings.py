@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 from typing import Literal
 
+from ensemble import configuration
 from ensemble.errors import UserError
 
 
@@ -27,11 +28,7 @@ class MarketConfig:
     """Whether reviews have titles and texts; otherwise both are empty, and the file is a quarter smaller."""
 
     def __post_init__(self) -> None:
-        for name in ("num_products", "num_reviews", "num_weeks"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)} is not possible: choose at least 1")
-        if self.seed < 0:
-            raise UserError(f"seed={self.seed} is not possible: choose 0 or more")
+        configuration.check(self, "market.", at_least_1="num_products num_reviews num_weeks", at_least_0="seed")
         try:
             day = datetime.datetime.strptime(self.first_day, "%Y-%m-%d").date()
             last_day = day + datetime.timedelta(weeks=self.num_weeks)

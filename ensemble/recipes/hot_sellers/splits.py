@@ -1,6 +1,7 @@
 """The weeks of each split, the growth of a row, and each week's threshold above which a row is hot."""
 
 import numpy as np
+import polars as pl
 
 from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers.settings import PanelConfig
@@ -67,11 +68,13 @@ def growth_thresholds(week: np.ndarray, growth: np.ndarray, top_fraction: float)
 
     `week` and `growth` have shape (num_rows,). A week of n rows has at most ⌊top_fraction · n⌋ hot rows, fewer with ties.
     """
-    by_week = -growth[np.argsort(week, kind="stable")]  # int16 weeks sort in linear time
-    weeks, start, count = np.unique(np.sort(week, kind="stable"), return_index=True, return_counts=True)
-    thresholds = {}
-    for number, begin, num_rows in zip(weeks.tolist(), start, count, strict=True):
-        # 1e-9: a fraction such as 0.05 times 60 rows is 3, not 2.9999…
-        num_hot = int(top_fraction * num_rows + 1e-9)
-        thresholds[number] = -float(np.partition(by_week[begin : begin + num_rows], num_hot)[num_hot])
-    return thresholds
+    # 1e-9: a fraction such as 0.05 times 60 rows is 3, not 2.9999…
+    num_hot = (top_fraction * pl.len() + 1e-9).cast(pl.Int64)
+    by_week = pl.DataFrame({"week": week, "growth": growth}).group_by("week")
+    return dict(by_week.agg(pl.col("growth").sort(descending=True).get(num_hot)).iter_rows())
+
+
+def is_hot(week: np.ndarray, growth: np.ndarray, thresholds: dict[int, float]) -> np.ndarray:
+    """Whether each row is hot, (num_rows,) bool. thresholds : of each week, from `growth_thresholds`."""
+    weeks, row = np.unique(week, return_inverse=True)
+    return growth > np.array([thresholds[number] for number in weeks.tolist()], np.float32)[row]

@@ -34,11 +34,10 @@ ROWS_FOR_STATISTICS = 100_000
 class PanelRows(PreparedRows):
     """The rows of one split; `gather` makes a batch with array operations, without a loop over rows."""
 
-    def __init__(self, folder: Path, split: str, manifest: dict[str, Any], num_reviews: int):
+    def __init__(self, folder: Path, split: str, features: list[str], num_reviews: int):
         table = open_table(folder / "rows" / split)
-        names = [feature["name"] for feature in manifest["features"]]
         self.num_reviews = num_reviews
-        self.features = [Column(table, name) for name in names if name != "category"]
+        self.features = [Column(table, name) for name in features]
         self.columns = {
             name: Column(table, name)
             for name in ("row_id", "product", "week", "age", "category", "weeks_begin", "weeks_end",
@@ -116,9 +115,10 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
                 f"'{self.manifest['config']['tokenizer']}': the two must be the same; change either one"
             )
         self.num_reviews = config.num_reviews if self.manifest["has_text"] else 0
+        self.features = [feature["name"] for feature in self.manifest["features"] if feature["name"] != "category"]
 
     def open_rows(self, split: str) -> PanelRows:
-        return PanelRows(self.folder, split, self.manifest, self.num_reviews)
+        return PanelRows(self.folder, split, self.features, self.num_reviews)
 
     def model(self) -> torch.nn.Module:
         """A new model, with the feature statistics of the training split, or placeholders if the data have no such split."""
@@ -142,7 +142,7 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
     def size(self, num_rows: int) -> Size:
         """The size for a micro-batch of `num_rows` rows, without the parameters of a pretrained text encoder."""
         config, manifest, num_reviews = self.config, self.manifest, self.num_reviews
-        width, num_features = config.width, sum(feature["name"] != "category" for feature in manifest["features"])
+        width, num_features = config.width, len(self.features)
         block, hashes_words = 8 * width**2 + 11 * width, bool(num_reviews) and not config.text_encoder
         num_tokens, vocabulary_size = manifest["config"]["num_tokens"], manifest["config"]["vocabulary_size"]
         num_parameters = (
@@ -205,8 +205,7 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
         They are computed from `ROWS_FOR_STATISTICS` training rows, evenly spaced.
         """
         if "train" not in self.manifest["splits"]:
-            num_features = sum(feature["name"] != "category" for feature in self.manifest["features"])
-            return torch.zeros(num_features), torch.ones(num_features), 0.5
+            return torch.zeros(len(self.features)), torch.ones(len(self.features)), 0.5
         rows = self.rows("train")
         sample = np.linspace(0, len(rows) - 1, min(len(rows), ROWS_FOR_STATISTICS)).astype(np.int64)
         mean, scale = [], []

@@ -7,7 +7,6 @@ All sums are integers (ratings in tenths of a star), so the sum over a window is
 Weeks are numbered from Monday 5 January 1970 and end on Sunday, 24:00 UTC.
 """
 
-import dataclasses
 import datetime
 
 import numpy as np
@@ -61,8 +60,6 @@ def sum_by_week(reviews: pl.DataFrame) -> pl.DataFrame:
     assert (key[1:] >= key[:-1]).all(), "reviews must be sorted by product and week"
     start = np.flatnonzero(np.diff(key, prepend=-1))
     rating = np.rint(reviews["rating"].to_numpy() * 10).astype(np.int64)
-    num = np.diff(start, append=len(key))
-    sums = {"reviews": num}
     columns = {
         "rating": rating,
         "rating_squared": rating * rating,
@@ -74,10 +71,8 @@ def sum_by_week(reviews: pl.DataFrame) -> pl.DataFrame:
         "sentiment": reviews["sentiment"].to_numpy(),
         "helpful_votes": reviews["helpful_votes"].to_numpy(),
     }
-    if len(key):
-        sums |= {name: np.add.reduceat(values, start, dtype=np.int64) for name, values in columns.items()}
-    else:
-        sums |= dict.fromkeys(columns, num)
+    sums = {name: np.add.reduceat(values, start, dtype=np.int64) for name, values in columns.items()}
+    sums["reviews"] = np.diff(start, append=len(key))
     return pl.DataFrame(
         {"product": product[start], "week": week[start], **{name: sums[name].astype(np.int32) for name in CHANNELS}}
     )
@@ -99,19 +94,15 @@ class _Totals(dict[str, np.ndarray]):
         return total
 
 
-@dataclasses.dataclass(frozen=True)
 class WeeklySeries:
-    """The active weeks of some products: `key` (num_active,) is product * SPAN + week + 1, ascending."""
+    """The active weeks of some products, from the result of `sum_by_week`.
 
-    key: np.ndarray
-    week: np.ndarray
-    totals: _Totals
+    `key` (num_active,) is product * SPAN + week + 1, ascending.
+    """
 
-    @classmethod
-    def from_frame(cls, weeks: pl.DataFrame) -> "WeeklySeries":
-        """From the result of `sum_by_week`."""
-        week = weeks["week"].to_numpy()
-        return cls(weeks["product"].to_numpy().astype(np.int64) * SPAN + week + 1, week, _Totals(weeks))
+    def __init__(self, weeks: pl.DataFrame):
+        self.week, self.totals = weeks["week"].to_numpy(), _Totals(weeks)
+        self.key = weeks["product"].to_numpy().astype(np.int64) * SPAN + self.week + 1
 
     def position(self, product: np.ndarray, week: np.ndarray) -> np.ndarray:
         """Number of active weeks up to and including (product, week): indices into `totals`, shape (n,)."""

@@ -18,9 +18,9 @@ import polars as pl
 from ensemble.data.records import EXCERPT_CHARACTERS, MOST_EXACT, is_number
 from ensemble.errors import UserError
 from ensemble.recipes.table import dates
-from ensemble.recipes.table.dates import DIGITS_OF_A_DAY
+from ensemble.recipes.table.dates import DIGITS_OF_A_DAY, MOST_SHOWN
 from ensemble.recipes.table.settings import PrepareConfig
-from ensemble.recipes.table.sources import Table, as_text, whole
+from ensemble.recipes.table.sources import Table, as_text, in_utc, whole
 
 MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "None", "?", "-")
 """Texts that mark missing values in columns of numbers or dates, if `missing` is empty."""
@@ -38,8 +38,7 @@ LIKE_A_NUMBER = (
 NEARLY = 0.1
 """A message is printed for columns of texts if more than this fraction of the cells are numbers."""
 LARGEST = float(np.finfo(np.float32).max)
-"""Of a feature."""
-MOST_SHOWN = 3
+"""Largest absolute value of a feature."""
 
 Kind = Literal["number", "truth", "date", "text"]
 PLURALS: dict[Kind, str] = {"number": "numbers", "truth": "booleans (true or false)", "date": "dates", "text": "texts"}
@@ -56,33 +55,26 @@ class Cells:
     form: str = ""
     """The form of numbers or dates, if it is not the default."""
     bad: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
-    """The rows whose cell is neither empty nor of this kind."""
-    stand_ins: dict[str, int] = dataclasses.field(default_factory=dict)
+    """Numbers of the rows whose cell is neither empty nor of this kind."""
+    marks: dict[str, int] = dataclasses.field(default_factory=dict)
     """Texts that mark missing values, with their counts."""
     notes: tuple[str, ...] = ()
     """Messages about unusual data."""
 
 
 def read(table: Table, column: str, config: PrepareConfig) -> Cells:
-    """Read a column that is not in `table.no_cells`. Raises `UserError` for ambiguous numbers or dates."""
+    """Read a column that is not in `table.nested`. Raises `UserError` for ambiguous numbers or dates."""
     pieces = table.pieces[column]
     kinds = [piece.dtype for piece in pieces if piece.null_count() < len(piece)]
     if all(kind.is_numeric() for kind in kinds):
         values = pl.concat(_as(piece, pl.Float64()) for piece in pieces).fill_nan(None)
-        values, stand_ins = _without_numbers(values, config.missing)
+        values, marks = _without_numbers(values, config.missing)
         infinite = values.is_infinite().fill_null(False)
-        notes = (
-            *_stand_in_notes(column, stand_ins),
-            *_bad_notes(table, column, values.cast(pl.String), infinite, "numbers"),
-        )
-        return Cells(
-            column=column, kind="number", values=values.set(infinite, None), bad=_rows(infinite), stand_ins=stand_ins,
-            notes=notes,
-        )  # fmt: skip
+        return _of_kind(table, column, "number", values, values.cast(pl.String), infinite, marks)
     if all(kind == pl.Boolean for kind in kinds):
         return Cells(column=column, kind="truth", values=pl.concat(_as(piece, pl.Boolean()) for piece in pieces))
     if all(kind.is_temporal() for kind in kinds):
-        values = pl.concat([_datetimes(piece) for piece in pieces])
+        values = pl.concat(_as(piece, pl.Datetime("us")) for piece in pieces)
         return Cells(column=column, kind="date", values=values, notes=_zone_notes(column, pieces))
     # Text in other files than numbers or dates of Parquet is read separately, since its form may differ
     for kind, native in (("number", pl.Float64()), ("date", pl.Datetime("us"))):
@@ -93,10 +85,27 @@ def read(table: Table, column: str, config: PrepareConfig) -> Cells:
         only_text = pl.concat(as_text(piece.clear(len(piece)) if fit else piece) for piece, fit in parts)
         text_cells = _read_texts(table, column, _stripped(only_text), config)
         if text_cells.kind == kind:
-            known = pl.concat(_native(piece if fit else piece.clear(len(piece)), native) for piece, fit in parts)
+            known = pl.concat(_as(piece if fit else piece.clear(len(piece)), native) for piece, fit in parts)
             known = _without_numbers(known, config.missing)[0] if kind == "number" else known
             return dataclasses.replace(text_cells, values=text_cells.values.zip_with(known.is_null(), known))
     return _read_texts(table, column, _stripped(pl.concat([as_text(piece) for piece in pieces])), config)
+
+
+def _of_kind(
+    table: Table,
+    column: str,
+    kind: Kind,
+    values: pl.Series,
+    texts: pl.Series,
+    bad: pl.Series,
+    marks: dict[str, int],
+    form_notes: tuple[str, ...] = (),
+    form: str = "",
+) -> Cells:
+    """The cells of a column, with messages. bad : rows, (num_rows,) bool, of `texts` that are not of this kind."""
+    notes = (*_mark_notes(column, marks), *_bad_notes(table, column, texts, bad, PLURALS[kind]), *form_notes)
+    values = values.set(bad, None)
+    return Cells(column=column, kind=kind, values=values, form=form, bad=_rows(bad), marks=marks, notes=notes)
 
 
 def _stripped(texts: pl.Series) -> pl.Series:
@@ -121,48 +130,46 @@ def _without_numbers(values: pl.Series, missing: Sequence[str]) -> tuple[pl.Seri
 
 
 def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConfig) -> Cells:
-    texts, stand_ins = _without(texts, config.missing)
-    cells, default_stand_ins = _without(texts, () if config.missing else MISSING)
-    all_stand_ins = stand_ins | default_stand_ins
-    num_cells = len(cells) - cells.null_count()
+    texts, marks = _without(texts, config.missing)
+    cells, default_marks = _without(texts, () if config.missing else MISSING)
+    all_marks = marks | default_marks
+    num_cells = cells.count()
+    if not num_cells:
+        return Cells(column=column, kind="text", values=texts, marks=marks, notes=_mark_notes(column, marks))
     allowed = config.max_bad_fraction * num_cells
     truths = cells.str.to_lowercase()
-    if num_cells and truths.drop_nulls().is_in(("true", "false")).all():
-        notes = _stand_in_notes(column, all_stand_ins)
-        return Cells(column=column, kind="truth", values=truths == "true", stand_ins=all_stand_ins, notes=notes)
-    nearly: tuple[str, ...] = ()
-    kinds: tuple[tuple[Kind, str], ...] = (("number", "numbers"), ("date", "dates"))
-    for kind, what in kinds if num_cells else ():
-        if kind == "number":
-            advice = f": add decimal=. or decimal=,, or drop=[{column}]"
-            form, values = _choose(column, cells, config.decimal, PLAIN, allowed, advice)
-            forms = _form_notes(column, form)
-        else:
-            read_dates = dates.read(table, cells, config.dates)
-            form, values, forms = read_dates.form, read_dates.values, dates.forms_note(table, column, read_dates)
-        bad = unread = cells.is_not_null() & values.is_null()
-        if unread.sum() <= allowed:
-            if kind == "date":
-                advice = f": add dates=day_first or dates=month_first, or drop=[{column}]"
-                dates.refuse_open(table, column, cells, read_dates, advice)
-            if kind == "number":
-                bad = unread | values.is_infinite().fill_null(False)
-                values, as_numbers = _without_numbers(values, config.missing)
-                all_stand_ins |= as_numbers
-            notes = (*_stand_in_notes(column, all_stand_ins), *_bad_notes(table, column, cells, bad, what), *forms)
-            zeros = cells.str.contains(LEADING_ZERO).fill_null(False)
-            if kind == "number" and zeros.any():
-                example = cells.filter(zeros)[0]
-                note = f"so that '{example}' is {int(example)}: their leading zeros do not count"
-                notes = (*notes, f"the column '{column}' is read as numbers, {note}")
-            return Cells(
-                column=column, kind=kind, values=values.set(bad, None), form="" if form == PLAIN else form, bad=_rows(bad),
-                stand_ins=all_stand_ins, notes=notes,
-            )  # fmt: skip
+    if truths.drop_nulls().is_in(("true", "false")).all():
+        notes = _mark_notes(column, all_marks)
+        return Cells(column=column, kind="truth", values=truths == "true", marks=all_marks, notes=notes)
+
+    advice = f": add decimal=. or decimal=,, or drop=[{column}]"
+    form, values = _choose(column, cells, config.decimal, PLAIN, allowed, advice)
+    no_number = cells.is_not_null() & values.is_null()
+    if no_number.sum() <= allowed:
+        bad = no_number | values.is_infinite().fill_null(False)
+        values, as_numbers = _without_numbers(values, config.missing)
+        notes = _form_notes(column, form)
+        zeros = cells.filter(cells.str.contains(LEADING_ZERO))
+        if len(zeros):
+            example = f"'{zeros[0]}' is {int(zeros[0])}"
+            notes += (f"the column '{column}' is read as numbers, so that {example}: their leading zeros do not count",)
+        form = "" if form == PLAIN else form
+        return _of_kind(table, column, "number", values, cells, bad, all_marks | as_numbers, notes, form)
+
+    found = dates.read(table, cells, config.dates)
+    no_date = cells.is_not_null() & found.values.is_null()
+    if no_date.sum() <= allowed:
+        advice = f": add dates=day_first or dates=month_first, or drop=[{column}]"
+        dates.refuse_ambiguous(table, column, cells, found, advice)
+        notes = dates.forms_note(table, column, found)
+        return _of_kind(table, column, "date", found.values, cells, no_date, all_marks, notes, found.form)
+
+    notes = _like_numbers(column, cells, allowed)
+    for bad, what in ((no_date, "dates"), (no_number, "numbers")):
         if num_cells - bad.sum() > NEARLY * num_cells:
-            nearly = (*nearly, _nearly(table, column, cells, bad, what))
-    notes = (*_stand_in_notes(column, stand_ins), *(nearly[:1] or _like_numbers(column, cells, allowed)))
-    return Cells(column=column, kind="text", values=texts, stand_ins=stand_ins, notes=notes)
+            notes = (_nearly(table, column, cells, bad, what),)
+    notes = (*_mark_notes(column, marks), *notes)
+    return Cells(column=column, kind="text", values=texts, marks=marks, notes=notes)
 
 
 def _like_numbers(column: str, cells: pl.Series, allowed: float) -> tuple[str, ...]:
@@ -181,12 +188,12 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
     form : the form in the training data, which decides ambiguous cells. Raises `UserError` if no cell is of this kind.
     """
     kinds = PLURALS[kind]
-    if column in table.no_cells:
+    if column in table.nested:
         raise UserError(
-            f"the column '{column}' holds {table.no_cells[column]}, but members were trained on {kinds}: give {kinds}"
+            f"the column '{column}' holds {table.nested[column]}, but members were trained on {kinds}: give {kinds}"
         )
     texts = _stripped(pl.concat([as_text(whole(piece)) for piece in table.pieces[column]]))
-    cells, stand_ins = _without(texts, config.missing or (() if kind == "text" else MISSING))
+    cells, marks = _without(texts, config.missing or (() if kind == "text" else MISSING))
     advice = ", and training had neither: write them as in training"
     forms: tuple[str, ...] = ()
     if kind == "text":
@@ -196,25 +203,24 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
         values = cells.str.to_lowercase().replace_strict(truths, default=None, return_dtype=pl.Boolean)
     elif kind == "date":
         known = form.split(dates.SEPARATOR) if form else [dates.ISO[0]]
-        read_dates = dates.read(table, cells, config.dates, known, has_digits=True)
-        dates.refuse_open(table, column, cells, read_dates, advice)
+        read_dates = dates.read(table, cells, config.dates, known)
+        dates.refuse_ambiguous(table, column, cells, read_dates, advice)
         values, forms = read_dates.values, dates.forms_note(table, column, read_dates)
         forms = (*forms, *_zone_notes(column, table.pieces[column]), *dates.offset_note(column, read_dates, form))
     else:
-        allowed = len(cells) - cells.null_count() - 1  # at least one cell is a number
+        allowed = cells.count() - 1  # at least one cell is a number
         new_form, values = _choose(column, cells, config.decimal, form or PLAIN, allowed, advice)
         forms = _form_notes(column, new_form)
         is_read = values.is_not_null()
         values, as_numbers = _without_numbers(values, config.missing)
-        stand_ins |= as_numbers
+        marks |= as_numbers
         cells = cells.set(is_read & values.is_null(), None)
         values = values.set((values.abs() > LARGEST).fill_null(False), None)
     bad = cells.is_not_null() & values.is_null()
-    if bad.any() and bad.sum() == len(cells) - cells.null_count():
+    if bad.any() and bad.sum() == cells.count():
         first = first_of(table, cells, _rows(bad))
         raise UserError(f"the column '{column}' held {kinds} in training, but has none now: {first}: give {kinds}")
-    notes = (*_stand_in_notes(column, stand_ins), *_bad_notes(table, column, cells, bad, kinds), *forms)
-    return Cells(column=column, kind=kind, values=values, bad=_rows(bad), stand_ins=stand_ins, notes=notes)
+    return _of_kind(table, column, kind, values, cells, bad, marks, forms)
 
 
 def _form_notes(column: str, form: str) -> tuple[str, ...]:
@@ -284,13 +290,6 @@ def exact_texts(table: Table, column: str, cells: Cells) -> Cells:
     return dataclasses.replace(cells, kind="text", values=texts.set(cells.values.is_null(), None), notes=())
 
 
-def _datetimes(piece: pl.Series) -> pl.Series:
-    """Dates of Parquet in UTC, without a time zone."""
-    if isinstance(piece.dtype, pl.Datetime) and piece.dtype.time_zone:
-        piece = piece.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
-    return _as(piece, pl.Datetime("us"))
-
-
 def _zone_notes(column: str, pieces: Sequence[pl.Series]) -> tuple[str, ...]:
     """A message about dates of Parquet with another time zone than UTC."""
     zones = (piece.dtype.time_zone for piece in pieces if isinstance(piece.dtype, pl.Datetime))
@@ -298,25 +297,23 @@ def _zone_notes(column: str, pieces: Sequence[pl.Series]) -> tuple[str, ...]:
     return tuple(f"the column '{column}' has times of the zone {zone}, which are converted to UTC" for zone in others)
 
 
-def _native(piece: pl.Series, kind: pl.DataType) -> pl.Series:
-    """Numbers or dates of Parquet as `kind`."""
-    return _datetimes(piece) if piece.dtype.is_temporal() else _as(piece, kind)
-
-
 def _as(piece: pl.Series, kind: pl.DataType) -> pl.Series:
-    """The values as another type; a series of nulls can have any type."""
-    return piece.cast(kind) if piece.null_count() < len(piece) else pl.repeat(None, len(piece), dtype=kind, eager=True)
+    """The values as another type, with times in UTC; a series of nulls can have any type."""
+    if piece.null_count() == len(piece):
+        return pl.repeat(None, len(piece), dtype=kind, eager=True)
+    return in_utc(piece).cast(kind)
 
 
 def _rows(flags: pl.Series) -> np.ndarray:
     return flags.arg_true().to_numpy().astype(np.int64)
 
 
-def _stand_in_notes(column: str, stand_ins: dict[str, int]) -> tuple[str, ...]:
-    if not stand_ins:
+def _mark_notes(column: str, marks: dict[str, int]) -> tuple[str, ...]:
+    """A message about texts that mark missing values. marks : these texts, with their counts."""
+    if not marks:
         return ()
-    words = ", ".join(f"'{word}' ({count:,})" for word, count in list(stand_ins.items())[:MOST_SHOWN])
-    return (f"the column '{column}' has {sum(stand_ins.values()):,} cells that count as empty: {words}",)
+    words = ", ".join(f"'{word}' ({count:,})" for word, count in list(marks.items())[:MOST_SHOWN])
+    return (f"the column '{column}' has {sum(marks.values()):,} cells that count as empty: {words}",)
 
 
 def in_range(table: Table, column: str, cells: Cells) -> Cells:
@@ -324,8 +321,7 @@ def in_range(table: Table, column: str, cells: Cells) -> Cells:
     if cells.kind != "number" or not (huge := (cells.values.abs() > LARGEST).fill_null(False)).any():
         return cells
     notes = _bad_notes(table, column, cells.values.cast(pl.String), huge, "32-bit floats")
-    bad = np.union1d(cells.bad, _rows(huge))
-    return dataclasses.replace(cells, values=cells.values.set(huge, None), bad=bad, notes=(*cells.notes, *notes))
+    return dataclasses.replace(cells, values=cells.values.set(huge, None), notes=(*cells.notes, *notes))
 
 
 def _bad_notes(table: Table, column: str, cells: pl.Series, bad: pl.Series, what: str) -> tuple[str, ...]:
@@ -339,7 +335,7 @@ def _bad_notes(table: Table, column: str, cells: pl.Series, bad: pl.Series, what
 def _nearly(table: Table, column: str, cells: pl.Series, bad: pl.Series, what: str) -> str:
     rows = _rows(bad)
     return (
-        f"the column '{column}' is read as text, since {len(rows):,} of {len(cells) - cells.null_count():,} cells are not "
+        f"the column '{column}' is read as text, since {len(rows):,} of {cells.count():,} cells are not "
         f"{what}: {first_of(table, cells, rows)}; name them in missing=[…], or allow more with max_bad_fraction"
     )
 

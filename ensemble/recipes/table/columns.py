@@ -12,6 +12,7 @@ as an empty cell. `values` are those of `cells.Cells`.
 
 import dataclasses
 import datetime
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -105,7 +106,7 @@ class Learned:
 def learn(column: str, values: pl.Series, in_train: np.ndarray, max_categories: int) -> Learned:
     """Learn the encoding of a column from the rows in train. in_train : (num_rows,) bool."""
     known = values.filter(pl.Series(in_train)).drop_nulls()
-    entry = {"column": column, "meaning": column, "source": "table"}
+    entry: dict[str, Any] = {"column": column, "meaning": column, "source": "table"}
     num_different = known.n_unique()
     if num_different < 2 and known.len() in (0, int(in_train.sum())):
         if known.is_empty():
@@ -123,18 +124,12 @@ def learn(column: str, values: pl.Series, in_train: np.ndarray, max_categories: 
         begin = datetime.datetime(1970, 1, 1) + datetime.timedelta(days=offset)
         unit = {"unit": f"{DAYS_SINCE}{begin:%Y-%m-%d}", **({"offset": offset} if offset else {})}
         return Learned(features=[{**entry, **unit}, *parts_of(column, values, in_train)])
-    return _learn_texts(column, known, max_categories)
-
-
-def _learn_texts(column: str, known: pl.Series, max_categories: int) -> Learned:
-    num_different = known.n_unique()
     is_repeated = num_different <= known.len() / 2
     names = _categories(known, num_different, max_categories) if is_repeated else []
     is_prose = (num_different > FEW_CATEGORIES or not is_repeated) and texts.is_prose(known)
     content = texts.learn(known) if is_prose else None
-    category: dict[str, Any] = {"column": column, "meaning": column, "source": "table"}
-    category |= {"unit": "category", "categories": len(names), "values": names}
-    features = [*([category] if names else []), *(texts.entries(column, content) if content else [])]
+    features = [{**entry, "unit": "category", "categories": len(names), "values": names}] if names else []
+    features += texts.entries(column, content) if content else []
     if not features:
         why = f"has {num_different:,} different texts in {known.len():,} rows of train: it is taken for an id"
         return Learned(left_out=why)
@@ -160,11 +155,8 @@ def kind_of(feature: dict[str, Any]) -> Kind:
 
 
 def by_column(features: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """The features of each column."""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for feature in features:
-        groups.setdefault(feature["column"], []).append(feature)
-    return groups
+    """The features of each column; those of a column follow each other."""
+    return {column: list(group) for column, group in itertools.groupby(features, key=lambda feature: feature["column"])}
 
 
 def encode(values: pl.Series, features: list[dict[str, Any]], contents: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -174,16 +166,12 @@ def encode(values: pl.Series, features: list[dict[str, Any]], contents: dict[str
     """
     has_text = any("text" in feature for feature in features)
     text_features = texts.encode(values, contents[features[0]["column"]]) if has_text else None
-    encoded = {}
-    for feature in features:
-        if text_features is not None and "text" in feature:
-            encoded[feature["name"]] = np.ascontiguousarray(text_features[:, feature["text"]])
-        else:
-            encoded[feature["name"]] = _encode(values, feature)
-    return encoded
+    return {feature["name"]: _encode(values, feature, text_features) for feature in features}
 
 
-def _encode(values: pl.Series, feature: dict[str, Any]) -> np.ndarray:
+def _encode(values: pl.Series, feature: dict[str, Any], text_features: np.ndarray | None) -> np.ndarray:
+    if text_features is not None and "text" in feature:
+        return np.ascontiguousarray(text_features[:, feature["text"]])
     if "part" in feature:
         return PARTS[feature["part"]](values).cast(pl.Float32).fill_null(np.nan).to_numpy()
     if "values" not in feature:

@@ -6,7 +6,7 @@
 The form of a file is the one that leaves the fewest cells unread. Its cells may differ in the time: without one, a cell is
 midnight, and without an offset, a time is in UTC; `forms_note` is a message about both. If the order of day and month is
 ambiguous in all cells of a file, as in 01/02/2020, it is that of the other files (for new rows, also that of training). If
-these have no order or both orders, the form is ambiguous: see `dates.open_row`.
+these have no order or both orders, the form is ambiguous: see `dates.ambiguous_row`.
 """
 
 import dataclasses
@@ -44,10 +44,10 @@ class Dates:
     """(num_rows,) Datetime (UTC, microseconds); null where a cell is not a date."""
     forms: tuple[str, ...]
     """The form of each file; empty for a file without dates."""
-    open_row: int | None = None
+    ambiguous_row: int | None = None
     """The first row with an ambiguous date, if the form of its file is ambiguous."""
-    open_forms: tuple[str, str] = ("", "")
-    """Two forms of the date in `open_row`."""
+    ambiguous_forms: tuple[str, str] = ("", "")
+    """Two forms of the date in `ambiguous_row`."""
     has_both_orders: bool = False
     """Whether some files have the day first, and others the month."""
 
@@ -57,23 +57,22 @@ class Dates:
         return SEPARATOR.join(dict.fromkeys(form for form in self.forms if form)) or ISO[0]
 
 
-def read(table: Table, cells: pl.Series, order: str, known: Sequence[str] = (), has_digits: bool = False) -> Dates:
+def read(table: Table, cells: pl.Series, order: str, known: Sequence[str] = ()) -> Dates:
     """Parse the dates of each file.
 
     order : day_first or month_first; empty for both.
-    known : for new rows, the forms in the training data.
-    has_digits : whether 20240131 is a date.
+    known : for new rows, the forms in the training data; 20240131 is a date then too.
     """
     sizes = np.bincount(table.file_number, minlength=len(table.files)).tolist()
     starts = [0, *np.cumsum(sizes).tolist()]
-    best = [_best(cells.slice(start, size), order, has_digits) for start, size in zip(starts, sizes, strict=False)]
+    best = [_best(cells.slice(start, size), order, bool(known)) for start, size in zip(starts, sizes, strict=False)]
     orders = {_order_of(form) for form in known}
     for readings in best:
         file_orders = {_order_of(form) for form in readings}
         orders |= file_orders if len(file_orders) == 1 else set()
     orders.discard("")
     forms, values = [], []
-    opened: dict[str, Any] = {}
+    ambiguous: dict[str, Any] = {}
     for start, size, readings in zip(starts, sizes, best, strict=False):
         fitting = [form for form in readings if _order_of(form) in orders] or list(readings)
         form = next((form for form in known if form in fitting), fitting[0] if fitting else "")
@@ -81,9 +80,9 @@ def read(table: Table, cells: pl.Series, order: str, known: Sequence[str] = (), 
         values.append(readings[form] if form else pl.repeat(None, size, dtype=pl.Datetime("us"), eager=True))
         for other in fitting:
             differ = readings[other].ne_missing(readings[form])
-            if not opened and differ.any() and (form not in known or other in known or _order_of(form)):
-                opened = {"open_row": start + int(differ.arg_max() or 0), "open_forms": (form, other)}
-    return Dates(values=pl.concat(values), forms=tuple(forms), has_both_orders=len(orders) > 1, **opened)
+            if not ambiguous and differ.any() and (form not in known or other in known or _order_of(form)):
+                ambiguous = {"ambiguous_row": start + int(differ.arg_max() or 0), "ambiguous_forms": (form, other)}
+    return Dates(values=pl.concat(values), forms=tuple(forms), has_both_orders=len(orders) > 1, **ambiguous)
 
 
 def forms_note(table: Table, column: str, dates: Dates) -> tuple[str, ...]:
@@ -108,16 +107,17 @@ def offset_note(column: str, dates: Dates, known: str) -> tuple[str, ...]:
     return (f"the column '{column}' has times with a UTC offset, which training had not: they are converted to UTC",)
 
 
-def refuse_open(table: Table, column: str, cells: pl.Series, dates: Dates, advice: str) -> None:
+def refuse_ambiguous(table: Table, column: str, cells: pl.Series, dates: Dates, advice: str) -> None:
     """Raise `UserError` if the form of a file is ambiguous."""
-    if dates.open_row is None:
+    if dates.ambiguous_row is None:
         return
-    where = f" in {table.files[table.file_number[dates.open_row]].name}" if len(table.files) > 1 else ""
-    one, other = map(example, dates.open_forms)
+    where = f" in {table.files[table.file_number[dates.ambiguous_row]].name}" if len(table.files) > 1 else ""
+    one, other = map(example, dates.ambiguous_forms)
     if dates.has_both_orders:
         advice = "; other files have both orders of day and month: write the dates of that file as year-month-day"
     raise UserError(
-        f"the column '{column}' holds dates such as '{cells[dates.open_row]}'{where}, written as {one} or as {other}{advice}"
+        f"the column '{column}' holds dates such as '{cells[dates.ambiguous_row]}'{where}, written as {one} or as "
+        f"{other}{advice}"
     )
 
 

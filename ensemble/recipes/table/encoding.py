@@ -32,11 +32,14 @@ def fit(values: np.ndarray, num_bins: int) -> Scale:
     if len(values) > MAX_ROWS:
         values = values[np.linspace(0, len(values) - 1, MAX_ROWS).astype(np.int64)]
     known = np.sort(values[np.isfinite(values)]).astype(np.float64)
-    knots, segments = np.full(NUM_KNOTS, np.inf), np.zeros((NUM_KNOTS, 5))
-    edges = np.zeros(num_bins + 1)
+    scale = Scale(
+        knots=np.full(NUM_KNOTS, np.inf, np.float32),
+        segments=np.zeros((NUM_KNOTS, 5), np.float32),
+        edges=np.zeros(num_bins + 1, np.float32),
+    )
     if not known.size or known[0] == known[-1]:
-        knots[0] = segments[0, 0] = known[0] if known.size else 0.0
-        return Scale(knots=knots.astype(np.float32), segments=segments.astype(np.float32), edges=edges.astype(np.float32))
+        scale.knots[0] = scale.segments[0, 0] = known[0] if known.size else 0.0
+        return scale
     finite = _quantiles(known, NUM_KNOTS)
     rank = (np.searchsorted(known, finite, "left") + np.searchsorted(known, finite, "right")) / (2 * len(known))
     scores = ndtri(rank)
@@ -46,11 +49,11 @@ def fit(values: np.ndarray, num_bins: int) -> Scale:
     start = (scores - low) / (high - low)
     share = np.append(np.diff(scores), 0.0) / (high - low)
     inverse_length = np.append(1 / np.diff(finite), 0.0)
-    knots[: len(finite)] = finite
-    segments[: len(finite)] = np.stack([finite, inverse_length, start, share, bin_number], axis=1)
-    edges[: len(edge)] = scores[edge]
-    edges[len(edge) :] = scores[edge[-1]]
-    return Scale(knots=knots.astype(np.float32), segments=segments.astype(np.float32), edges=edges.astype(np.float32))
+    scale.knots[: len(finite)] = finite
+    scale.segments[: len(finite)] = np.stack([finite, inverse_length, start, share, bin_number], axis=1)
+    scale.edges[: len(edge)] = scores[edge]
+    scale.edges[len(edge) :] = scores[edge[-1]]
+    return scale
 
 
 def _quantiles(known: np.ndarray, number: int) -> np.ndarray:

@@ -17,6 +17,8 @@ from tabm import LinearEnsemble, make_tabm_backbone
 from torch import nn
 
 LARGEST = 3e38
+LARGEST_ONE_HOT = 32
+"""With more codes than this, a categorical feature has an embedding of half this length; else it is one-hot."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,8 +36,6 @@ class Shape:
     width: int
     num_layers: int
     dropout: float
-    largest_one_hot: int = 32
-    """With more codes than this, a categorical feature has an embedding of half this length; else it is one-hot."""
 
 
 class Network(nn.Module):
@@ -69,8 +69,8 @@ class Network(nn.Module):
             self.missing = nn.Parameter(torch.zeros(shape.num_numbers, shape.embedding_size))
             chunks += [shape.embedding_size] * shape.num_numbers
         sizes = [number + 1 for number in shape.categories]
-        self.one_hot = [column for column, size in enumerate(sizes) if size <= shape.largest_one_hot]
-        self.embedded = [column for column, size in enumerate(sizes) if size > shape.largest_one_hot]
+        self.one_hot = [column for column, size in enumerate(sizes) if size <= LARGEST_ONE_HOT]
+        self.embedded = [column for column, size in enumerate(sizes) if size > LARGEST_ONE_HOT]
         self.num_one_hot = sum(sizes[column] for column in self.one_hot)
         if sizes:
             self.register_buffer("seen", torch.ones(sum(sizes)))
@@ -80,8 +80,8 @@ class Network(nn.Module):
             self.register_buffer("place", one_hot_sizes.cumsum(0) - one_hot_sizes, persistent=False)
             chunks += [sizes[column] for column in self.one_hot]
         if self.embedded:
-            self.categories = nn.Parameter(torch.randn(sum(sizes), shape.largest_one_hot // 2) / 4)
-            chunks += [shape.largest_one_hot // 2] * len(self.embedded)
+            self.categories = nn.Parameter(torch.randn(sum(sizes), LARGEST_ONE_HOT // 2) / 4)
+            chunks += [LARGEST_ONE_HOT // 2] * len(self.embedded)
         self.backbone = make_tabm_backbone(
             d_in=sum(chunks),
             n_blocks=shape.num_layers,
@@ -155,12 +155,12 @@ class Network(nn.Module):
         right = left + (~missing).long()
         return torch.lerp(F.embedding(left, table), F.embedding(right, table), position[..., None]).flatten(1)
 
-    def references(self, number: int, seed: int = 0) -> np.ndarray:
+    def references(self, number: int) -> np.ndarray:
         """Reference rows for Shapley values, (number, N + number of categorical features) float32.
 
         Each feature independently has evenly spaced quantiles of the rows that the copy is fitted on, in random order.
         """
-        generator = np.random.default_rng(seed)
+        generator = np.random.default_rng(0)
         quantile = (np.arange(number) + 0.5) / number
         columns = []
         if self.shape.num_numbers:

@@ -17,7 +17,6 @@ from ensemble.recipes.table import cells, columns, sources
 from ensemble.recipes.table.prepare import KIND, units, write_names, write_rows
 from ensemble.recipes.table.settings import PrepareConfig
 
-MOST_SHOWN = 3
 ROWS = "rows"
 """Name of the rows of a DataFrame in messages."""
 
@@ -127,7 +126,7 @@ def _encoded(
                 examples = values.filter(unseen).unique(maintain_order=True).to_list()
                 notes.append(
                     f"the column '{column}' has {unseen.sum():,} cells with texts that training does not have, such as "
-                    f"{', '.join(repr(cells.shortened(text)) for text in examples[:MOST_SHOWN])}: they count as empty"
+                    f"{', '.join(repr(cells.shortened(text)) for text in examples[: cells.MOST_SHOWN])}: they count as empty"
                 )
     return columns.encode(values, features, texts), notes
 

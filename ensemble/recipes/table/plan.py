@@ -36,13 +36,13 @@ LARGE_VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("catboost", {"max_leaves": 256}),
     ("xgboost", {}),
 ]
-"""Members for the time that a limit leaves, in this order: how their settings differ from those above. Each has another
-seed."""
+"""Further members, trained in this order if a time limit leaves time: the library, and the settings that differ from those
+above. Each has another seed."""
 COMMON: dict[str, Any] = {"min_leaf_weight": 1.0, "row_fraction": 0.8, "learning_rate": 0.05, "early_stopping_rounds": 50}
 SHARES = {"lightgbm": 3.0, "catboost": 1.5, "xgboost": 1.5}
 """Shares of the remaining time of tree members."""
 TABM_SHARE, TABM_SHARE_OF_MANY_CLASSES = 2.0, 6.0
-"""The network's. From `MANY_CLASSES` classes on it is larger, and the network is trained before CatBoost and XGBoost, which
+"""The share of the network. From `MANY_CLASSES` classes on it is larger, and the network is trained before CatBoost and XGBoost, which
 need a tree per class: in 60 s, letter's out-of-fold loss is 0.093 in this order and 0.153 in the other."""
 LEAST_S_PER_OUTPUT = 2.5e-5
 """Seconds per row and class without which XGBoost and CatBoost would have too few trees to have a weight (letter: 10 s)."""
@@ -50,17 +50,17 @@ NOT_RANKED = ("linear", "catboost", "tabm")
 """Members without a ranking objective."""
 
 
-def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
+def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     """The members, in order of their gain per second."""
-    has_few_rows = about["splits"]["train"]["rows"] < FEW_ROWS
+    has_few_rows = manifest["splits"]["train"]["rows"] < FEW_ROWS
     settings, variants = (SMALL, SMALL_VARIANTS) if has_few_rows else (LARGE, LARGE_VARIANTS)
-    cv = CrossValidation.from_manifest(about)
+    cv = CrossValidation.from_manifest(manifest)
     # If early stopping uses a small part of a fold only, this part is not worth a refit
     common = {**COMMON, "regrow": cv is None or cv.stop_share == 1}
     planned = [
         PlannedMember(name="linear", kind="trees", settings={"library": "linear", "regrow": common["regrow"]}, share=3.0)
-    ][: _linear_work(about) <= MOST_LINEAR_WORK]
-    num_rows, num_classes = about["splits"]["train"]["rows"], len(about["task"].get("classes") or ())
+    ][: _linear_work(manifest) <= MOST_LINEAR_WORK]
+    num_rows, num_classes = manifest["splits"]["train"]["rows"], len(manifest["task"].get("classes") or ())
     least_seconds = max(2.0, LEAST_S_PER_OUTPUT * num_rows * max(1, num_classes))
     planned += [
         PlannedMember(
@@ -80,7 +80,7 @@ def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     for library, changes in variants:
         numbers[library] += 1
         planned.append(_variant(by_name[library], numbers[library], changes))
-    is_ranking = about["task"]["kind"] == "ranking"
+    is_ranking = manifest["task"]["kind"] == "ranking"
     return [member for member in planned if not is_ranking or (member.variant_of or member.name) not in NOT_RANKED]
 
 
@@ -96,22 +96,22 @@ def _variant(member: PlannedMember, number: int, changes: dict[str, Any]) -> Pla
     )
 
 
-def combining(about: dict[str, Any]) -> dict[str, str]:
+def combining(manifest: dict[str, Any]) -> dict[str, str]:
     """The combiner and calibration, fixed: none was better on the public tables, and comparing them takes time.
 
     There is no calibration for folds forward in time, since the share of a class changes from block to block.
     """
-    cv, kind = CrossValidation.from_manifest(about), about["task"]["kind"]
+    cv, kind = CrossValidation.from_manifest(manifest), manifest["task"]["kind"]
     calibrations = {"binary": "platt", "multiclass": "temperature"}
     if kind not in calibrations:
         return {"combiner": "simplex"}
     return {"combiner": "simplex", "calibration": "none" if cv and cv.scheme == "forward" else calibrations[kind]}
 
 
-def _linear_work(about: dict[str, Any]) -> float:
+def _linear_work(manifest: dict[str, Any]) -> float:
     """The approximate number of operations to fit the candidates of a copy of the linear model (trees/linear.py)."""
-    num_rows, task = about["splits"]["train"]["rows"], about["task"]
-    num_columns = sum(min(feature.get("categories") or 2, 100) for feature in about["features"])
+    num_rows, task = manifest["splits"]["train"]["rows"], manifest["task"]
+    num_columns = sum(min(feature.get("categories") or 2, 100) for feature in manifest["features"])
     if task["kind"] == "regression":  # a singular value decomposition
         return 10.0 * num_rows * num_columns * min(num_rows, num_columns)
     num_weights = min(num_rows, num_columns) * max(1, len(task.get("classes") or ()))

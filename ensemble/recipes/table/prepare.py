@@ -83,9 +83,8 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         if groups is not None:
             coded = ("cluster", "group") if target.kind == "ranking" else ("cluster",)
             write_names(folder / "names", groups, {name: arrays[name] for name in coded}, unit, split >= 0)
-        described = {}
-        for name, rows in _write_splits(folder / "rows", splits, arrays).items():
-            described[name] = _describe(config, cells_of, target, rows, unit)
+        rows_of = _write_splits(folder / "rows", splits, arrays)
+        described = {name: _describe(config, cells_of, target, rows, unit) for name, rows in rows_of.items()}
         task = _task(config, target)
         if cells_of[config.target].kind == "date":
             print(f"the target '{config.target}' holds dates: days since 1970-01-01 are predicted")
@@ -164,9 +163,9 @@ def _read_columns(config: PrepareConfig, table: sources.Table) -> dict[str, cell
     """The cells of each column, except ids and columns of lists or other nested values."""
     skipped = {config.id, config.group, *config.drop} - {config.target, config.time, config.weight}
     for key, name in (("target", config.target), ("time", config.time), ("weight", config.weight)):
-        if name in table.no_cells:
-            raise UserError(f"{key}={name} holds {table.no_cells[name]}: name a column of numbers, dates or texts")
-    names = [name for name in table.columns if name not in skipped and name not in table.no_cells]
+        if name in table.nested:
+            raise UserError(f"{key}={name} holds {table.nested[name]}: name a column of numbers, dates or texts")
+    names = [name for name in table.columns if name not in skipped and name not in table.nested]
     cells_of = {name: cells.read(table, name, config) for name in names}
     others = {config.target, config.time, config.weight}
     cells_of |= {name: cells.in_range(table, name, cells_of[name]) for name in names if name not in others}
@@ -215,23 +214,24 @@ def _refuse_missing_classes(config: PrepareConfig, target: Target, split: np.nda
 
 
 def _weights(config: PrepareConfig, table: sources.Table, column: cells.Cells, split: np.ndarray) -> np.ndarray:
-    weight = columns.numbers_of(numeric(table, column, "weight"))
+    numbers = columns.numbers_of(numeric(table, column, "weight"))
     with np.errstate(over="ignore"):
-        bad = np.flatnonzero(~(weight >= 0) | ~np.isfinite(weight.astype(np.float32)))
-    if bad.size or not weight.any():
+        weight = numbers.astype(np.float32)
+    bad = np.flatnonzero(~(numbers >= 0) | ~np.isfinite(weight))
+    if bad.size or not numbers.any():
         what = "is 0 in every row"
         if bad.size:
-            first = weight[bad[0]]
+            first = numbers[bad[0]]
             what = f"is {'empty' if np.isnan(first) else f'{first:g}'} in {table.place(bad[0])}"
         raise UserError(f"weight={config.weight} {what}: weights must be from 0 to 3e38, and not all 0; correct them")
     for number in (TRAIN, TEST):
-        in_split = weight[split == number].astype(np.float32)
+        in_split = weight[split == number]
         if in_split.size and not in_split.any():
             raise UserError(
                 f"weight={config.weight} is 0, or too small for a 32-bit float, in every row of the {SPLITS[number]} split: "
                 "give larger weights, or leave those rows out"
             )
-    return weight.astype(np.float32)
+    return weight
 
 
 def _feature_columns(
@@ -256,8 +256,8 @@ def _features(
     for column in table.columns:
         if column in others:
             continue
-        if column in table.no_cells:
-            left_out[column] = f"holds {table.no_cells[column]}, not numbers, dates or texts"
+        if column in table.nested:
+            left_out[column] = f"holds {table.nested[column]}, not numbers, dates or texts"
             continue
         values, form = cells_of[column].values, cells_of[column].form
         if column == config.time:  # new rows have later times, so only periodic parts of the time are features
@@ -380,16 +380,15 @@ def _time_name(value: Any) -> str:
 
 
 def _notes(config: PrepareConfig, table: sources.Table, cells_of: dict[str, cells.Cells], target: Target) -> list[str]:
-    """Remarks on how the cells were read."""
+    """Messages about how the cells were read."""
     notes = [*table.notes, *(note for column in cells_of.values() for note in column.notes), *target.notes]
     if config.embargo and cells_of[config.time].kind == "number":
-        first, last = (
-            _time_name(value) for value in (cells_of[config.time].values.min(), cells_of[config.time].values.max())
-        )
+        times = cells_of[config.time].values
         notes.append(
-            f"embargo={config.embargo:g} is in the unit of time={config.time}, which holds numbers from {first} to {last}"
+            f"embargo={config.embargo:g} is in the unit of time={config.time}, which holds numbers from "
+            f"{_time_name(times.min())} to {_time_name(times.max())}"
         )
-    found = {text for column in cells_of.values() for text in column.stand_ins}
+    found = {text for column in cells_of.values() for text in column.marks}
     if unused := [text for text in config.missing if text not in found]:
         notes.append(f"missing= names {', '.join(map(repr, unused))}, in no cell of a feature; a list is [NA,none]")
     return notes

@@ -78,15 +78,18 @@ def columns(like: dict[str, Any]) -> dict[str, str]:
 
 
 def _fits(kind: str, value: Value) -> bool:
-    if value is None or kind == "text" or (isinstance(value, str) and (not value.strip() or kind == "true or false")):
+    """Whether a value can be a cell of a column that holds `kind`. A number may be a text, also with commas, or blank."""
+    if value is None or kind == "text":
         return True
+    if kind == "true or false":
+        return isinstance(value, str) or value in (0, 1)
+    if isinstance(value, bool):
+        return False
     if kind == "date":
-        return isinstance(value, (str, int)) and not isinstance(value, bool)
-    if isinstance(value, str):
+        return isinstance(value, (str, int))
+    if isinstance(value, str) and value.strip():
         try:
-            return not math.isinf(float(value.replace(",", "")))
+            value = float(value.replace(",", ""))
         except ValueError:
             return False
-    if isinstance(value, float) and math.isinf(value):
-        return False
-    return isinstance(value, bool) == (kind == "true or false") or (kind == "true or false" and value in (0, 1))
+    return value not in (math.inf, -math.inf)

@@ -16,12 +16,12 @@ Predict = Callable[[np.ndarray], np.ndarray]
 """Maps features (n, F) to outputs (n, K) on an additive scale: log odds, or the unit of the target."""
 
 
-def values(predict: Predict, rows: np.ndarray, references: np.ndarray, seed: int = 0) -> np.ndarray:
-    """The contributions to each output, (n, F, K), of each row independently of the other rows.
+def values(predict: Predict, rows: np.ndarray, references: np.ndarray) -> np.ndarray:
+    """The contributions to each output, (n, F, K); those of a row do not depend on the other rows.
 
     rows : (n, F) float32. references : (m, F) float32; each is used with one order of the features.
     """
-    (num_rows, num_features), generator = rows.shape, np.random.default_rng(seed)
+    (num_rows, num_features), generator = rows.shape, np.random.default_rng(0)
     permutations = [generator.permutation(num_features) for _ in range((len(references) + 1) // 2)]
     orders = [order for permutation in permutations for order in (permutation, permutation[::-1])][: len(references)]
     block_size = max(1, ROWS_AT_ONCE // (num_features + 1))

@@ -29,7 +29,7 @@ class Table:
 
     pieces: dict[str, list[pl.Series]]
     """The cells of each column, a series for each file: String, or a type of Parquet."""
-    no_cells: dict[str, str]
+    nested: dict[str, str]
     """Columns of nested values such as lists, with the kind of these values."""
     floats: dict[str, str]
     """Columns of JSON lines with floats that cannot be ids, with the first of these."""
@@ -59,8 +59,8 @@ class Table:
         Raises `UserError`, which names the `setting`, for a column of floats that are not all whole, of lists or bytes, and
         for texts with a NUL byte, at which C libraries would truncate them.
         """
-        if column in self.no_cells:
-            raise UserError(f"{setting}={column} holds {self.no_cells[column]}: ids are texts or whole numbers")
+        if column in self.nested:
+            raise UserError(f"{setting}={column} holds {self.nested[column]}: ids are texts or whole numbers")
         if column in self.floats:
             raise UserError(NO_ID.format(f"{setting}={column}", self.floats[column]))
         texts = pl.concat([_ids(piece, f"{setting}={column}") for piece in self.pieces[column]])
@@ -72,18 +72,17 @@ class Table:
 
 def read(files: Sequence[Path], census: Census) -> Table:
     """Read all rows of the files. Raises `UserError` for files with different columns."""
+    looked_at = [records.look(path) for path in files]
     frames: list[pl.DataFrame] = []
     lines: list[np.ndarray] = []
-    has_keys: list[bool] = []  # a record of JSON lines may lack a key
-    no_cells: dict[str, str] = {}
+    nested: dict[str, str] = {}
     floats: dict[str, str] = {}
     notes: list[str] = []
-    for path in files:
-        file = records.look(path)
-        nested: set[str] = set()
+    for path, file in zip(files, looked_at, strict=True):
+        nested_keys: set[str] = set()
         names = file.names
         if isinstance(file.layout, records.JsonLines):
-            names, nested, file_floats = records.keys(file)
+            names, nested_keys, file_floats = records.keys(file)
             floats = {**{name: f"{value} ({path.name}:{line})" for name, (value, line) in file_floats.items()}, **floats}
         column_names = _column_names(path, names)
         layout = "Parquet" if file.layout is None else "JSON lines"
@@ -97,18 +96,16 @@ def read(files: Sequence[Path], census: Census) -> Table:
         frame = _rows(file, fields, census)
         lines.append(frame["source_line"].to_numpy())
         frames.append(frame.select(*fields).rename(dict(zip(fields, column_names, strict=True))))
-        has_keys.append(isinstance(file.layout, records.JsonLines))
-        no_cells |= {name: str(kind) for name, kind in frames[-1].schema.items() if not _is_scalar(kind)}
-        no_cells |= dict.fromkeys(nested, "lists or objects")
+        nested |= {name: str(kind) for name, kind in frames[-1].schema.items() if not _is_scalar(kind)}
+        nested |= dict.fromkeys(nested_keys, "lists or objects")
         if isinstance(file.layout, records.Delimited) and all(records.is_number(name) for name in names):
             notes.append(f"the first line of {path.name} gives the names of the columns, and all are numbers: is it a row?")
     names = list(dict.fromkeys(name for frame in frames for name in frame.columns))
-    for path, frame, may_lack in zip(files, frames, has_keys, strict=True):
-        for name in names:
-            if name not in frame.columns and not may_lack:
+    for path, file, frame in zip(files, looked_at, frames, strict=True):
+        for name in (name for name in names if name not in frame.columns):
+            if not isinstance(file.layout, records.JsonLines):  # a record of JSON lines may lack a key
                 raise UserError(f"{path} has no column '{name}', which another of the files has: give files of one table")
-            if name not in frame.columns:
-                notes.append(f"no record of {path.name} has the key '{name}': its cells are empty there")
+            notes.append(f"no record of {path.name} has the key '{name}': its cells are empty there")
     notes += _copies(files, frames, names)
     return Table(
         pieces={
@@ -116,7 +113,7 @@ def read(files: Sequence[Path], census: Census) -> Table:
                    for frame in frames]
             for name in names
         },
-        no_cells=no_cells,
+        nested=nested,
         floats=floats,
         files=files,
         file_number=np.repeat(np.arange(len(files)), [len(numbers) for numbers in lines]),
@@ -190,26 +187,34 @@ def _is_scalar(kind: pl.DataType) -> bool:
 
 def _ids(piece: pl.Series, what: str) -> pl.Series:
     """The column of a file as texts, with floats as whole numbers."""
-    if piece.dtype.is_float():
-        known = piece.drop_nulls().drop_nans()
-        inexact = known.filter((known != known.floor()) | (known.abs() >= records.MOST_EXACT) | known.is_infinite())
-        if len(inexact):
-            raise UserError(NO_ID.format(what, repr(inexact[0])))
+    if piece.dtype.is_float() and len(inexact := _inexact(piece)):
+        raise UserError(NO_ID.format(what, repr(inexact[0])))
     return as_text(whole(piece))
+
+
+def _inexact(floats: pl.Series) -> pl.Series:
+    """The floats that are no whole numbers, or too large to be exact."""
+    known = floats.drop_nulls().drop_nans()
+    return known.filter((known != known.floor()) | (known.abs() >= records.MOST_EXACT))
 
 
 def whole(piece: pl.Series) -> pl.Series:
     """Floats as integers, if all are whole numbers; other types unchanged."""
     if not piece.dtype.is_float():
         return piece
-    known = piece.drop_nulls().drop_nans()
-    is_whole = ((known == known.floor()) & (known.abs() < records.MOST_EXACT)).all()
-    return piece.fill_nan(None).cast(pl.Int64) if is_whole else piece.fill_nan(None)
+    known = piece.fill_nan(None)
+    return known if len(_inexact(piece)) else known.cast(pl.Int64)
 
 
 def as_text(piece: pl.Series) -> pl.Series:
     """Values as text: numbers and booleans as in JSON, dates in ISO 8601."""
     if isinstance(piece.dtype, pl.Datetime):
-        naive = piece.dt.convert_time_zone("UTC").dt.replace_time_zone(None) if piece.dtype.time_zone else piece
-        return naive.dt.to_string("%Y-%m-%d %H:%M:%S%.6f")
+        return in_utc(piece).dt.to_string("%Y-%m-%d %H:%M:%S%.6f")
     return piece.cast(pl.String)
+
+
+def in_utc(piece: pl.Series) -> pl.Series:
+    """Times with a time zone in UTC, without the zone; other types unchanged."""
+    if isinstance(piece.dtype, pl.Datetime) and piece.dtype.time_zone:
+        return piece.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+    return piece

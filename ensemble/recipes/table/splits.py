@@ -35,7 +35,7 @@ NO_TIME, EMBARGO, ACROSS, NO_GROUP = "empty time", "embargo before the test", "g
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Splits:
-    """Numbers of each row, (num_rows,) int64."""
+    """The split, fold and group of each row as numbers, (num_rows,) int64."""
 
     split: np.ndarray
     fold: np.ndarray
@@ -58,26 +58,24 @@ def split_rows(
     divides, -1 for none. Raises `UserError` if a split would be too small.
     """
     split = np.where(np.isnan(target), FORECAST, TRAIN)
-    split[unit < 0] = -1
-    census.drop(NO_GROUP, int((unit < 0).sum()))
+    _leave_out(unit < 0, NO_GROUP, split, census)
     if time is not None:
-        lacks_time = np.isnan(time) & (split == TRAIN)
-        split[lacks_time] = -1
-        census.drop(NO_TIME, int(lacks_time.sum()))
+        _leave_out((split == TRAIN) & np.isnan(time), NO_TIME, split, census)
     num_labelled = int((split == TRAIN).sum())
     if num_labelled < LEAST_ROWS:
         raise UserError(f"{num_labelled} rows have a target, and at least {LEAST_ROWS} are needed: give more")
     if config.test:
-        _set_aside(config, split, time, unit, census)
+        _mark_test(config, split, time, unit, census)
     rows = np.flatnonzero(split == TRAIN)
     fold = np.full(len(split), -1)
     if time is not None:
         begins, fold[rows] = _forward(config, time[rows])
         scheme = CrossValidation(scheme="forward", num_folds=len(begins) - 1, embargo=config.embargo, begins=begins)
     elif config.group or kind == "ranking":
-        num_folds = _num_folds(config, len(np.unique(unit[rows])), rows.size, f"different values of group={config.group}")
-        fold[rows] = _by_group(unit[rows], max(num_folds, LEAST_FOLDS), config.seed)
-        scheme = CrossValidation(scheme="groups", num_folds=max(num_folds, LEAST_FOLDS))
+        what = f"different values of group={config.group}"
+        num_folds = max(LEAST_FOLDS, _num_folds(config, len(np.unique(unit[rows])), rows.size, what))
+        fold[rows] = _by_group(unit[rows], num_folds, config.seed)
+        scheme = CrossValidation(scheme="groups", num_folds=num_folds)
     else:
         scheme, fold[rows] = _random(config, kind, target[rows])
     group = _groups(kind, split, time, unit, config.seed)
@@ -87,7 +85,13 @@ def split_rows(
     return Splits(split=split, fold=fold, group=group, cross_validation=scheme)
 
 
-def _set_aside(config: PrepareConfig, split: np.ndarray, time: np.ndarray | None, unit: np.ndarray, census: Census) -> None:
+def _leave_out(rows: np.ndarray, reason: str, split: np.ndarray, census: Census) -> None:
+    """Leave rows, (num_rows,) bool, out of all splits, and count them."""
+    split[rows] = -1
+    census.drop(reason, int(rows.sum()))
+
+
+def _mark_test(config: PrepareConfig, split: np.ndarray, time: np.ndarray | None, unit: np.ndarray, census: Census) -> None:
     """Mark the rows of the test split in `split`."""
     rows = np.flatnonzero(split == TRAIN)
     if time is None:
@@ -99,14 +103,9 @@ def _set_aside(config: PrepareConfig, split: np.ndarray, time: np.ndarray | None
     else:
         times, size = np.unique(time[rows], return_counts=True)
         first = min(int(np.searchsorted(np.cumsum(size), (1 - config.test) * rows.size)) + 1, len(times) - 1)
-        begin = times[first]
-        split[rows[time[rows] >= begin]] = TEST
-        near = rows[(time[rows] < begin) & (time[rows] + config.embargo >= begin)]
-        split[near] = -1
-        census.drop(EMBARGO, near.size)
-        across = np.flatnonzero((split == TRAIN) & np.isin(unit, unit[split == TEST]))
-        split[across] = -1
-        census.drop(ACROSS, across.size)
+        split[rows[time[rows] >= times[first]]] = TEST
+        _leave_out((split == TRAIN) & (time + config.embargo >= times[first]), EMBARGO, split, census)
+        _leave_out((split == TRAIN) & np.isin(unit, unit[split == TEST]), ACROSS, split, census)
     left, taken = int((split == TRAIN).sum()), int((split == TEST).sum())
     if not taken or left < LEAST_ROWS:
         raise UserError(

@@ -65,17 +65,17 @@ def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells
     """Infer or check the kind of task, and return the target as numbers."""
     refuse_bad(table, column, "target")
     values, name, kind = column.values, config.target, config.task
-    if column.stand_ins and not config.missing:
-        words = ", ".join(f"'{word}' ({count:,})" for word, count in column.stand_ins.items())
+    if column.marks and not config.missing:
+        words = ", ".join(f"'{word}' ({count:,})" for word, count in column.marks.items())
         raise UserError(
-            f"target={name} holds {words} among its {column.kind}s: add missing=[{','.join(column.stand_ins)}] if that "
+            f"target={name} holds {words} among its {column.kind}s: add missing=[{','.join(column.marks)}] if that "
             "means an empty cell, whose row is then predicted, or correct it"
         )
     known = values.drop_nulls()
     different = known.unique().sort().to_list()
     if len(different) < 2:
         what = f"is '{columns.name_of(different[0])}' in every row" if different else "is empty in every row"
-        counted = " (the texts of missing=[…] count as empty)" if column.stand_ins else ""
+        counted = " (the texts of missing=[…] count as empty)" if column.marks else ""
         raise UserError(f"target={name} {what}{counted}, so there is nothing to learn: name another column")
     is_text = values.dtype == pl.String
     is_whole = values.dtype == pl.Boolean or (values.dtype == pl.Float64 and (known == known.floor()).all())

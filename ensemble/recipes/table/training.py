@@ -35,7 +35,7 @@ from ensemble.recipes.table.settings import RecipeConfig
 from ensemble.task import Task, task_of
 
 with imports.without("sklearn"):  # rtdl_num_embeddings imports it only for embeddings that are not used here
-    from ensemble.recipes.table.model import Copies, Network, Shape
+    from ensemble.recipes.table.model import LARGEST_ONE_HOT, Copies, Network, Shape
 
 ANY_FEATURES = True
 """This network can be trained on prepared data of any recipe with a task and flat features."""
@@ -88,11 +88,6 @@ class FlatRows(PreparedRows):
             "group": columns["group"].astype(np.int64),
         }
         return {name: torch.from_numpy(array) for name, array in batch.items()}
-
-    def subset(self, uses: np.ndarray, rows: np.ndarray | None) -> "FlatRows":
-        """Only these rows of the stored split, with the copies that process each."""
-        folder, stored, names, task, *_ = self.arguments
-        return FlatRows(folder, stored, names, task, uses, rows)
 
     def column(self, name: str) -> np.ndarray:
         """A whole column of these rows."""
@@ -170,7 +165,7 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
         return model
 
     def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
-        """Sum of the submodels' mean losses over all pairs of a copy and a row that fits it, and the number of pairs."""
+        """Sum of the submodels' mean losses over all pairs of a copy and a row that it is fitted on, and their number."""
         uses = batch["uses"]
         outputs = model(batch["numbers"], batch["codes"], uses)
         weight = batch["weight"] / self._mean_weight
@@ -257,8 +252,8 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
 
     def size(self, num_rows: int) -> Size:
         config, num_outputs = self.config, max(1, len(self.task.classes))
-        num_category_inputs = sum(size + 1 if size < 32 else 16 for size in self.categories.values())
-        num_inputs = len(self.names[0]) * config.embedding_size + num_category_inputs
+        sizes_of_inputs = (size + 1 if size < LARGEST_ONE_HOT else LARGEST_ONE_HOT // 2 for size in self.categories.values())
+        num_inputs = len(self.names[0]) * config.embedding_size + sum(sizes_of_inputs)
         layers = num_inputs * config.width + (config.num_layers - 1) * config.width**2
         heads = config.num_submodels * (num_inputs + config.width * num_outputs)
         embeddings = len(self.names[0]) * (config.num_bins + 2) * config.embedding_size
@@ -306,17 +301,16 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
 
     def open_rows(self, split: str) -> FlatRows:
         stored = self.stored_split(split)
-        all_rows = FlatRows(self.folder, stored, self.names, self.task, np.empty(0), None)
         if not self.cross_validation or stored != SPLIT:
-            new_rows = np.arange(self.num_copies) >= (self.config.num_copies if self.config.new_rows == "refit" else 0)
-            return all_rows.subset(new_rows, None)
-        uses = np.zeros((len(all_rows), self.num_copies), bool)
+            uses = np.arange(self.num_copies) >= (self.config.num_copies if self.config.new_rows == "refit" else 0)
+            return FlatRows(self.folder, stored, self.names, self.task, uses)
+        uses = np.zeros((self.manifest["splits"][SPLIT]["rows"], self.num_copies), bool)
         for number, fold in enumerate(self._folds):
             uses[{OUT_OF_FOLD: fold.held, VALIDATION: fold.stop}.get(split, fold.fit), number] = True
         if split == SPLIT:
             uses[:, self.config.num_copies :] = True
         rows = np.flatnonzero(uses.any(axis=1))
-        return all_rows.subset(uses[rows], rows)
+        return FlatRows(self.folder, stored, self.names, self.task, uses[rows], rows)
 
 
 make = TabularNetwork

@@ -13,7 +13,7 @@ from ensemble.recipes.hot_sellers import baselines
 
 @pytest.mark.parametrize("split", ["blend", "test", "forecast"])
 def test_the_score_is_momentum(prepared: Path, tmp_path: Path, split: str) -> None:
-    """The figure beside every member's would be of other rows, or of a score that nobody can explain."""
+    """The score that members are compared with would be of other rows, or not be the growth of the last weeks."""
     scores = baselines.predict(prepared, split)
     rows = open_table(prepared / "rows" / split)
     weeks = open_table(prepared / "weeks").to_pydict()

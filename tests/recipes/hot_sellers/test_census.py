@@ -13,7 +13,7 @@ from ensemble.recipes.hot_sellers import prepare as panel
 
 
 def test_every_row_read_is_kept_or_counted(tmp_path: Path) -> None:
-    """Reviews would be lost without a word: duplicates, bad rows, and those of the week that is not over."""
+    """Reviews would be lost without a message: duplicates, bad rows, and those of the week that is not over."""
     good = steady_market()
     duplicates = [good[3], good[3], good[40] | {"rating": 1.0, "text": "the same again"}]
     late = [review("A", 20, 0.1), review("N", 20, 0.2), review("N", 20, 0.2)]
@@ -42,7 +42,7 @@ def test_every_row_read_is_kept_or_counted(tmp_path: Path) -> None:
 
 
 def test_the_first_of_two_copies_is_kept(tmp_path: Path) -> None:
-    """Which of two reviews of a user at one moment counts would depend on chance."""
+    """It would depend on chance which of two reviews of a user with the same time is kept."""
     good = steady_market()
     first, second = (review("A", 10, 0.77, user_id="twice", rating=rating) for rating in (1.0, 5.0))
     other = [review("A", 10, 0.77, user_id="once", rating=3.0)]
@@ -61,7 +61,7 @@ def test_a_file_whose_every_row_is_bad(tmp_path: Path) -> None:
 
 
 def test_until_cuts_the_reviews_after_a_day(tmp_path: Path) -> None:
-    """The last day would be cut off, or the next one let in."""
+    """Reviews of the last day would be left out, or those of the next day kept."""
     last_day = FIRST_DAY + datetime.timedelta(weeks=15, days=-1)
     content = [*steady_market(15), review("A", 14, 0.99999), review("A", 15, 0.0)]
     about = panel.prepare(config_for(tmp_path, content, until=str(last_day.date()), max_bad_fraction=0.9))

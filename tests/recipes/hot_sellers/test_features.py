@@ -1,7 +1,6 @@
 """Every feature against its meaning: recomputed from raw reviews with a dense table of weeks, one number at a time."""
 
 import datetime
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_market import config_for, prepare_every_week, product_metadata, write_metadata
 
 from ensemble.arrow import open_table
 from ensemble.recipes.hot_sellers import features, text, weekly
-from ensemble.recipes.hot_sellers import prepare as panel
 from ensemble.recipes.hot_sellers.features import FEATURES
-from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
+from ensemble.recipes.hot_sellers.settings import PanelConfig
 
 FIRST_DAY = datetime.datetime(2021, 1, 4, tzinfo=datetime.UTC)  # a Monday
 NUM_WEEKS = 125
@@ -76,29 +75,17 @@ def raw() -> list[dict[str, Any]]:
 def rows(raw: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Every row up to the last labelled week, and the forecast's, with `product_id` and `t`, the week's number from 0."""
     folder = tmp_path_factory.mktemp("features")
-    (folder / "reviews.jsonl").write_text("".join(json.dumps(review) + "\n" for review in raw))
-    metadata = [
-        {"parent_asin": product, "title": "", "main_category": category, "store": None, "categories": [],
-         "price": PRICES.get(product)}
-        for product, category in CATEGORIES.items()
-    ]  # fmt: skip
-    (folder / "meta.jsonl").write_text("".join(json.dumps(product) + "\n" for product in metadata))
-    config = PrepareConfig(
-        out=str(folder / "prepared"),
-        source=(str(folder / "reviews.jsonl"),),
-        metadata=(str(folder / "meta.jsonl"),),
-        panel=PanelConfig(as_of_crawl=True, top_fraction=0.4, horizon_weeks=2),
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(panel, "split_weeks", lambda first, last, rows, panel: {"train": (first, first + len(rows) - 1)})
-        about = panel.prepare(config)
+    metadata = [product_metadata(name, category, price=PRICES.get(name)) for name, category in CATEGORIES.items()]
+    panel = PanelConfig(as_of_crawl=True, top_fraction=0.4, horizon_weeks=2)
+    config = config_for(folder, raw, panel, metadata=(write_metadata(folder, metadata),))
+    about = prepare_every_week(config)
     assert about["categories"] == ["", "Tools", "Toys"]
-    ids = open_table(folder / "prepared" / "products")["product_id"].to_pylist()
+    ids = open_table(folder / "out" / "products")["product_id"].to_pylist()
     first_week = (FIRST_DAY.date() - weekly.FIRST_MONDAY).days // 7
     all_rows = [
         {**row, "product_id": ids[row["product"]], "t": row["week"] - first_week}
         for split in ("train", "forecast")
-        for row in open_table(folder / "prepared" / "rows" / split).to_pylist()
+        for row in open_table(folder / "out" / "rows" / split).to_pylist()
     ]
     assert len(all_rows) > 400
     assert max(row["t"] for row in all_rows) == NUM_WEEKS - 1
@@ -262,7 +249,7 @@ def test_unknown_is_nan_and_nothing_is_infinite(rows: list[dict[str, Any]]) -> N
 
 
 def test_what_the_crawl_knew_is_left_out(prepared: Path) -> None:
-    """Votes and prices of years later would flatter every figure without a word."""
+    """Votes and prices that were recorded years later would make every score too good, without a message."""
     crawl = {"price", "price_missing", "helpful_4w", "helpful_52w"}
     assert {feature.name for feature in FEATURES if feature.as_of_crawl} == crawl
     assert {feature.name for feature in FEATURES} - {feature.name for feature in features.selection(False)} == crawl
@@ -270,10 +257,10 @@ def test_what_the_crawl_knew_is_left_out(prepared: Path) -> None:
 
 
 def test_thanksgiving_is_the_fourth_thursday_of_november() -> None:
-    """The holiday library would know the feast of some years only, or under another name."""
+    """The holiday library would have Thanksgiving for some years only, or under another name."""
     for year in range(1996, 2040):
         first = datetime.date(year, 11, 1)
-        feast = first + datetime.timedelta(days=(3 - first.weekday()) % 7 + 21)
-        assert features.weeks_to_thanksgiving(feast - datetime.timedelta(days=10)) == 10 / 7
-        assert features.weeks_to_thanksgiving(feast) == 0
-        assert features.weeks_to_thanksgiving(feast + datetime.timedelta(days=1)) > 50
+        thanksgiving = first + datetime.timedelta(days=(3 - first.weekday()) % 7 + 21)
+        assert features.weeks_to_thanksgiving(thanksgiving - datetime.timedelta(days=10)) == 10 / 7
+        assert features.weeks_to_thanksgiving(thanksgiving) == 0
+        assert features.weeks_to_thanksgiving(thanksgiving + datetime.timedelta(days=1)) > 50

@@ -1,6 +1,5 @@
 """Folds forward in time: every row once out of fold, nothing of its future in what its copy learns, stored once."""
 
-import dataclasses
 import itertools
 import json
 import os
@@ -13,6 +12,7 @@ import pytest
 from folded import content, prepare_changed, week_of
 from hypothesis import given
 from hypothesis import strategies as st
+from small_market import market_config
 
 from ensemble import arrow, folders
 from ensemble.arrow import open_table
@@ -21,7 +21,7 @@ from ensemble.data.folds import folder_of
 from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers import folds
 from ensemble.recipes.hot_sellers import prepare as panel
-from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
+from ensemble.recipes.hot_sellers.settings import PanelConfig
 
 LEARNED = ("train", "validation")
 HORIZON = PanelConfig().horizon_weeks
@@ -37,7 +37,7 @@ HORIZON = PanelConfig().horizon_weeks
     data=st.data(),
 )
 def test_weeks_go_forward_with_an_embargo(rows: list[int], horizon: int, num_folds: int, data: st.DataObject) -> None:
-    """A label of what a copy learns would reach into its block, or a week be out of two folds, or of none."""
+    """A training label of a copy would depend on its block, or a week would be predicted by two folds or by none."""
     first = data.draw(st.integers(0, 2000))
     past_end = first + data.draw(st.integers(2, len(rows) - 1))
     whole = {"train": (first, first), "blend": (first, past_end), "test": (past_end + horizon + 1, past_end + horizon + 9)}
@@ -92,7 +92,7 @@ def test_pieces_make_up_every_range(ranges: list[tuple[int, int]]) -> None:
 
 
 def test_every_row_is_out_of_one_fold(folded: Path, raw_market: tuple[Path, Path]) -> None:
-    """A stack would learn from some rows twice, and from others never."""
+    """Some rows would have two out-of-fold predictions, and others none."""
     raw = [json.loads(line) for line in raw_market[0].read_text(encoding="utf-8").splitlines()]
     reviewed = {(review["parent_asin"], week_of(review["timestamp"])) for review in raw}
     out_of_fold = [key for number in range(4) for key in content(folded / f"folds/{number}", "blend")]
@@ -104,7 +104,7 @@ def test_every_row_is_out_of_one_fold(folded: Path, raw_market: tuple[Path, Path
 
 
 def test_what_a_copy_learns_ends_before_its_block(folded: Path, raw_market: tuple[Path, Path], tmp_path: Path) -> None:
-    """A copy would have seen the future of the rows that it is asked about, in a feature or in a label."""
+    """A feature or label of a copy's training rows would contain the future of the rows that it predicts."""
     for number in range(4):
         fold = folded / f"folds/{number}"
         first = open_table(fold / "rows/blend")["week"].to_numpy().min()
@@ -118,7 +118,7 @@ def test_what_a_copy_learns_ends_before_its_block(folded: Path, raw_market: tupl
 
 
 def test_folds_change_nothing_of_the_whole(folded: Path, prepared: Path) -> None:
-    """A member on the whole would be another because a bag is trained beside it, and figures could not be compared."""
+    """A member trained on all data would be different if a bag is trained too, and scores could not be compared."""
     with_folds, without = folders.read_manifest(folded), folders.read_manifest(prepared)
     assert with_folds["splits"] == without["splits"]
     for split in without["splits"]:
@@ -143,7 +143,7 @@ def test_a_row_has_one_id_everywhere(folded: Path) -> None:
 
 
 def test_every_byte_is_stored_once(folded: Path, prepared: Path) -> None:
-    """Folds would multiply the disk that the data need."""
+    """Folds would multiply the size of the data on disk."""
 
     def stored(folder: Path) -> int:
         return sum({file.stat().st_ino: file.stat().st_size for file in folder.rglob("*.arrow")}.values())
@@ -155,15 +155,14 @@ def test_every_byte_is_stored_once(folded: Path, prepared: Path) -> None:
 def test_without_links_the_files_are_copied(
     folded: Path, raw_market: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Prepared data could not be written to a disk that knows no hard links."""
+    """Prepared data could not be written to a file system without hard links."""
 
     def unknown(*_: Any) -> None:
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", unknown)
     settings = PanelConfig(**folders.read_manifest(folded)["config"])
-    source, metadata = ((str(file),) for file in raw_market)
-    about = panel.prepare(PrepareConfig(out=str(tmp_path / "out"), source=source, metadata=metadata, panel=settings))
+    about = panel.prepare(market_config(raw_market, tmp_path / "out", settings))
     assert all(file.stat().st_nlink == 1 for file in (tmp_path / "out").rglob("*.arrow"))
     assert about["fingerprint"] == folders.read_manifest(folded)["fingerprint"]
     arrow.link(tmp_path / "out/manifest.json", tmp_path / "again")
@@ -191,7 +190,7 @@ def test_a_fold_is_prepared_data_like_any_other(folded: Path, tmp_path: Path) ->
 
 
 def test_a_swapped_fold_is_refused(folded: Path, tmp_path: Path) -> None:
-    """Copies would be asked about weeks that they learned from."""
+    """Copies would predict weeks that they were trained on."""
     copy = Path(shutil.copytree(folded, tmp_path / "copy"))
     about = folders.read_manifest(copy)
     (copy / "folds/1").rename(copy / "folds/x")
@@ -206,12 +205,10 @@ def test_a_swapped_fold_is_refused(folded: Path, tmp_path: Path) -> None:
 
 
 def test_impossible_folds_are_refused(raw_market: tuple[Path, Path], tmp_path: Path) -> None:
-    """A traceback, or a copy that learns from nothing."""
-    source, metadata = ((str(file),) for file in raw_market)
+    """The result would be a traceback, or a copy without training rows."""
 
     def prepare(**settings: Any) -> None:
-        config = PrepareConfig(out=str(tmp_path / "out"), source=source, metadata=metadata)
-        panel.prepare(dataclasses.replace(config, panel=PanelConfig(**settings)))
+        panel.prepare(market_config(raw_market, tmp_path / "out", PanelConfig(**settings)))
 
     with pytest.raises(UserError, match=r"panel\.folds=-1"):
         prepare(folds=-1)

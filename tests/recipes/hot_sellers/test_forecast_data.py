@@ -3,24 +3,20 @@
 from pathlib import Path
 
 import pytest
-from small_market import config_for, gather, review, steady_market, write_metadata, write_raw
+from small_market import config_for, gather, market_config, product_metadata, review, steady_market, write_metadata
 
 from ensemble import folders
 from ensemble.arrow import open_table
 from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers import prepare as panel
 from ensemble.recipes.hot_sellers.prepare import FORECAST
-from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
+from ensemble.recipes.hot_sellers.settings import PanelConfig
 
 
 def test_like_gives_the_forecast_of_the_training_data(prepared: Path, raw_market: tuple[Path, Path], tmp_path: Path) -> None:
-    """The ensemble would forecast from other features than those its members learned on."""
+    """The ensemble would predict from other features than those its members were trained on."""
     like = folders.read_manifest(prepared)
-    source, metadata = map(str, raw_market)
-    settings = PanelConfig(**like["config"])
-    about = panel.prepare(
-        PrepareConfig(out=str(tmp_path / "out"), source=(source,), metadata=(metadata,), panel=settings), like
-    )
+    about = panel.prepare(market_config(raw_market, tmp_path / "out", PanelConfig(**like["config"])), like)
     assert list(about["splits"]) == [FORECAST]
     assert about["categories"] == like["categories"]
     assert [path.name for path in (tmp_path / "out" / "rows").iterdir()] == [FORECAST]
@@ -28,13 +24,11 @@ def test_like_gives_the_forecast_of_the_training_data(prepared: Path, raw_market
 
 
 def test_like_knows_the_old_categories_only(tmp_path: Path) -> None:
-    """A new category would take the number of another one, which the members know as something else."""
+    """A new category would get the number of another category of the training data."""
     like = panel.prepare(config_for(tmp_path / "old", steady_market(), metadata=(write_metadata(tmp_path),)))
     assert like["categories"] == ["", "Tools", "Toys"]
-    content = [{"parent_asin": "A", "main_category": "Art"}, {"parent_asin": "B", "main_category": "Toys"}]
-    about = {"title": "", "store": None, "categories": [], "price": None}
-    metadata = write_raw(tmp_path, [one | about for one in content], "new.jsonl")
-    panel.prepare(config_for(tmp_path / "new", steady_market(), metadata=(metadata,), min_matched=0.4), like)
+    metadata = (write_metadata(tmp_path / "new", [product_metadata("A", "Art"), product_metadata("B", "Toys")]),)
+    panel.prepare(config_for(tmp_path / "new", steady_market(), metadata=metadata, min_matched=0.4), like)
     products = open_table(tmp_path / "new" / "out" / "products").to_pydict()
     assert dict(zip(products["product_id"], products["category"], strict=True)) == {"A": 0, "B": 2, "C": 0, "D": 0, "E": 0}
     rows = open_table(tmp_path / "new" / "out" / "rows" / FORECAST).to_pydict()
@@ -43,7 +37,7 @@ def test_like_knows_the_old_categories_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("learned_from_text", [True, False])
 def test_like_has_text_as_the_training_data_had(tmp_path: Path, learned_from_text: bool) -> None:
-    """A model that reads text would not find the tokens it asks for when the new reviews have none."""
+    """A model that reads text would fail on new reviews without text, since the data would have no tokens."""
     silent = [one | {"title": "", "text": ""} for one in steady_market()]
     old, new = (steady_market(), silent) if learned_from_text else (silent, steady_market())
     like = panel.prepare(config_for(tmp_path / "old", old))

@@ -86,7 +86,7 @@ def check_fields(record: dict, fields: dict) -> None:
 
 
 def test_reviews_have_the_raw_schema(small):
-    """A reader of the real files would stumble over a missing field, another order, or an integer for a float."""
+    """A program for the real files would fail on a missing field, another order, or an integer instead of a float."""
     lines = records(small[0])
     for record in lines:
         check_fields(record, REVIEW_FIELDS)
@@ -107,7 +107,7 @@ def test_reviews_have_the_raw_schema(small):
 
 
 def test_metadata_has_the_raw_schema(small):
-    """The metadata reader would not be tried on null prices and stores, empty categories and missing products."""
+    """The tests of the metadata reader would lack null prices and stores, empty categories and missing products."""
     lines = records(small[1])
     for record in lines:
         check_fields(record, METADATA_FIELDS)
@@ -172,7 +172,7 @@ def test_total_is_near_the_target(config):
 
 
 def test_reviews_lie_in_their_weeks(small):
-    """The panel would find reviews outside the calendar, or counts that the process never drew."""
+    """The panel would have reviews outside the calendar, or other counts than those of the process."""
     table = pl.read_ndjson(small[0], schema={"timestamp": pl.Int64, "parent_asin": pl.String, "user_id": pl.String})
     week = weeks_of(table, SMALL)
     assert week.min() == 0
@@ -187,7 +187,7 @@ def test_reviews_lie_in_their_weeks(small):
 
 
 def test_nothing_grows_with_the_size(monkeypatch):
-    """Thirty million reviews would not fit in memory: chunks and batches must be bounded, and made one by one."""
+    """Thirty million reviews would not fit into memory: chunks and batches must be small, and generated one by one."""
     made = []
     original = market.products_of_chunk
     monkeypatch.setattr(market, "products_of_chunk", lambda *arguments: made.append(arguments[-1]) or original(*arguments))
@@ -211,13 +211,13 @@ def test_a_chunk_does_not_depend_on_those_before_it(small):
 
 
 def test_words_can_be_left_out(tmp_path):
-    """A benchmark of counts alone would pay for words."""
+    """A benchmark that uses only counts would spend time on texts."""
     paths = write_market(tmp_path, MarketConfig(num_products=50, num_reviews=500, with_text=False))
     assert {(record["title"], record["text"]) for record in records(paths[0])} == {("", "")}
 
 
 def test_buzz_precedes_growth_that_counts_do_not_show():
-    """Text would carry no signal of its own, or a single word would be sufficient."""
+    """Text would contain no signal that counts do not have, or a single word would be sufficient."""
     config = MarketConfig(num_products=1500, num_reviews=100_000)
     chunks = list(simulate(config))
     counts, starts, buzz_share = (matrix(chunks, name) for name in ("counts", "buzz_starts", "buzz_share"))
@@ -275,7 +275,7 @@ def test_reviews_are_self_exciting(demo):
 
 
 def test_samples_announce_promotions():
-    """The verified share and the pictures would be noise."""
+    """The share of verified purchases and the pictures would contain no signal."""
     config = MarketConfig(num_products=1500, num_reviews=100_000, with_text=False)
     chunks = list(simulate(config))
     counts, samples = matrix(chunks, "counts"), matrix(chunks, "samples")
@@ -367,13 +367,13 @@ def test_products_have_a_launch_and_a_power_law(demo):
     ],
 )
 def test_wrong_settings_are_refused(settings, named):
-    """A user's slip would end in a traceback, or in an empty market."""
+    """A wrong setting would end in a traceback, or in an empty market."""
     with pytest.raises(UserError, match=re.escape(named)):
         MarketConfig(**settings)
 
 
 def test_nothing_half_written_stays(tmp_path, monkeypatch):
-    """A reader would take half a market for a whole one, or the old files would be gone."""
+    """An incomplete market would look complete, or the old files would be lost."""
     config = MarketConfig(num_products=20, num_reviews=100)
     old = [path.read_bytes() for path in write_market(tmp_path, config)]
 

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_market import FIRST_DAY, SUNDAY, config_for, review, steady_market, write_raw
+from small_market import FIRST_DAY, SUNDAY, config_for, product_metadata, review, steady_market, write_metadata, write_raw
 
 from ensemble.commands import ensemble_predictor
 from ensemble.data import duplicates
@@ -61,7 +61,7 @@ REVIEWS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0
 @settings(deadline=None)
 @given(reviews=REVIEWS, units=st.tuples(*[st.sampled_from([1, 1000])] * 2))
 def test_copies_by_brute_force(reviews: list[tuple[int, int, int, int]], units: tuple[int, int]) -> None:
-    """Reviews of one second would be taken for copies where both files know better, or copies be kept."""
+    """Different reviews in one second would count as copies though both files have milliseconds, or copies be kept."""
     rows = [(product, user, file, time // units[file] * units[file]) for product, user, file, time in reviews]
     schema = {"product": pl.Int32, "user": pl.UInt64, "source_file": pl.Int16, "time_ms": pl.Int64}
     frame = pl.DataFrame(rows, schema=schema, orient="row").with_row_index("source_line")
@@ -77,11 +77,6 @@ def test_copies_by_brute_force(reviews: list[tuple[int, int, int, int]], units: 
     np.testing.assert_array_equal(duplicates.are_first(frame, units), expected)
 
 
-def write_metadata(folder: Path, ids: list[Any]) -> str:
-    about = {"title": "", "store": None, "categories": [], "price": None, "main_category": "Toys"}
-    return write_raw(folder, [{"parent_asin": one} | about for one in ids], "meta.jsonl")
-
-
 @pytest.mark.parametrize(
     ("products", "known", "sentence"),
     [
@@ -94,10 +89,10 @@ def write_metadata(folder: Path, ids: list[Any]) -> str:
 def test_metadata_of_other_products_are_refused(
     products: Any, known: list[Any], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every product would be of no category, and nobody would notice."""
+    """No product would have a category, without a message."""
     names = dict(zip("ABCDE", products, strict=True))
     content = [one | {"parent_asin": names[one["parent_asin"]]} for one in steady_market()]
-    metadata = (write_metadata(tmp_path / "raw", known),)
+    metadata = (write_metadata(tmp_path / "raw", [product_metadata(one) for one in known]),)
     num = sum(str(one) in products for one in known)
     with pytest.raises(UserError, match=rf"only {num} of 5 reviewed products have metadata .*min_matched.*{sentence}"):
         panel.prepare(config_for(tmp_path, content, metadata=metadata))
@@ -110,7 +105,7 @@ def test_metadata_of_other_products_are_refused(
 
 def test_new_reviews_are_matched_as_those_of_training(tmp_path: Path) -> None:
     """A service of members that learned with metadata of two products in five would refuse every request."""
-    metadata = (write_metadata(tmp_path / "raw", ["A", "X", "Y"]),)
+    metadata = (write_metadata(tmp_path / "raw", [product_metadata(one) for one in "AXY"]),)
     ordinary = panel.prepare(config_for(tmp_path / "ordinary", steady_market()))
     assert "min_matched" not in ordinary  # ordinary data keep their fingerprint
     like = panel.prepare(config_for(tmp_path / "old", steady_market(), metadata=metadata, min_matched=0.1))
@@ -140,14 +135,13 @@ def test_the_command_leaves_min_matched_as_it_was(
 
 
 def test_metadata_that_stand_twice_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Which of two descriptions of a product counts would be decided without a word."""
-    about = {"title": "", "store": None, "categories": [], "price": None, "main_category": "Toys"}
-    rows = [{"parent_asin": one} | about for one in "ABCDEZ"]
+    """One of two descriptions of a product would be used without a message."""
+    rows = [product_metadata(one) for one in "ABCDEZ"]
     once = panel.prepare(config_for(tmp_path / "once", steady_market(), metadata=(write_raw(tmp_path, rows, "once.jsonl"),)))
     assert once["product_census"]["dropped"] == {}
     assert "warning" not in capsys.readouterr().err
-    rows += [{"parent_asin": "A"} | about, {"parent_asin": "A"} | about, {"parent_asin": "Z"} | about]
-    rows += [{"parent_asin": "B"} | about | {"main_category": "Tools"}, {"parent_asin": "B"} | about | {"store": "S"}]
+    rows += [product_metadata(one) for one in "AAZ"]
+    rows += [product_metadata("B", "Tools"), product_metadata("B", store="S")]
     metadata = (write_raw(tmp_path, rows, "twice.jsonl"),)
     twice = panel.prepare(config_for(tmp_path / "twice", steady_market(), metadata=metadata))
     census = twice["product_census"]
@@ -172,7 +166,7 @@ def test_the_settings_that_are_advised_work(num_weeks: int, changes: dict[str, A
 
 
 def test_the_end_that_is_advised_works(tmp_path: Path) -> None:
-    """Who ends the data as advised would get the same advice again."""
+    """A user who ends the data as advised would get the same advice again."""
     like = panel.prepare(config_for(tmp_path / "old", steady_market()))
     content = [*steady_market(), review("A", 40, SUNDAY)]
     settings = PanelConfig(horizon_weeks=2, top_fraction=0.4, min_reviews=2)
@@ -190,7 +184,7 @@ def test_the_end_that_is_advised_works(tmp_path: Path) -> None:
 def test_a_part_of_the_market_is_warned_of(
     products: str, every: int, warned: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The features of a category and of the market would be other numbers, and with them the probabilities."""
+    """The features of a category and of the market, and so the probabilities, would be wrong without a warning."""
     whole = steady_market()
     like = panel.prepare(config_for(tmp_path / "old", whole))
     part = [one for one in whole if one["parent_asin"] in products]
@@ -205,7 +199,7 @@ def test_a_part_of_the_market_is_warned_of(
 
 
 def test_settings_of_the_generated_market_with_files_are_refused(tmp_path: Path) -> None:
-    """They would do nothing, without a word."""
+    """They would have no effect, without a message."""
     config = config_for(tmp_path, steady_market(), market=MarketConfig(seed=3))
     with pytest.raises(
         UserError, match=r"^market.seed=3 applies only to a generated market, but source names your own files"
@@ -214,7 +208,7 @@ def test_settings_of_the_generated_market_with_files_are_refused(tmp_path: Path)
 
 
 def test_a_pipe_is_no_source(tmp_path: Path) -> None:
-    """The command would wait for ever, deaf to Ctrl-C."""
+    """The command would wait for ever, and Ctrl-C would not end it."""
     os.mkfifo(tmp_path / "pipe")
     raw = write_raw(tmp_path, steady_market())
     for changes in ({"source": (str(tmp_path / "pipe"),)}, {"metadata": (str(tmp_path / "pipe"),)}):

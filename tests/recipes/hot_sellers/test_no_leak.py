@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from small_market import SUNDAY, config_for, gather, prepare_every_week, review, write_metadata
+from small_market import SUNDAY, config_for, gather, market_config, prepare_every_week, review, write_metadata
 
 from ensemble import folders
 from ensemble.arrow import open_table
 from ensemble.recipes.hot_sellers import prepare as panel
 from ensemble.recipes.hot_sellers import spills
 from ensemble.recipes.hot_sellers.prepare import FORECAST
-from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
+from ensemble.recipes.hot_sellers.settings import PanelConfig
 
 T, HORIZON = 70, 4
 
@@ -57,16 +57,12 @@ def test_nothing_after_t_is_seen_at_t(
     # The same past in the same order, between reviews of another future, of new products too, which ends elsewhere
     other = [*other_future, review(data.draw(st.sampled_from("AZ")), end, SUNDAY, rating=1.0, text="bad")]
     other = [*other[::2], *known, *other[1::2], review("0", T + 1), review("ZZ", T + 2)]
-    about = {}
-    for name, content in (("one", one), ("other", other)):
-        config = config_for(
-            folder / name,
-            content,
-            PanelConfig(horizon_weeks=HORIZON, top_fraction=0.5),
-            metadata=(write_metadata(folder / "meta"),),
-            min_matched=0.0,
-        )
-        about[name] = prepare_every_week(config)
+    with_metadata: dict[str, Any] = {"metadata": (write_metadata(folder / "meta"),), "min_matched": 0.0}
+    settings_of_panel = PanelConfig(horizon_weeks=HORIZON, top_fraction=0.5)
+    about = {
+        name: prepare_every_week(config_for(folder / name, content, settings_of_panel, **with_metadata))
+        for name, content in (("one", one), ("other", other))
+    }
     for last_week, with_targets in ((T, False), (T - HORIZON, True)):
         seen, also_seen = (
             {key: row for key, row in gather(folder / name / "out", "train", with_targets).items() if key[1] <= last_week}
@@ -74,13 +70,7 @@ def test_nothing_after_t_is_seen_at_t(
         )
         assert seen == also_seen
     # Nor does the end of the data change anything: what a forecaster had in hand at t gives the same
-    alone = config_for(
-        folder / "alone",
-        known,
-        PanelConfig(horizon_weeks=HORIZON),
-        metadata=(write_metadata(folder / "meta"),),
-        min_matched=0.0,
-    )
+    alone = config_for(folder / "alone", known, PanelConfig(horizon_weeks=HORIZON), **with_metadata)
     panel.prepare(alone, like=about["one"])
     forecast = gather(folder / "alone" / "out", FORECAST)
     assert forecast == {key: row for key, row in gather(folder / "one" / "out", "train").items() if key[1] == T}
@@ -97,8 +87,7 @@ def test_how_the_work_is_cut_changes_no_row(
     for name, value in limits.items():
         monkeypatch.setattr(spills if hasattr(spills, name) else panel, name, value)
     settings = PanelConfig(**folders.read_manifest(prepared)["config"])
-    source, metadata = map(str, raw_market)
-    about = panel.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(source,), metadata=(metadata,), panel=settings))
+    about = panel.prepare(market_config(raw_market, tmp_path / "out", settings))
     assert about["splits"] == folders.read_manifest(prepared)["splits"]
     for split in about["splits"]:
         assert gather(tmp_path / "out", split, True) == gather(prepared, split, True)

@@ -29,10 +29,11 @@ from ensemble import arrow, folders
 from ensemble.arrow import open_table
 from ensemble.data import reviews
 from ensemble.errors import UserError
-from ensemble.recipes.hot_sellers import features, text, weekly
+from ensemble.recipes.hot_sellers import features, folds, text, weekly
 from ensemble.recipes.hot_sellers import prepare as panel
 from ensemble.recipes.hot_sellers.prepare import FORECAST, SPLITS, TARGETS
 from ensemble.recipes.hot_sellers.settings import MarketConfig, PanelConfig, PrepareConfig
+from ensemble.recipes.hot_sellers.splits import split_weeks
 
 # ------------------------------------------------------------------------------------------------ labels and rows
 
@@ -111,7 +112,7 @@ def test_rows_address_their_weeks_and_reviews(prepared: Path, market: dict[str, 
 
 
 def test_a_forecast_is_of_the_last_complete_week(prepared: Path, raw_market: tuple[Path, Path]) -> None:
-    """The forecast would be of a past week, or have targets that nobody can know."""
+    """The forecast would be of a past week, or have targets that are not known yet."""
     about = folders.read_manifest(prepared)
     rows = open_table(prepared / "rows" / FORECAST).to_pydict()
     last_ms = max(json.loads(line)["timestamp"] for line in raw_market[0].read_text().splitlines())
@@ -148,7 +149,7 @@ def test_hot_is_never_more_than_the_top_fraction(rows: list[tuple[int, float]], 
 
 
 def test_a_threshold_is_exact() -> None:
-    """A twentieth of sixty is three, and not two, despite rounding of floating-point numbers."""
+    """0.05 × 60 would be 2 instead of 3, by the rounding of floating-point numbers."""
     week, growth = np.zeros(60, np.int16), np.arange(60, dtype=np.float32)
     assert (growth > panel.growth_thresholds(week, growth, 0.05)[0]).sum() == 3
     growth[-4:] = 99
@@ -164,13 +165,13 @@ def test_a_threshold_is_exact() -> None:
     shares=st.tuples(*[st.floats(0.01, 10)] * 4),
 )
 def test_splits_go_forward_with_an_embargo(rows: list[int], horizon: int, shares: Any) -> None:
-    """A label of one split would look into the weeks of the next, and the score on test be too good."""
+    """A label of one split would depend on weeks of the next split, and the score on test would be too good."""
     config = PanelConfig(horizon_weeks=horizon, shares=shares)
     if len(rows) < 3 * (horizon + 1) + 1:
         with pytest.raises(UserError, match=rf"the data cover {len(rows) + horizon} complete weeks, but four splits"):
-            panel.split_weeks(2600, 2600 + len(rows) + horizon - 1, np.array(rows), config)
+            split_weeks(2600, 2600 + len(rows) + horizon - 1, np.array(rows), config)
         return
-    ranges = panel.split_weeks(2600, 2600 + len(rows) + horizon - 1, np.array(rows), config)
+    ranges = split_weeks(2600, 2600 + len(rows) + horizon - 1, np.array(rows), config)
     assert tuple(ranges) == SPLITS
     assert ranges["train"][0] == 2600
     assert ranges["test"][1] == 2600 + len(rows) - 1
@@ -183,7 +184,7 @@ def test_splits_go_forward_with_an_embargo(rows: list[int], horizon: int, shares
 def test_splits_have_their_shares_of_the_rows(num_weeks: int, per_week: int, more: bool) -> None:
     """A split would be far smaller than its share, as by weeks in a market that grows."""
     rows = per_week * (1 + more * np.arange(num_weeks))
-    ranges = panel.split_weeks(0, num_weeks + 3, rows, PanelConfig(horizon_weeks=4))
+    ranges = split_weeks(0, num_weeks + 3, rows, PanelConfig(horizon_weeks=4))
     num_rows = np.array([rows[begin : end + 1].sum() for begin, end in ranges.values()])
     expected = num_rows.sum() * np.array(PanelConfig().shares)
     assert (abs(num_rows - expected) <= 2 * rows.max()).all(), (num_rows, expected)
@@ -227,7 +228,7 @@ STAGES = [
     (reviews, "read_reviews"),
     (text, "tokenize"),
     (weekly, "sum_by_week"),
-    (panel, "split_weeks"),
+    (folds, "split_weeks"),
     (panel, "growth_thresholds"),
     (features, "compute"),
     (arrow.TableWriter, "write"),
@@ -242,7 +243,7 @@ STAGES = [
 def test_a_failure_at_any_stage_leaves_nothing(
     module: Any, name: str, exists: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder that is half prepared would look done, or a failed second run would destroy the first."""
+    """An incomplete folder would look complete, or a failed second run would destroy the result of the first."""
     config = config_for(tmp_path, steady_market(), metadata=(write_metadata(tmp_path / "raw"),), overwrite=exists)
     before = panel.prepare(config)["fingerprint"] if exists else None
 
@@ -277,7 +278,7 @@ def test_the_same_raw_files_give_the_same_fingerprint(tmp_path: Path) -> None:
 
 
 def test_the_entries_of_the_manifest(prepared: Path, raw_market: tuple[Path, Path]) -> None:
-    """Nobody could tell what the data were made of, or a member what a column means."""
+    """The manifest would not show from which files the data were prepared, or what a column means."""
     about = folders.read_manifest(prepared)
     assert about["recipe"] == "hot_sellers"
     assert [(source["name"], source["sha256"]) for source in about["sources"]] == [

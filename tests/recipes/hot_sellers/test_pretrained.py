@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
 from safetensors.torch import load_file
+from small_market import market_config
 
 from ensemble.arrow import open_table
 from ensemble.errors import UserError
@@ -20,7 +21,7 @@ from ensemble.neural import loop
 from ensemble.neural.predict import NeuralMember
 from ensemble.neural.settings import config_class
 from ensemble.recipes.hot_sellers import prepare, pretrained
-from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig, RecipeConfig
+from ensemble.recipes.hot_sellers.settings import PanelConfig, RecipeConfig
 from ensemble.recipes.hot_sellers.training import make
 
 torch.set_num_threads(1)
@@ -60,8 +61,7 @@ def data(encoder: Path, raw_market: tuple[Path, Path], tmp_path_factory: pytest.
     """The market, tokenised by the encoder's tokenizer."""
     folder = tmp_path_factory.mktemp("pretrained") / "prepared"
     settings = PanelConfig(top_fraction=0.1, num_tokens=8, tokenizer=str(encoder))
-    reviews, products = raw_market
-    prepare.prepare(PrepareConfig(out=str(folder), source=(str(reviews),), metadata=(str(products),), panel=settings))
+    prepare.prepare(market_config(raw_market, folder, settings))
     return folder
 
 

@@ -23,7 +23,7 @@ def script_of(words: list[str]) -> int:
 
 
 def test_the_commands_lead_from_reviews_to_the_report() -> None:
-    """A reader who copies the block would lack a stage, or never see the page."""
+    """A reader who copies the block would miss a stage, or would not get the report."""
     names = [Path(words[script_of(words)]).stem for words in commands()]
     stages = ["train", "train_trees", "predict", "ensemble_predictor", "report", "ensemble_predictor"]
     assert names == ["prepare_data", "prepare_data", *stages]

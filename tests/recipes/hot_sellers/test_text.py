@@ -17,7 +17,7 @@ def tokenize(texts: list[str | None], num_tokens: int, vocabulary_size: int = 81
 
 
 def test_ids_are_what_they_always_were() -> None:
-    """A model trained yesterday, or elsewhere, would read other words today."""
+    """A model that was trained earlier or on another machine would get other token ids for the same words."""
     tokens, num_words, sentiment = tokenize(["Great, GREAT product:\nit's café 日本!"], 8)
     assert tokens.tolist() == [[7960, 7960, 7986, 4318, 2118, 3005, 0, 0]]
     assert tokens.dtype == np.uint16
@@ -51,7 +51,7 @@ def test_a_long_text_is_cut_but_counted_whole() -> None:
 
 
 def test_positive_and_negative_words_are_disjoint() -> None:
-    """A word would count for and against at once, or be written so that no word of a text can match it."""
+    """A word would count as positive and negative, or be written so that no word of a text can match it."""
     assert not text.POSITIVE & text.NEGATIVE
     for word in text.POSITIVE | text.NEGATIVE:
         assert tokenize([word.title()], 1)[1:] == (1, 1 if word in text.POSITIVE else -1), word

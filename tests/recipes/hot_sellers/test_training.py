@@ -3,7 +3,6 @@
 import json
 import pickle
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,7 @@ def batch(prepared: Path) -> Batch:
 
 
 def test_a_batch_holds_what_the_tables_hold(prepared: Path) -> None:
-    """A week would stand in another week's place, a review of another product be read, or one from after week t."""
+    """A week would be at the position of another week, or a review would be of another product or from after week t."""
     rows = recipe(prepared).rows("validation")
     table = open_table(prepared / "rows/validation").to_pylist()
     weeks, reviews = (open_table(prepared / name).to_pylist() for name in ("weeks", "reviews"))
@@ -141,7 +140,7 @@ def test_unknown_features_and_empty_texts_give_finite_forecasts(prepared: Path, 
 
 
 def test_features_come_standardised_over_the_training_rows(prepared: Path) -> None:
-    """Counts of thousands would drown shares, and a feature unknown now and then would look like an average one."""
+    """Counts of thousands would outweigh shares, and a feature that is sometimes unknown would look like an average one."""
     hot_sellers = recipe(prepared)
     features = hot_sellers.rows("train").gather(np.arange(len(hot_sellers.rows("train"))))["features"]
     standard, known = hot_sellers.model().standardised_features(features).double().chunk(2, dim=1)
@@ -159,7 +158,7 @@ def test_features_come_standardised_over_the_training_rows(prepared: Path) -> No
 
 
 def test_training_begins_at_the_base_rate(prepared: Path, batch: Batch) -> None:
-    """The first hundred steps would go into learning that hot is rare."""
+    """The first hundred steps would only learn that hot rows are rare."""
     torch.manual_seed(0)
     hot_sellers = recipe(prepared)
     with torch.no_grad():
@@ -196,7 +195,7 @@ def test_groups_by_length_change_no_output(
     "settings", [{}, {"text_layers": 0}, {"num_reviews": 0}, {"num_layers": 0}, {"weight_rating": 0.0}, {"loss": "focal"}]
 )
 def test_every_trainable_parameter_gets_a_gradient(settings: dict[str, Any], prepared: Path, batch: Batch) -> None:
-    """On two ranks the second step would stop with PyTorch's page on parameters that were not used."""
+    """On two ranks the second step would end with PyTorch's error about unused parameters."""
     hot_sellers = recipe(prepared, **settings)
     model = hot_sellers.model()
     loss_and_gradient(hot_sellers, model, batch)
@@ -277,49 +276,33 @@ def test_missing_targets_leave_the_loss_finite(prepared: Path, batch: Batch) -> 
 # Training
 
 
-class Planted(HotSellers):
-    """The recipe, but with `plant(batch)` as target."""
-
-    plant: Callable[[Batch], torch.Tensor]
-
-    def rows(self, split: str) -> Any:
-        return PlantedRows(super().rows(split), self.plant)
-
-
-class PlantedRows:
-    def __init__(self, rows: PanelRows, plant: Callable[[Batch], torch.Tensor]):
-        self.rows, self.plant = rows, plant
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.rows, name)
-
-    def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
-        batch = self.rows.gather(rows)
-        return {**batch, "hot": self.plant(batch).float()}
-
-
 def train_config(out: Path, data: Path, **settings: Any) -> Any:
     values = {"batch_size": 64, "max_epochs": 2.0, "learning_rate": 0.01, "warmup_steps": 5, "evaluations_per_epoch": 1}
-    loop_settings = {name: value for name, value in settings.items() if name not in SMALL}
-    recipe_config = RecipeConfig(**{**SMALL, **{name: value for name, value in settings.items() if name in SMALL}})
-    return config_class("hot_sellers")(data=str(data), out=str(out), recipe=recipe_config, **{**values, **loop_settings})
+    given = {"recipe": RecipeConfig(**SMALL), **values, **settings}
+    return config_class("hot_sellers")(data=str(data), out=str(out), **given)
 
 
 @pytest.mark.parametrize("part", ["table", "series", "text"])
-def test_a_planted_signal_is_learned(part: str, prepared: Path, accelerator: Accelerator, tmp_path: Path) -> None:
+def test_a_planted_signal_is_learned(
+    part: str, prepared: Path, accelerator: Accelerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A part of the model would be cut off from the loss: the table, the weekly series, or the words of the reviews."""
-    config = train_config(tmp_path / "run", prepared, learning_rate=0.03, num_reviews=1)
-    hot_sellers = Planted(config.recipe, prepared)
     words, count = np.unique(recipe(prepared).rows("train").gather(np.arange(500))["tokens"][:, 0], return_counts=True)
     word = int(words[np.argsort(-count)[10]])  # in about every fifth review
-    hot_sellers.plant = {
+    target = {
         "table": lambda batch: batch["features"][:, 2] > 4,
         "series": lambda batch: batch["series"][:, -3, 0] > 0.5,
         "text": lambda batch: (batch["tokens"][:, 0] == word).any(dim=-1),
     }[part]
+    gather = PanelRows.gather
+
+    def with_target(rows: PanelRows, numbers: np.ndarray, epoch: int = 0) -> Batch:
+        batch = gather(rows, numbers)
+        return {**batch, "hot": target(batch).float()}
+
+    monkeypatch.setattr(PanelRows, "gather", with_target)
+    hot_sellers = recipe(prepared, num_reviews=1)
+    config = train_config(tmp_path / "run", prepared, learning_rate=0.03, recipe=hot_sellers.config)
     summary = loop.train(hot_sellers, config, accelerator)
     logged = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in logged if line["kind"] == "train"]
@@ -345,7 +328,7 @@ def test_a_member_learns_the_signals_of_the_generated_market(accelerator: Accele
 def test_the_gradient_of_the_real_model_does_not_depend_on_the_micro_batch_size(
     micro_batch_size: int, prepared: Path, accelerator: Accelerator, tmp_path: Path
 ) -> None:
-    """Accumulation would change what is learned: exactness 2 of the design, on the model itself."""
+    """Accumulation of gradients would change the gradient of the real model."""
     config = train_config(tmp_path / "run", prepared, micro_batch_size=micro_batch_size, max_epochs=0.001, clip_norm=0)
     hot_sellers = HotSellers(config.recipe, prepared)
     loop.train(hot_sellers, config, accelerator)
@@ -411,7 +394,7 @@ def test_other_data_are_refused(prepared_copy: Path) -> None:
 def test_a_member_refuses_data_that_mean_something_else(
     change: dict[str, Any], what: str, prepared_copy: Path, accelerator: Accelerator, tmp_path: Path
 ) -> None:
-    """Category 3 of the new data would be taken for category 3 of the old: wrong forecasts without a word."""
+    """Category 3 of the new data would be taken for category 3 of the old: wrong forecasts without a message."""
     config = train_config(tmp_path / "run", prepared_copy, max_epochs=0.001)
     loop.train(HotSellers(config.recipe, prepared_copy), config, accelerator)
     about = folders.read_manifest(prepared_copy)

@@ -41,7 +41,7 @@ def some_reviews(counts: dict[tuple[int, int], int], generator: np.random.Genera
 
 
 def series_of(counts: dict[tuple[int, int], int]) -> WeeklySeries:
-    return WeeklySeries.from_frame(weekly.sum_by_week(some_reviews(counts, np.random.default_rng(0))))
+    return WeeklySeries(weekly.sum_by_week(some_reviews(counts, np.random.default_rng(0))))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def series_of(counts: dict[tuple[int, int], int]) -> WeeklySeries:
     ],
 )
 def test_weeks_begin_on_monday_at_midnight_utc(moment: str, monday: str) -> None:
-    """A Sunday night's review would count for the week after: tomorrow's news in today's feature."""
+    """A review on Sunday night would count for the week after it, and a feature would contain the future."""
     week = pl.select(weekly.week_of(pl.lit(milliseconds(moment)))).item()
     assert str(weekly.monday(week)) == monday
 
@@ -70,7 +70,7 @@ def test_weeks_begin_on_monday_at_midnight_utc(moment: str, monday: str) -> None
     ],
 )
 def test_a_week_is_complete_when_its_sunday_came(last_review: str, monday: str) -> None:
-    """A half week would look like a collapse of every product, or a whole one would be thrown away."""
+    """In an incomplete week all products would seem to lose reviews, or a complete week would be left out."""
     assert str(weekly.monday(weekly.last_complete_week(milliseconds(last_review)))) == monday
 
 

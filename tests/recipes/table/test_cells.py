@@ -14,13 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_tables import names_of, prepare, rows_of
 from written_tables import DIGITS, FORMATS, TEXTS, pieces, write_one
 
-from ensemble.arrow import open_table
 from ensemble.data.census import Census
 from ensemble.errors import UserError
 from ensemble.recipes.table import cells, sources
-from ensemble.recipes.table import prepare as table
 from ensemble.recipes.table.settings import PrepareConfig
 
 NUM_GROUPS, ROWS_OF_GROUP = 20, 5
@@ -62,7 +61,7 @@ def read_cells(folder: Path, values: Sequence[str], **rules: Any) -> cells.Cells
     ],
 )
 def test_ids_are_as_they_were_written(tmp_path: Path, content: str | pl.DataFrame, expected: list[str]) -> None:
-    """Two customers would become one, and a forecast name a row by an id that its owner does not know."""
+    """Two customers would have one id, or the forecast would have other ids than the user's table."""
     assert read_files(tmp_path, a=content).texts("id", "id").to_list() == expected
 
 
@@ -99,7 +98,7 @@ def test_json_floats_are_ids_only_if_they_are_exact(tmp_path: Path, number: str)
 
 
 def test_json_objects_are_no_ids(tmp_path: Path) -> None:
-    """The text of an object would name a row."""
+    """The text of an object would be the id of a row."""
     table = read_files(tmp_path, a='{"id": {"a": 1}, "x": 1}\n{"id": "b", "x": 2}\n')
     with pytest.raises(UserError, match="id=id holds lists or objects"):
         table.texts("id", "id")
@@ -112,11 +111,9 @@ def test_groups_do_not_depend_on_the_other_files(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("group,x,y\n" + rows + "none,1,1\n")
     frame = pl.read_csv(tmp_path / "a.csv")
     frame.write_parquet(tmp_path / "c.parquet")
-    files = tuple(str(tmp_path / name) for name in ("a.csv", "b.csv", "c.parquet"))
-    about = table.prepare(PrepareConfig(out=str(tmp_path / "out"), source=files, target="y", group="group"))
+    about = prepare(tmp_path, *(tmp_path / name for name in ("a.csv", "b.csv", "c.parquet")), group="group")
     assert sum(facts["groups"] for facts in about["splits"].values()) == 31
-    names = pl.from_arrow(open_table(tmp_path / "out" / "names" / "cluster"))
-    assert names["name"].to_list() == [*map(str, range(30)), "none"]
+    assert names_of(tmp_path, "cluster").to_list() == [*map(str, range(30)), "none"]
 
 
 # -- what a column holds -----------------------------------------------------------------------------------------------
@@ -151,7 +148,7 @@ def test_groups_do_not_depend_on_the_other_files(tmp_path: Path) -> None:
 def test_the_kind_of_a_column_follows_from_its_cells(
     tmp_path: Path, values: list[str], rules: dict[str, Any], kind: str, expected: list[Any]
 ) -> None:
-    """A number would be another one, or a date another day, without a word."""
+    """A number or a date would be read as another one, without a message."""
     column = read_cells(tmp_path, values, **rules)
     moments = column.values.dt.strftime("%Y-%m-%d %H:%M").str.replace(" 00:00", "") if kind == "date" else column.values
     assert (column.kind, moments.to_list()) == (kind, expected)
@@ -171,13 +168,13 @@ def test_the_kind_of_a_column_follows_from_its_cells(
     ],
 )
 def test_what_can_be_read_in_two_ways_is_asked(tmp_path: Path, values: list[str], sentence: str) -> None:
-    """The first of January would be the second of a month, or a thousand be one, without a word."""
+    """01/02 would be read as the wrong day, or 1,234 as 1.234, without a message."""
     with pytest.raises(UserError, match=sentence):
         read_cells(tmp_path, values)
 
 
 def test_few_bad_cells_leave_numbers_what_they_are(tmp_path: Path) -> None:
-    """A row of units would make a column of numbers one of texts; and of many bad cells nobody would hear."""
+    """A row of units would make a column of numbers one of texts, or many bad cells would cause no message."""
     values = ["kg", *map(str, range(99))]
     column = read_cells(tmp_path, values)
     assert (column.kind, column.bad.tolist(), column.values[:2].to_list()) == ("number", [0], [None, 0])
@@ -189,7 +186,7 @@ def test_few_bad_cells_leave_numbers_what_they_are(tmp_path: Path) -> None:
 
 
 def test_texts_that_count_as_missing_are_counted(tmp_path: Path) -> None:
-    """Half of a column would be left out without a word."""
+    """Half of a column would be left out without a message."""
     column = read_cells(tmp_path, ["1", "NA", "?", "4", "NA"])
     assert column.values.to_list() == [1, None, None, 4, None]
     assert column.notes == ("the column 'x' has 3 cells that count as empty: 'NA' (2), '?' (1)",)
@@ -252,11 +249,8 @@ def small(folder: Path, columns: dict[str, Sequence[Any]], **settings: Any) -> t
     """A CSV of some columns, and 100 rows of the target `y`, prepared: the manifest, and all rows by row_id."""
     frame = pl.DataFrame({name: [str(value) for value in values] for name, values in columns.items()})
     frame.write_csv(folder / "small.csv")
-    settings = {"source": (str(folder / "small.csv"),), "out": str(folder / "out"), "target": "y", **settings}
-    about = table.prepare(PrepareConfig(**settings))
-    rows = pl.concat([pl.from_arrow(open_table(folder / "out" / "rows" / split)) for split in about["splits"]],
-                     how="diagonal")  # fmt: skip
-    return about, rows.sort("row_id")
+    about = prepare(folder, folder / "small.csv", **settings)
+    return about, rows_of(folder, about).sort("row_id")
 
 
 def test_a_class_may_be_called_na(tmp_path: Path) -> None:
@@ -274,7 +268,7 @@ def test_a_class_may_be_called_na(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_target_is_no_forecast(tmp_path: Path, word: str, sentence: str) -> None:
-    """A row would leave training and be forecast, without a word."""
+    """A training row would become a row of the forecast, without a message."""
     values = [word, *(f"{number}.5" for number in range(119))]
     with pytest.raises(UserError, match=sentence):
         small(tmp_path, {"x": range(120), "y": values})
@@ -294,13 +288,13 @@ def test_a_target_whose_square_is_infinite_is_named_by_its_cell(tmp_path: Path) 
 
 
 def test_new_booleans_are_called_by_their_name(tmp_path: Path) -> None:
-    """The reader would be asked to give truths."""
+    """The message would call booleans "truths"."""
     with pytest.raises(UserError, match=r"held booleans \(true or false\) in training, but has none now: 'yes' \(a:2\)"):
         cells.read_as(read_files(tmp_path, a="x,y\nyes,1\n"), "x", "truth", "", RULES)
 
 
 def test_a_row_of_units_is_named(tmp_path: Path) -> None:
-    """The column would become texts, or the row be learned from without a word."""
+    """The column would become one of texts, or the row a training row, without a message."""
     about, _ = small(tmp_path, {"x": ["°C", *range(119)], "y": ["", *range(119)]})
     assert [feature["name"] for feature in about["features"]] == ["x"]
     assert (about["features"][0].get("values"), about["splits"]["forecast"]["rows"]) == (None, 1)
@@ -308,7 +302,7 @@ def test_a_row_of_units_is_named(tmp_path: Path) -> None:
 
 
 def test_a_number_beyond_float32_is_named(tmp_path: Path) -> None:
-    """It would be missing in training without a word."""
+    """It would be missing in training without a message."""
     about, _ = small(tmp_path, {"x": [*range(119), "-1e300"], "y": range(120)})
     note = "the column 'x' has 1 cells that are not 32-bit floats and count as empty: '-1e+300' (small.csv:121)"
     assert note in about["notes"]
@@ -330,10 +324,8 @@ def test_a_number_beyond_float32_is_named(tmp_path: Path) -> None:
 def test_the_advice_fits_the_error(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
     """The advice would be to allow more bad rows, where the encoding is another."""
     (tmp_path / name).write_bytes(content)
-    time = "t" if b"t," in content else ""
-    config = PrepareConfig(out=str(tmp_path / "out"), source=(str(tmp_path / name),), target="y", time=time)
     with pytest.raises(UserError, match=sentence):
-        table.prepare(config)
+        prepare(tmp_path, tmp_path / name, time="t" if b"t," in content else "")
 
 
 def test_classes_are_called_as_in_the_table(tmp_path: Path) -> None:
@@ -364,7 +356,7 @@ def test_the_unit_of_an_embargo_is_shown(tmp_path: Path) -> None:
 
 
 def test_numbers_that_lie_close_stay_apart(tmp_path: Path) -> None:
-    """Moments of one day, or counters from 1.7e12 on, would all be one number in float32, without a word."""
+    """Times of one day, or counters from 1.7e12 on, would all be the same float32, without a message."""
     seconds = [f"2024-01-01 00:{number // 60:02}:{number % 60:02}" for number in range(120)]
     columns = {"big": [1_700_000_000_000 + number for number in range(120)], "t": seconds, "x": range(120)}
     about, rows = small(tmp_path, {**columns, "y": [0, 1] * 60})
@@ -394,13 +386,13 @@ def test_a_late_key_is_a_column(tmp_path: Path) -> None:
     """A key that the first 1,000 records lack would be dropped; as the target it would be called missing."""
     records = [{"x": number, **({"late": number % 7, "y": number % 2} if number >= 1500 else {})} for number in range(3000)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    about = table.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(str(tmp_path / "a.jsonl"),), target="y"))
+    about = prepare(tmp_path, tmp_path / "a.jsonl")
     assert [feature["name"] for feature in about["features"]] == ["x", "late"]
     assert about["splits"]["forecast"]["rows"] == 1500
 
 
 def test_a_file_may_lack_a_key_but_not_a_column(tmp_path: Path) -> None:
-    """A part of a table in JSON lines, whose records leave out what is empty, would be refused; or a CSV be read askew."""
+    """JSON lines that lack the keys of empty cells would be refused, or a CSV without a column would be accepted."""
     table = read_files(tmp_path, a='{"x": 1}\n', b=pl.DataFrame({"x": [2, 3], "z": [True, False]}), c=b"x,z\n4,\n")
     assert table.notes == ("no record of a has the key 'z': its cells are empty there",)
     assert cells.read(table, "z", RULES).values.to_list() == [None, True, False, None]
@@ -419,7 +411,7 @@ def test_a_file_may_lack_a_key_but_not_a_column(tmp_path: Path) -> None:
     ],
 )
 def test_a_header_is_read_or_refused(tmp_path: Path, content: bytes, sentence: str | None) -> None:
-    """Two columns would be one, or a name be another."""
+    """Two columns would become one, or a column would get another name."""
     if sentence is None:
         assert read_files(tmp_path, a=content).columns == ["x", "y", "column 3"]
         return
@@ -467,15 +459,11 @@ def test_values_are_read_as_written(data: st.DataObject, tmp_path_factory: pytes
     )
     folder = tmp_path_factory.mktemp("cells")
     files = [write_one(data, frame[begin:end], folder / str(begin)) for begin, end in pieces(data, NUM_ROWS)]
-    about = table.prepare(
-        PrepareConfig(out=str(folder / "out"), source=tuple(map(str, files)), target="y", id="id", group="group")
-    )
+    about = prepare(folder, *files, id="id", group="group")
     assert about["census"]["rows_kept"] == NUM_ROWS
-    rows = pl.concat([pl.from_arrow(open_table(folder / "out" / "rows" / split)) for split in about["splits"]])
-    rows = rows.sort("row_id")
+    rows = rows_of(folder, about).sort("row_id")
     assert rows["id"].to_list() == [value or "" for value in frame["id"]]
-    names = pl.from_arrow(open_table(folder / "out" / "names" / "cluster"))
-    assert names["name"].gather(rows["cluster"]).to_list() == frame["group"].to_list()
+    assert names_of(folder, "cluster").gather(rows["cluster"]).to_list() == frame["group"].to_list()
     np.testing.assert_array_equal(rows["number"], frame["number"].cast(pl.Float32).fill_null(np.nan))
     (word,) = (feature for feature in about["features"] if feature["name"] == "word")
     assert [word["values"][int(code)] for code in rows["word"]] == frame["word"].to_list()

@@ -6,11 +6,11 @@ from typing import Any
 
 import polars as pl
 import pytest
+from small_tables import prepare
 
 from ensemble.data.census import Census
 from ensemble.errors import UserError
 from ensemble.recipes.table import cells, sources
-from ensemble.recipes.table import prepare as table
 from ensemble.recipes.table.settings import PrepareConfig
 
 ISO, DAY, MONTH, OPEN = (
@@ -78,7 +78,7 @@ def test_each_file_has_a_form_of_its_own(tmp_path: Path, contents: Any, expected
     ],
 )
 def test_a_file_that_leaves_it_open_is_asked_about(tmp_path: Path, contents: Any, sentence: str) -> None:
-    """The first of February would be the second of January, without a word."""
+    """1 February would be read as 2 January, without a message."""
     with pytest.raises(UserError) as error:
         cells.read(files_of(tmp_path, *contents), "x", PrepareConfig())
     assert str(error.value) == sentence
@@ -91,7 +91,7 @@ def test_the_setting_decides_what_is_open(tmp_path: Path) -> None:
 
 
 def test_several_forms_are_printed(tmp_path: Path) -> None:
-    """Nobody could see that one file was read in another way than its owner meant."""
+    """The user could not notice that the dates of one file were read in the wrong form."""
     assert cells.read(files_of(tmp_path, ISO, ISO), "x", PrepareConfig()).notes == ()
     (note,) = cells.read(files_of(tmp_path, ISO, DAY, DAY, DAY, DAY), "x", PrepareConfig()).notes
     assert note == (
@@ -172,6 +172,5 @@ def test_a_table_of_two_forms_is_prepared(tmp_path: Path) -> None:
         half = day[:60] if file == "a" else day[60:]
         frame = pl.DataFrame({"t": [one.strftime(form) for one in half], "x": range(60), "y": [0, 1] * 30})
         frame.write_csv(tmp_path / f"{file}.csv")
-    about = table.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(f"{tmp_path}/*.csv",), target="y", time="t"))
-    split = about["splits"]["train"]
+    split = prepare(tmp_path, f"{tmp_path}/*.csv", time="t")["splits"]["train"]
     assert (split["from"], split["to"]) == ("2024-01-01", "2024-04-29")

@@ -228,16 +228,6 @@ def test_a_checkpoint_alone_predicts_new_data(tmp_path: Path, accelerator: Accel
 
 
 @pytest.mark.parametrize("kind", ["binary", "multiclass", "regression", "ranking"])
-def test_predictions_become_a_file(kind: str, tmp_path: Path, accelerator: Accelerator) -> None:
-    """The ensemble would refuse what the network predicts, after all members were trained."""
-    data = written(tmp_path / "data", kind)
-    predicted = train(data, tmp_path / "run", accelerator, "max_epochs=1").predict(data, "forecast")
-    predictions.write(tmp_path / "file", predictions.Predictions(**predicted, split="forecast", member="tabm"))
-    classes = folders.read_manifest(data)["task"]["classes"]
-    assert list(predictions.read(tmp_path / "file").classes) == (classes if kind == "multiclass" else [])
-
-
-@pytest.mark.parametrize("kind", ["binary", "multiclass", "regression", "ranking"])
 def test_rows_of_a_forecast_have_reasons(kind: str, tmp_path: Path, accelerator: Accelerator) -> None:
     """A row would be explained by features that do not move its prediction, by values of another row, or not at all."""
     data = written(tmp_path / "data", kind)
@@ -299,15 +289,23 @@ def test_a_row_of_weight_two_is_as_good_as_two_rows(tmp_path: Path) -> None:
     torch.testing.assert_close(weighted, repeated, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["multiclass", "ranking", "binary"])
-def test_every_kind_of_task_is_learned(kind: str, tmp_path: Path, accelerator: Accelerator) -> None:
-    """Predictions would have another form than those of trees."""
+@pytest.mark.parametrize(
+    ("kind", "output"),
+    [("binary", "probability"), ("multiclass", "probabilities"), ("regression", "value"), ("ranking", "score")],
+)
+def test_every_kind_of_task_is_learned(kind: str, output: str, tmp_path: Path, accelerator: Accelerator) -> None:
+    """Predictions would have another form than those of trees, or could not be written to a prediction file."""
     data = written(tmp_path / "data", kind)
-    predicted = train(data, tmp_path / "run", accelerator).predict(data, "oof")
-    assert predicted["output"] == {"multiclass": "probabilities", "ranking": "score", "binary": "probability"}[kind]
+    member = train(data, tmp_path / "run", accelerator)
+    predicted = member.predict(data, "oof")
+    assert predicted["output"] == output
     assert predicted["prediction"].shape == ((NUM_ROWS, 3) if kind == "multiclass" else (NUM_ROWS,))
     if kind == "multiclass":
         np.testing.assert_allclose(predicted["prediction"].sum(axis=1), 1)
+    forecast = predictions.Predictions(**member.predict(data, "forecast"), split="forecast", member="tabm")
+    predictions.write(tmp_path / "file", forecast)
+    classes = folders.read_manifest(data)["task"]["classes"]
+    assert list(predictions.read(tmp_path / "file").classes) == (classes if kind == "multiclass" else [])
 
 
 def test_a_target_of_any_scale_is_learned(tmp_path: Path, accelerator: Accelerator) -> None:
@@ -357,7 +355,7 @@ def test_only_this_network_fits_data_of_any_recipe(prepared: Path, tmp_path: Pat
 
 
 def test_numbers_are_embedded_as_in_the_authors_package() -> None:
-    """The faster way would be another function of the scores."""
+    """The faster computation would give other embeddings."""
     values = np.random.default_rng(0).exponential(size=500).astype(np.float32)
     scale = encoding.fit(values, 6)
     shape = training.Shape(
@@ -380,7 +378,7 @@ def test_numbers_are_embedded_as_in_the_authors_package() -> None:
 
 
 def test_a_copy_is_the_network_of_the_authors_package(tmp_path: Path) -> None:
-    """Scaling the weights instead of the inputs would be another network."""
+    """Scaling the weights instead of the inputs would give other outputs."""
     tabm, model = made(written(tmp_path / "data"))
     network = model.copies[0].eval()
     rows = tabm.rows("train").gather(np.arange(40))

@@ -10,13 +10,11 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from scripts_run import fork
+from small_tables import fit_trees, names_of, prepare, rows_of
 
 from ensemble import folders
-from ensemble.arrow import open_table
 from ensemble.errors import UserError
 from ensemble.recipes.table import new_data
-from ensemble.recipes.table import prepare as table
-from ensemble.recipes.table.settings import PrepareConfig
 
 NUM_ROWS, NUM_NEW = 800, 60
 NUM_STREETS = 120
@@ -53,15 +51,7 @@ def folder(people: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Pa
     """A fitted ensemble of both tree libraries."""
     folder = tmp_path_factory.mktemp("table")
     people.write_csv(folder / "people.csv")
-    data, trees = f"data={folder}/data", f"{folder}/members"
-    fork(
-        "prepare_data", "--recipe", "table", f"source=[{folder}/people.csv]", f"out={folder}/data", "target=income", "id=who"
-    )
-    rounds = ("num_rounds=40", "learning_rate=0.1", "threads=1", "together=one_after_other")
-    fork("train_trees", "library=both", data, f"out={trees}", *rounds)
-    for library in ("xgboost", "lightgbm"):
-        fork("predict", f"member={trees}/{library}", data, f"out={folder}/predictions", "threads=1")
-    fork("ensemble_predictor", "fit", f"predictions={folder}/predictions", data, f"out={folder}/ensemble", "num_draws=20")
+    fit_trees(folder, folder / "people.csv", "target=income", "id=who", num_rounds=40)
     return folder
 
 
@@ -119,9 +109,7 @@ def encoded(people: pl.DataFrame, folder: Path, tmp_path: Path, frame: pl.DataFr
     write(frame, tmp_path / "new.csv")
     like = folders.read_json(folder / "ensemble" / "like.json")
     about = new_data.prepare(like, {"out": str(tmp_path / "out"), "source": (str(tmp_path / "new.csv"),)})
-    rows = pl.from_arrow(open_table(tmp_path / "out" / "rows" / "forecast"))
-    assert isinstance(rows, pl.DataFrame)
-    return rows, about
+    return rows_of(tmp_path, about), about
 
 
 def test_a_message_shows_the_beginning_of_a_long_cell(people: pl.DataFrame, folder: Path, tmp_path: Path) -> None:
@@ -170,7 +158,7 @@ def test_other_cells_are_defined(
 
 
 def test_what_can_be_read_in_two_ways_is_as_in_training(people: pl.DataFrame, folder: Path, tmp_path: Path) -> None:
-    """1,234 would be a guess without a word, and digits for a day be no date."""
+    """1,234 would be read in one of two ways without a message, and the digits of a day would not be read as a date."""
     new = people.tail(NUM_NEW)
     with pytest.raises(UserError, match=r"holds numbers such as '1,234', written as 1,234\.5 or as 1\.234,5"):
         encoded(people, folder, tmp_path, new.with_columns(price=pl.lit("1,234")))
@@ -185,7 +173,7 @@ def test_what_can_be_read_in_two_ways_is_as_in_training(people: pl.DataFrame, fo
 def test_rows_unlike_those_that_trained_are_pointed_out(
     years: int, is_warned: bool, people: pl.DataFrame, folder: Path, tmp_path: Path
 ) -> None:
-    """Predictions of rows that no member has seen the like of would look as good as the others."""
+    """Rows that are unlike all training rows would be predicted without a warning."""
     people.drop("income").with_columns(pl.col("age") + years).write_csv(tmp_path / "new.csv")
     source = f"source=[{tmp_path}/new.csv]"
     printed = fork("ensemble_predictor", "predict", f"ensemble={folder}/ensemble", source, f"out={tmp_path}/out")
@@ -228,13 +216,11 @@ def test_groups_of_new_rows_are_ranked_together(tmp_path: Path) -> None:
     query = np.repeat([f"q{number}" for number in range(60)], 8)
     frame = pl.DataFrame({"query": query, "x": generator.random(480), "y": generator.integers(0, 3, 480)})
     frame.write_csv(tmp_path / "a.csv")
-    settings: Any = {"target": "y", "task": "ranking", "group": "query", "source": (str(tmp_path / "a.csv"),)}
-    like = table.prepare(PrepareConfig(out=str(tmp_path / "data"), **settings))
+    like = prepare(tmp_path / "old", tmp_path / "a.csv", task="ranking", group="query")
     frame[::-1].head(24).select("x", "query").write_csv(tmp_path / "new.csv")
-    new_data.prepare(like, {"out": str(tmp_path / "new"), "source": (str(tmp_path / "new.csv"),)})
-    rows = pl.from_arrow(open_table(tmp_path / "new" / "rows" / "forecast"))
-    names = pl.from_arrow(open_table(tmp_path / "new" / "names" / "group"))
-    assert names["name"].gather(rows["group"]).to_list() == ["q59"] * 8 + ["q58"] * 8 + ["q57"] * 8
+    about = new_data.prepare(like, {"out": str(tmp_path / "out"), "source": (str(tmp_path / "new.csv"),)})
+    groups = rows_of(tmp_path, about)["group"]
+    assert names_of(tmp_path, "group").gather(groups).to_list() == ["q59"] * 8 + ["q58"] * 8 + ["q57"] * 8
     write(pl.DataFrame({"x": [1.0]}), tmp_path / "no.csv")
     with pytest.raises(UserError, match="the new rows have no column 'query'"):
         new_data.prepare(like, {"out": str(tmp_path / "no"), "source": (str(tmp_path / "no.csv"),)})

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import small_tables
 from datasets import load_from_disk
+from small_tables import rows_of
 
 from ensemble import folders, metrics
-from ensemble.arrow import open_table
 from ensemble.data import inputs
 from ensemble.errors import UserError
 from ensemble.recipes.table import prepare as table
-from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.task import KINDS, task_of
 
 NUM_ROWS = 400
@@ -26,9 +26,9 @@ NUM_ROWS = 400
 def test_a_column_without_plain_values_is_refused(role: str, value: Any, tmp_path: Path) -> None:
     """Rows would be ordered, weighted or grouped by the text of a list, or a traceback would appear."""
     pl.DataFrame({"x": range(60), "y": [0, 1] * 30, "z": [value] * 60}).write_parquet(tmp_path / "a.parquet")
-    names: dict[str, Any] = {"target": "y", role: "z"}
+    names: dict[str, Any] = {role: "z"}
     with pytest.raises(UserError, match=rf"^{role}=z holds (List|Binary|Struct).*: (name a column|ids are)"):
-        table.prepare(PrepareConfig(source=(str(tmp_path / "a.parquet"),), out=str(tmp_path / "out"), **names))
+        small_tables.prepare(tmp_path, tmp_path / "a.parquet", **names)
     assert not (tmp_path / "out").exists()
 
 
@@ -72,16 +72,7 @@ def prepare(folder: Path, frame: pl.DataFrame | None = None, **settings: Any) ->
         settings.setdefault("source", (str(folder / "people.csv"),))
         others = tuple(name for name in ANSWERS if name in frame.columns and name != settings["target"])
         settings.setdefault("drop", others)
-    return table.prepare(PrepareConfig(out=str(folder / "out"), **settings))
-
-
-def rows_of(folder: Path, about: dict[str, Any]) -> pl.DataFrame:
-    """All splits in one frame, with the column `split`."""
-    frames = [
-        pl.from_arrow(open_table(folder / "out" / "rows" / name)).with_columns(split=pl.lit(name))
-        for name in about["splits"]
-    ]
-    return pl.concat(frames, how="diagonal")
+    return small_tables.prepare(folder, **settings)
 
 
 def test_columns_become_what_they_are(people: pl.DataFrame, tmp_path: Path) -> None:
@@ -132,7 +123,7 @@ def test_the_format_changes_nothing(people: pl.DataFrame, tmp_path: Path, form: 
 
 
 def test_categories_are_learned_on_train_alone(people: pl.DataFrame, tmp_path: Path) -> None:
-    """A code would tell that a row is of the test, and trees would have bins that no row has trained."""
+    """A code would show that a row is in the test split, and trees would have bins without training rows."""
     frame = people.with_columns(city=pl.when(pl.col("joined") > "2020-09-15").then(pl.lit("Jena")).otherwise("city"))
     about = prepare(tmp_path, frame, target="income", time="joined", test=0.2)
     (city,) = (feature for feature in about["features"] if feature["name"] == "city")
@@ -157,7 +148,7 @@ def test_categories_are_learned_on_train_alone(people: pl.DataFrame, tmp_path: P
 def test_the_kind_of_task_is_inferred_or_set(
     people: pl.DataFrame, tmp_path: Path, target: str, said: Any, kind: str
 ) -> None:
-    """A number would be taken for a class, or members be trained for another question than was asked."""
+    """Numbers would be treated as classes, or members would be trained for another task than the user's."""
     about = prepare(tmp_path, people, target=target, task=said, group="household")
     task = task_of(about)
     assert (task.kind, task.metric) == (kind, table.METRICS[kind][0])
@@ -173,7 +164,7 @@ def test_the_kind_of_task_is_inferred_or_set(
 
 
 def test_metrics_are_those_that_there_are() -> None:
-    """A metric would be offered that no member can stop by, or one that exists be refused."""
+    """A metric that does not exist would be accepted, or one that exists would be refused."""
     assert set(table.METRICS) == set(KINDS)
     for kind, names in table.METRICS.items():
         assert set(names) == {name for name, metric in metrics.METRIC_FUNCTIONS.items() if kind in metric.kinds}
@@ -284,7 +275,7 @@ def test_columns_that_determine_the_target_are_named(
 
 
 def test_bad_lines_are_counted_and_named(people: pl.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A line with too few fields would shift its values into other columns, or vanish without a word."""
+    """A line with too few fields would shift its values into other columns, or vanish without a message."""
     people.write_csv(tmp_path / "people.csv")
     lines = (tmp_path / "people.csv").read_text().splitlines()
     lines.insert(200, "only,three,fields")
@@ -367,7 +358,9 @@ def test_a_class_that_train_lacks_is_refused(people: pl.DataFrame, tmp_path: Pat
 
 
 def test_what_looks_like_a_slip_is_pointed_out(people: pl.DataFrame, tmp_path: Path) -> None:
-    """Answers of one meaning would be two classes, or a misspelt mark of missing values be learned, without a word."""
+    """Equal classes in upper and lower case would be two classes, or a misspelt `missing` would have no effect, without a
+    message.
+    """
     loud = pl.when(pl.col("age") % 2 == 0).then(pl.col("rich").str.to_uppercase()).otherwise("rich")
     about = prepare(tmp_path, people.with_columns(rich=loud), target="rich", missing=("Bonn", "Köln,Ulm"))
     assert (

@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from scripts_run import fork, forked, run
+from small_tables import fit_trees
 
 from ensemble import configuration, folders, predictions
 from ensemble.pipeline import settings
@@ -63,17 +64,11 @@ def chain(
     folder: Path, source: Path, *settings: str, num_rounds: int = 120, run: Callable[..., str] = fork
 ) -> tuple[dict[str, Any], str]:
     """All five commands; the scores, and the page as a person reads it."""
-    data, trees = f"data={folder}/data", f"{folder}/members"
-    run("prepare_data", "--recipe", "table", f"source=[{source}]", f"out={folder}/data", *settings)
-    rounds = (f"num_rounds={num_rounds}", "learning_rate=0.1", "threads=1", "together=one_after_other")
-    run("train_trees", "library=both", data, f"out={trees}", *rounds)
-    for library in ("xgboost", "lightgbm"):
-        run("predict", f"member={trees}/{library}", data, f"out={folder}/predictions", "threads=1")
-    fitted = (f"predictions={folder}/predictions", data)
-    printed = run("ensemble_predictor", "fit", *fitted, f"out={folder}/ensemble", "num_draws=20")
+    printed = fit_trees(folder, source, *settings, num_rounds=num_rounds, run=run)
     in_time = any(setting.startswith("time=") for setting in settings)
     assert ("forward in time" in printed) == in_time
-    run("report", *fitted, f"ensemble={folder}/ensemble", f"out={folder}/report.html")
+    fitted = (f"predictions={folder}/predictions", f"data={folder}/data", f"ensemble={folder}/ensemble")
+    run("report", *fitted, f"out={folder}/report.html")
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert ("rows before it" in page) == ("forward in time" in text(page)) == in_time
     assert not re.search("person <b>|<i>", page)  # what stands in the table is text, never HTML
@@ -134,7 +129,7 @@ def test_a_file_of_the_user_is_not_replaced(table: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("kind", CASES)
 def test_a_table_becomes_a_report(table: Path, tmp_path: Path, kind: str) -> None:
-    """A stage would not read what the one before wrote, learn another question, or show a picture of another kind."""
+    """A stage would fail on the files of the stage before, use another kind of task, or show a figure of another kind."""
     scores, words = chain(tmp_path, table, *CASES[kind], run=run if kind == "binary" else fork)
     metric = scores["metric"]
     assert scores["kind"] == kind
@@ -195,7 +190,7 @@ def test_a_table_becomes_a_report(table: Path, tmp_path: Path, kind: str) -> Non
     ],
 )
 def test_real_ratings_are_learned(tmp_path: Path, kind: str, settings: tuple[str, ...]) -> None:
-    """A real file, tab-separated and with colons in its header, would not go all the way, or nothing be learned from it."""
+    """A real file, tab-separated and with colons in its header, would fail in a stage, or members would learn nothing."""
     ratings = MOVIELENS
     if kind == "ranking":  # of fewer users, which are drawn and ranked one by one
         ratings = tmp_path / "ratings.tsv"
@@ -209,7 +204,7 @@ def test_real_ratings_are_learned(tmp_path: Path, kind: str, settings: tuple[str
 
 
 def test_one_command_is_made_again_by_one_command(table: Path, tmp_path: Path) -> None:
-    """Who follows the last lines of the page would run seven commands with other settings, or train for another time."""
+    """A user who copies the command of the page would run seven commands with other settings, or train for another time."""
     out = tmp_path / "one"
     words = ("target=rich", "drop=[income,tier,grade,who]", "num_folds=3", "members=[lightgbm]", "test=0.25")
     run("fit", f"source=[{table}]", f"out={out}", *words, "time_limit=0", "num_draws=3", "threads=1")

@@ -49,7 +49,7 @@ def request_of(*rows: dict[str, Any]) -> requests.Request:
     ],
 )
 def test_a_wrong_value_is_named_by_its_column(row: dict[str, Any], column: str) -> None:
-    """It would count as empty, and the caller would never know."""
+    """It would count as empty without a message."""
     problem = requests.problem(request_of({"age": 1}, row), LIKE)
     assert problem
     assert problem[0] == ["rows", 1, column]

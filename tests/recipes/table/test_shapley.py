@@ -21,7 +21,7 @@ def test_of_a_linear_model_they_are_exact() -> None:
 
 
 def test_they_sum_to_the_prediction() -> None:
-    """With interactions, a part of the prediction would be no feature's."""
+    """With interactions, a part of the prediction would not be assigned to any feature."""
     contributions = shapley.values(of_products, ROWS, REFERENCES)
     np.testing.assert_allclose(
         contributions.sum(axis=1), of_products(ROWS) - of_products(REFERENCES).mean(axis=0), atol=1e-6

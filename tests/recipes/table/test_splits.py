@@ -82,7 +82,7 @@ def test_each_labelled_row_is_in_one_fold(num_rows: int, kind: str, num_folds: i
 
 
 def test_folds_have_the_same_range_of_numbers() -> None:
-    """With few rows one fold would have the largest targets, and the score be that of luck."""
+    """With few rows one fold would have the largest targets, and the score would depend on chance."""
     target = np.random.default_rng(1).lognormal(0, 2, 80)
     assigned = split(target)
     means = [np.log(target[assigned.fold == number]).mean() for number in range(8)]
@@ -90,7 +90,7 @@ def test_folds_have_the_same_range_of_numbers() -> None:
 
 
 def test_another_seed_gives_other_folds() -> None:
-    """Repeated fits would all have the luck of one draw."""
+    """Repeated fits would all have the same folds."""
     folds = [split(BINARY, kind="binary", seed=seed).fold for seed in range(3)]
     assert not np.array_equal(folds[0], folds[1])
     assert not np.array_equal(folds[1], folds[2])
@@ -128,7 +128,7 @@ def test_a_holdout_is_like_the_rest(kind: str) -> None:
 
 @pytest.mark.parametrize("rare", [3, 5, 8, 20])
 def test_few_rows_of_the_rarer_class_make_few_folds(rare: int) -> None:
-    """A fold without a yes has no score, and the copy that learns the other folds nothing to be stopped by."""
+    """A fold without a positive row has no score, so it could not stop a copy early."""
     target = np.arange(100) < rare
     assigned = split(target, kind="binary")
     assert assigned.cross_validation.num_folds == min(rare, 8)
@@ -136,7 +136,7 @@ def test_few_rows_of_the_rarer_class_make_few_folds(rare: int) -> None:
 
 
 def test_a_class_with_one_row_is_no_reason_to_stop() -> None:
-    """Real tables have such classes."""
+    """Tables with a class of a single row, which are common, would be refused."""
     target = np.r_[np.zeros(40), np.ones(40), [2.0]]
     assert split(target, kind="multiclass").cross_validation.num_folds == 8
 
@@ -174,7 +174,7 @@ def test_too_little_is_refused(target: np.ndarray, settings: dict[str, Any], sen
 
 @given(st.lists(st.integers(1, 20), min_size=3, max_size=40), st.sampled_from([0, 3]), st.integers(0, 3))
 def test_whole_groups_are_in_one_fold(group_sizes: list[int], num_folds: int, seed: int) -> None:
-    """Rows of a person would be on both sides, and the score be that of memory."""
+    """Rows of one person would be fitted and held out, and the score would be too good."""
     group_sizes = [*group_sizes, 20]
     unit = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(group_sizes)), group_sizes))
     assigned = split(np.arange(len(unit)), unit=unit, num_folds=num_folds, seed=seed)
@@ -188,7 +188,7 @@ def test_whole_groups_are_in_one_fold(group_sizes: list[int], num_folds: int, se
 
 
 def test_rows_without_a_group_are_left_out() -> None:
-    """Rows with an empty group would be one large group, or each its own, without a word."""
+    """Rows with an empty group would form one large group, or a group each, without a message."""
     unit = np.r_[np.full(5, -1), np.arange(60) % 12]
     census = Census()
     assigned = split(np.arange(65), unit=unit, census=census)
@@ -266,7 +266,7 @@ def test_one_time_with_most_rows_leaves_each_fold_its_own() -> None:
 
 
 def test_a_group_across_the_test_is_left_out() -> None:
-    """A household would be learned early, and scored late."""
+    """Early rows of a household would be in train and its late rows in test."""
     time, unit = np.arange(100), np.r_[np.arange(95), np.arange(5)]
     census = Census()
     assigned = split(np.arange(100), time=time, unit=unit, test=0.1, census=census)
@@ -287,7 +287,7 @@ def test_rows_without_a_time_are_left_out_unless_they_are_to_be_forecast() -> No
 
 @pytest.mark.parametrize("unit", [None, np.repeat(np.arange(100), 4)])
 def test_the_test_has_its_share(unit: Any) -> None:
-    """A score of other rows than were asked for; or a person on both sides."""
+    """The test split would not have its share of the rows, or a person would be in train and test."""
     assigned = split(np.arange(400), unit=unit, test=0.25)
     assert (assigned.split == TEST).mean() == pytest.approx(0.25, abs=0.01)
     assert (assigned.fold[assigned.split == TEST] == -1).all()

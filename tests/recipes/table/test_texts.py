@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from small_tables import prepare
 
-from ensemble.recipes.table import columns, prepare, texts
-from ensemble.recipes.table.settings import PrepareConfig
+from ensemble.recipes.table import columns, texts
 
 WORDS = (["red apple pie", "green apple cake", "apple juice cold"], ["fast car race", "car engine loud", "race car track"])
 
@@ -23,7 +23,7 @@ def remarks(num_rows: int = 60) -> tuple[pl.Series, np.ndarray]:
 
 
 def test_topics_differ_and_are_stored_as_json() -> None:
-    """Free text would be numbers that do not depend on what it is about, or that no manifest can hold."""
+    """The features of a text would not depend on its topic, or could not be stored in a manifest."""
     values, topic = remarks()
     content = json.loads(json.dumps(texts.learn(values)))
     numbers = texts.encode(values, content)
@@ -67,7 +67,7 @@ def learned(values: list[str], max_categories: int = 10_000) -> columns.Learned:
 
 
 def test_what_becomes_of_texts() -> None:
-    """Names would be taken for prose, prose for names, or a column that names rows for a feature."""
+    """Names would become features of free text, free text would become categories, or an id would become a feature."""
     assert [feature["unit"] for feature in learned(["a", "b", "c"] * 20).features] == ["category"]
     assert "taken for an id" in learned([f"row{number}" for number in range(60)]).left_out
     assert "taken for an id" in learned([f"First{number} Last{number}" for number in range(60)]).left_out
@@ -91,7 +91,7 @@ def test_of_many_names_the_frequent_ones_are_kept() -> None:
 
 
 def test_topics_are_those_of_train(tmp_path: Path) -> None:
-    """Words of rows to be predicted would decide what members learn from."""
+    """The topics would depend on the texts of rows that are to be predicted."""
     values, topic = remarks(120)
 
     def content(*, changed: bool) -> dict[str, object]:
@@ -101,7 +101,6 @@ def test_topics_are_those_of_train(tmp_path: Path) -> None:
             remark=remark, y=pl.when(~is_new).then(pl.Series(topic))
         )
         frame.write_csv(tmp_path / "table.csv")
-        config = PrepareConfig(source=(str(tmp_path / "table.csv"),), target="y", out=str(tmp_path / "out"), overwrite=True)
-        return prepare.prepare(config)["texts"]
+        return prepare(tmp_path, tmp_path / "table.csv", overwrite=True)["texts"]
 
     assert content(changed=False) == content(changed=True)
