@@ -123,8 +123,8 @@ def one_set(folder: Path, words: Words, python: str, methods: Sequence[str], lea
         print(f"  {name:>22}  {scores}", flush=True)
     gains = {
         name: {
-            other: metrics.bootstrap_difference(
-                target, forecast[name], forecast[other], group, cluster,
+            other: metrics.bootstrap_scores(
+                target, forecast[name], group, cluster, minus=forecast[other],
                 num_draws=NUM_DRAWS, generator=np.random.default_rng(0),
             )["average_precision"]._asdict()
             for other in others
