@@ -3,15 +3,16 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ensemble.combine import scales
-from ensemble.combine.losses import clipped_logit, expit, log_softmax, rank_logit, task_loss, weighted_mean, within_group
+from ensemble.combine.losses import clipped_logit, expit, log_softmax, rank_logit, task_loss, within_group
 from ensemble.combine.scales import CALIBRATORS, Scale
 from ensemble.combine.weights import COMBINERS, Space, equal_weights
+from ensemble.metrics.weighting import weight_of, weighted_mean
 
 LARGEST_LOGIT = 30.0  # a probability of exactly 0 or 1 would have an infinite loss
 
@@ -37,7 +38,7 @@ class Combination:
         With several classes, logs of probabilities: (num_rows, num_classes) from (num_rows, num_members, num_classes).
         group : (num_rows,), needed for scores, which are compared within it.
         """
-        averaged = self.averaged_of(inputs, group)
+        averaged = scaled_to(self.space, self.scales, inputs, group)
         # One member after the other: in a matrix product or a sum over an axis, the last bits of a row depend on other rows
         average = np.full(averaged.shape[:-1], self.intercept)
         for column, weight in zip(np.moveaxis(averaged, -1, 0), self.weights, strict=True):
@@ -48,10 +49,6 @@ class Combination:
             return np.maximum(log_softmax(self.calibration(average)), -LARGEST_LOGIT)
         logit = clipped_logit(average) if self.space == "probability" else average
         return np.clip(self.calibration(logit), -LARGEST_LOGIT, LARGEST_LOGIT)
-
-    def averaged_of(self, inputs: np.ndarray, group: np.ndarray | None = None) -> np.ndarray:
-        """The scaled inputs, to which the weights apply: (num_rows, num_members) or (num_rows, num_classes, num_members)."""
-        return scaled_to(self.space, self.scales, inputs, group)
 
     def subset(self, positions: Sequence[int]) -> "Combination":
         """The combination of the members at these positions; their weights are multiplied so that the sum stays the same.
@@ -69,18 +66,12 @@ class Combination:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Combination":
         """From the result of `dataclasses.asdict`."""
-        return cls(
-            **{
-                **content,
-                "scales": tuple(scales.from_dict(scale) for scale in content["scales"]),
-                "weights": tuple(content["weights"]),
-                "calibration": scales.from_dict(content["calibration"]),
-            }
-        )
+        of_members = {"scales": tuple(map(scales.from_dict, content["scales"])), "weights": tuple(content["weights"])}
+        return cls(**{**content, **of_members, "calibration": scales.from_dict(content["calibration"])})
 
 
 def scaled_to(space: Space, column_scales: Sequence[Scale], inputs: np.ndarray, group: np.ndarray | None) -> np.ndarray:
-    """The inputs on the scale on which members are averaged; the last axis is that of the members."""
+    """The inputs on the scale on which members are averaged; the last axis of the result is that of the members."""
     columns = [scale(column) for scale, column in zip(column_scales, np.moveaxis(inputs, 1, 0), strict=True)]
     if space == "probability":
         columns = [expit(column) for column in columns]
@@ -100,63 +91,73 @@ def to_predictions(kind: str, average: np.ndarray) -> np.ndarray:
     return np.exp(average) if kind == "multiclass" else average
 
 
-def fit_combinations(
-    kind: str,
-    methods: Iterable[tuple[str, str]],
-    target: np.ndarray,
-    inputs: np.ndarray,
-    is_score: np.ndarray,
-    group: np.ndarray | None = None,
-    weight: np.ndarray | None = None,
-) -> dict[tuple[str, str], Combination]:
-    """Fit a combination to the same rows for each method, a pair of names of a combiner and a calibrator.
+class Rows(NamedTuple):
+    """Rows to which combinations are fitted, or on which they are compared.
 
-    kind : of the task. target : (num_rows,). inputs : as for `Combination`. is_score : (num_members,), the members of a
-    binary task of whose predictions only the rank has a meaning. group : (num_rows,), needed for a ranking. weight :
-    (num_rows,), above 0 and with mean 1, or None for 1 each.
+    kind : of the task. target, group : (num_rows,). inputs : as for `Combination`. is_score : (num_members,), the members of
+    a binary task of whose predictions only the rank has a meaning. weight : (num_rows,), above 0 and with mean 1; None for 1
+    each.
+    """
 
-    With the calibrator `scales.NONE`, which must not be mixed with others, probabilities are not calibrated before they are
-    averaged. Members with equal predictions share one weight, and constant members have none, so neither changes the weights
+    kind: str
+    target: np.ndarray
+    inputs: np.ndarray
+    is_score: np.ndarray
+    group: np.ndarray
+    weight: np.ndarray | None = None
+
+    def at(self, rows: np.ndarray) -> "Rows":
+        """Some of the rows, by a mask or by their numbers."""
+        parts = self.target[rows], self.inputs[rows], self.is_score, self.group[rows], weight_of(self.weight, rows)
+        return Rows(self.kind, *parts)
+
+
+def fit_combinations(rows: Rows, combiners: Sequence[str], calibrators: Sequence[str]) -> dict[tuple[str, str], Combination]:
+    """Fit a combination to the rows for each combiner with each calibrator; the keys are pairs of their names.
+
+    If `scales.NONE` is the calibrator, it must be the only one: probabilities are not calibrated before they are averaged
+    either. Members with equal predictions share one weight, and constant members have none, so neither changes the weights
     of the others.
     """
-    columns, distinct = distinct_members(inputs)
+    kind, target, weight = rows.kind, rows.target, rows.weight
+    columns, distinct = distinct_members(rows.inputs)
     num_equal = np.bincount(distinct)
-    is_score_column = np.zeros(columns.shape[1], bool)
-    is_score_column[distinct] = is_score
-    loss = task_loss(kind, target, group, weight)
-    scales_by_rank: dict[bool, list[Scale]] = {}
-    last_combiner = ""
+    is_score = np.zeros(columns.shape[1], bool)
+    is_score[distinct] = rows.is_score
+    loss = task_loss(kind, target, rows.group, weight)
+    scales_by_rank = {
+        ranks: [
+            _scale(kind, target, column, ranks or bool(score), weight, scales.NONE not in calibrators)
+            for column, score in zip(np.moveaxis(columns, 1, 0), is_score, strict=True)
+        ]
+        for ranks in {COMBINERS[kind][name].ranks for name in combiners}
+    }
     combinations = {}
-    for combiner_name, calibrator_name in methods:
+    for combiner_name in combiners:
         combiner = COMBINERS[kind][combiner_name]
-        if combiner.ranks not in scales_by_rank:
-            scales_by_rank[combiner.ranks] = [
-                _scale(kind, target, column, combiner.ranks or bool(score), weight, calibrator_name)
-                for column, score in zip(np.moveaxis(columns, 1, 0), is_score_column, strict=True)
-            ]
         column_scales = scales_by_rank[combiner.ranks]
-        if combiner_name != last_combiner:  # methods with the same combiner are consecutive, and differ in calibration only
-            averaged = scaled_to(combiner.space, column_scales, columns, group)
-            is_useful = (averaged.min(0) < averaged.max(0)).reshape(-1, averaged.shape[-1]).any(0)
-            weights = np.zeros(len(is_useful))
-            if is_useful.any() and target.min() < target.max():
-                weights[is_useful] = combiner.find(target, averaged[..., is_useful], loss)
-            if not weights.any():
-                weights = equal_weights(target, averaged)
-            weights, last_combiner = weights[distinct] / num_equal[distinct], combiner_name
-        is_centred = combiner.space in ("probability", "value")
-        error = target - averaged[..., distinct] @ weights if is_centred else np.zeros(1)
+        averaged = scaled_to(combiner.space, column_scales, columns, rows.group)
+        is_useful = (averaged.min(0) < averaged.max(0)).reshape(-1, averaged.shape[-1]).any(0)
+        weights = np.zeros(len(is_useful))
+        if is_useful.any() and target.min() < target.max():
+            weights[is_useful] = combiner.find(target, averaged[..., is_useful], loss)
+        if not weights.any():
+            weights = equal_weights(target, averaged)
+        weights = weights[distinct] / num_equal[distinct]
+        intercept = 0.0
+        if combiner.space in ("probability", "value"):
+            intercept = float(weighted_mean(target - averaged[..., distinct] @ weights, weight))
         combination = Combination(
             scales=tuple(column_scales[column] for column in distinct),
             space=combiner.space,
             weights=tuple(weights.tolist()),
-            intercept=float(weighted_mean(error, weight)) if is_centred else 0.0,
+            intercept=intercept,
             calibration=scales.IDENTITY,
         )
-        if CALIBRATORS[kind] and calibrator_name != scales.NONE:
-            calibration = CALIBRATORS[kind][calibrator_name](target, combination(inputs), weight)
-            combination = dataclasses.replace(combination, calibration=calibration)
-        combinations[combiner_name, calibrator_name] = combination
+        for calibrator in calibrators:
+            calibrate = CALIBRATORS[kind].get(calibrator)  # None for `scales.NONE`, and for values and scores
+            calibration = calibrate(target, combination(rows.inputs), weight) if calibrate else scales.IDENTITY
+            combinations[combiner_name, calibrator] = dataclasses.replace(combination, calibration=calibration)
     return combinations
 
 
@@ -179,12 +180,12 @@ def distinct_members(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _scale(
-    kind: str, target: np.ndarray, column: np.ndarray, by_rank: bool, weight: np.ndarray | None, calibrator: str
+    kind: str, target: np.ndarray, column: np.ndarray, by_rank: bool, weight: np.ndarray | None, is_calibrated: bool
 ) -> Scale:
-    if calibrator == scales.NONE and not by_rank:
-        return scales.IDENTITY
-    if kind == "multiclass":
+    if by_rank and kind == "binary":
+        return scales.rank_scale(target, column, weight)
+    if kind == "multiclass" and is_calibrated:
         return scales.class_temperature_scale(target, column, weight)
-    if kind == "binary":
-        return (scales.rank_scale if by_rank else scales.platt_scale)(target, column, weight)
+    if kind == "binary" and is_calibrated:
+        return scales.platt_scale(target, column, weight)
     return scales.IDENTITY

@@ -4,21 +4,20 @@
 would be biased.
 """
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ensemble.combine import selection
-from ensemble.combine.combination import fit_combinations
-from ensemble.combine.fitting import Blend, Ensemble, counted_rows, member_inputs
-from ensemble.combine.losses import log_softmax, weighted_mean
+from ensemble.combine.combination import Rows, fit_combinations, scaled_to
+from ensemble.combine.fitting import Ensemble, counted_rows, member_inputs
+from ensemble.combine.losses import log_softmax
 from ensemble.metrics import task_scores
+from ensemble.metrics.weighting import weight_of, weighted_mean
 
 NUM_DRAWS = 30  # bootstrap draws of the weights, enough for the ends of a 90 % interval
-NOT_FITTED = ("equal", "rank_average")  # combiners with fixed weights; the weights of `SUBSTITUTE` are drawn for them
-SUBSTITUTE = "greedy"
+NOT_FITTED = ("equal", "rank_average")  # combiners with fixed weights; those of greedy are drawn instead
 
 
 def measure(
@@ -45,16 +44,14 @@ def measure(
     inputs = member_inputs(predictions, ensemble.member_names, ensemble.outputs)
     weight, counted = counted_rows(weight)
     target, inputs, group, cluster = target[counted], inputs[counted], group[counted], cluster[counted]
-    is_score = np.array(ensemble.outputs) == "score"
     every_member = np.arange(len(ensemble.member_names))
-    kind, folds = ensemble.kind, selection.folds_of(group, ensemble.num_folds, is_forward)
-    blend = Blend(kind, target, inputs, group, weight, is_score, folds, is_forward)
+    folds = selection.folds_of(group, ensemble.num_folds, is_forward)
+    blend = Rows(ensemble.kind, target, inputs, np.array(ensemble.outputs) == "score", group, weight)
 
     def scores(members: np.ndarray) -> dict[str, float]:
-        part = blend._replace(inputs=inputs[:, members], is_score=is_score[members])
-        fit = part.fitter([ensemble.method], [ensemble.calibrator], 0)
-        prediction = selection.cross_fitted_predictions(fit, part.inputs, folds, group)[ensemble.method]
-        return selection.scores(kind, target, prediction, group, weight)
+        part = blend._replace(inputs=inputs[:, members], is_score=blend.is_score[members])
+        predictions = selection.cross_fitted_predictions(part, [ensemble.method], [ensemble.calibrator], folds)
+        return selection.scores(part, predictions[ensemble.method, ensemble.calibrator])
 
     with_all, without = scores(every_member), {}
     if len(every_member) > 1:
@@ -62,18 +59,17 @@ def measure(
             remaining = scores(np.delete(every_member, member))
             without[name] = {metric: remaining[metric] - with_all[metric] for metric in with_all}
 
-    method = SUBSTITUTE if ensemble.method in NOT_FITTED else ensemble.method, ensemble.calibrator
+    method = "greedy" if ensemble.method in NOT_FITTED else ensemble.method
     drawn_weights = []
     for rows, group_of_row in draws_of_clusters(cluster, group, generator, num_draws):
-        row_weight = None if weight is None else weight[rows]
-        fitted = fit_combinations(kind, [method], target[rows], inputs[rows], is_score, group_of_row, row_weight)
-        drawn_weights.append(fitted[method].weights)
+        drawn = blend.at(rows)._replace(group=group_of_row)
+        drawn_weights.append(fit_combinations(drawn, [method], [ensemble.calibrator])[method, ensemble.calibrator].weights)
     low, high = np.quantile(drawn_weights, [0.05, 0.95], axis=0)
     mean = np.mean(drawn_weights, axis=0)
     return {
-        "error_correlation": _error_correlation(ensemble, target, inputs, group, weight),
+        "error_correlation": _error_correlation(ensemble, blend),
         "without": without,
-        "weights_of": method[0],
+        "weights_of": method,
         "weights": {
             name: {"mean": float(mean[member]), "low": float(low[member]), "high": float(high[member])}
             for member, name in enumerate(ensemble.member_names)
@@ -152,13 +148,10 @@ def draws_of_clusters(
         yield rows, number[rows] + (draw * len(groups) if is_whole else 0)
 
 
-def _error_correlation(
-    ensemble: Ensemble, target: np.ndarray, inputs: np.ndarray, group: np.ndarray, weight: np.ndarray | None
-) -> dict[str, dict[str, float | None]]:
-    combination = ensemble.combination
-    if combination.space == "probability":
-        combination = dataclasses.replace(combination, space="logit")
-    errors = combination.averaged_of(inputs, group)
+def _error_correlation(ensemble: Ensemble, blend: Rows) -> dict[str, dict[str, float | None]]:
+    target, weight = blend.target, blend.weight
+    space = "logit" if ensemble.combination.space == "probability" else ensemble.combination.space
+    errors = scaled_to(space, ensemble.combination.scales, blend.inputs, blend.group)
     if ensemble.kind == "regression":
         errors = errors - target[:, None]
     else:
@@ -166,8 +159,7 @@ def _error_correlation(
             errors = np.stack([log_softmax(errors[..., member]) for member in range(errors.shape[-1])], axis=-1)
         for outcome in np.unique(target):
             rows = target == outcome
-            outcome_weight = None if weight is None else weight[rows]
-            mean = weighted_mean(errors[rows].reshape(rows.sum(), -1), outcome_weight)
+            mean = weighted_mean(errors[rows].reshape(rows.sum(), -1), weight_of(weight, rows))
             errors[rows] -= mean.reshape(errors.shape[1:])
     error_weight = None if weight is None else np.repeat(weight, errors[0].size // errors.shape[-1])
     errors = errors.reshape(-1, errors.shape[-1])

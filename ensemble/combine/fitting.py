@@ -20,15 +20,15 @@ calibrators in the same way: the default is Platt scaling for a binary task, and
 """
 
 import dataclasses
-import itertools
+import functools
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from ensemble.combine import selection
-from ensemble.combine.combination import Combination, distinct_members, fit_combinations, to_predictions
+from ensemble.combine.combination import Combination, Rows, distinct_members, fit_combinations, to_predictions
 from ensemble.combine.losses import clipped_log, clipped_logit, expit
 from ensemble.combine.scales import CALIBRATORS, ISOTONIC_LEAST, NONE
 from ensemble.combine.selection import AUTO
@@ -183,28 +183,24 @@ def fit_cross_fitted(
     assert target.shape == group.shape == inputs.shape[:1]
     num_rows = len(target)
     weight, counted = counted_rows(weight)
-    target, group, inputs = target[counted], group[counted], inputs[counted]
-    _check_target(kind, target, inputs)
-    _check_groups(group)
-    is_large = kind != "binary" or min(target.sum(), (1 - target).sum()) >= ISOTONIC_LEAST
-    calibrators = _calibrators(kind, target, calibration, is_large)
-    order, num_distinct = _order(target, inputs, group, weight)
-    target, group, inputs = target[order], group[order], inputs[order]
-    weight = None if weight is None else weight[order]
-    is_score = np.array(outputs) == "score"
-    folds = selection.folds_of(group, num_folds, is_forward)
+    rows = Rows(kind, target[counted], inputs[counted], np.array(outputs) == "score", group[counted], weight)
+    _check_rows(rows)
+    is_large = kind != "binary" or min(rows.target.sum(), (1 - rows.target).sum()) >= ISOTONIC_LEAST
+    calibrators = _calibrators(kind, rows.target, calibration, is_large)
+    order, num_distinct = _order(rows)
+    rows = rows.at(order)
+    folds = selection.folds_of(rows.group, num_folds, is_forward)
 
-    blend = Blend(kind, target, inputs, group, weight, is_score, folds, is_forward)
     combiners, eligible = _combiners(kind, combiner, is_large, num_distinct, compare)
-    method, cross_fitted, _, methods = blend.compare(blend.fitter(combiners, calibrators[:1], 0), eligible)
+    compare_methods = functools.partial(_compare, rows, folds, is_forward)
+    method, cross_fitted, _, methods = compare_methods(combiners, calibrators[:1], 0, eligible)
     if calibration != AUTO and not compare:
         calibrators = [calibration]
-    fit_calibrators = blend.fitter([method], calibrators, 1)
     eligible = calibrators if calibration == AUTO else [calibration]
-    calibrator, cross_fitted_calibrators, calibrated, _ = blend.compare(fit_calibrators, eligible)
+    calibrator, cross_fitted_calibrators, calibrated, _ = compare_methods([method], calibrators, 1, eligible)
     by_method = {method: calibrated}
     for other in sorted(set(methods) - {method}):  # the combiner of a block is chosen without that block
-        by_method[other] = blend.compare(blend.fitter([other], calibrators, 1), eligible)[2]
+        by_method[other] = compare_methods([other], calibrators, 1, eligible)[2]
     prediction = selection.auto_predictions(by_method, methods, folds)
     predicted = np.full((num_rows, *prediction.shape[1:]), np.nan)
     predicted[np.arange(num_rows)[counted][order]] = to_predictions(kind, prediction)
@@ -214,7 +210,7 @@ def fit_cross_fitted(
         outputs=outputs,
         method=method,
         calibrator=calibrator,
-        combination=fit_calibrators(np.ones(len(target), bool))[calibrator],
+        combination=fit_combinations(rows, [method], [calibrator])[method, calibrator],
         cross_fitted=cross_fitted,
         cross_fitted_calibrators=cross_fitted_calibrators,
         num_folds=len(folds),
@@ -222,46 +218,27 @@ def fit_cross_fitted(
     return ensemble, predicted
 
 
-class Blend(NamedTuple):
-    """The rows on which methods are compared; see `fit_cross_fitted`."""
+def _compare(
+    rows: Rows,
+    folds: list[selection.Fold],
+    is_forward: bool,
+    combiners: Sequence[str],
+    calibrators: Sequence[str],
+    key: int,
+    eligible: Sequence[str],
+) -> tuple[str, dict[str, dict[str, float]], np.ndarray, list[str]]:
+    """Compare combiners (`key` 0) or calibrators (`key` 1), of which the first eligible one is the default.
 
-    kind: str
-    target: np.ndarray
-    inputs: np.ndarray
-    group: np.ndarray
-    weight: np.ndarray | None
-    is_score: np.ndarray
-    folds: list[selection.Fold]
-    is_forward: bool
-
-    def fitter(
-        self, combiners: Sequence[str], calibrators: Sequence[str], key: int
-    ) -> Callable[[np.ndarray], dict[str, Combination]]:
-        """A function that fits all pairs of names to some rows; its results are keyed by element `key` of the pair."""
-        methods = list(itertools.product(combiners, calibrators))
-
-        def fit_rows(rows: np.ndarray) -> dict[str, Combination]:
-            weight = None if self.weight is None else self.weight[rows]
-            columns = self.target[rows], self.inputs[rows], self.is_score, self.group[rows], weight
-            return {method[key]: fitted for method, fitted in fit_combinations(self.kind, methods, *columns).items()}
-
-        return fit_rows
-
-    def compare(
-        self, fit_methods: Callable[[np.ndarray], dict[str, Combination]], eligible: Sequence[str]
-    ) -> tuple[str, dict[str, dict[str, float]], np.ndarray, list[str]]:
-        """Compare methods, of which the first eligible one is the default.
-
-        Returns the chosen method, the cross-fitted scores of each method and of the choice (auto), the cross-fitted
-        predictions of the choice, and the method chosen for each block.
-        """
-        kind, target, group, weight, folds = self.kind, self.target, self.group, self.weight, self.folds
-        predictions = selection.cross_fitted_predictions(fit_methods, self.inputs, folds, group)
-        losses = {name: selection.losses_by_fold(kind, target, predictions[name], folds, group, weight) for name in eligible}
-        chosen = selection.chosen_by_fold(losses, eligible[0], self.is_forward)
-        predictions[AUTO] = selection.auto_predictions(predictions, chosen, folds)
-        scores = {name: selection.scores(kind, target, values, group, weight) for name, values in predictions.items()}
-        return selection.choose(losses, eligible[0]), scores, predictions[AUTO], chosen
+    Returns the chosen method, the cross-fitted scores of each method and of the choice (auto), the cross-fitted predictions
+    of the choice, and the method chosen for each block.
+    """
+    by_names = selection.cross_fitted_predictions(rows, combiners, calibrators, folds)
+    predictions = {names[key]: values for names, values in by_names.items()}
+    losses = selection.losses_by_fold(rows, {name: predictions[name] for name in eligible}, folds)
+    chosen = selection.chosen_by_fold(losses, eligible[0], is_forward)
+    predictions[AUTO] = selection.auto_predictions(predictions, chosen, folds)
+    scores = {name: selection.scores(rows, values) for name, values in predictions.items()}
+    return selection.choose(losses, eligible[0]), scores, predictions[AUTO], chosen
 
 
 def _combiners(kind: str, combiner: str, is_large: bool, num_distinct: int, compare: bool) -> tuple[list[str], list[str]]:
@@ -270,10 +247,10 @@ def _combiners(kind: str, combiner: str, is_large: bool, num_distinct: int, comp
         raise UserError(f"there is no combiner '{combiner}' for {kind} targets: name {AUTO}, {', '.join(COMBINERS[kind])}")
     if num_distinct == 1:  # with one member there is nothing to compare
         return [EQUAL], [EQUAL]
-    if combiner != AUTO:
-        return list(COMBINERS[kind]) if compare else list(dict.fromkeys((EQUAL, "best_member", combiner))), [combiner]
-    combiners = list(COMBINERS[kind])
-    return combiners, combiners if is_large else [name for name in combiners if name in SAFE]
+    every = list(COMBINERS[kind])
+    if combiner == AUTO:
+        return every, every if is_large else [name for name in every if name in SAFE]
+    return every if compare else list(dict.fromkeys((EQUAL, "best_member", combiner))), [combiner]
 
 
 def counted_rows(weight: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | slice]:
@@ -308,15 +285,14 @@ def member_inputs(predictions: np.ndarray, member_names: Sequence[str], outputs:
     assert is_classes.all() if inputs.ndim == 3 else not is_classes.any()
     if inputs.ndim == 3:
         is_valid = (inputs >= 0).all(2) & (np.abs(inputs.sum(2) - 1) <= TOLERANCE)
+        problem = "are not probabilities that sum to 1"
     else:
         is_valid = np.where(is_probability, (inputs >= 0) & (inputs <= 1), np.isfinite(inputs))
     invalid = np.argwhere(~is_valid)
     if invalid.size:
         row, member = invalid[0]
         values = ", ".join(f"{value:g}" for value in np.atleast_1d(inputs[row, member])[:5])
-        if inputs.ndim == 3:
-            problem = "are not probabilities that sum to 1"
-        else:
+        if inputs.ndim == 2:
             problem = "is not a probability" if is_probability[member] else "is not a number"
         raise UserError(
             f"member '{member_names[member]}' predicts {values} in row {row}, which {problem}: "
@@ -337,23 +313,22 @@ def check_binary_target(target: np.ndarray) -> None:
         raise UserError(f"none of the {len(target)} rows that weights are fitted on is {kind}: prepare more rows")
 
 
-def _check_target(kind: str, target: np.ndarray, inputs: np.ndarray) -> None:
+def _check_rows(rows: Rows) -> None:
+    """`UserError` for targets that do not fit the kind of task, or are all equal, and for rows of one group."""
+    kind, target, group = rows.kind, rows.target, rows.group
     if kind == "binary":
-        return check_binary_target(target)
-    is_finite = np.isfinite(target)
-    refuse(~is_finite, target, "the target of row {} that weights are fitted on is not a number: check the split")
+        check_binary_target(target)
+    refuse(~np.isfinite(target), target, "the target of row {} that weights are fitted on is not a number: check the split")
     if kind == "multiclass":
-        sentence = f"there are {inputs.shape[2]} classes, from 0, but a target is {{1:g}}: check the task and the split"
-        refuse(~np.isin(target, np.arange(inputs.shape[2])), target, sentence)
+        num_classes = rows.inputs.shape[2]
+        sentence = f"there are {num_classes} classes, from 0, but a target is {{1:g}}: check the task and the split"
+        refuse(~np.isin(target, np.arange(num_classes)), target, sentence)
     if kind == "ranking" and (target < 0).any():
         raise UserError(f"a relevance is 0 or more, but one is {target.min():g}: check the task and the split")
     if kind in ("multiclass", "ranking") and target.min() == target.max():
         raise UserError(
             f"all {len(target)} rows that weights are fitted on have the target {target[0]:g}: prepare more rows"
         )
-
-
-def _check_groups(group: np.ndarray) -> None:
     if group.min() == group.max():
         raise UserError(
             f"all rows that weights are fitted on are of one group ({group[0]}), such as one week, but weights are chosen "
@@ -361,12 +336,12 @@ def _check_groups(group: np.ndarray) -> None:
         )
 
 
-def _order(target: np.ndarray, inputs: np.ndarray, group: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, int]:
+def _order(rows: Rows) -> tuple[np.ndarray, int]:
     """An order of the rows, and the number of distinct members. The order is the same for any order of the given rows and
     members, so that sums have the same last bits."""
-    distinct, _ = distinct_members(inputs)
-    last_key = [] if weight is None else [weight]
-    order = np.lexsort((*last_key, *np.sort(distinct, axis=1).reshape(len(target), -1).T, target, group))
+    distinct, _ = distinct_members(rows.inputs)
+    last_key = [] if rows.weight is None else [rows.weight]
+    order = np.lexsort((*last_key, *np.sort(distinct, axis=1).reshape(len(distinct), -1).T, rows.target, rows.group))
     return order, distinct.shape[1]
 
 

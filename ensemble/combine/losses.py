@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ensemble.metrics.ranking import Ndcg
+from ensemble.metrics.weighting import weighted_mean
 
 EPSILON = 1e-6  # some float32 probabilities are exactly 0 or 1, and their logits must stay finite
 
@@ -21,11 +22,6 @@ class Loss(NamedTuple):
     by the mean weight; None for a loss that is constant almost everywhere."""
     weight: np.ndarray | None = None
     """(num_rows,), above 0; None for 1 each."""
-
-
-def weighted_mean(values: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-    """The weighted mean over the first axis of `values`; weight : (num_rows,), or None for 1 each."""
-    return values.mean(0) if weight is None else weight @ values / weight.sum()
 
 
 def expit(logit: np.ndarray) -> np.ndarray:
@@ -103,8 +99,19 @@ LOSSES: dict[str, tuple[RowLoss, RowLoss]] = {
 """By kind of task, the loss of each row and its derivative."""
 
 
-def mean_loss(kind: str, weight: np.ndarray | None = None) -> Loss:
-    """The weighted mean of the losses of the rows, computed from logits, logs of probabilities or values."""
+def task_loss(
+    kind: str, target: np.ndarray | None = None, group: np.ndarray | None = None, weight: np.ndarray | None = None
+) -> Loss:
+    """The loss of a kind of task: the mean over rows of a loss of logits, logs of probabilities or values.
+
+    Of the scores of a ranking it is 1 − NDCG@10, and only this loss needs targets and groups, (num_rows,) each.
+    """
+    if kind == "ranking":
+        assert target is not None
+        assert group is not None, "a ranking needs groups"
+        ndcg = Ndcg(target, group, weight)
+        # Without a relevant row, all orders have the same loss
+        return Loss(lambda _, score: 1 - ndcg(score) if ndcg.num_groups else 0.0, None, weight)
     row_loss, slope = LOSSES[kind]
 
     def mean(target: np.ndarray, average: np.ndarray) -> float:
@@ -115,14 +122,4 @@ def mean_loss(kind: str, weight: np.ndarray | None = None) -> Loss:
     return Loss(mean, lambda target, average: (slope(target, average).T * (weight / weight.mean())).T, weight)
 
 
-LOG_LOSS = mean_loss("binary")
-
-
-def task_loss(kind: str, target: np.ndarray, group: np.ndarray | None, weight: np.ndarray | None = None) -> Loss:
-    """The loss of a kind of task on these rows: `mean_loss`, or for a ranking 1 − NDCG@10 of scores."""
-    if kind != "ranking":
-        return mean_loss(kind, weight)
-    assert group is not None, "a ranking needs groups"
-    ndcg = Ndcg(target, group, weight)
-    # Without a relevant row, all orders have the same loss
-    return Loss(lambda _, score: 1 - ndcg(score) if ndcg.num_groups else 0.0, None, weight)
+LOG_LOSS = task_loss("binary")

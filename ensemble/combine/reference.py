@@ -3,9 +3,9 @@
 import numpy as np
 
 from ensemble.combine.fitting import check_binary_target
-from ensemble.combine.losses import expit, rank_logit, weighted_mean
+from ensemble.combine.losses import expit, rank_logit
 from ensemble.combine.scales import platt_scale
-from ensemble.metrics.weighting import refuse
+from ensemble.metrics.weighting import refuse, weighted_mean
 
 SMALLEST_SLOPE = 1e-6  # keeps the order, and changes probabilities by a negligible amount
 

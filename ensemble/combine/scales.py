@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.combine.losses import clipped_logit, expit, log_softmax, mean_loss, weighted_mean
+from ensemble.combine.losses import clipped_logit, expit, log_softmax, task_loss
+from ensemble.metrics.weighting import weighted_mean
 
 MAX_KNOTS = 1000  # of a curve through ranks: finer than any fraction of rows that a metric resolves
 ISOTONIC_LEAST = 1000  # rows of the rarer class: a step function fitted to fewer rows follows their noise
@@ -81,31 +82,49 @@ def platt_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None
     """
     num_rows, num_positive = (len(target), target.sum()) if weight is None else (weight.sum(), weight @ target)
     smoothed = np.where(target == 1, (num_positive + 1) / (num_positive + 2), 1 / (num_rows - num_positive + 2))
-    log_loss = mean_loss("binary", weight)
+    log_loss = task_loss("binary", weight=weight)
     center, spread = logit.mean(), np.ptp(logit) and logit.std()
     base_rate = weighted_mean(smoothed, weight)
     base_logit = float(np.log(base_rate / (1 - base_rate)))
     if not spread:
         return Line(slope=1.0, intercept=float(base_logit - center))
-    line = np.array([0.0, base_logit])
     standard = (logit - center) / spread
-    # Newton's method, not SciPy's L-BFGS-B, whose BLAS threads wait for cores on a shared machine
-    for _ in range(50):
+
+    def loss(line: np.ndarray) -> float:
+        return log_loss.mean(smoothed, line[0] * standard + line[1])
+
+    def derivatives(line: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         probability = expit(line[0] * standard + line[1])
         error, curvature = probability - smoothed, probability * (1 - probability)
-        gradient = np.array([weighted_mean(error * standard, weight), weighted_mean(error, weight)])
-        if np.abs(gradient).max() < 1e-10:
-            break
         mixed, constant = weighted_mean(curvature * standard, weight), weighted_mean(curvature, weight)
-        hessian = np.array([[weighted_mean(curvature * standard**2, weight), mixed], [mixed, constant]])
-        step = np.linalg.solve(hessian + 1e-12 * np.eye(2), gradient)
-        loss = log_loss.mean(smoothed, line[0] * standard + line[1])
-        while log_loss.mean(smoothed, (line - step)[0] * standard + (line - step)[1]) > loss + 1e-14:
-            step /= 2
-        line -= step
+        gradient = np.array([weighted_mean(error * standard, weight), weighted_mean(error, weight)])
+        return gradient, np.array([[weighted_mean(curvature * standard**2, weight), mixed], [mixed, constant]])
+
+    line = _minimised(np.array([0.0, base_logit]), loss, derivatives)
     if line[0] <= 0:
         return Line(slope=0.0, intercept=base_logit)
     return Line(slope=float(line[0] / spread), intercept=float(line[1] - line[0] * center / spread))
+
+
+def _minimised(
+    line: np.ndarray,
+    loss: Callable[[np.ndarray], float],
+    derivatives: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+) -> np.ndarray:
+    """The parameters (n,) with the lowest convex loss, by Newton's method from `line`. derivatives : gradient and Hessian.
+
+    SciPy's L-BFGS-B is slower on a shared machine, since its BLAS threads wait for cores.
+    """
+    for _ in range(50):
+        gradient, hessian = derivatives(line)
+        if np.abs(gradient).max() < 1e-10:
+            break
+        step = np.linalg.solve(hessian + 1e-12 * np.eye(len(line)), gradient)
+        previous_loss = loss(line)
+        while loss(line - step) > previous_loss + 1e-14:
+            step /= 2
+        line = line - step
+    return line
 
 
 def temperature_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None = None, kind: str = "binary") -> Line:
@@ -115,7 +134,7 @@ def temperature_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray 
     """
     from scipy.optimize import minimize_scalar
 
-    loss, num_rows = mean_loss(kind, weight), len(target) if weight is None else weight.sum()
+    loss, num_rows = task_loss(kind, weight=weight), len(target) if weight is None else weight.sum()
 
     def penalised(log_slope: float) -> float:
         return loss.mean(target, np.exp(log_slope) * logit) + TEMPERATURE_PRIOR * log_slope**2 / num_rows
@@ -173,18 +192,14 @@ def class_platt_scale(target: np.ndarray, logs: np.ndarray, weight: np.ndarray |
     spread = centred.std() or 1.0
     standard = centred / spread
     shares = weighted_mean(smoothed, weight)
-    line = np.append(0.0, np.log(shares) - np.log(shares).mean())
+    start = np.append(0.0, np.log(shares) - np.log(shares).mean())
 
     def loss(line: np.ndarray) -> float:
         return -float(weighted_mean((smoothed * log_softmax(line[0] * standard + line[1:])).sum(-1), weight))
 
-    for _ in range(50):
+    def derivatives(line: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         share = np.exp(log_softmax(line[0] * standard + line[1:]))
-        error = share - smoothed
-        gradient = np.append(weighted_mean((error * standard).sum(-1), weight), weighted_mean(error, weight))
-        if np.abs(gradient).max() < 1e-10:
-            break
-        expected = (share * standard).sum(-1)
+        error, expected = share - smoothed, (share * standard).sum(-1)
         hessian = np.empty((num_classes + 1, num_classes + 1))
         hessian[0, 0] = weighted_mean((share * standard**2).sum(-1) - expected**2, weight)
         hessian[0, 1:] = hessian[1:, 0] = weighted_mean(share * (standard - expected[:, None]), weight)
@@ -192,13 +207,11 @@ def class_platt_scale(target: np.ndarray, logs: np.ndarray, weight: np.ndarray |
         hessian[1:, 1:] = np.diag(weighted_mean(share, weight)) - counted.T @ share / total
         # Without this term the matrix is singular, since adding a number to all intercepts does not change the loss
         hessian[1:, 1:] += 1 / num_classes
-        step = np.linalg.solve(hessian + 1e-12 * np.eye(num_classes + 1), gradient)
-        previous_loss = loss(line)
-        while loss(line - step) > previous_loss + 1e-14:
-            step /= 2
-        line -= step
+        return np.append(weighted_mean((error * standard).sum(-1), weight), weighted_mean(error, weight)), hessian
+
+    line = _minimised(start, loss, derivatives)
     if line[0] <= 0:
-        line = np.append(0.0, np.log(shares) - np.log(shares).mean())
+        line = start
     return ClassLine(slope=float(line[0] / spread), intercepts=tuple((line[1:] - line[1:].mean()).tolist()))
 
 

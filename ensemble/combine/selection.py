@@ -10,13 +10,14 @@ The log loss decides in a binary task, although average precision is reported to
 the few hundred positives. NDCG@10 decides in a ranking.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ensemble.combine.combination import Combination, to_predictions
+from ensemble.combine.combination import Rows, fit_combinations, to_predictions
 from ensemble.combine.losses import task_loss
 from ensemble.metrics import task_scores
+from ensemble.metrics.weighting import weight_of
 
 Fold = tuple[np.ndarray, np.ndarray]
 """Two masks over the rows: those to fit, and the block to predict."""
@@ -43,37 +44,31 @@ def folds_of(group: np.ndarray, num_folds: int, is_forward: bool) -> list[Fold]:
 
 
 def cross_fitted_predictions(
-    fit: Callable[[np.ndarray], dict[str, Combination]],
-    inputs: np.ndarray,
-    folds: Iterable[Fold],
-    group: np.ndarray,
-) -> dict[str, np.ndarray]:
-    """The combined values of each method's held-out rows; NaN for rows that are in no block, such as the first one.
+    rows: Rows, combiners: Sequence[str], calibrators: Sequence[str], folds: Iterable[Fold]
+) -> dict[tuple[str, str], np.ndarray]:
+    """For each method of `fit_combinations` the combined values of the rows, with the shapes of `Combination`.
 
-    fit : fits all methods to some rows. The shapes are those of `Combination`.
+    Each block is predicted by a combination that was fitted to the other rows of its fold. Rows that are in no block, such
+    as the first one, are NaN.
     """
-    combined: dict[str, np.ndarray] = {}
-    shape = inputs.shape[:1] + inputs.shape[2:]
-    for rows, held_out in folds:
-        for name, combination in fit(rows).items():
-            combined.setdefault(name, np.full(shape, np.nan))[held_out] = combination(inputs[held_out], group[held_out])
+    combined: dict[tuple[str, str], np.ndarray] = {}
+    shape = rows.inputs.shape[:1] + rows.inputs.shape[2:]
+    for fitted, held_out in folds:
+        for names, combination in fit_combinations(rows.at(fitted), combiners, calibrators).items():
+            values = combination(rows.inputs[held_out], rows.group[held_out])
+            combined.setdefault(names, np.full(shape, np.nan))[held_out] = values
     return combined
 
 
-def losses_by_fold(
-    kind: str,
-    target: np.ndarray,
-    combined: np.ndarray,
-    folds: Iterable[Fold],
-    group: np.ndarray,
-    weight: np.ndarray | None = None,
-) -> np.ndarray:
-    """The mean loss of each held-out block, (num_folds,)."""
-    losses = []
-    for _, held_out in folds:
-        loss = task_loss(kind, target[held_out], group[held_out], None if weight is None else weight[held_out])
-        losses.append(loss.mean(target[held_out], combined[held_out]))
-    return np.array(losses)
+def losses_by_fold(rows: Rows, combined: dict[str, np.ndarray], folds: Sequence[Fold]) -> dict[str, np.ndarray]:
+    """For each method the mean loss of each held-out block, (num_folds,). combined : the combined values, by method."""
+    losses = {name: np.empty(len(folds)) for name in combined}
+    for number, (_, held_out) in enumerate(folds):
+        target = rows.target[held_out]
+        loss = task_loss(rows.kind, target, rows.group[held_out], weight_of(rows.weight, held_out))
+        for name, values in combined.items():
+            losses[name][number] = loss.mean(target, values[held_out])
+    return losses
 
 
 def choose(losses: dict[str, np.ndarray], default: str) -> str:
@@ -106,11 +101,9 @@ def chosen_by_fold(losses: dict[str, np.ndarray], default: str, is_forward: bool
     ]
 
 
-def scores(
-    kind: str, target: np.ndarray, combined: np.ndarray, group: np.ndarray, weight: np.ndarray | None = None
-) -> dict[str, float]:
+def scores(rows: Rows, combined: np.ndarray) -> dict[str, float]:
     """The `REPORTED_METRICS` of the rows with a combined value."""
-    rows = np.isfinite(combined.reshape(len(combined), -1)).all(1)
-    weight = None if weight is None else weight[rows]
-    all_scores = task_scores(kind, target[rows], to_predictions(kind, combined[rows]), group[rows], weight)
-    return {name: all_scores[name] for name in REPORTED_METRICS[kind]}
+    known = np.isfinite(combined.reshape(len(combined), -1)).all(1)
+    prediction, weight = to_predictions(rows.kind, combined[known]), weight_of(rows.weight, known)
+    all_scores = task_scores(rows.kind, rows.target[known], prediction, rows.group[known], weight)
+    return {name: all_scores[name] for name in REPORTED_METRICS[rows.kind]}

@@ -10,10 +10,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ensemble.combine.losses import LOG_LOSS, Loss, weighted_mean
+from ensemble.combine.losses import LOG_LOSS, Loss
+from ensemble.metrics.weighting import weighted_mean
 
 GREEDY_STEPS = 50  # weights are multiples of 2 % or more
-SEARCH_STEPS = (0.3, 0.1, 0.03, 0.01)  # fractions of the way to a member; on blend, smaller ones do not differ
+SEARCH_STEPS = (0.3, 0.1, 0.03, 0.01)  # fractions of the way to a member; smaller ones do not lower the loss on blend
 EQUAL = "equal"
 
 Space = Literal["logit", "probability", "value", "log", "standard", "rank"]

@@ -2,43 +2,25 @@
 
     scores = task_scores("binary", target, prediction, group)                              # {"average_precision": 0.41, …}
     intervals = bootstrap_scores(target, prediction, group, cluster, kind="ranking", generator=rng)
-    gain = bootstrap_difference(target, ensemble, best_member, group, cluster, generator=rng)
+    gain = bootstrap_scores(target, ensemble, group, cluster, minus=best_member, generator=rng)    # of the difference
     METRIC_FUNCTIONS["ndcg_at_10"].function(target, prediction, group)                     # one metric, for early stopping
 
 Rows may have weights: a weight of 2 gives exactly the scores of a table with that row twice (for groups, see ranking.py).
 The bootstrap uses this: it sorts once, draws weights, and copies no row. Rows with equal predictions are treated as one
 block, so no score depends on the order of the rows. Only the precision and the lift in the top 5 % change when all weights
-are multiplied by a constant; `relative_weights` gives the weights a fixed unit.
+are multiplied by a constant; `weighting.relative_weights` gives the weights a fixed unit.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from ensemble.metrics import binary, multiclass, ranking, regression
-from ensemble.metrics.binary import TOP_FRACTION, average_precision, precision_recall, reliability
+from ensemble.metrics.binary import average_precision
 from ensemble.metrics.bootstrap import Interval, Scorer, intervals
-from ensemble.metrics.weighting import relative_weights
-
-__all__ = [
-    "METRICS",
-    "METRIC_FUNCTIONS",
-    "TOP_FRACTION",
-    "Interval",
-    "Metric",
-    "MetricFunction",
-    "average_precision",
-    "binary_scores",
-    "bootstrap_difference",
-    "bootstrap_scores",
-    "groups_left_out",
-    "precision_recall",
-    "relative_weights",
-    "reliability",
-    "task_scores",
-    "why_undefined",
-]
+from ensemble.metrics.weighting import weight_of
 
 
 class Metric(NamedTuple):
@@ -123,10 +105,17 @@ METRIC_FUNCTIONS: dict[str, MetricFunction] = {
 def task_scores(
     kind: str, target: np.ndarray, prediction: np.ndarray, group: np.ndarray, weight: np.ndarray | None = None
 ) -> dict[str, float]:
-    """Every metric of `METRICS[kind]`; those of a binary task are described in `binary_scores`.
+    """Every metric of `METRICS[kind]`. An undefined score is NaN (see `why_undefined`).
 
     target, group : (num_rows,). prediction : (num_rows,), or (num_rows, num_classes) for a multiclass task. weight :
-    (num_rows,), not negative, how many times each row counts.
+    (num_rows,), not negative, how many times each row counts. The metrics that scikit-learn has agree with it. Raises
+    `UserError` for invalid targets and predictions.
+
+    binary: log_loss is in nats, with predictions clipped to 2.2e-16 from 0 and 1; brier is the mean squared error.
+    calibration_error is the mean of |share of positives − mean prediction| over 20 bins of equal mass, weighted by mass.
+    precision_at_5pct is the precision of the 5 % of the rows of each group with the highest predictions (rounded down, at
+    least one row); equal predictions at the border count in part, which is the mean over all ways to break the tie.
+    lift_at_5pct divides it by the base rate. accuracy has the threshold 0.5.
 
     multiclass: multiclass_log_loss in nats, accuracy, balanced_accuracy (mean recall of the classes in the target) and
     macro_f1 (mean over the classes in target or predictions) of the likeliest class, where equally likely classes share the
@@ -134,8 +123,7 @@ def task_scores(
     mean_error (prediction − target) in the target's unit; r_squared is 1 − squared error / variance, NaN for a constant
     target. ranking: NDCG with gains of 2^relevance − 1 and the discount log2, mean_reciprocal_rank of the first relevant
     row, and recall_at_10, the share of a group's relevant rows in its first 10 places; groups without a relevant row are
-    left out. The metrics that scikit-learn has agree with it. An undefined score is NaN (see `why_undefined`).
-    Raises `UserError` for invalid targets and predictions.
+    left out.
     """
     weight = np.ones(len(target)) if weight is None else np.asarray(weight, float)
     assert weight.shape == np.shape(target)
@@ -143,24 +131,8 @@ def task_scores(
     return dict(zip(METRICS[kind], scores.tolist(), strict=True))
 
 
-def binary_scores(
-    target: np.ndarray, prediction: np.ndarray, group: np.ndarray, weight: np.ndarray | None = None
-) -> dict[str, float]:
-    """Every metric of `METRICS["binary"]` for probabilities of a target of 0 and 1.
-
-    target, prediction, group : (num_rows,); 0 or 1, a probability, and the week (any integer). weight : (num_rows,), not
-    negative, how many times each row counts.
-
-    average_precision, roc_auc, log_loss (in nats; predictions are clipped to 2.2e-16 from 0 and 1) and brier (mean squared
-    error) agree with scikit-learn. calibration_error is the mean of |share of positives − mean prediction| over 20 bins of
-    equal mass, weighted by mass. precision_at_5pct is the precision of the 5 % of the rows of each group with the highest
-    predictions (rounded down, at least one row); equal predictions at the border count in part, which is the mean over all
-    ways to break the tie. lift_at_5pct divides it by the base rate. accuracy has the threshold 0.5.
-
-    Undefined scores are NaN: ROC-AUC if all targets are equal, average precision and lift if all are 0. Raises `UserError`
-    for a target other than 0 and 1, and for an invalid probability.
-    """
-    return task_scores("binary", target, prediction, group, weight)
+binary_scores = functools.partial(task_scores, "binary")
+"""`task_scores` of probabilities of a target of 0 and 1."""
 
 
 def bootstrap_scores(
@@ -169,6 +141,7 @@ def bootstrap_scores(
     group: np.ndarray,
     cluster: np.ndarray,
     *,
+    minus: np.ndarray | None = None,
     weight: np.ndarray | None = None,
     kind: str = "binary",
     num_draws: int = 200,
@@ -176,42 +149,24 @@ def bootstrap_scores(
 ) -> dict[str, Interval]:
     """`task_scores`, each with the 95 % percentile interval of `num_draws` bootstrap draws of whole clusters.
 
-    cluster : (num_rows,), such as the product, whose rows depend on each other and are drawn together. weight : (num_rows,),
+    cluster : (num_rows,), such as the product, whose rows depend on each other and are drawn together. minus : another
+    prediction; then the results are the scores of `prediction` minus its scores, over the same draws. weight : (num_rows,),
     the same in each draw. Draws in which a metric is undefined are left out. With fewer than two clusters both ends are NaN.
     Resampling adds noise to the gap of each bin, which makes the calibration error larger in every draw; its draws are
     shifted so that their median is the score, and the interval does not extend below 0.
     """
-    (scores,), cluster, weight = _draw_scorers(kind, target, [prediction], group, cluster, weight)
-    result = intervals(list(METRICS[kind]), scores, cluster, num_draws, generator, weight, BIASED)
-    return {
-        name: interval._replace(low=max(interval.low, 0.0)) if name in BIASED else interval
-        for name, interval in result.items()
-    }
-
-
-def bootstrap_difference(
-    target: np.ndarray,
-    first: np.ndarray,
-    second: np.ndarray,
-    group: np.ndarray,
-    cluster: np.ndarray,
-    *,
-    weight: np.ndarray | None = None,
-    kind: str = "binary",
-    num_draws: int = 200,
-    generator: np.random.Generator,
-) -> dict[str, Interval]:
-    """The score of `first` minus that of `second`, with the 95 % interval of the difference over the same draws.
-
-    The other arguments are those of `bootstrap_scores`.
-    """
-    scorers, cluster, weight = _draw_scorers(kind, target, [first, second], group, cluster, weight)
-    first_scores, second_scores = scorers
+    predictions = [prediction] if minus is None else [prediction, minus]
+    (scores, *others), cluster, weight = _draw_scorers(kind, target, predictions, group, cluster, weight)
 
     def difference(weight: np.ndarray) -> np.ndarray:
-        return first_scores(weight) - second_scores(weight)
+        return scores(weight) - others[0](weight)
 
-    return intervals(list(METRICS[kind]), difference, cluster, num_draws, generator, weight, BIASED)
+    names = list(METRICS[kind])
+    result = intervals(names, difference if others else scores, cluster, num_draws, generator, weight, BIASED)
+    return {
+        name: interval._replace(low=max(interval.low, 0.0)) if name in BIASED and not others else interval
+        for name, interval in result.items()
+    }
 
 
 def _draw_scorers(
@@ -230,7 +185,7 @@ def _draw_scorers(
     if kind == "ranking":
         _, first_row, group_number = np.unique(group, return_index=True, return_inverse=True)
         cluster_of_group = np.asarray(cluster)[first_row]
-        weight_of_group = None if weight is None else weight[first_row]
+        weight_of_group = weight_of(weight, first_row)
         has_one_weight = weight is None or np.array_equal(weight[first_row][group_number], weight)
         if has_one_weight and np.array_equal(cluster_of_group[group_number], cluster):
             scorers = [ranking.RankingScorer(target, prediction, group) for prediction in predictions]
@@ -256,8 +211,7 @@ def groups_left_out(target: np.ndarray, group: np.ndarray, kind: str) -> str | N
     """A sentence about groups of a ranking that are not scored; None if all groups are scored."""
     if kind != "ranking" or not np.any(target):
         return None
-    num_groups, num_scored = len(np.unique(group)), len(np.unique(group[np.asarray(target) > 0]))
-    if num_scored == num_groups:
-        return None
-    num_others = num_groups - num_scored
-    return f"The scores are of the {num_scored:,} groups with a relevant row: {num_others:,} others have none."
+    num_scored = len(np.unique(group[np.asarray(target) > 0]))
+    num_others = len(np.unique(group)) - num_scored
+    sentence = f"The scores are of the {num_scored:,} groups with a relevant row: {num_others:,} others have none."
+    return sentence if num_others else None

@@ -1,14 +1,11 @@
-"""Metrics of probabilities for a target of 0 and 1.
-
-Rows with equal predictions are one block, so no score depends on the order of the rows.
-"""
+"""Metrics of probabilities for a target of 0 and 1."""
 
 from typing import NamedTuple
 
 import numpy as np
 
 from ensemble.metrics.blocks import starts_of
-from ensemble.metrics.weighting import checked, mean, refuse
+from ensemble.metrics.weighting import checked, refuse, weighted_mean
 
 TOP_FRACTION = 0.05
 CALIBRATION_BINS = 20  # of equal mass, so that the last bin holds the top 5 %, where most of the positives are
@@ -32,20 +29,17 @@ class PrecisionRecall(NamedTuple):
 
 def average_precision(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
     """The average precision of any scores, (num_rows,): the mean over the positives of the precision at their rank."""
-    if weight is not None:
-        positive, mass = _blocks(target, prediction, weight)
-        above, total = np.cumsum(mass), positive.sum()
-        precision = np.cumsum(positive) / np.where(above > 0, above, 1)
-        return float((positive * precision).sum() / total) if total > 0 else 0.0
-    order = np.argsort(-prediction, kind="stable")
-    starts = starts_of(prediction[order])
-    positive = np.add.reduceat(target[order].astype(float), starts)
-    above = np.append(starts[1:], len(order))
-    return float((positive * np.cumsum(positive) / above).sum() / max(positive.sum(), 1))
+    positive, mass = _blocks(target, prediction, weight)
+    above, total = np.cumsum(mass), positive.sum()
+    if weight is None:  # the same formula, but in the order of rounding of the scores by which members have been stopped
+        return float((positive * np.cumsum(positive) / above).sum() / max(total, 1))
+    precision = np.cumsum(positive) / np.where(above > 0, above, 1)
+    return float((positive * precision).sum() / total) if total > 0 else 0.0
 
 
-def _blocks(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _blocks(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """The weight of the positives and of all rows in each block of equal predictions, the highest prediction first."""
+    weight = np.ones(len(target)) if weight is None else weight
     order = np.argsort(-prediction, kind="stable")
     starts = starts_of(prediction[order])
     return np.add.reduceat((target * weight)[order], starts), np.add.reduceat(weight[order], starts)
@@ -53,7 +47,7 @@ def _blocks(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray) -> t
 
 def roc_auc(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
     """The share of pairs of a positive and a negative that any scores, (num_rows,), rank correctly; NaN without a pair."""
-    positive, mass = _blocks(target, prediction, np.ones(len(target)) if weight is None else weight)
+    positive, mass = _blocks(target, prediction, weight)
     negative = mass - positive
     below = negative.sum() - np.cumsum(negative)
     pairs = positive.sum() * negative.sum()
@@ -62,7 +56,7 @@ def roc_auc(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | Non
 
 def log_loss(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
     """The mean of −log of the probability of the outcome, in nats; probabilities are clipped to 2.2e-16 from 0 and 1."""
-    return mean(_log_losses(*_checked(target, prediction)), weight)
+    return float(weighted_mean(_log_losses(*_checked(target, prediction)), weight))
 
 
 def reliability(target: np.ndarray, prediction: np.ndarray, num_bins: int = CALIBRATION_BINS) -> Reliability:
@@ -71,8 +65,7 @@ def reliability(target: np.ndarray, prediction: np.ndarray, num_bins: int = CALI
     Rows with equal predictions stay together, so there can be fewer bins than `num_bins`, of unequal size.
     """
     target, prediction = _checked(target, prediction)
-    _, block, size = np.unique(prediction, return_inverse=True, return_counts=True)
-    bins = _equal_mass_bins(size, num_bins)[block]
+    bins = equal_bins(prediction, num_bins)
     num_rows = np.bincount(bins, minlength=num_bins)
     has_rows = num_rows > 0
     mean_prediction, observed = (
@@ -184,6 +177,12 @@ class BinaryScorer:
         mass_above = np.cumsum(mass) - mass - (np.cumsum(group_mass) - group_mass)[self.block_group]
         taken = np.clip(top_mass[self.block_group] - mass_above, 0, mass)
         return (positive * taken / np.where(mass > 0, mass, 1)).sum() / top_mass.sum()
+
+
+def equal_bins(values: np.ndarray, num_bins: int) -> np.ndarray:
+    """For each value the number of its bin, of bins with about equally many rows; equal values are in one bin."""
+    _, block, size = np.unique(values, return_inverse=True, return_counts=True)
+    return _equal_mass_bins(size, num_bins)[block]
 
 
 def _equal_mass_bins(mass: np.ndarray, num_bins: int) -> np.ndarray:

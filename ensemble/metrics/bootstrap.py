@@ -30,7 +30,7 @@ def intervals(
     weight: np.ndarray | None = None,
     biased: Collection[str] = (),
 ) -> dict[str, Interval]:
-    """The value of each score, and its 95 % percentile interval over draws of whole clusters.
+    """The value of each score, and its 95 % percentile interval over draws of whole clusters; NaN with one cluster.
 
     weight : shaped like `cluster`; None for 1 each. biased : names of scores whose draws are shifted so that their median
     is the value.
@@ -38,14 +38,12 @@ def intervals(
     weight = np.ones(len(cluster)) if weight is None else weight
     values = scores(weight)
     clusters, cluster_number = np.unique(cluster, return_inverse=True)
-    if len(clusters) < 2:
-        return {name: Interval(float(value), np.nan, np.nan) for name, value in zip(names, values, strict=True)}
-    draws = []
-    for _ in range(num_draws):
+    draws = np.empty((num_draws if len(clusters) > 1 else 0, len(names)))
+    for draw in draws:
         times_drawn = np.bincount(generator.integers(len(clusters), size=len(clusters)), minlength=len(clusters))
-        draws.append(scores(times_drawn[cluster_number] * weight))
+        draw[:] = scores(times_drawn[cluster_number] * weight)
     result = {}
-    for name, value, drawn in zip(names, values, np.transpose(draws), strict=True):
+    for name, value, drawn in zip(names, values, draws.T, strict=True):
         defined = drawn[np.isfinite(drawn)]
         if name in biased and defined.size:
             defined = defined - (np.median(defined) - value)

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from ensemble.metrics import binary_scores
+
 
 def binary_metric(**options: Any) -> Any:
     """`binary_scores` as an `evaluate.Metric` that works offline: compute(predictions=…, references=…, group=…).
@@ -20,8 +22,6 @@ def binary_metric(**options: Any) -> Any:
 
     for name in unused:
         del sys.modules[name]
-
-    from ensemble.metrics import binary_scores
 
     class BinaryMetric(evaluate.Metric):
         def _info(self) -> evaluate.MetricInfo:

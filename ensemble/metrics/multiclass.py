@@ -2,20 +2,20 @@
 
 import numpy as np
 
-from ensemble.metrics.weighting import checked, mean, refuse
+from ensemble.metrics.weighting import checked, refuse, weighted_mean
 
 TOLERANCE = 1e-4  # float32 probabilities of a hundred classes do not sum to exactly 1
 
 
 def log_loss(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
     """The mean of −log of the probability of the true class, in nats."""
-    return mean(_log_losses(target, prediction), weight)
+    return float(weighted_mean(_log_losses(target, prediction), weight))
 
 
 def accuracy(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
     """The share of rows whose likeliest class is the true one; equally likely classes share the row."""
     chosen = _chosen(prediction)
-    return mean(chosen[np.arange(len(target)), np.asarray(target, int)], weight)
+    return float(weighted_mean(chosen[np.arange(len(target)), np.asarray(target, int)], weight))
 
 
 class MulticlassScorer:

@@ -52,7 +52,7 @@ class Ndcg:
             if (least < group_weight).any():
                 self.fallback = target, group, weight
                 return
-        self.total_weight = float(group_weight[num_relevant > 0].sum()) if weight is not None else self.num_groups
+        self.total_weight = float(group_weight[num_relevant > 0].sum())
         self.discount = 1 / np.log2(np.arange(PLACES) + 2)
         self.tables, self.singles = [], []
         group_width = 2 ** np.ceil(np.log2(size)).astype(int)
@@ -145,14 +145,22 @@ class RankingScorer:
         return self._by_group(np.ones(len(self.order)))
 
     def _by_group(self, mass: np.ndarray) -> list[np.ndarray]:
-        """Each score of each group, (num_groups,)."""
-        return [self.ndcg(mass, 5), self.ndcg(mass, PLACES), self._reciprocal_rank(mass), self._recall(mass, PLACES)]
+        """NDCG@5, NDCG@10, reciprocal rank and recall@10 of each group, (num_groups,); NaN without a relevant row."""
+        sizes, first = self._places(mass, self.starts)
+        relevant = np.add.reduceat(mass * (self.target > 0), self.starts)
+        # The mean place of the first of r relevant rows among n tied ones is (n+1)/(r+1) below the rows above
+        place = np.where(relevant > 0, first + (sizes + 1) / (relevant + 1), np.nan)
+        first_place = np.full(self.num_groups, np.nan)
+        np.fmin.at(first_place, self.block_group, place)
+        fraction = np.clip(PLACES - first, 0, sizes) / np.where(sizes > 0, sizes, 1)
+        num_shown = np.bincount(self.block_group, relevant * fraction, self.num_groups)
+        num_relevant = np.bincount(self.block_group, relevant, self.num_groups)
+        with np.errstate(invalid="ignore"):  # 0 / 0 without a relevant row
+            return [self._ndcg(mass, 5), self._ndcg(mass, PLACES), 1 / first_place, num_shown / num_relevant]
 
-    def ndcg(self, mass: np.ndarray, places: int) -> np.ndarray:
-        """NDCG of each group; NaN without a relevant row."""
+    def _ndcg(self, mass: np.ndarray, places: int) -> np.ndarray:
         gain = self._gain(mass, self.gain, self.starts, places)
-        best = self._gain(mass[self.best_order], self.gain[self.best_order], self.best_starts, places)
-        return np.divide(gain, best, out=np.full(self.num_groups, np.nan), where=best > 0)
+        return gain / self._gain(mass[self.best_order], self.gain[self.best_order], self.best_starts, places)
 
     def _gain(self, mass: np.ndarray, gain: np.ndarray, starts: np.ndarray, places: int) -> np.ndarray:
         """The discounted gain of each group: the mean gain of each block times the discounts of its places."""
@@ -169,24 +177,6 @@ class RankingScorer:
         above_group = np.cumsum(group_size) - group_size
         return sizes, np.maximum(np.cumsum(sizes) - sizes - above_group[self.group[starts]], 0)
 
-    def _reciprocal_rank(self, mass: np.ndarray) -> np.ndarray:
-        """1 / the mean place of the first relevant row: (n+1)/(r+1) below the rows above, for r relevant of n tied rows."""
-        sizes, first = self._places(mass, self.starts)
-        relevant = np.add.reduceat(mass * (self.target > 0), self.starts)
-        place = np.where(relevant > 0, first + (sizes + 1) / (relevant + 1), np.inf)
-        best = np.full(self.num_groups, np.inf)
-        np.minimum.at(best, self.block_group, place)
-        return np.divide(1, best, out=np.full(self.num_groups, np.nan), where=np.isfinite(best))
-
-    def _recall(self, mass: np.ndarray, places: int) -> np.ndarray:
-        """The share of each group's relevant rows among its first places."""
-        sizes, first = self._places(mass, self.starts)
-        relevant = np.add.reduceat(mass * (self.target > 0), self.starts)
-        fraction = np.clip(places - first, 0, sizes) / np.where(sizes > 0, sizes, 1)
-        num_shown = np.bincount(self.block_group, relevant * fraction, self.num_groups)
-        num_relevant = np.bincount(self.block_group, relevant, self.num_groups)
-        return np.divide(num_shown, num_relevant, out=np.full(self.num_groups, np.nan), where=num_relevant > 0)
-
 
 def _mean(score: np.ndarray, group_weight: np.ndarray) -> float:
     """The weighted mean over the groups for which a score is defined."""
@@ -198,6 +188,5 @@ def _checked(target: np.ndarray, prediction: np.ndarray) -> tuple[np.ndarray, np
     target, prediction = checked(target, prediction)
     is_valid = np.isfinite(target) & (target >= 0)
     refuse(~is_valid, target, "a relevance must be 0 or more to be scored, but that of row {} is {:g}: check the split")
-    is_valid = np.isfinite(prediction)
-    refuse(~is_valid, prediction, "the prediction of row {} is {:g}, not a number to rank by: predict again")
+    refuse(~np.isfinite(prediction), prediction, "the prediction of row {} is {:g}, not a number to rank by: predict again")
     return target, prediction

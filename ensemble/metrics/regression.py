@@ -2,17 +2,17 @@
 
 import numpy as np
 
-from ensemble.metrics.weighting import checked, mean, refuse
+from ensemble.metrics.weighting import checked, refuse, weighted_mean
 
 
 def root_mean_squared_error(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
     """In the unit of the target."""
-    return float(np.sqrt(mean((np.asarray(prediction, float) - target) ** 2, weight)))
+    return float(np.sqrt(weighted_mean((np.asarray(prediction, float) - target) ** 2, weight)))
 
 
 def mean_absolute_error(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
     """In the unit of the target."""
-    return mean(np.abs(np.asarray(prediction, float) - target), weight)
+    return float(weighted_mean(np.abs(np.asarray(prediction, float) - target), weight))
 
 
 class RegressionScorer:

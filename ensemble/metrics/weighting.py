@@ -21,9 +21,14 @@ def refuse(is_bad: np.ndarray, values: np.ndarray, sentence: str) -> None:
         raise UserError(sentence.format(row, values[row]))
 
 
-def mean(values: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """The weighted mean of `values`, (num_rows,)."""
-    return float(values.mean()) if weight is None else float(values @ weight / weight.sum())
+def weighted_mean(values: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+    """The weighted mean over the first axis of `values`; weight : (num_rows,), or None for 1 each."""
+    return values.mean(0) if weight is None else weight @ values / weight.sum()
+
+
+def weight_of(weight: np.ndarray | None, rows: np.ndarray | slice) -> np.ndarray | None:
+    """The weights of some rows; None without weights."""
+    return None if weight is None else weight[rows]
 
 
 def relative_weights(weight: np.ndarray | None) -> np.ndarray | None:

@@ -97,7 +97,8 @@ def load(folder: Path, load_copy: Callable[[Path], Predict]) -> Predict:
             columns = out_of_fold(loaded, data)
         elif split == "test":
             folds_of_copies = _folders(loaded, data)
-            columns = _mean([loaded[number](folds_of_copies[number], split) for number in later]) | _fingerprint(data)
+            columns = _mean([loaded[number](folds_of_copies[number], split) for number in later])
+            columns["fingerprint"] = folders.read_manifest(data)["fingerprint"]  # not that of the last fold
         else:
             raise UserError(f"copies of the bag {folder} were trained on rows of {split}: predict oof, test or forecast")
         return {**columns, "config": {**columns["config"], "model": model, "copies": len(loaded)}}
@@ -122,7 +123,7 @@ def out_of_fold(copies: list[Predict], data: str | Path) -> dict[str, Any]:
     parts = [predict(folder, BLOCK) for predict, folder in with_block]
     names = [*COLUMNS, *(["weight"] if "weight" in parts[0] else [])]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in names}
-    return {**parts[-1], **columns, **_fingerprint(data)}
+    return {**parts[-1], **columns, "fingerprint": folders.read_manifest(data)["fingerprint"]}
 
 
 def _folders(copies: list[Predict], data: str | Path) -> list[Path]:
@@ -135,11 +136,6 @@ def _folders(copies: list[Predict], data: str | Path) -> list[Path]:
             "trained on"
         )
     return [folds.folder_of(data, manifest, number) for number in range(num_folds)]
-
-
-def _fingerprint(data: str | Path) -> dict[str, Any]:
-    """The entry `fingerprint` of predictions of `data`, in place of that of a fold."""
-    return {"fingerprint": folders.read_manifest(data)["fingerprint"]}
 
 
 def _mean(parts: list[dict[str, Any]]) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def fit(
     scored = "test" if "test" in manifest["splits"] else on
     read = member_files.read(Path(folder), data, manifest, members, on, scored)
     task = task_of(manifest)
-    fitted = _fit(manifest, task, read, on, scored, combiner, calibration, compare)
+    fitted = _fit(manifest, task, read, combiner=combiner, calibration=calibration, compare=compare)
     ensemble = fitted.ensemble
     scores = {
         **scoring.score(task, fitted.test, fitted.candidates, read.member_names, num_draws, seed),
@@ -88,7 +88,7 @@ def fit(
         "weights": dict(zip(ensemble.member_names, ensemble.weights, strict=True)),
         "combiner": {"method": ensemble.method, "cross_fitted": ensemble.cross_fitted},
     }
-    description = _describe(manifest, data, task, read, on, fitted, seed, Path(out).resolve())
+    description = _describe(manifest, data, task, read, fitted, seed, Path(out).resolve())
     config = {"kind": ENSEMBLE, "combiner": ensemble.to_dict()}
     own: dict[str, Any] = {"member": ENSEMBLE, "output": OUTPUTS_OF[task.kind][0], "config": config, "reasons": None}
     of_ensemble = dataclasses.replace(fitted.test, prediction=fitted.candidates[ENSEMBLE], **own)
@@ -120,58 +120,34 @@ class _Fitted(NamedTuple):
     warnings: list[str]
 
 
-def _fit(
-    manifest: dict[str, Any],
-    task: Task,
-    read: MemberFiles,
-    on: str,
-    scored: str,
-    combiner: str,
-    calibration: str,
-    compare: bool,
-) -> _Fitted:
-    """Fit weights, calibration and intervals on the split `on`, and predict the split `scored`; prints the warnings."""
-    blend, cv = read.rows[on], CrossValidation.from_manifest(manifest)
+def _fit(manifest: dict[str, Any], task: Task, read: MemberFiles, **methods: Any) -> _Fitted:
+    """Fit weights, calibration and intervals, and predict the scored rows; prints the warnings.
+
+    methods : combiner, calibration and compare, as for `combine.fit`.
+    """
+    blend, columns, cv = read.rows[read.on], read.of_members(read.on), CrossValidation.from_manifest(manifest)
     is_forward = cv is None or cv.scheme == "forward"
-    ensemble, cross_fitted = combine.fit_cross_fitted(
-        blend.target,
-        read.of_members(on),
-        blend.group,
-        read.member_names,
-        kind=task.kind,
-        outputs=read.outputs(),
-        combiner=combiner,
-        calibration=calibration,
-        weight=blend.weight,
-        is_forward=is_forward,
-        compare=compare,
-    )
-    test, candidates = _candidates(task, read, on, scored, ensemble, cross_fitted)
-    of_members = dict(zip(read.member_names, read.of_members(on).swapaxes(0, 1), strict=True))
+    methods |= {"kind": task.kind, "outputs": read.outputs(), "weight": blend.weight, "is_forward": is_forward}
+    ensemble, cross_fitted = combine.fit_cross_fitted(blend.target, columns, blend.group, read.member_names, **methods)
+    test, candidates = _candidates(task, read, ensemble, cross_fitted)
+    of_members = dict(zip(read.member_names, columns.swapaxes(0, 1), strict=True))
     warnings = scoring.warnings_of_leaks(task, blend, of_members)
     for sentence in warnings:
         print(f"warning: {sentence}", file=sys.stderr)
-    other_rows = None if scored == on else test
-    coverage, intervals = scoring.intervals_of(task, blend, cross_fitted, other_rows, candidates, is_forward)
+    other_rows = None if read.scored == read.on else test
+    coverage, intervals = scoring.intervals_of(task.kind, blend, cross_fitted, other_rows, candidates[ENSEMBLE], is_forward)
     return _Fitted(ensemble, is_forward, test, candidates, coverage, intervals, warnings)
 
 
 def _describe(
-    manifest: dict[str, Any],
-    data: str | Path,
-    task: Task,
-    read: MemberFiles,
-    on: str,
-    fitted: _Fitted,
-    seed: int,
-    out: Path,
+    manifest: dict[str, Any], data: str | Path, task: Task, read: MemberFiles, fitted: _Fitted, seed: int, out: Path
 ) -> dict[str, Any]:
     """The content of ensemble.json."""
-    blend, ensemble = read.rows[on], fitted.ensemble
+    blend, ensemble = read.rows[read.on], fitted.ensemble
     is_cross_validation = CrossValidation.from_manifest(manifest) is not None
     has_many_rows = is_cross_validation and len(blend.target) > MANY_ROWS
     num_draws = diversity.NUM_DRAWS // 3 if has_many_rows else diversity.NUM_DRAWS
-    columns = blend.target, read.of_members(on), blend.group, blend.cluster
+    columns = blend.target, read.of_members(read.on), blend.group, blend.cluster
     generator = np.random.default_rng(seed)
     analysis = diversity.measure(ensemble, *columns, generator, blend.weight, fitted.is_forward, num_draws)
     if scores_by_part := recipe.of(manifest).get("outputs", "scores_by_part"):
@@ -185,51 +161,38 @@ def _describe(
         "intervals": None if fitted.intervals is None else dataclasses.asdict(fitted.intervals),
         "diversity": analysis,
         **({"bins_of_train": drift.bins_of_train(data, manifest)} if is_cross_validation else {}),
-        "members": _member_entries(read, on, out),
-    }
-
-
-def _member_entries(read: MemberFiles, on: str, out: Path) -> dict[str, dict[str, Any]]:
-    """For each member with a folder, its path relative to the ensemble's folder and the fingerprint of its model."""
-    return {
-        file.member: {"folder": os.path.relpath(file.config["folder"], out), "model": file.config.get("model")}
-        for file in read.files[on]
-        if file.member in read.member_names and "folder" in file.config
+        # Of each member with a folder: its path relative to the ensemble's folder, and the fingerprint of its model
+        "members": {
+            file.member: {"folder": os.path.relpath(file.config["folder"], out), "model": file.config.get("model")}
+            for file in read.files[read.on]
+            if file.member in read.member_names and "folder" in file.config
+        },
     }
 
 
 def _candidates(
-    task: Task, read: MemberFiles, on: str, scored: str, ensemble: combine.Ensemble, cross_fitted: np.ndarray
+    task: Task, read: MemberFiles, ensemble: combine.Ensemble, cross_fitted: np.ndarray
 ) -> tuple[Predictions, dict[str, np.ndarray]]:
     """The scored rows, and by name the predictions of ensemble, members, baselines and base rate for them.
 
-    cross_fitted : the ensemble's predictions of `on`, NaN where there are none. They are scored if `scored` is `on`.
+    cross_fitted : the ensemble's predictions of `read.on`, NaN where there are none; scored if `read.scored` is that split.
     """
-    blend, test, columns = read.rows[on], read.rows[scored], read.columns[scored]
-    if scored == on:
+    blend, test, columns = read.rows[read.on], read.rows[read.scored], read.columns[read.scored]
+    if read.scored == read.on:
         is_predicted = np.isfinite(cross_fitted.reshape(len(cross_fitted), -1)).all(axis=1)
         test, columns = predictions.select_rows(test, is_predicted), columns[is_predicted]
         candidates = {ENSEMBLE: cross_fitted[is_predicted]}
     else:
-        candidates = {ENSEMBLE: ensemble.predict(read.of_members(scored), read.member_names, test.group)}
+        candidates = {ENSEMBLE: ensemble.predict(read.of_members(read.scored), read.member_names, test.group)}
     for number in np.flatnonzero(~read.is_baseline):
         candidates[read.names[number]] = ensemble.probabilities(read.names[number], columns[:, number])
+    weight, counted = counted_rows(blend.weight)
+    target, group = blend.target[counted], blend.group[counted]
     for number in np.flatnonzero(read.is_baseline):
-        candidates[read.names[number]] = _baseline(task, blend, read.columns[on][:, number], test, columns[:, number])
-    weight, counted = counted_rows(blend.weight)
-    candidates[BASE_RATE] = combine.base_rate_prediction(
-        blend.target[counted], len(test.target), task.kind, len(task.classes), weight
-    )
+        prediction = columns[:, number]
+        if task.kind == "binary":  # only the order of a baseline has a meaning; its probabilities are fitted on blend
+            blend_score = read.columns[read.on][:, number][counted]
+            prediction = combine.ranked_prediction(target, blend_score, group, prediction, test.group, weight)
+        candidates[read.names[number]] = prediction
+    candidates[BASE_RATE] = combine.base_rate_prediction(target, len(test.target), task.kind, len(task.classes), weight)
     return test, candidates
-
-
-def _baseline(
-    task: Task, blend: Predictions, blend_column: np.ndarray, test: Predictions, test_column: np.ndarray
-) -> np.ndarray:
-    """A baseline's predictions of test. Those of a binary task only rank; probabilities of them are fitted on blend."""
-    if task.kind != "binary":
-        return test_column
-    weight, counted = counted_rows(blend.weight)
-    return combine.ranked_prediction(
-        blend.target[counted], blend_column[counted], blend.group[counted], test_column, test.group, weight
-    )

@@ -58,13 +58,9 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
                 process.terminate()
                 raise
     if code == USER_ERROR:
-        sentence = (
-            ("".join(error).rstrip() or last)
-            .removeprefix("error: ")
-            .replace(f"{scratch}/", "")
-            .removeprefix(f"{config.name}: ")
-        )
-        raise UserError(sentence.replace("--resume auto", "resume=True").replace(ROWS, Path(ROWS).stem))
+        sentence = ("".join(error).rstrip() or last).removeprefix("error: ").replace(f"{scratch}/", "")
+        sentence = sentence.removeprefix(f"{config.name}: ").replace("--resume auto", "resume=True")
+        raise UserError(sentence.replace(ROWS, Path(ROWS).stem))
     if code == PREEMPTED:
         raise Failure(f"the fit was stopped: continue with resume=True and out={out}")
     if code:

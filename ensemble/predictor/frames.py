@@ -46,14 +46,14 @@ def _from_pandas(rows: Any) -> pa.Table:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise UserError(f"two columns are named '{repeated[0]}': rename one")
-    columns = []
+    columns = {}
     for position, name in enumerate(names):
         cells = rows.iloc[:, position]
         try:
-            columns.append(pa.Array.from_pandas(cells.sparse.to_dense() if hasattr(cells, "sparse") else cells))
+            column = pa.Array.from_pandas(cells.sparse.to_dense() if hasattr(cells, "sparse") else cells)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             reason = " ".join(str(error).split())
             raise UserError(f"the column '{name}' cannot be read ({reason}): give all its cells one type") from None
-    plain = [column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in columns]
-    plain = [column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in plain]
-    return pa.table(dict(zip(names, plain, strict=True)))
+        column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        columns[name] = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    return pa.table(columns)

@@ -52,9 +52,8 @@ def fit(target: np.ndarray, prediction: np.ndarray) -> Intervals:
     cuts = np.quantile(prediction, np.arange(1, num_bins) / num_bins)
     begins = np.unique(cuts[cuts > prediction.min()])  # equal predictions are in one bin
     bins = np.searchsorted(begins, prediction, side="right")
-    low, high = zip(
-        *(_quantiles(np.sort((target - prediction)[bins == number])) for number in range(len(begins) + 1)), strict=True
-    )
+    quantiles = [_quantiles(np.sort((target - prediction)[bins == number])) for number in range(len(begins) + 1)]
+    low, high = zip(*quantiles, strict=True)
     return Intervals(begins=tuple(begins.tolist()), low=low, high=high)
 
 

@@ -16,6 +16,7 @@ Each member, and the preparation, is loaded once in a process of its own (worker
 libraries.
 """
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -48,18 +49,17 @@ WHY_COLUMN = pyarrow.csv.ConvertOptions(
 END_TIMEOUT_S = 10
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Predictor(AbstractContextManager["Predictor"]):
     """See the module's docstring. It may be called from several threads; each worker runs one task at a time."""
 
-    def __init__(
-        self,
-        ensemble: combine.Ensemble,
-        manifest: dict[str, Any],
-        workers: "dict[str, Worker]",
-        intervals: Intervals | None = None,
-    ):
-        """manifest : of the data that the ensemble was fitted on."""
-        self.ensemble, self.manifest, self.workers, self._intervals = ensemble, manifest, workers, intervals
+    ensemble: combine.Ensemble
+    manifest: dict[str, Any]
+    """Of the data that the ensemble was fitted on."""
+    workers: "dict[str, Worker]"
+    """The processes of the members, by their names, and of the preparation."""
+    intervals: Intervals | None
+    """Of the predictions of a regression."""
 
     @classmethod
     def fit(
@@ -165,12 +165,12 @@ class Predictor(AbstractContextManager["Predictor"]):
                 tasks = [{"data": data, "out": str(file)} for file in files]
                 list(pool.map(lambda member, task: self.workers[member].run(task), names, tasks))
             member_files = [predictions.read(file) for file in files]
-            forecast.write_forecast(scratch, data, member_files, self.ensemble, self._intervals)
+            forecast.write_forecast(scratch, data, member_files, self.ensemble, self.intervals)
             manifest = folders.read_json(Path(data) / "manifest.json")
             counts = [manifest[kind] for kind in ("census", "product_census") if kind in manifest]
             notes = [*manifest.get("notes", []), *(note for each in counts for note in census.notes(each))]
             notes = [_without_files(note, name, tables) for note in notes]
-            table = pq.read_table(scratch / "forecast.parquet")
+            table = pq.read_table(scratch / "forecast.parquet")  # equal to the file, also in the types of nested columns
             if in_row_order:
                 why = pyarrow.csv.read_csv(scratch / "forecast.csv", convert_options=WHY_COLUMN)["why"]
                 table = in_order_of_rows(table, why)

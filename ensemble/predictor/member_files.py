@@ -21,6 +21,10 @@ from ensemble.predictor.forecast import check_name
 class MemberFiles:
     """Prediction files of n members and baselines, which are in the same order everywhere."""
 
+    on: str
+    """The split on which weights and calibration are fitted."""
+    scored: str
+    """The split that is scored; it can be the same."""
     names: list[str]
     is_baseline: np.ndarray
     """(n,) bool."""
@@ -47,7 +51,7 @@ class MemberFiles:
                 if outputs.setdefault(file.member, file.output) != file.output:
                     raise UserError(
                         f"member {file.member} predicts a {file.output} on {split}, and a {outputs[file.member]} on another "
-                        "split: predict again with one of them"
+                        "split: predict all splits again, so that they have one output"
                     )
         return [outputs[name] for name in self.member_names]
 
@@ -81,6 +85,8 @@ def read(
     if is_baseline.all():
         raise UserError(f"there is no member in {folder}, only baselines: train one and predict with it")
     return MemberFiles(
+        on=on,
+        scored=scored,
         names=sorted_names,
         is_baseline=is_baseline,
         files=files,

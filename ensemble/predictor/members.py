@@ -16,6 +16,19 @@ from ensemble.errors import UserError
 from ensemble.predictor import bag
 from ensemble.predictor.bag import Predict
 
+KINDS = {
+    "neural": "neural network",
+    "xgboost": "XGBoost",
+    "lightgbm": "LightGBM",
+    "catboost": "CatBoost",
+    "linear": "linear model",
+}
+"""By kind of member, which is the entry `kind` of its summary.json, the name of the kind in the report."""
+TREES = tuple(kind for kind in KINDS if kind != "neural")
+BASELINE_KINDS = ("baseline", "ranking")
+"""`baseline`: members are compared with it. `ranking`: it is a column of the data with scores of a member, and joins the
+ensemble as a member."""
+
 
 @dataclasses.dataclass(frozen=True)
 class LoadedMember:
@@ -27,26 +40,6 @@ class LoadedMember:
     write_contributions: Callable[[str | Path, str, str, str | Path], Path] | None = None
     """A function of data, split, name and folder that writes the contribution of each feature to each prediction, and
     returns the path of the file; None for a member without contributions."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Kind:
-    """A kind of member: the entry `kind` of its summary.json."""
-
-    label: str
-    """The name of the kind in the report."""
-    load: Callable[[Path, str | Path, int, dict[str, Any]], LoadedMember]
-    """A function of the member's folder, prepared data with the same columns as the data to predict, the number of threads
-    (0: all granted cores), and the `options` of `load`."""
-
-
-def _load_neural(folder: Path, data: str | Path, threads: int, options: dict[str, Any]) -> LoadedMember:
-    if threads:
-        os.environ["OMP_NUM_THREADS"] = str(threads)
-
-    from ensemble.neural import launch
-
-    return _on_ranks(folder, data, launch.start(), options)
 
 
 def _on_ranks(folder: Path, data: str | Path, accelerator: Any, options: dict[str, Any]) -> LoadedMember:
@@ -63,7 +56,7 @@ def configure_quietly(threads: int) -> None:
     openmp.configure(threads, quiet=True)
 
 
-def _load_trees(folder: Path, data: str | Path, threads: int, options: dict[str, Any]) -> LoadedMember:
+def _load_trees(folder: Path, threads: int, options: dict[str, Any] | None) -> LoadedMember:
     if options:
         raise UserError(f"{', '.join(options)} are settings of neural members, and {folder} holds trees: leave them out")
 
@@ -78,21 +71,6 @@ def _load_trees(folder: Path, data: str | Path, threads: int, options: dict[str,
         return LoadedMember(bag.load(folder, lambda copy: TreeMember(copy).predict))
     member = TreeMember(folder)
     return LoadedMember(member.predict, write_contributions=member.write_contributions)
-
-
-KINDS = {
-    "neural": Kind("neural network", _load_neural),
-    "xgboost": Kind("XGBoost", _load_trees),
-    "lightgbm": Kind("LightGBM", _load_trees),
-    "catboost": Kind("CatBoost", _load_trees),
-    "linear": Kind("linear model", _load_trees),
-}
-
-
-BASELINE_KINDS = ("baseline", "ranking")
-"""`baseline`: members are compared with it. `ranking`: it is a column of the data with scores of a member, and joins the
-ensemble as a member."""
-TREES = tuple(name for name, kind in KINDS.items() if kind.load is _load_trees)
 
 
 def baselines(manifest: dict[str, Any]) -> dict[str, str]:
@@ -138,11 +116,18 @@ def check_splits(splits: Sequence[str], data: str | Path, manifest: dict[str, An
 def load(folder: Path, data: str | Path, threads: int = 0, options: dict[str, Any] | None = None) -> LoadedMember:
     """Load a trained member or bag after its checksums were compared.
 
-    data : prepared data with the same columns as the data to predict. options : starts, votes and select, all three, for
-    recipes with such a choice: see `NeuralRecipe`.
+    data : prepared data with the same columns as the data to predict. threads : 0 for all granted cores. options : starts,
+    votes and select, all three, for recipes with such a choice: see `NeuralRecipe`.
     """
     bag.model_fingerprint(folder)
-    return KINDS[kind_of(folder)].load(folder, data, threads, options or {})
+    if kind_of(folder) in TREES:
+        return _load_trees(folder, threads, options)
+    if threads:
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+
+    from ensemble.neural import launch
+
+    return _on_ranks(folder, data, launch.start(), options or {})
 
 
 def load_baseline(name: str, manifest: dict[str, Any]) -> LoadedMember:
@@ -169,18 +154,24 @@ def write_splits(
     out: str | Path,
     folder: Path | None = None,
 ) -> Iterator[tuple[str, Path, int]]:
-    """Predict splits of `data`, and write `out`/NAME.SPLIT.parquet for each; yields the split, the path and the number of
-    rows.
+    """Predict splits of `data`, and write `out`/NAME.SPLIT.parquet for each, or a file in the format of the data's recipe.
 
-    folder : of the member, which is stored in the files; None for a member without one. Ranks that do not write yield
-    nothing.
+    Yields the split, the path and the number of rows; nothing on ranks that do not write. folder : of the member, which is
+    stored in the files; None for a member without one.
     """
+    write_format = recipe.of(manifest).get("outputs", "write")
     where = {} if folder is None else {"folder": os.path.abspath(folder)}
     for split in splits:
         columns = loaded.predict(data, split)
         if loaded.is_main_process:
             path = Path(out) / f"{name}.{split}.parquet"
-            write(path, manifest, {**columns, "config": {**columns["config"], "kind": kind, **where}}, split, name)
+            columns = {**columns, "config": {**columns["config"], "kind": kind, **where}}
+            if write_format:
+                write_format(path, columns, split, name)
+            else:
+                from ensemble import predictions
+
+                predictions.write(path, predictions.Predictions(**columns, split=split, member=name))
             yield split, path, len(columns["row_id"])
 
 
@@ -189,13 +180,3 @@ def predict_with_ranks(folder: str | Path, accelerator: Any, data: str | Path, o
     folder, manifest = Path(folder), folders.read_manifest(data)
     loaded, splits = _on_ranks(folder, data, accelerator, {}), bag.default_splits(folder, manifest, is_baseline=False)
     list(write_splits(loaded, folder.resolve().name, kind_of(folder), splits, data, manifest, out, folder))
-
-
-def write(path: Path, manifest: dict[str, Any], columns: dict[str, Any], split: str, member: str) -> None:
-    """Write the columns that `predict` returned as a prediction file, or in the format of the data's recipe."""
-    from ensemble import predictions
-
-    if write_format := recipe.of(manifest).get("outputs", "write"):
-        write_format(path, columns, split, member)
-    else:
-        predictions.write(path, predictions.Predictions(**columns, split=split, member=member))

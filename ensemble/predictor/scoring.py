@@ -1,14 +1,12 @@
 """The scores of an ensemble, its members and the baselines, with intervals, as in scores.json; and warnings of leaks."""
 
-import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ensemble import metrics
 from ensemble.combine.fitting import counted_rows
-from ensemble.combine.losses import weighted_mean
+from ensemble.metrics.weighting import weighted_mean
 from ensemble.predictions import Predictions
 from ensemble.predictor import intervals
 from ensemble.task import Task
@@ -23,26 +21,21 @@ PERFECT_BY = {"binary": "roc_auc", "multiclass": "accuracy", "regression": "r_sq
 
 
 def intervals_of(
-    task: Task,
-    blend: Predictions,
-    cross_fitted: np.ndarray,
-    test: Predictions | None,
-    candidates: dict[str, np.ndarray],
-    is_forward: bool,
+    kind: str, blend: Predictions, cross_fitted: np.ndarray, test: Predictions | None, combined: np.ndarray, is_forward: bool
 ) -> tuple[dict[str, Any] | None, intervals.Intervals | None]:
     """The coverage of the prediction intervals of a regression, and the intervals; (None, None) for other tasks.
 
-    The intervals are fitted on cross-fitted predictions. test : a split that took no part in the fit, on which the coverage
-    is measured; None to cross-fit the coverage as well.
+    The intervals are fitted on cross-fitted predictions. test, combined : the rows of a split that took no part in the fit,
+    and the ensemble's predictions of them, on which the coverage is measured. test is None to cross-fit the coverage too.
     """
-    is_predicted = np.isfinite(cross_fitted) if task.kind == "regression" else np.zeros(0, bool)
+    is_predicted = np.isfinite(cross_fitted) if kind == "regression" else np.zeros(0, bool)
     if not is_predicted.any():
         return None, None
     target, prediction, group = blend.target[is_predicted], cross_fitted[is_predicted], blend.group[is_predicted]
     fitted = intervals.fit(target, prediction)
     if test is None:
         return intervals.cross_fitted(target, prediction, group, is_forward), fitted
-    return intervals.coverage(*fitted(candidates[ENSEMBLE]), test.target), fitted
+    return intervals.coverage(*fitted(combined), test.target), fitted
 
 
 def score(
@@ -55,27 +48,28 @@ def score(
     """
     weight, counted = counted_rows(test.weight)
     candidates = {name: candidate[counted] for name, candidate in candidates.items()}
-    test = dataclasses.replace(test, **{name: getattr(test, name)[counted] for name in ("target", "group", "cluster")})
+    target, group, cluster = (column[counted] for column in (test.target, test.group, test.cluster))
 
-    def bootstrap(function: Callable[..., Any], *compared: np.ndarray) -> Any:
-        options = {"weight": weight, "kind": task.kind, "num_draws": num_draws}
-        return function(test.target, *compared, test.group, test.cluster, generator=np.random.default_rng(seed), **options)
+    def bootstrap(prediction: np.ndarray, minus: np.ndarray | None = None) -> dict[str, metrics.Interval]:
+        generator = np.random.default_rng(seed)
+        options: dict[str, Any] = {"weight": weight, "kind": task.kind, "num_draws": num_draws, "generator": generator}
+        return metrics.bootstrap_scores(target, prediction, group, cluster, minus=minus, **options)
 
-    scores = {name: bootstrap(metrics.bootstrap_scores, candidate) for name, candidate in candidates.items()}
+    scores = {name: bootstrap(candidate) for name, candidate in candidates.items()}
     sign = 1 if metrics.METRIC_FUNCTIONS[task.metric].higher_is_better else -1
     best = max(member_names, key=lambda name: sign * scores[name][task.metric].value)
-    gain = bootstrap(metrics.bootstrap_difference, candidates[ENSEMBLE], candidates[best])
+    gain = bootstrap(candidates[ENSEMBLE], minus=candidates[best])
     return {
         "kind": task.kind,
         "metric": task.metric,
         "metrics": {name: metric._asdict() for name, metric in metrics.METRICS[task.kind].items()},
-        "rows": len(test.target),
+        "rows": len(target),
         "weighted": weight is not None,
-        "clusters": len(np.unique(test.cluster)),
-        "groups": len(np.unique(test.group)),
-        "base_rate": float(weighted_mean(test.target, weight)) if task.kind == "binary" else None,
-        "undefined": metrics.why_undefined(test.target, task.kind),
-        "left_out": metrics.groups_left_out(test.target, test.group, task.kind),
+        "clusters": len(np.unique(cluster)),
+        "groups": len(np.unique(group)),
+        "base_rate": float(weighted_mean(target, weight)) if task.kind == "binary" else None,
+        "undefined": metrics.why_undefined(target, task.kind),
+        "left_out": metrics.groups_left_out(target, group, task.kind),
         "num_draws": num_draws,
         "members": member_names,
         "scores": {name: _as_json(intervals_of_metrics) for name, intervals_of_metrics in scores.items()},
@@ -104,10 +98,8 @@ def warnings_of_leaks(task: Task, blend: Predictions, predictions: dict[str, np.
     for name, prediction in predictions.items():
         prediction = prediction[counted]
         if metric == "r_squared":
-            score = 1 - float(
-                weighted_mean((prediction - target) ** 2, weight)
-                / (weighted_mean((target - target.mean()) ** 2, weight) or 1)
-            )
+            variance = weighted_mean((target - target.mean()) ** 2, weight) or 1
+            score = 1 - float(weighted_mean((prediction - target) ** 2, weight) / variance)
         else:
             score = metrics.METRIC_FUNCTIONS[metric].function(target, prediction, group, weight)
         if score >= PERFECT:

@@ -95,10 +95,7 @@ def make_app(predictor: Predictor, settings: ServeConfig) -> ASGIApp:
         body = await _body(request, settings)
         if isinstance(body, Response):
             return body
-        answer, num_reviews, num_forecasts = await run_in_threadpool(_predict, predictor, settings, body)
-        reviews.inc(num_reviews)
-        forecasts.inc(num_forecasts)
-        return answer
+        return await run_in_threadpool(_predict, predictor, settings, body, reviews, forecasts)
 
     @app.get("/schema")
     def schema() -> dict[str, Any]:
@@ -163,39 +160,41 @@ def _measured(app: ASGIApp, registry: CollectorRegistry) -> ASGIApp:
     return measured
 
 
-def _predict(predictor: Predictor, settings: ServeConfig, body: bytes) -> tuple[Response, int, int]:
-    """The response to a request's body, the number of reviews in the request, and of products in the response."""
+def _predict(predictor: Predictor, settings: ServeConfig, body: bytes, reviews: Counter, forecasts: Counter) -> Response:
+    """The response to a request's body; the rows of an answered request and of its forecast are counted."""
     request_module = _request_module(predictor)
     try:
         request = request_module.Request.model_validate_json(body)
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False, include_input=False)[:100]
-        return JSONResponse({"detail": [{**each, "loc": ["body", *each["loc"]]} for each in details]}, 422), 0, 0
+        return JSONResponse({"detail": [{**each, "loc": ["body", *each["loc"]]} for each in details]}, 422)
     if (key := repeated_key(body)) is not None:
         sentence = f"the key '{key}' is twice in one object: keep one of them"
-        return _refusal(HTTPStatus.UNPROCESSABLE_ENTITY, [], sentence), 0, 0
+        return _refusal(HTTPStatus.UNPROCESSABLE_ENTITY, [], sentence)
     counts = request_module.counts(request)
     for name, count in counts.items():
         if count > settings.max_reviews:
             sentence = f"{count} {name} are more than the {settings.max_reviews} that a request may have: send fewer"
-            return _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, [name], sentence), 0, 0
+            return _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, [name], sentence)
     if problem := request_module.problem(request, predictor.manifest):
-        return _refusal(HTTPStatus.UNPROCESSABLE_ENTITY, *problem), 0, 0
+        return _refusal(HTTPStatus.UNPROCESSABLE_ENTITY, *problem)
     source = next(iter(counts))
     try:
         forecast, notes = predictor.predict_with_notes(*request_module.tables(request))
     except UserError as error:
-        return _refusal(HTTPStatus.UNPROCESSABLE_ENTITY, [source], str(error)), 0, 0
+        return _refusal(HTTPStatus.UNPROCESSABLE_ENTITY, [source], str(error))
     except Failure as error:
         print(f"failed: {error}", file=sys.stderr, flush=True)
-        return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, [], "a member could not predict: look at the service's log"), 0, 0
+        return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, [], "a member could not predict: look at the service's log")
     metadata = {name.decode(): value.decode() for name, value in (forecast.schema.metadata or {}).items()}
     rows = forecast.to_pylist()
     for row in rows:
         row["members"] = {name: row.pop(name) for name in predictor.ensemble.member_names if name in row}
     answer = {**request_module.answer(metadata), "forecast": rows, "notes": notes}
     content = to_json(answer, inf_nan_mode="null")  # the value of an unknown feature is NaN, which JSON does not have
-    return Response(content, media_type="application/json"), counts[source], len(rows)
+    reviews.inc(counts[source])
+    forecasts.inc(len(rows))
+    return Response(content, media_type="application/json")
 
 
 def _request_module(predictor: Predictor) -> ModuleType:

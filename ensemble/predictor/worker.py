@@ -77,14 +77,14 @@ def _load(config: WorkerConfig) -> RunTask:
         if config.get("quiet"):
             members.configure_quietly(config["threads"])
         member = members.load(Path(config["folder"]), empty, config["threads"])
-    return partial(_predict, member.predict, config["name"])
 
+    def predict(task: Task) -> None:
+        from ensemble import predictions
 
-def _predict(predict: Callable[[str, str], dict[str, Any]], name: str, task: Task) -> None:
-    from ensemble import predictions
+        columns = member.predict(task["data"], FORECAST)
+        predictions.write(task["out"], predictions.Predictions(**columns, member=config["name"], split=FORECAST))
 
-    columns = predict(task["data"], FORECAST)
-    predictions.write(task["out"], predictions.Predictions(**columns, member=name, split=FORECAST))
+    return predict
 
 
 if __name__ == "__main__":

@@ -21,9 +21,8 @@ def commands(run: Run) -> list[str]:
     if fit := _one_command(run):
         return [shlex.join(fit)]
     lines = [[*_prepare(run), f"out={data}"]]
-    for member in run.members:
-        if member.folder is None:
-            continue
+    trained = [member for member in run.members if member.folder]
+    for member in trained:
         script = ["python", "scripts/train_trees.py"]
         if member.summary["kind"] not in members.TREES:
             hardware = "gpu" if "cuda" in str(member.summary.get("device")) else "cpu"
@@ -32,10 +31,9 @@ def commands(run: Run) -> list[str]:
             script = [*launcher, "scripts/train.py", "--recipe", manifest["recipe"]]
         settings = {key: value for key, value in member.settings.items() if key not in ("data", "out", "overwrite")}
         lines.append([*script, f"data={data}", f"out={member.folder}", *settings_words(settings)])
-    for member in run.members:
-        if member.folder:
-            words = [f"member={member.folder}", f"data={data}", f"out={predictions}", f"name={member.name}"]
-            lines.append(["python", "scripts/predict.py", *words])
+    for member in trained:
+        words = [f"member={member.folder}", f"data={data}", f"out={predictions}", f"name={member.name}"]
+        lines.append(["python", "scripts/predict.py", *words])
     for name in run.scores["scores"]:
         if name in members.baselines(manifest):
             lines.append(["python", "scripts/predict.py", f"member={name}", f"data={data}", f"out={predictions}"])
@@ -58,14 +56,12 @@ def _one_command(run: Run) -> list[str]:
         return []
     settings = {name: value for name, value in content["settings"].items() if value not in ("", [])}
     raw = {name: settings.pop(name) for name in ("source", "metadata") if name in settings}
-    files = [f"{name}=[{','.join(_file_name(file) for file in paths)}]" for name, paths in raw.items()]
+    files = [  # without their folders; a dataset of the Hub in full
+        f"{name}=[{','.join(path if path.startswith('hub:') else Path(path).name for path in paths)}]"
+        for name, paths in raw.items()
+    ]
     words = [*files, *settings_words(settings), *settings_words(content.get("limits", {})), f"out={out}"]
     return ["python", "scripts/fit.py", "--recipe", content["recipe"], *words]
-
-
-def _file_name(source: str) -> str:
-    """The name of a file without its folder; a dataset of the Hub in full."""
-    return source if source.startswith("hub:") else Path(source).name
 
 
 def _prepare(run: Run) -> list[str]:

@@ -25,26 +25,18 @@ RARE = 0.2
 def binary(run: Run, styles: dict[str, Any]) -> list[Picture]:
     """Precision against recall, and the reliability of the probabilities."""
     is_rare = run.test.target.mean() < RARE
-    return [
-        (
-            "Precision and recall",
-            "With a lower threshold, recall rises, and precision usually falls.",
-            f"Precision against recall on {place(run.scores)}.",
-            partial(_precision_recall, run, styles),
-        ),
-        (
-            "Reliability",
-            "On the grey line, predicted probabilities equal observed frequencies."
-            + (" Square-root scales." if is_rare else ""),
-            f"The share that {run.words.became_yes} against the predicted probability.",
-            partial(_reliability, run, styles, is_rare),
-        ),
-    ]
+    caption = "With a lower threshold, recall rises, and precision usually falls."
+    label = f"Precision against recall on {place(run.scores)}."
+    curve = "Precision and recall", caption, label, partial(_precision_recall, run, styles)
+    caption = "On the grey line, predicted probabilities equal observed frequencies."
+    caption += " Square-root scales." if is_rare else ""
+    label = f"The share that {run.words.became_yes} against the predicted probability."
+    return [curve, ("Reliability", caption, label, partial(_reliability, run, styles, is_rare))]
 
 
 def _precision_recall(run: Run, styles: dict[str, Any], axes: Any) -> None:
     for name, probability in run.candidates.items():
-        curve = metrics.precision_recall(run.test.target, probability)
+        curve = metrics.binary.precision_recall(run.test.target, probability)
         axes.plot(curve.recall, curve.precision, **styles[name])
     axes.axhline(float(run.test.target.mean()), color=colour("muted"), linewidth=1)
     axes.set(
@@ -57,7 +49,7 @@ def _precision_recall(run: Run, styles: dict[str, Any], axes: Any) -> None:
 
 
 def _reliability(run: Run, styles: dict[str, Any], is_rare: bool, axes: Any) -> None:
-    curves = {name: metrics.reliability(run.test.target, probability) for name, probability in run.candidates.items()}
+    curves = {name: metrics.binary.reliability(run.test.target, probability) for name, probability in run.candidates.items()}
     top = max(max(curve.prediction.max(), curve.observed.max()) for curve in curves.values())
     top = min(1.0, np.ceil(20 * top + 0.2) / 20)
     axes.plot([0, 1], [0, 1], color=colour("muted"), linewidth=1)
@@ -83,7 +75,7 @@ def regression(run: Run, styles: dict[str, Any]) -> list[Picture]:
     target, prediction = run.test.target, run.candidates[ENSEMBLE]
 
     def predicted_and_observed(axes: Any) -> None:
-        bins = _equal_bins(prediction, NUM_BINS)
+        bins = metrics.binary.equal_bins(prediction, NUM_BINS)
         middle = np.array([np.median(prediction[bins == each]) for each in np.unique(bins)])
         low, quarter, half, three, high = np.array(
             [np.quantile(target[bins == each], (0.05, 0.25, 0.5, 0.75, 0.95)) for each in np.unique(bins)]
@@ -98,7 +90,7 @@ def regression(run: Run, styles: dict[str, Any]) -> list[Picture]:
         _format_numbers(axes.xaxis, axes.yaxis)
 
     def error_by_decile(axes: Any) -> None:
-        bins = _equal_bins(prediction, NUM_DECILES)
+        bins = metrics.binary.equal_bins(prediction, NUM_DECILES)
         places = np.unique(bins)
         for name, candidate in run.candidates.items():
             errors = [np.abs(candidate - target)[bins == each].mean() for each in places]
@@ -107,21 +99,14 @@ def regression(run: Run, styles: dict[str, Any]) -> list[Picture]:
         axes.set(ylim=(0, None), xlabel="decile of the ensemble's prediction", ylabel="mean absolute error")
         _format_numbers(axes.yaxis)
 
-    return [
-        (
-            "Predicted and observed",
-            "The dark band contains half of the observed values, the light one 90 %; the line is the median. On the grey "
-            "line, prediction and observation are equal.",
-            "Quantiles of the observed values against the ensemble's prediction.",
-            predicted_and_observed,
-        ),
-        (
-            "Error by decile",
-            "The rows in ten equal parts, ordered by the ensemble's prediction.",
-            "Mean absolute error in each tenth of the rows.",
-            error_by_decile,
-        ),
-    ]
+    caption = (
+        "The dark band contains half of the observed values, the light one 90 %; the line is the median. On the grey "
+        "line, prediction and observation are equal."
+    )
+    label = "Quantiles of the observed values against the ensemble's prediction."
+    quantiles = "Predicted and observed", caption, label, predicted_and_observed
+    caption = "The rows in ten equal parts, ordered by the ensemble's prediction."
+    return [quantiles, ("Error by decile", caption, "Mean absolute error in each tenth of the rows.", error_by_decile)]
 
 
 def multiclass(run: Run, styles: dict[str, Any]) -> list[Picture]:
@@ -130,7 +115,7 @@ def multiclass(run: Run, styles: dict[str, Any]) -> list[Picture]:
     def reliability(axes: Any) -> None:
         for name, candidate in run.candidates.items():
             is_right = candidate.argmax(axis=1) == run.test.target
-            curve = metrics.reliability(is_right.astype(float), candidate.max(axis=1), NUM_DECILES)
+            curve = metrics.binary.reliability(is_right.astype(float), candidate.max(axis=1), NUM_DECILES)
             axes.plot(curve.prediction, curve.observed, marker="o", markersize=3.5, **styles[name])
         axes.plot([0, 1], [0, 1], color=colour("muted"), linewidth=1)
         axes.set(
@@ -173,27 +158,10 @@ def ranking(run: Run, styles: dict[str, Any]) -> list[Picture]:
         axes.set_xticks(range(1, NUM_PLACES + 1))
         axes.set(xlabel="place in its group", ylabel="mean relevance")
 
-    return [
-        (
-            "NDCG by group size",
-            "NDCG for groups in bins of similar size.",
-            "NDCG at 10 by the number of rows of the group.",
-            by_size,
-        ),
-        (
-            "Relevance by place",
-            "Mean relevance of the rows in each place; grey is the mean of all rows, that of a random order.",
-            "Mean relevance in each of the first places.",
-            by_place,
-        ),
-    ]
-
-
-def _equal_bins(values: np.ndarray, num_bins: int) -> np.ndarray:
-    """For each value the number of its bin, of bins with equally many rows; equal values are in one bin."""
-    _, block, size = np.unique(values, return_inverse=True, return_counts=True)
-    middle = (np.cumsum(size) - size / 2) / len(values)
-    return np.minimum((middle * num_bins).astype(int), num_bins - 1)[block]
+    caption, label = "NDCG for groups in bins of similar size.", "NDCG at 10 by the number of rows of the group."
+    ndcg_by_size = "NDCG by group size", caption, label, by_size
+    caption = "Mean relevance of the rows in each place; grey is the mean of all rows, that of a random order."
+    return [ndcg_by_size, ("Relevance by place", caption, "Mean relevance in each of the first places.", by_place)]
 
 
 def _format_numbers(*axes: Any) -> None:

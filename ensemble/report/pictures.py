@@ -54,14 +54,8 @@ def _scaling(benchmarks: list[dict[str, Any]]) -> dict[str, Markup]:
             low, middle, high = (
                 np.array([row[figure][part] for row in rows]) for part in ("quartile_1", "median", "quartile_3")
             )
-            style = {
-                "marker": "o",
-                "markersize": 6,
-                "capsize": 4,
-                "zorder": 3,
-                "color": colour(f"series-{benchmark['series']}"),
-            }
-            axes.errorbar([row["ranks"] for row in rows], middle, [middle - low, high - middle], **style)
+            style = {"marker": "o", "markersize": 6, "capsize": 4, "color": colour(f"series-{benchmark['series']}")}
+            axes.errorbar([row["ranks"] for row in rows], middle, [middle - low, high - middle], zorder=3, **style)
         axes.set_xticks(ranks)
         axes.set(xlim=(0, ranks[-1] + 0.5), ylim=(0, None), xlabel="ranks", ylabel=figure.replace("_", "-"))
         if figure == "efficiency":

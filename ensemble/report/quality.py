@@ -22,7 +22,6 @@ def features(run: Run) -> list[dict[str, Any]]:
         is_ordered = known.size and "values" not in feature
         facts.append(
             {
-                "name": feature["name"],
                 "missing": 1 - len(known) / max(1, len(values)),
                 "distinct": len(distinct),
                 "most_frequent": feature_text(float(distinct[counts.argmax()]), feature) if known.size else "–",

@@ -122,12 +122,13 @@ def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[
     test, columns = predictions.align([ensemble_file, *files])
     weights = dict(zip(names, combiner.weights, strict=True))
     forecast: pa.Table | None = None
-    columns_of: dict[str, list[str]] = {}
+    explained_by: tuple[str, ...] = ()
     if FORECAST in manifest["splits"]:
         forecast = _read_parquet(ensemble / "forecast.parquet", pq.read_table)
         if needed := recipe.of(manifest).get("page", "FORECAST_COLUMNS"):
             _require(dict.fromkeys(forecast.column_names), (*needed, *names), ensemble / "forecast.parquet")
-        columns_of = {name: _schema(prediction_folder / f"{name}.{FORECAST}.parquet").names for name in sorted(names)}
+        schemas = {name: _schema(prediction_folder / f"{name}.{FORECAST}.parquet") for name in sorted(names)}
+        explained_by = tuple(name for name, schema in schemas.items() if "reasons" in schema.names and weights[name])
     return Run(
         folder_of={"ensemble": ensemble, "data": data, "predictions": prediction_folder},
         manifest=manifest,
@@ -136,7 +137,7 @@ def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[
         combiner=combiner,
         diversity=description["diversity"],
         forecast=forecast,
-        explained_by=tuple(name for name, column_names in columns_of.items() if "reasons" in column_names and weights[name]),
+        explained_by=explained_by,
         test=test,
         candidates={
             ENSEMBLE: columns[:, 0],

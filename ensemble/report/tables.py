@@ -39,10 +39,11 @@ def score_table(run: Run) -> dict[str, Any]:
     scores, kind = run.scores["scores"], run.task.kind
     names = [name for name in metrics.METRICS[kind] if not (kind == "binary" and name in ACCURACY)]
     descriptions = run.recipe.get("page", "METRIC_DESCRIPTIONS") or METRIC_DESCRIPTIONS[kind]
+    labels = {name: metrics.METRICS[kind][name].label.replace("each group", f"each {run.words.block}") for name in names}
     gain = run.scores["gain_over_best_member"]
     return {
         "columns": [
-            {**metrics.METRICS[kind][name]._asdict(), "label": _label(run, name), "description": descriptions[name]}
+            {**metrics.METRICS[kind][name]._asdict(), "label": labels[name], "description": descriptions[name]}
             for name in names
         ],
         "rows": _score_rows(run, names),
@@ -106,11 +107,6 @@ def metric_labels(run: Run) -> dict[str, str]:
     return {name: label if label[1:2].isupper() else label[0].lower() + label[1:] for name, label in labels.items()}
 
 
-def _label(run: Run, name: str) -> str:
-    label = metrics.METRICS[run.task.kind][name].label
-    return label.replace("each group", f"each {run.words.block}")
-
-
 def _interval(kind: str, name: str, interval: dict[str, float | None], signed: bool = False) -> dict[str, Any]:
     value, low, high = (_as_text(kind, name, interval[end], signed) for end in ("value", "low", "high"))
     return {"value": value, "interval": f"{low} to {high}" if interval["low"] is not None else ""}
@@ -139,13 +135,13 @@ def _verdict(kind: str, name: str, gain: dict[str, float | None]) -> str:
 
 def member_row(member: Member) -> dict[str, Any]:
     """The row of a member in the table of members."""
-    summary, kind = member.summary, member.summary.get("kind")
+    summary, kind = member.summary, member.summary.get("kind", "")
     size = f"{summary['trees']:,} trees" if "trees" in summary else ""
     size = f"{summary['parameters']:,} weights" if "parameters" in summary else size
     return {
         "name": member.name,
         "weight": member.weight,
-        "kind": KINDS[kind].label if kind in KINDS else kind or "–",
+        "kind": KINDS.get(kind, kind or "–"),
         "size": size or "–",
         "seconds": summary.get("seconds"),
         "validation": summary.get(f"validation_{member.metric}"),
@@ -195,18 +191,16 @@ def confusion(run: Run) -> dict[str, Any]:
     predicted = run.candidates[ENSEMBLE].argmax(axis=1)
     counts = np.zeros((len(classes), len(classes)), int)
     np.add.at(counts, (target, predicted), 1)
-    shown = np.sort(np.argsort(-counts.sum(axis=1), kind="stable")[:NUM_CLASSES])
+    total = counts.sum(axis=1)
+    shown = np.sort(np.argsort(-total, kind="stable")[:NUM_CLASSES])
     return {
         "classes": [classes[number] for number in shown],
         "rows": [
             {
                 "name": classes[number],
-                "rows": int(counts[number].sum()),
+                "rows": int(total[number]),
                 "cells": [
-                    {
-                        "share": counts[number, other] / counts[number].sum() if counts[number].sum() else None,
-                        "is_right": other == number,
-                    }
+                    {"share": counts[number, other] / total[number] if total[number] else None, "is_right": other == number}
                     for other in shown
                 ],
             }

@@ -116,19 +116,19 @@ def one_set(folder: Path, words: Words, python: str, methods: Sequence[str], lea
     forecast = {name: forecast_of(folder / name / "test.parquet", test.row_id) for name in ours["used"]}
     forecast |= {name: forecast_of(folder / name / "predictions.parquet", test.row_id, "1") for name in others}
 
-    def bootstrap(function: Callable[..., dict[str, Any]], *compared: np.ndarray) -> dict[str, Any]:
-        generator = np.random.default_rng(0)
-        intervals = function(test.target, *compared, test.group, test.cluster, num_draws=NUM_DRAWS, generator=generator)
+    def bootstrap(prediction: np.ndarray, minus: np.ndarray | None = None) -> dict[str, Any]:
+        drawn = {"num_draws": NUM_DRAWS, "generator": np.random.default_rng(0)}
+        intervals = metrics.bootstrap_scores(test.target, prediction, test.group, test.cluster, minus=minus, **drawn)
         return {metric: intervals[metric]._asdict() for metric in ("average_precision", "log_loss")}
 
     scored = {}
     for name, costs in {**ours["used"], **others}.items():
         rows_per_s = round(len(test.target) / costs["predict_s"])
-        scored[name] = {**bootstrap(metrics.bootstrap_scores, forecast[name]), **costs, "test_rows_per_s": rows_per_s}
+        scored[name] = {**bootstrap(forecast[name]), **costs, "test_rows_per_s": rows_per_s}
         print(f"  {name:>22}  {scored[name]}", flush=True)
     gains = {
         name: {
-            other: bootstrap(metrics.bootstrap_difference, forecast[name], forecast[other])["average_precision"]
+            other: bootstrap(forecast[name], forecast[other])["average_precision"]
             for other in others
         }
         for name in ours["used"]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ensemble.combine import fit, selection
-from ensemble.combine.combination import fit_combinations
+from ensemble.combine.combination import Rows, fit_combinations
 from ensemble.combine.weights import COMBINERS, SAFE
 
 blends = st.builds(market, num_rows=st.integers(120, 400), seed=st.integers(0, 10_000))
@@ -51,9 +51,10 @@ def test_equal_and_constant_members_change_nothing(blend: Blend, combiner: str, 
 def test_weights_of_a_fit_are_shares(blend: Blend) -> None:
     """Weights that are negative or do not sum to 1 would be read as shares on the page."""
     target, predictions, _ = blend
-    kinds = [(name, "platt") for name in (*SAFE, "rank_average", "nnls")]
     inputs = np.log(predictions / (1 - predictions))
-    for (name, _), result in fit_combinations("binary", kinds, target, inputs, np.zeros(3, bool)).items():
+    names = [*SAFE, "nnls"]
+    rows = Rows("binary", target, inputs, np.zeros(3, bool), np.zeros(len(target)))
+    for (name, _), result in fit_combinations(rows, names, ["platt"]).items():
         assert min(result.weights) >= 0
         assert sum(result.weights) == pytest.approx(1) or name == "nnls"
 
@@ -67,12 +68,9 @@ def test_a_week_is_predicted_from_earlier_ones_only(blend: Blend, last: int) -> 
     later = group > last
 
     def forecasts(target: np.ndarray, inputs: np.ndarray) -> dict[str, np.ndarray]:
-        def fit_all(rows: np.ndarray) -> dict[str, Any]:
-            kinds = [(name, "platt") for name in COMBINERS["binary"]]
-            result = fit_combinations("binary", kinds, target[rows], inputs[rows], np.zeros(3, bool))
-            return {name: combination for (name, _), combination in result.items()}
-
-        return selection.cross_fitted_predictions(fit_all, inputs, selection.folds_of(group, 4, True), group)
+        rows, folds = Rows("binary", target, inputs, np.zeros(3, bool), group), selection.folds_of(group, 4, True)
+        result = selection.cross_fitted_predictions(rows, list(COMBINERS["binary"]), ["platt"], folds)
+        return {name: forecast for (name, _), forecast in result.items()}
 
     before = forecasts(target, inputs)
     after = forecasts(np.where(later, 1 - target, target), np.where(later[:, None], -inputs, inputs))

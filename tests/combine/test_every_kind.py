@@ -9,7 +9,7 @@ import pytest
 from blends import CLASSES, GROUP_SIZE, KINDS, NAMES, Blend, blend_of, loss
 
 from ensemble.combine import Ensemble, base_rate_prediction, diversity, fit, selection
-from ensemble.combine.combination import distinct_members, fit_combinations, scaled_to
+from ensemble.combine.combination import Rows, distinct_members, scaled_to
 from ensemble.combine.fitting import OUTPUTS_OF, member_inputs
 from ensemble.combine.losses import task_loss
 from ensemble.combine.scales import IDENTITY, class_temperature_scale, platt_scale
@@ -146,14 +146,12 @@ def test_a_block_is_predicted_from_earlier_ones_only(kind: str) -> None:
     columns, folds = inputs(kind, blend), selection.folds_of(blend.group, 4, True)
     (_, first), (_, second) = folds[0], folds[1]
     later = blend.group >= blend.group[second].min()
-    ways = [(name, {"binary": "platt", "multiclass": "temperature"}.get(kind, "")) for name in COMBINERS[kind]]
+    ways = list(COMBINERS[kind]), [{"binary": "platt", "multiclass": "temperature"}.get(kind, "")]
 
     def forecasts(target: np.ndarray, columns: np.ndarray) -> dict[str, np.ndarray]:
-        def fit_all(rows: np.ndarray) -> dict[str, Any]:
-            result = fit_combinations(kind, ways, target[rows], columns[rows], np.zeros(3, bool), blend.group[rows])
-            return {name: combination for (name, _), combination in result.items()}
-
-        return selection.cross_fitted_predictions(fit_all, columns, folds, blend.group)
+        rows = Rows(kind, target, columns, np.zeros(3, bool), blend.group)
+        result = selection.cross_fitted_predictions(rows, *ways, folds)
+        return {name: forecast for (name, _), forecast in result.items()}
 
     before, wrong = forecasts(blend.target, columns), columns.copy()
     target = blend.target.copy()

@@ -1,12 +1,14 @@
 """Sample weights in the ensemble: a row of weight 2 is two rows, and one of weight 0 is none, in every fit and score."""
 
+import itertools
+
 import numpy as np
 import pytest
 from blends import GROUP_SIZE, KINDS, NAMES, Blend, blend_of
 
 from ensemble import combine
 from ensemble.combine import diversity
-from ensemble.combine.combination import fit_combinations
+from ensemble.combine.combination import Rows, fit_combinations
 from ensemble.combine.fitting import OUTPUTS_OF, member_inputs
 from ensemble.combine.losses import task_loss
 from ensemble.combine.scales import CALIBRATORS
@@ -37,19 +39,20 @@ def test_a_row_of_weight_2_is_two_rows(kind: str) -> None:
     """A combiner or calibrator would be fitted to other rows than the scores are of."""
     blend, times = weighted(kind)
     twice, outputs = copies(kind, blend, times), OUTPUTS_OF[kind][:1] * 3
-    ways = [(one, other) for one in COMBINERS[kind] for other in CALIBRATORS[kind] or ("",)]
+    ways = list(COMBINERS[kind]), list(CALIBRATORS[kind]) or [""]
     is_score = np.array([kind == "binary", False, False])  # by its rank
     inputs, of_copies = (member_inputs(of.predictions, NAMES, outputs) for of in (blend, twice))
     weight = times.astype(float)
-    result = fit_combinations(kind, ways, blend.target, inputs, is_score, blend.group, weight)
-    expected = fit_combinations(kind, ways, twice.target, of_copies, is_score, twice.group)
-    for way in ways:
+    result = fit_combinations(Rows(kind, blend.target, inputs, is_score, blend.group, weight), *ways)
+    expected = fit_combinations(Rows(kind, twice.target, of_copies, is_score, twice.group), *ways)
+    for way in itertools.product(*ways):
         ours, theirs = (of[way](of_copies, twice.group) for of in (result, expected))
         # Leave-one-out, by which ridge finds its strength, leaves out one of two copies
         close = {"ridge": 1e-2, "logistic": 1e-3, "simplex": 1e-4}.get(way[0], 1e-6)
         assert np.abs(ours - theirs).max() < close * np.ptp(theirs), way
     loss, of_twice = task_loss(kind, blend.target, blend.group, weight), task_loss(kind, twice.target, twice.group)
-    ours, theirs = result[ways[0]](inputs, blend.group), expected[ways[0]](of_copies, twice.group)
+    first = next(iter(result))
+    ours, theirs = result[first](inputs, blend.group), expected[first](of_copies, twice.group)
     assert loss.mean(blend.target, ours) == pytest.approx(of_twice.mean(twice.target, theirs))
 
 

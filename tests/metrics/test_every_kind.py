@@ -182,10 +182,9 @@ def test_bootstrap_is_what_drawing_copies_gives(kind: str) -> None:
             expected += interval.value - np.median([draw[name] for draw in draws])
             expected[0] = max(expected[0], 0)
         np.testing.assert_allclose([interval.low, interval.high], expected, rtol=1e-9, atol=1e-12)
-    same = metrics.bootstrap_difference(
-        rows["target"], rows["prediction"], rows["prediction"], rows["group"], rows["cluster"],
-        kind=kind, num_draws=3, generator=np.random.default_rng(0),
-    )  # fmt: skip
+    same = metrics.bootstrap_scores(
+        **rows, minus=rows["prediction"], kind=kind, num_draws=3, generator=np.random.default_rng(0)
+    )
     assert set(itertools.chain(*same.values())) == {0.0}
 
 

@@ -7,6 +7,7 @@ from sklearn import metrics as known
 
 from ensemble import metrics
 from ensemble.metrics import METRIC_FUNCTIONS, METRICS
+from ensemble.metrics.weighting import relative_weights
 
 NUM_ROWS = 1000
 generator = np.random.default_rng(3)
@@ -93,12 +94,9 @@ def test_intervals_of_weighted_rows_are_those_of_copies(kind: str) -> None:
 def test_a_unit_of_weights_changes_nothing() -> None:
     """Weights of a thousand would widen the top 5 % from one row to all of them."""
     target, prediction, group = rows_of("binary")
-    result = [
-        metrics.task_scores("binary", target, prediction, group, metrics.relative_weights(fractions * by))
-        for by in (1, 1e-3)
-    ]
+    result = [metrics.task_scores("binary", target, prediction, group, relative_weights(fractions * by)) for by in (1, 1e-3)]
     assert result[0] == pytest.approx(result[1])
-    alike = metrics.relative_weights(np.full(NUM_ROWS, 0.1))
+    alike = relative_weights(np.full(NUM_ROWS, 0.1))
     plain = metrics.task_scores("binary", target, prediction, group)
     assert metrics.task_scores("binary", target, prediction, group, alike) == pytest.approx(plain)
 

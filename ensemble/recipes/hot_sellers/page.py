@@ -124,7 +124,7 @@ def _headline(run: Run) -> dict[str, Any]:
         "precision": scores["precision_at_5pct"]["value"],
         "lift": scores["lift_at_5pct"]["value"],
         "base_rate": run.scores["base_rate"],
-        "top_fraction": metrics.TOP_FRACTION,
+        "top_fraction": metrics.binary.TOP_FRACTION,
     }
 
 

@@ -42,8 +42,8 @@ COMMON: dict[str, Any] = {"min_leaf_weight": 1.0, "row_fraction": 0.8, "learning
 SHARES = {"lightgbm": 3.0, "catboost": 1.5, "xgboost": 1.5}
 """Shares of the remaining time of tree members."""
 TABM_SHARE, TABM_SHARE_OF_MANY_CLASSES = 2.0, 6.0
-"""The share of the network. From `MANY_CLASSES` classes on it is larger, and the network is trained before CatBoost and XGBoost, which
-need a tree per class: in 60 s, letter's out-of-fold loss is 0.093 in this order and 0.153 in the other."""
+"""The share of the network. From `MANY_CLASSES` classes on it is larger, and the network is trained before CatBoost and
+XGBoost, which need a tree per class: in 60 s, letter's out-of-fold loss is 0.093 in this order and 0.153 in the other."""
 LEAST_S_PER_OUTPUT = 2.5e-5
 """Seconds per row and class without which XGBoost and CatBoost would have too few trees to have a weight (letter: 10 s)."""
 NOT_RANKED = ("linear", "catboost", "tabm")
