@@ -27,26 +27,19 @@ Scores = dict[str, float]
 
 
 class Booster(Protocol):
-    """A library's booster together with its training and validation data."""
+    """A library's booster with its training and validation rows: the class `Booster` of xgb.py and lgbm.py."""
 
     def seed(self, seed: int) -> None:
         """Set the seed of all further trees. The effect is the same on a booster that was just loaded from a file."""
-
-    def update_and_score(self) -> Scores:
-        """Run one boosting round, and return the scores of all trees."""
-
-    def to_bytes(self) -> bytes:
-        """All trees in the library's own format."""
-
-
-class SingleBooster(Booster, Protocol):
-    """A library's booster that copies.py trains beside others: the class `Booster` of xgb.py and lgbm.py."""
 
     def update(self) -> np.ndarray:
         """Run one round; return predictions of the validation rows, (n,) or (n, K), on the scale of the learned target."""
 
     def first_rounds(self, num_rounds: int) -> Any:
-        """The booster with the trees of the first rounds only."""
+        """The library's own booster with the trees of the first rounds only."""
+
+    def to_bytes(self) -> bytes:
+        """All trees in the library's own format."""
 
 
 class CannotLearn(UserError):
@@ -77,8 +70,8 @@ class Training:
     """Whether the validation rows are training rows too. Then their scores have no meaning, and all trees are kept."""
     seconds_left: Callable[[], float] = lambda: math.inf
     """Returns the time that is left; at 0 the training ends with the trees so far."""
-    is_copy: bool = False
-    """Whether copies are trained at the same time, so that any of several threads may run a round of this booster."""
+    copy: int | None = None
+    """The number of this copy, if copies are trained at the same time: then any of several threads may run its rounds."""
     stored_copies: Mapping[int, StoredCopy] = dataclasses.field(default_factory=dict)
     """Copies that other tasks have trained already, by number."""
     on_chunk: Callable[[list[Scores]], None] = lambda history: None
@@ -95,8 +88,13 @@ class Training:
         return self.bins[0], self.bins[1]
 
 
-def boost(config: TreesConfig, metric: str, booster: Booster, training: Training) -> tuple[list[Scores], int]:
-    """Train until early stopping by `metric`; return the scores after each tree, and the best number of trees.
+def boost(
+    config: TreesConfig, metric: str, booster: Booster, score: Callable[[np.ndarray], Scores] | None, training: Training
+) -> tuple[Any, list[Scores], int]:
+    """Train until early stopping by `metric`, a key of the scores; without `score`, as in a refit, train all trees.
+
+    Returns the booster with the best number of trees, the scores after each tree, and that number. score : scores the
+    predictions that `booster.update` returns.
 
     Every rank scores the whole validation split, since average precision is not a mean over parts. The scores of rank 0
     decide on all ranks, so all stop at the same tree. If any rank was asked to stop, rank 0 saves the trees at the end of
@@ -106,7 +104,7 @@ def boost(config: TreesConfig, metric: str, booster: Booster, training: Training
     saved_at = time.monotonic()
     name = f"{config.library} refit" if training.is_refit else config.library
     with Progress(name, config.num_rounds, len(history), group.rank == 0) as progress:
-        while len(history) < config.num_rounds and (training.is_refit or not _is_past_best(config, metric, history)):
+        while len(history) < config.num_rounds and not (score and _is_past_best(config, metric, history)):
             chunk, trees_in_chunk = divmod(len(history), config.chunk_rounds)
             if trees_in_chunk == 0:
                 must_stop = any(group.gather(bool(training.stop_requested())))
@@ -119,10 +117,12 @@ def boost(config: TreesConfig, metric: str, booster: Booster, training: Training
                 if history and any(group.gather(training.seconds_left() <= 0)):
                     break
                 training.on_chunk(history)
-                booster.seed(chunk_seed(config.seed, chunk))
-            history.append(group.gather(booster.update_and_score())[0])
-            progress.update("" if training.is_refit else f"{metric} {history[-1][metric]:.4f}")
-    return history, len(history) if training.is_refit else best_round(history, metric)
+                booster.seed(copy_seed(chunk_seed(config.seed, chunk), training.copy or 0))
+            predictions = booster.update()
+            history.append(group.gather(score(predictions) if score else {})[0])
+            progress.update(f"{metric} {history[-1][metric]:.4f}" if score else "")
+    best = best_round(history, metric) if score else len(history)
+    return booster.first_rounds(best), history, best
 
 
 def best_round(history: list[Scores], metric: str) -> int:
@@ -135,6 +135,11 @@ def best_round(history: list[Scores], metric: str) -> int:
 def chunk_seed(seed: int, chunk: int) -> int:
     """The seed of a chunk, 30 bits. With seed + chunk, the second chunk of one seed would repeat the first of the next."""
     return int(np.random.SeedSequence([seed, chunk]).generate_state(1)[0]) >> 2
+
+
+def copy_seed(seed: int, number: int) -> int:
+    """The seed of copy `number`, 30 bits; that of copy 0 is the seed itself."""
+    return (seed + 7919 * number) & 0x3FFFFFFF
 
 
 def _is_past_best(config: TreesConfig, metric: str, history: list[Scores]) -> bool:

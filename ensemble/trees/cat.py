@@ -18,8 +18,8 @@ import pandas as pd
 
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Training
-from ensemble.trees.copies import rate_in_time, train_separately
-from ensemble.trees.objective import Objective, dataset_of, objective_of
+from ensemble.trees.copies import LOSS_OF, check_learnable, rate_in_time, train_separately
+from ensemble.trees.objective import OUTPUT_OF, Objective, dataset_of, from_raw, objective_of
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
 
@@ -30,7 +30,6 @@ except ModuleNotFoundError:
 
 FILE = "model.cbm"
 OBJECTIVES = {"binary": "Logloss", "regression": "RMSE", "multiclass": "MultiClass"}
-METRICS = {"Logloss": "log_loss", "RMSE": "root_mean_squared_error", "MultiClass": "multiclass_log_loss"}
 PROBED_TREES = 6
 MISSING_CATEGORY = -1
 """The category code of a missing value."""
@@ -38,10 +37,7 @@ MISSING_CATEGORY = -1
 
 def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
     """The settings by CatBoost's names."""
-    if objective.kind not in OBJECTIVES:
-        raise UserError(f"library=catboost does not learn objective={objective.kind} here: choose xgboost or lightgbm")
-    if any(objective.monotone):
-        raise UserError("monotone= is not supported with library=catboost: choose xgboost or lightgbm")
+    check_learnable(config, objective)
     return {
         "loss_function": OBJECTIVES[objective.kind],
         **({"classes_count": objective.num_classes} if objective.kind == "multiclass" else {}),
@@ -107,7 +103,7 @@ def train_copies(
     if not all(len(curve) for curve in curves):
         return boosters, [], config.num_rounds
     best = max(1, round(float(np.mean([np.argmin(curve) + 1 for curve in curves]))))
-    metric = METRICS[OBJECTIVES[objectives[0].kind]]
+    metric = LOSS_OF[objectives[0].kind]
     means = np.mean([np.pad(curve, (0, max(0, best - len(curve))), "edge")[:best] for curve in curves], axis=0)
     return boosters, [{metric: float(value)} for value in means], best
 
@@ -180,13 +176,8 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
     loss = booster.get_all_params()["loss_function"]
     data = frame(features, feature_names(booster), _category_names(booster))
     raw = np.asarray(booster.predict(data, prediction_type="RawFormulaVal", thread_count=1))
-    if loss == "Logloss":
-        return 1 / (1 + np.exp(-raw))
-    if loss != "MultiClass":
-        return raw
-    from scipy.special import softmax
-
-    return softmax(raw, axis=1)
+    (kind,) = (kind for kind, name in OBJECTIVES.items() if name == loss)
+    return from_raw(OUTPUT_OF[kind], raw)
 
 
 def contributions(booster: Any, features: np.ndarray) -> np.ndarray:

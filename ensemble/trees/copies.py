@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from ensemble.data.cross_validation import Fold
+from ensemble.errors import UserError
 from ensemble.trees import permutation, target_encoding, unknown
-from ensemble.trees.boosting import Scores, SingleBooster, Stopped, Training, boost
+from ensemble.trees.boosting import Booster, Scores, Stopped, Training, boost, copy_seed
 from ensemble.trees.objective import Objective, ValidationMetrics, objective_of
 from ensemble.trees.rows import TreeData
 from ensemble.trees.scaling import Scaling
@@ -31,6 +32,8 @@ from ensemble.trees.settings import TreesConfig
 from ensemble.trees.stored import StoredCopy, pack, unpack
 from ensemble.trees.target_encoding import NOTHING, TargetEncoding
 
+LOSS_OF = {"binary": "log_loss", "multiclass": "multiclass_log_loss", "regression": "root_mean_squared_error"}
+"""By kind of objective, the loss by which a library that trains each copy by itself stops early."""
 USUAL_TREES = 20.0
 """The usual number of trees until early stopping, times the learning rate: 400 trees at 0.05."""
 HIGHEST_RATE = 0.3
@@ -168,15 +171,22 @@ def _train_together(
     library: ModuleType, *, rows: TreeData, run: Callable[..., Any], config: TreesConfig, parts: Parts, training: Training
 ) -> tuple[list[Model], list[Scores], int]:
     """Add trees to each copy in turn; all stop at the number of trees that is best by their pooled score."""
-    is_counted = rows.column(rows.task.weight) > 0 if rows.task.weight else np.ones(len(rows), bool)
-    stops = [fit[is_counted[fit]][:1] if stop is None else stop for fit, stop in parts]
-    splits = [(fit, stop) for (fit, _), stop in zip(parts, stops, strict=True)]
-    objective, score = objective_of(config, rows), None
-    if not training.is_refit:
-        score = ValidationMetrics(dataclasses.replace(objective, scaling=Scaling()), rows.take(np.concatenate(stops)))
-    copies = _Copies(library, config, rows, splits, training, run, score)
-    history, best_round = boost(config, objective.metric, copies, training)
-    return copies.models(best_round), history, best_round
+    splits = [(fit, fit[:1] if stop is None else stop) for fit, stop in parts]
+    objective = objective_of(config, rows)
+    in_unit = dataclasses.replace(objective, scaling=Scaling())
+    stops = rows.take(np.concatenate([stop for _, stop in splits]))
+    score = None if training.is_refit else ValidationMetrics(in_unit, stops)
+    return boost(config, objective.metric, _Copies(library, config, rows, splits, training, run), score, training)
+
+
+def check_learnable(config: TreesConfig, objective: Objective) -> None:
+    """Raise `UserError` for an objective that libraries with a function `train_copies` do not support."""
+    if objective.kind not in LOSS_OF:
+        raise UserError(
+            f"library={config.library} does not learn objective={objective.kind} here: choose xgboost or lightgbm"
+        )
+    if any(objective.monotone):
+        raise UserError(f"monotone= is not supported with library={config.library}: choose xgboost or lightgbm")
 
 
 def _train_by_library(
@@ -244,15 +254,8 @@ class _Copies:
         parts: Sequence[tuple[np.ndarray, np.ndarray]],
         training: Training,
         run: Callable[..., Any],
-        score: Callable[[np.ndarray], Scores] | None,
     ):
-        """score : a function of the predictions of all rows for early stopping; None if the trees are not scored."""
-        self._run, self._score = run, score
-        self._num_rounds, self._most_rounds, self._chunk_rounds = (
-            len(training.history),
-            config.num_rounds,
-            config.chunk_rounds,
-        )
+        self._run, self._config, self._num_rounds = run, config, len(training.history)
         self._num_ahead, self._ahead = 1, deque[np.ndarray]()
         objective = objective_of(config, rows)
         config = dataclasses.replace(config, threads=max(1, config.threads // len(parts)))
@@ -263,14 +266,13 @@ class _Copies:
             fit, stop = (encoded.take(part) for part in parts[number])
 
             def make_booster(model: bytes | None) -> Any:
-                return library.Booster(config, fit, stop, Training(model=model, is_copy=True))
+                return library.Booster(config, fit, stop, Training(model=model, copy=number))
 
             if number not in training.stored_copies:
                 return encoding, make_booster(models[number])
             copy, num_trees = training.stored_copies[number], len(training.history)
-            return encoding, _StoredBooster(
-                copy, objective_of(config, fit), library, num_trees, models[number], make_booster
-            )
+            fit_objective = objective_of(config, fit)
+            return encoding, _StoredBooster(copy, fit_objective, library, num_trees, models[number], make_booster)
 
         self._encodings, self._boosters = zip(*run(make, range(len(parts))), strict=True)
 
@@ -278,20 +280,21 @@ class _Copies:
         for number, booster in enumerate(self._boosters):
             booster.seed(copy_seed(seed, number))
 
-    def update_and_score(self) -> Scores:
+    def update(self) -> np.ndarray:
+        """Run one round of each copy; return the predictions of the validation rows of all copies, in the target's unit."""
         if not self._ahead:
             self._ahead.extend(self._run_ahead())
         self._num_rounds += 1
-        predictions = self._ahead.popleft()
-        return self._score(predictions) if self._score else {}
+        return self._ahead.popleft()
 
     def _run_ahead(self) -> Iterator[np.ndarray]:
         """Run some rounds of the chunk, one copy after the other; the predictions of all rows after each round.
 
-        A thread then waits for the others once in several rounds. Rounds after the best one are removed by `models`.
+        A thread then waits for the others once in several rounds. `first_rounds` removes rounds after the best one.
         """
-        left_in_chunk = self._chunk_rounds - self._num_rounds % self._chunk_rounds
-        num_rounds, began = min(self._num_ahead, left_in_chunk, self._most_rounds - self._num_rounds), time.monotonic()
+        left_in_chunk = self._config.chunk_rounds - self._num_rounds % self._config.chunk_rounds
+        left = min(left_in_chunk, self._config.num_rounds - self._num_rounds)
+        num_rounds, began = min(self._num_ahead, left), time.monotonic()
 
         def update(booster: Any) -> list[np.ndarray]:
             return [booster.objective.scaling.value(booster.update()) for _ in range(num_rounds)]
@@ -305,8 +308,7 @@ class _Copies:
     def to_bytes(self) -> bytes:
         return pack([booster.to_bytes() for booster in self._boosters])
 
-    def models(self, num_rounds: int) -> list[Model]:
-        """The models with the first rounds only."""
+    def first_rounds(self, num_rounds: int) -> list[Model]:
         return [
             Model(booster=booster.first_rounds(num_rounds), scaling=booster.objective.scaling, encoding=encoding)
             for encoding, booster in zip(self._encodings, self._boosters, strict=True)
@@ -314,7 +316,7 @@ class _Copies:
 
 
 class _StoredBooster:
-    """A `SingleBooster` whose first trees are those of a stored copy.
+    """A `boosting.Booster` whose first trees are those of a stored copy.
 
     Further trees are trained when they are needed. The bits are those of one training, since a stored copy ends where a
     chunk of trees ends.
@@ -327,15 +329,14 @@ class _StoredBooster:
         library: ModuleType,
         num_trees: int,
         model: bytes | None,
-        make_booster: Callable[[bytes], SingleBooster],
+        make_booster: Callable[[bytes], Booster],
     ):
         """num_trees, model : the state to resume from. make_booster : makes a booster that adds trees to a model."""
         self.objective = objective
         self._copy, self._library, self._num_trees, self._make_booster = copy, library, num_trees, make_booster
         self._seed = 0
-        self._booster: SingleBooster | None = None
-        if model is not None and num_trees > len(copy.predictions):
-            self._booster = make_booster(model)
+        is_longer = model is not None and num_trees > len(copy.predictions)
+        self._booster = make_booster(model) if is_longer else None
 
     def seed(self, seed: int) -> None:
         self._seed = seed
@@ -357,11 +358,4 @@ class _StoredBooster:
         return self._library.load_first_rounds(self._copy.model, num_rounds)
 
     def to_bytes(self) -> bytes:
-        if self._booster:
-            return self._booster.to_bytes()
-        return bytes(self._library.to_bytes(self._library.load_first_rounds(self._copy.model, self._num_trees)))
-
-
-def copy_seed(seed: int, number: int) -> int:
-    """The seed of copy `number`."""
-    return (seed + 7919 * number) & 0x3FFFFFFF
+        return self._booster.to_bytes() if self._booster else self._library.to_bytes(self.first_rounds(self._num_trees))

@@ -29,17 +29,17 @@ LEAF_ROWS, MIN_LEAVES = 20, 20
 
 
 class Booster:
-    """A `boosting.SingleBooster`. On several ranks, it has this rank's training rows, and all validation rows."""
+    """A `boosting.Booster`. On several ranks, it has this rank's training rows, and all validation rows."""
 
     def __init__(self, config: TreesConfig, rows: TreeData, validation: TreeData, training: Training):
         self.objective = objective_of(config, rows)
         settings = parameters(config, self.objective) | _network(training.group, config.timeout_s)
-        if training.is_copy and len(rows) < MIN_LEAVES * LEAF_ROWS:
+        if training.copy is not None and len(rows) < MIN_LEAVES * LEAF_ROWS:
             settings["min_data_in_leaf"] = max(1, len(rows) // MIN_LEAVES)
         data, held_out = training.binned(
             lambda: datasets(settings, dataset_of(self.objective, rows), Dataset(rows=validation))
         )
-        self._metrics, self._row_fraction = ValidationMetrics(self.objective, validation), config.row_fraction
+        self._row_fraction = config.row_fraction
         if training.model is not None:
             self._resumed = lightgbm.Booster(model_str=training.model.decode())  # the predictor does not keep it alive
             predictor = _InnerPredictor.from_booster(self._resumed, pred_parameter={"num_threads": config.threads})
@@ -55,9 +55,6 @@ class Booster:
         self.booster.reset_parameter(
             {"bagging_fraction": self._row_fraction, "feature_fraction_seed": seed, "bagging_seed": seed}
         )
-
-    def update_and_score(self) -> Scores:
-        return self._metrics(self.update())
 
     def update(self) -> np.ndarray:
         self.booster.update()
@@ -128,8 +125,8 @@ def train(
     training = training or Training()
     with training.group.wait_for_lost_rank():
         booster = Booster(config, rows, validation, training)
-        history, best = boost(config, booster.objective.metric, booster, training)
-        return booster.first_rounds(best), history, best
+        score = None if training.is_refit else ValidationMetrics(booster.objective, validation)
+        return boost(config, booster.objective.metric, booster, score, training)
 
 
 def _network(group: RankGroup, timeout_s: float) -> dict[str, Any]:

@@ -30,13 +30,12 @@ from threadpoolctl import threadpool_limits
 
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Training
-from ensemble.trees.copies import train_separately
+from ensemble.trees.copies import LOSS_OF, check_learnable, train_separately
 from ensemble.trees.objective import Dataset, Objective, dataset_of, objective_of
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
 
 FILE = "model.safetensors"
-METRICS = {"binary": "log_loss", "multiclass": "multiclass_log_loss", "regression": "root_mean_squared_error"}
 CANDIDATES = tuple(itertools.product((False, True), 10.0 ** np.arange(0.5, -8, -1)))
 """Whether the model has columns of ranks, and λ of the objective: the mean loss + λ / 2 × the sum of squared weights."""
 NUM_QUANTILES = 100
@@ -177,7 +176,7 @@ def train_copies(
     kind = models[0].kind
     scores = np.sqrt(mean) if kind == "regression" else mean
     best = int(np.argmin(scores)) + 1
-    return models, [{METRICS[kind]: float(score)} for score in scores], best
+    return models, [{LOSS_OF[kind]: float(score)} for score in scores], best
 
 
 @_on_one_thread
@@ -190,36 +189,32 @@ def train_copy(
     one candidate. Without `stop` only candidate `config.num_rounds` is fitted, and there are no losses.
     """
     objective = objective_of(config, rows)
-    if objective.kind not in METRICS:
-        raise UserError(f"library=linear does not learn objective={objective.kind} here: choose xgboost or lightgbm")
-    if any(objective.monotone):
-        raise UserError("monotone= does not apply to linear models: choose xgboost or lightgbm")
+    check_learnable(config, objective)
     dataset = dataset_of(objective, rows)
     features = dataset.rows.matrix()
     design = fit_design(dataset.rows, features)
     columns = design.columns(features)
     fit = _ridge(columns, dataset) if objective.kind == "regression" else _logistic(columns, dataset, objective)
-    weights: list[np.ndarray] = []
-    intercepts: list[np.ndarray] = []
+    fitted: list[tuple[np.ndarray, np.ndarray]] = []
     for with_ranks, penalty in CANDIDATES if stop else CANDIDATES[config.num_rounds - 1 :][:1]:
-        if weights and is_over():
+        if fitted and is_over():
             break
         num_columns = design.num_columns(with_ranks)
         weight_KD, intercept_K = fit(num_columns, penalty)
-        weights.append(np.pad(weight_KD, ((0, 0), (0, columns.shape[1] - num_columns))))
-        intercepts.append(intercept_K)
+        fitted.append((np.pad(weight_KD, ((0, 0), (0, columns.shape[1] - num_columns))), intercept_K))
+    weights_TKD, intercepts_TK = (np.array(values) for values in zip(*fitted, strict=True))
     model = Linear(
         kind=objective.kind,
         features=list(rows.features),
         design=design,
-        weights_TKD=np.array(weights),
-        intercepts_TK=np.array(intercepts),
+        weights_TKD=weights_TKD,
+        intercepts_TK=intercepts_TK,
     )
     if not stop:
         return model, np.empty(0)
     held_out = dataset_of(objective, stop)
     stop_columns = design.columns(held_out.rows.matrix())
-    losses = [_loss(objective, held_out, model.values(stop_columns, number)) for number in range(len(weights))]
+    losses = [_loss(objective, held_out, model.values(stop_columns, number)) for number in range(len(fitted))]
     return model, np.array(losses)
 
 

@@ -28,6 +28,17 @@ NUM_GRADES = 31
 """Both libraries accept a relevance from 0 to 30, with gains of 2^relevance − 1."""
 
 
+def from_raw(output: str, raw: np.ndarray) -> np.ndarray:
+    """Probabilities from log odds (n,), or from values before the softmax (n, K); the raw values of other outputs."""
+    if output == "probability":
+        return 1 / (1 + np.exp(-raw))
+    if output == "probabilities":
+        from scipy.special import softmax
+
+        return softmax(raw, axis=1)
+    return raw
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Objective:
     """What is learned, and by which metric training stops early; made by `objective_of`."""

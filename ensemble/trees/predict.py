@@ -25,9 +25,9 @@ from ensemble.data import inputs, out_of_fold
 from ensemble.data.reasons import EXPLAINED_CLASSES, order_of_forecast, strongest_reasons
 from ensemble.task import task_of
 from ensemble.trees import contributions, target_encoding
+from ensemble.trees.objective import from_raw
 from ensemble.trees.rows import TreeData, tree_manifest
 from ensemble.trees.scaling import Scaling
-from ensemble.trees.target_encoding import TargetEncoding
 from ensemble.trees.unknown import SeenValues, warnings
 
 MODULES = {
@@ -66,12 +66,10 @@ def average_predictions(output: str, predictions: list[np.ndarray]) -> np.ndarra
         return predictions[0]
     if output == "probability":
         clipped = [np.clip(prediction, 1e-7, 1 - 1e-7) for prediction in predictions]
-        return 1 / (1 + np.exp(-np.mean([np.log(share) - np.log1p(-share) for share in clipped], axis=0)))
+        predictions = [np.log(share) - np.log1p(-share) for share in clipped]
     if output == "probabilities":
-        from scipy.special import softmax
-
-        return softmax(np.mean([np.log(np.maximum(shares, 1e-12)) for shares in predictions], axis=0), axis=1)
-    return np.mean(predictions, axis=0)
+        predictions = [np.log(np.maximum(shares, 1e-12)) for shares in predictions]
+    return from_raw(output, np.mean(predictions, axis=0))
 
 
 class TreeMember:
@@ -88,10 +86,11 @@ class TreeMember:
         self._config = {**folders.read_json(self.folder / "config.json"), "model": model}
         self._library = library_module(self._summary["kind"])
         files = model_files(self._library.FILE, self._summary.get("models", 1))
-        self._boosters = [self._library.load(self.folder / file) for file in files]
-        self._scalings = Scaling.all_from_summary(self._summary, len(files))
-        names = self._library.feature_names(self._boosters[0])
-        self._encodings = target_encoding.load(self.folder, names, len(files))
+        boosters = [self._library.load(self.folder / file) for file in files]
+        names = self._library.feature_names(boosters[0])
+        scalings = Scaling.all_from_summary(self._summary, len(files))
+        encodings = target_encoding.load(self.folder, names, len(files))
+        self._models = list(zip(boosters, scalings, encodings, strict=True))
         self._seen = SeenValues.load(self.folder, names)
         self._newest: TreeMember | None = None
         if (self.folder / folders.NEWEST).is_dir():
@@ -151,19 +150,15 @@ class TreeMember:
     def predict_features(self, features: np.ndarray) -> np.ndarray:
         """Predictions in the target's unit, averaged over the models."""
         predictions = [
-            scaling.value(self._library.predict(booster, encoding(features)))
-            for booster, scaling, encoding in self._models()
+            scaling.value(self._library.predict(booster, encoding(features))) for booster, scaling, encoding in self._models
         ]
         return average_predictions(self._summary["output"], predictions)
-
-    def _models(self) -> list[tuple[Any, Scaling, TargetEncoding]]:
-        return list(zip(self._boosters, self._scalings, self._encodings, strict=True))
 
     def _explained(self, num_classes: int) -> tuple[int, int]:
         """The number of rows of a forecast with contributions, and the number of models that compute them."""
         least, most = EXPLAINED_ROWS
         leaves = max(1, self._summary.get("trees", 1) * num_classes * self._config.get("max_leaves", 64))
-        num_models = max(1, min(len(self._boosters), EXPLAINED_LEAVES // (least * leaves)))
+        num_models = max(1, min(len(self._models), EXPLAINED_LEAVES // (least * leaves)))
         return max(least, min(most, EXPLAINED_LEAVES // (num_models * leaves))), num_models
 
     def explain(self, features: np.ndarray, of_class: np.ndarray | None = None, num_models: int | None = None) -> np.ndarray:
@@ -178,7 +173,7 @@ class TreeMember:
         def explain(features: np.ndarray) -> np.ndarray:
             parts = [
                 scaling.parts(contributions.of_classes(self._library.contributions(booster, encoding(features)), of_class))
-                for booster, scaling, encoding in self._models()[:num_models]
+                for booster, scaling, encoding in self._models[:num_models]
             ]
             return parts[0] if len(parts) == 1 else np.mean(parts, axis=0)
 

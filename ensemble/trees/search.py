@@ -17,6 +17,7 @@ import math
 import shutil
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,25 +74,21 @@ def search(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_R
         bins: list[Any] = []
         with _trials(folder, config, manifest) as trials:
             with trials.page_folder() as page_folder:
-                while trial := trials.take(lambda: stop.asked):
-                    trial_config = dataclasses.replace(config, **trial.settings)
+
+                def work(trial: Trial) -> tuple[float, dict[str, Any]]:
                     training = Training(
                         page_folder=page_folder,
                         stop_requested=lambda: stop.asked,
                         on_chunk=_reporter(trial, objective.metric),
                         bins=bins,
                     )
+                    trial_config = dataclasses.replace(config, **trial.settings)
+                    _, history, best_round = library.train(trial_config, train, validation, training)
+                    return _score(history, best_round, objective.metric), {"trees": best_round}
 
-                    def work(
-                        config: TreesConfig = trial_config, training: Training = training
-                    ) -> tuple[float, dict[str, Any]]:
-                        _, history, best_round = library.train(config, train, validation, training)
-                        return _score(history, best_round, objective.metric), {"trees": best_round}
-
-                    try:
+                with suppress(Stopped):
+                    while trial := trials.take(lambda: stop.asked):
                         trials.run(trial, work)
-                    except Stopped:
-                        break
                 bins.clear()  # before the files with the bins are deleted
             summary = write_results(folder, trials, config, manifest["fingerprint"])
             trials.preempted = bool(stop.asked)

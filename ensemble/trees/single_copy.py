@@ -10,13 +10,12 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 
 from ensemble.data.cross_validation import CrossValidation, Fold
-from ensemble.trees import copies, rows, stored, target_encoding, train
-from ensemble.trees.boosting import Scores, SingleBooster, Stopped, Training, best_round, boost
+from ensemble.trees import rows, stored, target_encoding, train
+from ensemble.trees.boosting import Scores, Stopped, Training, best_round, boost
 from ensemble.trees.objective import ValidationMetrics, objective_of
 from ensemble.trees.predict import library_module
 from ensemble.trees.rows import TreeData
@@ -85,12 +84,12 @@ def _train(
 ) -> tuple[stored.StoredCopy, list[Scores]]:
     """The trained copy and its scores after each tree, with a library that adds one tree at a time."""
     objective = objective_of(config, train_rows)
-    model, history, predictions = (resumed[0].model, resumed[1], resumed[0].predictions) if resumed else (None, [], ())
-    _, encoded = target_encoding.fit(objective, train_rows, fold.fit)
-    copy_training = Training(model=model, is_copy=True)
-    booster = library.Booster(config, encoded.take(fold.fit), encoded.take(fold.stop), copy_training)
+    model, history, predictions = (resumed[0].model, resumed[1], [*resumed[0].predictions]) if resumed else (None, [], [])
     metrics = ValidationMetrics(dataclasses.replace(objective, scaling=Scaling()), train_rows.take(fold.stop))
-    recorded = _RecordedBooster(booster, number, metrics, list(predictions))
+
+    def score(prediction: np.ndarray) -> Scores:
+        predictions.append(prediction)
+        return metrics(booster.objective.scaling.value(prediction))
 
     def on_chunk(scores: list[Scores]) -> None:
         history[:] = scores
@@ -100,34 +99,14 @@ def _train(
     training = Training(
         model=model,
         history=tuple(history),
+        copy=number,
         stop_requested=stop_requested,
-        save_checkpoint=lambda _, scores: save(recorded.copy(), scores, False),
+        save_checkpoint=lambda trees, scores: save(stored.StoredCopy(trees, np.stack(predictions)), scores, False),
         on_chunk=on_chunk,
     )
+    _, encoded = target_encoding.fit(objective, train_rows, fold.fit)
+    booster = library.Booster(config, encoded.take(fold.fit), encoded.take(fold.stop), training)
     no_early_stopping = dataclasses.replace(config, early_stopping_rounds=config.num_rounds)  # `on_chunk` stops instead
     with suppress(_EarlyStop):
-        history, _ = boost(no_early_stopping, objective.metric, recorded, training)
-    return recorded.copy(), history
-
-
-class _RecordedBooster:
-    """A `boosting.Booster` of one copy that keeps its predictions after each tree."""
-
-    def __init__(
-        self, booster: SingleBooster, number: int, metrics: Callable[[np.ndarray], Scores], predictions: list[np.ndarray]
-    ):
-        self._booster: Any = booster
-        self._number, self._metrics, self._predictions = number, metrics, predictions
-
-    def seed(self, seed: int) -> None:
-        self._booster.seed(copies.copy_seed(seed, self._number))
-
-    def update_and_score(self) -> Scores:
-        self._predictions.append(self._booster.update())
-        return self._metrics(self._booster.objective.scaling.value(self._predictions[-1]))
-
-    def to_bytes(self) -> bytes:
-        return b""  # the method `copy` returns the trees
-
-    def copy(self) -> stored.StoredCopy:
-        return stored.StoredCopy(self._booster.to_bytes(), np.stack(self._predictions))
+        _, history, _ = boost(no_early_stopping, objective.metric, booster, score, training)
+    return stored.StoredCopy(booster.to_bytes(), np.stack(predictions)), history

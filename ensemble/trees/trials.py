@@ -179,14 +179,14 @@ class Trials:
             time.sleep(WAIT_S)
         return None
 
-    def run(self, trial: Trial, work: Callable[[], tuple[float, dict[str, Any]]]) -> None:
+    def run(self, trial: Trial, work: Callable[[Trial], tuple[float, dict[str, Any]]]) -> None:
         """Run `work`, which returns the trial's score and facts, and record them; an exception frees the place."""
         began = time.monotonic()
         score, state = None, TrialState.PRUNED
         facts: dict[str, Any] = {}
         try:
             with contextlib.suppress(Pruned):
-                score, facts = work()
+                score, facts = work(trial)
                 state = TrialState.COMPLETE
             for name, fact in {**facts, "seconds": round(time.monotonic() - began, 3)}.items():
                 trial.record.set_user_attr(name, fact)

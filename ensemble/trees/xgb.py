@@ -16,7 +16,7 @@ from ensemble.commands import imports
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Stopped, Training, boost
 from ensemble.trees.distributed import RankGroup
-from ensemble.trees.objective import Dataset, Objective, ValidationMetrics, dataset_of, objective_of
+from ensemble.trees.objective import Dataset, Objective, ValidationMetrics, dataset_of, from_raw, objective_of
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
 
@@ -62,17 +62,16 @@ class _Batches(xgboost.DataIter):
 
 
 class Booster:
-    """A `boosting.SingleBooster`. On several ranks, it has this rank's training rows, and all validation rows."""
+    """A `boosting.Booster`. On several ranks, it has this rank's training rows, and all validation rows."""
 
     def __init__(self, config: TreesConfig, rows: TreeData, validation: TreeData, training: Training):
         self.objective = objective_of(config, rows)
         self._data, self._held_out = training.binned(
             lambda: matrices(config, dataset_of(self.objective, rows), Dataset(rows=validation), training.page_folder)
         )
-        self._metrics = ValidationMetrics(self.objective, validation)
         trees = None if training.model is None else bytearray(training.model)
         # XGBoost has one random generator per thread, which copies share, so for copies it is seeded before each tree
-        settings = {**parameters(config, self.objective), "seed_per_iteration": training.is_copy}
+        settings = {**parameters(config, self.objective), "seed_per_iteration": training.copy is not None}
         self.booster = xgboost.Booster(settings, [self._data, self._held_out], model_file=trees)
 
     def seed(self, seed: int) -> None:
@@ -81,21 +80,11 @@ class Booster:
         self.booster.save_config()
         self.booster.set_param({"tree_method": "hist", "seed": seed})
 
-    def update_and_score(self) -> Scores:
-        # XGBoost's own aucpr interpolates, so it is not the average precision of the other scores
-        return self._metrics(self.update())
-
     def update(self) -> np.ndarray:
         self.booster.update(self._data, self.booster.num_boosted_rounds())
         # Converted in float64, since in float32 the largest probabilities would be equal
         margin = self.booster.predict(self._held_out, output_margin=True, validate_features=False).astype(np.float64)
-        if self.objective.output == "probability":
-            return 1 / (1 + np.exp(-margin))
-        if self.objective.output != "probabilities":
-            return margin
-        from scipy.special import softmax
-
-        return softmax(margin, axis=1)
+        return from_raw(self.objective.output, margin)
 
     def first_rounds(self, num_rounds: int) -> Any:
         return self.booster[:num_rounds]
@@ -161,8 +150,9 @@ def train(
     with _collective(training.group, config.timeout_s), training.group.wait_for_lost_rank():
         booster = Booster(config, rows, validation, training)
         try:
-            history, best = boost(config, booster.objective.metric, booster, training)
-            return booster.first_rounds(best), history, best
+            # XGBoost's own aucpr interpolates, so it is not the average precision of the other scores
+            score = None if training.is_refit else ValidationMetrics(booster.objective, validation)
+            return boost(config, booster.objective.metric, booster, score, training)
         finally:
             booster.release()
 

@@ -5,15 +5,14 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import tree_members
 
 from ensemble import folders
-from ensemble.arrow import open_table
-from ensemble.data import out_of_fold
+from ensemble.data import out_of_fold, prepared
 from ensemble.data.cross_validation import CrossValidation, Fold
-from ensemble.recipes.table.prepare import prepare, write_rows
+from ensemble.recipes.table.prepare import prepare
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.trees.predict import library_module, model_files
-from ensemble.trees.rows import TreeData
 from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import TreesConfig
 
@@ -27,7 +26,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def frame_of(kind: str, offset: float = 0.0) -> pl.DataFrame:
-    """Two numbers and a colour decide; the last rows are to be forecast."""
+    """The target depends on two numbers and a colour; it is missing in the last rows, which are the forecast."""
     generator = np.random.default_rng(0)
     size, other = generator.uniform(-1, 1, (2, NUM_ROWS)).round(3)
     colour = generator.choice(["amber", "blue", "coral"], NUM_ROWS)
@@ -42,24 +41,23 @@ def frame_of(kind: str, offset: float = 0.0) -> pl.DataFrame:
 
 
 def prepared_of(folder: Path, frame: pl.DataFrame, name: str = "data", **settings: Any) -> Path:
-    frame.write_parquet(folder / f"{name}.parquet")
-    settings.setdefault("num_folds", 3)
-    prepare(PrepareConfig(out=str(folder / name), source=(str(folder / f"{name}.parquet"),), target="y", **settings))
+    """A folder of prepared data from a table with the target `y`."""
+    table = folder / f"{name}.parquet"
+    frame.write_parquet(table)
+    settings = {"target": "y", "num_folds": 3, **settings}
+    manifest = prepare(PrepareConfig(out=str(folder / name), source=(str(table),), **settings))
+    prepared.check("table", folder / name, manifest)
     return folder / name
 
 
 def config_of(library: str, data: Path, out: Path | str = "", **settings: Any) -> TreesConfig:
-    return TreesConfig(library=library, data=str(data), out=str(out), **{**SETTINGS, **settings})  # type: ignore[arg-type]
+    return tree_members.config_of(library, data, out, **{**SETTINGS, **settings})
 
 
 def folds_of(data: Path) -> list[Fold]:
     cv = CrossValidation.from_manifest(folders.read_manifest(data))
     assert cv
     return cv.folds(data, "cluster")
-
-
-def rows_of(data: Path) -> TreeData:
-    return TreeData(data, "train", folders.read_manifest(data))
 
 
 def models_of(folder: Path) -> list[tuple[Any, Scaling]]:
@@ -69,18 +67,6 @@ def models_of(folder: Path) -> list[tuple[Any, Scaling]]:
     files = model_files(library.FILE, summary.get("models", 1))
     models = [library.load(folder / file) for file in files]
     return list(zip(models, Scaling.all_from_summary(summary, len(files)), strict=True))
-
-
-def changed(data: Path, folder: Path, rows: np.ndarray) -> TreeData:
-    """The split `train` with other targets and features in some rows."""
-    table = open_table(data / "rows" / "train")
-    arrays = {name: table[name].to_numpy().copy() for name in table.column_names}
-    target = arrays["target"]
-    arrays["target"][rows] = target.max() + target.min() - target[rows]
-    arrays["colour"][rows], arrays["size"][rows] = 0, -5 * arrays["size"][rows]
-    arrays["other"][rows] = np.nan
-    write_rows(folder / "rows" / "train", arrays)
-    return TreeData(folder, "train", folders.read_manifest(data))
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -1,23 +1,20 @@
 """Prepared tables of any kind of task whose target follows from a known rule, and members of trees trained on them."""
 
-import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import prepared_folders
 import pyarrow as pa
+import tree_members
 
 from ensemble.arrow import open_table
 from ensemble.metrics import METRIC_FUNCTIONS
 from ensemble.task import Task
-from ensemble.trees.predict import MODULES
 from ensemble.trees.settings import TreesConfig
 
-FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
 METRICS = {
     "binary": "average_precision",
     "multiclass": "multiclass_log_loss",
@@ -31,14 +28,10 @@ GROUP_SIZE = 20
 Columns = dict[str, np.ndarray]
 
 
-def module(library: str) -> ModuleType:
-    return importlib.import_module(MODULES[library])
-
-
 def columns(split: str) -> Columns:
-    """Two features that matter, the second not always there, a code whose parity matters, and one feature of noise.
+    """Two useful features, the second with missing values, a category whose parity is useful, and one feature of noise.
 
-    `truth` is a number of which `noisy` is seen; groups do not stand together.
+    `noisy` is `truth` plus noise. The rows of a group are not consecutive.
     """
     num_rows = NUM_ROWS[split]
     generator = np.random.default_rng(list(NUM_ROWS).index(split))
@@ -61,8 +54,7 @@ def columns(split: str) -> Columns:
     }
 
 
-def target_of(kind: str, found: Columns) -> np.ndarray:
-    noisy = found["noisy"]
+def target_of(kind: str, noisy: np.ndarray) -> np.ndarray:
     return {
         "binary": noisy > 1.5,
         "multiclass": np.digitize(noisy, [-0.3, 1.1]),
@@ -78,11 +70,11 @@ def prepare(
     weight: str = "",
     categories: bool = True,
 ) -> Path:
-    """A folder of prepared data; `change` may put other columns in the place of some, and other targets as `target`."""
+    """A folder of prepared data; `change` may replace columns, and the column `target`."""
     kinds, tables = {"row_id": pa.int64(), "group": pa.int32(), "cluster": pa.int32()}, {}
     for split in NUM_ROWS:
         result = columns(split)
-        result["target"] = target_of(kind, result)
+        result["target"] = target_of(kind, result["noisy"])
         result = change(result)
         if split == "forecast":
             result["target"] = np.full(len(result["row_id"]), np.nan)
@@ -104,19 +96,14 @@ def read(folder: Path, split: str) -> Any:
 
 def config(library: str, data: Path, out: Path, **settings: Any) -> TreesConfig:
     values: dict[str, Any] = {"num_rounds": 40, "early_stopping_rounds": 10, "learning_rate": 0.15, "min_leaf_weight": 1.0}
-    values |= {"threads": 1, **settings}
-    return TreesConfig(library=library, data=str(data), out=str(out), **values)  # type: ignore[arg-type]
-
-
-def model(out: Path) -> bytes:
-    (file,) = (out / name for name in FILES.values() if (out / name).exists())
-    return file.read_bytes()
+    return tree_members.config_of(library, data, out, **{**values, **settings})
 
 
 def history_of(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
-def score(metric: str, found: dict[str, Any], prediction: np.ndarray | None = None) -> float:
-    prediction = found["prediction"] if prediction is None else prediction
-    return METRIC_FUNCTIONS[metric].function(found["target"], prediction, found["group"])
+def score(metric: str, result: dict[str, Any], prediction: np.ndarray | None = None) -> float:
+    """The score of the predictions in `result`, or of other ones."""
+    prediction = result["prediction"] if prediction is None else prediction
+    return METRIC_FUNCTIONS[metric].function(result["target"], prediction, result["group"])

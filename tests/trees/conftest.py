@@ -1,10 +1,11 @@
-"""What tests of both libraries share."""
+"""Fixtures of the tests of trees."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tree_members import Start, starting
 
 from ensemble.trees import threads
 from ensemble.trees.distributed import LIBRARIES
@@ -12,8 +13,15 @@ from ensemble.trees.distributed import LIBRARIES
 
 @pytest.fixture(scope="module", autouse=True)
 def openmp() -> None:
-    """What `threads.configure` does once per process, for a process in which other tests have settled already."""
+    """Load OpenMP as `threads.configure` does, which an earlier test in this process may have prevented."""
     threads.provide_openmp()
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """A function that starts processes, which are killed at the end of the test."""
+    with starting() as start:
+        yield start
 
 
 @pytest.fixture(params=LIBRARIES)
@@ -23,7 +31,7 @@ def library(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def rule_data(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of prepared data for a kind of task; it is shared, and not to be changed."""
+    """A function from a kind of task to its folder of prepared data, which tests share and must not change."""
     import known_rules
 
     folders: dict[str, Path] = {}
@@ -38,7 +46,7 @@ def rule_data(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
 
 @pytest.fixture(scope="session")
 def data_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The prepared table of a kind, made once; it is shared, and not to be changed."""
+    """A function from a kind of task to a prepared table with folds, which tests share and must not change."""
     import copied_members
 
     result: dict[tuple[str, bool], Path] = {}

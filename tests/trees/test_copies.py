@@ -21,8 +21,8 @@ from copied_members import (
     frame_of,
     models_of,
     prepared_of,
-    rows_of,
 )
+from tree_members import interrupt, rows_of
 
 from ensemble import folders
 from ensemble.arrow import open_table
@@ -35,7 +35,6 @@ from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.copies import TrainingResult
 from ensemble.trees.predict import TreeMember, average_predictions, library_module
 from ensemble.trees.rows import TreeData
-from ensemble.trees.settings import TreesConfig
 
 
 @pytest.fixture(scope="module", params=["xgboost", "lightgbm", "catboost", "linear"])
@@ -193,38 +192,16 @@ def test_rounds_ahead_change_no_bit(
         assert num_rounds < 60 or trained["trees"] + config.early_stopping_rounds < num_rounds  # the stop is within a chunk
 
 
-class Killed(BaseException):
-    """Stands for the end of the process."""
-
-
-def killed(config: TreesConfig, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, number: int, resume: str) -> None:
-    """The training ends right after the call number `number` of a function."""
-    whole, calls = getattr(where, name), itertools.count(1)
-
-    def call(*arguments: Any, **named: Any) -> Any:
-        result = whole(*arguments, **named)
-        if next(calls) == number:
-            raise Killed
-        return result
-
-    with monkeypatch.context() as patch:
-        patch.setattr(where, name, call)
-        with pytest.raises(Killed):
-            train.train(config, resume)
-
-
-def test_a_training_that_was_killed_ends_with_the_same_bits(
-    library: str, data_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A requeued job would end with another member, or with files of two."""
+def test_a_training_that_was_killed_ends_with_the_same_bits(library: str, data_of: Any, tmp_path: Path) -> None:
+    """A requeued job would end with another member, or with files of two members."""
     data, out = data_of("binary"), tmp_path / "again"
     train.train(config_of(library, data, tmp_path / "whole"))
     config = config_of(library, data, out)
     if library not in ("catboost", "linear"):  # which keep nothing of a training that was killed
-        killed(config, monkeypatch, Checkpoints, "write", 1, "")
-        killed(config, monkeypatch, Checkpoints, "write", 1, "auto")
+        interrupt(config)
+        interrupt(config, 1, "auto")
         assert [folder.name for folder in Checkpoints(out, "").all()] == ["trees-00000008", "trees-00000004"]
-    killed(config, monkeypatch, unknown, "describe", 2, "auto")  # all trees are grown
+    interrupt(config, 2, "auto", unknown, "describe")  # after all trees were trained
     assert not out.exists()
     assert train.train(config, "auto")["status"] == "done"
     assert content(out) == content(tmp_path / "whole")
@@ -396,7 +373,7 @@ def test_new_rows_get_the_mean_of_the_copies(
     loaded = members.load(tmp_path / "m", data, 1)
     result = loaded.predict(data, "forecast")
     member = TreeMember(tmp_path / "m")
-    features = TreeData(data, "forecast", folders.read_manifest(data)).matrix()
+    features = rows_of(data, "forecast").matrix()
     each = [scaling.value(module.predict(model, features)) for model, scaling in models_of(tmp_path / "m")]
     assert np.array_equal(result["prediction"], average_predictions(result["output"], each))
     assert (np.min(each, axis=0) - 2e-7 <= result["prediction"]).all() or kind == "multiclass"

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from copied_members import config_of, frame_of, prepared_of, rows_of
+from copied_members import config_of, frame_of, prepared_of
 from scipy.special import expit, logit, softmax
 from sklearn.linear_model import LogisticRegression, Ridge
+from tree_members import rows_of
 
 from ensemble.errors import UserError
 from ensemble.trees import linear

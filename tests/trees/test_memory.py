@@ -1,4 +1,4 @@
-"""What a training may take of a machine's memory, and the mode that it grows its trees in."""
+"""The memory that is available to a training, and the memory mode in which it trains."""
 
 import subprocess
 import sys
@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tree_members
+from tree_members import interrupt, model
 
 from ensemble import cores
 from ensemble.errors import UserError
 from ensemble.trees import memory, train
-from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.settings import TreesConfig
 
-FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
 MEGABYTE = 1 << 20
 
 
@@ -38,7 +38,7 @@ def group(folder: Path, version: int, most: str, now_mb: int, pages_mb: int) -> 
 
 
 def test_the_machine_is_the_first_limit(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A training would be killed where others use the memory."""
+    """A training would be killed on a machine whose memory other programs use."""
     assert memory.available(machine) == 1000 * MEGABYTE
     monkeypatch.setattr("ensemble.memory.MEMINFO", machine / "nothing")
     assert memory.available(machine) is None
@@ -46,20 +46,20 @@ def test_the_machine_is_the_first_limit(machine: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_the_cgroup_is_a_limit(version: int, machine: Path) -> None:
-    """A job with 500 MB on a node of a terabyte would be killed; or one that has read a large file take that for its own."""
+    """A job with 500 MB on a node of a terabyte would be killed, or cached pages of a file would count as used memory."""
     group(machine / ("job" if version == 2 else "memory/job"), version, str(500 * MEGABYTE), 400, 150)
     assert memory.available(machine) == (500 - 400 + 150) * MEGABYTE
 
 
 @pytest.mark.parametrize(("version", "most"), [(2, "max"), (1, "9223372036854771712")])
 def test_a_cgroup_without_a_limit_is_none(version: int, most: str, machine: Path) -> None:
-    """Every training would run from disk, or end in a traceback."""
+    """Every training would keep its rows on disk, or end in a traceback."""
     group(machine / ("job" if version == 2 else "memory/job"), version, most, 400, 150)
     assert memory.available(machine) == 1000 * MEGABYTE
 
 
 def test_low_memory_mode_if_memory_is_short() -> None:
-    """A training would be killed without a word where it could have run."""
+    """A training would be killed for its memory although it could have run with memory=low."""
     gigabyte = 10**9
     needs = memory.needed("xgboost", 10_000_000, 50)
     assert 2 * gigabyte < needs < 5 * gigabyte
@@ -70,47 +70,21 @@ def test_low_memory_mode_if_memory_is_short() -> None:
 
 
 def config(library: str, data: Path, out: Path, **settings: Any) -> TreesConfig:
-    values = {
-        "num_rounds": 28, "early_stopping_rounds": 28, "threads": 1, "chunk_rounds": 7, "checkpoint_s": 0.0, **settings
-    }  # fmt: skip
-    return TreesConfig(library=library, data=str(data), out=str(out), **values)  # type: ignore[arg-type]
+    values = {"num_rounds": 28, "early_stopping_rounds": 28, "chunk_rounds": 7, "checkpoint_s": 0.0, **settings}
+    return tree_members.config_of(library, data, out, **values)
 
 
-def model(out: Path) -> bytes:
-    (file,) = (out / name for name in FILES.values() if (out / name).exists())
-    return file.read_bytes()
-
-
-class Killed(BaseException):
-    """Stands for the end of the process."""
-
-
-def interrupt(settings: TreesConfig, monkeypatch: pytest.MonkeyPatch, resume: str = "") -> None:
-    """The training ends right after its next checkpoint."""
-    whole = Checkpoints.write
-
-    def write(self: Checkpoints, *content: Any) -> None:
-        whole(self, *content)
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "write", write)
-        with pytest.raises(Killed):
-            train.train(settings, resume)
-
-
-@pytest.mark.parametrize("library", list(FILES))
-def test_low_memory_goes_on_to_the_same_bits(
+def test_low_memory_resumes_to_the_same_bits(
     library: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A job that is requeued would end with another model; or files of rows be left beside every member."""
+    """A job that is requeued would end with another model, or files of rows would be left beside every member."""
     monkeypatch.setattr("ensemble.trees.rows.ROWS_PER_BATCH", 500)  # several files
     monkeypatch.setitem(memory.SAMPLED_ROWS, "low", 1000)
     settings = config(library, prepared, tmp_path / "again", memory="low")
     output = train.train(config(library, prepared, tmp_path / "whole", memory="low"))
     assert output["memory"] == "low"
-    interrupt(settings, monkeypatch)
-    interrupt(settings, monkeypatch, "last")
+    interrupt(settings)
+    interrupt(settings, 1, "last")
     (tmp_path / "again.checkpoint/.pages-0").mkdir()  # killed by force
     (tmp_path / "again.checkpoint/.pages-0/rows").write_text("half")
     train.train(settings, "auto")
@@ -120,15 +94,14 @@ def test_low_memory_goes_on_to_the_same_bits(
     assert (model(tmp_path / "in_core") == model(tmp_path / "whole")) == (library == "xgboost")
 
 
-@pytest.mark.parametrize("library", list(FILES))
-def test_going_on_keeps_to_the_mode(
+def test_a_resumed_training_keeps_its_memory_mode(
     library: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A job that is requeued on a node with more memory would mix two kinds of bins."""
     monkeypatch.setitem(memory.SAMPLED_ROWS, "low", 1000)
     with monkeypatch.context() as patch:
         patch.setattr(memory, "available", lambda: 1)
-        interrupt(config(library, prepared, tmp_path / "out"), monkeypatch)
+        interrupt(config(library, prepared, tmp_path / "out"))
     assert "memory=low: training in memory may need " in capsys.readouterr().err
     if library == "lightgbm":
         with pytest.raises(

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from known_rules import FILES, KINDS, METRICS, NUM_ROWS, Columns, config, history_of, model, module, prepare, read, score
+from known_rules import KINDS, METRICS, NUM_ROWS, Columns, config, history_of, prepare, read, score
+from tree_members import FILES, ROOT, interrupt, model, rows_of
 
 from ensemble import folders as manifest
 from ensemble import predictions
@@ -17,15 +18,10 @@ from ensemble.commands import predict
 from ensemble.metrics import METRIC_FUNCTIONS
 from ensemble.predictor import fit
 from ensemble.trees import boosting, threads, train
-from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.contributions import of_classes
 from ensemble.trees.objective import OUTPUT_OF
-from ensemble.trees.predict import TreeMember
-from ensemble.trees.rows import TreeData
+from ensemble.trees.predict import TreeMember, library_module
 from ensemble.trees.scaling import Scaling
-
-ROOT = Path(__file__).resolve().parents[2]
-
 
 # What is learned
 
@@ -65,14 +61,13 @@ def test_the_forecast_of_any_kind_has_reasons(kind: str, library: str, rule_data
     train.train(config(library, rule_data(kind), tmp_path / "out", num_rounds=10))
     result = TreeMember(tmp_path / "out").predict(rule_data(kind), "forecast")
     assert np.isnan(result["target"]).all()
-    rows = TreeData(rule_data(kind), "forecast", manifest.read_manifest(rule_data(kind)))
-    (features,) = rows.batches()
-    library_module = module(library)
-    booster = library_module.load(tmp_path / "out" / FILES[library])
+    (features,) = rows_of(rule_data(kind), "forecast").batches()
+    module = library_module(library)
+    booster = module.load(tmp_path / "out" / FILES[library])
     scaling = Scaling.all_from_summary(manifest.read_json(tmp_path / "out/summary.json"), 1)[0]
     assert scaling.is_identity == (kind != "regression")
     likeliest = result["prediction"].argmax(axis=1) if kind == "multiclass" else None
-    parts = scaling.parts(of_classes(library_module.contributions(booster, features), likeliest))[:, :-1]
+    parts = scaling.parts(of_classes(module.contributions(booster, features), likeliest))[:, :-1]
     assert parts.shape == features.shape
     if kind == "multiclass":
         # Softmax of the likeliest class rises with its parts: its log odds by the others' cannot be had from them alone
@@ -148,8 +143,9 @@ def test_monotone_holds(kind: str, library: str, tmp_path: Path) -> None:
     grid[:, :, 3] = np.arange(20)[:, None]
     for name, monotone in (("free", {}), ("rising", {"first": 1}), ("falling", {"first": -1, "noise": 1})):
         train.train(config(library, folder, tmp_path / name, monotone=monotone, num_rounds=20, early_stopping_rounds=20))
-        booster = module(library).load(tmp_path / name / FILES[library])
-        steps = np.diff(module(library).predict(booster, grid.reshape(-1, 4)).reshape(20, 60), axis=1)
+        module = library_module(library)
+        booster = module.load(tmp_path / name / FILES[library])
+        steps = np.diff(module.predict(booster, grid.reshape(-1, 4)).reshape(20, 60), axis=1)
         rises, falls = (steps > 1e-6).any(), (steps < -1e-6).any()
         assert (rises, falls) == (name != "falling", name != "rising")
 
@@ -233,18 +229,12 @@ def test_rows_without_the_other_target_are_left_out(library: str, tmp_path: Path
     assert model(tmp_path / "hidden.out") == model(tmp_path / "left.out")
 
 
-# Going on
-
-
-class Killed(BaseException):
-    """Stands for the end of the process."""
+# Resuming
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "another"])
-def test_interrupted_any_objective_ends_with_the_same_bits(
-    kind: str, library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A requeued job would end with another model: with several classes the scores of one would be taken for another's."""
+def test_interrupted_any_objective_ends_with_the_same_bits(kind: str, library: str, tmp_path: Path) -> None:
+    """A requeued job would end with another model: the scores of one class would be taken for those of another."""
 
     def weigh(found: Columns) -> Columns:
         return {**found, "weight": 0.5 + found["cluster"] % 3, "noisy": np.where(found["first"] > 2, np.nan, found["noisy"])}
@@ -256,17 +246,8 @@ def test_interrupted_any_objective_ends_with_the_same_bits(
     if kind != "multiclass":
         settings["monotone"] = {"noise": -1}
     train.train(config(library, folder, tmp_path / "whole", **settings))
-    write = Checkpoints.write
-
-    def write_and_die(*content: Any) -> None:
-        write(*content)
-        raise Killed
-
-    monkeypatch.setattr(Checkpoints, "write", write_and_die)
     for resume in ("", "last", "last"):
-        with pytest.raises(Killed):
-            train.train(config(library, folder, tmp_path / "again", **settings), resume)
-    monkeypatch.undo()
+        interrupt(config(library, folder, tmp_path / "again", **settings), 1, resume)
     train.train(config(library, folder, tmp_path / "again", **settings), "last")
     assert model(tmp_path / "again") == model(tmp_path / "whole")
     assert (tmp_path / "again/metrics.jsonl").read_text() == (tmp_path / "whole/metrics.jsonl").read_text()

@@ -55,7 +55,7 @@ def test_other_out_of_fold_predictions_are_refused(trained: Path, data_of: Any, 
         ),
         (
             {"library": "linear", "monotone": {"size": 1}},
-            "monotone= does not apply to linear models: choose xgboost or lightgbm",
+            "monotone= is not supported with library=linear: choose xgboost or lightgbm",
         ),
     ],
 )

@@ -1,16 +1,15 @@
-"""A training of trees that is killed, stopped or damaged goes on to the bits of one that never was."""
+"""A training of trees that was killed, stopped or damaged resumes, and ends with the same bits as an uninterrupted one."""
 
 import os
 import shutil
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tree_members
+from tree_members import FILES, SCRIPT, Start, interrupt, model, wait_for_trees, words
 
 from ensemble import folders
 from ensemble.errors import UserError
@@ -18,8 +17,6 @@ from ensemble.trees import boosting, train
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.settings import FREE_TO_CHANGE, SearchConfig, TreesConfig
 
-ROOT = Path(__file__).resolve().parents[2]
-FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
 SETTINGS: dict[str, Any] = {
     "num_rounds": 60, "early_stopping_rounds": 25, "learning_rate": 0.05, "threads": 1, "chunk_rounds": 7,
     "checkpoint_s": 0.0,
@@ -27,66 +24,12 @@ SETTINGS: dict[str, Any] = {
 LONG = {**SETTINGS, "num_rounds": 400, "early_stopping_rounds": 400}
 
 
-class Killed(BaseException):
-    """Stands for the end of the process."""
-
-
 def config(library: str, data: Path, out: Path, **settings: Any) -> TreesConfig:
-    return TreesConfig(library=library, data=str(data), out=str(out), **{**SETTINGS, **settings})  # type: ignore[arg-type]
+    return tree_members.config_of(library, data, out, **{**SETTINGS, **settings})
 
 
-def model(out: Path) -> bytes:
-    (file,) = (out / name for name in FILES.values() if (out / name).exists())
-    return file.read_bytes()
-
-
-def kill_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """The training ends right after its checkpoint of that number, counted from 1."""
-    whole, written = Checkpoints.write, []
-
-    def write(self: Checkpoints, *content: Any) -> None:
-        whole(self, *content)
-        written.append(1)
-        if len(written) == number:
-            raise Killed
-
-    monkeypatch.setattr(Checkpoints, "write", write)
-
-
-def interrupt(config: TreesConfig, monkeypatch: pytest.MonkeyPatch, number: int, resume: str = "") -> None:
-    with monkeypatch.context() as patch:
-        kill_at(patch, number)
-        with pytest.raises(Killed):
-            train.train(config, resume)
-
-
-@pytest.fixture
-def start() -> Iterator[Any]:
-    """Starts the script in a process of its own."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(library: str, data: Path, out: Path, *words: str) -> subprocess.Popen[str]:
-        settings = [f"{name}={value}" for name, value in LONG.items()]
-        line = [sys.executable, str(ROOT / "scripts/train_trees.py"), f"library={library}", f"data={data}", f"out={out}"]
-        process = subprocess.Popen(
-            [*line, *settings, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def wait_for(process: subprocess.Popen[str], out: Path, num_trees: int) -> None:
-    """Until there is a checkpoint of at least so many trees."""
-    deadline = time.monotonic() + 120
-    while not any(int(folder.name[6:]) >= num_trees for folder in Checkpoints(out, "").all()):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
+def start_script(start: Start, library: str, data: Path, out: Path, *arguments: str) -> subprocess.Popen[str]:
+    return start([SCRIPT, *words(library=library, data=data, out=out, **LONG), *arguments])
 
 
 # Chunks
@@ -111,19 +54,17 @@ def test_no_two_chunks_draw_alike() -> None:
     assert max(seeds) < 2**30
 
 
-def test_interrupted_anywhere_it_ends_with_the_same_bits(
-    library: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A requeued job would end with another model; or early stopping would count anew from where it went on."""
+def test_interrupted_anywhere_it_ends_with_the_same_bits(library: str, prepared: Path, tmp_path: Path) -> None:
+    """A requeued job would end with another model, or early stopping would count from the checkpoint only."""
     train.train(config(library, prepared, tmp_path / "whole"))
     lines = (tmp_path / "whole/metrics.jsonl").read_text()
     num_chunks = (len(lines.splitlines()) - 1) // SETTINGS["chunk_rounds"]
     assert num_chunks >= 3, "choose settings that need more trees"
     out = tmp_path / "again"
-    interrupt(config(library, prepared, out), monkeypatch, 1)
+    interrupt(config(library, prepared, out))
     for _ in range(num_chunks - 1):
         assert not out.exists()
-        interrupt(config(library, prepared, out), monkeypatch, 1, "last")
+        interrupt(config(library, prepared, out), 1, "last")
     train.train(config(library, prepared, out), "auto")
     assert model(out) == model(tmp_path / "whole")
     assert (out / "metrics.jsonl").read_text() == lines
@@ -133,15 +74,15 @@ def test_interrupted_anywhere_it_ends_with_the_same_bits(
 # Processes that are killed and stopped
 
 
-def test_killed_by_force_it_ends_with_the_same_bits(library: str, prepared: Path, tmp_path: Path, start: Any) -> None:
-    """What only a process has (its library's state, a file that is half-written) would be missing, or in the way."""
+def test_killed_by_force_it_ends_with_the_same_bits(library: str, prepared: Path, tmp_path: Path, start: Start) -> None:
+    """The state that a library keeps in memory would be lost, or a half-written file would prevent the resume."""
     for num_trees in (10, 60):
-        process = start(library, prepared, tmp_path / "killed", "--resume", "auto")
-        wait_for(process, tmp_path / "killed", num_trees)
+        process = start_script(start, library, prepared, tmp_path / "killed", "--resume", "auto")
+        wait_for_trees([process], tmp_path / "killed", num_trees)
         process.kill()
         process.wait()
         assert (tmp_path / "killed.checkpoint/status").read_text() == "running\n"
-    process = start(library, prepared, tmp_path / "killed", "--resume", "auto")
+    process = start_script(start, library, prepared, tmp_path / "killed", "--resume", "auto")
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     assert "continuing after " in errors
@@ -154,12 +95,13 @@ def test_killed_by_force_it_ends_with_the_same_bits(library: str, prepared: Path
     ("library", "number"),
     [("xgboost", signal.SIGTERM), ("xgboost", signal.SIGINT), ("xgboost", signal.SIGUSR1), ("lightgbm", signal.SIGTERM)],
 )
-def test_a_signal_saves_and_leaves(library: str, number: signal.Signals, prepared: Path, tmp_path: Path, start: Any) -> None:
+def test_a_signal_saves_and_leaves(
+    library: str, number: signal.Signals, prepared: Path, tmp_path: Path, start: Start
+) -> None:
     """A preempted job would lose its trees, or look like one that failed."""
     # No checkpoint is due in time: only the signal can have written one
-    process = start(
-        library, prepared, tmp_path / "out", "checkpoint_s=1000", "num_rounds=20000", "early_stopping_rounds=20000"
-    )
+    endless = words(checkpoint_s=1000, num_rounds=20000, early_stopping_rounds=20000)
+    process = start_script(start, library, prepared, tmp_path / "out", *endless)
     while "of 20000 trees" not in (line := process.stderr.readline()):
         assert line, process.communicate()
     process.send_signal(number)
@@ -174,12 +116,12 @@ def test_a_signal_saves_and_leaves(library: str, number: signal.Signals, prepare
 
 
 def test_a_damaged_checkpoint_is_named_and_passed_over(
-    library: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    library: str, prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A flipped bit would become part of the model, or end in a crash of the library with every restart."""
+    """A flipped bit would become part of the model, or the library would crash at every restart."""
     train.train(config(library, prepared, tmp_path / "whole"))
     settings = config(library, prepared, tmp_path / "out")
-    interrupt(settings, monkeypatch, 3)
+    interrupt(settings, 3)
     checkpoints = Checkpoints(settings.out, FILES[library])
     newest, before = checkpoints.all()
     assert (newest.name, before.name) == ("trees-00000021", "trees-00000014")
@@ -189,23 +131,21 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(
     file.write_bytes(content)
     shutil.copytree(tmp_path / "out.checkpoint", tmp_path / "both.checkpoint")
     train.train(settings, "last")
-    said = capsys.readouterr()
-    assert f"skipped a damaged checkpoint, which is now damaged-{newest.name}: " in said.out
-    assert "continuing after 14 trees" in said.err
+    printed = capsys.readouterr()
+    assert f"skipped a damaged checkpoint, which is now damaged-{newest.name}: " in printed.out
+    assert "continuing after 14 trees" in printed.err
     assert model(tmp_path / "out") == model(tmp_path / "whole")
 
     (tmp_path / "both.checkpoint" / before.name / "state.json").write_text("{}")
     train.train(config(library, prepared, tmp_path / "both"), "auto")
-    assert "going on" not in capsys.readouterr().err
+    assert "continuing after" not in capsys.readouterr().err
     assert model(tmp_path / "both") == model(tmp_path / "whole")
 
 
-def test_files_of_the_users_stay_beside_the_checkpoints(
-    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Notes in OUT.checkpoint would be deleted when the training ends, goes on, or begins anew."""
+def test_files_of_the_users_stay_beside_the_checkpoints(prepared: Path, tmp_path: Path) -> None:
+    """Notes in OUT.checkpoint would be deleted when the training ends, resumes, or starts again."""
     settings = config("xgboost", prepared, tmp_path / "out")
-    interrupt(settings, monkeypatch, 3)
+    interrupt(settings, 3)
     folder = tmp_path / "out.checkpoint"
     newest = Checkpoints(settings.out, "").all()[0]
     users = [folder / "notes.txt", folder / ".hidden", folder / "more/notes.txt", newest / "notes.txt"]
@@ -218,15 +158,15 @@ def test_files_of_the_users_stay_beside_the_checkpoints(
     assert sorted(file.name for file in folder.iterdir()) == [".hidden", "more", "notes.txt", newest.name]
 
 
-def test_going_on_is_asked_for(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A day's trees would be thrown away by a line without --resume, or a new training be mixed with an old one."""
+def test_a_training_resumes_only_on_request(prepared: Path, tmp_path: Path) -> None:
+    """A command without --resume would delete the trees of a day, or a new training would be mixed with an old one."""
     settings = config("xgboost", prepared, tmp_path / "out")
     with pytest.raises(
         UserError, match=r"there is no checkpoint to resume from in .*out\.checkpoint: start without --resume"
     ):
         train.train(settings, "last")
     assert list(tmp_path.iterdir()) == []
-    interrupt(settings, monkeypatch, 2)
+    interrupt(settings, 2)
     kept = [folder.name for folder in Checkpoints(settings.out, "").all()]
     with pytest.raises(UserError, match=r"holds a training that was not finished: add --resume auto .*overwrite=true"):
         train.train(settings)
@@ -237,11 +177,9 @@ def test_going_on_is_asked_for(prepared: Path, tmp_path: Path, monkeypatch: pyte
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fresh", "out"]
 
 
-def test_other_settings_and_data_are_refused(
-    prepared: Path, prepared_copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_settings_and_data_are_refused(prepared: Path, prepared_copy: Path, tmp_path: Path) -> None:
     """Half of the trees would be trained with other settings than those in the member's config.json."""
-    interrupt(config("xgboost", prepared, tmp_path / "out"), monkeypatch, 1)
+    interrupt(config("xgboost", prepared, tmp_path / "out"))
     for name, value in (("learning_rate", 0.07), ("seed", 1), ("chunk_rounds", 8)):
         with pytest.raises(
             UserError, match=rf"was written with {name}={SETTINGS.get(name, 0)} \(now {value}\): use those again"
@@ -267,10 +205,8 @@ def test_threads_do_not_change_the_trees(library: str, prepared: Path, tmp_path:
     assert model(tmp_path / "1") == model(tmp_path / "2")
 
 
-def test_what_is_whole_is_left_alone(
-    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A job that is requeued after its last line would fail, or train all night for the same member."""
+def test_a_finished_member_is_kept(prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A job that is requeued after its last line would fail, or train the same member again."""
     settings = config("xgboost", prepared, tmp_path / "out")
     output = train.train(settings)
     before = (tmp_path / "out/manifest.json").stat().st_mtime_ns

@@ -289,7 +289,7 @@ def do(trials: Trials, work: Callable[[Trial], float]) -> bool:
     """Take a trial and do it; False when there is none."""
     trial = trials.take(never)
     if trial:
-        trials.run(trial, lambda: (work(trial), {}))
+        trials.run(trial, lambda trial: (work(trial), {}))
     return trial is not None
 
 
@@ -312,9 +312,9 @@ def test_the_trial_of_a_dead_task_is_done_again_and_once(tmp_path: Path, capsys:
         again = other.take(never)
         assert again
         assert (again.place, again.settings) == (lost.place, lost.settings)
-        sleeper.run(lost, lambda: (9.0, {}))
+        sleeper.run(lost, lambda _: (9.0, {}))
         assert "trial 0 was considered lost, and another task repeats it" in capsys.readouterr().err
-        other.run(again, lambda: (2.0, {}))
+        other.run(again, lambda _: (2.0, {}))
         assert do(other, lambda trial: 3.0)
         assert not do(other, lambda trial: 4.0)
         assert [(ended.place, ended.score) for ended in other.ended()] == [(0, 2.0), (1, 1.0), (2, 3.0)]

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from copied_members import config_of, content, frame_of, prepared_of
+from tree_members import interrupt
 
-from ensemble.trees import copies, single_copy, stored, train
+from ensemble.trees import boosting, single_copy, stored, train
 from ensemble.trees.boosting import Stopped
-from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.predict import library_module
 
 LIBRARIES = ("xgboost", "lightgbm", "catboost", "linear")
@@ -113,17 +113,8 @@ def test_a_training_that_was_killed_after_stored_trees_goes_on(
     config = config_of(library, data, tmp_path / "m", **SLOW)
     monkeypatch.setattr(single_copy, "PATIENCE", 1)
     single_copy.train_copy(config, 1)
-    write = Checkpoints.write
-
-    def killed(self: Checkpoints, model: bytes, state: dict[str, Any]) -> None:
-        write(self, model, state)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "write", killed)
-        for _ in range(3):
-            with pytest.raises(KeyboardInterrupt):
-                train.train(config, "auto")
+    for _ in range(3):
+        interrupt(config, 1, "auto")
     train.train(config, "auto")
     assert same(tmp_path / "m", whole)
 
@@ -141,6 +132,6 @@ def test_copies_of_other_settings_are_not_used(library: str, data: Path, tmp_pat
 
 def test_a_seed_for_each_copy() -> None:
     """Copies that draw the same rows are more alike than they need be; XGBoost refuses what has more than 31 bits."""
-    seeds = [copies.copy_seed((1 << 30) - 1, number) for number in range(8)]
+    seeds = [boosting.copy_seed((1 << 30) - 1, number) for number in range(8)]
     assert len(set(seeds)) == 8
     assert max(seeds) < 1 << 30
