@@ -117,8 +117,10 @@ def one_set(folder: Path, words: Words, python: str, methods: Sequence[str], lea
     forecast |= {name: forecast_of(folder / name / "predictions.parquet", test.row_id, "1") for name in others}
 
     def bootstrap(prediction: np.ndarray, minus: np.ndarray | None = None) -> dict[str, Any]:
-        drawn = {"num_draws": NUM_DRAWS, "generator": np.random.default_rng(0)}
-        intervals = metrics.bootstrap_scores(test.target, prediction, test.group, test.cluster, minus=minus, **drawn)
+        intervals = metrics.bootstrap_scores(
+            test.target, prediction, test.group, test.cluster,
+            minus=minus, num_draws=NUM_DRAWS, generator=np.random.default_rng(0),
+        )  # fmt: skip
         return {metric: intervals[metric]._asdict() for metric in ("average_precision", "log_loss")}
 
     scored = {}
@@ -127,10 +129,7 @@ def one_set(folder: Path, words: Words, python: str, methods: Sequence[str], lea
         scored[name] = {**bootstrap(forecast[name]), **costs, "test_rows_per_s": rows_per_s}
         print(f"  {name:>22}  {scored[name]}", flush=True)
     gains = {
-        name: {
-            other: bootstrap(forecast[name], forecast[other])["average_precision"]
-            for other in others
-        }
+        name: {other: bootstrap(forecast[name], forecast[other])["average_precision"] for other in others}
         for name in ours["used"]
     }
     return {
