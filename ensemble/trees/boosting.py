@@ -67,7 +67,7 @@ class Training:
     save_checkpoint: Callable[[bytes, list[Scores]], None] = lambda model, history: None
     """Writes a checkpoint; called on rank 0."""
     is_refit: bool = False
-    """Whether the validation rows are training rows too. Then their scores have no meaning, and all trees are kept."""
+    """Whether the validation rows are training rows too. Then they are not scored, and all trees are kept."""
     seconds_left: Callable[[], float] = lambda: math.inf
     """Returns the time that is left; at 0 the training ends with the trees so far."""
     copy: int | None = None

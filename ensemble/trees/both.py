@@ -195,8 +195,8 @@ def choose_together(config: TreesConfig, num_cores: int) -> tuple[str, str]:
     if memory.mode_for(needed, memory.available()) == "low":
         print("together=one_after_other: not enough memory for both at once", file=sys.stderr)
         return "one_after_other", SLOWER
-    seconds_on_all = _trial(config, dict.fromkeys(LIBRARIES, num_cores), at_once=False)
-    seconds_on_half = _trial(config, dict.fromkeys(LIBRARIES, num_cores // 2), at_once=True)
+    seconds_on_all = _trial(config, num_cores, at_once=False)
+    seconds_on_half = _trial(config, num_cores // 2, at_once=True)
     in_turn_s, at_once_s = sum(seconds_on_all.values()), max(seconds_on_half.values())
     chosen = "side_by_side" if at_once_s < in_turn_s else "one_after_other"
     print(
@@ -207,17 +207,17 @@ def choose_together(config: TreesConfig, num_cores: int) -> tuple[str, str]:
     return chosen, max(seconds_on_half, key=lambda library: seconds_on_half[library])
 
 
-def _trial(config: TreesConfig, cores_of: dict[str, int], at_once: bool) -> dict[str, float]:
+def _trial(config: TreesConfig, num_cores: int, at_once: bool) -> dict[str, float]:
     """The seconds of a short training of each library, the least of `NUM_TRIALS`, without the start of its process."""
-    seconds: dict[str, list[float]] = {library: [] for library in cores_of}
+    seconds: dict[str, list[float]] = {library: [] for library in LIBRARIES}
     with ExitStack() as stack:
         spawn = multiprocessing.get_context("spawn")
-        pools = {library: stack.enter_context(ProcessPoolExecutor(1, spawn)) for library in cores_of}
+        pools = {library: stack.enter_context(ProcessPoolExecutor(1, spawn)) for library in LIBRARIES}
         try:
-            for load in [pools[library].submit(_load_trial, config, library, cores_of[library]) for library in pools]:
+            for load in [pool.submit(_load_trial, config, library, num_cores) for library, pool in pools.items()]:
                 load.result()
             for _ in range(NUM_TRIALS):
-                for libraries in [list(pools)] if at_once else [[library] for library in pools]:
+                for libraries in [LIBRARIES] if at_once else [(library,) for library in LIBRARIES]:
                     for library, trial in {library: pools[library].submit(_run_trial) for library in libraries}.items():
                         seconds[library].append(trial.result())
         except UserError:

@@ -335,8 +335,7 @@ class _StoredBooster:
         self.objective = objective
         self._copy, self._library, self._num_trees, self._make_booster = copy, library, num_trees, make_booster
         self._seed = 0
-        is_longer = model is not None and num_trees > len(copy.predictions)
-        self._booster = make_booster(model) if is_longer else None
+        self._booster = make_booster(model) if model is not None and num_trees > len(copy.predictions) else None
 
     def seed(self, seed: int) -> None:
         self._seed = seed

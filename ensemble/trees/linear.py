@@ -12,6 +12,7 @@ Instead of a number of trees, early stopping chooses one of `CANDIDATES`: the on
 """
 
 import dataclasses
+import functools
 import importlib
 import itertools
 import json
@@ -229,13 +230,13 @@ def _ridge(columns: np.ndarray, dataset: Dataset) -> Fit:
     weight = np.ones(len(target)) if dataset.weight is None else dataset.weight.astype(np.float64)
     root = np.sqrt(weight / weight.sum())
     mean, center_D = np.average(target, weights=weight), np.average(columns, axis=0, weights=weight)
-    decompositions: dict[int, Any] = {}
+
+    @functools.cache
+    def decomposition(num_columns: int) -> Any:
+        return np.linalg.svd(root[:, None] * (columns - center_D)[:, :num_columns], full_matrices=False)
 
     def fit(num_columns: int, penalty: float) -> tuple[np.ndarray, np.ndarray]:
-        if num_columns not in decompositions:
-            centred = (columns - center_D)[:, :num_columns]
-            decompositions[num_columns] = np.linalg.svd(root[:, None] * centred, full_matrices=False)
-        left, singular, right = decompositions[num_columns]
+        left, singular, right = decomposition(num_columns)
         weight_D = (singular / (singular**2 + penalty) * ((root * (target - mean)) @ left)) @ right
         return weight_D[None], np.array([mean - center_D[:num_columns] @ weight_D])
 
@@ -254,27 +255,31 @@ def _logistic(columns: np.ndarray, dataset: Dataset, objective: Objective) -> Fi
     columns = np.concatenate([columns, np.zeros((num_classes, columns.shape[1]))])
     target = np.concatenate([dataset.target.astype(np.int64), np.arange(num_classes)])
     weight = np.concatenate([weight, np.full(num_classes, PRIOR_ROWS * sum_weights / len(weight))])
-    models: dict[int, LogisticRegression] = {}
-    axes: dict[int, np.ndarray] = {}
+
+    @functools.cache
+    def model_of(num_columns: int) -> LogisticRegression:
+        return LogisticRegression(warm_start=True, max_iter=MOST_STEPS)
+
+    @functools.cache
+    def axes(num_columns: int) -> np.ndarray:
+        """A basis of the span of the rows, which contains the weights that minimise the objective."""
+        return np.linalg.svd(columns[:, :num_columns], full_matrices=False)[2]
 
     def fit(num_columns: int, penalty: float) -> tuple[np.ndarray, np.ndarray]:
         if not num_columns:  # scikit-learn refuses to fit intercepts alone
             shares = np.bincount(target, weights=weight) / weight.sum()
             logits = np.log(shares) if objective.num_classes > 1 else logit(shares[1:])
             return np.zeros((len(logits), 0)), logits
-        inputs = columns[:, :num_columns]
-        if num_columns > len(columns):  # the weights that minimise the objective are in the span of the rows
-            if num_columns not in axes:
-                axes[num_columns] = np.linalg.svd(inputs, full_matrices=False)[2]
-            inputs = inputs @ axes[num_columns].T
+        inputs, is_wide = columns[:, :num_columns], num_columns > len(columns)
+        if is_wide:
+            inputs = inputs @ axes(num_columns).T
         is_small = inputs.shape[1] * objective.num_classes <= NEWTON_WEIGHTS
-        model = models.setdefault(num_columns, LogisticRegression(warm_start=True, max_iter=MOST_STEPS))
+        model = model_of(num_columns)
         model.set_params(C=1 / (penalty * sum_weights), solver="newton-cholesky" if is_small else "lbfgs")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(inputs, target, sample_weight=weight)
-        weight_KD = model.coef_ @ axes[num_columns] if num_columns in axes else model.coef_.copy()
-        return weight_KD, model.intercept_.copy()
+        return model.coef_ @ axes(num_columns) if is_wide else model.coef_.copy(), model.intercept_.copy()
 
     return fit
 

@@ -125,10 +125,13 @@ def objective_of(config: TreesConfig, rows: TreeData) -> Objective:
 def _scaling(rows: TreeData, target: str) -> Scaling:
     """Fitted on the rows of all ranks, so that all ranks use the same scale; after `TreeData.take`, on those rows only."""
     values = rows.column_of_all(target).astype(np.float64)
-    is_learned = np.isfinite(values)
-    if rows.task.weight:
-        is_learned &= rows.column_of_all(rows.task.weight) > 0
-    return Scaling.fit(values[is_learned])
+    return Scaling.fit(values[are_learned(rows, target) & np.isfinite(values)])
+
+
+def are_learned(rows: TreeData, target: str) -> np.ndarray:
+    """Which rows of all ranks have a target and a weight above 0: bool, (num_rows,)."""
+    has_target = ~np.isnan(rows.column_of_all(target).astype(np.float64))
+    return has_target & (rows.column_of_all(rows.task.weight) > 0) if rows.task.weight else has_target
 
 
 def _monotone(config: TreesConfig, rows: TreeData, kind: str) -> tuple[int, ...]:

@@ -44,7 +44,7 @@ from ensemble.trees import copies, memory, refit, rows, stored, target_encoding,
 from ensemble.trees.boosting import CannotLearn, Stopped, Training
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.distributed import SINGLE_RANK, RankGroup, RankInfo
-from ensemble.trees.objective import ORDER_METRICS, Objective, objective_of
+from ensemble.trees.objective import ORDER_METRICS, Objective, are_learned, objective_of
 from ensemble.trees.pictures import bars
 from ensemble.trees.predict import library_module, model_files
 from ensemble.trees.scaling import Scaling
@@ -235,7 +235,7 @@ def _min_leaf_weight(objective: Objective, train_rows: rows.TreeData) -> float:
         return MIN_LEAF_WEIGHT
     target, weight = train_rows.column_of_all(objective.target), objective.task.weight
     weights = train_rows.column_of_all(weight) if weight else np.ones(len(target))
-    is_learned = ~np.isnan(target.astype(np.float64)) & (weights > 0)
+    is_learned = are_learned(train_rows, objective.target)
     total = float(weights[is_learned].sum())
     share = float((weights * target)[is_learned].sum()) / (total or 1.0)
     return min(MIN_LEAF_WEIGHT, share * (1 - share) * total / LEAST_LEAVES)

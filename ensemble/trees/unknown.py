@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from ensemble import folders
-from ensemble.trees.objective import Objective
+from ensemble.trees.objective import Objective, are_learned
 from ensemble.trees.rows import TreeData
 from ensemble.trees.target_encoding import MIN_CATEGORIES
 
@@ -44,10 +44,7 @@ Predict = Callable[[np.ndarray], np.ndarray]
 def describe(objective: Objective, parts: list[TreeData]) -> dict[str, Any]:
     """The content of known.json for trees that learned `objective` from all rows of `parts`."""
     rows = parts[0]
-    masks = [~np.isnan(part.column_of_all(objective.target).astype(np.float64)) for part in parts]
-    if objective.task.weight:
-        weights = [part.column_of_all(objective.task.weight) for part in parts]
-        masks = [mask & (weight > 0) for mask, weight in zip(masks, weights, strict=True)]
+    masks = [are_learned(part, objective.target) for part in parts]
     num_rows = sum(int(mask.sum()) for mask in masks)
     generator = np.random.default_rng(0)
     sampled = generator.choice(num_rows, min(num_rows, NUM_SAMPLED), replace=False)

@@ -21,7 +21,6 @@ from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
 
 SCRIPT = str(ROOT / "scripts/train_trees.py")
-FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
 TIMEOUT_S = 180
 Start = Callable[..., subprocess.Popen[str]]
 """Starts Python with a list of arguments, and environment variables as named arguments."""
@@ -89,6 +88,19 @@ def ends(processes: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str, str
     """Exit code, standard output and standard error of each process, after its end."""
     texts = [process.communicate(timeout=TIMEOUT_S) for process in processes]
     return [(process.returncode, *text) for process, text in zip(processes, texts, strict=True)]
+
+
+def run(line: Sequence[Any], **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with a list of arguments to its end, without the variables of OpenMP and Slurm of this process."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "SLURM_"))}
+    return subprocess.run(
+        [sys.executable, *map(str, line)],
+        env={**inherited, **environment},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
 
 
 @contextmanager

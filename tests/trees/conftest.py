@@ -1,13 +1,14 @@
 """Fixtures of the tests of trees."""
 
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tree_members import Start, starting
+from tree_members import Start, config_of, starting
 
-from ensemble.trees import threads
+from ensemble.trees import threads, train
 from ensemble.trees.distributed import LIBRARIES
 
 
@@ -24,6 +25,15 @@ def start() -> Iterator[Start]:
         yield start
 
 
+@pytest.fixture(scope="session", params=LIBRARIES)
+def trained(request: pytest.FixtureRequest, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a member, named by its library; tests damage copies of it only."""
+    threads.provide_openmp()
+    out = tmp_path_factory.mktemp("trees") / request.param
+    train.train(config_of(request.param, prepared, out, num_rounds=30, early_stopping_rounds=10, learning_rate=0.1))
+    return out
+
+
 @pytest.fixture(params=LIBRARIES)
 def library(request: pytest.FixtureRequest) -> str:
     return request.param
@@ -34,14 +44,11 @@ def rule_data(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
     """A function from a kind of task to its folder of prepared data, which tests share and must not change."""
     import known_rules
 
-    folders: dict[str, Path] = {}
+    @functools.cache
+    def rule_data(kind: str) -> Path:
+        return known_rules.prepare(tmp_path_factory.mktemp("data") / kind, kind)
 
-    def of(kind: str) -> Path:
-        if kind not in folders:
-            folders[kind] = known_rules.prepare(tmp_path_factory.mktemp("data") / kind, kind)
-        return folders[kind]
-
-    return of
+    return rule_data
 
 
 @pytest.fixture(scope="session")
@@ -49,13 +56,9 @@ def data_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A function from a kind of task to a prepared table with folds, which tests share and must not change."""
     import copied_members
 
-    result: dict[tuple[str, bool], Path] = {}
+    @functools.cache
+    def data_of(kind: str, is_forward: bool = False) -> Path:
+        settings = {"time": "day", "num_folds": 3} if is_forward else {"drop": ("day",)}
+        return copied_members.prepared_of(tmp_path_factory.mktemp(kind), copied_members.frame_of(kind), **settings)
 
-    def make(kind: str, is_forward: bool = False) -> Path:
-        if (kind, is_forward) not in result:
-            folder = tmp_path_factory.mktemp(kind)
-            settings = {"time": "day", "num_folds": 3} if is_forward else {"drop": ("day",)}
-            result[kind, is_forward] = copied_members.prepared_of(folder, copied_members.frame_of(kind), **settings)
-        return result[kind, is_forward]
-
-    return make
+    return data_of

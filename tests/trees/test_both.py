@@ -1,11 +1,10 @@
-"""Both libraries from one command: each member is what it would be alone, and a signal or a death reaches both."""
+"""Both libraries from one command: each member is the same as when it is trained alone, and a signal stops both."""
 
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,51 +12,44 @@ from typing import Any
 import psutil
 import pytest
 from processes import command_of
+from tree_members import SCRIPT, Start, config_of, model, run, wait_for_trees, words
 
 from ensemble import folders
 from ensemble.errors import FAILED, PREEMPTED, USER_ERROR, UserError
-from ensemble.trees import both, threads, train
-from ensemble.trees.checkpoint import Checkpoints
+from ensemble.trees import both, train
 from ensemble.trees.distributed import LIBRARIES, SINGLE_RANK, RankInfo
 from ensemble.trees.settings import SearchConfig, TreesConfig
 
-ROOT = Path(__file__).resolve().parents[2]
-FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
 QUICK: dict[str, Any] = {"num_rounds": 30, "early_stopping_rounds": 30, "chunk_rounds": 5, "learning_rate": 0.02}
 LONG: dict[str, Any] = {**QUICK, "num_rounds": 1500, "early_stopping_rounds": 1500, "checkpoint_s": 0}
-LINE = [sys.executable, str(ROOT / "scripts/train_trees.py"), "library=both"]
 
 
-def words(**settings: Any) -> list[str]:
-    return [f"{name}={value}" for name, value in settings.items()]
+def run_both(*arguments: str, **settings: Any) -> subprocess.CompletedProcess[str]:
+    return run([SCRIPT, *words(library="both", threads=2, **settings), *arguments])
 
 
 @pytest.fixture(scope="module")
 def alone(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The model that each library grows by itself."""
-    threads.provide_openmp()
+    """The model of each library that is trained by itself."""
     models = {}
     for library in LIBRARIES:
         out = tmp_path_factory.mktemp(library) / "member"
-        train.train(TreesConfig(library=library, data=str(prepared), out=str(out), threads=1, **QUICK))  # type: ignore[arg-type]
-        models[library] = (out / FILES[library]).read_bytes()
+        train.train(config_of(library, prepared, out, **QUICK))
+        models[library] = model(out)
     return models
 
 
 def models(out: Path) -> dict[str, bytes]:
     for library in LIBRARIES:
         folders.verify(out / library)
-    return {library: (out / library / FILES[library]).read_bytes() for library in LIBRARIES}
+    return {library: model(out / library) for library in LIBRARIES}
 
 
 @pytest.mark.parametrize("together", ["one_after_other", "side_by_side", "auto"])
-def test_each_member_is_what_it_would_be_alone(
-    together: str, alone: dict[str, bytes], prepared: Path, tmp_path: Path
-) -> None:
-    """The libraries would disturb each other, or a way to train them write something else."""
+def test_each_member_is_the_same_as_alone(together: str, alone: dict[str, bytes], prepared: Path, tmp_path: Path) -> None:
+    """The libraries would disturb each other, or one of the ways to train them would write other members."""
     out = tmp_path / "members"
-    line = [*LINE, *words(data=prepared, out=out, together=together, threads=2, **QUICK)]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    done = run_both(data=prepared, out=out, together=together, **QUICK)
     assert done.returncode == 0, done.stderr
     assert models(out) == alone
     assert not list(tmp_path.glob("*.checkpoint"))
@@ -75,23 +67,23 @@ def test_each_member_is_what_it_would_be_alone(
         assert all(line.startswith(("xgboost  | ", "lightgbm | ", "together=")) for line in done.stderr.splitlines())
 
 
-def test_on_one_core_there_is_nothing_to_try(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Seconds would be spent to find what can be known."""
+def test_on_one_core_there_is_no_trial(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A trial would take seconds although its result is known."""
     assert both.choose_together(TreesConfig(library="both", data=str(tmp_path / "none")), 1)[0] == "one_after_other"
     assert "there is one core" in capfd.readouterr().err
 
 
-def test_memory_that_is_short_for_both_is_used_by_one_at_a_time(
+def test_if_memory_is_short_for_both_they_are_trained_one_after_the_other(
     prepared: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Two trainings that fit one by one would be killed together."""
+    """Two trainings, each of which fits into the memory, would be killed side by side."""
     monkeypatch.setattr("ensemble.trees.memory.available", lambda: 150_000_000)
     assert both.choose_together(TreesConfig(library="both", data=str(prepared)), 2)[0] == "one_after_other"
     assert "together=one_after_other: not enough memory for both at once" in capfd.readouterr().err
 
 
 def test_cores_are_halved() -> None:
-    """Cores would stay idle, or be used twice; an odd one would not go where it is needed most."""
+    """Cores would stay idle, or be used twice; of an odd number, the slower library would not get one more."""
     for num_cores in range(2, 9):
         shares = both.halves(num_cores, "lightgbm")
         assert sum(shares.values()) == num_cores
@@ -106,10 +98,8 @@ def test_cores_are_halved() -> None:
         (SINGLE_RANK, SearchConfig(trials=3), "does not search settings"),
     ],
 )
-def test_what_cannot_be_done_with_both_is_refused(
-    where: RankInfo, search: SearchConfig, sentence: str, tmp_path: Path
-) -> None:
-    """Ranks would wait for each other in the wrong library, or a search write where a member is expected."""
+def test_ranks_and_searches_are_refused(where: RankInfo, search: SearchConfig, sentence: str, tmp_path: Path) -> None:
+    """Ranks would wait for each other in different libraries, or a search would be written instead of a member."""
     config = TreesConfig(library="both", data="data", out=str(tmp_path / "members"), search=search)
     with pytest.raises(UserError, match=sentence):
         both.train(config, [], where)
@@ -117,11 +107,10 @@ def test_what_cannot_be_done_with_both_is_refused(
 
 
 def test_an_error_is_printed_and_ends_both(prepared: Path, tmp_path: Path) -> None:
-    """Its sentence would drown, or the code of a failure hide that the user can mend it."""
+    """Its sentence would be lost among other lines, or the exit code would not show that the user can correct it."""
     (tmp_path / "members/xgboost").mkdir(parents=True)
     (tmp_path / "members/xgboost/notes.txt").write_text("mine")
-    line = [*LINE, *words(data=prepared, out=tmp_path / "members", together="side_by_side", threads=2)]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    done = run_both(data=prepared, out=tmp_path / "members", together="side_by_side")
     assert done.returncode == USER_ERROR
     assert "xgboost  | error: " in done.stderr
     assert "ended with exit code 2, see its lines above" in done.stderr.splitlines()[-1]
@@ -137,7 +126,7 @@ def test_an_error_is_printed_and_ends_both(prepared: Path, tmp_path: Path) -> No
 )
 @pytest.mark.parametrize("of_other", [FAILED, PREEMPTED, 0])
 def test_the_advice_fits_the_exit_code(code: int, ending: str, of_other: int, tmp_path: Path) -> None:
-    """After an error in the data, the advice would be to continue with them."""
+    """After an error in the data, the advice would be to continue with the same data."""
     ready = tmp_path / "ready"
     wait = f"import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit({of_other})); open({str(ready)!r}, 'w')"
     fail = f"import os, sys, time\nwhile not os.path.exists({str(ready)!r}): time.sleep(0.05)\nsys.exit({code})"
@@ -151,36 +140,26 @@ def test_the_advice_fits_the_exit_code(code: int, ending: str, of_other: int, tm
     assert (result, sentence) == (code, f"xgboost {head}, see its lines above{also}{tail}{again}")
 
 
-# Signals and deaths
+# Signals and kills
 
 
 @pytest.fixture
-def start(prepared: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts both, and waits for checkpoints; nothing of it outlives the test."""
-    started: list[subprocess.Popen[str]] = []
+def start_both(prepared: Path, start: Start) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts the script and waits for checkpoints; the script and its processes are killed at the end of the test."""
     children: list[psutil.Process] = []
 
-    def start(out: Path, together: str = "side_by_side") -> subprocess.Popen[str]:
-        line = [*LINE, *words(data=prepared, out=out, together=together, threads=2, **LONG)]
-        libraries = LIBRARIES if together == "side_by_side" else LIBRARIES[:1]
-        started.append(
-            subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-        )
-        deadline = time.monotonic() + 120
-        while not all(Checkpoints(out / library, "").all() for library in libraries):
-            assert started[-1].poll() is None, started[-1].communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        children.extend(psutil.Process(started[-1].pid).children())
-        return started[-1]
+    def start_both(out: Path, together: str = "side_by_side") -> subprocess.Popen[str]:
+        line = words(library="both", data=prepared, out=out, together=together, threads=2, **LONG)
+        process = start([SCRIPT, *line])
+        for library in LIBRARIES if together == "side_by_side" else LIBRARIES[:1]:
+            wait_for_trees([process], out / library, 1)
+        children.extend(psutil.Process(process.pid).children())
+        return process
 
-    yield start
+    yield start_both
     for child in children:
         if child.is_running():
             child.kill()
-    for process in started:
-        process.kill()
-        process.communicate()
 
 
 def children_of(process: subprocess.Popen[str]) -> dict[str, psutil.Process]:
@@ -192,42 +171,40 @@ def children_of(process: subprocess.Popen[str]) -> dict[str, psutil.Process]:
     }
 
 
-def test_when_one_is_killed_the_other_saves_and_stops(start: Any, tmp_path: Path) -> None:
-    """It would train on for hours beside a member that is missing, or no message would name the one that died."""
-    process = start(tmp_path / "members")
+def test_when_one_is_killed_the_other_saves_and_stops(start_both: Any, tmp_path: Path) -> None:
+    """It would train for hours although the other member is missing, or no message would name the killed process."""
+    process = start_both(tmp_path / "members")
     children = children_of(process)
     assert len({os.getpgid(child.pid) for child in children.values()} | {os.getpgid(process.pid)}) == 3
     children["lightgbm"].kill()
-    _, said = process.communicate(timeout=240)
+    _, errors = process.communicate(timeout=240)
     assert process.returncode == FAILED
     sentence = "lightgbm was ended by SIGKILL, and xgboost was stopped and has saved its trees: continue with --resume auto"
-    assert said.splitlines()[-1] == f"failed: {sentence}"
+    assert errors.splitlines()[-1] == f"failed: {sentence}"
     assert (tmp_path / "members.checkpoint/status").read_text() == f"lost\n{sentence}\n"
     assert (tmp_path / "members/xgboost.checkpoint/status").read_text() == "preempted\n"
     assert not any(child.is_running() for child in children.values())
 
 
-def test_a_signal_reaches_both_and_both_go_on(start: Any, prepared: Path, tmp_path: Path) -> None:
-    """A job that is preempted would lose what a library had grown."""
+def test_a_signal_stops_both_and_both_resume(start_both: Any, prepared: Path, tmp_path: Path) -> None:
+    """A job that is preempted would lose the trees of a library."""
     out = tmp_path / "members"
-    process = start(out)
+    process = start_both(out)
     process.send_signal(signal.SIGUSR1)
-    printed, said = process.communicate(timeout=240)
-    assert process.returncode == PREEMPTED, said
+    printed, errors = process.communicate(timeout=240)
+    assert process.returncode == PREEMPTED, errors
     assert "status preempted" in printed
     assert (tmp_path / "members.checkpoint/status").read_text() == "preempted\n"
     for library in LIBRARIES:
         assert Path(f"{out}/{library}.checkpoint/status").read_text() == "preempted\n"
-    # With other settings each would refuse to go on, and only then
-    other = {**LONG, "num_rounds": 1400}
-    line = [*LINE, *words(data=prepared, out=out, together="side_by_side", threads=2, **other), "--resume", "auto"]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    # A training that resumes refuses other settings, and only then
+    done = run_both("--resume", "auto", data=prepared, out=out, together="side_by_side", **{**LONG, "num_rounds": 1400})
     assert (done.returncode, "num_rounds=1500" in done.stderr) == (USER_ERROR, True), "--resume was not passed on"
 
 
-def test_none_is_left_behind_by_a_parent_that_is_killed(start: Any, tmp_path: Path) -> None:
-    """Two trainings would go on unseen, and write what a second start writes too."""
-    process = start(tmp_path / "members", "one_after_other")  # side by side, the pipe would break
+def test_no_process_outlives_a_killed_parent(start_both: Any, tmp_path: Path) -> None:
+    """The trainings would continue in the background, and write to the same folders as a second start."""
+    process = start_both(tmp_path / "members", "one_after_other")  # side by side, the pipe would break
     children = children_of(process)
     assert children
     process.kill()
@@ -251,16 +228,15 @@ def test_none_is_left_behind_by_a_parent_that_is_killed(start: Any, tmp_path: Pa
 def test_a_wrong_setting_has_one_error_message(
     word: str, sentence: str, together: str, prepared: Path, tmp_path: Path
 ) -> None:
-    """The user would read of a trial that ended, or of lines above, and not what to change."""
-    line = [*LINE, *words(data=prepared, out=tmp_path / "members", together=together, threads=2), word]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    """The message would be about a trial that ended or about the lines above, and not about the setting."""
+    done = run_both(word, data=prepared, out=tmp_path / "members", together=together)
     assert done.returncode == USER_ERROR, done.stderr
     assert done.stderr.strip().splitlines()[-1].startswith(sentence)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_trial_refuses_is_passed_on(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What only the training itself can see, such as a wrong weight, would be lost with the process of the trial."""
+def test_an_error_in_a_trial_is_passed_on(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that only the training can detect, such as a wrong weight, would be lost with the process of the trial."""
     monkeypatch.setattr(both, "objective_of", lambda config, rows: None)
     config = TreesConfig(library="both", data=str(prepared), out=str(tmp_path / "members"), threads=2, metric="rmse")
     with pytest.raises(UserError, match="metric=rmse does not score a binary task"):

@@ -1,4 +1,4 @@
-"""Copies of a member on the folds of a table: nothing leaks, neither threads nor kills count, the folder is sound."""
+"""Copies of a member on the folds of a table: no leak, the same bits with any threads and after kills, valid folders."""
 
 import dataclasses
 import itertools
@@ -32,7 +32,6 @@ from ensemble.recipes.table.prepare import write_rows
 from ensemble.trees import boosting, copies, linear, predict, stored, threads, train, unknown
 from ensemble.trees.boosting import CannotLearn, Training
 from ensemble.trees.checkpoint import Checkpoints
-from ensemble.trees.copies import TrainingResult
 from ensemble.trees.predict import TreeMember, average_predictions, library_module
 from ensemble.trees.rows import TreeData
 
@@ -48,27 +47,19 @@ def pinned(library: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The library; all copies get `num_rounds` trees, whatever their validation scores."""
     module = library_module(library)
     if hasattr(module, "train_copies"):
-        grow = module.train_copies
+        original = module.train_copies
         return types.SimpleNamespace(
-            **{**vars(module), "train_copies": lambda config, *rest: (*grow(config, *rest)[:2], config.num_rounds)}
+            **{**vars(module), "train_copies": lambda config, *rest: (*original(config, *rest)[:2], config.num_rounds)}
         )
     monkeypatch.setattr(boosting, "best_round", lambda history, metric: len(history))
     return module
-
-
-def grown(
-    module: Any, library: str, data: Path, rows: TreeData, is_forward: bool = False, **settings: Any
-) -> TrainingResult:
-    settings.setdefault("early_stopping_rounds", 1000)
-    config = config_of(library, data, **settings)
-    return copies.train(module, config, rows, folds_of(data), Training(), is_forward)
 
 
 # ------------------------------------------------------------------------------------------------ no leak
 
 
 def with_changed_rows(data: Path, folder: Path, held: np.ndarray) -> TreeData:
-    """The split `train` with other targets and features in the rows `held`; what predicts them sees the old ones."""
+    """The split `train` with other targets and features in the rows `held`, which are predicted from the old features."""
     table = open_table(data / "rows" / "train")
     arrays = {name: table[name].to_numpy().copy() for name in table.column_names}
     target = arrays["target"]
@@ -90,19 +81,19 @@ def test_rows_that_are_held_out_change_no_bit_of_their_predictions(
 ) -> None:
     """The copy that predicts a row would know its target: through trees, the scale of the target, or unknown values."""
     data, module = data_of(kind, is_forward), pinned(library, monkeypatch)
-    folds = folds_of(data)
+    folds, config = folds_of(data), config_of(library, data, early_stopping_rounds=1000)
     ends = np.cumsum([0, *(fold.held.size for fold in folds)])
     result = [
-        grown(module, library, data, rows, is_forward).out_of_fold["prediction"]
+        copies.train(module, config, rows, folds, Training(), is_forward).out_of_fold["prediction"]
         for rows in (rows_of(data), with_changed_rows(data, tmp_path, folds[1].held))
     ]
     is_same = [result[0][begin:end].tobytes() == result[1][begin:end].tobytes() for begin, end in itertools.pairwise(ends)]
-    # The other folds' copies learn those rows, so the test can fail; forward in time, only the later one's
+    # The copies of other folds learn those rows, so the test can fail; forward in time, only the copy of a later fold does
     assert is_same == [is_forward, True, False]
 
 
 def test_each_copy_predicts_with_the_same_number_of_trees(library: str, data_of: Any, tmp_path: Path) -> None:
-    """With few rows each copy would stop by luck, and their predictions be on different scales."""
+    """With few rows each copy would stop at a random number of trees, and their predictions would not be comparable."""
     summary = train.train(config_of(library, data_of("regression"), tmp_path / "m"))
     models = [model for model, _ in models_of(tmp_path / "m")]
     assert summary["models"] == len(models) == 3
@@ -119,7 +110,7 @@ def test_each_copy_predicts_with_the_same_number_of_trees(library: str, data_of:
 
 
 def test_a_category_of_one_fold_gets_neutral_predictions(library: str, tmp_path: Path) -> None:
-    """A colour that a copy never saw would be predicted as one extreme colour, and weights be fitted on that."""
+    """A colour without training rows would be predicted as an extreme colour, and weights would be fitted on that."""
     frame = frame_of("regression").with_columns(y=40.0 * (pl.col("colour") == "coral") + 40.0 * (pl.col("colour") == "blue"))
     frame = frame.with_columns(y=pl.col("y") + 80.0 * (pl.col("colour") == "coral") + pl.col("size"))
     frame = frame.with_columns(y=pl.when(pl.int_range(NUM_ROWS) < NUM_LABELLED).then("y"))
@@ -151,8 +142,8 @@ def test_a_category_of_one_fold_gets_neutral_predictions(library: str, tmp_path:
 
 
 @pytest.mark.parametrize("settings", [{"num_folds": 3}, {"num_folds": 1}, {"time": "day"}])
-def test_neither_threads_nor_luck_change_a_bit(library: str, settings: dict[str, Any], tmp_path: Path) -> None:
-    """The same command would give other predictions tomorrow, or on a machine with more cores."""
+def test_bits_depend_on_the_seed_but_not_on_threads(library: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    """The same command would give other predictions when it is repeated, or on a machine with more cores."""
     data = prepared_of(tmp_path, frame_of("multiclass"), **settings)
     result = []
     for number, num_threads in enumerate((1, 1, 2)):
@@ -189,7 +180,7 @@ def test_rounds_ahead_change_no_bit(
     assert result[0] == result[1]
     if library not in ("catboost", "linear"):  # which train each copy by itself
         assert max(ahead) == most_ahead  # the first round, and thus the first chunk, begins with one
-        assert num_rounds < 60 or trained["trees"] + config.early_stopping_rounds < num_rounds  # the stop is within a chunk
+        assert num_rounds < 60 or trained["trees"] + config.early_stopping_rounds < num_rounds  # stopped within a chunk
 
 
 def test_a_training_that_was_killed_ends_with_the_same_bits(library: str, data_of: Any, tmp_path: Path) -> None:
@@ -212,7 +203,7 @@ def test_a_training_that_was_killed_ends_with_the_same_bits(library: str, data_o
 def test_a_training_that_is_asked_to_stop_keeps_its_trees(
     library: str, data_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A preempted job would go on until it is killed, or look like one that is done."""
+    """A preempted job would continue until it is killed, or look like a finished one."""
 
     class Asked(train.StopSignals):
         def __enter__(self) -> "Asked":
@@ -240,11 +231,11 @@ def test_several_models_in_one_file() -> None:
 
 
 def test_weights_count(library: str, tmp_path: Path) -> None:
-    """Rows of weight 0 that contradict the others would be learned, and stop the training."""
+    """Rows of weight 0 that contradict the others would be learned, and would stop the training early."""
     frame = frame_of("regression")
-    lies = np.arange(NUM_ROWS) % 2 == 0
+    is_wrong = pl.Series(np.arange(NUM_ROWS) % 2 == 0)
     frame = frame.with_columns(
-        w=pl.when(pl.Series(lies)).then(0.0).otherwise(2.0), y=pl.when(pl.Series(lies)).then(-pl.col("y")).otherwise("y")
+        w=pl.when(is_wrong).then(0.0).otherwise(2.0), y=pl.when(is_wrong).then(-pl.col("y")).otherwise("y")
     )
     data = prepared_of(tmp_path, frame, weight="w", drop=("day",))
     train.train(config_of(library, data, tmp_path / "m", num_rounds=40, early_stopping_rounds=40))
@@ -260,7 +251,7 @@ def test_weights_count(library: str, tmp_path: Path) -> None:
 
 
 def test_large_targets_keep_their_differences(library: str, data_of: Any, tmp_path: Path) -> None:
-    """Times in milliseconds would be one number in float32: each fold has a scale of its own."""
+    """Times in milliseconds would be equal in float32 if the folds had no scales."""
     result = []
     for name, offset in (("plain", 0.0), ("large", 1.7e12)):
         data = prepared_of(tmp_path, frame_of("regression", offset), name, drop=("day",))
@@ -272,7 +263,7 @@ def test_large_targets_keep_their_differences(library: str, data_of: Any, tmp_pa
 
 
 def test_a_class_of_two_rows_has_its_column(library: str, tmp_path: Path) -> None:
-    """A copy that never saw a class would give fewer probabilities, or another class's."""
+    """A copy without a row of a class would give fewer probabilities, or those of other classes."""
     frame = frame_of("multiclass").with_columns(y=pl.when(pl.int_range(NUM_ROWS) < 2).then(pl.lit("zero")).otherwise("y"))
     data = prepared_of(tmp_path, frame, drop=("day",))
     assert folders.read_manifest(data)["task"]["classes"] == ["high", "low", "mid", "zero"]
@@ -284,7 +275,7 @@ def test_a_class_of_two_rows_has_its_column(library: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("what", ["target", "features"])
-def test_what_a_library_refuses_is_a_sentence(what: str, library: str, tmp_path: Path) -> None:
+def test_rows_that_a_library_refuses_have_an_error_message(what: str, library: str, tmp_path: Path) -> None:
     """A fold without a yes, or without a feature that varies, would end the whole fit with a library's traceback."""
     frame = pl.DataFrame(
         {
@@ -307,8 +298,8 @@ def test_what_a_library_refuses_is_a_sentence(what: str, library: str, tmp_path:
 # ------------------------------------------------------------------------------------------------ time
 
 
-def test_the_time_ends_a_training_with_a_sound_member(library: str, data_of: Any, tmp_path: Path) -> None:
-    """A fit would take twice its time, or a member be missing."""
+def test_a_time_limit_ends_a_training_with_a_valid_member(library: str, data_of: Any, tmp_path: Path) -> None:
+    """A fit would take twice its time, or a member would be missing."""
     data = data_of("binary")
     summary = train.train(config_of(library, data, tmp_path / "m", max_seconds=1e-9, num_rounds=5000))
     assert summary.get("trees", summary.get("candidate")) <= SETTINGS["chunk_rounds"]
@@ -318,7 +309,7 @@ def test_the_time_ends_a_training_with_a_sound_member(library: str, data_of: Any
 
 
 def test_a_short_time_raises_the_learning_rate(data_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The trees that fit into the time would underfit, or the summary lack the learning rate that was used."""
+    """The trees that fit into the time would underfit, or the summary would not contain the learning rate."""
     monkeypatch.setattr(copies, "rate_in_time", lambda rate, of_a_tree, left: 0.9)
     config = config_of("lightgbm", data_of("binary"), tmp_path / "short", max_seconds=600.0, early_stopping_rounds=1000)
     short = train.train(config)
@@ -330,27 +321,27 @@ def test_a_short_time_raises_the_learning_rate(data_of: Any, tmp_path: Path, mon
 
 
 def test_the_rate_follows_from_the_time() -> None:
-    """A tree of 1 s in 100 s would be one of 400, or a training with time enough learn faster than it was set."""
+    """With 1 s for a tree, 100 s would end a training of 400 trees; or a high rate would be used without need."""
     assert copies.rate_in_time(0.05, 1.0, 100.0) == pytest.approx(0.2)
     assert copies.rate_in_time(0.05, 1.0, 1e6) == 0.05
     assert copies.rate_in_time(0.05, 1.0, 1.0) == copies.HIGHEST_RATE
 
 
 def test_copies_are_not_trained_again_without_time(data_of: Any, tmp_path: Path) -> None:
-    """Growing anew takes as long again: begun at the end of the time, it would end long after it."""
+    """The second training takes as long as the first: without time left, it would end long after the limit."""
     data = data_of("regression")
     for num_chunks in (1, 2):
-        grown_before = [0]
+        num_trees = [0]
         training = Training(
-            on_chunk=lambda history, seen=grown_before: seen.append(len(history)),
-            seconds_left=lambda seen=grown_before, num=num_chunks: 100.0 * (seen[-1] < num * SETTINGS["chunk_rounds"]),
+            on_chunk=lambda history, trees=num_trees: trees.append(len(history)),
+            seconds_left=lambda trees=num_trees, num=num_chunks: 100.0 * (trees[-1] < num * SETTINGS["chunk_rounds"]),
         )
         config = config_of("xgboost", data, early_stopping_rounds=1000, num_rounds=1000)
         result = copies.train(library_module("xgboost"), config, rows_of(data), folds_of(data), training, False)
-        # The first chunk is grown in any case
+        # The first chunk is trained in any case
         assert len(result.history) == (num_chunks + 1) * SETTINGS["chunk_rounds"]
-        still = dataclasses.replace(config, regrow=False, num_rounds=len(result.history))
-        expected = copies.train(library_module("xgboost"), still, rows_of(data), folds_of(data), Training(), False)
+        once = dataclasses.replace(config, regrow=False, num_rounds=len(result.history))
+        expected = copies.train(library_module("xgboost"), once, rows_of(data), folds_of(data), Training(), False)
         assert result.out_of_fold
         assert expected.out_of_fold
         assert np.array_equal(result.out_of_fold["prediction"], expected.out_of_fold["prediction"])
@@ -363,7 +354,7 @@ def test_copies_are_not_trained_again_without_time(data_of: Any, tmp_path: Path)
 def test_new_rows_get_the_mean_of_the_copies(
     kind: str, library: str, data_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """New rows would be predicted by one copy, or on another scale than the out-of-fold rows."""
+    """New rows would be predicted by one copy, or on another scale than the held-out rows."""
     data = data_of(kind)
     train.train(config_of(library, data, tmp_path / "m"))
     files = sorted(path.name for path in (tmp_path / "m").glob("model*"))
@@ -392,7 +383,7 @@ def test_new_rows_get_the_mean_of_the_copies(
 
 
 def test_the_mean_of_predictions() -> None:
-    """The mean of probabilities of several models would be no probability, or not that of the shown contributions."""
+    """The mean of probabilities would be no probability, or would differ from the sum of the contributions."""
     assert average_predictions("probability", [np.array([0.2]), np.array([0.8])]) == pytest.approx([0.5])
     assert average_predictions("probability", [np.array([0.0, 1.0])] * 2) == pytest.approx([0, 1], abs=1e-6)
     shares = average_predictions("probabilities", [np.array([[0.5, 0.5, 0.0]]), np.array([[0.5, 0.125, 0.375]])])
@@ -403,10 +394,10 @@ def test_the_mean_of_predictions() -> None:
     assert average_predictions("probability", [alone]) is alone
 
 
-def test_forward_in_time_all_rows_are_learned_for_new_ones(
+def test_forward_in_time_new_rows_are_predicted_by_a_model_of_all_rows(
     library: str, data_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The newest rows, which are most like those to come, would never be learned; or the first ones be predicted."""
+    """The newest rows, which are most similar to new ones, would not be learned; or the first rows would be predicted."""
     data, module = data_of("regression", True), pinned(library, monkeypatch)
     last = folds_of(data)[-1].held
     config = config_of(library, data)

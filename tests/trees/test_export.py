@@ -1,6 +1,7 @@
-"""ONNX files of tree members: every objective of both libraries, on the values where an export goes wrong."""
+"""ONNX files of tree members: every objective of both libraries, on values for which an export is easily wrong."""
 
 import dataclasses
+import functools
 import json
 import os
 import subprocess
@@ -15,25 +16,16 @@ import onnxruntime
 import prepared_folders
 import pyarrow as pa
 import pytest
+from known_rules import KINDS, METRICS
+from tree_members import ROOT, config_of, rows_of
 
 from ensemble import folders
 from ensemble.errors import Failure, UserError
 from ensemble.task import Task
 from ensemble.trees import export
 from ensemble.trees import train as member
-from ensemble.trees.distributed import LIBRARIES
-from ensemble.trees.predict import TreeMember
-from ensemble.trees.rows import TreeData
-from ensemble.trees.settings import TreesConfig
+from ensemble.trees.predict import TreeMember, library_module
 
-ROOT = Path(__file__).resolve().parents[2]
-METRICS = {
-    "binary": "average_precision",
-    "multiclass": "multiclass_log_loss",
-    "regression": "root_mean_squared_error",
-    "ranking": "ndcg_at_10",
-}
-CASES = [(library, kind) for library in LIBRARIES for kind in METRICS]
 NUM_ROWS = {"train": 1500, "validation": 600, "test": 600}
 FEATURES: list[dict[str, Any]] = [
     {"name": "tied"}, {"name": "gappy"}, {"name": "fine"},
@@ -46,11 +38,9 @@ Train = Callable[[str, str], Path]
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Prepare:
     """Prepared data of a kind of task: ties, a feature that is missing at times, thresholds between floats, categories."""
-    made: dict[str, Path] = {}
 
+    @functools.cache
     def prepare(kind: str) -> Path:
-        if kind in made:
-            return made[kind]
         folder, tables = tmp_path_factory.mktemp("prepared") / kind, {}
         for number, (split, num_rows) in enumerate(NUM_ROWS.items()):
             generator = np.random.default_rng(number)
@@ -75,7 +65,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Prepare:
         classes = ("low", "middle", "high") if kind == "multiclass" else ()
         task = Task(kind=kind, target="target", metric=METRICS[kind], group="group", cluster="cluster", classes=classes)
         prepared_folders.write(folder, tables, task, FEATURES)
-        made[kind] = folder
         return folder
 
     return prepare
@@ -84,23 +73,18 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Prepare:
 @pytest.fixture(scope="module")
 def trained(data: Prepare, tmp_path_factory: pytest.TempPathFactory) -> Train:
     """The folder of a member of a library that learned a kind of task."""
-    made: dict[tuple[str, str], Path] = {}
 
+    @functools.cache
     def train(library: str, kind: str) -> Path:
-        if (library, kind) not in made:
-            made[library, kind] = tmp_path_factory.mktemp("trees") / library
-            settings = {"num_rounds": 12, "learning_rate": 0.3, "min_leaf_weight": 1.0, "threads": 1}
-            member.train(TreesConfig(library=library, data=str(data(kind)), out=str(made[library, kind]), **settings))  # type: ignore[arg-type]
-        return made[library, kind]
+        out = tmp_path_factory.mktemp("trees") / library
+        settings = {"num_rounds": 12, "learning_rate": 0.3, "min_leaf_weight": 1.0}
+        member.train(config_of(library, data(kind), out, **settings))
+        return out
 
     return train
 
 
-def features_of(folder: Path) -> np.ndarray:
-    return TreeData(folder, "test", folders.read_manifest(folder)).matrix()
-
-
-@pytest.mark.parametrize(("library", "kind"), CASES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_file_predicts_as_the_member(library: str, kind: str, data: Prepare, trained: Train, tmp_path: Path) -> None:
     """The file would predict other values than those in the report."""
     folder, file = trained(library, kind), tmp_path / "new/member.onnx"
@@ -108,31 +92,31 @@ def test_the_file_predicts_as_the_member(library: str, kind: str, data: Prepare,
     assert output["rows"] == export.NUM_CHECKED + NUM_ROWS["test"]
     expected = TreeMember(folder).predict(data(kind), "test")["prediction"]
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-    (result,) = session.run(["prediction"], {"features": features_of(data(kind))})
+    features = rows_of(data(kind), "test").matrix()
+    (result,) = session.run(["prediction"], {"features": features})
     assert result.shape == expected.shape
     assert np.abs(result - expected).max() <= 1e-5 * max(1, np.abs(expected).max())
     assert np.ptp(expected) > 0.1
-    (one,) = session.run(None, {"features": features_of(data(kind))[:1]})
+    (one,) = session.run(None, {"features": features[:1]})
     assert one == pytest.approx(result[:1], rel=1e-6)  # alone, ONNX Runtime adds the leaves in another order
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
 def test_the_file_contains_its_description(library: str, data: Prepare, trained: Train, tmp_path: Path) -> None:
-    """Nobody could tell which column is which, what number a category has, or which data it was trained on."""
+    """The order of the features, the numbers of the categories, and the training data would be unknown."""
     export.export(trained(library, "multiclass"), tmp_path / "member.onnx", data("multiclass"))
-    about = {entry.key: entry.value for entry in onnx.load(tmp_path / "member.onnx").metadata_props}
-    assert json.loads(about["features"]) == FEATURES
-    assert json.loads(about["classes"]) == ["low", "middle", "high"]
-    assert json.loads(about["opset"]) == {"ai.onnx": 17, "ai.onnx.ml": 3}
-    assert about["fingerprint"] == folders.read_manifest(data("multiclass"))["fingerprint"]
-    assert about["model"] == folders.verify(trained(library, "multiclass"))["fingerprint"]
-    assert (about["library"], about["output"], about["recipe"]) == (library, "probabilities", "small")
+    metadata = {entry.key: entry.value for entry in onnx.load(tmp_path / "member.onnx").metadata_props}
+    assert json.loads(metadata["features"]) == FEATURES
+    assert json.loads(metadata["classes"]) == ["low", "middle", "high"]
+    assert json.loads(metadata["opset"]) == {"ai.onnx": 17, "ai.onnx.ml": 3}
+    assert metadata["fingerprint"] == folders.read_manifest(data("multiclass"))["fingerprint"]
+    assert metadata["model"] == folders.verify(trained(library, "multiclass"))["fingerprint"]
+    assert (metadata["library"], metadata["output"], metadata["recipe"]) == (library, "probabilities", "small")
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
 def test_categories_are_distinguished(library: str, trained: Train) -> None:
-    """The tests here could not fail for categories: no tree would split on them, or only into one and the rest."""
-    booster = member.library_module(library).load(trained(library, "binary") / member.library_module(library).FILE)
+    """The tests here could not fail for categories: no tree would split on them, or only on single categories."""
+    module = library_module(library)
+    booster = module.load(trained(library, "binary") / module.FILE)
     trees = export.READERS[library](booster).trees
     splits = [node for tree in trees for node in tree if isinstance(node, export.Split)]
     assert max(len(split.categories or ()) for split in splits) > 1
@@ -175,7 +159,7 @@ def changed(change: Callable[[export.Split], dict[str, Any]]) -> Callable[[Any],
 def test_a_wrong_file_is_never_written(
     library: str, change: Any, trained: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A version of a library that means something else by its trees would go unseen, and the file would be used."""
+    """If a new version of a library stored its trees in another way, a wrong file would be written without a message."""
     monkeypatch.setitem(export.READERS, library, changed(change)(export.READERS[library]))
     with pytest.raises(Failure, match=r"differs from .* by up to .* on \d+ of 20000 rows, .*: nothing was written"):
         export.export(trained(library, "binary"), tmp_path / "member.onnx")
@@ -183,7 +167,7 @@ def test_a_wrong_file_is_never_written(
 
 
 def test_thresholds_are_rounded_down(trained: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A value that stands at a threshold of LightGBM would go the other way: so does the usual converter's."""
+    """A value equal to a threshold of LightGBM would go to the other child, as with the usual converter."""
     for value in (0.1, -0.1, 1 / 3, 0.5, -2.0):
         rounded = export.float32_threshold(value)
         assert nearest(rounded) == rounded <= value < float(np.nextafter(np.float32(rounded), np.float32(np.inf)))
@@ -195,8 +179,8 @@ def test_thresholds_are_rounded_down(trained: Train, tmp_path: Path, monkeypatch
         export.export(trained("lightgbm", "regression"), tmp_path / "member.onnx")
 
 
-def test_what_cannot_be_exported_is_refused(data: Prepare, trained: Train, tmp_path: Path) -> None:
-    """A damaged member, other data or an unknown objective would end in a traceback, or in a file."""
+def test_invalid_exports_are_refused(data: Prepare, trained: Train, tmp_path: Path) -> None:
+    """A damaged member, other data or an unknown objective would end in a traceback, or in a wrong file."""
     import xgboost
 
     copy = tmp_path / "member"
@@ -219,7 +203,7 @@ def test_what_cannot_be_exported_is_refused(data: Prepare, trained: Train, tmp_p
 
 
 def test_the_script_prints_difference_and_speed(trained: Train, tmp_path: Path) -> None:
-    """Nobody would know what the export is good for."""
+    """The user would not know how exact and how fast the file is."""
     words = [f"member={trained('lightgbm', 'binary')}", "out=member.onnx"]
     done = subprocess.run(
         [sys.executable, ROOT / "scripts/export_model.py", *words], cwd=tmp_path,

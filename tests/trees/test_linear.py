@@ -1,5 +1,6 @@
 """The linear member: its fits beside scikit-learn's, its columns, contributions and files."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +21,17 @@ KINDS = ("binary", "multiclass", "regression")
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """By kind: the model of all candidates, its features (n, F), targets and weights; made once."""
-    result: dict[str, Any] = {}
+    """A function from a kind to the model of all candidates, its features (n, F), targets and weights."""
 
+    @functools.cache
     def make(kind: str) -> Any:
-        if kind not in result:
-            frame = frame_of(kind).with_columns(weight=1.0 + pl.int_range(pl.len()) % 3)
-            frame = frame.with_columns(other=pl.when(pl.int_range(pl.len()) % 7 > 0).then("other"))
-            data = prepared_of(tmp_path_factory.mktemp(kind), frame, drop=("day",), weight="weight")
-            config, rows = config_of("linear", data), rows_of(data)
-            dataset = dataset_of(objective_of(config, rows), rows)
-            model, _ = linear.train_copy(config, 0, rows, rows, lambda: False)
-            result[kind] = model, dataset.rows.matrix(), dataset.target, dataset.weight
-        return result[kind]
+        frame = frame_of(kind).with_columns(weight=1.0 + pl.int_range(pl.len()) % 3)
+        frame = frame.with_columns(other=pl.when(pl.int_range(pl.len()) % 7 > 0).then("other"))
+        data = prepared_of(tmp_path_factory.mktemp(kind), frame, drop=("day",), weight="weight")
+        config, rows = config_of("linear", data), rows_of(data)
+        dataset = dataset_of(objective_of(config, rows), rows)
+        model, _ = linear.train_copy(config, 0, rows, rows, lambda: False)
+        return model, dataset.rows.matrix(), dataset.target, dataset.weight
 
     return make
 

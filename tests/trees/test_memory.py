@@ -1,13 +1,11 @@
 """The memory that is available to a training, and the memory mode in which it trains."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tree_members
-from tree_members import interrupt, model
+from tree_members import interrupt, model, run
 
 from ensemble import cores
 from ensemble.errors import UserError
@@ -129,8 +127,7 @@ print(member.train(TreesConfig(data=sys.argv[3], out=sys.argv[4], num_rounds=2, 
     parent = bytes(range(256)) * 1_600_000
     peaks = []
     for before_mb, during_mb in ((200, 0), (0, 200)):
-        line = [sys.executable, "-c", code, str(before_mb), str(during_mb), prepared, tmp_path / str(len(peaks))]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+        done = run(["-c", code, before_mb, during_mb, prepared, tmp_path / str(len(peaks))])
         assert done.returncode == 0, done.stderr
         peaks.append(float(done.stdout))
     del parent

@@ -1,16 +1,13 @@
-"""Every objective in both libraries, on small tables with a known rule: what is learned, and by which score."""
+"""Every objective in both libraries, on small tables with a known rule: its predictions, and the metric that stops it."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from known_rules import KINDS, METRICS, NUM_ROWS, Columns, config, history_of, prepare, read, score
-from tree_members import FILES, ROOT, interrupt, model, rows_of
+from tree_members import SCRIPT, interrupt, model, rows_of, run, words
 
 from ensemble import folders as manifest
 from ensemble import predictions
@@ -23,12 +20,12 @@ from ensemble.trees.objective import OUTPUT_OF
 from ensemble.trees.predict import TreeMember, library_module
 from ensemble.trees.scaling import Scaling
 
-# What is learned
+# Predictions
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_objective_learns(kind: str, library: str, rule_data: Any, tmp_path: Path) -> None:
-    """An objective would get the wrong labels or groups, or its output be misread by the ensemble."""
+    """An objective would get the wrong labels or groups, or the ensemble would misinterpret its output."""
     metric, out = METRICS[kind], tmp_path / library
     summary = train.train(config(library, rule_data(kind), out))
     assert (summary["objective"], summary["target"], summary["metric"]) == (kind, "target", metric)
@@ -45,10 +42,8 @@ def test_each_objective_learns(kind: str, library: str, rule_data: Any, tmp_path
         assert result["prediction"].shape == (num_rows,)
         constant = np.full(num_rows, result["target"].mean())
     ours, blind = score(metric, result), score(metric, result, constant)
-    assert ours > blind + 0.5 * (1 - blind) if METRIC_FUNCTIONS[metric].higher_is_better else ours < 0.7 * blind, (
-        ours,
-        blind,
-    )
+    is_better = ours > blind + 0.5 * (1 - blind) if METRIC_FUNCTIONS[metric].higher_is_better else ours < 0.7 * blind
+    assert is_better, (ours, blind)
     importance = json.loads((out / "importance.json").read_text())
     assert next(iter(importance)) == "first"
     assert list(importance)[-1] == "noise"
@@ -57,20 +52,20 @@ def test_each_objective_learns(kind: str, library: str, rule_data: Any, tmp_path
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_forecast_of_any_kind_has_reasons(kind: str, library: str, rule_data: Any, tmp_path: Path) -> None:
-    """The forecast would crash where there are several classes, or give the reasons of another one."""
+    """The forecast would fail with several classes, or give the reasons for another class."""
     train.train(config(library, rule_data(kind), tmp_path / "out", num_rounds=10))
     result = TreeMember(tmp_path / "out").predict(rule_data(kind), "forecast")
     assert np.isnan(result["target"]).all()
     (features,) = rows_of(rule_data(kind), "forecast").batches()
     module = library_module(library)
-    booster = module.load(tmp_path / "out" / FILES[library])
+    booster = module.load(tmp_path / "out" / module.FILE)
     scaling = Scaling.all_from_summary(manifest.read_json(tmp_path / "out/summary.json"), 1)[0]
     assert scaling.is_identity == (kind != "regression")
     likeliest = result["prediction"].argmax(axis=1) if kind == "multiclass" else None
     parts = scaling.parts(of_classes(module.contributions(booster, features), likeliest))[:, :-1]
     assert parts.shape == features.shape
     if kind == "multiclass":
-        # Softmax of the likeliest class rises with its parts: its log odds by the others' cannot be had from them alone
+        # The probability of the likeliest class rises with its contributions, but does not follow from them alone
         high = parts[:, 0][likeliest == 2]
         assert np.corrcoef(high, features[likeliest == 2, 0])[0, 1] > 0.5
         low = parts[:, 0][likeliest == 0]
@@ -83,7 +78,7 @@ def test_the_forecast_of_any_kind_has_reasons(kind: str, library: str, rule_data
 
 
 def test_missing_values_are_learned_from(library: str, tmp_path: Path) -> None:
-    """Missing values would be taken for zeros, or rows with them be left out."""
+    """Missing values would be read as zeros, or rows with missing values would be left out."""
 
     def change(result: Columns) -> Columns:
         return {**result, "target": np.where(np.isnan(result["second"]), 3.0, 0.0) + 0.1 * result["noise"]}
@@ -94,11 +89,11 @@ def test_missing_values_are_learned_from(library: str, tmp_path: Path) -> None:
     assert score("root_mean_squared_error", result) < 0.25 < result["target"].std() / 3
 
 
-def test_codes_are_no_quantities(library: str, tmp_path: Path) -> None:
-    """Categories would be cut at thresholds, and an odd one needs as many of those as there are codes."""
+def test_categories_are_not_split_by_thresholds(library: str, tmp_path: Path) -> None:
+    """Odd and even categories could be separated only by as many thresholds as there are categories."""
 
-    def change(found: Columns) -> Columns:
-        return {**found, "target": found["code"] % 2 == 1}
+    def change(table: Columns) -> Columns:
+        return {**table, "target": table["code"] % 2 == 1}
 
     scores = {}
     for name, categories in (("codes", True), ("numbers", False)):
@@ -109,8 +104,8 @@ def test_codes_are_no_quantities(library: str, tmp_path: Path) -> None:
     assert scores["numbers"] < 0.7
 
 
-def test_a_code_that_was_never_seen_is_predicted(library: str, tmp_path: Path) -> None:
-    """A library would refuse the row, crash, or take the code for another one's."""
+def test_a_category_without_training_rows_is_predicted(library: str, tmp_path: Path) -> None:
+    """A library would refuse the row, crash, or use another category."""
 
     def change(result: Columns) -> Columns:
         unseen = (result["row_id"] < 1000) & (result["code"] >= 28)  # in train
@@ -129,12 +124,12 @@ def test_a_code_that_was_never_seen_is_predicted(library: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", ["binary", "regression", "ranking"])
 def test_monotone_holds(kind: str, library: str, tmp_path: Path) -> None:
-    """A price that falls would lower a forecast somewhere, though the user ruled that out; or another feature be bound."""
+    """A lower price would lower some prediction although the user excluded this, or another feature would be constrained."""
 
-    def change(found: Columns) -> Columns:
-        wave = np.sin(2 * found["first"]) + 0.5 * found["noise"] + 0.2 * np.nan_to_num(found["second"])
+    def change(table: Columns) -> Columns:
+        wave = np.sin(2 * table["first"]) + 0.5 * table["noise"] + 0.2 * np.nan_to_num(table["second"])
         target = wave > 0.5 if kind == "binary" else wave if kind == "regression" else np.clip(np.round(wave + 1), 0, 3)
-        return {**found, "target": target}
+        return {**table, "target": target}
 
     folder = prepare(tmp_path / "data", kind, change)
     others = np.random.default_rng(0).standard_normal((20, 4))
@@ -144,7 +139,7 @@ def test_monotone_holds(kind: str, library: str, tmp_path: Path) -> None:
     for name, monotone in (("free", {}), ("rising", {"first": 1}), ("falling", {"first": -1, "noise": 1})):
         train.train(config(library, folder, tmp_path / name, monotone=monotone, num_rounds=20, early_stopping_rounds=20))
         module = library_module(library)
-        booster = module.load(tmp_path / name / FILES[library])
+        booster = module.load(tmp_path / name / module.FILE)
         steps = np.diff(module.predict(booster, grid.reshape(-1, 4)).reshape(20, 60), axis=1)
         rises, falls = (steps > 1e-6).any(), (steps < -1e-6).any()
         assert (rises, falls) == (name != "falling", name != "rising")
@@ -165,8 +160,8 @@ def test_monotone_holds(kind: str, library: str, tmp_path: Path) -> None:
         ("ranking", "ndcg_at_10"),
     ],
 )
-def test_the_named_metric_stops(kind: str, metric: str, library: str, rule_data: Any, tmp_path: Path) -> None:
-    """The trees would be cut where another metric is best, or where this one is worst."""
+def test_the_given_metric_stops_the_training(kind: str, metric: str, library: str, rule_data: Any, tmp_path: Path) -> None:
+    """The number of trees would be best by another metric, or worst by this one."""
     out = tmp_path / "out"
     summary = train.train(config(library, rule_data(kind), out, metric=metric, num_rounds=120, early_stopping_rounds=12))
     scores = np.array([entry[metric] for entry in history_of(out)])
@@ -178,7 +173,7 @@ def test_the_named_metric_stops(kind: str, metric: str, library: str, rule_data:
     assert score(metric, result) == pytest.approx(scores[best], abs=1e-5)
 
 
-def test_what_is_not_defined_is_never_best() -> None:
+def test_an_undefined_score_is_never_best() -> None:
     """A metric that is NaN for the first trees would stop the training with them."""
     history = [{"roc_auc": value, "log_loss": value} for value in (np.nan, 0.5, 0.7, 0.7, np.nan)]
     assert boosting.best_round(history, "roc_auc") == 3
@@ -197,7 +192,7 @@ def test_what_is_not_defined_is_never_best() -> None:
     ],
 )
 def test_another_objective_is_scored_by_the_task(kind: str, settings: dict[str, str], library: str, tmp_path: Path) -> None:
-    """The trees would be cut where they forecast growth best, and the ensemble take growth for a probability."""
+    """The number of trees would be best for growth, and the ensemble would use growth as a probability."""
     folder = prepare(tmp_path / "data", kind, lambda result: {**result, "is_high": result["noisy"] > 1})
     out = tmp_path / "out"
     summary = train.train(config(library, folder, out, **settings))
@@ -211,16 +206,16 @@ def test_another_objective_is_scored_by_the_task(kind: str, settings: dict[str, 
 
 
 def test_rows_without_the_other_target_are_left_out(library: str, tmp_path: Path) -> None:
-    """A product without a rating would be learned as one with the rating 0, or the library refuse all rows."""
+    """A product without a rating would be learned as one with the rating 0, or the library would refuse all rows."""
     without = np.random.default_rng(3).random(NUM_ROWS["train"]) < 0.4
 
-    def hide(found: Columns) -> Columns:
-        hidden = without[: len(found["row_id"])]
-        return {**found, "noisy": np.where(hidden, np.nan, found["noisy"])}
+    def hide(table: Columns) -> Columns:
+        hidden = without[: len(table["row_id"])]
+        return {**table, "noisy": np.where(hidden, np.nan, table["noisy"])}
 
-    def leave_out(found: Columns) -> Columns:
-        keep = ~without[: len(found["row_id"])] if found["row_id"][0] == 0 else np.full(len(found["row_id"]), True)
-        return {name: values[keep] for name, values in found.items()}
+    def leave_out(table: Columns) -> Columns:
+        keep = ~without[: len(table["row_id"])] if table["row_id"][0] == 0 else np.full(len(table["row_id"]), True)
+        return {name: values[keep] for name, values in table.items()}
 
     for name, change in (("hidden", hide), ("left", leave_out)):
         folder = prepare(tmp_path / name, "binary", change)
@@ -236,8 +231,8 @@ def test_rows_without_the_other_target_are_left_out(library: str, tmp_path: Path
 def test_interrupted_any_objective_ends_with_the_same_bits(kind: str, library: str, tmp_path: Path) -> None:
     """A requeued job would end with another model: the scores of one class would be taken for those of another."""
 
-    def weigh(found: Columns) -> Columns:
-        return {**found, "weight": 0.5 + found["cluster"] % 3, "noisy": np.where(found["first"] > 2, np.nan, found["noisy"])}
+    def weigh(table: Columns) -> Columns:
+        return {**table, "weight": 0.5 + table["cluster"] % 3, "noisy": np.where(table["first"] > 2, np.nan, table["noisy"])}
 
     folder = prepare(tmp_path / "data", "binary" if kind == "another" else kind, weigh, weight="weight")
     settings: dict[str, Any] = {"num_rounds": 20, "early_stopping_rounds": 20, "chunk_rounds": 6, "checkpoint_s": 0.0}
@@ -264,24 +259,18 @@ def test_low_memory_grows_the_same_trees(kind: str, rule_data: Any, tmp_path: Pa
 # The scripts
 
 
-def run(script: str, *words: str) -> None:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "SLURM_"))}
-    line = [sys.executable, "-W", "error", str(ROOT / "scripts" / script), *words]
-    done = subprocess.run(line, env=clean, capture_output=True, text=True, timeout=180, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def test_members_with_other_objectives_join_the_ensemble(
     prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command line would lack the settings, or the ensemble refuse or misread the scores of such members."""
+    """The command line would lack the settings, or the ensemble would refuse or misinterpret the scores of such members."""
     others = {
         "ranked": ["library=xgboost", "objective=ranking", "monotone={reviews_4w: 1}", "metric=roc_auc"],
         "grown": ["library=lightgbm", "objective=regression", "target=growth"],
     }
-    for name, words in others.items():
-        settings = ["num_rounds=20", "min_leaf_weight=0.1", "threads=1"]
-        run("train_trees.py", f"data={prepared}", f"out={tmp_path / name}", *settings, *words)
+    for name, arguments in others.items():
+        settings = words(data=prepared, out=tmp_path / name, num_rounds=20, min_leaf_weight=0.1, threads=1)
+        done = run(["-W", "error", SCRIPT, *settings, *arguments])
+        assert done.returncode == 0, done.stderr
     train.train(config("lightgbm", prepared, tmp_path / "native"))
     monkeypatch.setattr(threads, "configure", lambda number: number)  # once per process, and XGBoost is loaded here
     about = manifest.read_manifest(prepared)

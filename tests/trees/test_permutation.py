@@ -16,7 +16,7 @@ FOLDS = [Fold(fit=np.zeros(0, int), stop=np.zeros(0, int), held=np.arange(NUM_RO
 
 
 class Rows:
-    """As much of `TreeData` as the importance reads."""
+    """The attributes of `TreeData` that the importance reads."""
 
     features = ("strong", "weak", "none")
 
@@ -45,8 +45,8 @@ def predict(features: np.ndarray) -> np.ndarray:
     return 3 * features[:, 0].astype(float) + features[:, 1]
 
 
-def test_the_score_falls_by_what_a_feature_gives() -> None:
-    """A feature without use would seem to matter, or the importances be in another order."""
+def test_importance_is_the_loss_in_score() -> None:
+    """A useless feature would seem important, or the importances would be in another order."""
     result = permutation.importance(objective(), Rows(), FOLDS, [predict] * 3, 10)  # type: ignore[arg-type]
     assert result is not None
     assert result["rows"] == NUM_ROWS
@@ -56,21 +56,21 @@ def test_the_score_falls_by_what_a_feature_gives() -> None:
     assert result["worse"]["weak"] == pytest.approx(np.sqrt(2), rel=0.1)
 
 
-def test_each_copy_predicts_what_it_holds_out() -> None:
-    """A copy would predict rows that it learned, and the features that it learned by heart would seem to matter."""
-    asked: list[np.ndarray] = []
+def test_each_copy_predicts_rows_that_it_holds_out() -> None:
+    """A copy would predict its training rows, and features to which it overfitted would seem important."""
+    predicted: list[np.ndarray] = []
 
-    def keep(features: np.ndarray) -> np.ndarray:
-        asked.append(features)
+    def predict_and_keep(features: np.ndarray) -> np.ndarray:
+        predicted.append(features)
         return predict(features)
 
-    permutation.importance(objective(), Rows(), FOLDS, [keep] * 3, 10)  # type: ignore[arg-type]
-    for number, features in enumerate(asked):
+    permutation.importance(objective(), Rows(), FOLDS, [predict_and_keep] * 3, 10)  # type: ignore[arg-type]
+    for number, features in enumerate(predicted):
         plain = features.reshape(4, -1, 3)[0]
         assert (plain[:, None] == FEATURES[FOLDS[number].held]).all(axis=2).any(axis=1).all()
 
 
-def test_nothing_is_permuted_where_it_takes_long() -> None:
-    """A table of many columns would wait for minutes, and a ranking be scored on parts of its groups."""
+def test_there_is_no_importance_for_long_computations_and_rankings() -> None:
+    """A table of many columns would wait for minutes, and a ranking would be scored on parts of its groups."""
     assert permutation.importance(objective(), Rows(), FOLDS, [predict] * 3, 100_000) is None  # type: ignore[arg-type]
     assert permutation.importance(objective("ranking"), Rows(), FOLDS, [predict] * 3, 10) is None  # type: ignore[arg-type]

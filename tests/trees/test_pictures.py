@@ -1,4 +1,4 @@
-"""Pictures with bars for features: whatever a column is called, it can be drawn and read."""
+"""Pictures with bars for features: column names of any length and any characters can be drawn and read."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ NAMES = ["c" * 300 + "1", "c" * 300 + "2", "a $ per $ {unit", "a\\b^_", "plain"]
 
 
 class Rows:
-    """What a picture of contributions asks of the rows."""
+    """The attributes of `TreeData` that a picture of contributions reads."""
 
     features, categories = NAMES, dict[str, list[str]]()
 
@@ -34,7 +34,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def test_a_long_name_is_shortened_in_pictures(tmp_path: Path, drawn: list[list[str]]) -> None:
-    """A name of 300 characters would leave no room for the bars, two of them be one bar, and `$` be read as a formula."""
+    """A name of 300 characters would leave no room for the bars, equal beginnings would be one bar, `$` a formula."""
     train.draw_importance(dict(zip(NAMES, range(5, 0, -1), strict=True)), tmp_path / "a.png", "xgboost $ $ {")
     summary = contributions.Summary(len(NAMES))
     summary.add(np.ones((3, 5), np.float32), np.full((3, 5), [5.0, 4, 3, 2, 1], np.float32))

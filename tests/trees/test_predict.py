@@ -1,6 +1,5 @@
-"""Predictions in blocks: the same bits as from one matrix, few blocks at a time; and what each feature contributed."""
+"""Predictions in blocks: the same bits as from one matrix, few blocks at a time; and the contributions of features."""
 
-import importlib
 import json
 import threading
 from collections.abc import Iterator
@@ -10,22 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from tree_members import features_of, rows_of
 
 from ensemble import folders
 from ensemble.errors import UserError
-from ensemble.trees import contributions, predict, threads, train
-from ensemble.trees.distributed import LIBRARIES
-from ensemble.trees.predict import MODULES, TreeMember
-from ensemble.trees.rows import TreeData
-from ensemble.trees.settings import TreesConfig
-
-
-@pytest.fixture(scope="module", params=LIBRARIES)
-def trained(request: pytest.FixtureRequest, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    threads.provide_openmp()
-    out = tmp_path_factory.mktemp("trees") / request.param
-    train.train(TreesConfig(library=request.param, data=str(prepared), out=str(out), num_rounds=20, threads=1))
-    return out
+from ensemble.trees import contributions, predict
+from ensemble.trees.predict import TreeMember, library_module
 
 
 @pytest.fixture
@@ -33,36 +22,24 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predict, "ROWS_PER_BLOCK", 23)
 
 
-def rows_of(data: Path, split: str = "test") -> TreeData:
-    return TreeData(data, split, folders.read_manifest(data))
-
-
-def matrix_of(rows: TreeData) -> np.ndarray:
-    return np.stack([rows.column(name) for name in rows.features], axis=1)
-
-
-def margin_of(found: np.ndarray) -> np.ndarray:
-    return np.log(found / (1 - found))
-
-
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_blocks_are_predicted_like_one_matrix(
     num_threads: int, trained: Path, prepared: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A prediction would stand beside another row, be lost where a block ends, or change with the number of threads."""
+    """A prediction would belong to another row, be lost at the end of a block, or depend on the number of threads."""
     monkeypatch.setenv("OMP_NUM_THREADS", str(num_threads))
-    library = importlib.import_module(MODULES[trained.name])
-    rows = rows_of(prepared)
+    library = library_module(trained.name)
+    rows = rows_of(prepared, "test")
     assert len(rows) > 10 * predict.ROWS_PER_BLOCK
-    whole = library.predict(library.load(trained / library.FILE), matrix_of(rows))
+    whole = library.predict(library.load(trained / library.FILE), features_of(rows))
     assert np.array_equal(TreeMember(trained).predict(prepared, "test")["prediction"], whole.astype(np.float64))
-    assert np.array_equal(np.concatenate(list(predict.in_blocks(np.copy, rows))), matrix_of(rows), equal_nan=True)
+    assert np.array_equal(np.concatenate(list(predict.in_blocks(np.copy, rows))), features_of(rows), equal_nan=True)
 
 
 def test_every_thread_has_a_block(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table of few rows, as a request to the service makes it, would be predicted by one thread, and the others wait."""
+    """A table of few rows, as in a request to the service, would be predicted by one thread while the others wait."""
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
-    rows = rows_of(prepared)
+    rows = rows_of(prepared, "test")
     assert len(rows) < predict.ROWS_PER_BLOCK
     sizes = list(predict.in_blocks(len, rows))
     assert len(sizes) == 4
@@ -73,7 +50,7 @@ def test_few_blocks_are_in_memory(prepared: Path, small_blocks: None, monkeypatc
     """Contributions of millions of rows would all be in memory while the first are written."""
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     begun: list[int] = []
-    blocks = predict.in_blocks(lambda block: begun.append(len(block)), rows_of(prepared))
+    blocks = predict.in_blocks(lambda block: begun.append(len(block)), rows_of(prepared, "test"))
     next(blocks)
     for thread in threading.enumerate():
         if thread is not threading.current_thread():
@@ -82,25 +59,26 @@ def test_few_blocks_are_in_memory(prepared: Path, small_blocks: None, monkeypatc
     assert len(list(blocks)) + 1 == len(begun) > 10
 
 
-def test_contributions_make_up_the_prediction(trained: Path, prepared: Path, small_blocks: None, tmp_path: Path) -> None:
-    """The numbers would explain another forecast, stand beside another row, or under another feature's name."""
+def test_contributions_sum_to_the_prediction(trained: Path, prepared: Path, small_blocks: None, tmp_path: Path) -> None:
+    """The numbers would explain another prediction, or have the id of another row or the name of another feature."""
     file = TreeMember(trained).write_contributions(prepared, "test", "mine", tmp_path / "out")
     assert file == tmp_path / "out/mine.test.contributions.parquet"
-    table, rows = pq.read_table(file, page_checksum_verification=True), rows_of(prepared)
+    table, rows = pq.read_table(file, page_checksum_verification=True), rows_of(prepared, "test")
     assert table.column_names == ["row_id", contributions.BASE, *rows.features]
     assert {str(kind) for kind in table.schema.types[1:]} == {"float"}
     result = TreeMember(trained).predict(prepared, "test")
     assert np.array_equal(table["row_id"].to_numpy(), result["row_id"])
     parts = np.stack([table[name].to_numpy() for name in table.column_names[1:]], axis=1).astype(np.float64)
-    assert np.abs(parts.sum(axis=1) - margin_of(result["prediction"])).max() < 1e-4
+    log_odds = np.log(result["prediction"] / (1 - result["prediction"]))
+    assert np.abs(parts.sum(axis=1) - log_odds).max() < 1e-4
     assert np.ptp(parts[:, 0]) == 0 < np.abs(parts[:, 1:]).max()
     importance = json.loads((trained / "importance.json").read_text())
     assert {name for name, gain in importance.items() if gain > 0} == {
         name for name in rows.features if table[name].to_numpy().any()
     }
-    about = json.loads(table.schema.metadata[b"ensemble"])
-    assert about["fingerprint"] == folders.read_manifest(prepared)["fingerprint"]
-    assert (about["member"], about["split"], about["unit"]) == ("mine", "test", "log odds")
+    metadata = json.loads(table.schema.metadata[b"ensemble"])
+    assert metadata["fingerprint"] == folders.read_manifest(prepared)["fingerprint"]
+    assert (metadata["member"], metadata["split"], metadata["unit"]) == ("mine", "test", "log odds")
     picture = file.with_suffix(".png").read_bytes()
     assert picture.startswith(b"\x89PNG\r\n\x1a\n")
     assert picture.endswith(b"IEND\xaeB`\x82")
@@ -108,7 +86,7 @@ def test_contributions_make_up_the_prediction(trained: Path, prepared: Path, sma
 
 
 def test_the_picture_has_size_and_direction() -> None:
-    """A feature that lowers the forecast would be drawn as one that raises it, or a strong one as a weak one."""
+    """A feature that lowers the prediction would be drawn as one that raises it, or a strong one as a weak one."""
     generator = np.random.default_rng(0)
     features = generator.standard_normal((500, 4)).astype(np.float32)
     parts = features * np.array([3, -2, 0, 0]) + np.array([0, 0, 0, 1]) * (generator.random((500, 1)) - 0.5)
@@ -122,18 +100,18 @@ def test_the_picture_has_size_and_direction() -> None:
     assert abs(summary.direction()[3]) < 0.2
 
 
-def test_nothing_is_left_of_contributions_that_fail(prepared: Path, tmp_path: Path) -> None:
-    """Half a file would be read as a whole one, or stay beside the predictions for ever."""
+def test_contributions_that_fail_leave_no_files(prepared: Path, tmp_path: Path) -> None:
+    """An incomplete file would be read as a complete one, or stay beside the predictions for ever."""
 
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield np.zeros((5, len(rows.features))), np.zeros((5, len(rows.features) + 1))
         raise RuntimeError("out of memory")
 
-    rows = rows_of(prepared)
-    about: dict[str, Any] = {"output": "score", "member": "mine", "split": "test"}
+    rows = rows_of(prepared, "test")
+    metadata: dict[str, Any] = {"output": "score", "member": "mine", "split": "test"}
     with pytest.raises(RuntimeError, match="out of memory"):
-        contributions.write(tmp_path / "mine.test.contributions.parquet", rows, blocks(), about)
+        contributions.write(tmp_path / "mine.test.contributions.parquet", rows, blocks(), metadata)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"the contributions .* cannot be written: "):
-        contributions.write(tmp_path / "file/mine.parquet", rows, blocks(), about)
+        contributions.write(tmp_path / "file/mine.parquet", rows, blocks(), metadata)

@@ -1,4 +1,4 @@
-"""What a training of trees prints while it goes on."""
+"""The progress that a training of trees prints."""
 
 import io
 import sys
@@ -25,18 +25,18 @@ def printed(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, total: int, nu
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if each tree took long."""
+    """Print as if each tree took a long time."""
     monkeypatch.setattr(progress, "SECONDS_BETWEEN", 0.0)
 
 
 def test_a_fast_training_gets_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hundred trials of a search would write two thousand."""
+    """The hundred trials of a search would write two thousand lines."""
     assert printed(io.StringIO(), monkeypatch, 600, 600) == "xgboost: 600 of 600 trees  average_precision 0.5990\n"
 
 
 @pytest.mark.usefixtures("slow")
 def test_a_log_file_gets_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job's log would hold a line for every tree."""
+    """The log of a job would have a line for every tree."""
     lines = printed(io.StringIO(), monkeypatch, 600, 600).splitlines()
     assert len(lines) == MAX_LINES
     assert lines[0] == "xgboost: 30 of 600 trees  average_precision 0.0290"
@@ -47,13 +47,13 @@ def test_a_log_file_gets_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("slow")
 def test_the_last_tree_is_named_when_training_stops_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody would see how far it came."""
+    """The log would not show the number of trees."""
     lines = printed(io.StringIO(), monkeypatch, 600, 77).splitlines()
     assert [line.split(" of")[0] for line in lines] == ["xgboost: 30", "xgboost: 60", "xgboost: 77"]
 
 
 def test_a_terminal_gets_a_bar_and_other_ranks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bar would be gone, or each rank would draw one."""
+    """A terminal would get no bar, or each rank would draw one."""
     assert "5/10" in printed(Terminal(), monkeypatch, 10, 5)
     assert printed(Terminal(), monkeypatch, 10, 5, is_shown=False) == ""
     assert printed(io.StringIO(), monkeypatch, 10, 5, is_shown=False) == ""

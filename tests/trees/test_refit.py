@@ -1,4 +1,4 @@
-"""Trees grown anew on train and validation: as many, of those rows, and to the same bits after an interruption."""
+"""Trees trained again on train and validation: as many trees, on those rows, with the same bits after an interruption."""
 
 import dataclasses
 import itertools
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from copied_members import models_of
+from tree_members import config_of, rows_of
 
 from ensemble import folders
 from ensemble.data.inputs import BLEND
@@ -21,21 +22,18 @@ from ensemble.trees.predict import TreeMember, average_predictions, library_modu
 from ensemble.trees.settings import TreesConfig
 
 
-def settings(library: Any, prepared: Path, out: Path, **others: Any) -> TreesConfig:
-    return TreesConfig(
-        library=library, data=str(prepared), out=str(out), num_rounds=25, early_stopping_rounds=5, threads=1, **others
-    )
+def settings(library: str, prepared: Path, out: Path, **others: Any) -> TreesConfig:
+    return config_of(library, prepared, out, num_rounds=25, early_stopping_rounds=5, **others)
 
 
 def test_a_refit_is_a_training_on_both_splits(library: str, prepared: Path, tmp_path: Path) -> None:
-    """The newest rows would be left out, or other trees be kept than those that early stopping chose the number of."""
+    """The newest rows would be left out, or the number of trees would not be that of early stopping."""
     plain = member.train(settings(library, prepared, tmp_path / "plain"))
     config = settings(library, prepared, tmp_path / "refit", refit=True)
     summary = member.train(config)
     assert summary["trees"] == plain["trees"]
-    about = folders.read_manifest(prepared)
-    assert summary["rows"] == about["splits"]["train"]["rows"] + about["splits"]["validation"]["rows"]
-    train, validation = (rows.TreeData(prepared, split, about) for split in ("train", "validation"))
+    train, validation = rows_of(prepared), rows_of(prepared, "validation")
+    assert summary["rows"] == len(train) + len(validation)
     module = library_module(library)
     by_hand, _, _ = member.resolve(settings(library, prepared, tmp_path, memory="in_core"), train)
     by_hand = TreesConfig(**{**vars(by_hand), "num_rounds": summary["trees"], "early_stopping_rounds": 1000})
@@ -48,8 +46,7 @@ def test_a_refit_is_a_training_on_both_splits(library: str, prepared: Path, tmp_
 def test_blend_is_learned_by_the_trees_that_predict_later_splits(library: str, prepared: Path, tmp_path: Path) -> None:
     """The newest rows would be left out, or weights would be fitted on predictions of rows that the trees learned."""
     summary = member.train(settings(library, prepared, tmp_path / "refit", refit=True))
-    about = folders.read_manifest(prepared)
-    train, validation, blend = (rows.TreeData(prepared, split, about) for split in ("train", "validation", "blend"))
+    train, validation, blend = (rows_of(prepared, split) for split in ("train", "validation", "blend"))
     module = library_module(library)
     by_hand, _, _ = member.resolve(settings(library, prepared, tmp_path, memory="in_core"), train)
     by_hand = TreesConfig(**{**vars(by_hand), "num_rounds": summary["trees"]})
@@ -83,7 +80,7 @@ def test_refits_differ_in_their_seed_and_are_averaged(library: str, prepared: Pa
             assert second.read_bytes() == (tmp_path / "other" / folder / module.FILE).read_bytes()
         assert second.read_bytes() != first.read_bytes()
         split = "test" if folder else "blend"
-        features = next(rows.TreeData(prepared, split, folders.read_manifest(prepared)).batches())
+        features = next(rows_of(prepared, split).batches())
         each = [module.predict(booster, features) for booster, _ in models_of(tmp_path / "two" / folder)]
         expected = average_predictions("probability", each)
         assert np.allclose(TreeMember(tmp_path / "two").predict(prepared, split)["prediction"], expected, atol=1e-7)
@@ -91,8 +88,7 @@ def test_refits_differ_in_their_seed_and_are_averaged(library: str, prepared: Pa
 
 def test_rows_with_few_positives_can_be_split(prepared: Path) -> None:
     """With 24 positives no leaf reaches the default weight, and every row would have the same prediction."""
-    about = folders.read_manifest(prepared)
-    train = rows.TreeData(prepared, "train", about)
+    train = rows_of(prepared)
     hot = np.flatnonzero(train.column("hot") == 1)[:24]
     few = train.take(np.union1d(hot, np.flatnonzero(train.column("hot") == 0)[:600]))
     config, _, _ = member.resolve(settings("xgboost", prepared, prepared), few)
@@ -108,8 +104,7 @@ def test_rows_with_few_positives_can_be_split(prepared: Path) -> None:
 
 def test_few_positives_are_not_ranked(prepared: Path) -> None:
     """The order of six positives would stop the training after one or two trees."""
-    about = folders.read_manifest(prepared)
-    train, validation = (rows.TreeData(prepared, split, about) for split in ("train", "validation"))
+    train, validation = rows_of(prepared), rows_of(prepared, "validation")
     hot, other = (np.flatnonzero((validation.column("hot") == 1) == is_hot) for is_hot in (True, False))
     for num_hot, expected in ((19, "log_loss"), (20, "average_precision")):
         few = validation.take(np.union1d(hot[:num_hot], other))
@@ -119,10 +114,9 @@ def test_few_positives_are_not_ranked(prepared: Path) -> None:
         assert member.resolve(named, train, few)[1].metric == "roc_auc"
 
 
-def test_all_trees_are_kept_though_an_earlier_number_scored_better(library: str, prepared: Path, tmp_path: Path) -> None:
-    """The trees would be cut by scores of rows that they have learned."""
-    about = folders.read_manifest(prepared)
-    train, validation = (rows.TreeData(prepared, split, about) for split in ("train", "validation"))
+def test_a_refit_keeps_all_trees(library: str, prepared: Path, tmp_path: Path) -> None:
+    """Their number would be chosen by scores of training rows."""
+    train, validation = rows_of(prepared), rows_of(prepared, "validation")
     config = settings(library, prepared, tmp_path, learning_rate=1.0)
     _, history, best = library_module(library).train(config, train, validation, Training(is_refit=True))
     assert (len(history), best) == (25, 25)
@@ -131,7 +125,7 @@ def test_all_trees_are_kept_though_an_earlier_number_scored_better(library: str,
 def test_a_refit_that_was_stopped_ends_with_the_same_bits(
     library: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A preempted job would leave the trees of the first half as the member."""
+    """A preempted job would leave the trees of the first training as the member."""
     module = library_module(library)
     whole = settings(library, prepared, tmp_path / "whole", refit=True)
     member.train(whole)

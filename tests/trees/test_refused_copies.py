@@ -1,4 +1,4 @@
-"""Folds from which copies cannot be trained, and out-of-fold predictions of other rows, are refused with a sentence."""
+"""Settings with which copies cannot be trained, and out-of-fold predictions of other rows, have an error message."""
 
 from pathlib import Path
 from typing import Any
@@ -59,8 +59,10 @@ def test_other_out_of_fold_predictions_are_refused(trained: Path, data_of: Any, 
         ),
     ],
 )
-def test_what_copies_cannot_do_is_refused(settings: dict[str, Any], sentence: str, data_of: Any, tmp_path: Path) -> None:
-    """A setting would be left out in silence."""
+def test_settings_that_copies_do_not_support_are_refused(
+    settings: dict[str, Any], sentence: str, data_of: Any, tmp_path: Path
+) -> None:
+    """A setting would be ignored without a message."""
     library = settings.pop("library", "xgboost")
     if library == "catboost":
         pytest.importorskip("catboost")

@@ -1,4 +1,4 @@
-"""Settings, targets and codes from which no objective can learn are refused with a sentence."""
+"""Settings, targets and categories from which no objective can learn are refused with an error message."""
 
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,9 @@ from ensemble.trees import train
 
 
 @pytest.mark.parametrize("code", [-1.0, 0.5, float(NUM_CODES)])
-def test_codes_that_are_none_are_refused(code: float, library: str, tmp_path: Path) -> None:
-    """A library would crash, or round the code to another one."""
-    folder = prepare(tmp_path / "data", "binary", lambda found: {**found, "code": np.where(found["code"] == 3, code, 2)})
+def test_invalid_categories_are_refused(code: float, library: str, tmp_path: Path) -> None:
+    """A library would crash, or round the number to another category."""
+    folder = prepare(tmp_path / "data", "binary", lambda table: {**table, "code": np.where(table["code"] == 3, code, 2)})
     with pytest.raises(UserError, match=rf"the feature code is {code:g}, but must be the number of a category, 0 to 29"):
         train.train(config(library, folder, tmp_path / "out"))
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
@@ -71,10 +71,10 @@ def test_codes_that_are_none_are_refused(code: float, library: str, tmp_path: Pa
         ("multiclass", {"monotone": {"first": 1}}, r"monotone= is not possible with several classes"),
     ],
 )
-def test_what_does_not_fit_is_refused(
+def test_settings_that_do_not_fit_the_data_are_refused(
     kind: str, settings: dict[str, Any], message: str, library: str, rule_data: Any, tmp_path: Path
 ) -> None:
-    """A typo would end in a library's traceback, or in a member with another output than it seems to have."""
+    """A mistake would end in a library's traceback, or in a member with another output than the user expects."""
     with pytest.raises(UserError, match=message):
         train.train(config(library, rule_data(kind), tmp_path / "out", **settings))
     assert list(tmp_path.iterdir()) == []
@@ -83,9 +83,9 @@ def test_what_does_not_fit_is_refused(
 def test_a_split_that_cannot_be_scored_is_refused(library: str, tmp_path: Path) -> None:
     """Every score would be NaN, and the first tree the best."""
 
-    def hide(found: Columns) -> Columns:
-        hidden = (found["row_id"] >= 1000) & (found["cluster"] == 9)
-        return {**found, "target": np.where(hidden, np.nan, found["target"])}
+    def hide(table: Columns) -> Columns:
+        hidden = (table["row_id"] >= 1000) & (table["cluster"] == 9)
+        return {**table, "target": np.where(hidden, np.nan, table["target"])}
 
     with pytest.raises(UserError, match="a validation row has no target: prepare the data without such rows"):
         train.train(config(library, prepare(tmp_path / "data", "regression", hide), tmp_path / "out"))
@@ -103,10 +103,10 @@ def test_a_split_that_cannot_be_scored_is_refused(library: str, tmp_path: Path) 
         ("ranking", 31.0, r"target is 31, but a relevance must be a whole number from 0 to 30"),
     ],
 )
-def test_targets_that_are_none_are_refused(kind: str, value: float, message: str, library: str, tmp_path: Path) -> None:
+def test_invalid_targets_are_refused(kind: str, value: float, message: str, library: str, tmp_path: Path) -> None:
     """A library would end in a traceback, abort the process, or learn something else."""
     folder = prepare(
-        tmp_path / "data", kind, lambda found: {**found, "target": np.where(found["cluster"] == 9, value, found["target"])}
+        tmp_path / "data", kind, lambda table: {**table, "target": np.where(table["cluster"] == 9, value, table["target"])}
     )
     with pytest.raises(UserError, match=message):
         train.train(config(library, folder, tmp_path / "out"))

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 import tree_members
-from tree_members import FILES, SCRIPT, Start, interrupt, model, wait_for_trees, words
+from tree_members import SCRIPT, Start, interrupt, model, wait_for_trees, words
 
 from ensemble import folders
 from ensemble.errors import UserError
 from ensemble.trees import boosting, train
 from ensemble.trees.checkpoint import Checkpoints
+from ensemble.trees.predict import library_module
 from ensemble.trees.settings import FREE_TO_CHANGE, SearchConfig, TreesConfig
 
 SETTINGS: dict[str, Any] = {
@@ -122,10 +123,9 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(
     train.train(config(library, prepared, tmp_path / "whole"))
     settings = config(library, prepared, tmp_path / "out")
     interrupt(settings, 3)
-    checkpoints = Checkpoints(settings.out, FILES[library])
-    newest, before = checkpoints.all()
+    newest, before = Checkpoints(settings.out, "").all()
     assert (newest.name, before.name) == ("trees-00000021", "trees-00000014")
-    file = newest / FILES[library]
+    file = newest / library_module(library).FILE
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)

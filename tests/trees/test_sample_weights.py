@@ -1,58 +1,44 @@
-"""Sample weights from a table to a member and its prediction file: rows of weight 0 stop no training early."""
+"""Sample weights from a table to a member, its prediction file and its scores: rows of weight 0 have no influence."""
 
-import contextlib
-import io
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from copied_members import models_of
+from copied_members import folds_of, models_of, prepared_of
 from sklearn.metrics import average_precision_score, log_loss
+from tree_members import config_of, rows_of
 
 from ensemble import predictions
-from ensemble.data.cross_validation import CrossValidation
 from ensemble.errors import UserError
 from ensemble.predictor import fit
-from ensemble.recipes.table.prepare import prepare
-from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.trees import train
+from ensemble.trees.objective import ValidationMetrics, objective_of
 from ensemble.trees.predict import TreeMember, library_module
-from ensemble.trees.rows import TreeData, tree_manifest
-from ensemble.trees.settings import TreesConfig
 
 NUM_ROWS = 4000
 
 
-def data_of(folder: Path, task: str = "binary") -> Path:
+def data_of(folder: Path) -> Path:
     """Half of the rows have weight 0 and a target that contradicts the others."""
     generator = np.random.default_rng(0)
     first, second = generator.standard_normal((2, NUM_ROWS))
     truth = first + 0.5 * second + 0.5 * generator.standard_normal(NUM_ROWS)
     counts = generator.random(NUM_ROWS) < 0.5
-    target = np.where(counts, truth, -truth) > 0.8 if task == "binary" else np.where(counts, truth, -truth)
+    target = np.where(counts, truth, -truth) > 0.8
     weight = np.where(counts, generator.choice([0.5, 2.0], NUM_ROWS), 0.0)
     table = pl.DataFrame({"first": first, "second": second, "target": target.astype(float), "weight": weight})
-    table.write_parquet(folder / "table.parquet")
-    config = PrepareConfig(
-        out=str(folder / "prepared"), source=(str(folder / "table.parquet"),), target="target", weight="weight", task=task,  # type: ignore[arg-type]
-        test=0.25, num_folds=3,
-    )  # fmt: skip
-    with contextlib.redirect_stdout(io.StringIO()):
-        prepare(config)
-    return folder / "prepared"
+    return prepared_of(folder, table, "prepared", target="target", weight="weight", task="binary", test=0.25)
 
 
 def test_weights_reach_early_stopping_files_and_scores(library: str, tmp_path: Path) -> None:
-    """Half of the scores would be of rows that the user gave no weight: 0.5 where the member is at 0.9."""
+    """Half of the scored rows would be rows of weight 0: a score of 0.5 instead of 0.9."""
     data = data_of(tmp_path)
     out, files = tmp_path / "member", tmp_path / "predictions"
-    settings = {"num_rounds": 60, "learning_rate": 0.2, "threads": 1, "regrow": False}
-    summary = train.train(TreesConfig(library=library, data=str(data), out=str(out), **settings))  # type: ignore[arg-type]
+    summary = train.train(config_of(library, data, out, num_rounds=60, learning_rate=0.2, regrow=False))
     member = TreeMember(out)
-    rows, cv = TreeData(data, "train", tree_manifest(data)), CrossValidation.from_manifest(tree_manifest(data))
-    assert cv
-    stops = [rows.take(fold.stop) for fold in cv.folds(data, "cluster")]
+    rows = rows_of(data)
+    stops = [rows.take(fold.stop) for fold in folds_of(data)]
     predicted = [
         library_module(library).predict(model, part.matrix()) for (model, _), part in zip(models_of(out), stops, strict=True)
     ]
@@ -78,7 +64,7 @@ def test_weights_reach_early_stopping_files_and_scores(library: str, tmp_path: P
     assert scores["base_rate"] == pytest.approx(np.average(test.target, weights=test.weight))
     ensemble = predictions.read(tmp_path / "ensemble/test.parquet")
     assert len(ensemble.row_id) == len(test.row_id)
-    # Calibrated by the rows that count: the others would halve the probabilities of the likely ones
+    # Calibrated by the rows with a weight: the others would halve the largest probabilities
     counted = ensemble.weight > 0
     gap = np.average(ensemble.prediction - ensemble.target, weights=ensemble.weight)
     assert abs(gap) < 0.03, gap
@@ -88,10 +74,8 @@ def test_weights_reach_early_stopping_files_and_scores(library: str, tmp_path: P
 def test_a_validation_split_without_weight_is_refused(library: str, tmp_path: Path) -> None:
     """Every score would be 0 / 0, and the first tree the best."""
     data = data_of(tmp_path)
-    from ensemble.trees.objective import ValidationMetrics, objective_of
-
-    rows = TreeData(data, "train", tree_manifest(data))
-    objective = objective_of(TreesConfig(library=library, data=str(data)), rows)  # type: ignore[arg-type]
+    rows = rows_of(data)
+    objective = objective_of(config_of(library, data), rows)
     without = rows.take(np.flatnonzero(rows.column("weight") == 0))
     with pytest.raises(UserError, match="no row of the validation split has a weight above 0"):
         ValidationMetrics(objective, without)

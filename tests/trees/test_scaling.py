@@ -8,16 +8,14 @@ import onnxruntime
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
+from copied_members import prepared_of
+from tree_members import config_of
 
 from ensemble import folders
 from ensemble.arrow import open_table
-from ensemble.data import prepared
-from ensemble.recipes.table.prepare import prepare
-from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.trees import export, train
 from ensemble.trees.predict import TreeMember
 from ensemble.trees.scaling import Scaling
-from ensemble.trees.settings import TreesConfig
 
 NUM_ROWS = 1500
 OFFSETS = {"plain": 0.0, "milliseconds": 1_700_000_000_000.0}
@@ -28,25 +26,16 @@ def data_of(folder: Path, offset: float, spread: float = 1.0) -> Path:
     first, second = generator.standard_normal((2, NUM_ROWS))
     truth = np.floor(300 * first + 100 * np.sin(2 * second) + 20 * generator.standard_normal(NUM_ROWS))
     when = [*(offset + spread * truth)[:-40], *[None] * 40]
-    pl.DataFrame({"first": first, "second": second, "when": when}).write_parquet(folder / "table.parquet")
-    about = prepare(
-        PrepareConfig(
-            out=str(folder / "prepared"), source=(str(folder / "table.parquet"),), target="when", task="regression",
-            test=0.25, num_folds=1,
-        )
-    )  # fmt: skip
-    prepared.check("table", folder / "prepared", about)
-    return folder / "prepared"
+    frame = pl.DataFrame({"first": first, "second": second, "when": when})
+    return prepared_of(folder, frame, "prepared", target="when", task="regression", test=0.25, num_folds=1)
 
 
-def trained(library: str, data: Path, out: Path, **settings: object) -> dict[str, float]:
-    return train.train(
-        TreesConfig(library=library, data=str(data), out=str(out), num_rounds=60, learning_rate=0.2, threads=1, **settings)  # type: ignore[arg-type]
-    )
+def trained(library: str, data: Path, out: Path) -> dict[str, float]:
+    return train.train(config_of(library, data, out, num_rounds=60, learning_rate=0.2))
 
 
 def test_a_large_offset_loses_nothing(library: str, tmp_path: Path) -> None:
-    """Times in milliseconds would all be one number, and the error of that number be 0."""
+    """Times in milliseconds would all be the same float32, with an error of 0."""
     errors, result = {}, {}
     for name, offset in OFFSETS.items():
         (tmp_path / name).mkdir()
@@ -63,7 +52,7 @@ def test_a_large_offset_loses_nothing(library: str, tmp_path: Path) -> None:
 
 
 def test_units_change_no_tree(library: str, tmp_path: Path) -> None:
-    """A target in another unit would be learned otherwise: leaves below XGBoost's least gain, or squares that overflow."""
+    """A target in another unit would give other trees: gains below XGBoost's least gain, or squares that overflow."""
     predictions = []
     for name, spread in (("small", 2.0**-60), ("plain", 1.0), ("large", 2.0**400)):
         (tmp_path / name).mkdir()
@@ -75,7 +64,7 @@ def test_units_change_no_tree(library: str, tmp_path: Path) -> None:
 
 
 def test_contributions_reasons_and_export_are_in_the_unit_of_the_target(library: str, tmp_path: Path) -> None:
-    """The parts of a prediction would be on another scale than the prediction, and the exported file too."""
+    """Contributions and the exported file would be on another scale than the prediction."""
     data = data_of(tmp_path, OFFSETS["milliseconds"])
     trained(library, data, tmp_path / library)
     member = TreeMember(tmp_path / library)
@@ -93,8 +82,8 @@ def test_contributions_reasons_and_export_are_in_the_unit_of_the_target(library:
     assert exported == pytest.approx(actual["prediction"], abs=0.05)
 
 
-def test_the_scale_is_that_of_the_rows_that_are_learned() -> None:
-    """Missing targets or one of 1e300 would leave a scale of NaN or infinity."""
+def test_the_scale_is_finite_for_any_targets() -> None:
+    """No targets, equal ones, or one of 1e300 would give a scale of NaN, 0 or infinity."""
     assert Scaling.fit(np.array([])).is_identity
     assert Scaling.fit(np.array([5.0, 5.0])) == Scaling(center=5.0, scale=1.0)
     assert Scaling.fit(np.array([-1e300, 1e300])) == Scaling(center=0.0, scale=1e300)
@@ -105,7 +94,7 @@ def test_the_scale_is_that_of_the_rows_that_are_learned() -> None:
 
 
 def test_a_training_resumes_only_with_the_same_scaling(library: str, tmp_path: Path) -> None:
-    """Trees of an older version, grown on the target itself, would be continued on another scale."""
+    """Trees of an older version, trained on the target itself, would be continued on another scale."""
     data = data_of(tmp_path, 0.0)
     summary = trained(library, data, tmp_path / library)
     stored = json.loads((tmp_path / library / "summary.json").read_text())["scaling"]

@@ -1,4 +1,4 @@
-"""Copies that tasks of their own have grown give the member that one process grows, to the bit, and none is grown twice."""
+"""Copies that were trained by tasks of their own give the same bits as one process, and no copy is trained twice."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from ensemble.trees.predict import library_module
 
 LIBRARIES = ("xgboost", "lightgbm", "catboost", "linear")
 SEPARATE = ("catboost", "linear")
-"""Libraries that train each copy by itself, and keep nothing of a copy that is not whole."""
+"""Libraries that train each copy by itself, and store no incomplete copy."""
 SLOW: dict[str, Any] = {"num_rounds": 60, "early_stopping_rounds": 4, "learning_rate": 0.2, "regrow": False}
 """A training that stops early, after more than two chunks of four trees."""
 
@@ -32,7 +32,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(library: str, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The member that one process grows."""
+    """The member that one process trains."""
     out = tmp_path_factory.mktemp("whole") / "m"
     train.train(config_of(library, data, out, **SLOW))
     return out
@@ -42,8 +42,8 @@ def same(out: Path, whole: Path) -> bool:
     return content(out) == content(whole) and (out / "metrics.jsonl").read_text() == (whole / "metrics.jsonl").read_text()
 
 
-def grown_trees(library: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Counts the trees, or of `SEPARATE` the copies, that are grown from now on in copies with rows that stop them."""
+def trained_trees(library: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that gets an entry for each tree, or with libraries of `SEPARATE` each copy, that is trained from now on."""
     result: list[int] = []
     module = library_module(library)
     if library in SEPARATE:
@@ -59,19 +59,19 @@ def grown_trees(library: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_copies_of_tasks_make_the_same_member(
     patience: int, library: str, data: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cluster would give another ensemble than one machine: where a copy has too few trees, or more than are needed."""
+    """A cluster would give another ensemble than one machine if a copy has fewer or more trees than the member needs."""
     config = config_of(library, data, tmp_path / "m", **SLOW)
     monkeypatch.setattr(single_copy, "PATIENCE", patience)
     for number in (2, 0, 1):
         single_copy.train_copy(config, number)
-    grown = grown_trees(library, monkeypatch)
+    trained = trained_trees(library, monkeypatch)
     train.train(config, "auto")
-    assert bool(grown) == (patience == 1 and library not in SEPARATE), "each copy alone stops earlier than all together"
+    assert bool(trained) == (patience == 1 and library not in SEPARATE), "each copy alone stops earlier than all together"
     assert same(tmp_path / "m", whole)
-    assert [path.name for path in tmp_path.iterdir()] == ["m"], "stored copies that no one needs"
+    assert [path.name for path in tmp_path.iterdir()] == ["m"], "stored copies that are no longer needed"
 
 
-def test_a_killed_task_goes_on(
+def test_a_stopped_task_resumes(
     library: str,
     data: Path,
     whole: Path,
@@ -79,24 +79,24 @@ def test_a_killed_task_goes_on(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A requeued task would grow a copy twice, or another one."""
+    """A requeued task would train a copy twice, or another copy."""
     config = config_of(library, data, tmp_path / "m", **SLOW)
     answers = iter([0, 0, 15, 15])
     with pytest.raises(Stopped):
         single_copy.train_copy(config, 0, lambda: next(answers, 15))
     kept = stored.checkpoints_of(tmp_path / "m", 0).newest_valid()
     assert not stored.read(tmp_path / "m", 3, {"fingerprint": "", "config": {}}), "it is not whole"
-    grown = grown_trees(library, monkeypatch)
+    trained = trained_trees(library, monkeypatch)
     single_copy.train_copy(config, 0)
-    if library not in SEPARATE:  # which keeps nothing of a copy that is not whole
+    if library not in SEPARATE:  # which store no incomplete copy
         assert kept
         newest = stored.checkpoints_of(tmp_path / "m", 0).newest_valid()
         assert newest
         assert len(kept[1]["history"]) == 8
-        assert len(grown) == len(newest[1]["history"]) - 8
-    del grown[:]
+        assert len(trained) == len(newest[1]["history"]) - 8
+    trained.clear()
     single_copy.train_copy(config, 0)
-    assert not grown
+    assert not trained
     assert capsys.readouterr().err.endswith(f"copy 0 of {tmp_path}/m is trained already\n")
     for number in (1, 2):
         single_copy.train_copy(config, number)
@@ -104,12 +104,12 @@ def test_a_killed_task_goes_on(
     assert same(tmp_path / "m", whole)
 
 
-def test_a_training_that_was_killed_after_stored_trees_goes_on(
+def test_a_training_that_was_killed_after_stored_trees_resumes(
     library: str, data: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it goes on, a stored copy would be read from its beginning again."""
+    """The resumed training would use the first trees of a stored copy again."""
     if library in SEPARATE:
-        pytest.skip("it keeps nothing of a training that was killed")
+        pytest.skip("this library stores no checkpoint")
     config = config_of(library, data, tmp_path / "m", **SLOW)
     monkeypatch.setattr(single_copy, "PATIENCE", 1)
     single_copy.train_copy(config, 1)
@@ -120,7 +120,7 @@ def test_a_training_that_was_killed_after_stored_trees_goes_on(
 
 
 def test_copies_of_other_settings_are_not_used(library: str, data: Path, tmp_path: Path) -> None:
-    """A member would have trees of settings that were given before."""
+    """A member would have trees that were trained with earlier settings."""
     for seed in (0, 1):
         single_copy.train_copy(config_of(library, data, tmp_path / "m", seed=seed, **SLOW), 0)
         if seed == 0:
@@ -131,7 +131,7 @@ def test_copies_of_other_settings_are_not_used(library: str, data: Path, tmp_pat
 
 
 def test_a_seed_for_each_copy() -> None:
-    """Copies that draw the same rows are more alike than they need be; XGBoost refuses what has more than 31 bits."""
+    """Copies would draw the same rows, so their mean would gain less; or XGBoost would refuse a seed of over 31 bits."""
     seeds = [boosting.copy_seed((1 << 30) - 1, number) for number in range(8)]
     assert len(set(seeds)) == 8
     assert max(seeds) < 1 << 30

@@ -1,29 +1,20 @@
-"""Features of many categories as means of the target."""
+"""Features with many categories as means of the target."""
 
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from copied_members import folds_of, prepared_of
+from tree_members import config_of, rows_of
 
 from ensemble import folders
-from ensemble.data.cross_validation import CrossValidation
 from ensemble.errors import UserError
-from ensemble.recipes.table import prepare
-from ensemble.recipes.table.settings import PrepareConfig
-from ensemble.trees import export, single_copy, target_encoding, threads, train
+from ensemble.trees import export, single_copy, target_encoding, train
 from ensemble.trees.objective import objective_of
 from ensemble.trees.predict import TreeMember
-from ensemble.trees.rows import TreeData
-from ensemble.trees.settings import TreesConfig
 
 NUM_ROWS, NUM_SHOPS, NUM_FOLDS = 2000, 150, 4
-
-
-@pytest.fixture(autouse=True)
-def openmp(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads.provide_openmp()
-    monkeypatch.setattr(threads, "configure", lambda requested=0: 1)
 
 
 def prepared(folder: Path) -> Path:
@@ -32,47 +23,40 @@ def prepared(folder: Path) -> Path:
     shop = generator.integers(0, NUM_SHOPS, NUM_ROWS)
     sales = generator.normal(0, 1, NUM_ROWS) + 3 * np.sin(shop)
     frame = pl.DataFrame({"shop": [f"shop{number}" for number in shop], "size": generator.random(NUM_ROWS), "sales": sales})
-    frame.write_csv(folder / "shops.csv")
-    prepare.prepare(
-        PrepareConfig(source=(str(folder / "shops.csv"),), target="sales", out=str(folder / "data"), num_folds=NUM_FOLDS)
-    )
-    return folder / "data"
+    return prepared_of(folder, frame, target="sales", num_folds=NUM_FOLDS)
 
 
-def test_neither_held_out_rows_nor_the_row_itself_are_in_a_number(tmp_path: Path) -> None:
-    """A category's number would hold the answer that is to be predicted."""
+def test_a_code_contains_neither_held_out_targets_nor_that_of_its_own_row(tmp_path: Path) -> None:
+    """The code of a category would contain the target that is to be predicted."""
     data = prepared(tmp_path)
-    rows = TreeData(data, "train", folders.read_manifest(data))
-    cv = CrossValidation.from_manifest(folders.read_manifest(data))
-    assert cv is not None
-    fold = cv.folds(data, rows.task.cluster)[0]
-    objective = objective_of(TreesConfig(data=str(data), out="unused", library="lightgbm"), rows)
+    rows, fold = rows_of(data), folds_of(data)[0]
+    objective = objective_of(config_of("lightgbm", data), rows)
 
-    def learned(changed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The column and the numbers of the categories, with other targets in the rows `changed`."""
+    def encoded_with(changed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The encoded column and the codes of the categories, with other targets in the rows `changed`."""
         target = rows.column("target").copy()
         target[changed] += 100
         encoding, encoded = target_encoding.fit(objective, rows.replaced({"target": target}), fold.fit)
         assert not encoded.categories
         return encoded.column("shop"), encoding.codes[rows.features.index("shop")]
 
-    column, numbers = learned(np.arange(0))
-    column_without, numbers_without = learned(np.setdiff1d(np.arange(NUM_ROWS), fold.fit))
-    assert numbers.tobytes() == numbers_without.tobytes()
+    column, codes = encoded_with(np.arange(0))
+    column_without, codes_without = encoded_with(np.setdiff1d(np.arange(NUM_ROWS), fold.fit))
+    assert codes.tobytes() == codes_without.tobytes()
     assert column.tobytes() == column_without.tobytes()
     one = fold.fit[:1]
-    changed, _ = learned(one)
+    changed, _ = encoded_with(one)
     same_shop = fold.fit[rows.column("shop")[fold.fit] == rows.column("shop")[one]]
     assert changed[one] == column[one]
     assert np.abs(changed[same_shop] - column[same_shop]).max() > 1
 
 
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
-def test_a_member_keeps_its_numbers(library: str, tmp_path: Path) -> None:
-    """It would predict from the numbers of the categories, or learn nothing from them."""
+def test_a_member_predicts_with_its_codes(library: str, tmp_path: Path) -> None:
+    """It would predict from the numbers of the categories instead of their codes, or learn nothing from the codes."""
     data = prepared(tmp_path)
-    config = {"num_rounds": 60, "learning_rate": 0.2, "threads": 1, "refit": True}
-    summary = train.train(TreesConfig(data=str(data), out=str(tmp_path / "member"), library=library, **config))
+    settings = {"num_rounds": 60, "learning_rate": 0.2, "refit": True}
+    summary = train.train(config_of(library, data, tmp_path / "member", **settings))
     assert summary["validation_root_mean_squared_error"] < 1.5  # 2.3 without the shops
     member = TreeMember(tmp_path / "member")
     features = np.array([[0, 0.5], [np.nan, 0.5], [NUM_SHOPS - 1, 0.5]], np.float32)
@@ -88,10 +72,9 @@ def test_a_member_keeps_its_numbers(library: str, tmp_path: Path) -> None:
 
 
 def test_copies_trained_by_tasks_have_the_same_codes(tmp_path: Path) -> None:
-    """A task would grow its copy from categories, and the member from means of the target."""
-    data = prepared(tmp_path)
-    config = {"num_rounds": 30, "learning_rate": 0.2, "threads": 1, "library": "lightgbm", "data": str(data)}
-    alone, from_tasks = (TreesConfig(out=str(tmp_path / name), **config) for name in ("alone", "from_tasks"))
+    """A task would train its copy on categories, and the member on means of the target."""
+    data, settings = prepared(tmp_path), {"num_rounds": 30, "learning_rate": 0.2}
+    alone, from_tasks = (config_of("lightgbm", data, tmp_path / name, **settings) for name in ("alone", "from_tasks"))
     train.train(alone)
     for number in range(NUM_FOLDS):
         single_copy.train_copy(from_tasks, number)

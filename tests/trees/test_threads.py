@@ -1,18 +1,16 @@
-"""How many threads the tree libraries get, and what is settled before they are imported."""
+"""How many threads the tree libraries get, and the OpenMP settings before they are imported."""
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tree_members import run
 
 from ensemble import cores
 from ensemble.errors import UserError
 from ensemble.trees import threads
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +38,7 @@ def test_the_affinity_mask_is_the_first_limit(tmp_path: Path, monkeypatch: pytes
 
 
 def test_slurm_is_a_limit(tmp_path: Path) -> None:
-    """A task of four cores would take the node of eight."""
+    """A task with four cores would use all eight of the node."""
     assert cores.limits({"SLURM_CPUS_PER_TASK": "4"}, tmp_path) == {"affinity": 8, "SLURM_CPUS_PER_TASK": 4}
     for senseless in ("", "0", "-1", "four", "4,2"):
         assert cores.limits({"SLURM_CPUS_PER_TASK": senseless}, tmp_path) == {"affinity": 8}
@@ -65,7 +63,7 @@ def test_the_quota_of_cgroup_v1_is_a_limit(quota: str, period: str, limit: int |
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_each_cgroup_above_may_limit(version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job of Slurm is some groups down, where nobody would look; and its step may have more than the job."""
+    """The limit of a Slurm job, some groups below the root, would be ignored, or that of its step would replace it."""
     own = tmp_path / "own"
     own.write_text("0::/slurm/job_7/step_0\n" if version == 2 else "9:memory:/other\n4:cpu,cpuacct:/slurm/job_7/step_0\n")
     monkeypatch.setattr(cores, "OWN_CGROUP", own)
@@ -106,7 +104,7 @@ GRANTED = {"SLURM_CPUS_PER_TASK": "8"}
         (0, {"OMP_WAIT_POLICY": "PASSIVE"}, 8, ""),
     ],
 )
-def test_what_costs_speed_is_named(
+def test_settings_that_reduce_the_speed_have_a_warning(
     asked: int, environment: dict[str, str], chosen: int, warning: str, tmp_path: Path
 ) -> None:
     """A job script's OMP_NUM_THREADS=1 would leave XGBoost one of 8 cores, whatever its settings, without a message."""
@@ -117,38 +115,31 @@ def test_what_costs_speed_is_named(
     assert warning in "".join(warnings)
 
 
-def settled(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A fresh Python, since OpenMP's settings are read once per process."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "SLURM_"))}
-    return subprocess.run(
-        [sys.executable, "-c", code], env={**clean, **environment}, capture_output=True, text=True, timeout=120, check=False
-    )
-
-
-def test_the_smallest_limit_is_settled_and_an_order_goes_before() -> None:
-    """The libraries would get different numbers, or threads=3 be ignored."""
+def test_the_smallest_limit_is_configured_unless_a_number_is_requested() -> None:
+    """The libraries would get different numbers, or threads=3 would be ignored."""
     code = (
         "import json, os\nfrom ensemble.trees import threads\n"
         "chosen = threads.configure({})\n"
         "print(json.dumps([chosen, os.environ['OMP_NUM_THREADS'], os.environ['OMP_WAIT_POLICY']]))"
     )
-    assert json.loads(settled(code.format(""), SLURM_CPUS_PER_TASK="1").stdout) == [1, "1", "PASSIVE"]
-    assert json.loads(settled(code.format(3), SLURM_CPUS_PER_TASK="1").stdout) == [3, "3", "PASSIVE"]
-    assert json.loads(settled(code.format(""), OMP_NUM_THREADS="1", OMP_WAIT_POLICY="ACTIVE").stdout) == [1, "1", "ACTIVE"]
-    output = settled(code.format(3), SLURM_CPUS_PER_TASK="1").stderr.splitlines()
+    chosen, three = ["-c", code.format("")], ["-c", code.format(3)]  # in new processes, since OpenMP reads its settings once
+    assert json.loads(run(chosen, SLURM_CPUS_PER_TASK="1").stdout) == [1, "1", "PASSIVE"]
+    assert json.loads(run(three, SLURM_CPUS_PER_TASK="1").stdout) == [3, "3", "PASSIVE"]
+    assert json.loads(run(chosen, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="ACTIVE").stdout) == [1, "1", "ACTIVE"]
+    output = run(three, SLURM_CPUS_PER_TASK="1").stderr.splitlines()
     assert output[0].startswith("OMP_NUM_THREADS=3 OMP_WAIT_POLICY=PASSIVE: threads=3 is set, 1 cores are granted (")
     assert output[1].startswith("warning: 3 threads on 1 cores")
 
 
-def test_settling_too_late_is_our_own_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings would be made where OpenMP reads them no more, and nobody would notice but the clock."""
+def test_configuring_after_the_import_is_an_assertion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenMP would ignore the settings, and only the lower speed would show it."""
     monkeypatch.setitem(sys.modules, "xgboost", None)
     with pytest.raises(AssertionError, match="OpenMP has read its settings already"):
         threads.configure(1)
 
 
 def test_a_negative_number_of_threads_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """threads=-1 means all cores elsewhere; here it would go through to the libraries, which disagree."""
+    """threads=-1 means all cores in other programs; here the libraries would interpret it differently."""
     for name in ("xgboost", "lightgbm"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     with pytest.raises(UserError, match="threads=-1 is impossible: give a number of cores, or 0"):

@@ -1,5 +1,6 @@
-"""Values that training never had: neutral predictions of both libraries, and nothing else changes."""
+"""Values that are not in the training rows get neutral predictions, and no other prediction changes."""
 
+import functools
 import json
 import shutil
 from pathlib import Path
@@ -9,25 +10,21 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
+from copied_members import KINDS, prepared_of
+from tree_members import config_of, rows_of
 
 from ensemble import folders
-from ensemble.data import prepared
 from ensemble.errors import Failure
-from ensemble.recipes.table.prepare import prepare
-from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.trees import export, predict, train, unknown
-from ensemble.trees.distributed import LIBRARIES
+from ensemble.trees.objective import objective_of
 from ensemble.trees.predict import TreeMember
-from ensemble.trees.rows import TreeData
-from ensemble.trees.settings import TreesConfig
 
 COLOURS = {"amber": -5, "blue": -3, "coral": -1, "denim": 1, "ebony": 3, "fern": 5}
 NUM_ROWS, NUM_FORECASTS = 2400, 60
-KINDS = ("regression", "binary", "multiclass")
 
 
 def data_of(folder: Path, kind: str) -> Path:
-    """A table in which colour and size decide; in the rows to forecast, the first 20 of each are empty or new."""
+    """The target depends on colour and size; 20 of the colours of the forecast are new, and 20 of its sizes are missing."""
     generator = np.random.default_rng(0)
     colour = generator.choice(list(COLOURS), NUM_ROWS)
     size, other = generator.uniform(-1, 1, (2, NUM_ROWS))
@@ -39,56 +36,38 @@ def data_of(folder: Path, kind: str) -> Path:
     number = np.cumsum(forecast) - 1
     colour = np.where(forecast & (number < 20), "gold", colour)
     size[forecast & (number >= 10) & (number < 30)] = np.nan
-    pl.DataFrame({"colour": colour, "size": size, "gaps": gaps, "target": target}, nan_to_null=True).write_parquet(
-        folder / "table.parquet"
-    )
-    about = prepare(
-        PrepareConfig(
-            out=str(folder / "prepared"), source=(str(folder / "table.parquet"),), target="target", task=kind, num_folds=1,  # type: ignore[arg-type]
-        )
-    )  # fmt: skip
-    prepared.check("table", folder / "prepared", about)
-    return folder / "prepared"
+    frame = pl.DataFrame({"colour": colour, "size": size, "gaps": gaps, "target": target}, nan_to_null=True)
+    return prepared_of(folder, frame, "prepared", target="target", task=kind, num_folds=1)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The data of a kind, and the member of a library that learned them."""
-    from ensemble.trees import threads
+    """A function that returns the data of a kind or, with a library, the member that was trained on them."""
 
-    threads.provide_openmp()
-    result: dict[Any, Path] = {}
-
+    @functools.cache
     def make(kind: str, library: str = "") -> Path:
-        if (kind, library) not in result:
-            folder = tmp_path_factory.mktemp(kind)
-            if not library:
-                result[kind, ""] = data_of(folder, kind)
-            else:
-                settings = {"num_rounds": 60, "learning_rate": 0.2, "threads": 1, "column_fraction": 1.0, "regrow": False}
-                train.train(TreesConfig(library=library, data=str(make(kind)), out=str(folder / "m"), **settings))  # type: ignore[arg-type]
-                result[kind, library] = folder / "m"
-        return result[kind, library]
+        folder = tmp_path_factory.mktemp(kind)
+        if not library:
+            return data_of(folder, kind)
+        settings = {"num_rounds": 60, "learning_rate": 0.2, "column_fraction": 1.0, "regrow": False}
+        train.train(config_of(library, make(kind), folder / "m", **settings))
+        return folder / "m"
 
     return make
 
 
-def features_of(data: Path, split: str) -> np.ndarray:
-    return TreeData(data, split, folders.read_manifest(data)).matrix()
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_unknown_value_is_neutral(kind: str, library: str, made: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """One library would forecast the best colour for a colour that nobody has seen, and the other the worst."""
+    """For a new colour, one library would predict as for the best colour, and the other as for the worst."""
     data, member = made(kind), made(kind, library)
     loaded = TreeMember(member)
     capsys.readouterr()
     result = loaded.predict(data, "forecast")
-    features, order = features_of(data, "forecast"), np.arange(NUM_FORECASTS)
+    features, order = rows_of(data, "forecast").matrix(), np.arange(NUM_FORECASTS)
     is_unknown = np.isnan(features) & [True, True, False]
     assert (is_unknown.sum(axis=0) == [20, 20, 0]).all()
     assert np.isnan(features[:, 2]).any()
-    learned = features_of(data, "train")
+    learned = rows_of(data).matrix()
     errors = capsys.readouterr().err
     for name in ("colour", "size"):
         warning = f"warning: 20 of 60 rows of forecast have an empty or unknown value in '{name}', which no training row has"
@@ -110,8 +89,8 @@ def test_an_unknown_value_is_neutral(kind: str, library: str, made: Any, capsys:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_parts_of_a_neutral_prediction(kind: str, library: str, made: Any, tmp_path: Path) -> None:
-    """The contributions would be those of another prediction, or an unknown value be given as a reason."""
+def test_the_contributions_to_a_neutral_prediction(kind: str, library: str, made: Any, tmp_path: Path) -> None:
+    """The contributions would be those of another prediction, or an unknown value would be given as a reason."""
     loaded, data = TreeMember(made(kind, library)), made(kind)
     result = loaded.predict(data, "forecast")
     file = loaded.write_contributions(data, "forecast", "mine", tmp_path)
@@ -122,20 +101,17 @@ def test_the_parts_of_a_neutral_prediction(kind: str, library: str, made: Any, t
         assert total == pytest.approx(result["prediction"], abs=1e-3)
     if kind == "binary":
         assert 1 / (1 + np.exp(-total)) == pytest.approx(result["prediction"], abs=1e-4)
-    unknown_of = np.isnan(features_of(data, "forecast")) & [True, True, False]
+    unknown_of = np.isnan(rows_of(data, "forecast").matrix()) & [True, True, False]
     for reasons, is_unknown in zip(result["reasons"], unknown_of, strict=True):
         assert not {reason["feature"] for reason in reasons} & set(np.array(["colour", "size", "gaps"])[is_unknown])
 
 
-def test_a_category_that_no_row_had_is_unknown(library: str, made: Any, tmp_path: Path) -> None:
-    """The manifest counts a category that only rows without a target have: a tree has never tested it."""
+def test_a_category_without_training_rows_is_unknown(library: str, made: Any, tmp_path: Path) -> None:
+    """The manifest also counts categories that only rows without a target have, which no tree was trained on."""
     data = made("regression")
-    about = folders.read_manifest(data)
-    rows = TreeData(data, "train", about)
+    rows = rows_of(data)
     rows.categories = {"colour": 7}
-    from ensemble.trees.objective import objective_of
-
-    objective = objective_of(TreesConfig(data=str(data), out=str(tmp_path)), rows)
+    objective = objective_of(config_of(library, data, tmp_path), rows)
     content = unknown.describe(objective, [rows])
     assert content["complete"] == ["colour", "size"]
     assert content["unseen"] == {"colour": [6]}
@@ -164,7 +140,7 @@ def test_probabilities_between_quartiles_sum_to_one() -> None:
 
 
 def test_many_unknown_rows_are_predicted_a_part_at_a_time(library: str, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A whole empty column would need 63 times the memory of the table."""
+    """A column without values would need 63 times the memory of the table."""
     loaded, data = TreeMember(made("regression", library)), made("regression")
     whole = loaded.predict(data, "forecast")["prediction"]
     monkeypatch.setattr(unknown, "ROWS_AT_ONCE", 2 * unknown.NUM_REFERENCE)
@@ -173,24 +149,23 @@ def test_many_unknown_rows_are_predicted_a_part_at_a_time(library: str, made: An
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_an_exported_file_is_neutral_too(library: str, kind: str, made: Any, tmp_path: Path) -> None:
-    """Whoever runs the file would get another prediction for an empty cell than predict.py gives, without a word."""
+def test_an_exported_file_predicts_unknown_values_as_the_member(library: str, kind: str, made: Any, tmp_path: Path) -> None:
+    """The file would give another prediction for a missing value than predict.py, without a message."""
     import onnx
     import onnxruntime
 
     data, member = made(kind), tmp_path / "member"
     shutil.copytree(made(kind, library), member)
     content = folders.read_json(member / unknown.FILE)
-    content["unseen"] = {"colour": [2, 4]}  # as if no row that trains had them
+    content["unseen"] = {"colour": [2, 4]}  # as if no training row had them
     folders.write_json(member / unknown.FILE, content)
     (member / folders.NAME).unlink()
     folders.write_manifest(member, {"kind": train.KIND})
     result = export.export(member, tmp_path / "member.onnx", data)
-    about = {entry.key: entry.value for entry in onnx.load(tmp_path / "member.onnx").metadata_props}
-    assert result["neutral"] == ["colour", "size"] == json.loads(about["neutral"])
+    metadata = {entry.key: entry.value for entry in onnx.load(tmp_path / "member.onnx").metadata_props}
+    assert result["neutral"] == ["colour", "size"] == json.loads(metadata["neutral"])
     expected = TreeMember(member).predict(data, "forecast")["prediction"]
-    features = features_of(data, "forecast")
+    features = rows_of(data, "forecast").matrix()
     is_unknown = (np.isnan(features) & [True, True, False]) | (np.isin(features, [2, 4]) & [True, False, False])
     assert 30 < is_unknown.any(axis=1).sum() < len(features)
     session = onnxruntime.InferenceSession(tmp_path / "member.onnx", providers=["CPUExecutionProvider"])
@@ -200,7 +175,7 @@ def test_an_exported_file_is_neutral_too(library: str, kind: str, made: Any, tmp
 
 
 def test_a_wrong_neutral_prediction_is_never_written(made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file would be compared on values alone that training had."""
+    """The file would be compared with the member only on values that training rows have."""
     monkeypatch.setattr(unknown.SeenValues, "is_unknown", lambda self, features: np.zeros(features.shape, bool))
     with pytest.raises(Failure, match="nothing was written"):
         export.export(made("regression", "lightgbm"), tmp_path / "member.onnx")

@@ -1,41 +1,35 @@
-"""Weights of rows and groups of a ranking: what reaches the libraries, and what is learned from it."""
+"""Weights of rows and groups of a ranking: the values that the libraries get, and their effect on the predictions."""
 
 import dataclasses
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from known_rules import GROUP_SIZE, KINDS, NUM_ROWS, Columns, config, model, prepare, read, score
+from known_rules import GROUP_SIZE, KINDS, NUM_ROWS, Columns, config, prepare, read, score
+from tree_members import SCRIPT, Start, ends, model, rows_of, start_ranks, words
 
-from ensemble import folders as manifest
 from ensemble.errors import UserError
-from ensemble.trees import distributed, train
+from ensemble.trees import train
 from ensemble.trees.objective import dataset_of, grades, objective_of
 from ensemble.trees.predict import TreeMember
-from ensemble.trees.rows import TreeData
-
-ROOT = Path(__file__).resolve().parents[2]
 
 # Weights
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_row_of_weight_0_is_none(kind: str, library: str, tmp_path: Path) -> None:
-    """What is not to count would count: its target, its place in its group, or its values among the bins."""
+def test_a_row_of_weight_0_is_ignored(kind: str, library: str, tmp_path: Path) -> None:
+    """The target of such a row, its rank within its group, or its values in the bins would change the model."""
 
-    def weigh(found: Columns) -> Columns:
-        drop = (found["row_id"] < 1000) & (found["row_id"] % 3 == 0)
-        wrong = np.where(drop, 1 - found["target"] if kind == "binary" else 2 - found["target"].clip(0, 2), found["target"])
-        return {**found, "target": wrong, "weight": np.where(drop, 0.0, 1.0), "first": np.where(drop, 99.0, found["first"])}
+    def weigh(table: Columns) -> Columns:
+        drop = (table["row_id"] < 1000) & (table["row_id"] % 3 == 0)
+        wrong = np.where(drop, 1 - table["target"] if kind == "binary" else 2 - table["target"].clip(0, 2), table["target"])
+        return {**table, "target": wrong, "weight": np.where(drop, 0.0, 1.0), "first": np.where(drop, 99.0, table["first"])}
 
-    def leave_out(found: Columns) -> Columns:
-        keep = weigh(found)["weight"] > 0
-        return {name: values[keep] for name, values in found.items()}
+    def leave_out(table: Columns) -> Columns:
+        keep = weigh(table)["weight"] > 0
+        return {name: values[keep] for name, values in table.items()}
 
     for name, change in (("weighed", weigh), ("left", leave_out)):
         folder = prepare(tmp_path / name, kind, change, weight="weight")
@@ -43,13 +37,13 @@ def test_a_row_of_weight_0_is_none(kind: str, library: str, tmp_path: Path) -> N
     assert model(tmp_path / "weighed.out") == model(tmp_path / "left.out")
 
 
-def test_a_weight_of_2_is_the_row_twice(library: str, tmp_path: Path) -> None:
+def test_a_weight_of_2_equals_two_rows(library: str, tmp_path: Path) -> None:
     """Weights would be ignored, or belong to other rows."""
     heavy = np.random.default_rng(7).random(NUM_ROWS["train"]) < 0.3
 
     def weigh(result: Columns) -> Columns:
         is_train = result["row_id"][0] == 0
-        # The heavy rows have another truth, so that they can be told
+        # The heavy rows follow another rule, so that their weight changes the predictions
         target = np.where(heavy, result["target"] + 2 * result["noise"], result["target"]) if is_train else result["target"]
         return {**result, "target": target, "weight": np.where(heavy, 2.0, 1.0) if is_train else result["weight"]}
 
@@ -69,7 +63,7 @@ def test_a_weight_of_2_is_the_row_twice(library: str, tmp_path: Path) -> None:
         ("weighed", prepare(tmp_path / "weighed", "regression", weigh, weight="weight", categories=False)),
         ("double", prepare(tmp_path / "double", "regression", double, categories=False)),
     ):
-        # Of the leaves' limits, LightGBM's 20 rows must not bind; and nothing is drawn
+        # No leaf is so small that LightGBM's limit of 20 rows has an effect, and nothing is drawn at random
         settings = {"num_rounds": 10, "min_leaf_weight": 60.0, "row_fraction": 1.0, "column_fraction": 1.0}
         train.train(config(library, folder, tmp_path / f"{name}.out", early_stopping_rounds=10, max_leaves=8, **settings))
         result[name] = TreeMember(tmp_path / f"{name}.out").predict(folder, "test")["prediction"]
@@ -78,16 +72,16 @@ def test_a_weight_of_2_is_the_row_twice(library: str, tmp_path: Path) -> None:
     assert apart > 0.02
 
 
-def test_heavy_groups_decide_a_ranking(library: str, tmp_path: Path) -> None:
-    """A group's weight would be lost, or given to another group."""
+def test_a_ranking_follows_the_groups_with_large_weights(library: str, tmp_path: Path) -> None:
+    """The weight of a group would be lost, or belong to another group."""
 
     def change(heavy: int) -> Callable[[Columns], Columns]:
-        def of(found: Columns) -> Columns:
-            of_even = found["group"] % 2 == 0
-            target = np.where(of_even == (found["first"] > 0), 1.0, 0.0)  # in odd groups it falls with the first feature
-            return {**found, "target": target, "weight": np.where(found["group"] % 2 == heavy, 5.0, 0.5)}
+        def weigh(table: Columns) -> Columns:
+            is_even = table["group"] % 2 == 0
+            target = np.where(is_even == (table["first"] > 0), 1.0, 0.0)  # in odd groups it falls with the first feature
+            return {**table, "target": target, "weight": np.where(table["group"] % 2 == heavy, 5.0, 0.5)}
 
-        return of
+        return weigh
 
     for heavy, sign in ((0, 1), (1, -1)):
         folder = prepare(tmp_path / str(heavy), "ranking", change(heavy), weight="weight")
@@ -96,14 +90,14 @@ def test_heavy_groups_decide_a_ranking(library: str, tmp_path: Path) -> None:
         assert sign * np.corrcoef(prediction, read(folder, "test")["first"] > 0)[0, 1] > 0.9
 
 
-def test_weights_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_invalid_weights_are_refused(tmp_path: Path) -> None:
     """A library would end in a traceback, or learn the opposite."""
     for name, weight in (("negative", -1.0), ("missing", np.nan)):
-        change = lambda found, weight=weight: {**found, "weight": np.where(found["cluster"] == 9, weight, 1.0)}  # noqa: E731
+        change = lambda table, weight=weight: {**table, "weight": np.where(table["cluster"] == 9, weight, 1.0)}  # noqa: E731
         folder = prepare(tmp_path / name, "regression", change, weight="weight")
         with pytest.raises(UserError, match=rf"the weight weight is {weight:g}, but must be 0 or more: correct the data"):
             train.train(config("xgboost", folder, tmp_path / "out"))
-    folder = prepare(tmp_path / "nothing", "regression", lambda found: {**found, "weight": 0 * found["weight"]}, "weight")
+    folder = prepare(tmp_path / "nothing", "regression", lambda table: {**table, "weight": 0 * table["weight"]}, "weight")
     with pytest.raises(UserError, match="no training row has a target and a weight"):
         train.train(config("xgboost", folder, tmp_path / "out"))
 
@@ -112,18 +106,15 @@ def test_weights_that_are_none_are_refused(tmp_path: Path) -> None:
 
 
 def test_groups_are_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows would be ranked against those of other groups, or features stand beside another row's relevance."""
+    """Rows would be ranked against those of other groups, or get the relevance of another row."""
     monkeypatch.setattr("ensemble.trees.rows.ROWS_PER_BATCH", 97)
 
-    def change(found: Columns) -> Columns:
-        return {
-            **found,
-            "weight": found["group"] + (found["cluster"] % 2),
-            "other": np.where(found["first"] > 2, np.nan, 1.0),
-        }
+    def change(table: Columns) -> Columns:
+        weight, other = table["group"] + (table["cluster"] % 2), np.where(table["first"] > 2, np.nan, 1.0)
+        return {**table, "weight": weight, "other": other}
 
     folder = prepare(tmp_path / "data", "ranking", change, weight="weight")
-    rows = TreeData(folder, "train", manifest.read_manifest(folder))
+    rows = rows_of(folder)
     dataset = dataset_of(objective_of(config("xgboost", folder, tmp_path), rows), rows)
     table = read(folder, "train")
     table = table[table["weight"] > 0].sort_values("group", kind="stable")
@@ -147,7 +138,7 @@ def test_xgboost_gets_the_target_and_weight_of_each_row(
 
     monkeypatch.setattr("ensemble.trees.rows.ROWS_PER_BATCH", 97)
     for kind in ("ranking", "regression"):
-        rows = TreeData(rule_data(kind), "train", manifest.read_manifest(rule_data(kind)))
+        rows = rows_of(rule_data(kind))
         settings = config("xgboost", rule_data(kind), tmp_path)
         dataset = dataset_of(objective_of(settings, rows), rows)
         per_row = np.arange(len(rows)).astype(np.float32)
@@ -163,7 +154,7 @@ def test_xgboost_gets_the_target_and_weight_of_each_row(
                 assert np.array_equal(matrix.get_weight(), dataset.weight)
 
 
-def test_large_groups_are_cut_for_lightgbm(rule_data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_groups_are_divided_for_lightgbm(rule_data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A week of more than 10,000 products would end in LightGBM's traceback."""
     from ensemble.trees import lgbm
 
@@ -174,7 +165,7 @@ def test_large_groups_are_cut_for_lightgbm(rule_data: Any, tmp_path: Path, monke
     assert score("ndcg_at_10", result) > 0.8
 
 
-def test_grades_are_places_within_the_group() -> None:
+def test_grades_are_ranks_within_the_group() -> None:
     """The worse of two products of a week would get the higher relevance, or equal ones different relevances."""
     generator = np.random.default_rng(0)
     sizes = np.array([1, 5, 40, 200])
@@ -187,22 +178,10 @@ def test_grades_are_places_within_the_group() -> None:
     assert (result.min(), result.max()) == (0, 30)
 
 
-def test_groups_are_not_parted_over_ranks(rule_data: Any, tmp_path: Path) -> None:
-    """Each rank would rank a part of every group, and nobody know it."""
-    script = str(ROOT / "scripts/train_trees.py")
-    line = [sys.executable, script, f"data={rule_data('ranking')}", f"out={tmp_path / 'out'}", "threads=1"]
-    shared = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(distributed.free_port())}
-    ranks = [
-        subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**shared, "RANK": str(rank)})
-        for rank in range(2)
-    ]
-    try:
-        ends = [(rank.communicate(timeout=120)[1], rank.returncode) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    for errors, code in ends:
+def test_groups_are_not_divided_over_ranks(rule_data: Any, tmp_path: Path, start: Start) -> None:
+    """Each rank would rank a part of every group, without a message."""
+    line = [SCRIPT, *words(data=rule_data("ranking"), out=tmp_path / "out", threads=1)]
+    for code, _, errors in ends(start_ranks(start, [line] * 2)):
         assert code == 2
         assert "error: objective=ranking keeps the rows of a group together: train it on one rank" in errors
     assert list(tmp_path.iterdir()) == []
