@@ -12,14 +12,19 @@ Shape suffixes: B batch, I inputs, O outputs, N points of a ring, C channels, K 
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid}
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "gelu": F.gelu,
+    "relu": F.relu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+}
 OUTPUTS = ("linear", "sigmoid")
 NETWORKS = ("mlp", "bilinear")
 STATISTICS = ("input_mean", "input_std", "output_mean", "output_std")
