@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 3
 """The maximum number of files in an error."""
-FINISH_S, FINISH_PER_ROW_S, FINISH_PER_CLASS_S = 2.0, 1.5e-4, 2.5e-5
+FINISH_S, FINISH_PER_ROW_S, FINISH_PER_CLASS_S = 2.0, 1.5e-4, 8e-6
 """Upper bounds of the seconds to combine the members and write the report, on a fast machine that does nothing else:
 constant, per row, and per row and class."""
-PREPARED_S, PREPARED_PER_ROW_S, SLOWEST = 1.5, 1e-5, 2.2
-"""Seconds from the start of a fit until a table is prepared on such a machine, constant and per row. If it takes longer,
+PREPARED_S, PREPARED_PER_VALUE_S, SLOWEST = 1.5, 3e-7, 2.2
+"""Seconds from the start of a fit until a table is prepared on such a machine, constant and per value. If it takes longer,
 more time is reserved for combination and report: in proportion, up to `SLOWEST` times as much."""
 SPARE, FINISH_OF_VARIANT = 1.3, 0.2
 """For a variant of a member: the time that its training needs, relative to that expected; and an upper bound of the share by
@@ -86,7 +86,7 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
     run = Fit(config=config, resume=resume, budget=budget, num_threads=num_threads, data=data)
     planned = chosen(manifest, config, run.num_threads)
     run.print(f"prepared {_num_rows(manifest):,} rows")
-    slowness = slowness_of(_num_rows(manifest), budget.passed())
+    slowness = slowness_of(_num_rows(manifest) * len(manifest.get("features", ())), budget.passed())
     first_members = [member for member in planned if member.data == PREPARED]
     second_members = [member for member in planned if member.data != PREPARED]
     reserved_s = slowness * finish_seconds(manifest) + (second.seconds if second else 0)
@@ -151,9 +151,9 @@ def _seconds_for_variant(run: Fit, variant: PlannedMember, reserved_s: float) ->
     return SPARE * variant.relative_seconds * trained_s + FINISH_OF_VARIANT * reserved_s * num_variants
 
 
-def slowness_of(num_rows: int, prepared_s: float) -> float:
-    """The factor on the seconds that are reserved on a fast machine. prepared_s : seconds until the rows were prepared."""
-    usual_s = PREPARED_S + PREPARED_PER_ROW_S * num_rows
+def slowness_of(num_values: int, prepared_s: float) -> float:
+    """The factor on the seconds that are reserved on a fast machine. prepared_s : seconds until the values were prepared."""
+    usual_s = PREPARED_S + PREPARED_PER_VALUE_S * num_values
     return min(max(1.0, prepared_s / usual_s), SLOWEST)
 
 
