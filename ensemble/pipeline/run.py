@@ -253,6 +253,7 @@ def prepared(config: Any, name: str) -> dict[str, Any]:
 def _check(config: Any) -> None:
     """Raise `UserError` for settings that later stages would reject."""
     configuration.check(config, at_least_0="time_limit threads", at_least_1="num_draws")
+    configuration.check(config, time_limit=(config.time_limit < math.inf, "finite, and 0 for no limit"))
     if config.accelerate_config != "auto" and not Path(config.accelerate_config).is_file():
         raise UserError(f"accelerate_config={config.accelerate_config} is not a file: name one of Accelerate, or write auto")
 
