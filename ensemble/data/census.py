@@ -1,4 +1,4 @@
-"""Counts of the rows that a reader read, kept and dropped, with the reason of each drop."""
+"""Counts of the rows that were read, kept and dropped, with the reason for each drop."""
 
 import itertools
 import re
@@ -22,14 +22,14 @@ NOTE_OF_ROWS = "note: rows "
 UNREADABLE = NOTE_OF_ROWS + "kept with an unreadable {}, which is read as if it were empty"
 BAD_KINDS = (MALFORMED, NO_PRODUCT, NO_USER, BAD_ID, OTHER_UNIT, NO_TIME, BAD_RATING, TOO_OLD, TOO_NEW)
 """The reasons for which a row is bad; a row is counted by the first one that applies. `AFTER_UNTIL` is not one of them,
-since the user asked for it."""
+since the user asked to drop these rows."""
 
 NUM_EXAMPLES = 5
 _NO_JSON_NUMBER = re.compile(r":\s*-?(NaN|Infinity)\b")
 
 
 class Example(NamedTuple):
-    """A row that was dropped, and its position."""
+    """A row that was dropped or noted, as a short text, with its file and line."""
 
     file: str
     line: int
@@ -37,26 +37,26 @@ class Example(NamedTuple):
 
 
 def notes(census: dict[str, Any]) -> list[str]:
-    """A sentence for each kind of rows that were dropped or have an unreadable value, but not for reasons that are ordinary.
+    """A sentence for each reason for which rows were dropped, except the expected ones, and for each kind of note.
 
-    census : from `Census.to_dict`.
+    census : from `Census.to_dict`. The expected reasons are `AFTER_UNTIL` and `LAST_WEEK`.
     """
 
-    dropped = {kind: of for kind, of in census["dropped"].items() if kind not in (AFTER_UNTIL, LAST_WEEK)}
-    counts = {f"are left out: {kind}": of for kind, of in dropped.items()}
-    counts |= {f"are {kind.removeprefix(NOTE_OF_ROWS)}": of for kind, of in census.get("notes", {}).items()}
+    dropped = {kind: entry for kind, entry in census["dropped"].items() if kind not in (AFTER_UNTIL, LAST_WEEK)}
+    entries = {f"are left out: {kind}": entry for kind, entry in dropped.items()}
+    entries |= {f"are {kind.removeprefix(NOTE_OF_ROWS)}": entry for kind, entry in census.get("notes", {}).items()}
     sentences = []
-    for what, of in counts.items():
-        place = "".join(f" ({row['file']}:{row['line']})" for row in of["first"][:1])
-        sentences.append(f"{of['count']:,} of {census['rows_read']:,} rows {what}{place}")
+    for predicate, entry in entries.items():
+        place = "".join(f" ({row['file']}:{row['line']})" for row in entry["first"][:1])
+        sentences.append(f"{entry['count']:,} of {census['rows_read']:,} rows {predicate}{place}")
     return sentences
 
 
 class Census:
-    """The counts, with the first examples of each kind.
+    """Counts of rows, with the first examples of each kind, which is the reason for a drop or the text of a note.
 
-    `rows_read == rows_kept + sum(dropped.values())` is always true. Later stages that drop rows (duplicates) call `drop`
-    too.
+    `rows_read == rows_kept + sum(dropped.values())` is always true. Later stages, such as the removal of
+    duplicates, call `drop` too.
     """
 
     def __init__(self) -> None:
@@ -65,23 +65,23 @@ class Census:
         self.dropped: dict[str, int] = {}
         self.examples: dict[str, list[Example]] = {}
         self.notes: dict[str, int] = {}
-        """By kind, the number of unreadable values in rows that were kept."""
+        """By kind, the number of unusable values, such as unreadable ones, in rows that were kept."""
         self.files: list[dict[str, str]] = []
-        """Of each file its path (`file`) and `format`, and for reviews the unit of `time`."""
+        """For each file, its path or name (`file`), its `format` and, if rows have times, their unit (`time`)."""
 
     def read(self, rows: int) -> None:
-        """Count rows that were read. They count as kept until they are passed to `drop`."""
+        """Count rows that were read. They count as kept until `drop` counts them as dropped."""
         self.rows_read += rows
         self.rows_kept += rows
 
     def drop(self, kind: str, count: int, examples: Iterable[Example] = ()) -> None:
-        """Count `count` of the rows read as dropped; the first `NUM_EXAMPLES` examples of a kind are stored."""
+        """Move `count` rows from the kept to the dropped ones. Stores the first `NUM_EXAMPLES` examples of a kind."""
         self.rows_kept -= count
         assert self.rows_kept >= 0, "more rows dropped than were read"
         self._count(self.dropped, kind, count, examples)
 
     def note(self, kind: str, count: int, examples: Iterable[Example] = ()) -> None:
-        """Count `count` unreadable values of rows that are kept."""
+        """Count `count` unusable values, such as unreadable ones, in rows that are kept."""
         self._count(self.notes, kind, count, examples)
 
     def _count(self, counts: dict[str, int], kind: str, count: int, examples: Iterable[Example]) -> None:
@@ -91,32 +91,32 @@ class Census:
             stored.extend(itertools.islice(examples, NUM_EXAMPLES - len(stored)))
 
     def check(self, max_bad_fraction: float, kinds: Sequence[str] = BAD_KINDS, num_examined: int | None = None) -> None:
-        """Raise `UserError`, with the table of counts, if more than `max_bad_fraction` of the rows are bad.
+        """Raise `UserError`, with the table of counts, if more than `max_bad_fraction` of the rows are bad, or all of them.
 
-        kinds : the reasons for which a row is bad; rows that later stages drop, such as duplicates, are not. num_examined :
-        number of rows that were examined for these reasons; None for all rows read.
+        kinds : the reasons for which a row is bad; the reasons of later stages, such as duplicates, are not among them.
+        num_examined : number of rows that were examined for these reasons; None for all rows that were read.
         """
-        bad = sum(self.dropped.get(kind, 0) for kind in kinds)
+        num_bad = sum(self.dropped.get(kind, 0) for kind in kinds)
         num_rows = self.rows_read if num_examined is None else num_examined
-        if bad <= max_bad_fraction * num_rows and bad < num_rows:
+        if num_bad <= max_bad_fraction * num_rows and num_bad < num_rows:
             return
-        share = bad / max(num_rows, 1)
+        share = num_bad / max(num_rows, 1)
         advice = "correct them, or allow more with max_bad_fraction= on the command line"
-        if self.dropped.get(OTHER_UNIT, 0) * 2 > bad:
+        if self.dropped.get(OTHER_UNIT, 0) * 2 > num_bad:
             advice = "all times of a file must have one unit, seconds or milliseconds since 1970: convert the others"
-        elif self.dropped.get(TOO_NEW, 0) * 2 > bad:
+        elif self.dropped.get(TOO_NEW, 0) * 2 > num_bad:
             advice = "a file's end is its modification time, unless until= of prepare_data.py gives it"
         elif any("\ufffd" in example.excerpt for example in self.examples.get(MALFORMED, ())):
             advice = "convert the files to UTF-8, as `iconv -f latin1 -t utf-8` does from Latin-1"
         elif any(_NO_JSON_NUMBER.search(example.excerpt) for example in self.examples.get(MALFORMED, ())):
             advice = "JSON has no NaN and no Infinity: write null for them"
         raise UserError(
-            f"{bad:,} of {num_rows:,} rows are bad ({share:.2%}, allowed are {max_bad_fraction:.2%}): "
+            f"{num_bad:,} of {num_rows:,} rows are bad ({share:.2%}, allowed are {max_bad_fraction:.2%}): "
             f"{advice}\n{self.table()}"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The census as an entry of a manifest."""
+        """The census as a dictionary, which is stored in the manifest of prepared data."""
 
         def described(counts: dict[str, int]) -> dict[str, Any]:
             return {

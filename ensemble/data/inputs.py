@@ -9,13 +9,14 @@ FORECAST = "forecast"
 BLEND = "blend"
 """The split on which an ensemble is fitted."""
 LEARNED = ("train", "validation", BLEND)
-"""The splits whose rows a refit learns; it predicts the later splits only."""
+"""The splits whose rows the final model of a refit learns. This model predicts only later splits."""
 
 
 def meaning(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The entries of a manifest that must be equal in all data that a member predicts; how rows were split may differ.
+    """The entries of a manifest that must be equal in a member's training data and in all data that it predicts.
 
-    They are the entry `alike` if there is one, else the features and the settings of the preparation.
+    They are the entry `alike` if there is one, else the features and the settings of the preparation, without those of how
+    rows are split.
     """
     if "alike" in manifest:
         return manifest["alike"]
@@ -29,10 +30,10 @@ def meaning(manifest: dict[str, Any]) -> dict[str, Any]:
 def refuse_foreign(
     member: str | Path, trained_on: dict[str, Any], data: str | Path, manifest: dict[str, Any], split: str
 ) -> None:
-    """Raise `UserError` for data with other features or settings, and for a split with rows that may be training rows.
+    """Raise `UserError` for data with other features or settings, and for a split that may contain training rows.
 
-    trained_on : `fingerprint` and `inputs` (see `meaning`) of the member's training data. data : to predict, with
-    `manifest`.
+    trained_on : `fingerprint` and `inputs` (see `meaning`) of the member's training data. data : the folder of the data to
+    predict. manifest : of this folder.
     """
     inputs, expected = meaning(manifest), trained_on["inputs"]
     differing = [name for name in {**inputs, **expected} if inputs.get(name) != expected.get(name)]

@@ -1,11 +1,11 @@
-"""Continue a training when ranks are lost permanently: restart it on fewer ranks, and on more when they return.
+"""Continue a training after a permanent loss of ranks: restart it on fewer ranks, and on more ranks when they return.
 
 scripts/train_elastic.py is the command. `supervise` starts `accelerate launch`, waits for it, and reads the file `status` of
-the run (runs.py). A lost run continues from its last checkpoint on the largest number of available ranks that divides
-`batch_size`. The global batches and the largest micro-batch stay the same: with fewer ranks there are more accumulation
-steps.
+the run (runs.py). A lost run continues from its last checkpoint. The number of ranks is then the largest divisor of
+`batch_size` that is at most the number of available ranks. The global batches stay the same, and micro-batches do not
+become larger: with fewer ranks there are more accumulation steps.
 
-The number of available ranks is read from a file (`capacity`), which a monitor or a person writes. Without the file, each
+A monitor or a person may write the number of available ranks to a file (`Job.capacity`). If a job has no such file, each
 loss counts as one rank that does not return.
 """
 
@@ -26,59 +26,59 @@ from ensemble.signals import STOP, end_with_parent
 
 POLL_S = 0.2
 ORPHANS_S = 60.0
-"""The time that a rank has to save after its launcher ended."""
+"""The time in which a rank whose launcher has ended may save a checkpoint, before the rank is killed."""
 PR_SET_CHILD_SUBREAPER = 36
-"""prctl(2): becoming the parent of orphans."""
+"""The option of prctl(2) that makes a process the parent of each descendant whose own parent ends."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """A training, and its ranks."""
+    """A training and the ranks on which it runs."""
 
     command: list[str]
     """scripts/train.py and its arguments, without --resume."""
     settings: TrainConfig
-    """The settings in these arguments. `micro_batch_size` is the largest one; 0 for batch_size / num_ranks."""
+    """The settings in these arguments. `micro_batch_size` is the largest one allowed; 0 for batch_size / num_ranks."""
     yaml: Path
     """The accelerate configuration of one machine."""
     num_ranks: int
     """The number of ranks if none is lost."""
     capacity: Path | None
-    """The file with the number of available ranks; None to count one rank less after each loss."""
+    """The file with the number of available ranks; None to count one available rank less after each loss."""
     max_losses: int
-    """Consecutive losses without a checkpoint between them, after which the job ends."""
+    """The largest number of losses without a new checkpoint between them; after one more the job is not started again."""
 
 
 def supervise(job: Job, report: Callable[[str], None]) -> int:
     """Run the job to its end and return its exit code.
 
-    0: done, 1: failed, 2: a mistake in the command, 75: stopped by a signal and saved.
+    0: done, 1: failed, 2: an error of the user, 75: stopped by a signal after saving a checkpoint.
     """
     out, batch_size = Path(job.settings.out), job.settings.batch_size
-    most_per_rank = job.settings.micro_batch_size or batch_size // job.num_ranks
+    largest_micro_batch = job.settings.micro_batch_size or batch_size // job.num_ranks
     available, ranks, losses = job.num_ranks, 0, 0
     with _signals_to_stop() as signals:
         while True:
             available = _capacity(job, available)
-            before, ranks = ranks, divisors(batch_size, available)[-1]
-            micro = divisors(batch_size // ranks, most_per_rank)[-1]
-            if before not in (0, ranks):
+            previous_ranks, ranks = ranks, divisors(batch_size, available)[-1]
+            micro = divisors(batch_size // ranks, largest_micro_batch)[-1]
+            if previous_ranks not in (0, ranks):
                 batch = f"{batch_size} = {micro} × {ranks} ranks × {batch_size // (micro * ranks)} accumulated"
-                report(f"continues with {ranks} ranks instead of {before}: {batch}")
-            saved = newest_checkpoint(out)
+                report(f"continues with {ranks} ranks instead of {previous_ranks}: {batch}")
+            checkpoint_before = newest_checkpoint(out)
             status, grows = run_once(job, ranks, micro, signals)
             if status == "done":
                 return 0
             if grows and status == "preempted" and not signals:
                 losses = 0
                 continue
-            # A run that cannot start, but could before, has lost a rank too
-            is_lost = status in ("lost", "running") or (status in ("", "mistake") and before)
+            # A restart without a status, or with an error of the user, counts as a loss, since the first launch had neither
+            is_lost = status in ("lost", "running") or (status in ("", "mistake") and previous_ranks)
             if status == "mistake" and not is_lost:
                 return errors.USER_ERROR
             if signals or not is_lost:
                 return errors.PREEMPTED if status == "preempted" else errors.FAILED
-            losses = 1 if newest_checkpoint(out) > saved else losses + 1
+            losses = 1 if newest_checkpoint(out) > checkpoint_before else losses + 1
             if losses > job.max_losses:
                 report(f"lost {losses} times without a checkpoint in between: not started again")
                 return errors.FAILED
@@ -91,15 +91,15 @@ def supervise(job: Job, report: Callable[[str], None]) -> int:
 def run_once(job: Job, ranks: int, micro: int, signals: list[int]) -> tuple[str, bool]:
     """Launch the training and wait until all ranks have ended.
 
-    Returns the word that the run wrote to `status`, '' for none, `mistake` for an error of the user, and whether it was
-    stopped to continue with more ranks.
+    Returns the status, and whether the run was stopped to continue with more ranks. The status is `done`, `mistake` for an
+    error of the user, the word that the run wrote to its file `status`, or '' if it wrote none.
     """
     launcher = [sys.executable, "-P", "-m", "ensemble.neural.launcher", "--quiet"]
     hardware = ["--config_file", str(job.yaml), "--num_processes", str(ranks)]
     command = [*launcher, *hardware, *job.command, "--resume", "auto", f"micro_batch_size={micro}"]
     out = Path(job.settings.out)
     stamp, saved, grows, num_forwarded = _stamp(out), newest_checkpoint(out), False, 0
-    # A launcher that outlived this process would train at the same time as the next one
+    # end_with_parent: a launcher that outlived this process would train at the same time as the next launcher
     with subprocess.Popen(command, start_new_session=True, preexec_fn=end_with_parent) as process:
         while process.poll() is None:
             newest = newest_checkpoint(out)
@@ -110,7 +110,7 @@ def run_once(job: Job, ranks: int, micro: int, signals: list[int]) -> tuple[str,
             saved = newest
             if len(signals) > num_forwarded:
                 num_forwarded = len(signals)
-                process.terminate()  # a launcher of several ranks forwards it; a single rank gets it when its launcher ends
+                process.terminate()  # a launcher of several ranks forwards SIGTERM; one rank gets it when its launcher ends
             with suppress(subprocess.TimeoutExpired):
                 process.wait(POLL_S)
     _wait_for_orphans()
@@ -121,7 +121,7 @@ def run_once(job: Job, ranks: int, micro: int, signals: list[int]) -> tuple[str,
 
 @contextmanager
 def _signals_to_stop() -> Iterator[list[int]]:
-    """A context that collects signals to stop this process, and in which it is the parent of ranks whose launcher ended."""
+    """A context that appends the signals of `STOP` to a list. In it this process becomes the parent of orphaned ranks."""
     signals: list[int] = []
     before = {number: signal.signal(number, lambda number, frame: signals.append(number)) for number in STOP}
     _adopt_orphans(True)
@@ -134,7 +134,7 @@ def _signals_to_stop() -> Iterator[list[int]]:
 
 
 def _wait_for_orphans() -> None:
-    """Wait until ranks without a launcher have saved their checkpoint, and kill those that hang."""
+    """Wait until the ranks whose launcher has ended end too, and kill those that still run after `ORPHANS_S`."""
     import psutil
 
     _, alive = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=ORPHANS_S)
@@ -144,13 +144,13 @@ def _wait_for_orphans() -> None:
     psutil.wait_procs(alive, timeout=ORPHANS_S)
 
 
-def _adopt_orphans(yes: bool) -> None:
+def _adopt_orphans(enabled: bool) -> None:
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(yes))
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(enabled))
 
 
 def _capacity(job: Job, default: int) -> int:
-    """The number of available ranks, at most that of the job."""
+    """The available ranks, from 1 to `num_ranks`: all if the file `capacity` is missing, `default` if the job has none."""
     if job.capacity is None:
         return default
     try:
@@ -163,14 +163,14 @@ def _capacity(job: Job, default: int) -> int:
 
 
 def newest_checkpoint(out: Path) -> str:
-    """The part of the run and the name of its newest checkpoint, '' for none; such texts sort by their time."""
+    """The number of a part of the run and the name of a checkpoint, '' for none; a later checkpoint is a greater string."""
     parts = enumerate((out, out / folders.TRIAL, out / folders.NEWEST))
     names = (f"{number} {path.name}" for number, part in parts for path in (part / "checkpoints").glob("step-*"))
     return max(names, default="")
 
 
 def _status(out: Path) -> list[str]:
-    """The lines of the run's file `status`."""
+    """The lines of the run's file `status`: a word, and the reason if there is one."""
     try:
         return (out / "status").read_text(encoding="utf-8").splitlines() or [""]
     except OSError:
@@ -178,7 +178,7 @@ def _status(out: Path) -> list[str]:
 
 
 def _stamp(out: Path) -> tuple[int, int]:
-    """A value that changes when the run writes its status, which is a new file each time."""
+    """Inode and modification time of the file `status`, which the run replaces by a new file each time that it writes it."""
     try:
         status = (out / "status").stat()
     except OSError:

@@ -1,4 +1,7 @@
-"""Settings that would work, for error messages about data that are too short or too small for the given settings."""
+"""Settings that would work, for error messages about data that are too short or too small for the given settings.
+
+A row is hot if its growth is in the top fraction of its week (splits.py).
+"""
 
 import dataclasses
 import datetime
@@ -14,15 +17,15 @@ from ensemble.recipes.hot_sellers.splits import growth_by_week, growth_threshold
 HORIZONS = (26, 12, 8, 6, 4, 3, 2, 1)
 FRACTIONS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 MOST_ROWS = 2_000_000
-"""With more rows no settings are searched, since the size of such data is not the cause of the error."""
+"""With more rows no settings are searched, since data of this size are not too small."""
 Parts = Callable[[], Iterable[weekly.WeeklySeries]]
 """Returns the weekly series of all products, one part of the products at a time."""
 
 
 def settings_that_work(parts: Parts, panel: PanelConfig, first_week: int, last_week: int) -> str:
-    """The end of an error message: the first horizon and fraction with which every split has hot rows.
+    """The end of an error message: the first horizon and top fraction with which every split has hot rows.
 
-    Smaller fractions are tried first, and for each fraction longer horizons first.
+    Smaller fractions are tried first, and for each fraction longer horizons first. Returns '' beyond `MOST_ROWS` rows.
     """
     horizons = sorted({panel.horizon_weeks, *(weeks for weeks in HORIZONS if weeks < panel.horizon_weeks)}, reverse=True)
     rows = {horizon: _growth(parts, panel, last_week, horizon) for horizon in horizons}
@@ -37,7 +40,7 @@ def settings_that_work(parts: Parts, panel: PanelConfig, first_week: int, last_w
 
 
 def earlier_end(parts: Parts, panel: PanelConfig, last_week: int) -> str:
-    """The end of an error message for data whose last week has no rows: the latest day at which the data could end."""
+    """The end of an error message for data whose last week has no rows: the last day of the latest week that has rows."""
     week, _ = _growth(parts, panel, last_week, 0)
     if not len(week):
         return "give more data, or prepare all data with a lower panel.min_reviews"
@@ -46,14 +49,14 @@ def earlier_end(parts: Parts, panel: PanelConfig, last_week: int) -> str:
 
 
 def _growth(parts: Parts, panel: PanelConfig, last_week: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-    """The result of `growth_by_week` for all products, with a horizon of `horizon` weeks."""
+    """Week and growth of each row of all products, as in `growth_by_week`, with a horizon of `horizon` weeks."""
     panel = dataclasses.replace(panel, horizon_weeks=horizon)
     weeks, growths = zip(*(growth_by_week(series, panel, last_week) for series in parts()), strict=True)
     return np.concatenate(weeks), np.concatenate(growths)
 
 
 def _works(week: np.ndarray, growth: np.ndarray, panel: PanelConfig, first_week: int, last_week: int) -> bool:
-    """Whether all splits, also those of folds, have rows and hot rows."""
+    """Whether all splits, including those of the folds, have hot rows; False if the weeks are too few for the splits."""
     try:
         weeks_of, weeks_of_folds = folds.all_weeks(first_week, last_week, week, panel)
     except UserError:

@@ -1,4 +1,4 @@
-"""Texts, titles, names and image addresses of the generated market, from the phrases in market_words.json.
+"""Texts, titles, ids and image addresses of the generated reviews and products, with the phrases of market_words.json.
 
 The numbers of reviews, ratings and prices come from `market.py`. A `Category` also holds the parameters of its season,
 holiday and prices, so that each category is defined in one place.
@@ -25,24 +25,24 @@ ALPHABET_36 = np.frombuffer(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ", np.uint8)
 
 @dataclass(frozen=True, kw_only=True)
 class Category:
-    """Parameters and phrases of a category; the letters are those of the process in market.py."""
+    """Parameters and phrases of a category. The letters S, H and r are those of the formulas in market.py."""
 
     name: str
-    """The metadata's `main_category`."""
+    """The value of `main_category` in the metadata."""
     path: list[str]
-    """The metadata's `categories`, to which the noun is added."""
+    """The value of `categories` in the metadata, without the noun, which is its last element."""
     season_peak: float
     """Day of the season's peak, as a fraction of the year."""
     season_height: float
-    """S: the log of the factor at the season's peak."""
+    """S: the log of the factor on reviews per week at the season's peak, for a product of median price."""
     holiday_height: float
-    """H: the log of the factor between late November and Christmas."""
+    """H: the log of the factor on reviews per week from late November to Christmas, for a product of median price."""
     launch_weeks: float
     """r: time constant of the rise after a launch, in weeks."""
     median_price: float
-    """In dollars."""
+    """The median price of the products, in dollars."""
     nouns: dict[str, list[str]]
-    """The kinds of products, each with its sizes."""
+    """The kinds of products, such as `Yoga Mat`, each with its sizes."""
     good: list[str]
     """Sentences of positive reviews."""
     bad: list[str]
@@ -61,18 +61,18 @@ def review_words(
 
     All arrays have shape (num_reviews,). category, noun : positions in `CATEGORIES` and in the category's nouns. rating : 1
     to 5 stars. buzz_share : probability of a sentence of `BUZZ`. decoy_share : probability of a sentence of `DECOY` if the
-    review has none of `BUZZ`.
+    review has none of `BUZZ`. Both kinds of sentences are explained in market.py.
     """
     size = len(rating)
-    names = [name.lower() for entry in CATEGORIES for name in entry.nouns]
+    nouns = [name.lower() for entry in CATEGORIES for name in entry.nouns]
     first_noun = np.cumsum([0] + [len(entry.nouns) for entry in CATEGORIES])
-    openers = [[phrase.format(noun=name) for phrase in phrases] for name in names for phrases in OPENERS]
-    bad = rng.random(size) < np.array([0.95, 0.9, 0.5, 0.15, 0.03])[rating - 1]
+    openers = [[phrase.format(noun=name) for phrase in phrases] for name in nouns for phrases in OPENERS]
+    is_negative = rng.random(size) < np.array([0.95, 0.9, 0.5, 0.15, 0.03])[rating - 1]
     details = [phrases for entry in CATEGORIES for phrases in (entry.good, entry.bad)]
     has_buzz = rng.random(size) < buzz_share
     sentences = [
         _pick(rng, openers, (first_noun[category] + noun) * len(OPENERS) + rating - 1),
-        _pick(rng, details, 2 * category + bad, share=0.7),
+        _pick(rng, details, 2 * category + is_negative, share=0.7),
         _pick(rng, [CONTEXTS], np.zeros(size, np.int64), share=0.35),
         _pick(rng, [DECOY, BUZZ], has_buzz.astype(np.int64), share=np.where(has_buzz, 1, decoy_share)),
         _pick(rng, CLOSERS, rating - 1, share=0.5),
@@ -81,7 +81,7 @@ def review_words(
 
 
 def review_images(rng: np.random.Generator, num_images: np.ndarray) -> pl.Series:
-    """Lists of `num_images` images each."""
+    """For each review, a list of images with addresses for three sizes. num_images : of each review, (num_reviews,)."""
     total = int(num_images.sum())
     address = PICTURES + _letters(rng.integers(2**63, size=total, dtype=np.uint64), 11)
     pictures = pl.DataFrame(
@@ -108,10 +108,10 @@ def product_record(
     average_rating: float,
     rating_number: int,
 ) -> dict[str, Any]:
-    """The metadata of one product, an object of the raw schema; `noun` is a position in the category's nouns."""
+    """The metadata of one product, in the schema of Amazon Reviews 2023; `noun` is a position in the category's nouns."""
 
-    def chance(share: float) -> bool:
-        return rng.random() < share
+    def happens(probability: float) -> bool:
+        return rng.random() < probability
 
     name = list(category.nouns)[noun]
     brand, line, size = (words[rng.integers(len(words))] for words in (BRANDS, LINES, category.nouns[name]))
@@ -124,19 +124,19 @@ def product_record(
         "rating_number": rating_number,
         "features": bullets,
         "description": [f"The {line} {name} by {brand}. {'. '.join(bullets)}."] if bullets else [],
-        "price": None if chance(0.25) else price,
+        "price": None if happens(0.25) else price,
         "images": [
             {
                 "thumb": picture + "_SS40_.jpg",
                 "large": picture + "_SL500_.jpg",
                 "variant": f"PT{order:02d}" if order else "MAIN",
-                "hi_res": None if chance(0.2) else picture + "_SL1500_.jpg",
+                "hi_res": None if happens(0.2) else picture + "_SL1500_.jpg",
             }
             for order, picture in enumerate(pictures)
         ],
-        "videos": [{"title": f"{brand} {name}", "url": VIDEOS + identity, "user_id": ""}] if chance(0.15) else [],
-        "store": None if chance(0.1) else brand,
-        "categories": [] if chance(0.1) else [*category.path, name],
+        "videos": [{"title": f"{brand} {name}", "url": VIDEOS + identity, "user_id": ""}] if happens(0.15) else [],
+        "store": None if happens(0.1) else brand,
+        "categories": [] if happens(0.1) else [*category.path, name],
         "details": {
             "Brand": brand,
             "Size": size,
@@ -148,7 +148,7 @@ def product_record(
 
 
 def product_ids(seed: int, number: np.ndarray, variant: np.ndarray | int = 0) -> pl.Series:
-    """`B0` and eight characters of 0-9A-Z, different for every product and variant."""
+    """`B0` and eight characters of 0-9A-Z, different for every product `number` and `variant`, which is less than 8."""
     space = np.uint64(36**8)
     multiplier = np.uint64(10_000_000_019)  # coprime to 36, so that multiplication permutes the numbers below 36⁸
     mixed = ((8 * number + variant).astype(np.uint64) * multiplier + _seed_hash(seed) % space) % space
@@ -156,7 +156,7 @@ def product_ids(seed: int, number: np.ndarray, variant: np.ndarray | int = 0) ->
 
 
 def user_ids(seed: int, user: np.ndarray) -> pl.Series:
-    """`A` and 27 characters of A-Z2-7, as in the real files."""
+    """`A` and 27 characters of A-Z2-7 for each user number, in the form of user ids in Amazon Reviews 2023."""
     thirds = [_letters(_hash((3 * user + third).astype(np.uint64) ^ _seed_hash(seed)), 9) for third in range(3)]
     return "A" + thirds[0] + thirds[1] + thirds[2]
 
@@ -170,7 +170,7 @@ def _hash(number: np.ndarray) -> np.ndarray:
 
 
 def _letters(number: np.ndarray, length: int, alphabet: np.ndarray = ALPHABET_32) -> pl.Series:
-    """The last `length` digits of each uint64, (num_rows,), written in the alphabet, the least significant digit first."""
+    """The `length` lowest digits of each uint64, (num_rows,), in base len(alphabet), the least significant digit first."""
     base = np.uint64(len(alphabet))
     characters = np.empty((len(number), length), np.uint8)
     for position in range(length):
@@ -182,7 +182,7 @@ def _letters(number: np.ndarray, length: int, alphabet: np.ndarray = ALPHABET_32
 def _pick(
     rng: np.random.Generator, groups: Sequence[Sequence[str]], group: np.ndarray, share: float | np.ndarray = 1.0
 ) -> pl.Series:
-    """A random phrase of each row's group with probability `share`, else null."""
+    """For each row, with probability `share` a random phrase of its group, else null; `group` is a position in `groups`."""
     phrases = pl.Series([phrase for phrases in groups for phrase in phrases] + [None], dtype=pl.String)
     sizes = np.array([len(phrases) for phrases in groups])
     firsts = np.cumsum(sizes) - sizes
@@ -194,5 +194,5 @@ _WORDS: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_tex
 CATEGORIES = tuple(Category(**category) for category in _WORDS["categories"])
 BRANDS, LINES, BULLETS = (_WORDS[name] for name in ("brands", "lines", "bullets"))
 TITLES, OPENERS, CLOSERS = (_WORDS[name] for name in ("titles", "openers", "closers"))
-"""For each rating from 1 to 5, the phrases of its reviews."""
+"""For each rating from 1 to 5, the phrases of reviews with this rating."""
 CONTEXTS, BUZZ, DECOY = (_WORDS[name] for name in ("contexts", "buzz", "decoy"))

@@ -1,13 +1,13 @@
-"""Growth of the cost of next_item, in CPU seconds of one thread and peak memory, while one size is doubled repeatedly.
+"""Growth of the cost of next_item, in CPU seconds of one thread and in peak memory, when one size is doubled repeatedly.
 
     python scripts/benchmark.py next_item_growth
 
-length : a training step and an evaluation of each variant, on 32 full sequences of 2,000 items, loss=bce.
-items : the same for SASRec, on 128 sequences of 50, loss=cross_entropy.
+length : a training step and an evaluation of each variant, on 32 sequences of this length over 2,000 items, loss=bce.
+items : a training step and an evaluation of SASRec, on 128 sequences of length 50, loss=cross_entropy.
 users : preparing the data of users with 20 interactions each.
 
-The exponent is the slope of log cost against log size: 1 if the cost doubles with the size. Costs that do not depend on the
-size reduce the exponent, least in the last doubling.
+The exponent is the slope of log cost against log size: 1 if the cost doubles when the size doubles. A part of the cost that
+does not depend on the size reduces the exponent, least in the last doubling.
 """
 
 import itertools
@@ -37,7 +37,7 @@ NUM_SEQUENCES, LENGTH_ITEMS = 32, 2000
 ITEMS_SEQUENCES, ITEMS_LENGTH = 128, 50
 USERS_LENGTH, USERS_ITEMS = 20, 2000
 BEYOND = 3
-"""Interactions of a user after the inputs of training: the last target, and the targets of validation and test."""
+"""Interactions of a user that are not inputs of training: the target of the last input, and those of validation and test."""
 
 
 @command
@@ -52,10 +52,10 @@ def next_item_growth(
 ) -> dict[str, Any]:
     """Growth of the cost of next_item with the length of sequences, the items and the users; five minutes.
 
-    rounds : measurements of each kind and size, of which the median is used
+    rounds : measurements of each kind of work and size, whose median CPU seconds and largest peak memory are used
     doublings : the number of times that each size is doubled
     axes : the sizes to double, of length, items and users; empty for all
-    length, items, users : the smallest size
+    length, items, users : the smallest value of each size
     picture : the PNG to draw; empty for none
     """
     enough(rounds, 1, what="a median")
@@ -78,12 +78,12 @@ def next_item_growth(
 
 
 def works(axis: str, sizes: list[int], scratch: Path) -> Iterator[tuple[str, NextItemRun, Path]]:
-    """The name, the work and the folder of each kind of work and size; sizes with the same name in ascending order."""
+    """For each size, in ascending order, and each kind of work: its name, its settings and the folder with its data."""
     generator = np.random.default_rng(0)
     for size in sizes:
         folder = scratch / str(size)
         if axis == "length":
-            folder = scratch  # one dataset for all lengths, since the newest part of long sequences is used
+            folder = scratch  # one dataset for all lengths, since a model uses only the newest `max_length` items
             if not folder.exists():
                 lengths = np.full(max(NUM_SEQUENCES, LENGTH_ITEMS // 50), max(sizes) + BEYOND)
                 num_items = min(LENGTH_ITEMS, int(lengths.sum()) // next_item_data.TIMES_EACH)
@@ -105,7 +105,7 @@ def works(axis: str, sizes: list[int], scratch: Path) -> Iterator[tuple[str, Nex
 
 
 def _growth(sizes: list[int], costs: list[dict[str, float]]) -> dict[str, Any]:
-    """The costs in columns, and the exponent of each from the first to the last size, and in the last doubling."""
+    """The sizes, the costs, and their exponents: `all` from the first to the last size, `last` in the last doubling."""
     growth: dict[str, Any] = {"sizes": sizes}
     for figure in FIGURES:
         growth[figure] = [cost[figure] for cost in costs]
@@ -115,7 +115,7 @@ def _growth(sizes: list[int], costs: list[dict[str, float]]) -> dict[str, Any]:
 
 
 def draw(results: dict[str, Any], file: Path) -> None:
-    """Draw seconds above and memory below, a column for each axis; grey lines grow 2 and 4 times with each doubling."""
+    """Draw CPU seconds above and memory below, a column for each axis; grey lines grow with the size and with its square."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     drawn = [axis for axis in AXES if axis in results]

@@ -1,4 +1,4 @@
-"""Settings of the training of `pains`. No large library is imported here."""
+"""Settings of the recipe of the benchmark `pains`. No large library is imported here."""
 
 import dataclasses
 
@@ -10,9 +10,9 @@ class PrepareConfig:
     out: str = "???"
     """The folder of prepared data to write."""
     num_rows: int = 192
-    """Rows of the training split."""
+    """The number of rows of the train split."""
     max_tokens: int = 1
-    """The largest number of tokens of a row, over which the loss is averaged; the smallest is 1."""
+    """The largest number of tokens in a row; the smallest is 1. The loss is averaged over tokens."""
     overwrite: bool = False
     """Replace `out` if it exists."""
 
@@ -22,4 +22,4 @@ class RecipeConfig:
     """Settings of scripts/train.py under `recipe.`."""
 
     extra_width: int = 0
-    """Width of an additional square matrix of the model, for large checkpoints; 0 for none."""
+    """The width of an additional square matrix of the model, which makes checkpoints large; 0 for no matrix."""
