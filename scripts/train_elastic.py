@@ -32,7 +32,7 @@ def main() -> None:
         type=int,
         default=3,
         metavar="N",
-        help="losses without a checkpoint after which the job ends",
+        help="losses in a row without a checkpoint that are tolerated; one more ends the job",
     )
     options, words = own.parse_known_args()
     recipe_option = recipe.option(recipe.DEFAULT, "recipe to train")
