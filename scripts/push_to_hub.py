@@ -1,4 +1,4 @@
-"""Upload a fitted ensemble to the Hugging Face Hub; with HF_HUB_OFFLINE=1 only print what would be uploaded.
+"""Upload a fitted ensemble to the Hugging Face Hub. With HF_HUB_OFFLINE=1, only print what would be uploaded.
 
 HF_TOKEN=… python scripts/push_to_hub.py ensemble=runs/demo/ensemble repository=me/hot-sellers
 """
@@ -10,14 +10,14 @@ from ensemble import configuration, errors
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PushConfig:
-    """The ensemble to upload, and the repository."""
+    """The ensemble to upload, and the repository that receives it."""
 
     ensemble: str = "???"
     """The folder of a fitted ensemble."""
     repository: str = "???"
     """OWNER/NAME on the Hub; it is created if it does not exist."""
     private: bool = True
-    """Whether a repository that is created can be seen only by its owner."""
+    """Whether a new repository is private. If true, an existing public repository is refused."""
 
 
 def main() -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 from ensemble.doctor.findings import Finding, note, ok, problem, shorten
 
 PUBLIC_ADDRESS = "192.0.2.1"
-"""Reserved for documentation (RFC 5737); its route is the default route of this machine."""
+"""An address reserved for documentation (RFC 5737), so this machine reaches it by the default route."""
 CONNECT_S = 3
-"""A connection within a cluster takes milliseconds; a firewall that drops packets never answers."""
+"""The timeout of a test connection, which takes milliseconds in a cluster; a firewall that drops packets never answers."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Node:
 
     name: str
     machine: str
-    """Equal for two processes with the same network."""
+    """The result of `machine`: equal for two processes that share a network namespace."""
     address: str
     """The address of its connection to the head node."""
     port: int
@@ -86,17 +86,18 @@ def addresses_of(name: str) -> list[str]:
 
 
 def interface_towards(address: str, known: Sequence[Interface]) -> str:
-    """The name of the interface by which an address is reached; empty if there is none. Nothing is sent.
+    """The name of the interface by which an address is reached; empty if no interface is usable. Nothing is sent.
 
-    For a loopback address, the interface of the default route. If the preferred interface is unusable, the first usable one.
+    A loopback address gives the interface of the default route. If the interface of the route is unusable, the result is the
+    first usable one.
     """
     if is_loopback(address):
         address = PUBLIC_ADDRESS
-    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as stream:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as datagram_socket:
         with contextlib.suppress(OSError):
-            stream.connect((address, 9))
-        own = stream.getsockname()[0]
-    preferred = [interface for interface in known if own in interface.addresses]
+            datagram_socket.connect((address, 9))
+        own_address = datagram_socket.getsockname()[0]
+    preferred = [interface for interface in known if own_address in interface.addresses]
     return next((interface.name for interface in [*preferred, *known] if interface.usable), "")
 
 
@@ -104,7 +105,9 @@ def interface_towards(address: str, known: Sequence[Interface]) -> str:
 
 
 def matches_nccl(pattern: str, name: str) -> bool:
-    """Whether a value of NCCL_SOCKET_IFNAME allows an interface: prefixes and commas, `=` for whole names, `^` to exclude.
+    """Whether a value of NCCL_SOCKET_IFNAME allows an interface.
+
+    The value is a comma-separated list of prefixes. A leading `=` makes them whole names; a leading `^` excludes matches.
 
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
     """
@@ -118,7 +121,8 @@ def matches_nccl(pattern: str, name: str) -> bool:
 def wrong_variables(known: Sequence[Interface], environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The environment variables that name unusable interfaces, each with the reason.
 
-    Gloo accepts whole names with commas and fails at one without an address; NCCL accepts patterns, of which one must match.
+    Gloo accepts a comma-separated list of whole names, and fails if one of them has no address. NCCL accepts the patterns of
+    `matches_nccl`, and needs one interface with an address that matches.
     """
     by_name = {interface.name: interface for interface in known}
     for name in [word for word in environment.get("GLOO_SOCKET_IFNAME", "").split(",") if word]:
@@ -129,17 +133,21 @@ def wrong_variables(known: Sequence[Interface], environment: Mapping[str, str]) 
     pattern = environment.get("NCCL_SOCKET_IFNAME", "")
     matching = [interface for interface in known if matches_nccl(pattern, interface.name)]
     if pattern and not any(interface.up and interface.addresses for interface in matching):
-        names = shorten([interface.name for interface in matching])
-        yield "NCCL_SOCKET_IFNAME", f"{names} is down or has no address" if names else "no interface here matches it"
+        matching_names = shorten([interface.name for interface in matching])
+        fault = f"{matching_names} is down or has no address" if matching_names else "no interface here matches it"
+        yield "NCCL_SOCKET_IFNAME", fault
 
 
 def check_interfaces(known: Sequence[Interface], environment: Mapping[str, str], best: str) -> Iterator[Finding]:
-    """best : the interface that leads to the other nodes, or that of the default route."""
+    """The usable interfaces, and the environment variables that name unusable ones.
+
+    best : the interface that leads to the other nodes, or that of the default route
+    """
     usable = [interface for interface in known if interface.usable]
     if usable:
         yield ok("interfaces", ", ".join(f"{interface.name} {' '.join(interface.addresses)}" for interface in usable))
-    elif known:  # psutil may be what is missing
-        yield note("interfaces", "only the loopback is up with an address: this machine has no connection to others")
+    elif known:  # without psutil, no interface is known
+        yield note("interfaces", "only the loopback is up with an address: this machine has no connection to other machines")
     for variable, fault in wrong_variables(known, environment) if known else ():
         fix = f"write {variable}={best} into slurm/site.sh" if best else f"unset {variable}"
         yield problem("interfaces", f"{variable}={environment[variable]}: {fault}", fix)
@@ -148,10 +156,10 @@ def check_interfaces(known: Sequence[Interface], environment: Mapping[str, str],
 def own_name_misleads(known: Sequence[Interface], environment: Mapping[str, str]) -> str:
     """Why Gloo would give the other nodes an address at which they cannot reach this one; empty if it would not.
 
-    Unless GLOO_SOCKET_IFNAME is set, each rank listens at the first address of its host's name that the host has, or else at
-    the loopback. Of two ranks the one with the higher address connects to the other. If that one listens at 127.0.0.1, the
-    rank connects to itself: «connectFullMesh failed … Connection refused» (measured with torch 2.13; a single such node may
-    work).
+    Unless GLOO_SOCKET_IFNAME is set, each rank resolves the name of its host. It listens at the first resulting address
+    that the host has, or else at the loopback. Of two ranks, the one with the higher address connects to the other. If that
+    other rank listens at 127.0.0.1, the first one connects to its own host instead, and fails: "connectFullMesh failed …
+    Connection refused" (measured with torch 2.13; if only one node has such a name, it may work).
     """
     if environment.get("GLOO_SOCKET_IFNAME") or not known:
         return ""
@@ -160,13 +168,16 @@ def own_name_misleads(known: Sequence[Interface], environment: Mapping[str, str]
     used = next((address for address in resolved if is_loopback(address) or address in own), "")
     if used and not is_loopback(used):
         return ""
-    return f"the host's own name is {used or ' '.join(resolved) or 'unknown'} to itself"
+    return f"the host's own name resolves to {used or ' '.join(resolved) or 'nothing'} on this host"
 
 
 def check_own_name(
     known: Sequence[Interface], environment: Mapping[str, str], best: str, several: bool
 ) -> Iterator[Finding]:
-    """several : whether the job has several machines."""
+    """Whether ranks of Gloo on other nodes reach this node at the address of its own name.
+
+    several : whether the job has several machines
+    """
     fault = own_name_misleads(known, environment)
     setting = f"write GLOO_SOCKET_IFNAME={best or '…'} into slurm/site.sh"
     if fault and several:
@@ -178,14 +189,15 @@ def check_own_name(
 
 
 def check_port(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether MASTER_PORT is free; without it, whether any port is."""
+    """Whether the port MASTER_PORT is free; without this variable, whether any port is free."""
     port = environment.get("MASTER_PORT") or "0"
     try:
         with listen(int(port)):
             yield ok("port", f"MASTER_PORT={port} is free" if port != "0" else "there are free ports")
     except (OSError, ValueError, OverflowError) as error:
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
-        yield problem("port", f"MASTER_PORT={port} cannot be used: {reason}", "unset MASTER_PORT, or take another, as 29501")
+        fix = "unset MASTER_PORT, or choose another port, such as 29501"
+        yield problem("port", f"MASTER_PORT={port} cannot be used: {reason}", fix)
 
 
 def listen(port: int) -> socket.socket:
@@ -204,8 +216,8 @@ def free_port() -> int:
 
 
 def check_peers(own: Node, nodes: Sequence[Node]) -> Iterator[Finding]:
-    """Whether the name of each other node resolves to it, and whether a port of it can be reached."""
-    # The first task of each other machine: a second one on the head node's machine has only the address 127.0.0.1
+    """Whether the name of each other node resolves to more than the loopback, and whether its test port is reached."""
+    # Keep the first task of each other machine: the address of a second task on the head node's machine is 127.0.0.1
     peers = list({node.machine: node for node in reversed(nodes) if node.machine != own.machine}.values())[::-1]
     if not peers:
         return
@@ -217,13 +229,13 @@ def check_peers(own: Node, nodes: Sequence[Node]) -> Iterator[Finding]:
         fix = "correct DNS, or /etc/hosts of every node; until then, name the head node by its address"
         yield problem("names", f"{names} here, and not to that node", fix)
     else:
-        yield ok("names", "the name of every other node resolves to it")
+        yield ok("names", "the name of every other node resolves to an address other than the loopback")
     if closed := [peer for peer in peers if not reached[peer]]:
         addresses = shorten([f"{peer.name} ({peer.address}:{peer.port})" for peer in closed])
         fix = "have all ports between compute nodes opened: ranks listen at ports that the system assigns"
         yield problem("ports", f"{addresses}: no connection", fix)
     else:
-        yield ok("ports", "every other node accepts connections, at any port")
+        yield ok("ports", "every other node accepts a connection at a port that its system assigned")
 
 
 def connects(address: str, port: int) -> bool:
@@ -233,7 +245,7 @@ def connects(address: str, port: int) -> bool:
 
 
 def ranks_environment(known: Sequence[Interface], best: str, several: bool) -> dict[str, str]:
-    """The environment for an all-reduce. Wrong interface variables are corrected, so that bandwidth can be measured."""
+    """The environment of the all-reduce that measures bandwidth. Wrong interface variables are corrected or removed."""
     environment = dict(os.environ)
     wrong = {variable for variable, _ in wrong_variables(known, environment)}
     if several and own_name_misleads(known, environment):

@@ -1,4 +1,4 @@
-"""The folder of a fit, and `fit.json` in it, which records the settings of the fit; run.py lists the other content."""
+"""The folder of a fit, and its `fit.json`, which records the settings. run.py lists the other files of the folder."""
 
 import json
 from collections.abc import Iterator
@@ -16,10 +16,12 @@ RANKINGS, PREDICTIONS = "rankings", "predictions"
 
 @contextmanager
 def opened(out: Path, config: Any, name: str, resume: bool) -> Iterator[dict[str, Any] | None]:
-    """Create the folder of a fit and its `fit.json`, or use those that are there; yields the earlier `fit.json` with
-    `resume`.
+    """Create the folder of a fit, or use the existing one, and write its `fit.json`.
 
-    If the data cannot be prepared, a new folder is removed, and an earlier `fit.json` is restored.
+    Yields the content of the earlier `fit.json` with `resume`, otherwise None. If the `with` block raises, the earlier
+    `fit.json` is restored; without one, the new `fit.json` and new empty folders are removed.
+
+    name : the recipe
     """
     file, earlier = out / FILE, None
     if file.is_file():
@@ -50,14 +52,14 @@ def opened(out: Path, config: Any, name: str, resume: bool) -> Iterator[dict[str
 
 
 def _content(config: Any, name: str) -> dict[str, Any]:
-    """The content of `fit.json` for these settings, without limits and prepared data."""
+    """The content of `fit.json` for these settings, without the limits and the fingerprint of prepared data."""
     settings = configuration.to_dict(config, FREE_TO_CHANGE)
     content: dict[str, Any] = json.loads(json.dumps({"written_by": folders.MARK, "recipe": name, "settings": settings}))
     return content
 
 
 def read(out: Path, config: Any, name: str, must_be_equal: bool = True) -> dict[str, Any]:
-    """`fit.json` in a folder; `UserError` if this project did not write it, or if settings that must be equal differ."""
+    """The content of `fit.json`; `UserError` if another program wrote it, or, with `must_be_equal`, if settings differ."""
     content = folders.read_json(out / FILE)
     if not isinstance(content, dict) or content.get("written_by") != folders.MARK:
         raise UserError(f"{out / FILE} was not written by this project, so nothing is changed: choose another out")
@@ -67,13 +69,16 @@ def read(out: Path, config: Any, name: str, must_be_equal: bool = True) -> dict[
 
 
 def _settings_to_compare(fit_json: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """What must be equal to continue a fit. Files may have moved: run.py compares their content."""
+    """The recipe and the settings that must be equal to continue a fit.
+
+    `source` and `metadata` are left out, since these files may have moved: run.py compares their content.
+    """
     settings = {name: value for name, value in fit_json.get("settings", {}).items() if name not in ("source", "metadata")}
     return fit_json.get("recipe", ""), settings
 
 
 def remove_new(file: Path, new_folders: list[Path]) -> None:
-    """Remove a file and the folders that were created for it, as far as they are empty."""
+    """Remove a file, and those of the folders that were created for it that are empty."""
     with suppress(OSError):
         file.unlink(missing_ok=True)
         for folder in new_folders:
@@ -81,7 +86,7 @@ def remove_new(file: Path, new_folders: list[Path]) -> None:
 
 
 def _recover(out: Path) -> None:
-    """Remove incomplete files of a killed command, and restore a folder that it was about to replace."""
+    """Remove incomplete files of a killed command, and restore a folder that it was replacing."""
     for old in out.glob(".*.old-*"):
         folders.recover(out / old.name[1:].rpartition(".old-")[0])
     folders.discard_scratch([*out.glob(".*.writing-*"), *(out / PREDICTIONS).glob(".*.writing-*")])

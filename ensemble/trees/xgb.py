@@ -1,7 +1,8 @@
-"""XGBoost: histogram trees on a QuantileDMatrix that is filled in batches, so the features are never in memory as a whole.
+"""XGBoost: trees from histograms of binned features.
 
-With memory=low the binned rows are not in memory either: an ExtMemQuantileDMatrix keeps them in files, and reads the files
-once per split.
+A QuantileDMatrix is filled in batches, so the features before binning are never in memory as a whole. With memory=low, the
+binned rows are not in memory as a whole either: an ExtMemQuantileDMatrix keeps them in files, and reads the files again for
+each split of a tree node.
 """
 
 import math
@@ -33,7 +34,7 @@ OBJECTIVES = {
     "ranking": "rank:ndcg",
 }
 _trackers: list[RabitTracker] = []
-"""Trackers in use, which are referenced here since one that an exception deletes prints warnings about remaining ranks."""
+"""Trackers in use. This list keeps them alive: a tracker that is deleted after an exception warns of ranks that remain."""
 
 
 class _Batches(xgboost.DataIter):
@@ -70,19 +71,19 @@ class Booster:
             lambda: matrices(config, dataset_of(self.objective, rows), Dataset(rows=validation), training.page_folder)
         )
         trees = None if training.model is None else bytearray(training.model)
-        # XGBoost has one random generator per thread, which copies share, so for copies it is seeded before each tree
+        # Copies on a thread share XGBoost's random generator of this thread, so for copies it is seeded before each tree
         settings = {**parameters(config, self.objective), "seed_per_iteration": training.copy is not None}
         self.booster = xgboost.Booster(settings, [self._data, self._held_out], model_file=trees)
 
     def seed(self, seed: int) -> None:
-        # The updater of the trees contains the generator for the features. Configuring another tree method deletes it
+        # The updater that grows trees contains the generator that draws features. Another tree method deletes the updater
         self.booster.set_param({"tree_method": "approx", "seed": seed + 1})
         self.booster.save_config()
         self.booster.set_param({"tree_method": "hist", "seed": seed})
 
     def update(self) -> np.ndarray:
         self.booster.update(self._data, self.booster.num_boosted_rounds())
-        # Converted in float64, since in float32 the largest probabilities would be equal
+        # The conversion is in float64: in float32, the largest probabilities would be equal
         margin = self.booster.predict(self._held_out, output_margin=True, validate_features=False).astype(np.float64)
         return from_raw(self.objective.output, margin)
 
@@ -93,12 +94,12 @@ class Booster:
         return to_bytes(self.booster)
 
     def release(self) -> None:
-        """Delete the data before their files are deleted: the traceback of an exception would keep them alive."""
+        """Delete the booster and its data before the files of the data are deleted. A traceback would keep them alive."""
         del self.booster, self._data, self._held_out
 
 
 def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
-    """The settings by XGBoost's names."""
+    """XGBoost's parameters for these settings."""
     return {
         "objective": OBJECTIVES[objective.kind],
         **({"num_class": objective.num_classes} if objective.num_classes > 1 else {}),
@@ -123,7 +124,11 @@ def matrices(config: TreesConfig, dataset: Dataset, validation: Dataset, page_fo
 
 
 def matrix(config: TreesConfig, dataset: Dataset, page_folder: Path | None, name: str, reference: Any = None) -> Any:
-    """The binned rows, in memory or in files in `page_folder`; the trees have the same bits either way."""
+    """The binned rows, in memory or in files in `page_folder`. The trees have the same bits either way.
+
+    name : the beginning of the names of the files
+    reference : the matrix whose bins are used again; None to compute them from these rows
+    """
     options: dict[str, Any] = {"max_bin": 256, "ref": reference, "enable_categorical": bool(dataset.rows.categories)}
     if config.memory == "low":
         assert page_folder is not None
@@ -150,7 +155,7 @@ def train(
     with _collective(training.group, config.timeout_s), training.group.wait_for_lost_rank():
         booster = Booster(config, rows, validation, training)
         try:
-            # XGBoost's own aucpr interpolates, so it is not the average precision of the other scores
+            # XGBoost's own metrics are not used: its aucpr interpolates, so it is not the average precision of metrics.py
             score = None if training.is_refit else ValidationMetrics(booster.objective, validation)
             return boost(config, booster.objective.metric, booster, score, training)
         finally:
@@ -175,9 +180,9 @@ def _collective(group: RankGroup, timeout_s: float) -> Iterator[None]:
         yield
     except Stopped as request:
         stopped = request
-    # After any exception other than `Stopped`, `finalize` would wait for ranks that do not call it
+    # Any other exception leaves before this line, since `finalize` would wait for ranks that do not call it
     collective.finalize()
-    group.gather(None)  # the last rank needs the tracker to disconnect
+    group.gather(None)  # wait for all ranks, which need the tracker until they are disconnected
     if tracker:
         _trackers.remove(tracker)
         tracker.free()
@@ -190,7 +195,7 @@ def to_bytes(booster: Any) -> bytes:
 
 
 def load_first_rounds(model: bytes, num_rounds: int) -> Any:
-    """A booster with the first rounds of the trees that `to_bytes` returned."""
+    """A booster with the first rounds of `model`, which `to_bytes` returned."""
     return xgboost.Booster({"nthread": 1}, model_file=bytearray(model))[:num_rounds]
 
 

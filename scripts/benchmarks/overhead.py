@@ -2,10 +2,11 @@
 
     python scripts/benchmark.py overhead
 
-Both loops run alternately in the same processes, with the same model, optimizer and gather, one thread for each rank. The
-time of our block is divided by the mean of the plain blocks before and after it, so that a drift of the machine cancels.
-The same ratio for plain blocks is the noise. A step lasts from one `optimizer.step` to the next: start,
-evaluation and checkpoints do not count.
+A block is one training; the median duration of its steps is measured. Blocks of the plain loop and of ours alternate in the
+same processes, with one thread for each rank. Both loops have the same model, the same optimizer and the same rows. The time
+of a block of ours is divided by the mean of the plain blocks before and after it, which cancels a drift of the machine. The
+same ratio for a plain block between two plain blocks is the noise. A step lasts from the end of one `optimizer.step` to the
+end of the next, so start, evaluation and checkpoints do not count.
 """
 
 import math
@@ -76,7 +77,7 @@ class RegressionRows:
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         return {"x": torch.from_numpy(self.x[rows]), "y": torch.from_numpy(self.y[rows])}
 
-    # For a DataLoader of PyTorch: without a batch size, where the sampler returns the rows of a batch; and with one
+    # PyTorch's DataLoader calls the first if it has no batch size and the sampler yields batches of rows, else the second
     __getitem__ = __getitems__ = gather
 
 
@@ -122,7 +123,7 @@ class Regression:
 
 
 Loop = Callable[[Regression, TrainConfig, "Accelerator"], None]
-"""Trains a recipe from the beginning."""
+"""A function that trains a recipe from new weights."""
 
 
 def ours(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") -> None:
@@ -131,10 +132,10 @@ def ours(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") ->
 
 
 def start(recipe: Regression, config: TrainConfig) -> tuple[torch.nn.Module, torch.optim.Optimizer, Any]:
-    """A new model, its optimizer, and the schedule of our loop: linear warm-up, then half a cosine to zero."""
+    """A new model, its optimizer, and the learning rate schedule of our loop: linear warm-up, then half a cosine to 0."""
     num_steps = len(recipe.rows("train")) // config.batch_size
 
-    def rate(step: int) -> float:
+    def learning_rate_factor(step: int) -> float:
         if step < config.warmup_steps:
             return (step + 1) / config.warmup_steps
         return 0.5 * (1 + math.cos(math.pi * (step + 1 - config.warmup_steps) / (num_steps - config.warmup_steps)))
@@ -142,14 +143,14 @@ def start(recipe: Regression, config: TrainConfig) -> tuple[torch.nn.Module, tor
     torch.manual_seed(config.seed)
     model = recipe.model()
     (optimizer,) = recipe.optimizers(model, config.learning_rate, config.weight_decay)
-    return model, optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+    return model, optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate_factor)
 
 
 def plain(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") -> None:
     """The loop that a user would write without this project, on the same ranks.
 
-    It trains the same weights, with the same rows, clipping and schedule. It also computes the loss of the global batch at
-    each step, but writes no log.
+    It trains the same weights, with the same rows, clipping and schedule. At each step it also sums the losses of the ranks,
+    but it writes no log.
     """
     ranks, rank = accelerator.num_processes, accelerator.process_index
     rows: Any = recipe.rows("train")
@@ -190,24 +191,27 @@ def overhead(rounds: int = 10) -> dict[str, Any]:
 
 
 def measure_rank(accelerator: "Accelerator", rounds: int) -> dict[str, Any]:
-    """The comparison with the plain loop for each model, on the ranks that were launched."""
+    """Compare our loop with the plain one for each model. Every launched rank calls this function."""
     return {model: {"step": compare_loops(plain, model, accelerator, rounds)} for model in MODELS}
 
 
 def compare_loops(other: Loop, model: str, accelerator: "Accelerator", rounds: int, name: str = "plain") -> dict[str, Any]:
-    """`compared` for blocks of another loop and blocks of ours, which alternate."""
+    """Run blocks of another loop and of ours alternately, and return `compared` of their times.
+
+    name : the name of the other loop in the result
+    """
     recipe = Regression(model)
-    first, second = (partial(block, loop, recipe, accelerator) for loop in (other, ours))
-    return compared(*measure_alternating(first, second, rounds), name)
+    other_block, our_block = (partial(block, loop, recipe, accelerator) for loop in (other, ours))
+    return compared(*measure_alternating(other_block, our_block, rounds), name)
 
 
 def block(run: Loop, recipe: Regression, accelerator: "Accelerator") -> float:
-    """The median milliseconds of a step of a new training by `run`."""
+    """Train a new model with `run`, and return the median duration of a step in milliseconds."""
     return 1e3 * float(np.median(step_seconds(run, recipe, accelerator)))
 
 
 def step_seconds(run: Loop, recipe: Regression, accelerator: "Accelerator") -> np.ndarray:
-    """The duration of each step of a new training after the warm-up, by the clock of the recipe."""
+    """Train a new model with `run`, and return the duration of each step after the warm-up, by the clock of the recipe."""
     with tempfile.TemporaryDirectory() as out:
         config = TrainConfig(
             data="random", out=f"{out}/run", batch_size=recipe.kind.batch_size, max_epochs=1,
@@ -215,14 +219,15 @@ def step_seconds(run: Loop, recipe: Regression, accelerator: "Accelerator") -> n
         )  # fmt: skip
         run(recipe, config, accelerator)
         accelerator.wait_for_everyone()
-    assert len(recipe.times) == recipe.kind.num_steps, "the loop took another number of steps"
+    assert len(recipe.times) == recipe.kind.num_steps, "the loop did not take the expected number of steps"
     return np.diff(recipe.times[WARM_UP_STEPS:])
 
 
 def compared(other_ms: list[float], ours_ms: list[float], other: str = "plain") -> dict[str, Any]:
     """The medians of both loops, and quartiles of the ratio of a block to the blocks of the other loop before and after it.
 
-    `OTHER_by_OTHER` is the ratio for blocks of the other loop, which is the noise; `ratio` is that for blocks of ours.
+    `ratio` is the ratio for blocks of ours. `OTHER_by_OTHER`, where OTHER is the name of the other loop, is the ratio for
+    blocks of the other loop: the noise.
     """
     paired = paired_ratios(other_ms, ours_ms)
     return {

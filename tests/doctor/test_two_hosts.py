@@ -77,7 +77,7 @@ def test_a_host_that_takes_its_own_name_for_127_0_0_1(two_hosts: list[list[str]]
     code, page = diagnose(two_hosts, tmp_path, MASTER_ADDR=ADDRESS.format(10))
     assert code == 1
     line = line_of(page, "problem", "own name")
-    assert "doctor0 the host's own name is 127.0.0.1 to itself" in line
+    assert "doctor0 the host's own name resolves to 127.0.0.1 on this host" in line
     assert line.endswith("→ write GLOO_SOCKET_IFNAME=doctor0 into slurm/site.sh")
     names = line_of(page, "problem", "names")
     assert "doctor1 doctor0 resolves to 127.0.0.1 here, and not to that node" in names

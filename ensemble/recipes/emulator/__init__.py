@@ -1,4 +1,4 @@
-"""emulator: small networks that replace part of a forecast model in data assimilation, judged by values and Jacobians."""
+"""emulator: small networks that replace part of a forecast model in data assimilation. Values and Jacobians are scored."""
 
 from ensemble.recipe import Words
 

@@ -1,8 +1,9 @@
 """Accumulation over micro-batches of different sizes gives a wrong gradient: transformers#34191, accelerate#3193.
 
-Rows have 1 to 9 tokens, and 50 rows are no multiple of a step's 24 (two ranks, three batches of four). The correct loss
-is the mean over the tokens of the global batch: the weight of a row is the number of its tokens divided by the number of
-tokens of the step. A row that `even_batches` repeats to fill the last batches has a wrong weight too.
+Rows have 1 to 9 tokens. The 50 rows are not a multiple of the 24 rows of a step: two ranks with three micro-batches of four
+rows each. The correct loss is the mean over the tokens of the global batch: the weight of a row is the number of its tokens
+divided by the number of tokens of the step. Accelerate's `even_batches` repeats rows to fill the last batches; the weight of
+these rows is wrong too.
 """
 
 from pathlib import Path
@@ -17,7 +18,10 @@ NUM_ROWS, MAX_TOKENS, BATCH_SIZE, ACCUMULATION = 50, 9, 4, 3
 
 
 def rank(settings: Any) -> None:
-    """Train; `summed` follows the guide "Gradient accumulation on training samples of variable size" of Accelerate."""
+    """Train on one rank.
+
+    The variant `summed` follows Accelerate's guide "Gradient accumulation on training samples of variable size".
+    """
     import math
     from contextlib import nullcontext
 
@@ -34,8 +38,8 @@ def rank(settings: Any) -> None:
     num_updates = math.ceil(len(loader) / accumulation)
     for update in range(num_updates):
         micro_batches = [next(batches) for _ in range(accumulation if update < num_updates - 1 else remainder)]
-        local = torch.stack([batch["tokens"].sum() for batch in micro_batches]).sum()
-        num_tokens = accelerator.gather(local).sum().item()
+        local_num_tokens = torch.stack([batch["tokens"].sum() for batch in micro_batches]).sum()
+        num_tokens = accelerator.gather(local_num_tokens).sum().item()
         for number, batch in enumerate(micro_batches):
             with nullcontext() if number == len(micro_batches) - 1 else model.no_sync():
                 accelerator.backward(model(batch).sum() * accumulation * accelerator.num_processes / num_tokens)
@@ -59,19 +63,20 @@ def reproduce(folder: Path, short: bool) -> sides.Reproduced:
 
 
 def weight_errors(record: Path) -> sides.Side:
-    """The number of rows whose weight is not proportional to their tokens, and the largest relative error of a weight."""
+    """The number of rows with a wrong weight, in several steps or in none; the note has the largest relative error."""
     from benchmarks.pains.recipe.model import Rows
 
     steps = rows.steps(record)
     tokens = Rows(NUM_ROWS, MAX_TOKENS).gather(np.arange(NUM_ROWS))["tokens"].tolist()
-    errors = [
+    row_errors = [
         (row, abs(weight / tokens[row] * sum(tokens[other] for other in step) - 1))
         for step in steps
         for row, weight in step.items()
     ]
+    largest_error = max(error for _, error in row_errors)
     census = rows.census(steps, NUM_ROWS)
-    wrong = {row for row, error in errors if error > rows.TOLERANCE} | {*census["repeated"], *census["missing"]}
+    wrong_rows = {row for row, error in row_errors if error > rows.TOLERANCE} | {*census["repeated"], *census["missing"]}
     return sides.Side(
-        wrong_rows=len(wrong), rows=NUM_ROWS, seconds=rows.first_step_s(record),
-        note=f"weights wrong by up to {max(error for _, error in errors):.1%}, {len(census['repeated'])} rows in two steps",
+        wrong_rows=len(wrong_rows), rows=NUM_ROWS, seconds=rows.first_step_s(record),
+        note=f"weights wrong by up to {largest_error:.1%}, {len(census['repeated'])} rows in two steps",
     )  # fmt: skip
