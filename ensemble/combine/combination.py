@@ -1,4 +1,4 @@
-"""A combination: the scale of each member, their weights and a calibration, fitted to some rows."""
+"""A combination of members: a scale for each member, the weights of the average and its calibration, fitted to some rows."""
 
 import dataclasses
 import functools
@@ -14,7 +14,7 @@ from ensemble.combine.scales import CALIBRATORS, Scale
 from ensemble.combine.weights import COMBINERS, Space, equal_weights
 from ensemble.metrics.weighting import weight_of, weighted_mean
 
-LARGEST_LOGIT = 30.0  # a probability of exactly 0 or 1 would have an infinite loss
+LARGEST_LOGIT = 30.0  # results are clipped, since a probability of exactly 0 or 1 can have an infinite loss
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,26 +22,27 @@ class Combination:
     """Scales the members, averages them, and calibrates the average."""
 
     scales: tuple[Scale, ...]
-    """One for each member, applied to the logit or logs of its probabilities, to its score or to its value."""
+    """One for each member, applied to the logits or logs of its probabilities, to its scores or to its values."""
     space: Space
-    """What is averaged: see `weights.Combiner`."""
+    """The kind of numbers that are averaged, such as logits: see `weights.Combiner.space`."""
     weights: tuple[float, ...]
     """One for each member."""
     intercept: float
-    """Added to an average of probabilities or values, so that its mean on blend is that of the target; otherwise 0."""
+    """Added to an average of probabilities or values, so that its mean on the fitted rows is that of the target; else 0."""
     calibration: Scale
-    """Applied to the logit of the average, or to its logs; the identity for values and for scores."""
+    """Applied to the averaged logits or logs, or to the logit of an averaged probability; the identity for values and
+    scores."""
 
     def __call__(self, inputs: np.ndarray, group: np.ndarray | None = None) -> np.ndarray:
         """The combined logits, values or scores (num_rows,) of `inputs`, (num_rows, num_members).
 
         With several classes, logs of probabilities: (num_rows, num_classes) from (num_rows, num_members, num_classes).
-        group : (num_rows,), needed for scores, which are compared within it.
+        group : (num_rows,), needed for scores of a ranking, which are only compared within a group.
         """
-        averaged = scaled_to(self.space, self.scales, inputs, group)
+        scaled = scaled_to(self.space, self.scales, inputs, group)
         # One member after the other: in a matrix product or a sum over an axis, the last bits of a row depend on other rows
-        average = np.full(averaged.shape[:-1], self.intercept)
-        for column, weight in zip(np.moveaxis(averaged, -1, 0), self.weights, strict=True):
+        average = np.full(scaled.shape[:-1], self.intercept)
+        for column, weight in zip(np.moveaxis(scaled, -1, 0), self.weights, strict=True):
             average += weight * column
         if self.space in ("value", "standard", "rank"):
             return average
@@ -51,9 +52,9 @@ class Combination:
         return np.clip(self.calibration(logit), -LARGEST_LOGIT, LARGEST_LOGIT)
 
     def subset(self, positions: Sequence[int]) -> "Combination":
-        """The combination of the members at these positions; their weights are multiplied so that the sum stays the same.
+        """The combination of the members at these positions. Their weights are rescaled to the sum of all weights.
 
-        Raises `ZeroDivisionError` if these members have no weight.
+        Raises `ZeroDivisionError` if the weights of these members sum to 0.
         """
         weights = [self.weights[position] for position in positions]
         factor = sum(self.weights) / sum(weights)
@@ -65,18 +66,18 @@ class Combination:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Combination":
-        """From the result of `dataclasses.asdict`."""
+        """Create a combination from the result of `dataclasses.asdict`."""
         of_members = {"scales": tuple(map(scales.from_dict, content["scales"])), "weights": tuple(content["weights"])}
         return cls(**{**content, **of_members, "calibration": scales.from_dict(content["calibration"])})
 
 
 def scaled_to(space: Space, column_scales: Sequence[Scale], inputs: np.ndarray, group: np.ndarray | None) -> np.ndarray:
-    """The inputs on the scale on which members are averaged; the last axis of the result is that of the members."""
+    """The inputs after each member's scale, converted to the space in which they are averaged; members are the last axis."""
     columns = [scale(column) for scale, column in zip(column_scales, np.moveaxis(inputs, 1, 0), strict=True)]
     if space == "probability":
         columns = [expit(column) for column in columns]
     if space in WITHIN_GROUP:
-        assert group is not None, "scores are compared within their group"
+        assert group is not None, "scores are only compared within a group"
         columns = [WITHIN_GROUP[space](column, group) for column in columns]
     return np.stack(columns, axis=-1)
 
@@ -85,7 +86,7 @@ WITHIN_GROUP: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {"stan
 
 
 def to_predictions(kind: str, average: np.ndarray) -> np.ndarray:
-    """The predictions for a combination's logits, logs, values or scores."""
+    """Convert a combination's logits or logs to probabilities; values and scores stay as they are. kind : of the task."""
     if kind == "binary":
         return expit(average)
     return np.exp(average) if kind == "multiclass" else average
@@ -94,9 +95,9 @@ def to_predictions(kind: str, average: np.ndarray) -> np.ndarray:
 class Rows(NamedTuple):
     """Rows to which combinations are fitted, or on which they are compared.
 
-    kind : of the task. target, group : (num_rows,). inputs : as for `Combination`. is_score : (num_members,), the members of
-    a binary task of whose predictions only the rank has a meaning. weight : (num_rows,), above 0 and with mean 1; None for 1
-    each.
+    kind : of the task. target, group : (num_rows,). inputs : as for `Combination`. is_score : (num_members,), True for
+    members of a binary task whose predictions are scores, of which only the order has a meaning. weight : (num_rows,), above
+    0 and with mean 1; None for 1 each.
     """
 
     kind: str
@@ -107,25 +108,25 @@ class Rows(NamedTuple):
     weight: np.ndarray | None = None
 
     def at(self, rows: np.ndarray) -> "Rows":
-        """Some of the rows, by a mask or by their numbers."""
+        """The rows that a mask or an array of row numbers selects."""
         parts = self.target[rows], self.inputs[rows], self.is_score, self.group[rows], weight_of(self.weight, rows)
         return Rows(self.kind, *parts)
 
 
 def fit_combinations(rows: Rows, combiners: Sequence[str], calibrators: Sequence[str]) -> dict[tuple[str, str], Combination]:
-    """Fit a combination to the rows for each combiner with each calibrator; the keys are pairs of their names.
+    """Fit a combination to the rows for each combiner with each calibrator; the keys are (combiner, calibrator) names.
 
-    If `scales.NONE` is the calibrator, it must be the only one: probabilities are not calibrated before they are averaged
-    either. Members with equal predictions share one weight, and constant members have none, so neither changes the weights
-    of the others.
+    `scales.NONE` must be the only calibrator. The members' probabilities are then not calibrated before averaging either.
+    Members with equal predictions share the weight of one member. Constant members get the weight 0. So neither changes the
+    weights of the other members. If no member gets a weight, the weights are equal.
     """
     kind, target, weight = rows.kind, rows.target, rows.weight
-    columns, distinct = distinct_members(rows.inputs)
-    num_equal = np.bincount(distinct)
+    columns, column_of_member = distinct_members(rows.inputs)
+    num_equal = np.bincount(column_of_member)
     is_score = np.zeros(columns.shape[1], bool)
-    is_score[distinct] = rows.is_score
+    is_score[column_of_member] = rows.is_score
     loss = task_loss(kind, target, rows.group, weight)
-    scales_by_rank = {
+    scales_by_ranks = {
         ranks: [
             _scale(kind, target, column, ranks or bool(score), weight, scales.NONE not in calibrators)
             for column, score in zip(np.moveaxis(columns, 1, 0), is_score, strict=True)
@@ -135,20 +136,20 @@ def fit_combinations(rows: Rows, combiners: Sequence[str], calibrators: Sequence
     combinations = {}
     for combiner_name in combiners:
         combiner = COMBINERS[kind][combiner_name]
-        column_scales = scales_by_rank[combiner.ranks]
-        averaged = scaled_to(combiner.space, column_scales, columns, rows.group)
-        is_useful = (averaged.min(0) < averaged.max(0)).reshape(-1, averaged.shape[-1]).any(0)
-        weights = np.zeros(len(is_useful))
-        if is_useful.any() and target.min() < target.max():
-            weights[is_useful] = combiner.find(target, averaged[..., is_useful], loss)
+        column_scales = scales_by_ranks[combiner.ranks]
+        scaled = scaled_to(combiner.space, column_scales, columns, rows.group)
+        is_varied = (scaled.min(0) < scaled.max(0)).reshape(-1, scaled.shape[-1]).any(0)
+        weights = np.zeros(len(is_varied))
+        if is_varied.any() and target.min() < target.max():
+            weights[is_varied] = combiner.find(target, scaled[..., is_varied], loss)
         if not weights.any():
-            weights = equal_weights(target, averaged)
-        weights = weights[distinct] / num_equal[distinct]
+            weights = equal_weights(target, scaled)
+        weights = weights[column_of_member] / num_equal[column_of_member]
         intercept = 0.0
         if combiner.space in ("probability", "value"):
-            intercept = float(weighted_mean(target - averaged[..., distinct] @ weights, weight))
+            intercept = float(weighted_mean(target - scaled[..., column_of_member] @ weights, weight))
         combination = Combination(
-            scales=tuple(column_scales[column] for column in distinct),
+            scales=tuple(column_scales[column] for column in column_of_member),
             space=combiner.space,
             weights=tuple(weights.tolist()),
             intercept=intercept,
@@ -164,7 +165,7 @@ def fit_combinations(rows: Rows, combiners: Sequence[str], calibrators: Sequence
 def distinct_members(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The distinct columns of the members, in lexicographic order, and for each member the number of its column.
 
-    The same as `np.unique(inputs, axis=1, return_inverse=True)`, which takes a minute for a million rows.
+    The result equals `np.unique(inputs, axis=1, return_inverse=True)`, which would take a minute for a million rows.
     """
 
     def compare(left_member: int, right_member: int) -> int:
@@ -174,9 +175,9 @@ def distinct_members(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     order = sorted(range(inputs.shape[1]), key=functools.cmp_to_key(compare))
     is_new = [True, *(compare(left, right) != 0 for left, right in itertools.pairwise(order))]
-    number = np.empty(len(order), int)
-    number[order] = np.cumsum(is_new) - 1
-    return inputs[:, np.array(order)[is_new]], number
+    column_of_member = np.empty(len(order), int)
+    column_of_member[order] = np.cumsum(is_new) - 1
+    return inputs[:, np.array(order)[is_new]], column_of_member
 
 
 def _scale(

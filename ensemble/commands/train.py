@@ -1,11 +1,11 @@
-"""Train a neural member with Accelerate. The YAML file describes the hardware, the settings describe the training.
+"""Train a neural member with Accelerate. The YAML file describes the hardware, and the settings describe the training.
 
     accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe hot_sellers \
         data=runs/demo/prepared out=runs/demo/members/transformer
 
-Exit codes: 0 done, 1 failed, 2 a mistake in the command, 75 stopped by SIGTERM, SIGINT or SIGUSR1 with everything saved
-(continue with --resume auto). The launcher's exit code only shows that a worker failed; the run's file `status` has the
-reason.
+Exit codes: 0 done, 1 failed, 2 a mistake in the command, 75 stopped by SIGTERM, SIGINT or SIGUSR1 after a checkpoint was
+written (continue with --resume auto). The launcher's exit code only shows that a worker failed. The reason is in the file
+`status` of the run.
 """
 
 import dataclasses
@@ -23,20 +23,21 @@ def main() -> None:
         "--resume",
         default="",
         metavar="auto|last|FOLDER",
-        help="continue from the newest undamaged checkpoint in out: auto starts a new run if there is none, last fails; "
-        "or start a new run from a checkpoint in another folder",
+        help="auto or last: continue from the newest undamaged checkpoint in out; if there is none, auto starts a new run, "
+        "and last is an error. FOLDER: start a new run from the checkpoint in this folder",
     )
     parser.add_argument("--resume-override", action="store_true", help="continue with other training settings than before")
-    parser.add_argument("--profile", action="store_true", help="write a trace of some steps for Perfetto")
+    parser.add_argument("--profile", action="store_true", help="write a trace of some steps, to view with Perfetto")
     parser.add_argument("--predict", default="", metavar="FOLDER", help="also write the member's prediction files to FOLDER")
     parser.add_argument(
         "--deadline",
         type=float,
         default=0.0,
         metavar="TIME",
-        help="the end of the training in seconds since 1970, as of `date +%%s`; unlike with max_seconds, the start counts",
+        help="time at which the training must end, in seconds since 1970 as from `date +%%s`; unlike max_seconds, it "
+        "includes the time for starting",
     )
-    parser.add_argument("--dry-run", action="store_true", help="print settings, memory and batch sizes, and stop")
+    parser.add_argument("--dry-run", action="store_true", help="print settings, memory and batch sizes, without training")
     words, _ = parser.parse_known_args()
     schema = config_class(words.recipe)
     settings: Any = configuration.from_command_line(schema, __doc__, [parser])

@@ -1,11 +1,11 @@
-"""The members that a fit trains, in order, and the share of the time for each.
+"""The members that a fit trains, in order, and the share of the time limit for each.
 
-A recipe may have a module `plan.py` with `plan(manifest, num_threads) -> list[PlannedMember]`. It may also have
-`combining(manifest)`, which returns the names of a combiner and a calibration of combine/ that are used without a
-comparison. For a recipe without plan.py, the neural network, XGBoost and LightGBM are trained with their default settings.
+A recipe may have a module `plan.py` with `plan(manifest, num_threads) -> list[PlannedMember]`. The module may also have
+`combining(manifest)`, which returns the names of a combiner and a calibration of combine/ that are used without comparing
+others. For a recipe without plan.py, XGBoost, LightGBM and the neural network are trained with their default settings.
 
-The data of a recipe whose members rank items have no task. Such a recipe has `follow_up(manifest, data, rankings) ->
-FollowUp`, and the last members of its plan are trained on the data of the follow-up.
+The prepared data of a recipe whose members rank items, such as next_item, have no task. The module of such a recipe has
+`follow_up(manifest, data, rankings) -> FollowUp`. The last members of its plan are trained on the data of the follow-up.
 """
 
 import dataclasses
@@ -32,16 +32,16 @@ class PlannedMember:
     name: str
     kind: Literal["trees", "neural"]
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """Of scripts/train_trees.py, or of scripts/train.py."""
+    """Settings of scripts/train_trees.py for trees, or of scripts/train.py for a network."""
     share: float = 1.0
     """Weight of this member when the remaining time is divided among the members that are not trained yet."""
     least_seconds: float = 2.0
-    """The training is not started with less time."""
+    """With fewer seconds left, the member is skipped, unless no member is trained yet and no later one needs less time."""
     data: str = PREPARED
-    """The folder of the training data within the fit's: prepared, or the name of the follow-up's recipe."""
+    """The folder of the training data within the folder of the fit: prepared, or the name of the follow-up's recipe."""
     variant_of: str = ""
-    """The name of a tree member that this one resembles. Variants use the time that a limit leaves after the other members:
-    one is trained if the time is enough for the training of that member. Without a limit there are no variants."""
+    """The name of a tree member that this one resembles. Such a variant is trained only if that member was trained, and the
+    time that is left before the limit is expected to be enough. Without a time limit no variants are trained."""
     relative_seconds: float = 1.0
     """The expected duration of the training of a variant, relative to that of the member that it resembles."""
     seed_offset: int = 0
@@ -54,18 +54,19 @@ class PlannedMember:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FollowUp:
-    """A second recipe, whose data are prepared from the predictions of the members. Further members are trained on them."""
+    """A second recipe, whose data are prepared from the predictions of the first members. The later members of the plan are
+    trained on these data."""
 
     recipe: str
     """Name of the second recipe, and of the folder of its data, which have a task."""
     settings: dict[str, Any]
-    """Of its preparation, without `out`."""
+    """Settings of the second recipe's preparation, without `out`."""
     seconds: float
-    """Most seconds that predictions, preparation and comparison take."""
+    """Upper bound of the seconds for the first members' predictions, the preparation, and the comparison of members."""
 
 
 def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
-    """The members for prepared data with this manifest, the most valuable first, without those of missing libraries."""
+    """The members for prepared data with this manifest, the most valuable first, without those whose library is missing."""
     data_recipe = recipe.of(manifest)
     if recipe_plan := data_recipe.get("plan", "plan"):
         planned: list[PlannedMember] = recipe_plan(manifest, num_threads)
@@ -86,12 +87,13 @@ def trees(*libraries: str, data: str = PREPARED, **settings: Any) -> list[Planne
 
 
 def preset(recipe_folder: Path, name: str) -> dict[str, Any]:
-    """The settings of `presets/NAME.yaml` in the folder of a recipe, with their names on the command line of a training."""
+    """The settings in `presets/NAME.yaml` of a recipe's folder, with the names that they have on the command line of a
+    training, such as recipe.width."""
     content = configuration.read_yaml(recipe_folder / "presets" / f"{name}.yaml")
     settings = {f"recipe.{setting}": value for setting, value in content.pop("recipe").items()}
-    # A list is one word of the command line, without blanks
-    words = {key: f"[{','.join(map(str, value))}]" for key, value in settings.items() if isinstance(value, list)}
-    return {**content, **settings, **words}
+    # On the command line a list is one argument without blanks, such as [a,b]
+    list_arguments = {key: f"[{','.join(map(str, value))}]" for key, value in settings.items() if isinstance(value, list)}
+    return {**content, **settings, **list_arguments}
 
 
 def follow_up(manifest: dict[str, Any], data: Path, rankings: Path) -> FollowUp | None:

@@ -2,10 +2,10 @@
 
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 python scripts/train_trees.py …
 
-The libraries train through collectives of their own. These sockets add an exchange of addresses, agreement on the next step
-(`RankGroup.gather`), and fast detection of a lost rank. The socket of a rank that died is closed; a rank that cannot be
-reached sends no pulse for `SILENCE_S`; a rank that hangs finishes no round within `timeout_s`. Then every other rank prints
-one sentence that names the lost rank, and exits, even if it waits inside a library.
+XGBoost and LightGBM train through collectives of their own. These sockets add an exchange of addresses and of decisions
+(`RankGroup.gather`), and fast detection of a lost rank. A rank is lost if its socket is closed without a goodbye, if no
+message of it arrives for `SILENCE_S` seconds, or if it finishes no round of training within `timeout_s`. Then every other
+rank prints one sentence that names the lost rank, and exits, even if it waits inside a library.
 """
 
 import json
@@ -26,18 +26,19 @@ from ensemble.errors import FAILED, USER_ERROR, Failure, UserError, in_a_line
 NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 PULSE_S = 1.0
 SILENCE_S = 15.0
-"""A rank is lost if no message of it arrives for this long, because its machine or the network fails."""
+"""A rank is lost if no message of it arrives for this long. Every rank sends a pulse each PULSE_S seconds, so its machine
+or the network may have failed."""
 LIBRARIES = ("xgboost", "lightgbm")
 LOST, FAILURE, USER = "lost", "failure", "mistake"
 """Why all ranks exit: a rank was lost, a rank raised an exception, or the user made a mistake."""
 
 
 class RankLost(Failure):
-    """Another rank died, hangs or did not start; the message is one sentence that names it."""
+    """Another rank died, hangs or did not start; the message is one sentence that names this rank."""
 
 
 class RankInfo(NamedTuple):
-    """The rank of this process, the number of ranks, and the address where rank 0 listens."""
+    """The rank of this process, the number of ranks, and the address and port at which rank 0 listens."""
 
     rank: int
     num_ranks: int
@@ -49,7 +50,9 @@ SINGLE_RANK = RankInfo(0, 1, "", 0)
 
 
 def rank_info(environment: Mapping[str, str]) -> RankInfo:
-    """The ranks that the environment variables `NAMES` define; without WORLD_SIZE, or with 1, this is the only rank."""
+    """The rank and the number of ranks from the environment variables `NAMES`. `SINGLE_RANK` if WORLD_SIZE is not set or
+    1, and RANK is not set or 0. Raises `UserError` if a variable is missing or impossible.
+    """
     if environment.get("WORLD_SIZE", "1") == "1" and environment.get("RANK", "0") == "0":
         return SINGLE_RANK
     missing = [name for name in NAMES if not environment.get(name)]
@@ -61,7 +64,8 @@ def rank_info(environment: Mapping[str, str]) -> RankInfo:
     for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"):
         if not re.fullmatch("[0-9]+", environment[name]):
             raise UserError(
-                f"{name}={environment[name]} in the environment is not a number: a launcher such as srun sets it"
+                f"{name}={environment[name]} in the environment is not a whole number of 0 or more: "
+                "a launcher such as srun sets it"
             )
     rank, num_ranks, port = (int(environment[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
     if rank >= num_ranks:
@@ -72,7 +76,7 @@ def rank_info(environment: Mapping[str, str]) -> RankInfo:
 
 
 class _Peer:
-    """The other end of a socket: lines of JSON each way."""
+    """Another rank, at the other end of a socket. Each message is a line of JSON, in both directions."""
 
     def __init__(self, connection: socket.socket):
         connection.settimeout(None)
@@ -101,9 +105,9 @@ class _Peer:
 class RankGroup:
     """All ranks of a training, as a context manager; with one rank it does nothing.
 
-    timeout_s : how long a rank waits for all ranks to start, and for each to finish a round. on_lost : is called with the
-    sentence about a lost rank before this process exits; a thread ends the process, since the main thread may wait inside a
-    library.
+    timeout_s : how long a rank waits until all ranks have started, and rank 0 until each has finished a round. on_lost : is
+    called with the sentence about a lost rank before this process exits. A background thread calls it and ends the process,
+    since the main thread may wait inside a library.
     """
 
     def __init__(
@@ -151,7 +155,10 @@ class RankGroup:
                 peer.connection.shutdown(socket.SHUT_WR)
 
     def gather(self, value: Any) -> list[Any]:
-        """The values (JSON) of all ranks, on every rank; all ranks must call it in the same order."""
+        """Return the values of all ranks, in the order of the ranks, on every rank. Each value must be serialisable as JSON.
+
+        Every rank must call it, the same number of times and in the same order.
+        """
         if self.num_ranks == 1:
             return [value]
         try:
@@ -161,7 +168,7 @@ class RankGroup:
             else:
                 self._peers[0].send(value=value)
                 values = self._peers[0].values.get()
-        except OSError:  # the listening thread detects the cause, and ends this process
+        except OSError:  # wait until the listening thread detects the cause and ends this process
             threading.Event().wait()
         self._num_gathered += 1
         self._gathered_at = time.monotonic()
@@ -169,7 +176,10 @@ class RankGroup:
 
     @contextmanager
     def wait_for_lost_rank(self) -> Iterator[None]:
-        """If a library's collective raises an error, wait until a thread finds the lost rank and ends this process."""
+        """Give a thread time to detect a lost rank and end this process, if a library raises an error in this block.
+
+        If no rank is lost, the library's error is raised afterwards.
+        """
         try:
             yield
         except Exception as error:
@@ -178,7 +188,7 @@ class RankGroup:
             raise
 
     def _accept_ranks(self, hello: dict[str, Any]) -> None:
-        """On rank 0: accept a connection of each other rank, and then send the message to begin."""
+        """On rank 0: accept a connection from each other rank, and then send all of them the message to begin."""
         deadline = time.monotonic() + self._timeout_s
         family = _address_family(self._rank_info)
         try:
@@ -199,7 +209,7 @@ class RankGroup:
                         f"{self._rank_info.port} within timeout_s={self._timeout_s:g}: see its output, or raise timeout_s"
                     ) from None
                 self._welcome(connection)
-        self.address = self._peers[1].connection.getsockname()[0]  # an address at which other machines reach this one
+        self.address = self._peers[1].connection.getsockname()[0]  # the address at which rank 1 reached this machine
         self._send_to_all(begin=hello)
 
     def _welcome(self, connection: socket.socket) -> None:
@@ -252,7 +262,7 @@ class RankGroup:
         peer.received_at = time.monotonic()
 
     def _listen(self, rank: int, peer: _Peer) -> None:
-        """Receive the messages of a socket, in a thread of its own, and detect the end of the connection."""
+        """Receive the messages of one rank, in a thread of its own, and detect that its connection ends unexpectedly."""
         while (message := peer.receive()) is not None:
             peer.received_at = time.monotonic()
             if "value" in message:
@@ -265,7 +275,7 @@ class RankGroup:
         self._exit(f"{self._name(rank)} died: its connection was closed unexpectedly")
 
     def _watch(self) -> None:
-        """Send the pulse, in a thread of its own, and detect ranks that are silent or late."""
+        """Send a pulse to the other ranks regularly, in a thread of its own, and detect ranks that are silent or late."""
         while not self._closing.wait(PULSE_S):
             self._send_to_all(pulse=True)
             now = time.monotonic()
@@ -283,7 +293,8 @@ class RankGroup:
                 peer.send(**message)
 
     def _exit(self, sentence: str, why: str = LOST) -> None:
-        """End this process unless it is ending already, after sending the reason to ranks that may not have it."""
+        """Print the reason and end this process, unless it is ending already. First send the reason to the connected ranks,
+        except from a rank other than 0 that detected a lost rank."""
         if self._closing.is_set() or not self._ended.acquire(blocking=False):
             return
         if self.rank == 0 or why != LOST:
@@ -299,7 +310,7 @@ class RankGroup:
 
 
 def free_port() -> int:
-    """A port of this machine that is free now on all of its addresses."""
+    """A port that is free now on all addresses of this machine."""
     with socket.create_server(("", 0)) as server:
         return server.getsockname()[1]
 

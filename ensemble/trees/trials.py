@@ -1,12 +1,12 @@
 """The trials of a search for settings, shared by any number of tasks on any nodes through Optuna's journal.
 
     OUT/trials.journal       the record of all trials; tasks append lines to it under a lock (SQLite breaks on NFS)
-    OUT/tasks/NAME/status    running | preempted | failed, then the reason; a running task updates its modification time
+    OUT/tasks/NAME/status    running | preempted | failed and the reason; a running task updates its modification time
 
-The trials of the budget are numbered; `place` is the number. A task takes the first free place while it holds a second lock.
-The place of a trial whose task died or was stopped becomes free again. The settings at a place are determined by the
-search's seed, the place, and the trials that ended before. So a search by one task that was killed and resumed tries the
-same settings as an uninterrupted one.
+A task is a process that runs trials; under the same name it can be resumed. The trials are numbered from 0; `place` is the
+number. To start a trial, a task takes the first free place while it holds a second lock. If a task dies or is stopped, the
+place of its trial becomes free again. The settings at a place are determined by the search's seed, the place, and the trials
+that ended before. So a search by one task that was killed and resumed tries the same settings as an uninterrupted one.
 """
 
 import contextlib
@@ -38,13 +38,16 @@ from optuna.trial import FrozenTrial, TrialState
 
 JOURNAL = "trials.journal"
 NUM_RANDOM = 10
-"""Random trials before the sampler uses the scores, and before trials are pruned."""
+"""Until this number of trials has ended, settings are random, except those of the first trial, and no trial is pruned."""
 WAIT_S = 0.5
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
 class Range(NamedTuple):
-    """The values to try, both ends included. `log`: uniform in the logarithm. Integers if the ends are integers."""
+    """The range of a setting, both ends included. The values are integers if `low` is an integer.
+
+    log : whether the logarithm of the values is sampled uniformly.
+    """
 
     low: float
     high: float
@@ -52,25 +55,28 @@ class Range(NamedTuple):
 
 
 class Pruned(Exception):
-    """The trial's score is too low to continue."""
+    """The trial is stopped early, since its score is worse than those of other trials."""
 
 
 class Trial(NamedTuple):
-    """A trial of this task: its record in the journal, its place, and the settings to try."""
+    """A trial that this task runs: its record in the journal, its place, and the settings to try."""
 
     record: optuna.Trial
     place: int
     settings: dict[str, Any]
 
     def report(self, score: float, rung: int) -> None:
-        """Record the best score at a rung, where trials are compared; raise `Pruned` if half of the others were better."""
+        """Record the trial's best score so far at `rung`, the number of a stage of training at which trials are compared.
+
+        Raises `Pruned` if the score is worse than the median of the completed trials at this rung.
+        """
         self.record.report(score, rung)
         if self.record.should_prune():
             raise Pruned
 
 
 class EndedTrial(NamedTuple):
-    """A trial that was completed or pruned; `facts` are its number of trees and its seconds."""
+    """A trial that was completed or pruned. facts : its number of trees (not if pruned) and its duration in seconds."""
 
     place: int
     pruned: bool
@@ -80,10 +86,10 @@ class EndedTrial(NamedTuple):
 
 
 class Trials:
-    """The trials of the search in `folder`, as a context manager for a task.
+    """The trials of the search in `folder`, as a context manager for one task.
 
-    agreed : values that all tasks of the search must share. first : the settings of the first trial; the sampler gets them
-    clipped to their `ranges`.
+    agreed : values that must be the same for all tasks of the search. first : the settings of the first trial; they are
+    clipped to `ranges` where the sampler learns from them.
     """
 
     def __init__(
@@ -105,7 +111,7 @@ class Trials:
         self._claim = JournalFileOpenLock(str(folder / "claim"), self._lock_seconds)
         self._ended = threading.Event()
         self.preempted = False
-        """Whether this task was stopped and will be resumed; its status is kept."""
+        """Whether this task was stopped by a signal and can be resumed; its file `status` is then kept."""
 
     def __enter__(self) -> "Trials":
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -155,23 +161,23 @@ class Trials:
         return study
 
     def take(self, stop_requested: Callable[[], int]) -> Trial | None:
-        """The next trial; None when the budget is spent, or `stop_requested` returns a number other than 0.
+        """Begin the next trial. Returns None when the budget is spent, or if `stop_requested` returns a number other than 0.
 
-        While other tasks run the last trials, this task waits: if one of them dies, its trial is free again.
+        While other tasks run the last trials, this task waits, since it must repeat a trial whose task dies.
         """
         is_waiting = False
         while not stop_requested():
-            if self._config.seconds:  # compared with the seconds of the task's ended trials, also before it was resumed
+            if self._config.seconds:  # the limit for all ended trials of this task, including those before it was resumed
                 own = [trial for trial in self._all(*ENDED) if trial.user_attrs["owner"]["name"] == self.name]
                 if sum(trial.user_attrs["seconds"] for trial in own) >= self._config.seconds:
                     return None
             with _locked(self._claim):
                 self._free_lost()
-                states = {trial.user_attrs["place"]: trial.state for trial in self._all(TrialState.RUNNING, *ENDED)}
-                place = next(number for number in itertools.count() if number not in states)
+                state_at = {trial.user_attrs["place"]: trial.state for trial in self._all(TrialState.RUNNING, *ENDED)}
+                place = next(number for number in itertools.count() if number not in state_at)
                 if not self._config.trials or place < self._config.trials:
                     return self._begin(place)
-            if TrialState.RUNNING not in states.values():
+            if TrialState.RUNNING not in state_at.values():
                 return None
             if not is_waiting:
                 print("waiting for the last trials, which other tasks run", file=sys.stderr)
@@ -180,7 +186,8 @@ class Trials:
         return None
 
     def run(self, trial: Trial, work: Callable[[Trial], tuple[float, dict[str, Any]]]) -> None:
-        """Run `work`, which returns the trial's score and facts, and record them; an exception frees the place."""
+        """Run `work`, which returns the trial's score and facts, and record both. If it raises an exception other than
+        `Pruned`, the place becomes free again."""
         began = time.monotonic()
         score, state = None, TrialState.PRUNED
         facts: dict[str, Any] = {}
@@ -211,12 +218,12 @@ class Trials:
         )
 
     def importance(self) -> dict[str, float]:
-        """The importance of each setting for being among the best tenth of the trials (PED-ANOVA), largest first."""
+        """How much each setting decides whether a trial is among the best tenth (PED-ANOVA), most important first."""
         return optuna.importance.get_param_importances(self._study)
 
     @contextlib.contextmanager
     def page_folder(self) -> Iterator[Path]:
-        """A folder for rows that this task keeps on disk. If the task is killed, the one that frees its trial deletes it."""
+        """A folder for rows that this task keeps on disk. If the task is killed, another one deletes the folder."""
         folder = self.folder / f".pages-{self._token}"
         folder.mkdir()
         try:
@@ -231,7 +238,7 @@ class Trials:
             )
         record = self._study.ask()
         record.set_user_attr("owner", {"name": self.name, "token": self._token})
-        # Optuna 5 draws a value when it is suggested, so the sampler can still be replaced after `ask`
+        # Optuna 5 draws a value in `suggest_…`, so the sampler can still be replaced after `ask`
         seed = int(np.random.SeedSequence([self._config.seed, place]).generate_state(1)[0])
         self._study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=NUM_RANDOM)
         settings: dict[str, Any] = {}
@@ -251,12 +258,16 @@ class Trials:
         return self._study.get_trials(deepcopy=False, states=states)
 
     def _free_lost(self) -> None:
-        """Free the trials of dead tasks. The caller holds `_claim`, so a trial without an owner is of a dead task."""
+        """Free the places of dead tasks' trials.
+
+        The caller holds `_claim`, so no other task is beginning a trial. So a trial without an owner or a place belongs to a
+        task that died when it began the trial.
+        """
         for trial in self._all(TrialState.RUNNING):
             owner, place = trial.user_attrs.get("owner"), trial.user_attrs.get("place")
             if place is not None and owner and self._is_alive(**owner):
                 continue
-            with contextlib.suppress(UpdateFinishedTrialError):  # it ended just now
+            with contextlib.suppress(UpdateFinishedTrialError):  # the trial ended just now
                 self._study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
             if owner:
                 print(f"a task died ({owner['name']}): its trial is repeated", file=sys.stderr)
@@ -264,13 +275,13 @@ class Trials:
 
     def _is_alive(self, name: str, token: str) -> bool:
         if name == self.name:
-            return token == self._token  # before a task is resumed, it has another token
+            return token == self._token  # a task that is resumed has a new token
         try:
-            with open(self.folder / "tasks" / name / "status", "rb") as status:  # on NFS, opening asks the server
+            with open(self.folder / "tasks" / name / "status", "rb") as status:  # on NFS, opening refreshes the time
                 touched = os.fstat(status.fileno()).st_mtime
         except OSError:
             return False
-        now = self._task_folder.joinpath("status").stat().st_mtime  # by the disk's clock; this task updates it often
+        now = self._task_folder.joinpath("status").stat().st_mtime  # on the same clock; this task updates it often
         return now - touched < self._config.lost_after_s
 
     def _pulse(self) -> None:

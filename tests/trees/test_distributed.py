@@ -75,8 +75,11 @@ NAMES = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node", "MASTER_PORT": "
         ({"WORLD_SIZE": None}, "but no WORLD_SIZE: set all of RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, or none"),
         ({"RANK": ""}, "but no RANK: set all"),
         ({"RANK": "2"}, "RANK=2 is impossible with WORLD_SIZE=2: ranks count from 0 to 1"),
-        ({"RANK": "-1"}, "RANK=-1 in the environment is not a number: a launcher such as srun sets it"),
-        ({"WORLD_SIZE": "two"}, "WORLD_SIZE=two in the environment is not a number: a launcher such as srun sets it"),
+        ({"RANK": "-1"}, "RANK=-1 in the environment is not a whole number of 0 or more: a launcher such as srun sets it"),
+        (
+            {"WORLD_SIZE": "two"},
+            "WORLD_SIZE=two in the environment is not a whole number of 0 or more: a launcher such as srun sets it",
+        ),
         ({"MASTER_PORT": "70000"}, "MASTER_PORT=70000 is impossible: it must be a free port"),
     ],
 )

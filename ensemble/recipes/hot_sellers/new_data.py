@@ -1,4 +1,4 @@
-"""Preparation of new raw reviews for a fitted ensemble, with the settings of its training data."""
+"""Preparation of new raw reviews for predictions by a fitted ensemble, with the settings of its training data."""
 
 import sys
 from typing import Any
@@ -9,12 +9,15 @@ from ensemble.recipes.hot_sellers.settings import PrepareConfig
 
 
 def check(like: dict[str, Any], source: bool, metadata: bool) -> None:
-    """Raise `UserError` if reviews are missing, or metadata although the training data (manifest `like`) had them."""
+    """Raise `UserError` without reviews, or without product metadata if the training data (manifest `like`) had them.
+
+    source, metadata : whether reviews and product metadata are given.
+    """
     if not source:
         raise UserError(
             "no reviews are given: add source=[reviews.jsonl] on the command line, or reviews in Python or in a request"
         )
-    if not metadata and len(like["categories"]) > 1:
+    if not metadata and len(like["categories"]) > 1:  # without metadata, "" for unknown is the only category
         raise UserError(
             "the members were trained with product metadata, but none are given: add metadata=[meta.jsonl] on the command "
             "line, or products in Python or in a request"
@@ -22,16 +25,17 @@ def check(like: dict[str, Any], source: bool, metadata: bool) -> None:
 
 
 def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """Prepare the split `forecast` of new reviews, and return the manifest.
+    """Prepare the split `forecast` of new reviews, print the notes about them as warnings, and return the manifest.
 
-    settings : values of `PrepareConfig` without `panel`, with at least `out` and `source`. The default of `min_matched` is
-        the value of the training data.
+    like : the manifest of the training data.
+    settings : settings of `PrepareConfig` except `panel`, with at least `out` and `source`. If `min_matched` is left out, it
+        is that of the training data.
     """
     from ensemble.recipes.hot_sellers import prepare as preparation
 
     check(like, bool(settings["source"]), bool(settings.get("metadata")))
-    of_training = {name: like[name] for name in ("min_matched",) if name in like}
-    config = configuration.from_dict(PrepareConfig, {"panel": like["config"], **of_training, **settings})
+    training_settings = {name: like[name] for name in ("min_matched",) if name in like}
+    config = configuration.from_dict(PrepareConfig, {"panel": like["config"], **training_settings, **settings})
     manifest = preparation.prepare(config, like)
     for note in manifest["notes"]:
         print(f"warning: {note}", file=sys.stderr)

@@ -1,9 +1,10 @@
-"""Scores of a trained network on the puzzles of one split, with intervals, as JSON.
+"""Scores of a trained network on the puzzles of one split, with 95 % intervals, as JSON.
 
     python -m ensemble.recipes.sudoku.examine member=runs/sudoku/members/trm data=runs/sudoku/prepared out=runs/sudoku/trm
 
-OUT/scores.json has the scores of `board_scores.scores`, and `calls`, the mean number of segments of all candidates of a
-puzzle together, which is the cost of a prediction.
+OUT/scores.json contains the scores of `board_scores.scores`, and the mean of `calls`. The calls of a puzzle are the
+segments (passes of the network) of all its candidates together. They measure the cost of its prediction. A candidate is the
+prediction from one latent start for one symmetric image of the puzzle, see inference.py.
 """
 
 import dataclasses
@@ -25,13 +26,13 @@ class ExamineConfig:
     split: str = "test"
     """The split to predict."""
     starts: int = 0
-    """Latent starts; 0 for one."""
+    """Number of latent starts, the initial states of the network for a puzzle; 0 for one."""
     votes: int = 0
-    """Symmetric images of each puzzle, the puzzle included; 0 for one."""
+    """Number of symmetric images of each puzzle to predict, including the puzzle itself; 0 for one."""
     select: Literal["", "mean", "vote", "surest", "first"] = ""
-    """How the candidates are combined; empty for mean."""
+    """How the candidates are combined, as inference.py describes; empty for mean."""
     batch_size: int = 512
-    """Puzzles in a batch."""
+    """Number of puzzles in a batch."""
     overwrite: bool = False
     """Replace `out` if it exists."""
 

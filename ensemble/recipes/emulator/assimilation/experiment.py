@@ -1,4 +1,7 @@
-"""Twin experiments with the true model and an emulator: analysis errors, and errors of the emulator's Jacobian."""
+"""Twin experiments of data assimilation with the true model and an emulator.
+
+The results are the errors of the analyses, and those of the emulator's Jacobians.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -24,11 +27,11 @@ TRUTH, EMULATOR = "true model", "emulator"
 
 @dataclasses.dataclass(frozen=True)
 class JacobianErrors:
-    """Errors of an emulator on NUM_JACOBIANS states of the scored cycles, compared with the true model.
+    """Errors of an emulator relative to the true model, on NUM_JACOBIANS states of the scored cycles.
 
-    one_step : root mean square error of M(x)
-    relative : Frobenius norm of the error of all Jacobians, divided by that of the true ones
-    true, emulated : (NUM_JACOBIANS, N, N)
+    one_step : root mean square error of the state after one time step
+    relative : Frobenius norm of the errors of all Jacobians, divided by the norm of the true Jacobians
+    true, emulated : the Jacobians of both models, (NUM_JACOBIANS, N, N) for N points
     """
 
     one_step: float
@@ -41,7 +44,7 @@ class JacobianErrors:
 class Assimilated:
     """The result of `run`.
 
-    errors : for each method and model, root mean square errors over the points, (cycles, seeds)
+    errors : for each method and model, root mean square errors of the analyses over the points, (cycles, seeds)
     analyses : for each method and model, the analyses of the first seed, (cycles, N)
     """
 
@@ -56,7 +59,7 @@ def run(settings: AssimilateConfig, emulator: Model | None) -> Assimilated:
     check(settings)
     seeds = range(settings.seeds)
     twin = twins.draw(settings.cycles, seeds, settings.spin_up)
-    filters = {
+    assimilate = {
         "ekf": partial(extended_kalman_filter, inflation=settings.inflation),
         "4dvar": partial(
             four_d_var, window=settings.window, background_variance=settings.background_variance,
@@ -74,8 +77,8 @@ def run(settings: AssimilateConfig, emulator: Model | None) -> Assimilated:
         for name, model in models.items():
             with np.errstate(over="ignore", invalid="ignore"):
                 try:
-                    analysed = filters[method](model, twin)
-                except np.linalg.LinAlgError:  # an emulator that diverges has an infinite error
+                    analysed = assimilate[method](model, twin)
+                except np.linalg.LinAlgError:  # if the emulator diverges, its error is infinite
                     analysed = np.full_like(twin.truth, np.inf)
                 errors[method][name] = twin.scored(analysed)
             analyses[method][name] = analysed[-settings.cycles :, 0]
@@ -95,20 +98,21 @@ def jacobian_errors(emulator: Model, twin: Twin) -> JacobianErrors:
 
 
 def table(errors: Mapping[str, Mapping[str, np.ndarray]]) -> list[dict[str, Any]]:
-    """A row for each method and model: mean error, least and largest mean of a seed, and the ratio to the true model."""
+    """A row for each method and model: the mean error, the least and largest mean of one seed, and the ratio of the mean
+    error to that with the true model."""
     rows: list[dict[str, Any]] = []
     for method, by_model in errors.items():
-        true = float(by_model[TRUTH].mean())
+        true_mean = float(by_model[TRUTH].mean())
         for name, values in by_model.items():
             by_seed, mean = values.mean(axis=0), float(values.mean())
             ends = {"least": float(by_seed.min()), "most": float(by_seed.max())}
-            rows.append({"method": METHODS[method], "model": name, "mean": mean, **ends, "ratio": mean / true})
+            rows.append({"method": METHODS[method], "model": name, "mean": mean, **ends, "ratio": mean / true_mean})
     return rows
 
 
 def as_text(rows: list[dict[str, Any]]) -> str:
     """The table as text for the terminal."""
-    lines = [f"{'method':24} {'model':12} {'analysis RMSE':>13}   {'seeds':15}   by truth"]
+    lines = [f"{'method':24} {'model':12} {'analysis RMSE':>13}   {'seeds':15}   ratio to the true model"]
     lines += ["{method:24} {model:12} {mean:13.4f}   {least:.4f} – {most:.4f}   {ratio:8.3f}".format(**row) for row in rows]
     return "\n".join(lines)
 
@@ -122,7 +126,7 @@ def check(settings: AssimilateConfig) -> None:
         settings,
         at_least_1="cycles inflation window outer_loops ensemble_inflation",
         at_least_0="spin_up",
-        methods=(len(settings.methods) > 0, "one method at least"),
+        methods=(len(settings.methods) > 0, "at least one method"),
         seeds=(1 <= settings.seeds <= 1000, "from 1 to 1000"),
         members=(settings.members >= 2, "at least 2"),
         background_variance=(settings.background_variance > 0, "more than 0"),

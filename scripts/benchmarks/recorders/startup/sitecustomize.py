@@ -1,6 +1,6 @@
-"""Ends each rank of train.py after its first step, for `benchmark.py startup`.
+"""Ends each rank of train.py after its first optimizer step, for `benchmark.py startup`, which measures the time until then.
 
-Python imports this at the start of every process, as its folder is in PYTHONPATH.
+Python imports a module of this name at the start of every process. The benchmark adds its folder to PYTHONPATH.
 """
 
 import os
@@ -10,6 +10,7 @@ from benchmarks.watching import watch
 
 
 def of_loop(module: Any) -> None:
+    """Replace the function `update` of the training loop, which updates the weights, by one that then ends the process."""
     update = module.update
 
     def update_and_end(*arguments: Any) -> None:
@@ -17,7 +18,7 @@ def of_loop(module: Any) -> None:
 
         update(*arguments)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.barrier()  # all ranks have finished the step
+            torch.distributed.barrier()  # wait until all ranks have finished the step
         os._exit(0)
 
     module.update = update_and_end
