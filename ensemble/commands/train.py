@@ -1,6 +1,6 @@
 """Train a neural member with Accelerate. The YAML file describes the hardware, and the settings describe the training.
 
-    accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe hot_sellers \
+    accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe hot_sellers \\
         data=runs/demo/prepared out=runs/demo/members/transformer
 
 Exit codes: 0 done, 1 failed, 2 a mistake in the command, 75 stopped by SIGTERM, SIGINT or SIGUSR1 after a checkpoint was
