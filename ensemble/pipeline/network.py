@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from ensemble import folders, predictions, recipe
 from ensemble.errors import PREEMPTED, Failure, UserError
 from ensemble.neural.settings import config_class
@@ -76,8 +78,10 @@ def train(
 
 
 def _return_freed_memory() -> None:
-    """Give the memory that trees have freed back to the system, as the processes of a network need some; with glibc only."""
+    """Give freed memory back to the system, as the processes of a network need some: that of Arrow, and with glibc that of
+    the tree libraries."""
     gc.collect()
+    pa.default_memory_pool().release_unused()
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)
 
