@@ -81,8 +81,9 @@ def remove_new(file: Path, new_folders: list[Path]) -> None:
     """Remove a file, and those of the folders that were created for it that are empty."""
     with suppress(OSError):
         file.unlink(missing_ok=True)
-        for folder in new_folders:
-            folder.rmdir()  # fails unless the folder is empty
+    for folder in new_folders:
+        with suppress(OSError):  # the folder is not empty, or its name is too long
+            folder.rmdir()
 
 
 def _recover(out: Path) -> None:

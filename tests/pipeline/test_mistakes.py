@@ -342,6 +342,7 @@ COMMANDS = {
     "out=/proc/new source=[t.csv] target=y": "the folder /proc/new cannot be created: No such file or directory",
     "… target=z": "target=z: the table has no such column",
     "out=" + "x" * 300 + " source=[t.csv] target=y": "is too long: a file's name may have 255 bytes",
+    "out=deep/" + "x" * 256 + " source=[t.csv] target=y": "cannot be created: File name too long",
 }
 
 LONG = next(command for command in COMMANDS if len(command) > 300)

@@ -133,6 +133,8 @@ def _check(config: PrepareConfig) -> None:
         raise UserError(
             f"embargo={config.embargo:g} needs an order in time: name its column with time=…, or leave embargo out"
         )
+    if config.num_folds == 1 and config.group and not config.time:
+        raise UserError(f"num_folds=1 is impossible with group={config.group}: write 3 or more, or leave num_folds out")
     if config.task == "ranking" and not config.group:
         raise UserError(
             "task=ranking needs groups of rows that are ranked against each other: name their column with group=…"
