@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from ensemble.trees.unknown import NUM_REFERENCE, SeenValues
+from ensemble.trees.unknown import NUM_REFERENCE, SUM_TOLERANCE, SeenValues
 
 MIDDLE, LAST = NUM_REFERENCE // 2, NUM_REFERENCE - 1
 FEATURES, UNKNOWN, HAS_UNKNOWN, ANY_UNKNOWN, NUM_ROWS = "features", "unknown", "has_unknown", "any_unknown", "num_rows"
@@ -141,6 +141,7 @@ def _between_quartiles(graph: Graph, variants: str, ordered: str, median: str) -
     total_room = graph.add("ReduceSum", room, classes, keepdims=1)
     share = graph.add("Div", room, graph.add("Where", graph.add("Greater", total_room, zero), total_room, one))
     moved = graph.add("Add", median, graph.add("Mul", lacking, share))
-    is_enough = graph.add("LessOrEqual", graph.add("Abs", lacking), total_room)
+    allowed = graph.add("Add", total_room, graph.constant(SUM_TOLERANCE, np.float32))
+    is_enough = graph.add("LessOrEqual", graph.add("Abs", lacking), allowed)
     result = graph.add("Where", is_enough, moved, graph.add("ReduceMean", variants, axes=[1], keepdims=0))
     return graph.add("Div", result, graph.add("ReduceSum", result, classes, keepdims=1))

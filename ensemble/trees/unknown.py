@@ -34,6 +34,8 @@ FILE = "known.json"
 NUM_REFERENCE = 63
 """An odd number, so that the median is the prediction of one reference row. Each column has exact quantiles. In 1 of 100,000
 draws, more than half of 63 random rows lie beyond one quartile of the predictions."""
+SUM_TOLERANCE = 1e-5
+"""Medians with a sum that differs from 1 by less, as by rounding, are used even if the quartiles are equal to them."""
 NUM_SAMPLED = 100_000
 """Rows from which the quantiles of a column are computed."""
 ROWS_AT_ONCE = 1 << 15
@@ -172,7 +174,7 @@ def between_quartiles(probabilities: np.ndarray) -> np.ndarray:
     room = np.where(lacking > 0, high - median, median - low)
     total_room = room.sum(axis=-1, keepdims=True)
     moved = median + lacking * room / np.where(total_room > 0, total_room, 1)
-    result = np.where(np.abs(lacking) <= total_room, moved, probabilities.mean(axis=1))
+    result = np.where(np.abs(lacking) <= total_room + SUM_TOLERANCE, moved, probabilities.mean(axis=1))
     return result / result.sum(axis=-1, keepdims=True)
 
 

@@ -139,6 +139,16 @@ def test_probabilities_between_quartiles_sum_to_one() -> None:
     assert unknown.between_quartiles(certain)[0] == pytest.approx(np.full(6, 1 / 6))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_prediction_of_most_reference_rows_is_neutral(dtype: str) -> None:
+    """If five of six give the same probabilities, rounding of their sum would decide between these and the mean."""
+    generator = np.random.default_rng(0)
+    common, rare = generator.dirichlet(np.ones(6), (2, 200))
+    probabilities = np.repeat(common[:, None], 63, axis=1)
+    probabilities[:, :10] = rare[:, None]
+    assert unknown.between_quartiles(probabilities.astype(dtype)) == pytest.approx(common, abs=1e-6)
+
+
 def test_many_unknown_rows_are_predicted_a_part_at_a_time(library: str, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A column without values would need 63 times the memory of the table."""
     loaded, data = TreeMember(made("regression", library)), made("regression")
