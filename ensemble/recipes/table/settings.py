@@ -47,7 +47,8 @@ class PrepareConfig:
     """Fraction of the labelled rows for the split test: a random sample, or with `time` the last rows; 0 for none."""
     num_folds: int = 0
     """Number of folds of cross-validation; 1 for a single held-out part. 0: 8 for at most 10,000 rows, 5 for at most
-    200,000, else 1; with `group` always at least 3. With `time`: the number of consecutive blocks of time to predict; 0 for 4."""
+    200,000, else 1; with `group` always at least 3. With `time`: the number of consecutive blocks of time to predict; 0
+    for 4."""
     max_bad_fraction: float = 0.01
     """Largest fraction of lines that cannot be read; with more, the preparation stops. A column holds numbers (or dates) if
     at most this fraction of its non-empty cells are not numbers (dates), which count as missing. Else it holds texts."""
