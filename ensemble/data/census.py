@@ -102,6 +102,8 @@ class Census:
             return
         share = num_bad / max(num_rows, 1)
         advice = "correct them, or allow more with max_bad_fraction= on the command line"
+        if num_bad == num_rows:
+            advice = "no row is left, so correct them"
         if self.dropped.get(OTHER_UNIT, 0) * 2 > num_bad:
             advice = "all times of a file must have one unit, seconds or milliseconds since 1970: convert the others"
         elif self.dropped.get(TOO_NEW, 0) * 2 > num_bad:
