@@ -116,10 +116,10 @@ def open_table(folder: str | Path) -> pa.Table:
         files = [Path(folder) / file["filename"] for file in state["_data_files"]]
         table = pa.concat_tables([pa.ipc.open_stream(pa.memory_map(str(file))).read_all() for file in files])
         if set(info["features"]) != set(table.column_names):
-            raise ValueError("dataset_info.json has other columns")
+            raise ValueError("dataset_info.json lists other columns than the files have")
         return table
     except (OSError, ValueError, TypeError, AttributeError, KeyError, pa.ArrowException) as error:
-        raise UserError(f"{folder} is not sound prepared data ({' '.join(str(error).split())}): prepare it again") from None
+        raise UserError(f"{folder} is not valid prepared data ({' '.join(str(error).split())}): prepare it again") from None
 
 
 class Column:

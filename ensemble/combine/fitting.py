@@ -60,7 +60,7 @@ class Ensemble:
     method: str
     """The combiner, a key of `weights.COMBINERS[kind]`."""
     calibrator: str
-    """A key of `scales.CALIBRATORS[kind]`; empty for values and for scores of a ranking."""
+    """A key of `scales.CALIBRATORS[kind]`, or `scales.NONE`; empty for a regression and a ranking."""
     combination: Combination
     """Scales, weights and calibration, fitted to all of blend."""
     cross_fitted: dict[str, dict[str, float]]
@@ -72,7 +72,7 @@ class Ensemble:
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """One for each member."""
+        """The weight of each member."""
         return self.combination.weights
 
     def predict(self, predictions: np.ndarray, member_names: Sequence[str], group: np.ndarray | None = None) -> np.ndarray:
@@ -94,7 +94,7 @@ class Ensemble:
         return to_predictions(self.kind, present.combination(inputs, group))
 
     def probabilities(self, name: str, prediction: np.ndarray) -> np.ndarray:
-        """A member's predictions, unchanged; scores of a binary task as probabilities by their rank on blend."""
+        """A member's predictions as they are; only scores of a binary task become probabilities, by their rank on blend."""
         position = self.member_names.index(name)
         if self.kind == "binary" and self.outputs[position] == "score":
             return expit(self.combination.scales[position](prediction))
@@ -350,7 +350,10 @@ def _order(rows: Rows) -> tuple[np.ndarray, int]:
 
 
 def _calibrators(kind: str, target: np.ndarray, calibration: str, is_large: bool) -> list[str]:
-    """The calibrators that can be fitted to these targets, the default first."""
+    """The calibrators that can be fitted to these targets, the default first; [""] for a kind of task without calibration.
+
+    Raises `UserError` for a calibrator that is unknown, does not fit the kind, or needs more rows.
+    """
     if not CALIBRATORS[kind]:
         if calibration != AUTO:
             predicted = "values" if kind == "regression" else "scores"

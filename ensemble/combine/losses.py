@@ -16,7 +16,7 @@ class Loss(NamedTuple):
     """A loss of targets, (num_rows,), and averages, (num_rows,) or (num_rows, num_classes)."""
 
     mean: Callable[[np.ndarray, np.ndarray], float]
-    """The weighted mean over the rows."""
+    """The weighted mean loss over the rows, from targets and averages."""
     slope: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     """The derivative of each row's loss with respect to its average, shaped like the average, times the row's weight divided
     by the mean weight; None for a loss that is constant almost everywhere."""

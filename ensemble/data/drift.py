@@ -71,7 +71,10 @@ class Bins:
 
 
 def severity(index: float, chance: float) -> str:
-    """`large`, `moderate`, or empty for an index that is small or not significant. chance : as from `stability_index`."""
+    """`large`, `moderate`, or empty for an index that is small, or at most twice `chance`, so that it may be due to chance.
+
+    index, chance : from `Bins.stability_index`.
+    """
     excess = index - chance if index > 2 * chance else 0.0
     return "large" if excess > LARGE else "moderate" if excess > SMALL else ""
 

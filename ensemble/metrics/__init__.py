@@ -213,5 +213,5 @@ def groups_left_out(target: np.ndarray, group: np.ndarray, kind: str) -> str | N
         return None
     num_scored = len(np.unique(group[np.asarray(target) > 0]))
     num_others = len(np.unique(group)) - num_scored
-    sentence = f"The scores are of the {num_scored:,} groups with a relevant row: {num_others:,} others have none."
+    sentence = f"Only the {num_scored:,} groups with a relevant row are scored; {num_others:,} others have none."
     return sentence if num_others else None

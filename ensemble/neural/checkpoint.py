@@ -118,7 +118,8 @@ class BackgroundWriter(AbstractContextManager["BackgroundWriter"]):
     """
 
     MAX_PENDING = 4
-    """Jobs in the queue, each of which may hold a copy of the training state; `submit` blocks when it is full."""
+    """The largest number of jobs in the queue, each of which may contain a copy of the training state. `submit` blocks when
+    the queue is full."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
