@@ -51,8 +51,8 @@ class PredictConfig:
     ensemble: str = "???"
     """The folder of a fitted ensemble."""
     source: tuple[str, ...] = ()
-    """Files or globs. For hot_sellers: all reviews of all products of the categories, old and new, up to the day of the
-    forecast. For a table: new rows with the columns of the training table; the target is not needed."""
+    """Files or globs of raw data. If they are reviews: all reviews of all products of the categories, old and new, up to the
+    day of the forecast. If they are a table: new rows with the columns of the training table; the target may be left out."""
     metadata: tuple[str, ...] = ()
     """Files or globs of product metadata; needed if the members were trained with metadata."""
     out: str = "???"
