@@ -1,4 +1,4 @@
-"""The members of an ensemble, and their combiner.
+"""Ensembles of neural networks, tree models and linear models, fitted to tables or to the raw data of a recipe.
 
     from ensemble import Predictor
 

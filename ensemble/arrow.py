@@ -1,7 +1,7 @@
 """Arrow folders that `datasets.load_from_disk` opens, written in constant memory and gathered without a loop over rows.
 
-Measured on 2 cores: a vectorised gather from memory-mapped Arrow reads millions of rows per CPU second, `dataset[i]` about
-six thousand. So a batch is gathered by a few numpy index operations on views of the mapped file.
+Measured on 2 cores: a vectorised gather from memory-mapped Arrow reads millions of rows per CPU second, and `dataset[i]` of
+`datasets` about six thousand. So a batch is gathered by a few numpy index operations on views of the mapped file.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ DTYPES = {
     pa.string(): "string",
     pa.bool_(): "bool",
 }
-"""The names of types in `datasets`."""
+"""The names that `datasets` gives to these types."""
 
 
 class TableWriter(AbstractContextManager["TableWriter"]):
@@ -64,7 +64,10 @@ def write_table(folder: Path, table: pa.Table) -> None:
 
 
 def join(folder: Path, parts: Sequence[Path]) -> None:
-    """Write an Arrow folder with the rows of `parts`, which have one schema, one after the other, by linking their files."""
+    """Write an Arrow folder with the rows of all `parts`, one part after the other, by linking their files.
+
+    parts : Arrow folders with one file and the same schema.
+    """
     folder.mkdir(parents=True)
     names = [f"data-{number:05d}-of-{len(parts):05d}.arrow" for number in range(len(parts))]
     for part, name in zip(parts, names, strict=True):
@@ -85,7 +88,7 @@ def write_description(folder: Path, schema: pa.Schema, num_rows: int, names: Seq
     """Write the two JSON files by which `datasets` recognises the folder."""
     info: dict[str, Any] = {"description": "", "citation": "", "homepage": "", "license": ""}
     kinds = {field.name: DTYPES.get(field.type) for field in schema}
-    if all(kinds.values()):  # without `datasets`, whose import takes a second
+    if all(kinds.values()):  # written without `datasets`, whose import takes a second
         info["features"] = {name: {"dtype": kind, "id": None, "_type": "Value"} for name, kind in kinds.items()}
     else:
         from datasets import DatasetInfo, Features
@@ -106,24 +109,24 @@ def write_description(folder: Path, schema: pa.Schema, num_rows: int, names: Seq
 
 def open_table(folder: str | Path) -> pa.Table:
     """The memory-mapped table in an Arrow folder; `UserError` if it is missing or damaged."""
-    try:  # without `datasets`, whose import takes a second
+    try:  # read without `datasets`, whose import takes a second
         state, info = (
             json.loads((Path(folder) / name).read_text(encoding="utf-8")) for name in ("state.json", "dataset_info.json")
         )
         files = [Path(folder) / file["filename"] for file in state["_data_files"]]
         table = pa.concat_tables([pa.ipc.open_stream(pa.memory_map(str(file))).read_all() for file in files])
         if set(info["features"]) != set(table.column_names):
-            raise ValueError("dataset_info.json has other columns")
+            raise ValueError("dataset_info.json lists other columns than the files have")
         return table
     except (OSError, ValueError, TypeError, AttributeError, KeyError, pa.ArrowException) as error:
-        raise UserError(f"{folder} is not sound prepared data ({' '.join(str(error).split())}): prepare it again") from None
+        raise UserError(f"{folder} is not valid prepared data ({' '.join(str(error).split())}): prepare it again") from None
 
 
 class Column:
     """A column of a memory-mapped table, from which rows are gathered by number.
 
-    Numbers give arrays of shape (n,), fixed-size lists of length k arrays of shape (n, k). The file is never read as a
-    whole: each chunk is a numpy view of the mapped file.
+    A column of numbers gives arrays of shape (n,), and one of fixed-size lists of length k arrays of shape (n, k). The file
+    is never read as a whole: each chunk is a numpy view of the mapped file.
     """
 
     def __init__(self, table: pa.Table, name: str):
@@ -134,7 +137,7 @@ class Column:
         return int(self._ends[-1])
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        """The values at `rows`, an integer array of any shape; the result has that shape, plus k for lists."""
+        """The values at `rows`, integers of any shape. The result has that shape, and for lists a last axis of length k."""
         if len(self.views) == 1:
             return self.views[0][rows]
         chunk_of_row = np.searchsorted(self._ends, rows, side="right")
@@ -158,7 +161,7 @@ def read_columns(folder: str | Path, names: Iterable[str]) -> dict[str, np.ndarr
 
 
 def array(values: np.ndarray, kind: pa.DataType | None = None) -> pa.Array:
-    """A column of numbers (n,), or of fixed-size lists of the numbers (n, …) of each row. kind : of the numbers."""
+    """A column of numbers from values (n,), or of fixed-size lists from values (n, …). kind : the type of the numbers."""
     flat = pa.array(np.ascontiguousarray(values).ravel(), kind)
     return flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, math.prod(values.shape[1:]))
 
@@ -170,14 +173,14 @@ def _view(values: pa.Array) -> np.ndarray:
 
 
 def ranges(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Concatenate the integer ranges [begin, end): their integers, and for each integer the number of its range.
+    """Concatenate the integer ranges [begin, end). Returns their integers, and for each integer the number of its range.
 
     `begin` and `end` have shape (n,); the results have shape (sum of lengths,).
     """
     lengths = end - begin
-    owner = np.repeat(np.arange(len(begin)), lengths)
+    range_number = np.repeat(np.arange(len(begin)), lengths)
     starts = np.cumsum(lengths) - lengths
-    return np.arange(lengths.sum()) - np.repeat(starts - begin, lengths), owner
+    return np.arange(lengths.sum()) - np.repeat(starts - begin, lengths), range_number
 
 
 def stored_names(columns: Iterable[str], taken: Iterable[str]) -> dict[str, str]:

@@ -25,8 +25,8 @@ Config = TypeVar("Config")
 def load(schema: type[Config], file: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
     """The defaults of `schema`, overridden by the YAML `file`, overridden by the `key=value` words.
 
-    Raises `UserError` for a file that is missing or no YAML mapping, a word without `=`, an unknown key (with the nearest
-    known one), a value of the wrong type (with the right form) and a required setting without a value.
+    Raises `UserError` for a file that is missing or contains no YAML mapping, a word without `=`, an unknown key (with the
+    nearest known one), a value of the wrong type (with the right form) and a required setting without a value.
     """
     import yaml
     from omegaconf import OmegaConf, errors
@@ -39,11 +39,11 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         if not key or not equals:
             raise UserError(f"'{word}' is not a setting: write key=value, as in {next(field_names(schema))}=…")
         kind = type_of(schema, key)
-        if kind == tuple[str, ...] and lists.setdefault(key, text) != text:  # elsewhere, the last word is used
+        if kind == tuple[str, ...] and lists.setdefault(key, text) != text:  # for other types, the last word is used
             both = f"{lists[key].strip('[]')},{text.strip('[]')}"
             raise UserError(f"{key} is given twice, as {lists[key]} and as {text}: write one list, as in '{key}=[{both}]'")
         try:
-            # The string as it is: YAML would read parts of a path as a comment or a number, and `no` as false
+            # A string is not parsed: YAML would read parts of a path as a comment or a number, and `no` as false
             if kind is str or _is_choice(kind):
                 layer: Any = _nested(key, text)
             elif kind == tuple[str, ...]:  # BaseLoader keeps strings: yes is no boolean in missing=[yes,NA]
@@ -81,7 +81,7 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:
-    """A dotted setting as nested dicts."""
+    """Nested dicts with one value, from the dotted name of its setting: {"a": {"b": value}} for a.b."""
     for name in reversed(key.split(".")):
         value = {name: value}
     return value
@@ -113,7 +113,7 @@ def _settings(schema: type, layer: dict[str, Any], prefix: str = "") -> Iterator
 
 
 def _advice(key: str, kind: Any, value: Any) -> str:
-    """The right form of a value, with the nearest choice if it seems to be misspelt."""
+    """The advice of an error: the right form of a value, and the nearest choice if the value seems to be misspelt."""
     choices = {str(choice).lower(): choice for choice in typing.get_args(kind)} if _is_choice(kind) else {}
     near = difflib.get_close_matches(str(value).lower(), list(choices), n=1, cutoff=0.75)
     form = _form(key, kind, value)
@@ -139,7 +139,7 @@ def _refuse_empty(config: Any, prefix: str = "") -> None:
 
 
 def _in_a_line(error: Exception) -> str:
-    """The message of a parser's error in one line."""
+    """At most 500 characters of the message of a parser's error, on one line."""
     return "it is nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())[:500]
 
 
@@ -162,7 +162,7 @@ def _form(key: str, kind: Any, value: Any) -> str:
 
 
 def from_dict(schema: type[Config], content: dict[str, Any]) -> Config:
-    """The config from the result of `to_dict`; `UserError` if it does not fit the class, as after a change of version."""
+    """The config from the result of `to_dict`; `UserError` if it does not fit the class, such as that of another version."""
     from omegaconf import OmegaConf, errors
 
     defaults = _unlock(OmegaConf.structured(schema))
@@ -181,9 +181,10 @@ def check(
     fractions: str = "",
     **rules: tuple[bool, str],
 ) -> None:
-    """Raise `UserError` for the first rule that is violated: field name = (whether it holds, what must hold).
+    """Raise `UserError` for the first rule that is violated.
 
-    at_least_1, at_least_0, fractions (from 0 to 1) : names of fields with these common rules, separated by blanks.
+    rules : by name of the field, whether the rule holds and what the value must be. at_least_1, at_least_0, fractions (from
+    0 to 1) : names of fields with these common rules, separated by blanks.
     """
     common = {name: (getattr(config, name) >= 0, "0 or more") for name in at_least_0.split()}
     common |= {name: (getattr(config, name) >= 1, "at least 1") for name in at_least_1.split()}
@@ -249,7 +250,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def to_dict(config: Any, without: Collection[str] = ()) -> dict[str, Any]:
-    """The config as plain dicts, lists and scalars, ready for JSON, without some of its settings."""
+    """The config as plain dicts, lists and scalars for JSON, without the settings named in `without`."""
     return {name: value for name, value in dataclasses.asdict(config).items() if name not in without}
 
 
@@ -263,7 +264,7 @@ def field_names(schema: type) -> Iterator[str]:
 
 
 def describe(schema: type, prefix: str = "") -> str:
-    """One paragraph per field: name, default, and the sentence under it in the class."""
+    """A paragraph for each field, for `--help`: its name, its default, and the sentence under it in the class."""
     sentences = _sentences(schema)
     paragraphs = []
     for field in dataclasses.fields(schema):
@@ -304,7 +305,7 @@ def _unknown_key(schema: type, key: str) -> str:
 
 
 def _unlock(node: Any) -> Any:
-    """The same config, made writable: OmegaConf makes that of a frozen dataclass read-only."""
+    """The same OmegaConf config, made writable: OmegaConf makes the config of a frozen dataclass read-only."""
     from omegaconf import OmegaConf
 
     OmegaConf.set_readonly(node, False)

@@ -1,4 +1,7 @@
-"""How many cores this process may use, which may be fewer than the machine has. Imports no other module of the package."""
+"""The number of cores that this process may use, which can be less than that of the machine.
+
+This module imports no other module of the package.
+"""
 
 import math
 import os
@@ -11,7 +14,7 @@ OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 def granted() -> int:
-    """The smallest of the limits. All ranks started by one launcher share these cores."""
+    """The number of cores that this process may use: the smallest of `limits`. All ranks of a launcher share these cores."""
     return min(limits(os.environ).values())
 
 
@@ -29,7 +32,7 @@ def limits(environment: Mapping[str, str], cgroup: Path | None = None) -> dict[s
 
 
 def named(environment: Mapping[str, str], name: str) -> dict[str, int]:
-    """The number of cores in an environment variable, under its name; empty if it contains none."""
+    """The number of cores in an environment variable, by its name; empty if it is not set to a positive number."""
     text = environment.get(name, "")
     return {name: int(text)} if text.isdigit() and int(text) > 0 else {}
 
@@ -37,7 +40,8 @@ def named(environment: Mapping[str, str], name: str) -> dict[str, int]:
 def cgroup_folders(controller: str, cgroup: Path | None = None) -> Iterator[Path]:
     """The folders whose limits apply to this process: its own group and all parents, in cgroup v2 and v1.
 
-    In a container, the process sees its own group as the root. In a Slurm job it is some levels down, each with its limit.
+    In a container, the process sees its own group as the root. In a Slurm job, its group is some levels below the root, and
+    each of these levels may have a limit.
     """
     root = cgroup or CGROUP
     own = [root, root / controller]

@@ -51,7 +51,7 @@ def error_on_all_ranks(sentence: str) -> UserError:
 
 @contextmanager
 def alike_on_all_ranks() -> Iterator[None]:
-    """A `UserError` in this block is the same on every rank, as for a setting; no rank needs to ask the others."""
+    """Mark a `UserError` of this block as equal on all ranks, such as that of a wrong setting."""
     try:
         yield
     except UserError as error:
@@ -70,7 +70,7 @@ def shortened(text: str) -> str:
 
 
 def is_command() -> bool:
-    """Whether this process is one of the project's commands, and not a program of the user's that imports it."""
+    """Whether this process is one of the project's commands, and not a program of the user that imports the package."""
     return _is_command
 
 
@@ -78,7 +78,7 @@ def run(main: Callable[[], None]) -> None:
     """Run a script's `main`, and exit with one of the codes in the module's docstring."""
     global _is_command
     _is_command = True
-    # So that half-written folders are deleted, as after Ctrl-C
+    # Exit by an exception, so that half-written folders are deleted, as after Ctrl-C
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
     code, sentence = 0, ""
     try:
@@ -95,14 +95,14 @@ def run(main: Callable[[], None]) -> None:
         print(f"failed: {error}", file=sys.stderr)
         code = FAILED
     except Exception as error:
-        # Each library raises its own class, but all messages contain that of the operating system
+        # Each library raises its own class, but all messages contain the message of the operating system
         if os.strerror(errno.ENOSPC) in str(error):
             sentence = f"the disk is full ({error}): free some space, or write elsewhere"
         elif isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             name = shortened(str(error.filename or ""))
             sentence = f"the name {name} is too long: a file's name may have 255 bytes, a path 4,095"
         elif isinstance(error, MemoryError):
-            sentence = f"the memory does not suffice ({error or 'no message'}): give smaller settings or less data"
+            sentence = f"the memory does not suffice ({error or 'no message'}): use smaller settings or less data"
         if sentence:
             print(f"error: {sentence}", file=sys.stderr)
             code = USER_ERROR
@@ -117,8 +117,8 @@ def run(main: Callable[[], None]) -> None:
     if sentence:
         _write_launcher_error(sentence)
     if "torch" in sys.modules:
-        # Gloo's threads make both usual ways to exit fail now and then: destroying the process group waits for them while
-        # holding the lock that they wait for, and they abort the interpreter if they outlive it
+        # With Gloo's threads, both usual ways to exit sometimes fail. Destroying the process group waits for the threads
+        # while it holds Python's lock, for which they wait. Otherwise they abort the interpreter if they outlive it
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -128,7 +128,10 @@ def run(main: Callable[[], None]) -> None:
 
 
 def _is_printed(sentence: str) -> bool:
-    """Whether a rank of this launch has printed the sentence on this node; else this rank is recorded as the one."""
+    """Whether another rank of this launch has printed the sentence on this node.
+
+    If not, an empty file records that this rank prints it.
+    """
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if not file:
         return False

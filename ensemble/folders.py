@@ -1,8 +1,9 @@
 """Folders that are complete or absent, and the manifest that lists their content.
 
-Prepared data, a tree member, a checkpoint and a fitted ensemble are such folders: written under another name, synced, and
-renamed. `manifest.json` contains the kind of the folder, and the size and SHA-256 of every file. The `fingerprint`, a hash
-of the manifest, identifies the data, so members that were trained on different data cannot be combined by accident.
+Prepared data, a tree member, a checkpoint and a fitted ensemble are such folders. They are written under another name,
+synced, and renamed. `manifest.json` contains the kind of the folder, and the size and SHA-256 of every file. The
+`fingerprint`, a hash of the manifest, identifies the data, so members that were trained on different data cannot be combined
+by accident.
 """
 
 import hashlib
@@ -22,11 +23,11 @@ from ensemble.verification import sha256
 
 NAME = "manifest.json"
 TRIAL = "trial"
-"""The folder within a network's of the first part of a refit (neural/refit.py)."""
+"""The subfolder of a network's run for the first part of its refit (neural/refit.py)."""
 NEWEST = "newest"
-"""The folder within a member's of what also learned the rows of blend, and predicts the splits after it."""
+"""The subfolder of a member for the model that was also trained on blend, and predicts the splits after blend."""
 MARK = "written by accelerate-ensemble"
-"""Contained in the first or last bytes of each single file that a command may replace."""
+"""Text near the beginning or the end of each single file that a command may replace."""
 _MARKS = (MARK.encode(), b'"versions": {"accelerate-ensemble"')
 _MARKED_BYTES = 1 << 18
 _SCRATCH = re.compile(r"\..+\.(writing|old)-[0-9a-f]{8}|\.(step|trees)-[0-9]{8}\.old|\.pages-[0-9a-z]+")
@@ -59,7 +60,7 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
                 "elsewhere, or choose another folder"
             )
     if target.exists() and (target.is_mount() or target == Path.cwd()):
-        raise UserError(f"{path} cannot be replaced as a whole, being the current folder or a disk: name a folder inside it")
+        raise UserError(f"{path} is the current folder or a mounted disk, which cannot be replaced: name a folder inside it")
     unique = uuid.uuid4().hex[:8]  # process ids repeat: in a container every run may have the same one
     scratch, old = (target.with_name(f".{target.name}.{state}-{unique}") for state in ("writing", "old"))
     try:
@@ -173,7 +174,7 @@ def weights_of(run: Path) -> list[Path]:
 
 
 def joint_fingerprint(paths: Sequence[Path]) -> str:
-    """The fingerprint of a folder, or a hash of those of several folders, after checksums were compared."""
+    """The fingerprint of a folder, or a hash of the fingerprints of several folders, after comparing all checksums."""
     fingerprints = [verify(path)["fingerprint"] for path in paths]
     return fingerprints[0] if len(paths) == 1 else hashlib.sha256(" ".join(fingerprints).encode()).hexdigest()[:16]
 
@@ -199,7 +200,7 @@ def checked(path: str | Path, check: Callable[[Path], None]) -> Iterator[None]:
 
 
 def recover(path: Path) -> None:
-    """Restore a folder whose replacement was killed between its two renames."""
+    """Restore a folder if the process that replaced it was killed between the two renames."""
     for old in sorted(path.parent.glob(f".{path.name}.old-*")):
         if not path.exists():
             old.rename(path)
@@ -254,7 +255,7 @@ def refuse_foreign_file(path: Path, what: str) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write beside `path`, sync, rename: readers see the old file or the new one, never a part."""
+    """Write a text file under another name, sync it and rename it. Readers see the old file or the new one, never a part."""
     scratch = path.with_name(f".{path.name}.writing-{uuid.uuid4().hex[:8]}")
     try:
         scratch.write_text(text, encoding="utf-8")
@@ -265,7 +266,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON in the way of `write_text`."""
+    """Write a JSON file, as `write_text` does."""
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -290,8 +291,9 @@ def write_manifest(
 ) -> dict[str, Any]:
     """Add the list of files and the fingerprint to `content`, write it as the folder's manifest, and return it.
 
-    checksums : by device and inode; new ones are added, so that a file of several folders is read once. leave_out : a
-    subfolder whose files are not listed, since they have manifests of their own. only : names of the files to list, not all.
+    checksums : by device and inode; new ones are added, so that a file with hard links in several folders is read once.
+    leave_out : a subfolder whose files are not listed, since they have manifests of their own. only : the names of the files
+    to list; None for all.
     """
     checksums = {} if checksums is None else checksums
     files = {}
@@ -340,7 +342,7 @@ def _changed(file: Path) -> UserError:
 
 
 def verify(folder: str | Path) -> dict[str, Any]:
-    """The manifest of any folder, after reading every file; `UserError` for the first file that was changed."""
+    """The manifest of any folder, after comparing all checksums; `UserError` for the first file that was changed."""
     manifest = _read(Path(folder))
     for name, entry in manifest["files"].items():
         if sha256(Path(folder) / name) != entry["sha256"]:
@@ -371,7 +373,7 @@ def fingerprint_of(manifest: dict[str, Any]) -> str:
 
 
 def sync(path: Path) -> None:
-    """Write a file, or the list of names of a folder, from the cache of the operating system to the disk."""
+    """Flush a file, or the list of names of a folder, from the cache of the operating system to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

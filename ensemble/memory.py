@@ -9,12 +9,12 @@ MEMINFO = Path("/proc/meminfo")
 
 
 def available(cgroup: Path | None = None) -> int | None:
-    """Bytes that this process may still allocate, by the machine and by each of its cgroups; None if unknown."""
+    """Bytes that this process may still allocate: the least that the machine and each cgroup allow; None if unknown."""
     limits = []
     with suppress(OSError, KeyError):
         limits.append(1024 * read_numbers(MEMINFO)["MemAvailable"])
     for folder in cores.cgroup_folders("memory", cgroup):
-        # Pages of inactive files are freed on demand
+        # Inactive file pages count as used, but the kernel frees them on demand
         for limit, used, pages in (
             ("memory.max", "memory.current", "inactive_file"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -26,6 +26,6 @@ def available(cgroup: Path | None = None) -> int | None:
 
 
 def read_numbers(file: Path) -> dict[str, int]:
-    """The lines of a file that consist of a name and a number."""
+    """The numbers by name, from the lines of a file that begin with a name and a number."""
     lines = (line.replace(":", " ").split() for line in file.read_text().splitlines())
     return {line[0]: int(line[1]) for line in lines if len(line) > 1 and line[1].isdigit()}

@@ -80,7 +80,7 @@ def test_no_description_of_a_failed_table(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="the disk is full"):
         stop_half_way()
-    with pytest.raises(UserError, match="is not sound prepared data"):
+    with pytest.raises(UserError, match="is not valid prepared data"):
         open_table(tmp_path / "table")
 
 
@@ -89,7 +89,7 @@ def test_no_description_of_a_failed_table(tmp_path: Path) -> None:
 def test_damage_is_reported_in_one_sentence(folder: Path, name: str, damage: bytes | None) -> None:
     """A damaged or missing file would end in a traceback from inside a library."""
     (folder / name).unlink() if damage is None else (folder / name).write_bytes(damage)
-    with pytest.raises(UserError, match=r"table is not sound prepared data \(.*\): prepare it again$"):
+    with pytest.raises(UserError, match=r"table is not valid prepared data \(.*\): prepare it again$"):
         open_table(folder)
 
 
@@ -97,7 +97,7 @@ def test_a_truncated_table_is_refused(folder: Path) -> None:
     """A file that a full disk has cut would be read as complete."""
     content = (folder / FILE).read_bytes()
     (folder / FILE).write_bytes(content[: len(content) // 2])
-    with pytest.raises(UserError, match="is not sound prepared data"):
+    with pytest.raises(UserError, match="is not valid prepared data"):
         open_table(folder)
 
 

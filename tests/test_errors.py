@@ -34,7 +34,7 @@ def run(body: str, before: str = "") -> tuple[int, str, str]:
         ),
         (
             "raise MemoryError('Unable to allocate 9 TiB')",
-            (2, "", "error: the memory does not suffice (Unable to allocate 9 TiB): give smaller settings or less data\n"),
+            (2, "", "error: the memory does not suffice (Unable to allocate 9 TiB): use smaller settings or less data\n"),
         ),
         ("raise KeyboardInterrupt", (130, "", "interrupted\n")),
         ("raise SystemExit(7)", (7, "", "")),

@@ -147,7 +147,7 @@ def test_an_empty_folder_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert names(tmp_path / "out") == ["deep", "manifest.json"]
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(UserError, match=r"^\. cannot be replaced as a whole, being the current folder or a disk: name a"):
+    with pytest.raises(UserError, match=r"^\. is the current folder or a mounted disk, which cannot be replaced: name a"):
         write(Path("."))
 
 

@@ -4,8 +4,9 @@
     ensemble = combine.fit(template.target, matrix, template.group, member_names)
     combined = ensemble.predict(matrix_on_test, member_names)
 
-scales.py has the calibrators, weights.py the combiners, selection.py the choice between them, fitting.py the ensemble,
-reference.py the baselines for comparison, and diversity.py the measures of what each member adds.
+scales.py has the calibrators, weights.py the combiners, combination.py one fitted combination, selection.py the choice
+between combinations, fitting.py the ensemble, reference.py the baselines for comparison, and diversity.py the measures of
+what each member adds.
 """
 
 from ensemble.combine.fitting import Ensemble, fit, fit_cross_fitted

@@ -17,7 +17,7 @@ from ensemble.metrics import task_scores
 from ensemble.metrics.weighting import weight_of, weighted_mean
 
 NUM_DRAWS = 30  # bootstrap draws of the weights, enough for the ends of a 90 % interval
-NOT_FITTED = ("equal", "rank_average")  # combiners with fixed weights; those of greedy are drawn instead
+NOT_FITTED = ("equal", "rank_average")  # combiners with fixed weights; for them, the draws fit greedy weights instead
 
 
 def measure(
@@ -31,15 +31,16 @@ def measure(
     is_forward: bool = True,
     num_draws: int = NUM_DRAWS,
 ) -> dict[str, Any]:
-    """Error correlations, the loss without each member, and intervals of the weights, for JSON.
+    """Error correlations, the change of the scores without each member, and intervals of the weights, for JSON.
 
-    predictions : as for `combine.fit`, in the order of the ensemble's members. cluster : (num_rows,), such as the product,
-    whose rows are drawn together. The other arguments are those of `combine.fit`.
+    predictions : as for `combine.fit`, in the order of the ensemble's members. cluster : (num_rows,); rows with the same
+    value, such as a product, are drawn together. The other arguments are those of `combine.fit`.
 
-    `error_correlation` is the correlation of the members' errors on the scale on which they are averaged: of values, or of
-    logits, logs and scores among rows with the same outcome. `without` is the change of the cross-fitted scores if a member
-    is left out and the others are fitted again. `weights` contains the mean and the 5 % and 95 % quantiles of the weights
-    over bootstrap draws of clusters, by the combiner `weights_of`.
+    `error_correlation` is the correlation of the members' errors on the scale on which they are averaged. The error of a
+    value is its difference from the target. The error of a logit, log or score is its difference from the mean over the
+    rows with the same outcome. `without` is the change of the cross-fitted scores if a member is left out and the others
+    are fitted again. `weights` contains the mean and the 5 % and 95 % quantiles of the weights that the combiner
+    `weights_of` fits to bootstrap draws of clusters.
     """
     inputs = member_inputs(predictions, ensemble.member_names, ensemble.outputs)
     weight, counted = counted_rows(weight)

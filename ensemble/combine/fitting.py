@@ -1,8 +1,8 @@
-"""The ensemble: fitted on blend, then used for predictions.
+"""The ensemble: it is fitted on blend, and then predicts other rows.
 
 The steps, each of which is monotone in every member whose weight is not negative:
 
-1. The logit of each member's probability, clipped to 1e-6 from 0 and 1, is Platt scaled, with a slope ≥ 0 and an intercept.
+1. The logit of each member's probability, clipped to [1e-6, 1 - 1e-6], is Platt scaled, with a slope ≥ 0 and an intercept.
    Members that were trained with focal loss, with class weights or for too long have different scales; after this step
    their weights are comparable. For a member with scores, the rank among the rows of blend replaces the logit.
 2. The scaled logits are averaged, with the weights of one of `weights.COMBINERS`.
@@ -14,9 +14,10 @@ or replaced by their ranks in it, so that all groups and members have the same s
 
 `combiner=auto` compares all combiners block by block within blend (selection.py). The best one is chosen only if it is
 better than equal weights by more than half a standard error: fitted weights that are hardly better on blend are more often
-worse on test (figures in CONTRIBUTING.md). With fewer than 1,000 rows of the rarer class, only weights that are ≥ 0 and sum
-to 1 are chosen, and no isotonic calibration. `calibration=none` leaves out steps 1 and 3. `calibration=auto` compares the
-calibrators in the same way: the default is Platt scaling for a binary task, and a temperature for a multiclass one.
+worse on test (figures in CONTRIBUTING.md). In a binary task with fewer than 1,000 rows of the rarer class, the choice is
+limited to weights that are ≥ 0 and sum to 1, and isotonic calibration is not used. `calibration=none` leaves out steps 1
+and 3. `calibration=auto` compares the calibrators in the same way: the default is Platt scaling for a binary task, and a
+temperature for a multiclass one.
 """
 
 import dataclasses
@@ -51,19 +52,19 @@ class Ensemble:
     """A fitted ensemble; `to_dict` and `from_dict` convert it to and from JSON without the loss of a bit."""
 
     kind: str
-    """Of the task: binary, multiclass, regression or ranking."""
+    """The kind of task: binary, multiclass, regression or ranking."""
     member_names: tuple[str, ...]
-    """In the order of the weights."""
+    """The names of the members, in the order of the weights."""
     outputs: tuple[str, ...]
     """The output of each member, one of `OUTPUTS_OF[kind]`."""
     method: str
     """The combiner, a key of `weights.COMBINERS[kind]`."""
     calibrator: str
-    """A key of `scales.CALIBRATORS[kind]`; empty for values and for scores of a ranking."""
+    """A key of `scales.CALIBRATORS[kind]`, or `scales.NONE`; empty for a regression and a ranking."""
     combination: Combination
     """Scales, weights and calibration, fitted to all of blend."""
     cross_fitted: dict[str, dict[str, float]]
-    """Cross-fitted scores on blend by combiner, and those of the automatic choice (auto)."""
+    """Cross-fitted scores on blend of each combiner, and of the automatic choice (auto)."""
     cross_fitted_calibrators: dict[str, dict[str, float]]
     """The same for the calibrators, with the chosen combiner."""
     num_folds: int
@@ -71,16 +72,16 @@ class Ensemble:
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """One for each member."""
+        """The weight of each member."""
         return self.combination.weights
 
     def predict(self, predictions: np.ndarray, member_names: Sequence[str], group: np.ndarray | None = None) -> np.ndarray:
         """The ensemble's probabilities, values or scores (num_rows,), or probabilities of classes (num_rows, num_classes).
 
-        predictions : (num_rows, num_members), or (num_rows, num_members, num_classes). member_names : of the columns, in any
-        order. group : (num_rows,), needed for a ranking, whose rows are compared within it. If a member is missing, a
-        warning is printed, and the weights of the others increase in proportion. Raises `UserError` for an unknown member,
-        if no remaining member has weight, and for NaN and invalid probabilities.
+        predictions : (num_rows, num_members), or (num_rows, num_members, num_classes). member_names : the members of these
+        columns, in any order. group : (num_rows,), needed for a ranking, whose rows are compared within it. If a member is
+        missing, a warning is printed, and the weights of the others increase in proportion. Raises `UserError` for an
+        unknown member, if no remaining member has weight, and for NaN and invalid probabilities.
         """
         for name in member_names:
             if name not in self.member_names:
@@ -93,7 +94,7 @@ class Ensemble:
         return to_predictions(self.kind, present.combination(inputs, group))
 
     def probabilities(self, name: str, prediction: np.ndarray) -> np.ndarray:
-        """A member's predictions, unchanged; scores of a binary task as probabilities by their rank on blend."""
+        """A member's predictions as they are; only scores of a binary task become probabilities, by their rank on blend."""
         position = self.member_names.index(name)
         if self.kind == "binary" and self.outputs[position] == "score":
             return expit(self.combination.scales[position](prediction))
@@ -128,7 +129,7 @@ class Ensemble:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Ensemble":
-        """From the result of `to_dict`; `UserError` if a part is missing or unknown."""
+        """Create an ensemble from the result of `to_dict`; `UserError` if an entry is missing or unknown."""
         names = {field.name for field in dataclasses.fields(cls)}
         if set(content) != names:
             different = ", ".join(sorted(names ^ set(content)))
@@ -164,8 +165,9 @@ def fit_cross_fitted(
     """Fit an ensemble as the module's docstring describes, and predict its rows cross-fitted. Nothing is random.
 
     target : (num_rows,), 0 or 1, the number of a class, a number, or a relevance. predictions : (num_rows, num_members), or
-    of classes (num_rows, num_members, num_classes). group : (num_rows,), the week as a number that grows with time, or the
-    group of a ranking. kind : of the task. outputs : of each member; empty for the kind's own. num_folds : number of blocks
+    for a multiclass task (num_rows, num_members, num_classes). group : (num_rows,), such as the week as a number that grows
+    with time, or the group of a ranking. kind : the kind of task. outputs : the output of each member; empty for the first
+    of `OUTPUTS_OF[kind]`. num_folds : number of blocks
     of groups; with fewer groups, each is a block. weight : (num_rows,), 0 for rows that do not count; None for 1 each.
     is_forward : whether each block is predicted from earlier blocks only, not from all others. compare : whether all methods
     are scored even if `combiner` or `calibration` names one.
@@ -262,7 +264,7 @@ def counted_rows(weight: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarr
 
 
 def _check_outputs(kind: str, member_names: Sequence[str], outputs: Sequence[str]) -> None:
-    """`UserError` for an unknown output, or one that does not fit the kind of task."""
+    """Raise `UserError` for an unknown output, or one that does not fit the kind of task."""
     for name, output in zip(member_names, outputs, strict=True):
         if output not in OUTPUTS:
             raise UserError(f"a member has output '{output}', which does not exist: name one of {', '.join(OUTPUTS)}")
@@ -274,7 +276,7 @@ def _check_outputs(kind: str, member_names: Sequence[str], outputs: Sequence[str
 
 
 def member_inputs(predictions: np.ndarray, member_names: Sequence[str], outputs: Sequence[str]) -> np.ndarray:
-    """Logits of probabilities, logs of probabilities of classes, scores and values as they are; shaped like `predictions`.
+    """Convert probabilities to logits, and probabilities of classes to logs; scores and values stay as they are.
 
     Raises `UserError`, with member and row, for NaN and invalid probabilities.
     """
@@ -314,7 +316,7 @@ def check_binary_target(target: np.ndarray) -> None:
 
 
 def _check_rows(rows: Rows) -> None:
-    """`UserError` for targets that do not fit the kind of task, or are all equal, and for rows of one group."""
+    """Raise `UserError` for targets that do not fit the kind of task or are all equal, and for rows of a single group."""
     kind, target, group = rows.kind, rows.target, rows.group
     if kind == "binary":
         check_binary_target(target)
@@ -337,8 +339,10 @@ def _check_rows(rows: Rows) -> None:
 
 
 def _order(rows: Rows) -> tuple[np.ndarray, int]:
-    """An order of the rows, and the number of distinct members. The order is the same for any order of the given rows and
-    members, so that sums have the same last bits."""
+    """An order of the rows, and the number of distinct members.
+
+    The order is the same for any order of the given rows and members, so that sums have the same last bits.
+    """
     distinct, _ = distinct_members(rows.inputs)
     last_key = [] if rows.weight is None else [rows.weight]
     order = np.lexsort((*last_key, *np.sort(distinct, axis=1).reshape(len(distinct), -1).T, rows.target, rows.group))
@@ -346,7 +350,10 @@ def _order(rows: Rows) -> tuple[np.ndarray, int]:
 
 
 def _calibrators(kind: str, target: np.ndarray, calibration: str, is_large: bool) -> list[str]:
-    """The calibrators that can be fitted to these targets, the default first."""
+    """The calibrators that can be fitted to these targets, the default first; [""] for a kind of task without calibration.
+
+    Raises `UserError` for a calibrator that is unknown, does not fit the kind, or needs more rows.
+    """
     if not CALIBRATORS[kind]:
         if calibration != AUTO:
             predicted = "values" if kind == "regression" else "scores"

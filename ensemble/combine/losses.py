@@ -9,14 +9,14 @@ import numpy as np
 from ensemble.metrics.ranking import Ndcg
 from ensemble.metrics.weighting import weighted_mean
 
-EPSILON = 1e-6  # some float32 probabilities are exactly 0 or 1, and their logits must stay finite
+EPSILON = 1e-6  # some float32 probabilities are exactly 0 or 1; clipping keeps their logits finite
 
 
 class Loss(NamedTuple):
     """A loss of targets, (num_rows,), and averages, (num_rows,) or (num_rows, num_classes)."""
 
     mean: Callable[[np.ndarray, np.ndarray], float]
-    """The weighted mean over the rows."""
+    """The weighted mean loss over the rows, from targets and averages."""
     slope: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     """The derivative of each row's loss with respect to its average, shaped like the average, times the row's weight divided
     by the mean weight; None for a loss that is constant almost everywhere."""
@@ -25,14 +25,14 @@ class Loss(NamedTuple):
 
 
 def expit(logit: np.ndarray) -> np.ndarray:
-    """The probabilities of logits, by SciPy's function, which cannot overflow; imported here, since SciPy loads slowly."""
+    """The probabilities of logits, by SciPy, which cannot overflow. The import is here, since SciPy loads slowly."""
     from scipy.special import expit as probability
 
     return probability(logit)
 
 
 def clipped_logit(probability: np.ndarray) -> np.ndarray:
-    """The logits of probabilities, which are clipped to 1e-6 from 0 and 1."""
+    """The logits of probabilities, which are clipped to [1e-6, 1 - 1e-6]."""
     clipped = np.clip(probability, EPSILON, 1 - EPSILON)
     return np.log(clipped) - np.log1p(-clipped)
 
@@ -104,7 +104,7 @@ def task_loss(
 ) -> Loss:
     """The loss of a kind of task: the mean over rows of a loss of logits, logs of probabilities or values.
 
-    Of the scores of a ranking it is 1 − NDCG@10, and only this loss needs targets and groups, (num_rows,) each.
+    For a ranking it is 1 − NDCG@10 of the scores. Only this loss needs `target` and `group`, (num_rows,) each.
     """
     if kind == "ranking":
         assert target is not None

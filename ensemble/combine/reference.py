@@ -17,10 +17,11 @@ def base_rate_prediction(
     num_classes: int = 0,
     blend_weight: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The base rate, for each of `num_rows` rows: the share of positives of blend, or the mean of its targets.
+    """The base rate of blend, the share of positives or the mean of the targets, as a prediction of `num_rows` rows.
 
-    For a multiclass task the share of each class, (num_rows, num_classes), counted with one more row of each, so that none
-    is 0; for a ranking 0, so that all rows are tied. blend_weight : of the rows of blend, with mean 1; None for 1 each.
+    For a multiclass task it is the share of each class, (num_rows, num_classes). One more row of each class is counted, so
+    that no share is 0. For a ranking all predictions are 0, so all rows are tied. blend_weight : the weights of the rows of
+    blend, with mean 1; None for 1 each.
     """
     if kind == "multiclass":
         count = np.bincount(np.asarray(blend_target, int), blend_weight, minlength=num_classes) + 1
@@ -36,7 +37,7 @@ def ranked_prediction(
     group: np.ndarray,
     blend_weight: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Probabilities (num_rows,) from a score that only ranks rows: (num_rows,), higher for rows that are likelier positive.
+    """Probabilities (num_rows,) from a score (num_rows,) that only ranks rows: the higher, the likelier a row is positive.
 
     The rank of a row within its group is converted to a probability by Platt scaling on blend, so log loss and Brier score
     are fair to the baseline. The order within a group stays that of the score. If that order is reversed on blend, the

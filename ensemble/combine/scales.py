@@ -1,8 +1,8 @@
-"""Calibrators: from a logit, or from any score, to a calibrated logit; and the same for logs of probabilities of classes.
+"""Calibrators: they fit a map from logits, or from any scores, to calibrated logits. Some do so for logs of probabilities.
 
 A calibrator gets targets of 0 and 1, (num_rows,), logits (num_rows,), and weights (num_rows,) with mean 1, or None for 1
-each. It returns a `Line` or a `Curve`, which never reverse an order. Those for classes get the numbers of the true classes,
-and logs of probabilities (num_rows, num_classes); the result is normalised to a sum of 1 afterwards.
+each. It returns a `Line` or a `Curve`, which never reverse an order. A calibrator for classes gets the numbers of the true
+classes, and logs of probabilities (num_rows, num_classes). Its caller normalises the calibrated probabilities to sum to 1.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ import numpy as np
 from ensemble.combine.losses import clipped_logit, expit, log_softmax, task_loss
 from ensemble.metrics.weighting import weighted_mean
 
-MAX_KNOTS = 1000  # of a curve through ranks: finer than any fraction of rows that a metric resolves
+MAX_KNOTS = 1000  # of the curve of `rank_scale`, so that the file of an ensemble stays small
 ISOTONIC_LEAST = 1000  # rows of the rarer class: a step function fitted to fewer rows follows their noise
 TEMPERATURE_PRIOR = 5.0
 """The penalty of a slope of e or 1 / e, added to the summed loss: with few rows and no mistake the slope stays near 1."""
@@ -65,7 +65,7 @@ IDENTITY = Line(slope=1.0, intercept=0.0)
 
 
 def from_dict(content: dict[str, Any]) -> Scale:
-    """From the result of `dataclasses.asdict`; KeyError or TypeError for anything else."""
+    """The scale from the result of `dataclasses.asdict`; KeyError or TypeError for anything else."""
     if "intercepts" in content:
         return ClassLine(slope=content["slope"], intercepts=tuple(content["intercepts"]))
     if "slope" in content:
@@ -148,7 +148,7 @@ class_temperature_scale = functools.partial(temperature_scale, kind="multiclass"
 
 
 def isotonic_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None = None) -> Curve:
-    """The increasing curve with the lowest squared error, by scikit-learn, clipped to 1/(n+2) from 0 and 1.
+    """The increasing curve with the lowest squared error, by scikit-learn, clipped to [1/(n+2), 1 - 1/(n+2)].
 
     It needs many rows, `ISOTONIC_LEAST` of the rarer class. Rows on a constant piece of the curve lose their order.
     """
@@ -160,9 +160,10 @@ def isotonic_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | N
 
 
 def rank_scale(target: np.ndarray, score: np.ndarray, weight: np.ndarray | None = None) -> Curve:
-    """From a score on any scale to the Platt-scaled logit of its rank among the given rows, a fraction in (0, 1).
+    """A curve from a score on any scale to the Platt-scaled logit of its rank among the given rows.
 
-    Equal scores share their mean rank. Of many scores, `MAX_KNOTS` become knots, dense at both ends.
+    The rank is a fraction in (0, 1), and equal scores share their mean rank. If there are more than `MAX_KNOTS` different
+    scores, at most `MAX_KNOTS` of them become knots, which are dense at both ends.
     """
     value, number, count = np.unique(score, return_inverse=True, return_counts=True)
     if weight is not None:
@@ -221,6 +222,6 @@ CALIBRATORS: dict[str, dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray | 
     "regression": {},
     "ranking": {},
 }
-"""By kind of task, the default first."""
+"""By kind of task, the functions by name of the calibrator, the default first."""
 NONE = "none"
-"""The name for no calibration, of neither the members nor their average; useful if the share of positives changes."""
+"""The name for no calibration, neither of the members nor of their average; useful if the share of positives changes."""

@@ -1,10 +1,10 @@
-"""The choice between methods of combination, block by block within blend.
+"""The choice between methods of combination (a combiner with a calibrator), block by block within blend.
 
 The groups of blend are cut into blocks. Each block but the first is predicted by combinations that were fitted to the blocks
-before it, and the methods are compared by these predictions: so no method is scored on rows to which it was fitted. If
-groups are weeks, or anything else that grows with time, no method is scored on rows before those it was fitted to.
-(The labels of neighbouring weeks overlap in time, so these scores are a little too good, to the same extent for every
-method.) If groups have no order, each block is predicted by combinations that were fitted to all others.
+before it, and the methods are compared by these predictions. So no method is scored on rows to which it was fitted. If
+groups are weeks, or anything else that grows with time, the rows of a score are later than the rows of the fit. (The labels
+of neighbouring weeks overlap in time, so these scores are a little too good, to the same extent for every method.) If groups
+have no order, each block is predicted by combinations that were fitted to all other blocks.
 
 The log loss decides in a binary task, although average precision is reported too: every row counts in the log loss, not only
 the few hundred positives. NDCG@10 decides in a ranking.
@@ -23,8 +23,8 @@ Fold = tuple[np.ndarray, np.ndarray]
 """Two masks over the rows: those to fit, and the block to predict."""
 AUTO = "auto"
 MARGIN = 0.5
-"""Standard errors by which the best method must beat the default. On nine markets, 0, 0.5 and 1 gave +0.0050, +0.0054 and
-+0.0050 over the best member. The value was chosen by these nine test scores, so they do not prove it."""
+"""Standard errors by which the best method must beat the default. On nine datasets, 0, 0.5 and 1 gave +0.0050, +0.0054 and
++0.0050 over the score of the best member. The value was chosen by these nine test scores, so they do not prove it."""
 REPORTED_METRICS = {
     "binary": ("log_loss", "average_precision"),
     "multiclass": ("multiclass_log_loss", "accuracy"),
@@ -35,7 +35,10 @@ REPORTED_METRICS = {
 
 
 def folds_of(group: np.ndarray, num_folds: int, is_forward: bool) -> list[Fold]:
-    """At most `num_folds` blocks of groups, each with all other rows, or with all rows before it. group : at least two."""
+    """At most `num_folds` blocks of groups, each with all other rows, or if `is_forward` with all rows before it.
+
+    group : (num_rows,), with at least two different values.
+    """
     groups = np.unique(group)
     blocks = np.array_split(groups, min(num_folds + is_forward, len(groups)))
     if is_forward:

@@ -13,7 +13,7 @@ import numpy as np
 from ensemble.combine.losses import LOG_LOSS, Loss
 from ensemble.metrics.weighting import weighted_mean
 
-GREEDY_STEPS = 50  # weights are multiples of 2 % or more
+GREEDY_STEPS = 50  # so a weight that is not 0 is at least 2 %
 SEARCH_STEPS = (0.3, 0.1, 0.03, 0.01)  # fractions of the way to a member; smaller ones do not lower the loss on blend
 EQUAL = "equal"
 
@@ -88,13 +88,13 @@ def simplex_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LO
         constraints={"type": "eq", "fun": lambda weights: weights.sum() - 1, "jac": np.ones_like},
         options={"ftol": 1e-10},
     ).x
-    weights[weights < 1e-6] = 0  # zeros with the rounding error of the optimizer
+    weights[weights < 1e-6] = 0  # these are zeros but for the rounding error of the optimizer
     best_member = best_member_weights(target, columns, loss)
     return min(best_member, weights / weights.sum(), key=lambda weights: loss.mean(target, columns @ weights))
 
 
 def _searched_weights(target: np.ndarray, columns: np.ndarray, loss: Loss) -> np.ndarray:
-    """From greedy weights, steps of decreasing size towards and away from each member, as long as the loss falls."""
+    """Move greedy weights towards or away from each member, in steps of decreasing size, as long as the loss falls."""
     weights = greedy_weights(target, columns, loss)
     least = loss.mean(target, columns @ weights)
     for step in SEARCH_STEPS:
@@ -150,7 +150,7 @@ _CONVEX: dict[str, Find] = {
 }
 """Combiners for every kind of task, with weights that are ≥ 0 and sum to 1."""
 SAFE = (*_CONVEX, "rank_average")
-"""The combiners that may be chosen with fewer than `scales.ISOTONIC_LEAST` rows of the rarer class."""
+"""The combiners that combiner=auto may choose with fewer than `scales.ISOTONIC_LEAST` rows of the rarer class."""
 
 
 def _convex(space: Space) -> dict[str, Combiner]:
@@ -173,4 +173,4 @@ COMBINERS: dict[str, dict[str, Combiner]] = {
     },
     "ranking": {**_convex("standard"), "rank_average": Combiner(equal_weights, "rank")},
 }
-"""By kind of task, in the order in which equally good combiners are preferred."""
+"""By kind of task, the combiners by name, in the order in which equally good ones are preferred."""

@@ -17,9 +17,10 @@ class FitConfig:
     """Fit weights and calibration on blend or on out-of-fold predictions, score on test, and forecast."""
 
     predictions: str = "???"
-    """The folder of prediction files, MEMBER.SPLIT.parquet, for blend (or oof), test and, if there is one, forecast."""
+    """The folder with the prediction files MEMBER.SPLIT.parquet of the splits blend (or oof), test and, if it exists,
+    forecast."""
     data: str = "???"
-    """The prepared data that were predicted."""
+    """The folder of the prepared data that were predicted."""
     verify: Literal["changed", "full"] = "changed"
     """Files of the data whose checksums are verified: those changed since they were last read, or all (full)."""
     out: str = "???"
@@ -50,8 +51,8 @@ class PredictConfig:
     ensemble: str = "???"
     """The folder of a fitted ensemble."""
     source: tuple[str, ...] = ()
-    """Files or globs of raw reviews: all reviews of all products of the categories, old and new, up to the day of the
-    forecast. Or of new rows of a table, with the columns of the training table; the target is not needed."""
+    """Files or globs of raw data. If they are reviews: all reviews of all products of the categories, old and new, up to the
+    day of the forecast. If they are a table: new rows with the columns of the training table; the target may be left out."""
     metadata: tuple[str, ...] = ()
     """Files or globs of product metadata; needed if the members were trained with metadata."""
     out: str = "???"
@@ -95,7 +96,7 @@ def main() -> None:
     arguments = configuration.to_dict(settings)
     del arguments["verify"]
     scores = fit.fit(arguments.pop("predictions"), **arguments)
-    order = "forward in time" if recipe.follows_time(manifest) else "each block by weights of other blocks"
+    order = "forward in time" if recipe.follows_time(manifest) else "each block with weights fitted on other blocks"
     print(f"cross-fitted scores of the combiners on {scores['fitted_on']}, {order}:")
     for name, values in scores["combiner"]["cross_fitted"].items():
         chosen = "  chosen" if name == scores["combiner"]["method"] else ""

@@ -9,9 +9,9 @@ from ensemble import errors
 
 
 class _Absent:
-    """Finds no module: raises `ModuleNotFoundError` for the packages, and leaves all others to the next finder.
+    """A finder that raises `ModuleNotFoundError` for some packages, and leaves all other imports to the next finder.
 
-    None in sys.modules does the same for Python's own imports, but pyarrow 26 uses it as if it were the module.
+    The entry None in sys.modules also makes an import fail, but pyarrow 26 uses this entry as if it were the module.
     """
 
     def __init__(self, packages: list[str]):
@@ -39,9 +39,9 @@ def without(*packages: str) -> Iterator[None]:
 
 @functools.cache
 def pyarrow_alone() -> None:
-    """Use pyarrow without importing pandas in the project's commands, which would take half a CPU second.
+    """Import pyarrow; in the project's commands without pandas, whose import takes half a CPU second.
 
-    pyarrow imports pandas once, at the first array, to recognise pandas objects. `to_pandas` still imports it.
+    pyarrow imports pandas once, at the first array, to recognise pandas objects. `to_pandas` still works: it imports pandas.
     """
     with without("pandas"):
         import pyarrow

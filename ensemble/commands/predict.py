@@ -19,8 +19,8 @@ class PredictConfig:
 
     member: str = "???"
     """The folder of a trained member, or of a bag of its copies; or a baseline of the data's recipe (momentum for
-    hot_sellers, popularity and co_occurrence for next_item, for candidates the name of a ranking file from which they were
-    made); or baselines for all baselines of the recipe."""
+    hot_sellers; popularity and co_occurrence for next_item; for candidates, the name of a ranking file from which they were
+    made); or the word baselines, for all baselines of the recipe."""
     data: str = "???"
     """The folder of prepared data; for a bag the data with the folds, not a fold."""
     verify: Literal["changed", "full"] = "changed"
@@ -44,7 +44,7 @@ class PredictConfig:
     """OpenMP threads of tree members; 0 for as many cores as are granted."""
     contributions: bool = False
     """For a tree member: also write MEMBER.SPLIT.contributions.parquet, the contribution of each feature to each prediction,
-    and a picture."""
+    and a picture of them."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Cross-validation: the rows on which each copy of a member is fitted, stopped early, and predicts.
+"""Cross-validation: the rows on which each copy of a member is fitted and stopped early, and those that it predicts.
 
 Prepared data with the manifest entry `cross_validation` have no validation split. Their split `train` has all labelled rows
 and a column `fold`. Copy k of a member is fitted on the rows `fit`, stopped early on the rows `stop`, and predicts the rows
@@ -7,16 +7,18 @@ it.
 
     scheme    folds                                     copy k holds out    stops on             is fitted on
     random    0 to K - 1, stratified by the target      fold k              fold (k + 1) % K     the other rows
-    groups    the same, equal groups in one fold        fold k              fold (k + 1) % K     the other rows
+    groups    0 to K - 1, each group within one fold    fold k              fold (k + 1) % K     the other rows
     forward   -2, -1, 0 to K - 1, rising in time        fold k              fold k - 1           the folds before that
-    holdout   one copy, for many rows                   fold 0              fold 1               fold -1
+    holdout   -1, 0, 1; one copy, for many rows         fold 0              fold 1               fold -1
 
 With `forward`, a copy is fitted only on rows whose targets are known before its `stop` rows begin, and stopped on rows whose
 targets are known before its `held` rows begin. A target is known a time `embargo` after its row. Rows with equal clusters
-are in only one of `fit`, `stop` and `held`. Rows of folds below 0 have no out-of-fold prediction.
+are in only one of `fit`, `stop` and `held`.
 
-With `random`, a copy may be stopped on a part `stop_share` of fold (k + 1) % K and fitted on the rest of it: if there are
-many rows, a part of them is enough to find the number of steps.
+Only the rows of the folds that a copy holds out have out-of-fold predictions.
+
+With `random`, a copy may be stopped on a share `stop_share` of fold (k + 1) % K, and also fitted on the rest of this fold:
+if there are many rows, a part of them suffices to choose the number of steps.
 """
 
 import dataclasses
@@ -37,7 +39,7 @@ Scheme = Literal["random", "groups", "forward", "holdout"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fold:
-    """Row numbers in the split `train`, ascending, each (n,) int64."""
+    """The rows of one copy: row numbers in the split `train`, ascending, each (n,) int64."""
 
     fit: np.ndarray
     stop: np.ndarray
@@ -70,7 +72,7 @@ class CrossValidation:
     def fold(self, number: int, fold: np.ndarray, time: np.ndarray | None, cluster: np.ndarray) -> Fold:
         """The rows of copy `number`, from the columns of the split `train`, each (num_rows,).
 
-        time : float64, needed only for `forward`. cluster : no value is in more than one part of a forward fold.
+        time : float64, needed only for `forward`. cluster : used only for `forward`; no value is in two of the three parts.
         """
         assert 0 <= number < self.num_folds
         held = fold == number
@@ -92,7 +94,7 @@ class CrossValidation:
         return Fold(fit=np.flatnonzero(fit), stop=np.flatnonzero(stop), held=np.flatnonzero(held))
 
     def folds(self, data: str | Path, cluster: str) -> list[Fold]:
-        """The rows of all copies, of the prepared folder `data`. cluster : the task's column with the clusters."""
+        """The rows of each copy, from the prepared folder `data`. cluster : the name of the column with the clusters."""
         table = open_table(Path(data) / "rows" / SPLIT)
         time = table[TIME].to_numpy() if TIME in table.column_names else None
         columns = table[COLUMN].to_numpy(), time, table[cluster].to_numpy()

@@ -1,9 +1,9 @@
-"""Drift: how far the distribution of a feature in new rows differs from the training rows, as population stability index.
+"""Drift: the difference between the distributions of a feature in new rows and in train, as population stability index.
 
-The index is the sum over bins of (p - q) ln(p / q), where p and q are the shares of a bin in the two sets of rows. The bins
-are tenths of the known values of train, or categories, and one bin for missing values. By the usual rule the index is small
-up to 0.1 and large from 0.25 on. If two sets of n and m rows have equal distributions, it is (bins - 1) (1 / n + 1 / m) on
-average.
+The index is the sum over bins of (p - q) ln(p / q), where p and q are the shares of a bin in the two sets of rows. The known
+values of train are divided into at most ten bins at their quantiles, or into one bin for each frequent category and one for
+all others. Missing values are one more bin. By the usual rule the index is small up to 0.1 and large from 0.25 on. If two
+sets of n and m rows have equal distributions, it is (bins - 1) (1 / n + 1 / m) on average.
 """
 
 import dataclasses
@@ -18,13 +18,13 @@ from ensemble.data.cross_validation import SPLIT
 from ensemble.data.inputs import FORECAST
 
 MOST_ROWS = 200_000
-"""Most rows of a split that are compared; a larger split is sampled at even spacing."""
+"""The largest number of rows of a split that are compared; a larger split is sampled at even spacing."""
 NUM_BINS = 10
 RARE = 0.01
 """Categories with a smaller share of train share one bin."""
 SMALL, LARGE = 0.1, 0.25
 MOST_NAMED = 5
-"""Most features in the warning."""
+"""The largest number of features that the warning names."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,8 +34,8 @@ class Bins:
     begins: list[float]
     """Lower ends of all bins but the first, ascending; or the codes of categories with a bin of their own."""
     counts: list[int]
-    """(len(begins) + 2,): numbers of rows in the bins, the last one for missing values; for categories, the bin before the
-    last has all categories that are not in `begins`."""
+    """The number of rows in each bin, (len(begins) + 2,). The last bin has the missing values. For categories, the bin
+    before it has all categories that are not in `begins`."""
     is_category: bool
 
     @classmethod
@@ -70,13 +70,16 @@ class Bins:
 
 
 def severity(index: float, chance: float) -> str:
-    """`large`, `moderate`, or empty for an index that is small or not significant. chance : as from `stability_index`."""
+    """`large`, `moderate`, or empty for an index that is small, or at most twice `chance`, so that it may be due to chance.
+
+    index, chance : from `Bins.stability_index`.
+    """
     excess = index - chance if index > 2 * chance else 0.0
     return "large" if excess > LARGE else "moderate" if excess > SMALL else ""
 
 
 def columns(folder: str | Path, manifest: dict[str, Any], split: str) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
-    """Each feature of prepared data with its values in a split, (num_rows,), or in `MOST_ROWS` of its rows."""
+    """Each feature of prepared data with its values in a split, (num_rows,), or in at most `MOST_ROWS` of its rows."""
     table = open_table(Path(folder) / "rows" / split)
     step = max(1, -(-table.num_rows // MOST_ROWS))
     for feature in manifest["features"]:

@@ -1,4 +1,4 @@
-"""Duplicate reviews, also between files whose times have different precision.
+"""Find duplicate reviews, also between files whose times have different precision.
 
 Two reviews are duplicates if they have the same product, user and time. If the times of two files differ in precision
 (milliseconds, seconds, minutes, days), they are compared at the coarser precision. Of several duplicates, the one with the
@@ -24,11 +24,11 @@ def print_precisions(files: Sequence[Path], units_ms: Sequence[int]) -> None:
     """Print the precision of each file's times if the precisions differ."""
     if len(set(units_ms)) > 1:
         precisions = ", ".join(f"{file.name} in {UNIT_NAMES[unit]}" for file, unit in zip(files, units_ms, strict=True))
-        print(f"times are of different precision ({precisions}): duplicates are compared at the coarser one")
+        print(f"times have different precision ({precisions}): duplicates are compared at the coarser one")
 
 
 def are_first(reviews: pl.DataFrame, units_ms: Sequence[int]) -> np.ndarray:
-    """Whether each review is kept, that is, no duplicate of a review that is kept, (num_reviews,) bool.
+    """Whether each review is kept, since it is no duplicate of another review that is kept, (num_reviews,) bool.
 
     reviews : product, time_ms, user and source_file, sorted by product, time and position in the files. units_ms : the
     precision of each file's times, from `unit_of`.
@@ -64,9 +64,9 @@ def _positions_in(events: pl.DataFrame, others: pl.DataFrame, item: str, time: s
 
 
 def copies_in_later_files(frames: Sequence[pl.DataFrame], units_ms: Sequence[int]) -> list[pl.Series]:
-    """Of each file, whether each event is also in an earlier file, (num_events,) bool. Within a file nothing is a duplicate.
+    """For each file, whether each event is also in an earlier file, (num_events,) bool. Events of one file are not compared.
 
-    frames : of each file the columns user, item and time, in milliseconds. units_ms : the precision of each file's times.
+    frames : for each file, the columns user, item and time, in milliseconds. units_ms : the precision of each file's times.
     """
     earlier: dict[int, pl.DataFrame] = {}
     copies = []

@@ -1,7 +1,8 @@
 """Folds of prepared data: folders folds/0, folds/1 …, each a folder of prepared data on which a copy of a member is trained.
 
-A fold has the splits train, validation, blend (the block that follows the fold), test and, if there is one, forecast. The
-last fold has no block: its training rows are all rows before test. Files that the folders have in common are hard links. A
+A fold has the splits train, validation, blend (the block of rows after its training rows), test and, if there is one,
+forecast. The last fold has no blend: its training rows are all rows before test. Files that the folders have in common are
+hard links. A
 row has the same `row_id` in all folders. The recipe decides which rows are in a fold.
 """
 
@@ -25,8 +26,8 @@ def write_folds(
     """Write folds/0, folds/1 … of the prepared `folder`, and return the entry `folds` of its manifest.
 
     manifest : what the manifest of `folder` will contain. splits_of_folds : the entry `splits` of each fold. shared :
-    folders of `folder` that all folds use. write_rows : a function of a folder and a fold's number that writes the fold's
-    rows there. checksums : as for `folders.write_manifest`.
+    subfolders of `folder` that all folds use. write_rows : called with a folder and the number of a fold; it writes the rows
+    of the fold to this folder. checksums : as for `folders.write_manifest`.
     """
     entries = []
     for number, splits in enumerate(splits_of_folds):

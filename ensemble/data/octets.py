@@ -20,7 +20,7 @@ GZIP_BYTES = 1 << 17
 
 
 def require_file(path: Path) -> None:
-    """Raise `UserError` for a path that is no regular file. Sources are read more than once, which a pipe cannot be."""
+    """Raise `UserError` for a path that is no regular file. Raw files are read more than once, a pipe only once."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -53,7 +53,7 @@ def refuse_bare_returns(path: Path, head: bytes) -> None:
 
 
 def repeated_key(octets: bytes) -> str | None:
-    """The first key that an object has twice in this JSON, of which parsers would use the last; None if there is none."""
+    """The first key that an object in this JSON has twice; None if there is none. Parsers would use only the last value."""
     repeated: list[str] = []
 
     def examine(pairs: list[tuple[str, Any]]) -> None:
@@ -62,7 +62,7 @@ def repeated_key(octets: bytes) -> str | None:
 
     try:
         json.loads(octets, object_pairs_hook=examine, parse_int=str, parse_float=str)
-    except (ValueError, RecursionError):  # no JSON, which the parser of the data names
+    except (ValueError, RecursionError):  # no JSON, which the parser of the data reports
         return None
     return repeated[0] if repeated else None
 

@@ -22,7 +22,7 @@ NAME = "oof"
 def write(folder: Path, fingerprint: str, columns: dict[str, np.ndarray]) -> None:
     """Write the file to a member's folder.
 
-    fingerprint : of the prepared data. columns : `row_id`, (n,), and `prediction`, (n,) or (n, num_classes).
+    fingerprint : the fingerprint of the prepared data. columns : `row_id`, (n,), and `prediction`, (n,) or (n, num_classes).
     """
     prediction = arrow.array(columns["prediction"].astype(np.float64))
     table = pa.table({"row_id": columns["row_id"], "prediction": prediction})
@@ -30,10 +30,10 @@ def write(folder: Path, fingerprint: str, columns: dict[str, np.ndarray]) -> Non
 
 
 def read(folder: Path, data: str | Path, task: Task, fingerprint: str) -> dict[str, np.ndarray]:
-    """Columns of a prediction file: row_id, target, prediction, group, cluster and, if the task has weights, weight.
+    """The columns of a prediction file: row_id, target, prediction, group, cluster and, if the task has weights, weight.
 
-    folder : of the member, whose checksums were compared. data : the prepared data, with this fingerprint. Raises
-    `UserError` if the member has no out-of-fold predictions, or was trained on other data.
+    folder : the member's folder, whose checksums the caller has verified. data : the prepared data, with this fingerprint.
+    Raises `UserError` if the member has no out-of-fold predictions, or was trained on other data.
     """
     if not (folder / FILE).is_file():
         raise UserError(f"{folder} has no out-of-fold predictions: train it on data for cross-validation")

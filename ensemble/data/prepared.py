@@ -1,4 +1,4 @@
-"""Preparation of data by a recipe, and checks of the folder: its manifest and columns must be such as members can use."""
+"""Preparation of data by a recipe, and checks that members can use the manifest and the columns of the folder."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,8 +28,8 @@ def write(
 ) -> dict[str, Any]:
     """Prepare data by `prepare`, the function of the recipe `name`, and return the manifest.
 
-    The folder gets its name after `check` and `check_manifest` have passed, so data that members cannot use do not replace
-    others.
+    The folder gets its final name only after `check` and `check_manifest` have passed. So data that members cannot use do
+    not replace other data.
     """
     checked: list[Path] = []
 
@@ -47,8 +47,7 @@ def write(
 
 
 def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
-    """Raise `UserError` for a manifest or column that members could not use. name : of the recipe that prepared the
-    folder."""
+    """Raise `UserError` for a manifest or column that members could not use. name : the recipe that prepared the folder."""
     missing = [entry for entry in ("recipe", "config", "splits", "features") if entry not in manifest]
     missing += [f"rows of the split {split}" for split, facts in manifest.get("splits", {}).items() if "rows" not in facts]
     if missing:
@@ -81,9 +80,9 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
 
 
 def unknown_values(tables: dict[str, pa.Table], features: list[str]) -> list[str]:
-    """Warnings of missing values in features that are never missing in train.
+    """Warnings about missing values of features that are never missing in train.
 
-    A category that is not in train is a missing value in prepared rows.
+    A category that does not occur in train is stored as a missing value.
     """
     others = {split: table for split, table in tables.items() if split != TRAIN}
     warnings = []
@@ -126,7 +125,10 @@ def _check_row_ids(tables: dict[str, pa.Table]) -> None:
 
 
 def _are_distinct(columns: list[pa.ChunkedArray]) -> bool:
-    """Whether integers of dense ranges are distinct, with a byte for each instead of a copy; False if it is unknown."""
+    """Whether integers are distinct, with a byte for each number of their range instead of a copy.
+
+    False also if this is unknown: if a value is missing, or the range is much longer than the number of values.
+    """
     if any(column.null_count for column in columns):
         return False
     chunks = [chunk.to_numpy() for column in columns for chunk in column.chunks if len(chunk)]

@@ -1,13 +1,18 @@
-"""Reasons in a member's prediction file: the order of the rows that get some, and the contributions that are stored."""
+"""Reasons in a member's prediction file: the contributions that are stored for a row, and the order of the rows.
+
+Only the first rows of this order get reasons.
+"""
 
 from typing import Any
 
 import numpy as np
 
 NUM_REASONS = 16
-"""Contributions that are stored for a row; more than the ensemble shows, since its largest are not those of each member."""
+"""The number of contributions that are stored for a row. It is larger than the number that the ensemble shows: its largest
+contributions are not always among the largest of each member."""
 EXPLAINED_CLASSES = 2
-"""Number of likeliest classes whose contributions are stored; the ensemble's likeliest class is mostly among them."""
+"""The number of a member's likeliest classes whose contributions are stored. The ensemble's likeliest class is mostly one of
+them."""
 
 
 def order_of_forecast(row_id: np.ndarray, prediction: np.ndarray, group: np.ndarray | None = None) -> np.ndarray:
@@ -25,8 +30,8 @@ def strongest_reasons(
 ) -> list[list[dict[str, Any]]]:
     """The `reasons` of n rows: the largest contributions that are not 0.
 
-    names : of the F features. values : of the features, (n, F). parts : contributions (n, m, F), to m classes each. classes
-    : the numbers of these classes, (n, m); None if m is 1.
+    names : the names of the F features. values : the values of the features, (n, F). parts : the contributions, (n, m, F),
+    to m classes for each row. classes : the numbers of these classes, (n, m); None for a task without classes.
     """
     largest = np.argsort(-np.abs(parts), axis=2, kind="stable")[..., :NUM_REASONS]
     return [

@@ -34,6 +34,7 @@ BLOCK_BYTES = 32 << 20
 HEAD_BYTES = 1 << 20
 """Bytes at the beginning of a file by which its format is recognised."""
 HEAD_RECORDS = 1000
+"""The largest number of records that are parsed of these bytes."""
 LONGEST_RECORD_BYTES = 64 << 20
 CHECKED_RECORDS = 1000
 """Minimum number of evenly spaced records of a JSON lines block that are checked for repeated keys. This takes 3 % of the
@@ -42,8 +43,9 @@ PARQUET_ROW_BYTES = 400  # assumed size of a review with its text, so that block
 PARQUET_BUFFER_BYTES = 1 << 20  # without it, pyarrow reads a whole column of a row group into memory
 EXCERPT_CHARACTERS = 80
 LONE_SURROGATE = rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])"
-"""The first half of a pair of \\u escapes in JSON, without the second, is invalid; polars would read it as NUL."""
+"""In JSON, the first half of a pair of \\u escapes without the second half. It is invalid; polars would read it as NUL."""
 UNESCAPED = rb"(?<!\\)(?:\\\\)*"
+"""Before an escape: an even number of backslashes, so that the next backslash begins an escape."""
 MOST_EXACT = 2**53
 """From here on, float64 cannot represent all whole numbers."""
 
@@ -84,7 +86,7 @@ Block = tuple[pl.DataFrame, list[Record]]
 class JsonLines:
     """One JSON object on each line."""
 
-    quoted = False  # whether a record may hold newlines, in quotes
+    quoted = False  # no record contains newlines in quotes
 
     def parse(self, block: bytes, fields: Mapping[str, str], types: Mapping[str, pl.DataType]) -> pl.DataFrame | None:
         """One row per record, without blank ones; None if a record is malformed or a value has a wrong type.
@@ -154,7 +156,7 @@ class RawFile:
     layout: JsonLines | Delimited | None
     """None for Parquet."""
     names: list[str]
-    """Names of the columns; of JSON lines the keys of the first records."""
+    """Names of the columns; for JSON lines the keys of the first records."""
     head: list[dict[str, Any]]
     """The first valid rows."""
     start: int = 0
@@ -269,7 +271,7 @@ def read_blocks(
                     start = int(ends[number - 1]) if number else 0
                     _refuse_repeated_key(file.path, Record(int(lines[number]), block[start : ends[number]]))
             frame = layout.parse(block, fields, types)
-            # A blank line is no row, so with blank lines the counts cannot be compared
+            # `frame` has no row for a blank line, so with blank lines its height cannot be compared
             no_blanks = bool((np.diff(ends, prepend=0) > len(b"\r\n")).all())
             if frame is not None and frame.height == len(ends) and no_blanks:
                 yield _with_lines(frame, lines), []
@@ -278,8 +280,10 @@ def read_blocks(
 
 
 def keys(file: RawFile) -> tuple[list[str], set[str], dict[str, tuple[float, int]]]:
-    """All keys of a file of JSON lines, in order of appearance; those with a list or an object as a value; and those with a
-    float that is not an exact whole number, with the first such float and its line.
+    """Read the keys of a file of JSON lines.
+
+    Returns all keys in order of appearance, the keys that have a list or an object as a value, and for each key with a float
+    that is not an exact whole number the first such float and its line.
 
     Raises `UserError`, with the line, for a record that has a key twice.
     """

@@ -1,4 +1,4 @@
-"""Read raw review and metadata files as polars frames of one schema: in blocks, with every bad row counted.
+"""Read raw review and metadata files in blocks, as polars frames of one schema; every bad row is counted.
 
     census = Census()
     for frame in read_reviews(expand_sources(["hub:All_Beauty", "more/*.jsonl.gz"], cache), census):
@@ -130,7 +130,8 @@ FORMATS: dict[Kind, tuple[Format, ...]] = {
     ),
 }
 
-# Usual types in JSON; `helpful_votes` and `price` are numbers in one release and text in the other, so they are read as text
+# The usual types in JSON. `helpful_votes` and `price` are numbers in one release and text in the other, so they are read as
+# text
 JSON_TYPES: dict[str, pl.DataType] = {
     "rating": pl.Float64(),
     "time": pl.Int64(),
@@ -154,7 +155,7 @@ class _Source:
 
 
 def expand_sources(sources: Sequence[str | Path], cache_dir: str | Path, kind: Kind = "reviews") -> list[Path]:
-    """The files of paths, globs and `hub:CATEGORY`, in their order, each once.
+    """The files that paths, globs and `hub:CATEGORY` name, in their order, each once.
 
     A category of `hub:` is downloaded into `cache_dir`: its reviews or its metadata, depending on `kind`. If a file is given
     twice, under another name, by a link or as a copy, the second one is left out with a warning. Raises `UserError` for no
@@ -181,7 +182,7 @@ def expand_sources(sources: Sequence[str | Path], cache_dir: str | Path, kind: K
 
 
 def _each_once(files: list[Path]) -> list[Path]:
-    """The files without links to and copies of earlier ones, with a warning for each."""
+    """The files, without those that are a link to an earlier file or a copy of it. Each of these causes a warning."""
     distinct: list[Path] = []
     for path in files:
         same = (other for other in distinct if other.samefile(path) or filecmp.cmp(other, path, shallow=False))
@@ -232,7 +233,7 @@ def read_products(
 ) -> Iterator[pl.DataFrame]:
     """Read the metadata of products as frames of `PRODUCT_SCHEMA`, never empty.
 
-    census : another one than that of the reviews.
+    census : not that of the reviews, but one of its own.
 
     A product may occur more than once. A price that is no amount of money is null. Raises `UserError` as `read_reviews`.
     """
@@ -347,7 +348,7 @@ def _keep_good(
     census: Census,
     shown: Sequence[str],
 ) -> pl.DataFrame:
-    """The rows without a defect. The others are counted by their first defect, with the raw values of `shown` as
+    """The rows without a defect. The other rows are counted by their first defect; the raw values of the fields `shown` are
     examples."""
     first_defect = pl.coalesce(pl.when(has_defect).then(pl.lit(kind)) for kind, has_defect in defects.items())
     defect = rows.select(defect=first_defect)["defect"]
@@ -394,7 +395,7 @@ def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
         fields = {field: column for field, column in format.fields.items() if is_json or field in present}
         missing = [column for field, column in format.fields.items() if field not in present]
         if is_mapped and missing and not (is_json and values.have_keys(path, missing)):
-            raise UserError(f"{path} has no column '{missing[0]}', which columns names: {seen}")
+            raise UserError(f"{path} has no column '{missing[0]}', which the setting columns names: {seen}")
         if _fits(format, file, kind):
             if not file.head:
                 raise UserError(f"{path} has no valid row among its first ({seen}): check how it was made")
@@ -411,7 +412,7 @@ def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
 
 
 def _nearest(file: records.RawFile, formats: Sequence[Format], kind: Kind) -> str:
-    """The known format of which a file lacks fewest columns, and these columns."""
+    """A sentence that names the known format of which the file lacks the fewest columns, and these columns."""
     missing = {
         format.name: [column for field in REQUIRED_FIELDS[kind] if (column := format.fields[field]) not in file.names]
         for format in formats
@@ -439,7 +440,7 @@ def _check_columns(columns: Mapping[str, str]) -> None:
     of_column: dict[str, str] = {}
     for field, column in columns.items():
         if other := of_column.get(column):
-            raise UserError(f"columns names '{column}' for both {other} and {field}: name a column of its own for each")
+            raise UserError(f"columns names '{column}' for both {other} and {field}: name a different column for each")
         of_column[column] = field
     for field in REQUIRED_FIELDS["reviews"]:
         if field not in columns:

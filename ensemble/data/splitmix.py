@@ -7,7 +7,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def finalised(bits: np.ndarray) -> np.ndarray:
-    """The output of the generator for a state, uint64: a permutation in which one changed bit alters half of all bits."""
+    """The output of the generator for states, uint64: a permutation in which one changed bit alters half of the bits."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))

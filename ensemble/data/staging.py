@@ -13,9 +13,9 @@ KIND = "staged data"
 
 
 def stage(source: str | Path, out: str | Path) -> tuple[int, bool]:
-    """Copy prepared data to `out` unless the same data are there; returns the number of bytes, and whether they were copied.
+    """Copy prepared data to `out`, unless it contains them already. Returns their bytes, and whether they were copied.
 
-    Raises `UserError` for damaged data, a disk without room for them, and an `out` with other content.
+    Raises `UserError` for damaged data, for a disk without enough space, and if `out` has other content.
     """
     source, out = Path(source), Path(out)
     manifest = folders.read_manifest(source)
@@ -27,7 +27,7 @@ def stage(source: str | Path, out: str | Path) -> tuple[int, bool]:
     out.parent.mkdir(parents=True, exist_ok=True)
     if (free := shutil.disk_usage(out.parent).free) < num_bytes:
         raise UserError(
-            f"{out.parent} has {free / 1e9:.1f} GB free, and {source} has {num_bytes / 1e9:.1f}: leave SCRATCH_FOLDER in "
+            f"{out.parent} has {free / 1e9:.1f} GB free, but {source} has {num_bytes / 1e9:.1f} GB: leave SCRATCH_FOLDER in "
             "slurm/site.sh empty, or name a larger disk"
         )
     with folders.new_folder(out, False, KIND) as folder:

@@ -37,7 +37,7 @@ class Shard(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """Statistics of each column without NaN; arrays of shape (columns,), float64 but for `count`.
+    """Statistics of each column, in which NaN is a missing value; arrays of shape (columns,), float64 but for `count`.
 
     For a column without values, all but `count` are NaN.
     """
@@ -86,8 +86,8 @@ def of_shards(
     """Statistics of the columns of all shards together.
 
     shards : (rows, columns) each, of any lengths, also 0. Every rank is given all of them, and reads a part of their rows.
-    rank, num_ranks, exchange : of a launched job; see `ranks`. With one rank nothing is exchanged.
-    names : of the columns, for errors.
+    rank, num_ranks, exchange : those of a launched job; see `ranks`. With one rank nothing is exchanged.
+    names : the names of the columns, for errors.
     Raises `UserError` for an infinite value. Peak memory is that of a block and of five numbers for each block and column.
     """
     ends = np.cumsum([len(shard) for shard in shards], dtype=np.int64)
@@ -121,7 +121,7 @@ def of_shards(
 
 
 def ranks() -> dict[str, Any]:
-    """The arguments of `of_shards` for this process: those of its rank, if it is one of a launched job, or none."""
+    """The arguments of `of_shards` for this process: its rank in a launched job, or none if it is the only process."""
     if "torch" not in sys.modules:
         return {}
     import torch.distributed as distributed

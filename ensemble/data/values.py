@@ -23,16 +23,16 @@ IDS = ("product_id", "user_id")
 SMALLEST_MILLISECONDS = 1e11  # in seconds this would be the year 5138, in milliseconds it is 1973
 SMALLEST_MICROSECONDS = 1e14
 SMALLEST_NANOSECONDS = 1e17
-_ROUNDED = re.compile(r"\d(\.\d{0,5})?[eE]\+?(09|9|1\d)")  # as a spreadsheet shows a time since 1970
-LARGEST_TIME = 1e20  # in nanoseconds the year 5138; a larger number is no time
+_SCIENTIFIC = re.compile(r"\d(\.\d{0,5})?[eE]\+?(09|9|1\d)")  # how a spreadsheet shows a time since 1970: 1.68E+12
+LARGEST_TIME = 1e20  # in nanoseconds the year 5138; a larger number is not a time
 YEAR_1995_S = 788_918_400  # Amazon opened in July 1995; the oldest review of the 2023 release is of May 1996
 MOST_EXACT: dict[pl.DataType, int] = {pl.Float64(): records.MOST_EXACT, pl.Float32(): 2**24}
 """From this number on, two whole numbers may have the same floating-point value."""
 ODD_TEXT = r"^[\[{]|^(?:true|false)$|^-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?$"
 """Text of an id that may have been a list, an object, a truth value or a number in JSON."""
 INTEGER = r"^-?\d+$"
-ROUNDED = r"^-?\d{16,}$"
-"""Text of a float that is 2^53 or more."""
+LONG_INTEGER = r"^-?\d{16,}$"
+"""Text of an integer that may be 2^53 or more, which as a float would be rounded."""
 LINES_AT_ONCE_BYTES = 1 << 17
 
 NUMBER, TEXT, DATE, TRUTH, LIST = "numbers", "text", "dates", "true or false", "lists"
@@ -43,7 +43,7 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
     "images": (LIST, TEXT),
     "categories": (LIST, TEXT),
 }
-"""Types of Parquet columns that are accepted for a field; for other fields text and numbers are."""
+"""The types of Parquet columns that are accepted for a field. For all other fields these are text and numbers."""
 
 
 def check_types(path: Path, fields: Mapping[str, str]) -> None:
@@ -108,9 +108,9 @@ class InvalidIds:
     """Finds the rows of a file with an id that contains a NUL, or in JSON lines is neither text nor an exact whole number.
 
     Parsed as text, an object or `true` cannot be distinguished from a string with the same characters. So if the text of an
-    id matches `ODD_TEXT`, its line is parsed once more from the file, which is then read a second time in parallel. Files
-    without such ids are read once. Long whole numbers are checked only if one of the first records has a float as an id, as
-    pandas writes columns of integers with missing values.
+    id matches `ODD_TEXT`, its line is parsed once more. For this purpose the file is read a second time, up to this line;
+    a file without such ids is read only once. Long whole numbers are checked only if one of the first records has a float as
+    an id, which is how pandas writes columns of integers with missing values.
 
     fields : the schema's field -> the file's column.
     """
@@ -119,7 +119,7 @@ class InvalidIds:
         self._is_json = isinstance(file.layout, records.JsonLines)
         self._columns = [fields[field] for field in IDS if field in fields]
         self._has_floats = any(isinstance(row.get(column), float) for row in file.head for column in self._columns)
-        self._rows, self._line = enumerate(_lines(file.path), 1), 0
+        self._lines, self._line = enumerate(_lines(file.path), 1), 0
 
     def are_invalid(self, texts: pl.DataFrame) -> pl.Series:
         """Whether each row has an invalid id, (num_rows,) bool. It must be called with the blocks in the order of the file.
@@ -131,12 +131,12 @@ class InvalidIds:
         if not self._is_json:
             return has_nul
         suspect = ids.str.contains(ODD_TEXT) & ~ids.str.contains(INTEGER)
-        suspect |= ids.str.contains(ROUNDED) & self._has_floats
+        suspect |= ids.str.contains(LONG_INTEGER) & self._has_floats
         lines = texts.filter(pl.any_horizontal(suspect).fill_null(False))["source_line"]
         suspect_lines = set(lines.to_list())
         invalid = []
         while suspect_lines and self._line < lines[-1]:
-            self._line, line = next(self._rows)
+            self._line, line = next(self._lines)
             if self._line in suspect_lines and self._has_invalid_id(line):
                 invalid.append(self._line)
         return has_nul | texts["source_line"].is_in(invalid)
@@ -179,7 +179,7 @@ def time_unit(values: Sequence[object], path: Path, column: str) -> str:
     values = [value for value in values if value not in (None, "")]
     if any(isinstance(value, datetime.date) for value in values):  # a column of dates in Parquet
         return "dates"
-    rounded = next((value for value in values if isinstance(value, str) and _ROUNDED.fullmatch(value.strip())), None)
+    rounded = next((value for value in values if isinstance(value, str) and _SCIENTIFIC.fullmatch(value.strip())), None)
     if rounded is not None:
         raise UserError(
             f"the times of {path}, column '{column}', lost digits, as in '{rounded}': export them as whole numbers"
@@ -193,7 +193,7 @@ def time_unit(values: Sequence[object], path: Path, column: str) -> str:
         unit, divisor = ("nanoseconds", 10**6) if finer[0] >= SMALLEST_NANOSECONDS else ("microseconds", 1000)
         raise UserError(
             f"the times of {path}, column '{column}', are {unit} since 1970, as in {finer[0]:.0f}: divide them by "
-            f"{divisor:,}, for times are read in seconds or milliseconds"
+            f"{divisor:,}, since times are read in seconds or milliseconds"
         )
     if len(numbers) >= max(len(dates), 1):
         return "milliseconds" if (numbers >= SMALLEST_MILLISECONDS).sum() > len(numbers) / 2 else "seconds"
@@ -207,7 +207,7 @@ def time_unit(values: Sequence[object], path: Path, column: str) -> str:
 
 
 def time_ms(dtype: pl.DataType, unit: str) -> pl.Expr:
-    """The column `time` as UTC milliseconds since 1970; null for values that are no time. unit : from `time_unit`."""
+    """The column `time` as UTC milliseconds since 1970; null for values that are not times. unit : from `time_unit`."""
     time = pl.col("time")
     if dtype.is_temporal():
         return time.dt.epoch("ms")
@@ -224,7 +224,7 @@ def time_ms(dtype: pl.DataType, unit: str) -> pl.Expr:
 
 
 def has_other_unit(dtype: pl.DataType, unit: str) -> pl.Expr:
-    """Whether a number is no plausible time in its file's unit, but is one in another unit."""
+    """Whether a number is not a plausible time in the unit of its file, but is one in another unit."""
     if dtype.is_temporal() or unit == "dates":
         return pl.lit(False)
     number = pl.col("time").cast(pl.Float64, strict=False)
@@ -239,7 +239,7 @@ def has_other_unit(dtype: pl.DataType, unit: str) -> pl.Expr:
 
 
 def names(*fields: str) -> pl.Expr:
-    """Titles or names without surrounding blanks; null for an empty one, as pandas or another program writes it."""
+    """Titles or names without surrounding blanks; null for an empty one, also if a program wrote it as None, null or nan."""
     return pl.col(fields).cast(pl.String).str.strip_chars().replace(["", "None", "null", "nan"], None)
 
 
@@ -260,6 +260,7 @@ def helpful_votes() -> pl.Expr:
 
 
 def verified() -> pl.Expr:
+    """Whether the purchase was verified; null for a word that means neither yes nor no."""
     word = pl.col("verified").cast(pl.String).str.strip_chars().str.to_lowercase()
     is_true = word.is_in(["true", "t", "yes", "y", "1", "1.0"])
     return pl.when(is_true | word.is_in(["false", "f", "no", "n", "0", "0.0"])).then(is_true)
@@ -273,7 +274,7 @@ def unreadable(rows: pl.DataFrame, field: str, value: pl.Expr) -> pl.DataFrame:
 
 
 def lists(values: pl.Series) -> pl.Series:
-    """A column of lists, from lists, from a struct of lists (Parquet), or from lists printed as text (CSV)."""
+    """Convert lists, a struct of lists (Parquet), or lists printed as text (CSV) to a column of lists."""
     if isinstance(values.dtype, pl.Struct):
         return values.struct.field(values.dtype.fields[0].name).alias(values.name)
     if values.dtype != pl.String:
@@ -282,7 +283,7 @@ def lists(values: pl.Series) -> pl.Series:
 
 
 def _list(text: str | None) -> list[str]:
-    """The items of a list printed as JSON or by Python; another text is a single item."""
+    """The items of a list printed as JSON or by Python; any other text is one item."""
     if text in (None, "", "[]", "None", "null"):
         return []
     for parse in (json.loads, ast.literal_eval):
@@ -332,7 +333,7 @@ def decimal_mark(prices: Iterator[pl.Series], path: Path) -> str:
 
 
 def price(mark: str) -> pl.Expr:
-    """The column `price` as an amount of money, of a range the lowest; null if it is none. mark : from `decimal_mark`."""
+    """The column `price` as an amount of money, for a range the lowest; null for other text. mark : from `decimal_mark`."""
     amount = pl.col("price").cast(pl.String).str.strip_chars().str.extract(AMOUNT)
     other = "," if mark == "." else "."
     plain = amount.str.replace_all(other, "", literal=True).str.replace(mark, ".", literal=True)

@@ -1,1 +1,1 @@
-"""Checks of the usual causes of failing runs, on a machine or on the nodes of a job; scripts/doctor.py."""
+"""Checks for the usual causes of failing runs, on one machine or on all nodes of a job; scripts/doctor.py runs them."""

@@ -1,6 +1,7 @@
 """Run all checks on this machine or on all nodes of a job, and print the findings with a fix for each problem.
 
-Everything has a time limit, and nothing that may hang or crash (a driver, a file system, a collective) runs in this thread.
+Every step has a time limit. Whatever may hang or crash (a driver, a file system, a collective operation) runs in another
+thread or process.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from ensemble.doctor import machine, network, ranks, rendezvous
 from ensemble.doctor.findings import Finding, note, ok, page, problem, run_checks
 
 CHECKS_LIMIT_S = 30
-"""Seconds for the checks of a node, without those that PyTorch runs."""
+"""Seconds for the checks of a node, apart from those that PyTorch runs (ranks.py)."""
 
 
 def diagnose(wait_s: float) -> int:
@@ -56,7 +57,7 @@ def diagnose(wait_s: float) -> int:
         report = _report(position, [*connections.findings, *findings])
         final_reports = connections.exchange(report, ranks.ALL_REDUCE_LIMIT_S + 2 * CHECKS_LIMIT_S)
 
-    # Again, since the last exchange may have added findings on nodes that were lost
+    # A new report of this node, since the last exchange may have added findings about nodes that were lost
     final_reports[position.rank] = _report(position, [*connections.findings, *findings])
     by_name: dict[str, list[Finding]] = {}
     for rank, node_report in final_reports.items():
@@ -91,8 +92,8 @@ def _checks(torch_info: Mapping[str, Any], known: Sequence[network.Interface], b
 def plan(reports: Mapping[int, Mapping[str, Any]]) -> tuple[str, list[tuple[int, int]]]:
     """The backend of the all-reduce, and for each of its ranks (number of the node, index of the GPU).
 
-    NCCL with one rank on each GPU if every node has GPUs and is a machine of its own. Else Gloo with one rank on each node,
-    or two on a single node.
+    The backend is NCCL, with one rank on each GPU, if there are several GPUs, and every node has one and is a machine of its
+    own. Otherwise it is Gloo, with one rank on each node, or two ranks on a single node.
     """
     gpus = [(node, index) for node, report in reports.items() for index in range(report["num_gpus"])]
     machines = {report["node"]["machine"] for report in reports.values()}
@@ -104,8 +105,8 @@ def plan(reports: Mapping[int, Mapping[str, Any]]) -> tuple[str, list[tuple[int,
 def _all_reduce(
     node: int, reports: Mapping[int, Mapping[str, Any]], head_address: str, environment: Mapping[str, str]
 ) -> list[Finding]:
-    """Run this node's ranks of the all-reduce."""
-    if 0 not in reports:  # without the head node
+    """Run this node's ranks of the all-reduce, and return its findings."""
+    if 0 not in reports:  # the connection to the head node was lost
         return []
     if any(report["num_gpus"] is None for report in reports.values()):
         return [note("all-reduce", "not tried, since PyTorch cannot be loaded everywhere")] if node == 0 else []

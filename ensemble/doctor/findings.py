@@ -1,4 +1,4 @@
-"""The findings of checks, merged over nodes, and printed as a page of text."""
+"""The findings of checks. They are merged over the nodes of a job and formatted as a page of text."""
 
 import dataclasses
 import textwrap
@@ -17,11 +17,11 @@ class Finding:
     """One line of the page."""
 
     level: Literal["ok", "note", "problem"]
-    """A problem makes a run fail, hang or slow; a note may explain one."""
+    """A problem makes a run fail, hang or slow. A note is not a problem, but may explain one."""
     check: str
     """Name of the check, in a word or two."""
     value: str
-    """What was found."""
+    """The result of the check, such as a version, a size or an error."""
     fix: str = ""
     """What to do, in one sentence."""
     same_everywhere: bool = False
@@ -41,7 +41,7 @@ def problem(check: str, value: str, fix: str) -> Finding:
 
 
 def run_checks(checks: Mapping[str, Callable[[], Iterable[Finding]]], limit_s: float) -> list[Finding]:
-    """The findings of all checks, in their order. A check that fails or takes longer than `limit_s` is a finding too."""
+    """The findings of all checks, in their order. If a check fails or takes longer than `limit_s`, this is a finding too."""
     findings_of: dict[str, list[Finding]] = {}
 
     def work(name: str) -> None:

@@ -1,7 +1,7 @@
 """Checks of one machine: software, GPUs, cores, limits, folders. Each check yields its findings.
 
-This module imports no library, so that the doctor runs if one is missing. Checks whose information is not available (without
-/proc or Slurm) yield nothing.
+This module imports only the standard library, so that the doctor runs even if a library is missing. A check yields nothing
+if its information is not available, such as without /proc or Slurm.
 """
 
 import collections
@@ -27,8 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MIN_OPEN_FILES, ENOUGH_OPEN_FILES = 1024, 4096
 """Loader workers pass each tensor as an open file: 1024, the usual default, was too few for some users (pytorch#165532)."""
 MIN_SHARED_MEMORY_GB = 1
-"""Workers store their batches there. Docker's default is 64 MB (docs.docker.com, --shm-size); PyTorch's README needs
-more."""
+"""Loader workers store their batches in shared memory. Docker's default is 64 MB (docs.docker.com, --shm-size), which is
+not enough according to PyTorch's README."""
 BF16_CAPABILITY = 8.0
 """Tensor cores support bf16 from compute capability 8.0 on (CUDA C++ Programming Guide, arithmetic instructions)."""
 NETWORK_FILE_SYSTEMS = (
@@ -118,7 +118,7 @@ def gpus(torch_info: Mapping[str, Any], environment: Mapping[str, str], driver: 
             yield problem("bf16", f"needs compute capability {BF16_CAPABILITY}, the GPU has {least}", fix)
     elif driver and not build:
         fix = "install the build for CUDA that https://pytorch.org/get-started names for this driver"
-        yield problem("GPUs", f"none for PyTorch, which is built for CPUs; the NVIDIA driver {driver} is here", fix)
+        yield problem("GPUs", f"none for PyTorch, which is built for CPUs, but there is an NVIDIA driver ({driver})", fix)
     elif driver and visible_devices in ("", "-1", "NoDevFiles"):
         yield note("GPUs", f"CUDA_VISIBLE_DEVICES={visible_devices} hides them", "unset CUDA_VISIBLE_DEVICES to use them")
     elif driver and "SLURM_JOB_ID" in environment and granted in ("", "0"):
@@ -146,15 +146,15 @@ def check_cores(environment: Mapping[str, str], limits: Mapping[str, int], num_s
     if min(limits.get("SLURM_CPUS_PER_TASK", 0), num_seen) > limits["affinity"]:
         # Slurm's release notes, 22.05
         fix = "give srun --cpus-per-task=$SLURM_CPUS_PER_TASK too: since Slurm 22.05 srun does not inherit that of sbatch"
-        value = f"Slurm says {limits['SLURM_CPUS_PER_TASK']} a task, the process may use {limits['affinity']}"
+        value = f"SLURM_CPUS_PER_TASK={limits['SLURM_CPUS_PER_TASK']}, but the process may use {limits['affinity']}"
         yield problem("cores of srun", value, fix)
     threads = environment.get("OMP_NUM_THREADS", "")
     if not threads.isdigit() or threads == "0":
         if granted < num_seen:
-            fix = f"export OMP_NUM_THREADS={granted} ÷ ranks of a node: accelerate launch counts all cores of the machine"
+            fix = f"export OMP_NUM_THREADS={granted} ÷ ranks per node: accelerate launch counts all cores of the machine"
             yield note("threads", "OMP_NUM_THREADS is not set", fix)
         else:
-            yield ok("threads", "OMP_NUM_THREADS is not set: each process has as many as cores")
+            yield ok("threads", "OMP_NUM_THREADS is not set: each process has as many threads as cores")
     elif int(threads) > granted:
         fix = f"export OMP_NUM_THREADS={granted} or less: threads that wait for a core make a run ten times slower"
         yield problem("threads", f"OMP_NUM_THREADS={threads}, but {granted} granted", fix)
@@ -163,7 +163,7 @@ def check_cores(environment: Mapping[str, str], limits: Mapping[str, int], num_s
         yield note("threads", f"OMP_NUM_THREADS=1 of {granted} cores", fix)
     else:
         yield ok("threads", f"OMP_NUM_THREADS={threads}")
-    # Measured with torch 2.13: `import torch` binds the process to one core, and its workers after it (pytorch#49971)
+    # Measured with torch 2.13: `import torch` binds the process to one core, which its workers inherit (pytorch#49971)
     pinned = [name for name in ("GOMP_CPU_AFFINITY", "OMP_PLACES", "OMP_PROC_BIND") if environment.get(name)]
     if pinned and environment.get("OMP_PROC_BIND", "true").lower() != "false":
         fix = f"unset {' '.join(pinned)}: the main threads of a node's ranks and their loader workers would share one core"
@@ -183,13 +183,13 @@ def open_files() -> Iterator[Finding]:
 
 
 def locked_memory(devices: Path = Path("/dev/infiniband")) -> Iterator[Finding]:
-    """Limit of locked memory, if there is InfiniBand. RDMA pins its buffers (Red Hat, Configuring InfiniBand and RDMA
-    networks, chapter 5)."""
+    """The limit of locked memory, if there is InfiniBand: RDMA locks its buffers in memory (Red Hat, Configuring InfiniBand
+    and RDMA networks, chapter 5)."""
     if devices.exists():
         soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
         fix = "have memlock set to unlimited (limits.conf, and LimitMEMLOCK=infinity of slurmd): NCCL pins its buffers"
         if soft != resource.RLIM_INFINITY:
-            yield problem("locked memory", f"{soft} bytes (ulimit -l); InfiniBand is here", fix)
+            yield problem("locked memory", f"{soft} bytes (ulimit -l), and this machine has InfiniBand", fix)
 
 
 def shared_memory(folder: Path = Path("/dev/shm")) -> Iterator[Finding]:
@@ -205,7 +205,7 @@ def shared_memory(folder: Path = Path("/dev/shm")) -> Iterator[Finding]:
 
 
 def scratch(environment: Mapping[str, str] = os.environ) -> Iterator[Finding]:
-    """Whether the folder for a node's data exists, can be written, has space, and is on a disk of the node."""
+    """Whether the folder for copies of data on this node can be written, its free space, and whether its disk is local."""
     names = ("SCRATCH_FOLDER", "SLURM_TMPDIR", "SCRATCH", "TMPDIR")
     origin = next((name for name in names if environment.get(name)), "")
     folder = Path(environment[origin] if origin else tempfile.gettempdir())
@@ -233,7 +233,7 @@ def file_system(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
     if not mounts.exists():
         return ""
     lines = (line.split() for line in mounts.read_text(encoding="utf-8").splitlines())
-    # The last of several mounts on a folder is on top
+    # Of several mounts on one folder the last one is visible; a dict keeps the last
     kinds = {Path(folder): kind for _, folder, kind, *_ in lines if path.resolve().is_relative_to(folder)}
     return kinds[max(kinds, key=lambda folder: len(folder.parts))] if kinds else ""
 

@@ -1,4 +1,4 @@
-"""PyTorch checks in separate processes: its versions and GPUs, and an all-reduce of 2 seconds.
+"""Checks of PyTorch in separate processes: its versions and GPUs, and an all-reduce that is repeated for 2 seconds.
 
     python -m ensemble.doctor.ranks torch-info
     RANK=… WORLD_SIZE=… MASTER_ADDR=… MASTER_PORT=… python -m ensemble.doctor.ranks all-reduce gloo|nccl DEVICE
@@ -55,7 +55,7 @@ def run_all_reduce(
 def _run_all(
     starts: Sequence[tuple[list[str], dict[str, str] | None]], limit_s: float
 ) -> tuple[list[dict[str, Any] | None], str]:
-    """Run a process for each (arguments, environment); returns their results, None for a failed one, and the first failure.
+    """Run a process for each (arguments, environment). Returns their results, None for a failed one, and the first failure.
 
     On return all processes have ended, even after an interruption.
     """
@@ -100,7 +100,7 @@ def _result(process: subprocess.Popen[str], deadline: float) -> tuple[dict[str, 
         _kill(process)
         process.communicate()
         return None, time.monotonic(), TIMED_OUT
-    results = [line for line in output.splitlines() if line.startswith("{")]  # NCCL_DEBUG writes here too
+    results = [line for line in output.splitlines() if line.startswith("{")]  # NCCL_DEBUG writes to stdout too
     if process.returncode == 0 and results:
         return json.loads(results[-1]), time.monotonic(), ""
     last_line = errors.strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
@@ -108,7 +108,7 @@ def _result(process: subprocess.Popen[str], deadline: float) -> tuple[dict[str, 
 
 
 def torch_info() -> dict[str, Any]:
-    """Versions of CUDA (None if PyTorch is built for CPUs), cuDNN and NCCL, the GPUs, and CUDA's error if there are none."""
+    """Versions of CUDA (None if PyTorch is built for CPUs), cuDNN and NCCL; the GPUs; and the error if CUDA fails."""
     import torch
 
     error = ""
@@ -134,8 +134,8 @@ def torch_info() -> dict[str, Any]:
 def all_reduce(backend: str, device_index: int) -> dict[str, Any]:
     """Repeat an all-reduce of a message for two seconds; returns the seconds of one and the bus bandwidth.
 
-    Bus bandwidth is size ÷ time × 2 (n − 1) ÷ n for n ranks: the least that each rank sends and receives. It does not depend
-    on n, so it can be compared with the speed of a link (NVIDIA/nccl-tests, doc/PERFORMANCE.md).
+    Bus bandwidth is size ÷ time × 2 (n − 1) ÷ n for n ranks. The factor makes it independent of n, so it can be compared
+    with the speed of a link (NVIDIA/nccl-tests, doc/PERFORMANCE.md).
     """
     import torch
     from torch import distributed

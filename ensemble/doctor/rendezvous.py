@@ -1,4 +1,4 @@
-"""Connections between the nodes of a job, by sockets and lines of JSON, since PyTorch's own rendezvous may be what fails."""
+"""Connections between the nodes of a job, by sockets and lines of JSON, since PyTorch's own rendezvous may not work."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ MARGIN_S = 10
 
 @dataclass(frozen=True, kw_only=True)
 class JobPosition:
-    """The rank of this process among those of the job, one on each node, and the address of the rendezvous."""
+    """The rank of this process among the processes of the job, one on each node, and the address of the head node."""
 
     rank: int = 0
     num_nodes: int = 1
@@ -61,12 +61,12 @@ def job_position(environment: Mapping[str, str] = os.environ) -> JobPosition:
     head = environment.get("MASTER_ADDR") or "".join(names[:1])
     if not head:
         raise UserError(f"{sources[1]}={num_nodes}, but the head node is unknown: export MASTER_ADDR with its address")
-    # Equal on all nodes of a job step and different in others; below the ports that the system assigns
+    # The same port on all nodes of a job step, mostly another one in other steps; below the ports that the system assigns
     step = f"{environment.get('SLURM_JOB_ID')}.{environment.get('SLURM_STEP_ID')}"
     port = _number(environment, "MASTER_PORT") or 20000 + zlib.crc32(step.encode()) % 10000
     if port > 65535:
         raise UserError(f"MASTER_PORT={port} is impossible: it must be less than 65536")
-    if len(names) != num_nodes:  # several tasks on a node, whose nodes are unknown
+    if len(names) != num_nodes:  # there are several tasks on a node, so the node of a rank is unknown
         names = ()
     return JobPosition(rank=rank, num_nodes=num_nodes, name=name, head=head, port=port, names=names)
 
@@ -120,7 +120,7 @@ class Connections:
                 self.streams[0].send(message, limit_s)
                 return {int(rank): answer for rank, answer in self.streams[0].receive(limit_s + MARGIN_S).items()}
             except (OSError, ValueError) as error:
-                fix = "look into its log: it may have ended, or the network may have failed"
+                fix = "read its log: it may have ended, or the network may have failed"
                 self._lose(0, f"the head node, {self.position.head}, was lost ({error})", fix)
         return {self.position.rank: message}
 
@@ -135,7 +135,7 @@ class Connections:
             try:
                 messages[rank] = self.streams[rank].receive(deadline - time.monotonic())
             except (OSError, ValueError):
-                fix = "look into its log: it may have ended, or one of its checks hangs"
+                fix = "read its log: it may have ended, or one of its checks hangs"
                 self._lose(rank, f"{self.position.name_of(rank)} was lost during the checks", fix)
         for stream in self.streams.values():
             with contextlib.suppress(OSError):  # the next exchange names it
@@ -148,10 +148,10 @@ def meet(position: JobPosition, wait_s: float) -> Connections:
     if position.num_nodes == 1:
         return Connections(position)
     # The head node may be the last to start
-    return _open(position, wait_s) if position.rank == 0 else _join(position, wait_s + HANDSHAKE_S)
+    return _accept_nodes(position, wait_s) if position.rank == 0 else _connect_to_head(position, wait_s + HANDSHAKE_S)
 
 
-def _open(position: JobPosition, wait_s: float) -> Connections:
+def _accept_nodes(position: JobPosition, wait_s: float) -> Connections:
     connections = Connections(position)
     deadline = time.monotonic() + wait_s
     try:
@@ -181,12 +181,12 @@ def _open(position: JobPosition, wait_s: float) -> Connections:
     missing = [rank for rank in range(1, position.num_nodes) if rank not in connections.streams]
     if missing:
         value = f"did not connect within {wait_s:g} s: {', '.join(position.name_of(rank) for rank in missing)}"
-        fix = f"look into their logs, and whether they reach {position.head} on port {position.port}"
+        fix = f"read their logs, and check that they reach {position.head} on port {position.port}"
         connections.findings.append(problem("nodes", value, fix))
     return connections
 
 
-def _join(position: JobPosition, wait_s: float) -> Connections:
+def _connect_to_head(position: JobPosition, wait_s: float) -> Connections:
     connections = Connections(position)
     deadline = time.monotonic() + wait_s
     reason = ""
@@ -199,7 +199,7 @@ def _join(position: JobPosition, wait_s: float) -> Connections:
             continue
         try:
             stream.send({"doctor": position.rank}, HANDSHAKE_S)
-            # The head node may be waiting for another node's message first
+            # The head node may first be waiting for the message of another node
             if stream.receive(max(HANDSHAKE_S, remaining_s)) != {"come": position.rank}:
                 raise ValueError("another program listens there")
         except (OSError, ValueError) as error:
@@ -212,7 +212,7 @@ def _join(position: JobPosition, wait_s: float) -> Connections:
         return connections
     addresses = addresses_of(position.head)
     head = f"{position.head} ({' '.join(addresses) or 'an unknown name'})"
-    fix = "see that the head node runs, and that ports between nodes are open"
+    fix = "check that the head node runs, and that ports between nodes are open"
     if all(is_loopback(address) for address in addresses):
         fix = f"have {position.head} resolve to the head node (DNS, /etc/hosts), or export MASTER_ADDR as its address"
     value = f"the head node, {head}, port {position.port}, does not answer: {reason}"

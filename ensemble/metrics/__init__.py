@@ -24,7 +24,7 @@ from ensemble.metrics.weighting import weight_of
 
 
 class Metric(NamedTuple):
-    """A metric of the report; `higher_is_better` is None for a value that is only shown for reference."""
+    """A metric of the report; `higher_is_better` is None if it is only shown for reference."""
 
     label: str
     higher_is_better: bool | None
@@ -40,7 +40,7 @@ METRICS = {
         "precision_at_5pct": Metric("Precision in the top 5 % of each group", True),
         "lift_at_5pct": Metric("Lift in the top 5 % of each group", True),
         "accuracy": Metric("Accuracy", True),
-        "accuracy_always_no": Metric("Accuracy of always saying no", None),
+        "accuracy_always_no": Metric("Accuracy of always predicting 0", None),
     },
     "multiclass": {
         "multiclass_log_loss": Metric("Log loss", False),
@@ -62,7 +62,7 @@ METRICS = {
         "recall_at_10": Metric("Recall@10", True),
     },
 }
-"""By kind of task, in the order of the scores that its scorer returns."""
+"""By kind of task, the metrics by name, in the order of the scores that the scorer of the kind returns."""
 BIASED = ("calibration_error",)
 """Metrics that are systematically larger in bootstrap draws than on the rows themselves."""
 
@@ -108,10 +108,10 @@ def task_scores(
     """Every metric of `METRICS[kind]`. An undefined score is NaN (see `why_undefined`).
 
     target, group : (num_rows,). prediction : (num_rows,), or (num_rows, num_classes) for a multiclass task. weight :
-    (num_rows,), not negative, how many times each row counts. The metrics that scikit-learn has agree with it. Raises
-    `UserError` for invalid targets and predictions.
+    (num_rows,), not negative, how many times each row counts. The results of metrics that scikit-learn has too are equal
+    to its results. Raises `UserError` for invalid targets and predictions.
 
-    binary: log_loss is in nats, with predictions clipped to 2.2e-16 from 0 and 1; brier is the mean squared error.
+    binary: log_loss is in nats, with predictions clipped to [2.2e-16, 1 - 2.2e-16]; brier is the mean squared error.
     calibration_error is the mean of |share of positives − mean prediction| over 20 bins of equal mass, weighted by mass.
     precision_at_5pct is the precision of the 5 % of the rows of each group with the highest predictions (rounded down, at
     least one row); equal predictions at the border count in part, which is the mean over all ways to break the tie.
@@ -152,8 +152,8 @@ def bootstrap_scores(
     cluster : (num_rows,), such as the product, whose rows depend on each other and are drawn together. minus : another
     prediction; then the results are the scores of `prediction` minus its scores, over the same draws. weight : (num_rows,),
     the same in each draw. Draws in which a metric is undefined are left out. With fewer than two clusters both ends are NaN.
-    Resampling adds noise to the gap of each bin, which makes the calibration error larger in every draw; its draws are
-    shifted so that their median is the score, and the interval does not extend below 0.
+    The calibration error is larger in almost every draw, since resampling adds noise to each bin. So its draws are shifted
+    until their median is the score, and its interval does not extend below 0.
     """
     predictions = [prediction] if minus is None else [prediction, minus]
     (scores, *others), cluster, weight = _draw_scorers(kind, target, predictions, group, cluster, weight)
@@ -177,10 +177,10 @@ def _draw_scorers(
     cluster: np.ndarray,
     weight: np.ndarray | None,
 ) -> tuple[list[Callable[[np.ndarray], np.ndarray]], np.ndarray, np.ndarray | None]:
-    """For each prediction a function from the weights of the drawn units to scores; the units' clusters and weights.
+    """For each prediction a function from the weights of the drawn units to scores; and the units' clusters and weights.
 
-    A unit is a row, or a group of a ranking if the rows of each group have one cluster and one weight: then millions of
-    candidates are only some thousand users.
+    A unit is a row. In a ranking whose groups have one cluster and one weight each, it is a group: a draw then has some
+    thousand users instead of millions of candidates.
     """
     if kind == "ranking":
         _, first_row, group_number = np.unique(group, return_index=True, return_inverse=True)
@@ -213,5 +213,5 @@ def groups_left_out(target: np.ndarray, group: np.ndarray, kind: str) -> str | N
         return None
     num_scored = len(np.unique(group[np.asarray(target) > 0]))
     num_others = len(np.unique(group)) - num_scored
-    sentence = f"The scores are of the {num_scored:,} groups with a relevant row: {num_others:,} others have none."
+    sentence = f"Only the {num_scored:,} groups with a relevant row are scored; {num_others:,} others have none."
     return sentence if num_others else None

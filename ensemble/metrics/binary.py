@@ -8,11 +8,11 @@ from ensemble.metrics.blocks import starts_of
 from ensemble.metrics.weighting import checked, refuse, weighted_mean
 
 TOP_FRACTION = 0.05
-CALIBRATION_BINS = 20  # of equal mass, so that the last bin holds the top 5 %, where most of the positives are
+CALIBRATION_BINS = 20  # of equal mass, so that the last bin contains the 5 % with the highest predictions
 
 
 class Reliability(NamedTuple):
-    """Mean prediction, share of positives and number of rows of each non-empty bin, (num_bins,), predictions increasing."""
+    """Mean prediction, in ascending order, share of positives and number of rows of each non-empty bin, (num_bins,) each."""
 
     prediction: np.ndarray
     observed: np.ndarray
@@ -20,7 +20,7 @@ class Reliability(NamedTuple):
 
 
 class PrecisionRecall(NamedTuple):
-    """Points of the curve, (num_points,) each, the threshold decreasing and the recall increasing."""
+    """Points of the precision-recall curve, (num_points,) each, with decreasing threshold and increasing recall."""
 
     recall: np.ndarray
     precision: np.ndarray
@@ -31,7 +31,7 @@ def average_precision(target: np.ndarray, prediction: np.ndarray, weight: np.nda
     """The average precision of any scores, (num_rows,): the mean over the positives of the precision at their rank."""
     positive, mass = _blocks(target, prediction, weight)
     above, total = np.cumsum(mass), positive.sum()
-    if weight is None:  # the same formula, but in the order of rounding of the scores by which members have been stopped
+    if weight is None:  # the same formula, rounded as in earlier versions, so that members stop at the same step
         return float((positive * np.cumsum(positive) / above).sum() / max(total, 1))
     precision = np.cumsum(positive) / np.where(above > 0, above, 1)
     return float((positive * precision).sum() / total) if total > 0 else 0.0
@@ -55,7 +55,7 @@ def roc_auc(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | Non
 
 
 def log_loss(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """The mean of −log of the probability of the outcome, in nats; probabilities are clipped to 2.2e-16 from 0 and 1."""
+    """The mean of −log of the probability of the outcome, in nats, with probabilities clipped to [2.2e-16, 1 - 2.2e-16]."""
     return float(weighted_mean(_log_losses(*_checked(target, prediction)), weight))
 
 
@@ -81,7 +81,7 @@ def precision_recall(target: np.ndarray, prediction: np.ndarray, max_points: int
     """
     target, prediction = _checked(target, prediction)
     order = np.argsort(-prediction, kind="stable")
-    last = np.flatnonzero(np.append(np.diff(prediction[order]) != 0, True))  # last row of each block of ties
+    last = np.flatnonzero(np.append(np.diff(prediction[order]) != 0, True))  # last row of each block of equal predictions
     hits = np.cumsum(target[order])[last]
     if hits[-1] == 0:
         return PrecisionRecall(np.empty(0), np.empty(0), np.empty(0))
@@ -180,12 +180,12 @@ class BinaryScorer:
 
 
 def equal_bins(values: np.ndarray, num_bins: int) -> np.ndarray:
-    """For each value the number of its bin, of bins with about equally many rows; equal values are in one bin."""
+    """The number of the bin of each value. All bins have about equally many values, and equal values are in one bin."""
     _, block, size = np.unique(values, return_inverse=True, return_counts=True)
     return _equal_mass_bins(size, num_bins)[block]
 
 
 def _equal_mass_bins(mass: np.ndarray, num_bins: int) -> np.ndarray:
-    """For blocks of rows in sorted order, the bin of the middle of each block. A block is never divided."""
+    """For blocks of rows in sorted order, the bin in which the middle of the block lies. A block is never divided."""
     middle = np.cumsum(mass) - mass / 2
     return np.minimum((middle * (num_bins / mass.sum())).astype(np.int64), num_bins - 1)

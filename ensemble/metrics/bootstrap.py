@@ -15,10 +15,10 @@ class Interval(NamedTuple):
 
 
 class Scorer(Protocol):
-    """Computes the scores of one prediction for any weights of its rows; the constructor does the work without weights."""
+    """Computes the scores of one prediction for any weights of its rows; the constructor does what all weights share."""
 
     def scores(self, weight: np.ndarray) -> np.ndarray:
-        """Every metric of the kind of task, in the order of `metrics.METRICS`; weight : (num_rows,), not negative."""
+        """Every metric of the kind of task, in the order of `metrics.METRICS`. weight : (num_rows,), not negative."""
 
 
 def intervals(

@@ -15,7 +15,7 @@ def binary_metric(**options: Any) -> Any:
     """
     import datasets
 
-    # `evaluate` imports these for pipelines that are not used here, which would take seconds
+    # `evaluate` imports these for pipelines that are not used here; their import would take seconds
     unused = [name for name in ("scipy", "transformers") if name not in sys.modules]
     sys.modules.update(dict.fromkeys(unused))  # type: ignore[arg-type]
     import evaluate
@@ -29,7 +29,7 @@ def binary_metric(**options: Any) -> Any:
             return evaluate.MetricInfo(
                 description="Scores of probabilities: see ensemble/metrics",
                 citation="",
-                inputs_description="predictions: probabilities; references: 0 or 1; group: block of rows, such as a week",
+                inputs_description="predictions: probabilities; references: 0 or 1; group: a number, such as the week",
                 features=datasets.Features({name: datasets.Value(kind) for name, kind in columns.items()}),
             )
 

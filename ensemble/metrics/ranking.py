@@ -1,8 +1,8 @@
-"""Metrics of an order within groups, such as the rows of a query, the items shown to a user, the products of a week.
+"""Metrics of the order of rows within groups, such as the results of a query, the items of a user or the products of a week.
 
-Relevance is 0, 1, 2 …; only the order of the predictions within a group counts. Rows with equal predictions share their
-places: a score is its mean over all ways to break the tie (for the reciprocal rank, that of the mean rank), so no score
-depends on the order of the rows. Groups without a relevant row are left out of every mean.
+The target is a relevance, 0 or more. Only the order of the predictions within a group counts. Rows with equal predictions
+share their places: a score is its mean over all ways to break the tie, and the reciprocal rank is that of the mean rank. So
+no score depends on the order of the rows. Groups without a relevant row are left out of every mean.
 """
 
 import functools
@@ -30,8 +30,8 @@ class Ndcg:
     """NDCG@10 of many predictions for the same rows, about ten times as fast as sorting all rows by group and prediction.
 
     Groups of similar size are the rows of one table, so they are sorted together. For a group with one relevant row nothing
-    is sorted: the place of this row is counted, and its discount is the score. Rows of weight 0 do not count. If the other
-    rows of a group have different weights, `RankingScorer` is used instead, which sorts all rows.
+    is sorted: the rows above it are counted, and the discount of its place is the score. Rows of weight 0 do not count. If
+    the other rows of a group have different weights, `RankingScorer` is used instead, which sorts all rows.
     """
 
     def __init__(self, target: np.ndarray, group: np.ndarray, weight: np.ndarray | None = None) -> None:
@@ -97,7 +97,10 @@ class Ndcg:
 
 
 def _mean_of_ties(values: np.ndarray, ties: np.ndarray) -> np.ndarray:
-    """Values (num_groups, width), each replaced by the mean of its ties; ties : whether a value is tied with the next."""
+    """Replace each of the values (num_groups, width) by the mean of those tied with it.
+
+    ties : (num_groups, width - 1), whether a value is tied with the next one.
+    """
     begins = np.concatenate([np.ones((len(values), 1), bool), ~ties], axis=1).ravel()
     starts = np.flatnonzero(begins)
     size = np.diff(np.append(starts, begins.size))
@@ -107,8 +110,9 @@ def _mean_of_ties(values: np.ndarray, ties: np.ndarray) -> np.ndarray:
 class RankingScorer:
     """A `bootstrap.Scorer`; all sorting is done once, in the constructor.
 
-    If the rows of a group have one weight, the group counts that many times: a user drawn twice is two users. Otherwise a
-    row of weight 2 is two rows with equal predictions: in a group of products of a week, products are drawn, not the week.
+    If all rows of a group have the same weight, the group counts that many times: a user who is drawn twice is two users.
+    Otherwise a row of weight 2 counts as two rows with equal predictions: in a group of the products of a week, products are
+    drawn, not the week.
     """
 
     def __init__(self, target: np.ndarray, prediction: np.ndarray, group: np.ndarray) -> None:
@@ -171,7 +175,7 @@ class RankingScorer:
         return np.bincount(self.group[starts], gains * (end - begin), self.num_groups)
 
     def _places(self, mass: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The number of rows of each block, and of the rows above it in its group."""
+        """The number of rows in each block, and the number of rows above it in its group."""
         sizes = np.add.reduceat(mass, starts)
         group_size = np.bincount(self.group[starts], sizes, self.num_groups)
         above_group = np.cumsum(group_size) - group_size
@@ -179,7 +183,7 @@ class RankingScorer:
 
 
 def _mean(score: np.ndarray, group_weight: np.ndarray) -> float:
-    """The weighted mean over the groups for which a score is defined."""
+    """The weighted mean over the groups for which the score is defined; NaN if there is none."""
     groups = np.isfinite(score) & (group_weight > 0)
     return float(score[groups] @ group_weight[groups] / group_weight[groups].sum()) if groups.any() else float("nan")
 

@@ -6,7 +6,7 @@ from ensemble.errors import UserError
 
 
 def checked(target: np.ndarray, prediction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both as float64, (num_rows,), and prediction also (num_rows, num_classes). Raises `UserError` if there are no rows."""
+    """Both as float64; the prediction may be (num_rows, num_classes). Raises `UserError` if there are no rows."""
     target, prediction = np.asarray(target, float), np.asarray(prediction, float)
     assert target.shape == prediction.shape[:1] == (target.size,)
     if target.size == 0:
@@ -15,7 +15,7 @@ def checked(target: np.ndarray, prediction: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def refuse(is_bad: np.ndarray, values: np.ndarray, sentence: str) -> None:
-    """Raise `UserError` for the first bad row. sentence : with places for the number of the row and its value."""
+    """Raise `UserError` for the first bad row. sentence : a format string of the number of the row and its value."""
     if is_bad.any():
         row = int(is_bad.argmax())
         raise UserError(sentence.format(row, values[row]))

@@ -21,7 +21,7 @@ class Carry:
         self._pending: dict[int, dict[str, torch.Tensor]] = {}
 
     def take(self, micro: MicroBatch) -> State:
-        """The state for a micro-batch; for the short last batch of an epoch, only that of the positions with a row."""
+        """The state for a micro-batch; in the short last batch of an epoch, only the part of the positions with a row."""
         state = self._states.get(micro.begin)
         return state and {name: tensor[: len(micro.rows)] for name, tensor in state.items()}
 
@@ -36,6 +36,7 @@ class Carry:
             }
 
     def commit(self) -> None:
+        """Use the states of a step, after its update, in the next one."""
         self._states |= self._pending
         self._pending = {}
 

@@ -4,7 +4,7 @@
     RUN/best/  RUN/final/            for predictions: weights, configuration and the description of the inputs
 
     model.safetensors       weights
-    state.safetensors       optimizer moments, moving average, every rank's random state (in checkpoints/ only)
+    state.safetensors       in checkpoints/ only: optimizer moments, moving average, carried state, random state of each rank
     state.json              step, scores, configuration, and the scalars of the optimizers
     manifest.json           size and SHA-256 of each file
 
@@ -43,7 +43,7 @@ def write(folder: Path, weights: Tensors, description: dict[str, Any], state: Te
 
 @contextmanager
 def report_write_errors(folder: Path) -> Iterator[None]:
-    """Turn errors of the file system and of safetensors into a `UserError`."""
+    """Raise errors of the file system and of safetensors as `UserError`."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -97,7 +97,7 @@ def newest_intact(run: Path, log: Callable[[str], None]) -> Path | None:
 
 
 def prune(run: Path, keep_last: int, keep_steps: int, needed_step: int) -> None:
-    """Delete all checkpoints except the newest `keep_last`, those at multiples of `keep_steps`, and `needed_step`'s."""
+    """Delete all checkpoints but the newest `keep_last`, those at multiples of `keep_steps`, and that of `needed_step`."""
     for folder in sorted((run / "checkpoints").glob("step-*"))[:-keep_last]:
         step = int(folder.name.removeprefix("step-"))
         if step != needed_step and not (keep_steps and step % keep_steps == 0):
@@ -118,7 +118,8 @@ class BackgroundWriter(AbstractContextManager["BackgroundWriter"]):
     """
 
     MAX_PENDING = 4
-    """Jobs in the queue, each of which may hold a copy of the training state; `submit` blocks when it is full."""
+    """The largest number of jobs in the queue, each of which may contain a copy of the training state. `submit` blocks when
+    the queue is full."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
@@ -148,7 +149,7 @@ class BackgroundWriter(AbstractContextManager["BackgroundWriter"]):
 class CpuCopies:
     """Copies of tensors on the CPU, in memory that later copies use again once the earlier ones are written.
 
-    New memory costs several times as much as the copying: the kernel clears it page by page.
+    Allocating new memory takes several times as long as copying, since the kernel clears it page by page.
     """
 
     def __init__(self) -> None:
@@ -168,7 +169,7 @@ class CpuCopies:
         return copies
 
     def release(self, copies: Tensors) -> None:
-        """Let later copies overwrite these; in any thread."""
+        """Allow later copies to overwrite these. Any thread may call it."""
         for name, copy in copies.items():
             self._unused.setdefault(name, []).append(copy)
 
@@ -192,6 +193,7 @@ def flatten_optimizer(optimizer: torch.optim.Optimizer, prefix: str) -> tuple[Te
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, prefix: str, tensors: Tensors, description: dict[str, Any]) -> None:
+    """Load the state that `flatten_optimizer` returned; `tensors` may contain others, with other prefixes."""
     state: dict[int, dict[str, Any]] = {}
     for key, value in {**with_prefix(f"{prefix}.", tensors), **description["scalars"]}.items():
         number, name = key.split(".", 1)

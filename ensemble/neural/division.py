@@ -1,4 +1,4 @@
-"""Sizes that must be divisible: batches by ranks, widths by attention heads."""
+"""Checks of sizes that must be divisible, such as a batch by the number of ranks, or a width by that of attention heads."""
 
 from ensemble.errors import UserError
 

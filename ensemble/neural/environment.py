@@ -25,7 +25,7 @@ SECRETS = ("AUTH", "CREDENTIAL", "JWT", "KEY", "PASS", "SECRET", "TOKEN")
 
 
 def report() -> dict[str, Any]:
-    """The report of `machine`, GPUs (memory in GB), versions of CUDA, cuDNN and NCCL, and environment variables."""
+    """The entries of `machine`, GPUs (memory in GB), versions of CUDA, cuDNN and NCCL, and environment variables."""
     import torch
 
     has_gpu = torch.cuda.is_available()
@@ -74,7 +74,7 @@ def machine() -> dict[str, Any]:
 
 
 def _git(*words: str) -> str | None:
-    """The output of a git command on the project; None if it is not a checkout (a wheel), or git is not installed."""
+    """The output of a git command in the project; None if the project is not a checkout but a wheel, or if git fails."""
     if not (ROOT / ".git").exists():
         return None
     try:

@@ -1,4 +1,4 @@
-"""Predictions and metrics of a split. On any number of ranks, each row is predicted and counted once, in order."""
+"""Predictions and metrics of a split. On any number of ranks, each row counts once, and predictions are in order."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,7 +56,7 @@ def _sums(
     """The outputs of `recipe.sums`, summed in float64 over the rows of a split and over ranks."""
     num_rows = len(recipe.rows(split))
     rows_per_rank = -(-num_rows // accelerator.num_processes)
-    # Rows of this rank that are still to be counted: those after them repeat the last row
+    # The number of rows of this rank that are still to be counted; the rows after them only repeat the last row
     remaining = min(max(num_rows - accelerator.process_index * rows_per_rank, 0), rows_per_rank)
     totals: Batch = {}
     with _batches(recipe, model, split, batch_size, accelerator) as batches:

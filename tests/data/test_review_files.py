@@ -108,7 +108,7 @@ def test_all_files_are_recognised_before_the_first_is_read(tmp_path):
         ({"user": "who"}, "columns maps 'user', which is not a field of a review; did you mean 'user_id'"),
         (
             {"user_id": "who", "product_id": "what", "rating": "stars", "time": "then"},
-            "has no column 'then', which columns names: its columns are who, what, stars, when",
+            "has no column 'then', which the setting columns names: its columns are who, what, stars, when",
         ),
     ],
 )

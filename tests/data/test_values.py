@@ -259,7 +259,7 @@ def test_a_key_that_comes_late_is_read(tmp_path: Path) -> None:
     assert read(file).select(fields).tail(2).rows() == [(None, None, None, None), ("Late", 3, True, 2)]
     own = {"product_id": "parent_asin", "user_id": "user_id", "rating": "rating", "time": "timestamp"}
     assert read(file, columns=own | {"text": "title"})["text"].to_list()[-1] == "Late"
-    with pytest.raises(UserError, match="has no column 'words', which columns names"):
+    with pytest.raises(UserError, match="has no column 'words', which the setting columns names"):
         read(file, columns=own | {"text": "words"})
     (product,) = reviews.read_products([write_products(tmp_path, [{"title": "T"}] * 1200 + [{"store": "S"}])], Census())
     assert product["store"].to_list()[-1] == "S"

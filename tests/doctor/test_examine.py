@@ -29,7 +29,7 @@ def test_each_problem_has_a_fix(tmp_path: Path) -> None:
     expected = {
         "open files": "256 at once",
         "threads": "OMP_NUM_THREADS=2, but 1 granted",
-        "cores of srun": "Slurm says 8 a task, the process may use 1",
+        "cores of srun": "SLURM_CPUS_PER_TASK=8, but the process may use 1",
         "interfaces": "GLOO_SOCKET_IFNAME=nosuch0: nosuch0 does not exist here",
         "scratch": "nowhere cannot be written: No such file or directory",
         "port": "MASTER_PORT=99999 cannot be used",

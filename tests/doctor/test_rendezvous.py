@@ -55,7 +55,7 @@ def test_invalid_variables_are_user_errors(environment: dict[str, str], sentence
 @pytest.mark.parametrize(
     ("head", "sentence", "fix"),
     [
-        ("192.0.2.1", "the head node, 192.0.2.1 (192.0.2.1), port {port}, does not answer", "see that the head node runs"),
+        ("192.0.2.1", "the head node, 192.0.2.1 (192.0.2.1), port {port}, does not answer", "check that the head node runs"),
         ("127.0.0.1", "does not answer: Connection refused", "have 127.0.0.1 resolve to the head node"),
         ("nowhere.invalid", "the head node, nowhere.invalid (an unknown name)", "export MASTER_ADDR as its address"),
     ],

@@ -74,7 +74,7 @@ def test_next_item_becomes_a_table(tmp_path: Path) -> None:
     run("report", *of_ensemble, f"data={candidates}", f"out={tmp_path}/report.html")
     page = (tmp_path / "report.html").read_text()
     assert "--recipe candidates" in page
-    assert "The scores are of the" in scores["left_out"], "of sequences whose item is a candidate"
+    assert "groups with a relevant row are scored" in scores["left_out"], "of sequences whose item is a candidate"
     assert scores["left_out"] in output
     assert scores["left_out"] in page
     assert f"member=network data={candidates}" in page
