@@ -12,8 +12,7 @@ from ensemble.report.run import Run
 
 
 def commands(run: Run) -> list[str]:
-    """The command lines that reproduce this page, to be run in the folder of the raw files, which they name without a
-    folder.
+    """The commands that reproduce the report, to be run in the folder of the raw files, which they name without a path.
 
     All settings of data and members are written out, since defaults may change.
     """
@@ -47,7 +46,7 @@ def commands(run: Run) -> list[str]:
 
 
 def _one_command(run: Run) -> list[str]:
-    """The words of the scripts/fit.py command if that wrote the ensemble, the data and the predictions; else []."""
+    """The words of the scripts/fit.py command if it wrote the ensemble, the data and the predictions; else []."""
     out = run.folder_of["ensemble"].parent
     if not (out / FILE).is_file() or any(folder.parent != out for folder in run.folder_of.values()):
         return []
@@ -56,7 +55,7 @@ def _one_command(run: Run) -> list[str]:
         return []
     settings = {name: value for name, value in content["settings"].items() if value not in ("", [])}
     raw = {name: settings.pop(name) for name in ("source", "metadata") if name in settings}
-    files = [  # without their folders; a dataset of the Hub in full
+    files = [  # names of files without their folders; hub:CATEGORY unchanged
         f"{name}=[{','.join(path if path.startswith('hub:') else Path(path).name for path in paths)}]"
         for name, paths in raw.items()
     ]
@@ -65,7 +64,7 @@ def _one_command(run: Run) -> list[str]:
 
 
 def _prepare(run: Run) -> list[str]:
-    """The words of the command that prepared the data, by `page.prepare_words` of the recipe or by the manifest."""
+    """The words of the command that prepared the data, by the recipe's `page.prepare_words` if there is one."""
     script = ["python", "scripts/prepare_data.py"]
     if run.recipe.name != recipe.DEFAULT:
         script += ["--recipe", run.recipe.name]
@@ -74,6 +73,7 @@ def _prepare(run: Run) -> list[str]:
 
 
 def _prepare_words(manifest: dict[str, Any]) -> list[str]:
+    """The words of the sources and of all settings in the manifest that are not empty."""
     settings = {name: value for name, value in manifest["config"].items() if value not in ("", [])}
     source = [f"source=[{','.join(file['name'] for file in manifest['sources'])}]"] if manifest.get("sources") else []
     return [*source, *settings_words(settings)]

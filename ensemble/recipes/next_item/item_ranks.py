@@ -13,6 +13,7 @@ from ensemble.data.splitmix import GOLDEN, finalised
 NUM_TOP = 200
 """Number of best items of each row in a ranking file."""
 NUM_SAMPLED = 100
+"""Number of sampled items of each row."""
 SEED = 0
 
 

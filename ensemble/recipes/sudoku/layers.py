@@ -57,7 +57,7 @@ def reference_inner_width(width: int) -> int:
 class NormedSum(torch.autograd.Function):
     """RMSNorm without weights of x + y over the last dimension, in float32 or float64.
 
-    With n = (x + y) / r, where r is the root of the mean square + EPSILON, both gradients are (g − n · mean(g · n)) / r.
+    With n = (x + y) / r, where r = √(mean((x + y)²) + EPSILON), both gradients are (g − n · mean(g · n)) / r.
     Autograd of PyTorch's own norm reads and writes memory about six times more often.
     """
 

@@ -8,7 +8,7 @@
     quizzes,solutions                           columns with other names, see `COLUMNS`
 
 Digits above 9 are the letters A to G. Blank lines and lines that begin with # are ignored. Every other line that is not a
-puzzle is malformed, and the census counts and names it.
+puzzle is malformed; the census counts these lines and names the first ones.
 """
 
 import codecs

@@ -66,7 +66,7 @@ class RecipeConfig:
     """How cells are distinguished. none: by the weights of `mixing` alone (not with attention). rope: by rotary embeddings
     (with attention only). learned: by an embedding for each cell. units: by the sum of embeddings of row, column and box."""
     width: int = 64
-    """Width of the latent states."""
+    """Width of the latent states z_H and z_L."""
     num_layers: int = 2
     """Layers of each module."""
     num_heads: int = 4
@@ -79,11 +79,11 @@ class RecipeConfig:
     low_cycles: int = 1
     """Updates of z_L for each update of z_H (L_cycles of HRM, n of TRM)."""
     segments: int = 8
-    """The largest number of segments of a puzzle in training. Each segment is an optimizer step."""
+    """The largest number of segments (calls of the network) of a puzzle in training. Each is an optimizer step."""
     predict_segments: int = 8
     """Segments of a prediction; with select=first of scripts/predict.py, the largest number of them."""
     halt_probability: float = 0.98
-    """The probability of halting from which select=first accepts a board."""
+    """With select=first of scripts/predict.py, the probability of halting from which a board is accepted."""
     exploration: float = 0.1
     """Share of training puzzles that have a random least number of segments, from 2 to `segments`, before which they do not
     halt."""

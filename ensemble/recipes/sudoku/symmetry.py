@@ -1,8 +1,8 @@
 """Symmetries of Sudoku, drawn and applied for a whole batch.
 
-A symmetry permutes the digits, the bands and the rows within each band, the stacks and the columns within each stack; if
-boxes are square it may also transpose the board. (The boxes of a 6 × 6 board are 2 × 3; transposed they would be 3 × 2.) The
-image of a valid puzzle is a valid puzzle with the same number of solutions.
+A symmetry permutes the digits, the bands (rows of boxes) and the rows within each band, the stacks (columns of boxes) and
+the columns within each stack. If boxes are square it may also transpose the board; the boxes of a 6 × 6 board are 2 × 3 and
+would become 3 × 2. The image of a valid puzzle is a valid puzzle with the same number of solutions.
 
     symmetries = symmetries_of(board, seed, epoch, row_ids)   # a function of (seed, epoch, row_id) alone
     puzzles, solutions = symmetries.apply(puzzles), symmetries.apply(solutions)

@@ -12,6 +12,7 @@ from ensemble.recipes.table import cells, columns, sources
 from ensemble.recipes.table.settings import PrepareConfig
 
 MAX_WHOLE_CLASSES = 10
+"""With more different whole numbers, a target is inferred to be a regression."""
 MAX_CLASSES = 100
 MAX_RELEVANCE = 30  # the largest label in LightGBM's default label_gain
 METRICS = {
@@ -68,8 +69,8 @@ def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells
     if column.marks and not config.missing:
         words = ", ".join(f"'{word}' ({count:,})" for word, count in column.marks.items())
         raise UserError(
-            f"target={name} holds {words} among its {column.kind}s: add missing=[{','.join(column.marks)}] if that "
-            "means an empty cell, whose row is then predicted, or correct it"
+            f"target={name} holds {words} among its {cells.PLURALS[column.kind]}: add missing=[{','.join(column.marks)}] if "
+            "that means an empty cell, whose row is then predicted, or correct it"
         )
     known = values.drop_nulls()
     different = known.unique().sort().to_list()
