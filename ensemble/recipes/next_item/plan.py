@@ -15,10 +15,10 @@ FEW_SEQUENCES = 500
 enough sequences."""
 LEAST_SEQUENCES = 67
 """Minimum number of validation sequences. They are split again for the trees: each part needs 10, the smallest has 15 %."""
-LONG = 40
-"""With this mean number of events per user or more, the presets of MovieLens are used."""
+FEW_USERS, MANY_EVENTS_PER_USER = 5_000, 40
+"""With fewer users, or at least this mean number of events per user, a preset of MovieLens is used."""
 MANY_EVENTS = 500_000
-FEW_USERS = 5_000
+"""With at least this number of events, the preset is that of MovieLens 1M instead of 100K."""
 FOLLOW_S, FOLLOW_PER_SEQUENCE_S = 12.0, 3e-3
 """Expected seconds to predict, prepare candidates and compare: a constant, and for each sequence of validation and test.
 MovieLens 100K took 8 seconds on one core for 1,886 sequences."""
@@ -47,7 +47,7 @@ def follow_up(manifest: dict[str, Any], data: Path, rankings: Path) -> FollowUp:
 
 def _preset(manifest: dict[str, Any]) -> dict[str, Any]:
     """The preset of MovieLens for few users or long histories, else that of Amazon Beauty."""
-    if manifest["events"] >= LONG * manifest["users"] or manifest["users"] < FEW_USERS:
+    if manifest["events"] >= MANY_EVENTS_PER_USER * manifest["users"] or manifest["users"] < FEW_USERS:
         name = "ml-1m" if manifest["events"] >= MANY_EVENTS else "ml-100k"
     else:
         name = "beauty"

@@ -24,7 +24,7 @@ EPSILON = 1e-5
 ROPE_BASE = 10_000.0
 ROUNDED_TO = 256
 """The inner widths of the references' perceptrons are multiples of this."""
-ROWS_IN_CACHE = 2048
+ROWS_AT_ONCE = 2048
 """Rows that a perceptron computes at a time on a CPU without gradients. If it computed a whole batch at once, the allocator
 would request the memory of the hidden layer from the system in each call."""
 
@@ -109,7 +109,7 @@ class Perceptron(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if torch.is_grad_enabled() or x.device.type != "cpu":
             return self._whole(x)
-        return torch.cat([self._whole(rows) for rows in x.reshape(-1, x.shape[-1]).split(ROWS_IN_CACHE)]).view(x.shape)
+        return torch.cat([self._whole(rows) for rows in x.reshape(-1, x.shape[-1]).split(ROWS_AT_ONCE)]).view(x.shape)
 
     def _whole(self, x: torch.Tensor) -> torch.Tensor:
         gated: torch.Tensor = Gated.apply(self.widen(x))

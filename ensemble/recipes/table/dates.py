@@ -4,7 +4,7 @@
     dates.values, dates.forms     # Series of Datetime, null where a cell is not a date; the form of each file
 
 The form of a file is the one that leaves the fewest cells unread. Its cells may differ in the time: without one, a cell is
-midnight, and without an offset, a time is in UTC; `forms_note` is a message about both. If the order of day and month is
+midnight, and without an offset, a time is in UTC; `forms_note` makes a message about both. If the order of day and month is
 ambiguous in all cells of a file, as in 01/02/2020, it is that of the other files (for new rows, also that of training). If
 these have no order or both orders, the form is ambiguous: see `dates.ambiguous_row`.
 """

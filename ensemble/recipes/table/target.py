@@ -21,7 +21,7 @@ METRICS = {
     "regression": ("root_mean_squared_error", "mean_absolute_error"),
     "ranking": ("ndcg_at_10",),
 }
-"""Metrics for early stopping by kind of task; the first is the default."""
+"""The metrics that a user can choose, by kind of task; the first is the default."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,7 @@ def is_prose(texts: pl.Series) -> bool:
 
 
 def learn(texts: pl.Series) -> dict[str, Any]:
-    """Words, their idf and singular vectors, as JSON; empty if no word is in two texts. texts : without nulls."""
+    """Words, their idf and singular vectors, as JSON; empty if no word is in enough texts. texts : without nulls."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
