@@ -24,10 +24,7 @@ def commands(run: Run) -> list[str]:
     for member in trained:
         script = ["python", "scripts/train_trees.py"]
         if member.summary["kind"] not in members.TREES:
-            hardware = "gpu" if "cuda" in str(member.summary.get("device")) else "cpu"
-            number_of = "multi" if member.summary.get("ranks", 1) > 1 else "single"
-            launcher = ["accelerate", "launch", "--config_file", f"accelerate_configs/{number_of}_{hardware}.yaml"]
-            script = [*launcher, "scripts/train.py", "--recipe", manifest["recipe"]]
+            script = [*launcher(member.summary), "scripts/train.py", "--recipe", manifest["recipe"]]
         settings = {key: value for key, value in member.settings.items() if key not in ("data", "out", "overwrite")}
         lines.append([*script, f"data={data}", f"out={member.folder}", *settings_words(settings)])
     for member in trained:
@@ -43,6 +40,15 @@ def commands(run: Run) -> list[str]:
     lines.append(["python", "scripts/report.py", *folder_words, *scaling, "out=report.html"])
     option = [] if run.recipe.name in recipe.BUILT_IN else ["--recipe", run.recipe.name]
     return [shlex.join(line if "--recipe" in line else [*line, *option]) for line in lines]
+
+
+def launcher(summary: dict[str, Any]) -> list[str]:
+    """The words of the launcher of a network's training on one machine. summary : the `summary.json` of its run."""
+    hardware = "gpu" if "cuda" in str(summary.get("device")) else "cpu"
+    ranks = summary.get("ranks", 1)
+    number_of = "multi" if ranks > 1 else "single"
+    words = ["accelerate", "launch", "--config_file", f"accelerate_configs/{number_of}_{hardware}.yaml"]
+    return [*words, "--num_processes", str(ranks)] if ranks > 1 else words
 
 
 def _one_command(run: Run) -> list[str]:
