@@ -230,7 +230,7 @@ def _form_notes(column: str, form: str) -> tuple[str, ...]:
 
 
 def _choose(column: str, cells: pl.Series, decimal: str, known: str, allowed: float, advice: str) -> tuple[str, pl.Series]:
-    """The form of numbers that leaves the fewest cells unread, and its values. If several do, it is the form `known`.
+    """The form of numbers that leaves the fewest cells unread, and its values; `known` if it is one of several that do.
 
     Raises `UserError`, with `advice`, if several do without `known`, leave at most `allowed` unread, and differ in values.
     """

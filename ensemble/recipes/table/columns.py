@@ -4,7 +4,7 @@
     numbers = encode(values, learned.features, {})                     # by feature, (num_rows,) float32, NaN if unknown
 
 A date becomes several features: days since 1970, and each of hour, weekday, month and day of the year that varies. A column
-of names becomes categories, a column of free text the features of texts.py. Longer texts that are repeated become both.
+of names becomes categories, a column of free text the features of texts.py, a column of longer texts that are repeated both.
 
 The encoding is learned from the train rows only and is stored in the manifest. A category that train does not have becomes
 NaN, like an empty cell. `values` are those of `cells.Cells`.

@@ -126,7 +126,7 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
         return self.config.num_copies + (self.config.new_rows == "refit")
 
     def choose(self, config: Any) -> Any:
-        """Replace settings of the training that are 0 by values that follow from the number of training rows."""
+        """Replace settings that are 0 or auto by values that follow from the task and the numbers of rows and features."""
         if self.config.new_rows == "refit" and not self.cross_validation:
             raise UserError(f"recipe.new_rows=refit needs cross-validation, which {self.folder} does not have: leave it out")
         expected = self.cross_validation.num_folds if self.cross_validation else 1
@@ -168,7 +168,7 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
     def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
         """The sum of the losses of all pairs of a copy and a row that it is fitted on, and the number of pairs.
 
-        The loss of a pair is the mean over the submodels of the copy, times the weight of the row.
+        The loss of a pair is the mean over the submodels of the copy, times the row's weight relative to the mean weight.
         """
         uses = batch["uses"]
         outputs = model(batch["numbers"], batch["codes"], uses)
