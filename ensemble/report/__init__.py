@@ -1,1 +1,1 @@
-"""A finished run as one HTML page."""
+"""The report of a fitted ensemble, its data and its members as one HTML page."""

@@ -12,8 +12,7 @@ from ensemble.report.run import Run
 
 
 def commands(run: Run) -> list[str]:
-    """The command lines that reproduce this page, to be run in the folder of the raw files, which they name without a
-    folder.
+    """The commands that reproduce the report, to be run in the folder of the raw files, which they name without a path.
 
     All settings of data and members are written out, since defaults may change.
     """
@@ -25,10 +24,7 @@ def commands(run: Run) -> list[str]:
     for member in trained:
         script = ["python", "scripts/train_trees.py"]
         if member.summary["kind"] not in members.TREES:
-            hardware = "gpu" if "cuda" in str(member.summary.get("device")) else "cpu"
-            number_of = "multi" if member.summary.get("ranks", 1) > 1 else "single"
-            launcher = ["accelerate", "launch", "--config_file", f"accelerate_configs/{number_of}_{hardware}.yaml"]
-            script = [*launcher, "scripts/train.py", "--recipe", manifest["recipe"]]
+            script = [*launcher(member.summary), "scripts/train.py", "--recipe", manifest["recipe"]]
         settings = {key: value for key, value in member.settings.items() if key not in ("data", "out", "overwrite")}
         lines.append([*script, f"data={data}", f"out={member.folder}", *settings_words(settings)])
     for member in trained:
@@ -46,8 +42,17 @@ def commands(run: Run) -> list[str]:
     return [shlex.join(line if "--recipe" in line else [*line, *option]) for line in lines]
 
 
+def launcher(summary: dict[str, Any]) -> list[str]:
+    """The words of the launcher of a network's training on one machine. summary : the `summary.json` of its run."""
+    hardware = "gpu" if "cuda" in str(summary.get("device")) else "cpu"
+    ranks = summary.get("ranks", 1)
+    number_of = "multi" if ranks > 1 else "single"
+    words = ["accelerate", "launch", "--config_file", f"accelerate_configs/{number_of}_{hardware}.yaml"]
+    return [*words, "--num_processes", str(ranks)] if ranks > 1 else words
+
+
 def _one_command(run: Run) -> list[str]:
-    """The words of the scripts/fit.py command if that wrote the ensemble, the data and the predictions; else []."""
+    """The words of the scripts/fit.py command if it wrote the ensemble, the data and the predictions; else []."""
     out = run.folder_of["ensemble"].parent
     if not (out / FILE).is_file() or any(folder.parent != out for folder in run.folder_of.values()):
         return []
@@ -56,7 +61,7 @@ def _one_command(run: Run) -> list[str]:
         return []
     settings = {name: value for name, value in content["settings"].items() if value not in ("", [])}
     raw = {name: settings.pop(name) for name in ("source", "metadata") if name in settings}
-    files = [  # without their folders; a dataset of the Hub in full
+    files = [  # names of files without their folders; hub:CATEGORY unchanged
         f"{name}=[{','.join(path if path.startswith('hub:') else Path(path).name for path in paths)}]"
         for name, paths in raw.items()
     ]
@@ -65,7 +70,7 @@ def _one_command(run: Run) -> list[str]:
 
 
 def _prepare(run: Run) -> list[str]:
-    """The words of the command that prepared the data, by `page.prepare_words` of the recipe or by the manifest."""
+    """The words of the command that prepared the data, by the recipe's `page.prepare_words` if there is one."""
     script = ["python", "scripts/prepare_data.py"]
     if run.recipe.name != recipe.DEFAULT:
         script += ["--recipe", run.recipe.name]
@@ -74,6 +79,7 @@ def _prepare(run: Run) -> list[str]:
 
 
 def _prepare_words(manifest: dict[str, Any]) -> list[str]:
+    """The words of the sources and of all settings in the manifest that are not empty."""
     settings = {name: value for name, value in manifest["config"].items() if value not in ("", [])}
     source = [f"source=[{','.join(file['name'] for file in manifest['sources'])}]"] if manifest.get("sources") else []
     return [*source, *settings_words(settings)]

@@ -1,7 +1,7 @@
 """Decision thresholds of a binary task, by the cost of a missed positive as a multiple of the cost of a false alarm.
 
-With the cost m of a missed positive and 1 of a false alarm, the expected cost of calibrated probabilities is lowest if rows
-with p >= 1 / (1 + m) are predicted positive. So the threshold is not fitted. Precision, recall and cost are measured on the
+If a missed positive costs m and a false alarm 1, and probabilities are calibrated, the expected cost is lowest if rows with
+p ≥ 1 / (1 + m) are predicted positive. So no threshold is fitted to data. Precision, recall and cost are measured on the
 scored rows.
 """
 
@@ -21,7 +21,8 @@ EXPONENTS = (-26, 40)
 
 
 def costs(run: Run) -> dict[str, Any]:
-    """`table`, a row for each of `SHOWN`, and `steps`, rows for a slider, as lists for JavaScript."""
+    """The entries `table`, with a row for each of `SHOWN`; `steps`, the rows of the slider, as lists for JavaScript; and
+    `start`, the slider's first position, at a cost of 1."""
     steps = 10 ** (np.arange(EXPONENTS[0], EXPONENTS[1] + 1) / PER_DECADE)
     return {
         "table": [at(run, cost) for cost in SHOWN],
@@ -33,8 +34,8 @@ def costs(run: Run) -> dict[str, Any]:
 def at(run: Run, cost: float) -> dict[str, float]:
     """The threshold for a cost of a missed positive, with precision, recall, and counts and costs per 1,000 rows.
 
-    `yes` counts the rows that are predicted positive. `blind` is the lower of the costs of predicting all rows positive, or
-    none. Costs are in units of the cost of a false alarm.
+    `yes` is the number of rows that are predicted positive. `total` is the cost. `blind` is the cost without a model: the
+    lower of the costs if all rows, or none, are predicted positive. Costs are in units of the cost of a false alarm.
     """
     target, weight = run.test.target, run.test.weight
     weight = np.ones(len(target)) if weight is None else weight

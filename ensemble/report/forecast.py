@@ -7,10 +7,11 @@ from ensemble.report.run import Run
 from ensemble.report.words import feature_value, number
 
 NUM_ROWS = 50
+"""Largest number of rows that the report shows."""
 
 
 def rows(run: Run) -> dict[str, Any]:
-    """The first rows of the forecast: its columns, and of each row the cells and reasons as text."""
+    """The names of the forecast's columns, and for each of its first rows the cells and reasons as text."""
     assert run.forecast is not None
     names = [name for name in run.forecast.column_names if name not in ("reasons", "why")]
     features = {feature["name"]: feature for feature in run.manifest["features"]}

@@ -1,4 +1,4 @@
-"""The curves of the scored rows, by kind of task.
+"""The pictures of the scored rows, by kind of task.
 
 Each function takes the run and matplotlib's line style of each candidate, and returns the pictures.
 """
@@ -19,7 +19,7 @@ NUM_DECILES = 10
 NUM_SIZES = 6
 NUM_PLACES = 10
 RARE = 0.2
-"""Base rate below which the reliability diagram has square-root scales."""
+"""If the share of positive rows is lower, the reliability diagram has square-root scales."""
 
 
 def binary(run: Run, styles: dict[str, Any]) -> list[Picture]:
@@ -42,7 +42,7 @@ def _precision_recall(run: Run, styles: dict[str, Any], axes: Any) -> None:
     axes.set(
         xlim=(0, 1),
         ylim=(0, 1),
-        xlabel=f"recall: found, of all {run.words.positives}",
+        xlabel=f"recall: predicted, of all {run.words.positives}",
         ylabel=f"precision: {run.words.yes}, of all predicted",
     )
     format_percent(axes.xaxis, axes.yaxis)
@@ -77,13 +77,13 @@ def regression(run: Run, styles: dict[str, Any]) -> list[Picture]:
     def predicted_and_observed(axes: Any) -> None:
         bins = metrics.binary.equal_bins(prediction, NUM_BINS)
         middle = np.array([np.median(prediction[bins == each]) for each in np.unique(bins)])
-        low, quarter, half, three, high = np.array(
+        low, first_quartile, median, third_quartile, high = np.array(
             [np.quantile(target[bins == each], (0.05, 0.25, 0.5, 0.75, 0.95)) for each in np.unique(bins)]
         ).T
         line_colour = styles[ENSEMBLE]["color"]
         axes.fill_between(middle, low, high, color=line_colour, alpha=0.15, linewidth=0)
-        axes.fill_between(middle, quarter, three, color=line_colour, alpha=0.3, linewidth=0)
-        axes.plot(middle, half, **styles[ENSEMBLE])
+        axes.fill_between(middle, first_quartile, third_quartile, color=line_colour, alpha=0.3, linewidth=0)
+        axes.plot(middle, median, **styles[ENSEMBLE])
         ends = [middle.min(), middle.max()]
         axes.plot(ends, ends, color=colour("muted"), linewidth=1)
         axes.set(xlabel="predicted by the ensemble", ylabel="observed")
@@ -105,12 +105,12 @@ def regression(run: Run, styles: dict[str, Any]) -> list[Picture]:
     )
     label = "Quantiles of the observed values against the ensemble's prediction."
     quantiles = "Predicted and observed", caption, label, predicted_and_observed
-    caption = "The rows in ten equal parts, ordered by the ensemble's prediction."
+    caption = "The rows are ordered by the ensemble's prediction and divided into ten parts of about equal size."
     return [quantiles, ("Error by decile", caption, "Mean absolute error in each tenth of the rows.", error_by_decile)]
 
 
 def multiclass(run: Run, styles: dict[str, Any]) -> list[Picture]:
-    """The reliability of the probability of the likeliest class."""
+    """The reliability of the probability of the class with the highest probability."""
 
     def reliability(axes: Any) -> None:
         for name, candidate in run.candidates.items():
@@ -126,7 +126,7 @@ def multiclass(run: Run, styles: dict[str, Any]) -> list[Picture]:
         )
         format_percent(axes.xaxis, axes.yaxis)
 
-    caption = "On the grey line, probability and frequency of the likeliest class are equal. Ten bins of equal size."
+    caption = "On the grey line, probability and frequency of the likeliest class are equal. The bins are of equal size."
     return [("Reliability", caption, "The share of rows of the likeliest class against its probability.", reliability)]
 
 
@@ -151,8 +151,8 @@ def ranking(run: Run, styles: dict[str, Any]) -> list[Picture]:
     def by_place(axes: Any) -> None:
         for name, candidate in run.candidates.items():
             order = np.lexsort((-candidate, index))
-            place = np.arange(len(order)) - (np.cumsum(size_of) - size_of)[index[order]]
-            means = [target[order][place == each].mean() for each in range(min(NUM_PLACES, int(size_of.max())))]
+            position = np.arange(len(order)) - (np.cumsum(size_of) - size_of)[index[order]]
+            means = [target[order][position == each].mean() for each in range(min(NUM_PLACES, int(size_of.max())))]
             axes.plot(np.arange(len(means)) + 1, means, marker="o", markersize=3.5, **styles[name])
         axes.axhline(target.mean(), color=colour("muted"), linewidth=1)
         axes.set_xticks(range(1, NUM_PLACES + 1))
@@ -160,7 +160,7 @@ def ranking(run: Run, styles: dict[str, Any]) -> list[Picture]:
 
     caption, label = "NDCG for groups in bins of similar size.", "NDCG at 10 by the number of rows of the group."
     ndcg_by_size = "NDCG by group size", caption, label, by_size
-    caption = "Mean relevance of the rows in each place; grey is the mean of all rows, that of a random order."
+    caption = "Mean relevance of the rows in each place; the grey line is the mean of all rows, as of a random order."
     return [ndcg_by_size, ("Relevance by place", caption, "Mean relevance in each of the first places.", by_place)]
 
 

@@ -2,7 +2,8 @@
 
 Papers before 2020 often ranked the target among 100 items sampled from those that the user never took. Such sampled metrics
 can order models differently than metrics over all items (Krichene & Rendle, KDD 2020). They are only for comparison with
-those papers. The sample depends only on the row id, so it is the same for every member, batch size and number of processes.
+those papers. The random numbers of a row are a function of its row id alone, so the sample is the same for every member,
+batch size and number of processes.
 """
 
 import numpy as np
@@ -12,6 +13,7 @@ from ensemble.data.splitmix import GOLDEN, finalised
 NUM_TOP = 200
 """Number of best items of each row in a ranking file."""
 NUM_SAMPLED = 100
+"""Number of sampled items of each row."""
 SEED = 0
 
 
@@ -20,11 +22,12 @@ def ranks_of(
 ) -> dict[str, np.ndarray]:
     """Ranks by integer scores, for baselines; `training.NextItem.predict` does the same for networks.
 
-    Returns rank and rank_of_101, (B,), with the mean rank for ties, and items and scores, (B, K), of the K best items, best
-    first. If a row has fewer items, the other items are 0, and their scores are the lowest of the row.
+    Returns the ranks `rank` and `rank_of_101`, (B,), which are mean ranks if scores are equal, and `items` and `scores`,
+    (B, K), of the K best items, best first. Items with equal scores are in order of their numbers. If fewer than K items are
+    left in a row, the remaining entries have item 0 and the lowest score of the row.
 
-    score : (B, V) int64 ≥ 0, of the items 1 … V; it is overwritten. seen_row, seen_item : (n,), items taken before.
-    target : (B,). sampled : (B, 100), see `sampled_items`. Among the best items, ties are in order of the item number.
+    score : (B, V) int64 ≥ 0, of the items 1 … V; it is overwritten. seen_row, seen_item : (n,), row index and item number of
+    the items taken before. target : (B,). sampled : (B, 100), see `sampled_items`.
     """
     num_items = score.shape[1]
     target_score = np.take_along_axis(score, target[:, None] - 1, 1)
@@ -45,7 +48,7 @@ def ranks_of(
 
 
 def sampled_items(row_id: np.ndarray, owner: np.ndarray, taken: np.ndarray, num_items: int) -> np.ndarray:
-    """`NUM_SAMPLED` items of each row, uniform with replacement over items that its user never took; int64, (B, 100).
+    """Sample `NUM_SAMPLED` items for each row, uniformly with replacement, that its user never took; (B, 100) int64.
 
     row_id : (B,). owner, taken : (n,), row index and item number of all items that the row's user took, including the
     target, in any order, repeats allowed. If the user took all items, the sampled items are 0.
@@ -55,7 +58,8 @@ def sampled_items(row_id: np.ndarray, owner: np.ndarray, taken: np.ndarray, num_
     start = np.searchsorted(owner, np.arange(len(row_id) + 1))
     num_free = (num_items - np.diff(start))[:, None]
     number = (uniform(row_id) * num_free).astype(np.int64) + 1
-    # The x-th item that was not taken is x + the number of taken items which, minus their index in the row, are at most x
+    # The x-th item that was not taken is x + c. Here c counts the taken items whose number, minus the item's index among the
+    # taken items of the row, is at most x
     shifted = owner * stride + taken - (np.arange(len(taken)) - start[owner])
     query = np.arange(len(row_id))[:, None] * stride + number
     item = number + np.searchsorted(shifted, query, side="right") - start[:-1, None]

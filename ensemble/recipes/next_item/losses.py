@@ -16,12 +16,12 @@ LOGITS_AT_ONCE = 1 << 24
 
 
 def cross_entropy(hidden_TD: Tensor, item_VD: Tensor, target_T: Tensor) -> Tensor:
-    """Softmax cross-entropy over all items, computed in chunks of positions, so that (T, V) scores are never in memory."""
+    """Softmax cross-entropy over all items, in chunks of positions: the (T, V) scores are never in memory at once."""
     return _CrossEntropy.apply(hidden_TD, item_VD, target_T)
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Computes gradients in the forward pass, while the scores of a chunk are in memory, so they are computed only once."""
+    """Computes gradients in the forward pass, while a chunk's scores are in memory, so that no score is computed twice."""
 
     @staticmethod
     def forward(ctx: Any, hidden_TD: Tensor, item_VD: Tensor, target_T: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 class Sampler:
-    """Samples items with probability ∝ count^power; a count of 0 is replaced by 1. `count`: (V − 1,), for items 1 …"""
+    """Samples items with probability ∝ count^power. count : (V − 1,), of the items 1 …; a count of 0 is replaced by 1."""
 
     def __init__(self, count: Tensor, power: float):
         probability = count.clamp(min=1).double() ** power
@@ -71,8 +71,8 @@ class Sampler:
 def sampled_softmax(hidden_TD: Tensor, item_VD: Tensor, target_T: Tensor, number: int, sampler: Sampler) -> Tensor:
     """Softmax cross-entropy over the target and `number` negatives that all positions share.
 
-    The log of the expected count of a negative is subtracted from its score (logQ correction), so that the loss approaches
-    that over all items for many negatives (Bengio & Senécal 2008). Negatives equal to the target are masked.
+    The log of the expected count of a negative in the sample is subtracted from its score (logQ correction). With many
+    negatives the loss then approaches `cross_entropy` (Bengio & Senécal 2008). Negatives equal to the target are masked.
     """
     negative_N, log_probability_N = sampler.draw(number)
     score_T1 = (hidden_TD * F.embedding(target_T, item_VD)).sum(-1, keepdim=True).float()
@@ -84,7 +84,7 @@ def sampled_softmax(hidden_TD: Tensor, item_VD: Tensor, target_T: Tensor, number
 def binary_cross_entropy(
     hidden_TD: Tensor, item_VD: Tensor, target_T: Tensor, negative_TN: Tensor, power: float = 1.0
 ) -> Tensor:
-    """−log σ(target)^power − Σ log(1 − σ(negative)): the loss of SASRec with power 1, gBCE of gSASRec with a lower power."""
+    """−log σ(target)^power − Σ log(1 − σ(negative)): with power 1 the loss of SASRec, with a lower power gBCE of gSASRec."""
     item_TMD = F.embedding(torch.cat([target_T[:, None], negative_TN], dim=1), item_VD)
     score_TM = (item_TMD @ hidden_TD[..., None].to(item_TMD.dtype)).squeeze(-1).float()
     return -power * F.logsigmoid(score_TM[:, 0]).sum() - F.logsigmoid(-score_TM[:, 1:]).sum()
@@ -96,10 +96,10 @@ def gbce_power(share: float, calibration: float) -> float:
 
 
 def draw_negatives(batch: dict[str, Tensor], num_items: int, number: int) -> Tensor:
-    """`number` negatives for each position, uniform over items that are not in the user's training history; (T, N).
+    """Sample `number` negatives for each position, uniformly from items that are not in the user's training history; (T, N).
 
-    `taken.g` of the batch has the distinct items of each user in ascending order, minus their index in that list. The x-th
-    item outside the list is then x + the number of entries ≤ x, so no sample has to be rejected.
+    `taken.g` of the batch has the distinct items of each user in ascending order, each minus its index in that order. The
+    x-th item that the user did not take is then x + the number of entries ≤ x, so no sample has to be rejected.
     """
     negatives, group = [], 0
     while (items_BL := batch.get(f"items.{group}")) is not None:
@@ -108,7 +108,7 @@ def draw_negatives(batch: dict[str, Tensor], num_items: int, number: int) -> Ten
         uniform = torch.rand(len(taken), items_BL.shape[1] * number, device=taken.device, dtype=torch.float64)
         item = (uniform * num_free_B1).long() + 1
         item += torch.searchsorted(taken.contiguous(), item, right=True)
-        # If the user has all items, the negative is the padding, which is never ranked
+        # If the user took all items, the negative is item 0, the padding, which is never ranked
         negatives.append(torch.where(num_free_B1 > 0, item, 0).clamp(max=num_items).view(-1, number))
         group += 1
     return torch.cat(negatives)[batch["places"]]

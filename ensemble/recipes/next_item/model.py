@@ -1,14 +1,14 @@
-"""SASRec and TiSASRec: prediction of the next item of a sequence by causal self-attention; both with or without mHC.
+"""SASRec and TiSASRec predict the next item of a sequence by causal self-attention; both are with or without mHC.
 
     items ─ embedding ─┬─ [ attention · perceptron ] × layers ─ norm ─ · embedding of every item ─ scores
                        └─ residual, or the streams of hyper_connections.py
 
-SASRec (Kang & McAuley 2018, arXiv:1808.09781) adds a learned vector for each position. TiSASRec (Li et al. 2020, WSDM)
-instead adds vectors for the position and for the time between two items to keys and values: a vector for each pair of items,
-(B, L, L, D). Here the same sums are computed in another order, without a vector for each pair. For keys, the product of the
-query with each of the S intervals is computed once, and pairs gather from it. For values, a query's attention weights are
-summed by interval, and the sums are multiplied by the table. Results are equal up to rounding, except for dropout, which
-is applied to rows of the table instead of pairs.
+SASRec (Kang & McAuley 2018, arXiv:1808.09781) adds a learned vector for each position to the items. TiSASRec (Li et al.
+2020, WSDM) instead adds vectors for the position and for the time between two items to keys and values. The latter would
+need a vector for each pair of items, (B, L, L, D). Here the same sums are computed in another order, without these vectors.
+For keys, the product of the query with each of the S intervals is computed once, and pairs gather from it. For values, a
+query's attention weights are summed by interval, and the sums are multiplied by the table. Results are equal up to rounding,
+except for dropout, which is applied to rows of the table instead of pairs.
 
 Sequences are padded on the right, so that the causal mask also masks the padding. To save padding, they come in groups of
 similar length, `items.0`, `items.1`, …, each (B, L) with its own B and L. Only attention is computed by group. All other
@@ -31,54 +31,59 @@ from ensemble.recipes.next_item.hyper_connections import HyperConnection, expand
 
 PAD = 0
 LARGEST_ROUNDING = 0.02
-"""Relative error of a rounded dropout rate: 0.1 and 0.05 become 0.1016 and 0.0508; 0.01 and 0.999 are not rounded."""
+"""Largest relative error of a rounded dropout rate: 0.1 becomes 0.1016 and 0.05 0.0508; 0.01 and 0.999 are not rounded."""
 
 
 class Dropout(nn.Module):
-    """Dropout that compares random bytes on CPUs, nearly three times as fast as PyTorch's.
+    """Dropout that on CPUs compares random bytes with a threshold, nearly three times as fast as PyTorch's.
 
-    Random bytes round the rate to a multiple of 1/256. PyTorch's dropout is used if rounding would change the rate, or
+    With bytes the rate is rounded to a multiple of 1/256. PyTorch's dropout is used if this would change the rate, or
     1 − rate, by a relative error of more than `LARGEST_ROUNDING`.
     """
 
-    def __init__(self, share: float):
+    def __init__(self, rate: float):
         super().__init__()
-        self.share = share
-        self.least = round(share * 256)
-        self.is_exact = abs(self.least / 256 - share) > LARGEST_ROUNDING * min(share, 1 - share)
+        self.rate = rate
+        self.threshold = round(rate * 256)
+        self.needs_exact_rate = abs(self.threshold / 256 - rate) > LARGEST_ROUNDING * min(rate, 1 - rate)
 
     def forward(self, x: Tensor) -> Tensor:
-        if not (self.training and self.share):
+        if not (self.training and self.rate):
             return x
-        if self.is_exact or x.device.type != "cpu":
-            return F.dropout(x, self.share)
+        if self.needs_exact_rate or x.device.type != "cpu":
+            return F.dropout(x, self.rate)
         words = torch.empty(math.ceil(x.numel() / 8), dtype=torch.int64).random_(-(2**63), None)
-        return _ByteDropout.apply(x, words.view(torch.uint8)[: x.numel()].view(x.shape), self.least)
+        return _ByteDropout.apply(x, words.view(torch.uint8)[: x.numel()].view(x.shape), self.threshold)
 
 
 class _ByteDropout(torch.autograd.Function):
-    """x, scaled, where the byte is at least `least`, else 0. Saves the bytes for backward, a quarter of a float mask."""
+    """Returns x, scaled, where the byte is at least `threshold`, and 0 elsewhere.
+
+    The bytes are saved for the backward pass; a mask of floats would be four times as large.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, byte: Tensor, least: int) -> Tensor:
+    def forward(ctx: Any, x: Tensor, byte: Tensor, threshold: int) -> Tensor:
         ctx.save_for_backward(byte)
-        ctx.least = least
-        return x * _mask(byte, least, x.dtype)
+        ctx.threshold = threshold
+        return x * _mask(byte, threshold, x.dtype)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (byte,) = ctx.saved_tensors
-        return gradients[0] * _mask(byte, ctx.least, gradients[0].dtype), None, None
+        return gradients[0] * _mask(byte, ctx.threshold, gradients[0].dtype), None, None
 
 
-def _mask(byte: Tensor, least: int, dtype: torch.dtype) -> Tensor:
-    return byte.to(dtype).ge_(least).mul_(256 / (256 - least))  # conversion to and from bool takes five times as long
+def _mask(byte: Tensor, threshold: int, dtype: torch.dtype) -> Tensor:
+    # Compared as numbers: conversion to bool and back takes five times as long
+    return byte.to(dtype).ge_(threshold).mul_(256 / (256 - threshold))
 
 
 class _IntervalScores(torch.autograd.Function):
     """The product of each pair's query (B, H, L, K) and the row of its interval in a table (H, S, K): (B, H, L, L).
 
-    With autograd of plain operations, this and `_IntervalValues` would keep values for all S intervals of each position.
+    Autograd of plain operations would save values for all S intervals of each position for the backward pass, here and in
+    `_IntervalValues`.
     """
 
     @staticmethod
@@ -96,7 +101,7 @@ class _IntervalScores(torch.autograd.Function):
 
 
 class _IntervalValues(torch.autograd.Function):
-    """Rows of a table (H, S, K) by the interval of each pair, summed with the pairs' weights (B, H, L, L): (B, H, L, K)."""
+    """The row of each pair's interval in a table (H, S, K), summed over keys with the weights (B, H, L, L): (B, H, L, K)."""
 
     @staticmethod
     def forward(ctx: Any, weight_BHLL: Tensor, table_HSK: Tensor, index_BHLL: Tensor) -> Tensor:
@@ -124,7 +129,7 @@ def _by_head(x_BHLM: Tensor, table_HMN: Tensor) -> Tensor:
 
 
 def _flat(x_BHLM: Tensor) -> Tensor:
-    """(H, B · L, M)"""
+    """The positions of all sequences as one dimension, (H, B · L, M)."""
     return x_BHLM.transpose(0, 1).flatten(1, 2)
 
 
@@ -137,7 +142,7 @@ class LengthGroup:
     causal_LL: Tensor
     """The causal mask, 0 or −∞."""
     intervals_BLL: Tensor | None = None
-    """TiSASRec: the interval of each pair."""
+    """TiSASRec: the interval of each pair, as a row number of `interval_SD`."""
     interval_SD: tuple[Tensor, Tensor] | None = None
     """TiSASRec: the tables of intervals for keys and values."""
 
@@ -174,7 +179,7 @@ class Attention(nn.Module):
             x_PD.unflatten(-1, (self.num_heads, -1)).unflatten(0, group.shape).transpose(1, 2)
             for x_PD in (query_PD, key_PD, value_PD)
         )
-        dropout = self.dropout.share if self.training else 0.0
+        dropout = self.dropout.rate if self.training else 0.0
         if group.intervals_BLL is None and (dropout == 0 or query.device.type != "cpu"):
             attended_BHLK = F.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout)
         else:
@@ -201,7 +206,7 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """Attention and a perceptron, each after a layer norm and with a residual connection, or with hyper-connections."""
 
-    def __init__(self, width: int, num_heads: int, dropout: float, widening: int, num_streams: int, number: int):
+    def __init__(self, width: int, num_heads: int, dropout: float, widening: int, num_streams: int, layer: int):
         super().__init__()
         self.attention_norm = nn.LayerNorm(width)
         self.attention = Attention(width, num_heads, dropout)
@@ -211,7 +216,7 @@ class Block(nn.Module):
         )
         self.dropout = Dropout(dropout)
         self.connections = nn.ModuleList(
-            HyperConnection(num_streams, width, 2 * number + part) for part in range(2 if num_streams else 0)
+            HyperConnection(num_streams, width, 2 * layer + part) for part in range(2 if num_streams else 0)
         )
 
     def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
@@ -230,7 +235,7 @@ class Block(nn.Module):
 
 
 class SequenceModel(nn.Module):
-    """SASRec, or TiSASRec with `num_intervals` > 0; with `num_streams` > 0, mHC in place of residuals."""
+    """SASRec, or with `num_intervals` > 0 TiSASRec. With `num_streams` > 0, mHC replaces the residual connections."""
 
     def __init__(
         self,
@@ -248,17 +253,17 @@ class SequenceModel(nn.Module):
         super().__init__()
         self.num_intervals, self.num_streams = num_intervals, num_streams
         self.item_VD = nn.Parameter(torch.randn(num_items + 1, width) / math.sqrt(width))
-        tables = 2 if num_intervals else 1  # for keys and for values
-        self.position_LD = nn.Parameter(torch.randn(tables, max_length, width) / math.sqrt(width))
+        num_tables = 2 if num_intervals else 1  # TiSASRec: one for keys and one for values
+        self.position_LD = nn.Parameter(torch.randn(num_tables, max_length, width) / math.sqrt(width))
         self.interval_SD = nn.Parameter(torch.randn(2, num_intervals, width) * 0.02) if num_intervals else None
         self.dropout = Dropout(dropout)
         self.blocks = nn.ModuleList(
-            Block(width, num_heads, dropout, widening, num_streams, number) for number in range(num_layers)
+            Block(width, num_heads, dropout, widening, num_streams, layer) for layer in range(num_layers)
         )
         self.norm = nn.LayerNorm(width)
 
     def forward(self, batch: dict[str, Any], use: Callable[[Tensor, Tensor], Tensor] | None = None) -> Tensor:
-        """Hidden states (T, D) whose product with an item's embedding is the score of the item; or the result of `use`.
+        """The hidden states (T, D), whose product with an item's embedding is the item's score; or the result of `use`.
 
         batch : `items.g` (B, L) int64, 0 for padding; for TiSASRec `times.g` (B, L) int64, in units of the sequence's
             shortest gap; `places` (T,) int64, indices of the T positions among the P positions of all groups.

@@ -1,4 +1,4 @@
-"""The members that scripts/fit.py trains: SASRec, and trees on candidates from all rankings; see README.md."""
+"""The members that scripts/fit.py trains: SASRec, and trees on the candidates of all ranking files; see README.md."""
 
 from pathlib import Path
 from typing import Any
@@ -8,17 +8,20 @@ from ensemble.pipeline.plan import FollowUp, PlannedMember, preset, trees
 
 CANDIDATES = "candidates"
 TREES: dict[str, Any] = {"refit": True}
+"""Settings of the trees beside the defaults."""
 NUM_CANDIDATES, NUM_CANDIDATES_OF_FEW = 50, 200
 FEW_SEQUENCES = 500
-"""With fewer validation sequences there are more candidates, so that enough of them contain the next item."""
+"""With fewer validation sequences, `NUM_CANDIDATES_OF_FEW` candidates are used, so that the next item is among them in
+enough sequences."""
 LEAST_SEQUENCES = 67
-"""Minimum number of validation sequences: candidates need at least 10 in each split, and the smallest split has 15 %."""
-LONG = 40
-"""With this mean number of events per user or more, the presets of MovieLens are used."""
+"""Minimum number of validation sequences. They are split again for the trees: each part needs 10, the smallest has 15 %."""
+FEW_USERS, MANY_EVENTS_PER_USER = 5_000, 40
+"""With fewer users, or at least this mean number of events per user, a preset of MovieLens is used."""
 MANY_EVENTS = 500_000
-FEW_USERS = 5_000
+"""With at least this number of events, the preset is that of MovieLens 1M instead of 100K."""
 FOLLOW_S, FOLLOW_PER_SEQUENCE_S = 12.0, 3e-3
-"""Seconds to predict, prepare candidates and compare; MovieLens 100K takes 8 seconds on one core for 1,886 sequences."""
+"""Expected seconds to predict, prepare candidates and compare: a constant, and for each sequence of validation and test.
+MovieLens 100K took 8 seconds on one core for 1,886 sequences."""
 
 
 def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
@@ -34,7 +37,7 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
 
 
 def follow_up(manifest: dict[str, Any], data: Path, rankings: Path) -> FollowUp:
-    """The preparation of candidates, the best items of all rankings, on which trees are trained."""
+    """The preparation of candidates, the best items of all ranking files, on which trees are trained."""
     has_few_sequences = manifest["splits"]["validation"]["rows"] < FEW_SEQUENCES
     num_candidates = NUM_CANDIDATES_OF_FEW if has_few_sequences else NUM_CANDIDATES
     settings = {"data": str(data), "rankings": (str(rankings),), "num_candidates": num_candidates}
@@ -44,7 +47,7 @@ def follow_up(manifest: dict[str, Any], data: Path, rankings: Path) -> FollowUp:
 
 def _preset(manifest: dict[str, Any]) -> dict[str, Any]:
     """The preset of MovieLens for few users or long histories, else that of Amazon Beauty."""
-    if manifest["events"] >= LONG * manifest["users"] or manifest["users"] < FEW_USERS:
+    if manifest["events"] >= MANY_EVENTS_PER_USER * manifest["users"] or manifest["users"] < FEW_USERS:
         name = "ml-1m" if manifest["events"] >= MANY_EVENTS else "ml-100k"
     else:
         name = "beauty"

@@ -8,10 +8,13 @@
     rows/S   row_id, user, begin, end: the sequence is events [begin, end). In train, each event after the first is a target;
              in validation and test, only the last event is.
 
-leave_one_out: train has all but each user's last two events, validation ends with the second last, test with the last.
-time: train has the events before `validation_from`. Each later event with an earlier event of the same user is a target of
-validation or test. Unlike leave_one_out, no model is trained on events after those that it predicts. For the same reason
-the k-core is computed from the events before `validation_from`; targets are of all users, but only items of the core.
+split=leave_one_out: train has all but each user's last two events. Sequences of validation end with the second last event,
+those of test with the last.
+
+split=time: train has the events before `validation_from`. Each later event of a user with an earlier event is a target of
+validation or test. No model is trained on events later than those that it predicts; with leave_one_out, it is. For the same
+reason the k-core (users and items with at least `core` events) is computed from the events before `validation_from`. Targets
+are events of all users, but with `core` above 1 only of items in the core.
 """
 
 import datetime
@@ -62,7 +65,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     if window:
         split = _by_time(user, time, begin, end, window, users.is_in(core["user"].unique().implode()).to_numpy())
     else:
-        split = _last_ones(begin, end)
+        split = _by_leave_one_out(begin, end)
     for name in SPLITS:
         if not len(split[name][0]):
             raise UserError(f"the {name} split is empty: {_why_empty(config, time, formats)}")
@@ -117,8 +120,8 @@ def _core_events(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The k-core, and the ordered events of the prepared data. Raises `UserError` if none is left.
 
-    By default the two have the same events. With split=time, the core has only events before `validation_from`, and the
-    prepared data have the events of all users with items of the core.
+    By default the two have the same events. With split=time, the core has only events before `validation_from`. The prepared
+    data then have the events of all users; with `core` above 1 only those with items of the core.
     """
     past = raw_events.filter(pl.col("time") < window[0]) if window else raw_events
     core = events = interactions.core(past, config.core)
@@ -136,7 +139,10 @@ def _core_events(
 
 
 def _describe_core(least: int, before: pl.DataFrame, kept: pl.DataFrame) -> str:
-    """Text with the numbers of users, items and interactions that core=… keeps. Prints a warning if most are dropped."""
+    """Text with the numbers of users, items and interactions that are kept. Prints a warning if most are dropped.
+
+    least : `core`. before, kept : all interactions, and those of the prepared data.
+    """
     counts = [(frame["user"].n_unique(), frame["item"].n_unique(), frame.height) for frame in (kept, before)]
     parts = [
         f"{num_kept:,} of {total:,} {what}"
@@ -165,8 +171,8 @@ def _why_empty(config: PrepareConfig, time: np.ndarray, formats: list[str]) -> s
     )
 
 
-def _last_ones(begin: np.ndarray, end: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Begin and end of each split's rows; users with only two events are in train alone."""
+def _by_leave_one_out(begin: np.ndarray, end: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Begin and end of each split's rows. Users with only two events are in no split but train."""
     long = end - begin > MIN_EVENTS
     train_end = np.where(long, end - 2, end)
     enough = train_end - begin >= MIN_EVENTS
@@ -180,7 +186,7 @@ def _last_ones(begin: np.ndarray, end: np.ndarray) -> dict[str, tuple[np.ndarray
 def _by_time(
     user: np.ndarray, time: np.ndarray, begin: np.ndarray, end: np.ndarray, window: tuple[int, int], is_core: np.ndarray
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Begin and end of each split's rows; in validation and test, a row for each event that is not its user's first.
+    """Begin and end of each split's rows. Validation and test have a row for each event that is not its user's first.
 
     is_core : (num_users,) bool, users in train.
     """
@@ -198,7 +204,7 @@ def _by_time(
 def _window(config: PrepareConfig, formats: list[str]) -> tuple[int, int]:
     """The start of validation and of test, in milliseconds since 1970."""
     if not set(formats) & interactions.DATED:
-        raise UserError(f"split=time needs the time of day, and {formats[0]} have none: use split=leave_one_out")
+        raise UserError(f"split=time needs times since 1970, and the format {formats[0]} has none: use split=leave_one_out")
     validation_from, test_from = (_milliseconds(name, getattr(config, name)) for name in WINDOW)
     if validation_from >= test_from:
         raise UserError(f"validation_from={config.validation_from} must come before test_from={config.test_from}: swap them")

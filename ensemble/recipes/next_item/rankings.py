@@ -7,8 +7,8 @@ A ranking file is Parquet, one row per sequence whose next item is predicted:
     target        int64     number of the next item, from 1 on
     length        int64     number of events before the target
     rank          float64   rank of the target among all items except those taken before; ties have their mean rank
-    rank_of_101   float64   rank of the target among itself and 100 items that the user never took, the same for each member
-                            (see recipes/next_item/item_ranks.py); only for comparison with published sampled metrics
+    rank_of_101   float64   rank of the target among itself and 100 sampled items that the user never took, which are the
+                            same for each member (see item_ranks.py); only for comparison with published sampled metrics
     items         fixed_size_list<int32>[K]     the best items, best first, without those taken before; 0 if there are fewer
     scores        fixed_size_list<float32>[K]   scores of `items`; the lowest score of the row where the item is 0
 
@@ -78,7 +78,7 @@ def write(path: str | Path, rankings: Rankings) -> None:
 def read(path: str | Path) -> Rankings:
     """Read and check a ranking file.
 
-    Raises `UserError` when the file is missing or damaged, lacks a column or the metadata, or holds NaN or repeated ids.
+    Raises `UserError` if the file is missing or damaged, lacks a column or the metadata, or has a NaN or a repeated row id.
     """
     table, metadata = read_checked(path, "ranking file", COLUMNS, DOCUMENT)
     for name, expected in COLUMNS.items():

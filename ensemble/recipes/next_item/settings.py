@@ -21,11 +21,12 @@ class PrepareConfig:
     repeats: Literal["keep", "first"] = "keep"
     """first: keep only the first interaction of a user with each item."""
     core: int = 5
-    """Repeatedly leave out users and items with fewer interactions (k-core); 1 keeps all. With split=time, only interactions
-    before `validation_from` are counted, and users with fewer are left out of train but still predicted."""
+    """Leave out users and items with fewer interactions, repeatedly, until all have enough (k-core); 1 keeps all. With
+    split=time, only interactions before `validation_from` are counted, and users with fewer are left out of train alone."""
     split: Literal["leave_one_out", "time"] = "leave_one_out"
-    """leave_one_out: each user's last item is test and the one before it validation, as in published results. time: events
-    from `test_from` on are test, for all users, so that no model is trained on the future."""
+    """leave_one_out: each user's last item is test and the one before it validation, as in published results. time: for all
+    users, events from `validation_from` on are validation and those from `test_from` on test, so that no model is trained
+    on later events than it predicts."""
     validation_from: str = "2021-08-11 00:56:54.042"
     """split=time: start of validation (UTC, or with an offset); the default is the published one of Amazon Reviews 2023."""
     test_from: str = "2022-07-16 20:18:49.837"
@@ -55,12 +56,15 @@ class RecipeConfig:
     widening: int = 1
     """Hidden width of the perceptron ÷ width of the model."""
     dropout: float = 0.2
-    """Dropout on embeddings, attention and after each layer; on CPUs rounded to 1/256, with an error of at most 2 %."""
+    """Dropout rate of embeddings, attention weights and layer outputs. On CPUs it is rounded to a multiple of 1/256 if this
+    changes it by at most 2 %."""
     num_intervals: int = 256
-    """time_aware: number of intervals, in units of the sequence's shortest gap; longer ones count as the longest."""
+    """time_aware: number of different time intervals, 0, 1, … times the sequence's shortest gap; longer ones count as the
+    longest."""
     loss: Literal["cross_entropy", "sampled_softmax", "bce", "gbce"] = "cross_entropy"
-    """cross_entropy: over all items. sampled_softmax: over num_negatives shared by a micro-batch. bce: against num_negatives
-    sampled for each target, as in SASRec. gbce: the same, calibrated for the sampling rate, as in gSASRec."""
+    """cross_entropy: softmax over all items. sampled_softmax: over the target and num_negatives items that a micro-batch
+    shares. bce: binary cross-entropy with num_negatives items sampled for each target, as in SASRec. gbce: the same,
+    calibrated for the sampling rate, as in gSASRec."""
     num_negatives: int = 1
     """Negatives sampled for each target, or with sampled_softmax for each micro-batch."""
     negative_power: float = 0.0

@@ -5,7 +5,8 @@
         data=runs/beauty/prepared out=runs/beauty/sasrec
 
 All items are ranked except those that the user took before (the target is always ranked). The target's rank is 1 + the
-number of items with a higher score + half the number of other items with the same score: the mean over all tie orders.
+number of items with a higher score + half the number of other items with the same score: the mean rank over all orders of
+the items with equal scores.
 """
 
 from functools import partial
@@ -29,7 +30,7 @@ from ensemble.recipes.next_item.settings import RecipeConfig
 
 NUM_GROUPS_ON_CPU = 8
 PER_TARGET_NEGATIVES = ("bce", "gbce")
-"""Losses with negatives for each target, sampled from items that the user never took."""
+"""Losses with negatives for each target, sampled from items that are not in the user's training history."""
 NO_ITEM = np.int64(1) << 40
 """Fills `taken.g`; larger than all item numbers."""
 
@@ -51,8 +52,8 @@ class SequenceRows(PreparedRows):
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         """The inputs of `SequenceModel.forward`, int64 tensors, for B = len(rows) sequences, and:
 
-        train: `target` (T,), the item after each position; for losses with negatives for each target also `taken.g`
-        (sequences of group g, most distinct items), see `losses.draw_negatives`.
+        train: `target` (T,), the item after each position; for `PER_TARGET_NEGATIVES` also `taken.g`, (sequences of group g,
+        most distinct items of one), see `losses.draw_negatives`.
         validation, test: `target` (B,); `seen_row` and `seen_item`, all items before the target; `sampled` (B, 100), items
         that the user never took; `length` (B,) of the whole history. `places` are in the order of `rows`.
         """
@@ -139,11 +140,11 @@ class NextItem(PreparedRecipe[RecipeConfig, SequenceRows]):
         """A lower bound: parameters, activations of the layers, and the scores of sampled negatives."""
         config, num_items = self.config, self.manifest["items"]
         width, layers, streams = config.width, config.num_layers, config.num_streams
-        tables = 2 if config.time_aware else 1
+        num_tables = 2 if config.time_aware else 1
         mappings = 2 * streams * (streams + 2) * (streams * width + 1)
         num_parameters = (
             (num_items + 1) * width
-            + tables * config.max_length * width
+            + num_tables * config.max_length * width
             + (2 * config.num_intervals * width if config.time_aware else 0)
             + layers * ((4 + 2 * config.widening) * width**2 + (9 + config.widening) * width + mappings + 6 * bool(streams))
             + 2 * width
@@ -229,7 +230,7 @@ make = NextItem
 
 
 def _rank(target_score_B1: torch.Tensor, other_BN: torch.Tensor) -> torch.Tensor:
-    """The rank of the target among other items, from 1 on, averaged over tie orders; (B,)."""
+    """The rank of the target among other items, from 1 on, the mean over all orders of equal scores; (B,)."""
     higher_B = (other_BN > target_score_B1).sum(1, dtype=torch.int32)  # int64 takes three times as long
     same_B = (other_BN == target_score_B1).sum(1, dtype=torch.int32)
     return 1 + higher_B + same_B / 2

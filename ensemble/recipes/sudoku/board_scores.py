@@ -12,6 +12,7 @@ BACKTRACKS = (0, 1, 4, 16, 64)
 STANDARD_ERRORS = 1.96
 """Half the width of a 95 % interval, in standard errors."""
 NUM_DRAWS = 500
+"""Bootstrap samples for an interval."""
 SEED = 0
 
 
@@ -23,13 +24,15 @@ def scores(
     backtracks: np.ndarray,
     segments: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """exact: share of puzzles with every cell right; blanks: share of blank cells that are right; each with its interval.
+    """Scores of the boards that a model predicted for n puzzles.
+
+    exact is the share of puzzles with every cell right, blanks the share of blank cells that are right, and segments, if
+    given, the mean number of segments; each has an interval. by_clues and by_backtracks have, for each number of clues and
+    each level of difficulty, the number of puzzles, exact and segments. Intervals [low, high] are of 95 %: for exact by
+    Wilson's formula, for the others by the bootstrap over puzzles, and null for fewer than two puzzles.
 
     puzzles, solutions, boards : (n, cells) digits from 1, 0 for blanks of puzzles
     clues, backtracks, segments : (n,)
-    by_clues and by_backtracks have the number of puzzles, and with intervals exact and, if given, the mean of segments.
-    Intervals [low, high] are of 95 %: for exact by Wilson's formula, for the others by the bootstrap over puzzles, or null
-    for fewer than two puzzles.
     """
     right, is_blank = boards == solutions, puzzles == 0
     solved = right.all(axis=1)
@@ -61,7 +64,7 @@ def scores(
 
 
 def _share(solved: np.ndarray) -> dict[str, Any]:
-    """exact with Wilson's interval, which also exists where no puzzle or every puzzle is solved."""
+    """The share of solved puzzles with Wilson's interval, which also exists if no puzzle or every puzzle is solved."""
     n, share = len(solved), float(solved.mean())
     squared = STANDARD_ERRORS**2 / n
     middle = (share + squared / 2) / (1 + squared)

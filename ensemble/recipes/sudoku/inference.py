@@ -1,16 +1,16 @@
 """Predictions of a reasoning model from several latent starts and several symmetric images of a puzzle.
 
-A candidate is the prediction from one latent start for one symmetric image of the puzzle. Candidate 0 is the prediction from
-the trained start 0 for the puzzle itself. Starts beyond the trained ones are drawn from the same distribution. Candidates
-are combined in one of four ways:
+A candidate is the prediction from one latent start (the initial values of the latent states) for one symmetric image of the
+puzzle. Candidate 0 is the prediction from start 0 for the puzzle itself. If a prediction has more starts than the training
+had, the others are drawn from the same distribution. Candidates are combined in one of four ways:
 
     mean   the mean of the probabilities after the last segment
     vote   the mean of the candidates that predict the most frequent board; of equally frequent boards, the more probable one
     surest the candidate with the highest logit of halting after the last segment
     first  the candidate that halts first, at the segment in which it halts; of several, the one with the highest logit of
-           halting. If none halts, as `surest`. A puzzle has no further segments after one of its candidates has halted. A
-           candidate halts if the probability of halting is at least `PredictOptions.halt_probability`: with 0.5, as in
-           training, the first candidate to halt is often wrong
+           halting. If none halts, as `surest`. No further segments are computed for a puzzle once one of its candidates has
+           halted. A candidate halts if its probability of halting is at least `PredictOptions.halt_probability`. With 0.5,
+           as in training, the first candidate to halt is often wrong
 """
 
 import dataclasses
@@ -37,9 +37,9 @@ class PredictOptions:
     segments: int
     """The largest number of segments."""
     starts: int = 1
-    """Latent starts."""
+    """Number of latent starts."""
     votes: int = 1
-    """Symmetric images of the puzzle, including the puzzle itself."""
+    """Number of symmetric images of the puzzle, including the puzzle itself."""
     select: str = "mean"
     """How candidates are combined: one of SELECT."""
     halt_probability: float = 0.98
@@ -52,9 +52,9 @@ class Predicted(NamedTuple):
     probabilities: torch.Tensor
     """The probabilities of the digits, (B, cells, side) float64."""
     segments: torch.Tensor
-    """Segments until a candidate halted, or all of them; (B,) int64."""
+    """Number of segments until a candidate halted, or of all segments; (B,) int64."""
     calls: torch.Tensor
-    """Segments of all candidates together, which is the cost of the prediction; (B,) int64."""
+    """Number of segments of all candidates together, the cost of the prediction; (B,) int64."""
     candidates: torch.Tensor
     """The probabilities of each candidate when they were combined; (B, N, cells, side) float64."""
     halting: torch.Tensor
@@ -62,7 +62,7 @@ class Predicted(NamedTuple):
 
 
 def with_settings(options: PredictOptions, variant: str, starts: int, votes: int, select: str) -> PredictOptions:
-    """`options` with those of the other arguments that are not 0 or empty; `UserError` for impossible values."""
+    """`options`, changed by the other arguments that are not 0 or empty; `UserError` for impossible values."""
     if starts < 0 or votes < 0:
         raise UserError(f"starts={starts} and votes={votes} must be 1 or more, or 0 for one")
     if select and select not in SELECT:
@@ -84,7 +84,7 @@ def one_segment(
     """One segment of K latent states of each of B puzzles, high and low (B, K, L, D); the result has B × K rows."""
     num_starts = high.shape[1]
     *inputs, begins = (tensor.repeat_interleave(num_starts, dim=0) for tensor in (puzzle, puzzle_id, is_new))
-    # Only puzzles that begin need the number of their start, and only trained starts have one
+    # Other puzzles continue from `high` and `low`, which may be of a start that the model does not store
     start = torch.where(begins, torch.arange(num_starts, device=puzzle.device).repeat(len(puzzle)), 0)
     segment: Segment = model(*inputs, start, begins, high.flatten(0, 1), low.flatten(0, 1))
     return segment
@@ -93,7 +93,7 @@ def one_segment(
 def first_states(
     model: torch.nn.Module, shape: Shape, num_puzzles: int, num_starts: int, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The first is_new, high and low for `one_segment`; high and low contain all starts if some were not trained."""
+    """The first is_new, high and low for `one_segment`. high and low contain all starts if the model does not store some."""
     high, low = torch.zeros(2, num_puzzles, num_starts, shape.num_tokens, shape.width, device=device)
     is_new = torch.full((num_puzzles,), num_starts <= shape.num_starts, device=device)
     if num_starts > shape.num_starts:
@@ -108,7 +108,7 @@ def first_states(
 def predict(
     model: torch.nn.Module, puzzle: torch.Tensor, board: Board, shape: Shape, options: PredictOptions, loss: str
 ) -> Predicted:
-    """Predict the digits of puzzles (B, cells), int64, 0 for blanks. loss : the normalisation of the probabilities."""
+    """Predict the digits of puzzles (B, cells), int64, 0 for blanks. loss : stablemax or softmax, as in training."""
     num_puzzles, num_candidates = len(puzzle), options.votes * options.starts
     symmetries = images_of(puzzle, board, options.votes)
     images = torch.stack([symmetry.apply(puzzle) for symmetry in symmetries], dim=1).flatten(0, 1)
@@ -149,7 +149,10 @@ def predict(
 
 
 def combined(candidates: torch.Tensor, halting: torch.Tensor, select: str) -> torch.Tensor:
-    """Probabilities (B, cells, side) of N candidates with probabilities (B, N, cells, side) and logits of halting (B, N)."""
+    """The combined probabilities (B, cells, side) of N candidates.
+
+    candidates : their probabilities, (B, N, cells, side). halting : their logits of halting, (B, N). select : see above.
+    """
     rows = torch.arange(len(candidates), device=candidates.device)
     if select in ("surest", "first"):
         return candidates[rows, halting.argmax(dim=1)]
@@ -157,7 +160,8 @@ def combined(candidates: torch.Tensor, halting: torch.Tensor, select: str) -> to
         return candidates.mean(dim=1)
     highest, digits = candidates.max(dim=-1)
     is_same = (digits[:, :, None] == digits[:, None]).all(dim=-1)
-    # Candidates with equal boards are counted; half the mean of the highest probabilities decides between equal counts
+    # The number of candidates with the same board decides. Half the mean of the highest probabilities, which is below 1,
+    # decides between equal numbers
     chosen = (is_same.sum(dim=-1) + 0.5 * highest.mean(dim=-1)).argmax(dim=1)
     voters = is_same[rows, chosen].to(candidates.dtype)
     return (candidates * voters[:, :, None, None]).sum(dim=1) / voters.sum(dim=1)[:, None, None]
@@ -174,7 +178,7 @@ def images_of(puzzle: torch.Tensor, board: Board, num_images: int) -> list[Symme
 
 
 def drawn_starts(num_starts: int, width: int) -> torch.Tensor:
-    """Latent starts that were not trained: z_H and z_L, (2, num_starts, width). Start k does not depend on `num_starts`."""
+    """Further latent starts: z_H and z_L, (2, num_starts, width). Start k does not depend on `num_starts`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED_OF_STARTS)
         return torch.stack([truncated_normal(2, width, std=1.0).data for _ in range(num_starts)], dim=1)

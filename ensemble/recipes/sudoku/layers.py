@@ -1,4 +1,4 @@
-"""Layers of the reasoning models: post-norm blocks with a mixing of cells and a gated perceptron; the puzzle embedding.
+"""Layers of the reasoning models: blocks that mix the cells and have a gated perceptron, and the puzzle embedding.
 
 A block is x ← norm(x + mix(x)), x ← norm(x + perceptron(x)), where norm is RMSNorm without weights (eps 1e-5). mix is one
 of:
@@ -24,7 +24,7 @@ EPSILON = 1e-5
 ROPE_BASE = 10_000.0
 ROUNDED_TO = 256
 """The inner widths of the references' perceptrons are multiples of this."""
-ROWS_IN_CACHE = 2048
+ROWS_AT_ONCE = 2048
 """Rows that a perceptron computes at a time on a CPU without gradients. If it computed a whole batch at once, the allocator
 would request the memory of the hidden layer from the system in each call."""
 
@@ -57,7 +57,7 @@ def reference_inner_width(width: int) -> int:
 class NormedSum(torch.autograd.Function):
     """RMSNorm without weights of x + y over the last dimension, in float32 or float64.
 
-    With n = (x + y) / r, where r is the root of the mean square + EPSILON, both gradients are (g − n · mean(g · n)) / r.
+    With n = (x + y) / r, where r = √(mean((x + y)²) + EPSILON), both gradients are (g − n · mean(g · n)) / r.
     Autograd of PyTorch's own norm reads and writes memory about six times more often.
     """
 
@@ -109,7 +109,7 @@ class Perceptron(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if torch.is_grad_enabled() or x.device.type != "cpu":
             return self._whole(x)
-        return torch.cat([self._whole(rows) for rows in x.reshape(-1, x.shape[-1]).split(ROWS_IN_CACHE)]).view(x.shape)
+        return torch.cat([self._whole(rows) for rows in x.reshape(-1, x.shape[-1]).split(ROWS_AT_ONCE)]).view(x.shape)
 
     def _whole(self, x: torch.Tensor) -> torch.Tensor:
         gated: torch.Tensor = Gated.apply(self.widen(x))
@@ -117,7 +117,7 @@ class Perceptron(nn.Module):
 
 
 class Attention(nn.Module):
-    """Softmax attention of all tokens to all tokens.
+    """Softmax attention of all tokens to all tokens, with or without rotary position embeddings (RoPE).
 
     RoPE rotates pairs of neighbouring channels (Su et al. 2021, arXiv:2104.09864). The reference HRM pairs the two halves of
     a head, which is the same except for the order of the rows of `project`.
@@ -145,7 +145,7 @@ class Attention(nn.Module):
         return self.join(mixed.transpose(1, 2).reshape(num_rows, num_tokens, width))
 
     def turned(self, x: torch.Tensor) -> torch.Tensor:
-        """Rotate x, (B, L, heads, D / H). With complex numbers this is one pass over memory instead of five."""
+        """Rotate pairs of channels of x, (B, L, heads, D / H). Complex numbers need one pass over memory instead of five."""
         pairs, turns = (torch.view_as_complex(precise(tensor)) for tensor in (x.unflatten(-1, (-1, 2)), self.turns))
         return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
 
@@ -178,7 +178,7 @@ class TokenMixing(nn.Module):
 
 
 class Blocks(nn.Module):
-    """Blocks, one after another."""
+    """A sequence of blocks, see the module's docstring."""
 
     def __init__(
         self, num_tokens: int, width: int, num_layers: int, num_heads: int, inner_width: int, *, mixing: str, has_rope: bool
@@ -201,10 +201,10 @@ class Blocks(nn.Module):
 
 
 class PuzzleEmbedding(nn.Module):
-    """A table with a sparse gradient, which has the ids and gradients of the rows that the batches of this rank used.
+    """A table of embeddings with a sparse gradient: ids and gradients of the rows that the batches of this rank used.
 
-    The table requires no gradient, so that DDP, the gradient norm, clipping and the moving average ignore it. A hook sets
-    its `grad`, which accumulates over micro-batches; `SparseSignSGD` sums it over the ranks.
+    The table has `requires_grad=False`, so that DDP, the gradient norm, clipping and the moving average ignore it. A hook
+    sets its `grad`, which accumulates over micro-batches; `SparseSignSGD` sums it over the ranks.
     """
 
     def __init__(self, num_ids: int, width: int):

@@ -3,11 +3,11 @@
 HRM : Hierarchical Reasoning Model, Wang et al. 2025, arXiv:2506.21734; sapientinc/HRM, `models/hrm/hrm_act_v1.py`.
 TRM : Tiny Recursive Model, Jolicoeur-Martineau 2025, arXiv:2510.04871; SamsungSAILMontreal/TinyRecursiveModels.
 
-One call of `Reasoner` is one segment: it takes the latent states of the previous segment, and returns new ones with the
-logits of the digits and of halting. The recipe carries the states, detached, from optimizer step to optimizer step.
+One call of `Reasoner` is one segment: it takes the latent states z_H and z_L of the previous segment, and returns new ones
+with the logits of the digits and of halting. The recipe carries the states, detached, from optimizer step to optimizer step.
 
 Shape suffixes: B puzzles, L tokens (the cells, after the token of the puzzle embedding if there is one), D width, C digits
-(the side of the board), O other initial states, of which only halting is predicted.
+(the side of the board), O latent starts for which only halting is predicted.
 """
 
 import dataclasses
@@ -20,9 +20,9 @@ from torch import nn
 from ensemble.recipes.sudoku.layers import Blocks, PuzzleEmbedding, truncated_normal
 
 SPREAD = math.sqrt(0.5)
-"""The factor of token and position embeddings, so that their sum has variance 1."""
+"""The factor of the sum of token and position embeddings, so that it has the variance of one of them."""
 HALT_BIAS = -5.0
-"""Initial logits of halting, so that no puzzle halts before the network has learned to."""
+"""Initial logits of halting and continuing, so that no puzzle halts before the network has learned when to halt."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,11 +69,11 @@ class Segment(NamedTuple):
     low: torch.Tensor
     """z_L, (B, L, D)."""
     others: torch.Tensor | None
-    """Logits of halting of `others_BOD`, (B, O, 2)."""
+    """Logits of halting and of continuing for `others_BOD`, (B, O, 2)."""
 
 
 class Reasoner(nn.Module):
-    """One segment of reasoning: `high_cycles` times `low_cycles` updates z_L ← L(z_L + z_H + x) and one z_H ← H(z_H + z_L).
+    """One segment: `high_cycles` cycles of `low_cycles` updates z_L ← L(z_L + z_H + x) and then one z_H ← H(z_H + z_L).
 
     hrm    : modules H and L; only the last call of each module has a gradient (one-step gradient).
     trm    : H and L are one network; the last cycle has the full gradient, the others have none.
@@ -96,7 +96,7 @@ class Reasoner(nn.Module):
         self.high_start: torch.Tensor
         self.low_start: torch.Tensor
         self.units: torch.Tensor
-        # The initial latent states of a puzzle, which are not trained
+        # The latent starts: z_H and z_L before the first segment of a puzzle. They are random, and are not trained
         self.register_buffer("high_start", truncated_normal(shape.num_starts, shape.width, std=1.0).data)
         self.register_buffer("low_start", truncated_normal(shape.num_starts, shape.width, std=1.0).data)
         rows, columns = torch.arange(shape.num_cells) // shape.side, torch.arange(shape.num_cells) % shape.side
@@ -130,9 +130,9 @@ class Reasoner(nn.Module):
         low_BLD: torch.Tensor,
         others_BOD: torch.Tensor | None = None,
     ) -> Segment:
-        """One segment; where `is_new_B` (bool), it begins with initial state `start_B` instead of the given states.
+        """One segment. Where `is_new_B` (bool) is true, it begins from latent start `start_B` instead of the given states.
 
-        others_BOD : the first tokens of O other initial states, for which only halting is predicted.
+        others_BOD : the first tokens of z_H of O latent starts, for which only halting is predicted.
         """
         x_BLD, is_new = self.embed(puzzle_BL, puzzle_id_B), is_new_B[:, None, None]
         high_BLD = torch.where(is_new, self.high_start[start_B][:, None], high_BLD)

@@ -46,7 +46,7 @@ def _place_columns(image, columns, tried, num_choices, box, best, has_best, colu
     column_at, place_of : receive the column at each place, and its inverse
     slot_of, filled : working memory, one element for each stack
     Returns the number of choices, and whether the second row is smaller than that of `best` (-1), equal (0) or larger (1).
-    If it is larger, not all columns were placed.
+    As soon as it is larger, the function returns, before all columns are placed.
     """
     for stack in range(columns // box):
         slot_of[stack] = -1
@@ -94,7 +94,8 @@ def _place_columns(image, columns, tried, num_choices, box, best, has_best, colu
 
 @compiled
 def _sort_rows(grid, side, box_rows, first, second, first_column, label, rows, keys, smallest):
-    """Fill `rows`: first and second, the other rows of their band, then the other bands, sorted by their first digits."""
+    """Fill `rows`: first and second, the other rows of their band, then the other bands; rows and bands are sorted by their
+    first digits."""
     num_bands = side // box_rows
     for row in range(side):
         keys[row] = label[grid[row * side + first_column]]

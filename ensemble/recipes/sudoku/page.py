@@ -15,7 +15,7 @@ from ensemble.report.svg import Picture, format_percent
 NEEDED = ("sudoku",)
 """Entries of the manifest that the page shows."""
 LEAST_PUZZLES = 10
-"""The least number of puzzles of a level of difficulty, or of a number of clues, that is shown."""
+"""Levels of difficulty and numbers of clues are shown if they have at least this number of puzzles."""
 
 
 def parts(run: Run) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
 
 
 def prepare_words(manifest: dict[str, Any]) -> list[str]:
-    """The words of scripts/prepare_data.py that prepared the data, run beside the raw files."""
+    """The arguments of scripts/prepare_data.py that prepared the data, for a call in the folder of the raw files."""
     settings = dict(manifest["config"])
     test_files = settings.pop("test_source", [])
     files = [file["name"] for file in manifest["sources"] if file["name"] not in test_files]
@@ -89,7 +89,7 @@ def _share(score: dict[str, Any]) -> dict[str, float]:
 
 
 def _large_parts(parts: dict[str, dict[str, Any]]) -> list[str]:
-    """The names of the parts with enough puzzles."""
+    """The names of the parts with at least `LEAST_PUZZLES` puzzles."""
     return [name for name, part in parts.items() if part["puzzles"] >= LEAST_PUZZLES]
 
 

@@ -6,7 +6,7 @@
 
 `solved_after` is the share of the examined puzzles that are right after each segment, and `puzzles` are some of them.
 `digits` are the most probable ones, `confidence` their probabilities, and `halt` is the probability of halting. The network
-computes all segments of a prediction, also those after it has halted, from one latent start and without votes.
+computes all segments of a prediction, also those after it has halted, from one latent start and without symmetric images.
 """
 
 import functools
@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 NUM_EXAMINED = 256
-"""Puzzles of the test split from which some are selected."""
+"""Number of puzzles of the test split that the network predicts."""
 NUM_SHOWN = 6
-"""Solved puzzles to show, and as many that are not solved."""
+"""Largest number of solved puzzles that are shown, and of puzzles that are not solved."""
 
 
 @functools.cache  # the page calls it twice
 def traces_of(member: Path, data: Path) -> dict[str, Any]:
-    """The traces of the network in the folder of a run; {} for a bag of copies, which have folders of their own.
+    """The content above for the network in the folder of a run; {} for a bag, whose copies have folders of their own.
 
     Raises `UserError` for a damaged checkpoint, and for data that the network was not trained on.
     """
@@ -59,7 +59,7 @@ def traces_of(member: Path, data: Path) -> dict[str, Any]:
 def select(
     columns: dict[str, np.ndarray], digits: np.ndarray, confidence: np.ndarray, halt: np.ndarray
 ) -> list[dict[str, Any]]:
-    """The solved puzzles that took most segments, and the unsolved ones with most cells right.
+    """The entry `puzzles`: the solved ones that took the most segments, and the unsolved ones with the most cells right.
 
     columns : of the puzzles, (n, …)
     digits, confidence : (n, segments, cells)
@@ -67,9 +67,9 @@ def select(
     """
     is_right = digits == columns["solution"][:, None]
     is_solved = is_right[:, -1].all(axis=1)
-    num_wrong = (~is_right.all(axis=2)).sum(axis=1)  # segments after which the board was not right
+    num_wrong_segments = (~is_right.all(axis=2)).sum(axis=1)  # after which the board was not right
     solved, failed = np.flatnonzero(is_solved), np.flatnonzero(~is_solved)
-    solved = solved[np.argsort(-num_wrong[solved], kind="stable")][:NUM_SHOWN]
+    solved = solved[np.argsort(-num_wrong_segments[solved], kind="stable")][:NUM_SHOWN]
     failed = failed[np.argsort(-is_right[failed, -1].sum(axis=1), kind="stable")][:NUM_SHOWN]
     return [
         {

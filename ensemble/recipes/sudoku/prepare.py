@@ -1,4 +1,4 @@
-"""Prepared data from puzzles that are read or generated: one row for each, no two of them symmetric images of each other.
+"""Preparation of puzzles that are read or generated: one row for each, no two of them symmetric images of each other.
 
     python scripts/prepare_data.py --recipe sudoku out=runs/sudoku/prepared side=6 clues=18 num_train=1000 num_test=300
     python scripts/prepare_data.py --recipe sudoku 'source=[train.csv.gz]' 'test_source=[test.csv.gz]' out=runs/extreme
@@ -6,9 +6,9 @@
     rows/S    row_id int64, puzzle and solution fixed_size_list<uint8>[cells] (0 is a blank), clues int16, backtracks int32,
               and rating float32 if a file has ratings (-1 for puzzles without)
 
-Training applies random symmetries. All splits together contain one puzzle of each orbit (all images of a puzzle under the
-symmetries, `orbits.py`), so that no test puzzle is the image of a training puzzle. Every puzzle has exactly one solution,
-which the search of `search.py` proved; `backtracks` is the number of contradictions in that search.
+Training applies random symmetries. All splits together contain at most one puzzle of each orbit (all images of a puzzle
+under the symmetries, `orbits.py`), so that no test puzzle is the image of a training puzzle. Every puzzle has exactly one
+solution, as the search of `search.py` proved; `backtracks` is the number of contradictions in that search.
 
 The splits are filled in the order test, blend, validation, train, so that a larger training split does not change the
 others.
@@ -47,7 +47,8 @@ NOT_DRAWN = "puzzle that was not drawn"
 BAD_KINDS = (NO_SOLUTION, SEVERAL, UNDECIDED, WRONG_ANSWER)
 ROWS_AT_ONCE = 2048
 NUM_ATTEMPTS_WITHOUT_A_PUZZLE = {4: 20_000, 6: 20_000, 9: 20_000, 16: 200}
-"""For each side, the attempts in a row after which the generator stops: about ten seconds, on 16 × 16 a minute or more."""
+"""For each side, the attempts in a row without a new puzzle after which the generator stops: about ten seconds, on 16 × 16 a
+minute or more."""
 
 
 class Puzzles(NamedTuple):
@@ -127,9 +128,9 @@ def _check(config: PrepareConfig, board: Board) -> None:
     if config.test_source and not config.source:
         raise UserError("test_source= needs source= too, from which the other splits are drawn: name its files")
     if config.num_train == ALL and not config.source:
-        raise UserError("num_train=-1 stands for all puzzles of source=, and none is given: give a number, or a source")
+        raise UserError("num_train=-1 asks for all puzzles of source=, but none is given: give a number, or a source")
     if config.num_test == ALL and not config.test_source:
-        raise UserError("num_test=-1 stands for all of test_source=, and none is given: give a number, or a test_source")
+        raise UserError("num_test=-1 asks for all of test_source=, but none is given: give a number, or a test_source")
     if config.clues and config.source:
         raise UserError(f"clues={config.clues} is for generated puzzles, and those of source= have their own: leave it out")
     if 0 < config.clues < board.least_clues:
@@ -139,7 +140,7 @@ def _check(config: PrepareConfig, board: Board) -> None:
         )
     for source in (*config.source, *config.test_source):
         if source.startswith("hub:"):
-            raise UserError(f"{source} is for the recipe hot_sellers: name files of puzzles")
+            raise UserError(f"{source} names reviews of products, not puzzles: name files of puzzles")
 
 
 def _num_rows(config: PrepareConfig, split: str) -> int:
@@ -187,7 +188,7 @@ def _generate(config: PrepareConfig, board: Board, total: int) -> Puzzles:
 def _first_of_orbits(
     board: Board, puzzles: np.ndarray, solutions: np.ndarray, seen: set[bytes], most: int, threads: int
 ) -> np.ndarray:
-    """The first rows of orbits that are not in `seen`, at most `most`; `seen` is updated."""
+    """The first row of each orbit that is not in `seen`, at most `most` rows; their orbits are added to `seen`."""
     new: list[int] = []
     for row, form in enumerate(canonical_forms(board, puzzles, solutions, threads)):
         key = form.tobytes()
@@ -203,7 +204,7 @@ def _first_of_orbits(
 def _read_splits(
     config: PrepareConfig, board: Board, files: list[Path], test_files: list[Path], census: Census
 ) -> dict[str, Puzzles]:
-    """The splits, drawn from the files of the user."""
+    """The splits, drawn from the given files."""
     seen: set[bytes] = set()
     splits: dict[str, Puzzles] = {}
     names = [name for name in FILLED if not (name == "test" and test_files)]
@@ -245,10 +246,10 @@ def _draw(config: PrepareConfig, board: Board, files: list[Path], wanted: int, c
         parts.append(Puzzles(raw.puzzles[drawn], solved.solutions[new], solved.backtracks[new], raw.ratings[drawn]))
         if num_drawn < most:
             counts.drop(COPY, len(good) - len(new))
-        else:  # puzzles after the last drawn one are not copies
-            last = new[-1] if new.size else 0
-            counts.drop(COPY, int((good <= last).sum()) - len(new))
-            counts.drop(NOT_DRAWN, int((good > last).sum()))
+        else:  # puzzles after the last drawn one were not compared, so they do not count as copies
+            num_compared = int((good <= new[-1]).sum())
+            counts.drop(COPY, num_compared - len(new))
+            counts.drop(NOT_DRAWN, len(good) - num_compared)
     counts.check(config.max_bad_fraction, BAD_KINDS, num_examined)
     counts.drop(NOT_DRAWN, len(order) - num_examined)
     _add(census, counts)
@@ -256,6 +257,7 @@ def _draw(config: PrepareConfig, board: Board, files: list[Path], wanted: int, c
 
 
 def _add(census: Census, other: Census) -> None:
+    """Add the counts of another census."""
     census.read(other.rows_read)
     for kind, count in other.dropped.items():
         census.drop(kind, count, other.examples[kind])

@@ -16,7 +16,7 @@ from ensemble.recipes.sudoku.boards import Board
 from ensemble.recipes.sudoku.symmetry import mixed
 
 MAX_GUESSES = 10_000_000
-"""The largest number of digits that a search tries, in about ten seconds; then the puzzle is undecided."""
+"""The largest number of guesses (digits to try) of a search, about ten seconds; after that the puzzle is undecided."""
 MAX_GUESSES_TO_REMOVE = 20_000
 """The same for the search that decides whether a digit can be removed; if it is undecided, the digit is not removed."""
 ROWS_PER_TASK = 64
@@ -54,7 +54,9 @@ def solve(board: Board, puzzles: np.ndarray, threads: int = 0, max_guesses: int 
 def generate(
     board: Board, *, seed: int, first: int, count: int, clues: int, threads: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Attempts number `first` to `first + count − 1` of a seed: puzzles and solutions, each (count, cells) uint8.
+    """Generate a puzzle by each of the attempts `first` to `first + count − 1` of a seed.
+
+    Returns puzzles and solutions, each (count, cells) uint8.
 
     An attempt is a function of the seed and its number alone. A puzzle has more than `clues` clues if no other digit can be
     removed. With clues=0 all puzzles are minimal, except that on 16 × 16 a digit is not removed if the proof takes more than

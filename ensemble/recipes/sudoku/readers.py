@@ -4,11 +4,11 @@
     ..............3.85..1.2.......5.7.....4...1...9.......5......73..2.1........4...9
     0043000209005009001…,864371259325849761…    a puzzle and its solution, after a comma, blank, tab or semicolon
     question,answer                             CSV with a header; other columns are ignored
-    source,question,answer,rating               Sudoku-Extreme: the rating is the backtracks of its solver
-    quizzes,solutions                           the same under other names; see `COLUMNS`
+    source,question,answer,rating               Sudoku-Extreme; its rating is the number of backtracks of another solver
+    quizzes,solutions                           columns with other names, see `COLUMNS`
 
 Digits above 9 are the letters A to G. Blank lines and lines that begin with # are ignored. Every other line that is not a
-puzzle is malformed, and the census counts and names it.
+puzzle is malformed; the census counts these lines and names the first ones.
 """
 
 import codecs
@@ -34,6 +34,7 @@ COLUMNS = {
 }
 """Accepted names of the columns of a CSV file."""
 NO_RATING, MOST_RATING = -1, 1e30
+"""Stands for a missing rating; ratings from `MOST_RATING` on, or below 0, count as missing."""
 BLOCK_BYTES = 16 << 20
 LONGEST_LINE_BYTES = 1 << 16
 _INVALID = 255
@@ -50,7 +51,7 @@ class Raw(NamedTuple):
     answers: np.ndarray
     """(n, cells) uint8; all 0 if the file has none."""
     ratings: np.ndarray
-    """(n,) float32, `NO_RATING` if the file has none, or no number."""
+    """(n,) float32, `NO_RATING` if the line has no rating, or one that is no number."""
     file: np.ndarray
     """(n,) object, the path of the file."""
     line: np.ndarray
@@ -113,7 +114,7 @@ def _layout(first_line: bytes) -> tuple[dict[str, int] | None, str]:
 def _parsed(
     path: Path, lines: list[bytes], first_line: int, layout: dict[str, int] | None, board: Board, census: Census
 ) -> Raw:
-    """The valid lines of a block."""
+    """The puzzles of the valid lines of a block; other lines are counted in `census`."""
     puzzles, answers, ratings, numbers, examples = [], [], [], [], []
     blank = b"0" * board.cells
     for number, line in enumerate(lines, first_line):
@@ -151,7 +152,7 @@ def _fields(line: bytes) -> tuple[bytes, bytes, float] | None:
 
 
 def _csv_fields(line: bytes, layout: dict[str, int]) -> tuple[bytes, bytes, float] | None:
-    """The same by the columns of the header; None for a line with too few columns."""
+    """Puzzle, solution and rating of a line of a CSV file, by the columns of the header; None for too few columns."""
     parts = line.split(b",")
     if b'"' in line:
         parts = [part.encode() for part in next(csv.reader([line.decode("utf-8", "replace")]))]

@@ -5,6 +5,12 @@ forced digit: the only candidate of a cell (naked single), or the only place for
 is no forced digit, it branches on the blank cell with the fewest candidates (minimum remaining values). It stops at the
 second solution; a search that ends after one solution has proved that there is no other.
 
+    bits      (cells,) the digit of each cell as one bit, 0 for a blank cell
+    used      (3 · side,) the digits of each row, column and box as a bit mask
+    trail     (cells,) the cells in the order in which the search filled them
+    units_of, cells_of   the tables `Board.units_of_cells` and `Board.cells_of_units`
+    num_bits  (2^side,) the number of bits of each mask
+
 All functions are compiled by numba and release the interpreter's lock, so that threads run in parallel. Compiled code is
 cached in `__pycache__` beside this file, or in the user's cache folder if `__pycache__` is read-only; if both are read-only,
 it is not cached.
@@ -21,10 +27,10 @@ from ensemble.errors import UserError
 try:
     import numba
 except ModuleNotFoundError:
-    raise UserError("numba is not installed, which solves puzzles: pip install 'accelerate-ensemble[sudoku]'") from None
+    raise UserError("numba, which sudoku needs, is not installed: pip install 'accelerate-ensemble[sudoku]'") from None
 
 UNSOLVABLE, UNIQUE, AMBIGUOUS, UNDECIDED = 0, 1, 2, 3
-"""Results of a search. A search is undecided if it took more than its limit of guesses."""
+"""Results of a search. A search is undecided if it needs more guesses than its limit."""
 _ANY, _NONE, _ONE, _TWO = np.int64(-1), np.int64(0), np.int64(1), np.int64(2)
 """Arguments of type int64, since numba compiles a function again for each literal number."""
 
@@ -49,12 +55,13 @@ def _random(state):
 
 @compiled
 def _below(state, limit):
-    """A random integer from 0 to limit − 1."""
+    """A random integer from 0 to limit − 1; `state` as in `_random`."""
     return np.int64(_random(state) >> np.uint64(33)) % limit
 
 
 @compiled
 def _place(cell, bit, bits, used, trail, num_placed, units_of):
+    """Place a digit, as a bit, in a blank cell, and append the cell to `trail`. Returns the number of placed digits."""
     bits[cell] = bit
     for k in range(3):
         used[units_of[cell, k]] |= bit
@@ -64,6 +71,7 @@ def _place(cell, bit, bits, used, trail, num_placed, units_of):
 
 @compiled
 def _undo(bits, used, trail, num_placed, until, units_of):
+    """Remove the digits that were placed last, until `until` are left. Returns the number of placed digits."""
     while num_placed > until:
         num_placed -= 1
         cell = trail[num_placed]
@@ -232,9 +240,9 @@ def solve(puzzles, max_guesses, units_of, cells_of, num_bits, solutions, results
 
 @compiled
 def _removable(cell, bits, used, trail, max_guesses, solution, units_of, cells_of, num_bits):
-    """Whether the position in `bits` and `used`, from which the digit solution[cell] was removed, has no other solution.
+    """Whether a position with one solution still has only this one after the digit solution[cell] was removed.
 
-    It must have had one solution before.
+    bits, used : the position without the digit
     """
     side = cells_of.shape[1]
     full, bit = (np.int64(1) << side) - 1, solution[cell]

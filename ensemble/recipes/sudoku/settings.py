@@ -63,10 +63,10 @@ class RecipeConfig:
     """How a layer exchanges information between cells: softmax attention; sums with learned weights for each head and pair
     of cells; or a perceptron over the cells of each channel."""
     positions: Literal["none", "rope", "learned", "units"] = "units"
-    """How cells are distinguished: by the weights of `mixing` alone (none, not with attention), by rotary embeddings (with
-    attention only), by a learned embedding for each cell, or by the sum of learned embeddings of row, column and box."""
+    """How cells are distinguished. none: by the weights of `mixing` alone (not with attention). rope: by rotary embeddings
+    (with attention only). learned: by an embedding for each cell. units: by the sum of embeddings of row, column and box."""
     width: int = 64
-    """Width of the latent states."""
+    """Width of the latent states z_H and z_L."""
     num_layers: int = 2
     """Layers of each module."""
     num_heads: int = 4
@@ -79,20 +79,21 @@ class RecipeConfig:
     low_cycles: int = 1
     """Updates of z_L for each update of z_H (L_cycles of HRM, n of TRM)."""
     segments: int = 8
-    """The largest number of segments of a puzzle in training, each of which is an optimizer step."""
+    """The largest number of segments (calls of the network) of a puzzle in training. Each is an optimizer step."""
     predict_segments: int = 8
     """Segments of a prediction; with select=first of scripts/predict.py, the largest number of them."""
     halt_probability: float = 0.98
-    """The probability of halting from which select=first accepts a board."""
+    """With select=first of scripts/predict.py, the probability of halting from which a board is accepted."""
     exploration: float = 0.1
-    """Share of training puzzles that do not halt before a random number of segments from 2 to `segments`."""
+    """Share of training puzzles that have a random least number of segments, from 2 to `segments`, before which they do not
+    halt."""
     continue_loss: bool = False
     """Also predict the value of another segment, as HRM does, at the cost of a segment without gradient. A puzzle then halts
     if the logit of halting is higher than the logit of continuing. Without it, a puzzle halts if the logit is positive."""
     loss: Literal["stablemax", "softmax"] = "stablemax"
     """Normalisation of the probabilities of the digits, in float64."""
     images: int = 10
-    """Symmetric images of each training puzzle in an epoch; the next epoch has other images."""
+    """Number of symmetric images of each training puzzle in an epoch; the next epoch has other images."""
     reveal: float = 1.0
     """Share of training puzzles in which a random part of the blank cells is given too, in the first epoch. A network learns
     from these easier puzzles long before it solves a complete one."""
@@ -106,7 +107,7 @@ class RecipeConfig:
     puzzle_rate: float = 0.01
     """Learning rate of the puzzle embedding; its weight decay is that of the other weights."""
     starts: int = 1
-    """Latent starts. For each puzzle only the best one is trained (winner-take-all)."""
+    """Number of latent starts of a puzzle. Only the best one of each puzzle has a gradient (winner-take-all)."""
     muon_rate: float = 0.0
     """Learning rate of torch's Muon for the matrices of the layers, such as 0.005; 0 to train them with AdamATan2, like the
     other weights."""

@@ -1,14 +1,14 @@
 """Symmetries of Sudoku, drawn and applied for a whole batch.
 
-A symmetry permutes the digits, the bands and the rows within each band, the stacks and the columns within each stack; if
-boxes are square it may also transpose the board. (The boxes of a 6 × 6 board are 2 × 3; transposed they would be 3 × 2.) The
-image of a valid puzzle is a valid puzzle with the same number of solutions.
+A symmetry permutes the digits, the bands (rows of boxes) and the rows within each band, the stacks (columns of boxes) and
+the columns within each stack. If boxes are square it may also transpose the board; the boxes of a 6 × 6 board are 2 × 3 and
+would become 3 × 2. The image of a valid puzzle is a valid puzzle with the same number of solutions.
 
     symmetries = symmetries_of(board, seed, epoch, row_ids)   # a function of (seed, epoch, row_id) alone
     puzzles, solutions = symmetries.apply(puzzles), symmetries.apply(solutions)
     scores = symmetries.undo_classes(scores_of_the_images)       # on the original board
 
-`apply` and `undo_classes` accept numpy arrays and torch tensors on any device. This module does not import torch.
+`apply` and `undo_classes` accept numpy arrays and torch tensors on any device. torch is imported only for tensors.
 """
 
 import dataclasses
@@ -21,7 +21,10 @@ from ensemble.recipes.sudoku.boards import Board
 
 
 def mixed(*keys: Any) -> np.ndarray:
-    """64 random bits for each combination of integer keys, which are broadcast; SplitMix64's finaliser mixes in each key."""
+    """64 random bits for each combination of integer keys, which are broadcast.
+
+    The bits are a function of the keys: the finaliser of SplitMix64 is applied after each key is added.
+    """
     bits: Any = np.zeros(np.broadcast_shapes(*(np.shape(key) for key in keys)), np.uint64)
     for key in keys:
         bits = finalised(bits + np.asarray(key).astype(np.uint64) + GOLDEN)  # arrays wrap around without a warning
@@ -46,7 +49,7 @@ class Symmetries:
         return digits[row, moved.long()].to(boards.dtype)
 
     def undo_classes(self, values: Any) -> Any:
-        """Scores of the digits 1 … side in each cell of the images, (B, cells, side), for the original cells and digits."""
+        """Scores of the digits 1 … side in each cell, (B, cells, side), of the images as scores of the original boards."""
         back, image = np.argsort(self.cells, axis=1)[:, :, None], self.digits[:, None, 1:] - 1
         return values[_as_type_of(values, np.arange(len(values))[:, None, None], back, image)]
 
@@ -55,7 +58,7 @@ def symmetries_of(board: Board, seed: int, epoch: int, row_ids: np.ndarray) -> S
     """The symmetry of each row, (B,) int64: a function of (seed, epoch, row_id) alone, uniform over the group."""
     side, num_bands, num_stacks = board.side, board.side // board.box_rows, board.side // board.box_columns
     row_ids = np.asarray(row_ids)
-    # Random keys of digits, bands, rows, stacks, columns, transposition. Sorting keys gives a uniform permutation
+    # Random keys of digits, bands, rows, stacks, columns and transposition. Sorting them gives uniform permutations
     counts = (side, num_bands, side, num_stacks, side, 1)
     keys = mixed(seed, epoch, row_ids[:, None], np.arange(sum(counts)))
     digit, band, row, stack, column, transpose = np.split(keys, np.cumsum(counts)[:-1], axis=1)
@@ -76,7 +79,7 @@ def identity(board: Board, batch: int) -> Symmetries:
 
 
 def _lines(block: np.ndarray, line: np.ndarray) -> np.ndarray:
-    """Permuted rows or columns, (B, side), from keys of blocks, (B, blocks), and of lines within each, (B, blocks, size)."""
+    """Permuted rows (columns), (B, side), by keys of bands (stacks), (B, blocks), and of lines within, (B, blocks, size)."""
     blocks, lines = np.argsort(block, axis=1), np.argsort(line, axis=2)
     size = line.shape[2]
     return (blocks[:, :, None] * size + np.take_along_axis(lines, blocks[:, :, None], 1)).reshape(len(block), -1)

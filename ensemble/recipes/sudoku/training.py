@@ -6,12 +6,13 @@
 
 Each slot of the global batch holds a puzzle with its latent states. A step computes one segment of all slots. A slot whose
 puzzle has halted, or has had `recipe.segments` segments, takes the puzzle that the next batch has for it; the puzzles for
-other slots are skipped. So an epoch offers each image of a puzzle once, but only a part of them is used: the metric `used`
-is this share. The latent states are carried without gradient.
+other slots are skipped. So an epoch offers each image of a puzzle once, but only a part of the images is used; the metric
+`used` is this share. The latent states are carried without gradient.
 
 The loss of a puzzle is the mean over its cells of the cross-entropy, plus half of the binary cross-entropy of halting, whose
 target is whether every cell is right. With `recipe.starts` above 1, each puzzle has several latent states. A segment without
-gradient determines the one with the lowest cross-entropy, and only this one is trained; halting is predicted for all.
+gradient determines the one with the lowest cross-entropy. Only this one has a segment with gradient, but halting
+is learned from all.
 """
 
 import dataclasses
@@ -38,6 +39,7 @@ from ensemble.recipes.sudoku.settings import RecipeConfig
 from ensemble.recipes.sudoku.symmetry import mixed, symmetries_of
 
 HALTING_WEIGHT = 0.5
+"""Weight of the loss of halting."""
 OFFERED = ("puzzle", "solution", "puzzle_id", "patience")
 """The arrays that a slot takes from the batch when its puzzle has halted."""
 SEED_OF_IMAGES = 3
@@ -46,7 +48,7 @@ DRAWN_SHARE, DRAWN_CELLS, DRAWN_EXPLORATION = range(3)
 
 
 class PuzzleRows(PreparedRows):
-    """The puzzles of one split; training puzzles are transformed differently in each epoch."""
+    """The puzzles of one split; training puzzles have other symmetric images in each epoch."""
 
     def __init__(self, folder: Path, split: str, config: RecipeConfig, board: Board):
         table = open_table(folder / "rows" / split)
@@ -117,7 +119,7 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
         )
 
     def size(self, num_rows: int) -> Size:
-        """A lower bound of the memory: parameters, latent states, and the results of layers that need a gradient."""
+        """A lower bound of the memory: parameters, latent states, and the layers' results that the backward pass needs."""
         shape = self.shape
         shapes = [dataclasses.replace(shape, num_layers=number) for number in (1, 2)]
         one, two = (num_parameters(partial(Reasoner, changed)) for changed in shapes)
@@ -168,8 +170,8 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
         is_last = steps >= self.config.segments
         if self.config.continue_loss:
             with torch.no_grad():
-                winner = torch.zeros_like(steps)
-                after = model(slot["puzzle"], slot["puzzle_id"], winner, torch.zeros_like(is_new), high[:, 0], low[:, 0])
+                start, begins = torch.zeros_like(steps), torch.zeros_like(is_new)
+                after = model(slot["puzzle"], slot["puzzle_id"], start, begins, high[:, 0], low[:, 0])
                 next_halt, next_go_on = after.halting.unbind(1)
                 value = torch.where(is_last, next_halt, torch.maximum(next_halt, next_go_on)).sigmoid()
             loss_B = loss_B + HALTING_WEIGHT * binary(halting_B2[:, 1], value)
@@ -197,7 +199,7 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
         solved = is_solved(segment.digits, solution)
         halting_loss = binary(segment.halting[:, 0], solved)
         if num_starts > 1:
-            # The best start trains the network to predict halting; the others train only the output layer for halting
+            # The halting loss of the best start trains all layers, that of the others only the output layer of halting
             is_other = torch.arange(num_starts, device=best.device) != best[:, None]
             others_loss = (binary(segment.others[..., 0], solved_BK) * is_other).sum(dim=1)
             halting_loss = (halting_loss + others_loss) / num_starts
@@ -208,7 +210,7 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
         return loss, segment.halting, high, low
 
     def predicting(self, starts: int, votes: int, select: str) -> None:
-        """Set the options of predictions, see `inference.PredictOptions`; `UserError` for impossible ones."""
+        """Change the options of predictions, see `inference.PredictOptions`; `UserError` for impossible values."""
         self.options = inference.with_settings(self.options, self.config.variant, starts, votes, select)
 
     def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:
@@ -283,7 +285,7 @@ def _where(condition_B: torch.Tensor, chosen: torch.Tensor, other: torch.Tensor)
 
 
 def _uniform(*keys: Any) -> np.ndarray:
-    """Random numbers from [0, 1), one for each combination of the keys, which are broadcast as in `symmetry.mixed`."""
+    """Random numbers from [0, 1), one for each combination of keys, as in `symmetry.mixed`."""
     return (mixed(*keys) >> np.uint64(11)) * 2.0**-53
 
 
@@ -301,7 +303,7 @@ def _check(config: RecipeConfig) -> None:
     if config.width % config.num_heads or (config.positions == "rope" and head_width % 2):
         raise UserError(
             f"recipe.width={config.width} cannot be divided into {config.num_heads} heads of "
-            f"{'an even' if config.positions == 'rope' else 'one'} width: choose a multiple of {2 * config.num_heads}"
+            f"{'an even' if config.positions == 'rope' else 'equal'} width: choose a multiple of {2 * config.num_heads}"
         )
     if config.positions == "rope" and config.mixing != "attention":
         raise UserError(

@@ -3,9 +3,10 @@
     cells = read(table, "price", config)
     cells.kind, cells.values        # 'number', Series of Float64, null where the cell is empty or not a number
 
-A column holds numbers (or dates) if all but `max_bad_fraction` of its non-empty cells do; the others count as empty and are
-reported. Otherwise all cells are texts. If a number or date is ambiguous, such as 1,234 or 01/02/2020, the other cells of
-the column decide; if they do not, `UserError` asks for a setting. Each file may have its own form of dates (`dates.py`).
+A column holds numbers (or dates) if all but `max_bad_fraction` of its non-empty cells are numbers (dates); the others count
+as empty, and a message names the first of them. Otherwise all cells are texts. If a number or date is ambiguous, such as
+1,234 or 01/02/2020, the other cells of the column decide; if they do not, `UserError` asks for a setting. Each file may have
+its own form of dates (`dates.py`).
 """
 
 import dataclasses
@@ -29,14 +30,14 @@ NUMBERS = {
     COMMA_GROUPS: r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?$",
     DECIMAL_COMMA: r"^[+-]?([1-9]\d{0,2}(\.\d{3})+(,\d*)?|\d+(,\d*)?|,\d+)$",
 }
-"""Patterns of numbers in other forms than Python's. With groups of digits, numbers without groups are read too."""
+"""Patterns of numbers in other forms than Python's. In both forms, numbers without groups of digits are read too."""
 LEADING_ZERO = r"^[+-]?0\d+$"
 LIKE_A_NUMBER = (
     rf"^\PL*\d\PL*$|{dates.LOOKS_LIKE_A_DATE}|\b\d{{1,2}}[-/ ]\pL{{3,9}}[-/ ]\d{{2}}|\b\pL{{3,9}} \d{{1,2}},? \d{{4}}"
 )
 """A text with digits and without letters, such as 12 % or 31/01/24, or with a date such as 31-JAN-24."""
 NEARLY = 0.1
-"""A message is printed for columns of texts if more than this fraction of the cells are numbers."""
+"""A message is printed for a column of texts if more than this fraction of the cells are numbers, or dates."""
 LARGEST = float(np.finfo(np.float32).max)
 """Largest absolute value of a feature."""
 
@@ -51,13 +52,13 @@ class Cells:
     column: str
     kind: Kind
     values: pl.Series
-    """(num_rows,) Float64, Boolean, Datetime (UTC, microseconds) or String; null where the cell is or counts as empty."""
+    """(num_rows,) Float64, Boolean, Datetime (UTC, microseconds) or String; null where the cell counts as empty."""
     form: str = ""
     """The form of numbers or dates, if it is not the default."""
     bad: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
     """Numbers of the rows whose cell is neither empty nor of this kind."""
     marks: dict[str, int] = dataclasses.field(default_factory=dict)
-    """Texts that mark missing values, with their counts."""
+    """The texts in the cells that mark missing values, with their counts."""
     notes: tuple[str, ...] = ()
     """Messages about unusual data."""
 
@@ -76,7 +77,7 @@ def read(table: Table, column: str, config: PrepareConfig) -> Cells:
     if all(kind.is_temporal() for kind in kinds):
         values = pl.concat(_as(piece, pl.Datetime("us")) for piece in pieces)
         return Cells(column=column, kind="date", values=values, notes=_zone_notes(column, pieces))
-    # Text in other files than numbers or dates of Parquet is read separately, since its form may differ
+    # If some files have text, and others numbers or dates (Parquet), the text is read separately, since its form may differ
     for kind, native in (("number", pl.Float64()), ("date", pl.Datetime("us"))):
         fits = [piece.dtype.is_numeric() if kind == "number" else piece.dtype.is_temporal() for piece in pieces]
         parts = list(zip(pieces, fits, strict=True))
@@ -115,14 +116,14 @@ def _stripped(texts: pl.Series) -> pl.Series:
 
 
 def _without(texts: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[str, int]]:
-    """The texts, null for those that mark missing values, and the counts of these, the most frequent first."""
+    """The texts, null where they mark missing values, and the counts of these texts, the most frequent first."""
     is_missing = texts.is_in(missing).fill_null(False)
     counted = texts.filter(is_missing).value_counts(sort=True, name="count")
     return texts.set(is_missing, None), dict(counted.iter_rows())
 
 
 def _without_numbers(values: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[str, int]]:
-    """Numbers, null for those that mark missing values however they are written, as -999.0 for -999; and their counts."""
+    """The numbers, null where they mark missing values in any form (-999.0 for -999), and the counts of these."""
     counts = {text: int((values == float(text)).sum()) for text in missing if is_number(text)}
     numbers = pl.Series([float(text) for text in counts], dtype=pl.Float64)
     is_missing = values.is_in(numbers.implode()).fill_null(False)
@@ -229,9 +230,9 @@ def _form_notes(column: str, form: str) -> tuple[str, ...]:
 
 
 def _choose(column: str, cells: pl.Series, decimal: str, known: str, allowed: float, advice: str) -> tuple[str, pl.Series]:
-    """The form of numbers that leaves the fewest cells unread, and its values; of several, the form `known`.
+    """The form of numbers that leaves the fewest cells unread, and its values; `known` if it is one of several that do.
 
-    Raises `UserError`, with `advice`, if several other forms leave the fewest, at most `allowed`, and give different values.
+    Raises `UserError`, with `advice`, if several do without `known`, leave at most `allowed` unread, and differ in values.
     """
     readings = dict(_numbers(cells, decimal))
     unread = {form: int((cells.is_not_null() & values.is_null()).sum()) for form, values in readings.items()}
@@ -265,7 +266,7 @@ def _numbers(cells: pl.Series, decimal: str) -> Iterator[tuple[str, pl.Series]]:
 
 
 def days(cells: Cells) -> Cells:
-    """Convert numbers that are all dates in the form 20240131 to dates; return other cells unchanged."""
+    """Convert the cells to dates if all are numbers such as 20240131; else return them unchanged."""
     known = cells.values.drop_nulls()
     if cells.kind != "number" or known.is_empty() or not known.is_between(1_000_00_00, 9999_12_31).all():
         return cells
@@ -280,7 +281,7 @@ def days(cells: Cells) -> Cells:
 
 
 def exact_texts(table: Table, column: str, cells: Cells) -> Cells:
-    """Convert numbers to the original texts if some are codes: with leading zeros, or too long to be exact."""
+    """Convert numbers back to their texts if some are codes, with leading zeros or too many digits to be exact as floats."""
     if cells.kind != "number" or any(piece.dtype.is_float() for piece in table.pieces[column]):
         return cells
     texts = pl.concat([as_text(piece) for piece in table.pieces[column]]).str.strip_chars()

@@ -4,10 +4,10 @@
     numbers = encode(values, learned.features, {})                     # by feature, (num_rows,) float32, NaN if unknown
 
 A date becomes several features: days since 1970, and each of hour, weekday, month and day of the year that varies. A column
-of names becomes categories, a column of free text the features of texts.py, and a column of repeated long texts both.
+of names becomes categories, a column of free text the features of texts.py, a column of longer texts that are repeated both.
 
-The encoding is learned from the train rows only and is stored in the manifest. A category that train does not have is NaN,
-as an empty cell. `values` are those of `cells.Cells`.
+The encoding is learned from the train rows only and is stored in the manifest. A category that train does not have becomes
+NaN, like an empty cell. `values` are those of `cells.Cells`.
 """
 
 import dataclasses
@@ -28,11 +28,11 @@ KEPT_APART = 0.9
 """If fewer than this fraction of a column's distinct numbers stay distinct in float32, an offset is subtracted."""
 MICROSECONDS_PER_DAY = 86_400_000_000
 FEW_CATEGORIES = 256
-"""With more categories, only those of several rows are kept, and the column may hold free text."""
+"""With more different texts, only those in several rows become categories, and the column may hold free text."""
 
 
 def numbers_of(values: pl.Series) -> np.ndarray:
-    """A column of numbers, truth values or dates as float64 (num_rows,), NaN for null; dates in days since 1970."""
+    """A column of numbers, booleans or dates as float64 (num_rows,), NaN for null; dates in days since 1970."""
     if isinstance(values.dtype, pl.Datetime):
         values = values.dt.epoch("us") / MICROSECONDS_PER_DAY
     return values.cast(pl.Float64).fill_null(np.nan).to_numpy()
@@ -80,7 +80,7 @@ PARTS: dict[str, Callable[[pl.Series], pl.Series]] = {
 
 
 def parts_of(column: str, values: pl.Series, in_train: np.ndarray) -> list[dict[str, Any]]:
-    """The periodic features of a column of dates, as entries of the manifest; empty for other columns."""
+    """The periodic features of a column of dates that vary in train, as entries of the manifest; [] for other columns."""
     if not isinstance(values.dtype, pl.Datetime):
         return []
     known = values.filter(pl.Series(in_train)).drop_nulls()
@@ -112,7 +112,7 @@ def learn(column: str, values: pl.Series, in_train: np.ndarray, max_categories: 
         if known.is_empty():
             return Learned(left_out="is empty in train")
         is_long = known.dtype == pl.Float64 and abs(known[0]) >= MOST_EXACT
-        too_long = "holds whole numbers beyond 2^53, which floats do not keep apart"
+        too_long = "holds whole numbers beyond 2^53, which floats cannot distinguish"
         return Learned(left_out=too_long if is_long else "has one value in train")
     if values.dtype == pl.Boolean:
         return Learned(features=[{**entry, "unit": "0 or 1"}])

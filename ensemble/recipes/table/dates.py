@@ -4,7 +4,7 @@
     dates.values, dates.forms     # Series of Datetime, null where a cell is not a date; the form of each file
 
 The form of a file is the one that leaves the fewest cells unread. Its cells may differ in the time: without one, a cell is
-midnight, and without an offset, a time is in UTC; `forms_note` is a message about both. If the order of day and month is
+midnight, and without an offset, a time is in UTC; `forms_note` makes a message about both. If the order of day and month is
 ambiguous in all cells of a file, as in 01/02/2020, it is that of the other files (for new rows, also that of training). If
 these have no order or both orders, the form is ambiguous: see `dates.ambiguous_row`.
 """
@@ -31,9 +31,10 @@ LOOKS_LIKE_A_DATE = r"^\d{1,4}[-/.]\d{1,2}[-/.]\d|^\d{1,2}[- ]\pL{3,9}[- ]\d{4}|
 FIRST_YEAR = 1000
 """Years have four digits: 01/02/24 is not a date of the year 24."""
 SAMPLE = 1000
+"""Number of first cells by which the forms of a column are recognised."""
 MOST_SHOWN = 3
 SEPARATOR = "|"
-"""Separates the forms of a file with different times, and the forms of several files in a manifest."""
+"""Separates the forms of one file, which differ in the time, and in a manifest the forms of several files."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ def read(table: Table, cells: pl.Series, order: str, known: Sequence[str] = ()) 
     """Parse the dates of each file.
 
     order : day_first or month_first; empty for both.
-    known : for new rows, the forms in the training data; 20240131 is a date then too.
+    known : for new rows, the forms in the training data; with them, 20240131 is a date too.
     """
     sizes = np.bincount(table.file_number, minlength=len(table.files)).tolist()
     starts = [0, *np.cumsum(sizes).tolist()]
@@ -104,7 +105,7 @@ def offset_note(column: str, dates: Dates, known: str) -> tuple[str, ...]:
     """A message if new rows have UTC offsets, and those of training, whose form is `known`, had none."""
     if "%z" not in dates.form or "%z" in known:
         return ()
-    return (f"the column '{column}' has times with a UTC offset, which training had not: they are converted to UTC",)
+    return (f"the column '{column}' has times with a UTC offset, unlike in training: they are converted to UTC",)
 
 
 def refuse_ambiguous(table: Table, column: str, cells: pl.Series, dates: Dates, advice: str) -> None:
@@ -161,9 +162,9 @@ def _forms(dates: Sequence[str]) -> list[str]:
 
 
 def _readings(cells: pl.Series, order: str) -> Iterator[tuple[str, pl.Series]]:
-    """The forms of the dates of at least one of the first cells, with the times of all cells.
+    """Each form of dates that at least one of the first cells has, with the forms of time of all cells; and its values.
 
-    The values of each are in UTC, and null for cells in other forms.
+    The values are in UTC, and null for cells with another form of dates.
     """
     if not cells.drop_nulls().head(SAMPLE).str.contains(LOOKS_LIKE_A_DATE).any():
         return

@@ -1,7 +1,8 @@
 """Quantile transformation and bins of numerical features, fitted on the rows of a copy of the network.
 
-A number is mapped to the normal score of its rank: piecewise linear between at most `NUM_KNOTS` knots, constant outside. The
-bins of the piecewise-linear embedding (Gorishniy et al. 2022, arXiv:2203.05556) are bounded by quantiles of the same rows.
+A number is mapped to the normal score of its rank. The map is piecewise linear between at most `NUM_KNOTS` knots, and
+constant outside them. The bins of the piecewise-linear embedding (Gorishniy et al. 2022, arXiv:2203.05556) are bounded by
+quantiles of the same rows.
 """
 
 import dataclasses
@@ -21,8 +22,8 @@ class Scale:
     knots: np.ndarray
     """Ascending, (NUM_KNOTS,) float32; filled with infinity."""
     segments: np.ndarray
-    """The segments between knots, (NUM_KNOTS, 5) float32: begin, 1 / length, position of the begin in the bin from 0 to 1,
-    share of the bin, number of the bin."""
+    """The segments between knots, (NUM_KNOTS, 5) float32: the begin, 1 / length, the position of the begin in its bin, from
+    0 to 1, the share of the bin that the segment covers, and the number of the bin."""
     edges: np.ndarray
     """Edges of the bins as normal scores, (num_bins + 1,) float32; the last is repeated if there are fewer bins."""
 

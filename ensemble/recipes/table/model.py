@@ -1,6 +1,7 @@
-"""TabM-mini (Gorishniy et al. 2025, arXiv:2410.24210) with piecewise-linear embeddings, in several copies.
+"""TabM-mini (Gorishniy et al. 2025, arXiv:2410.24210) with piecewise-linear embeddings of numbers, in several copies.
 
-B rows, C copies, k submodels of a copy, N numbers, E length of an embedding, D inputs of the first layer, W width.
+Shapes: B rows, C copies, k submodels of a copy, N numerical features, E length of an embedding, D inputs of the first layer,
+W width.
 
 The layers are those of the packages `tabm` and `rtdl_num_embeddings`. There, the first layer multiplies each row's D inputs
 by the scaling of each submodel, (B, k, D). Here the weights are multiplied by the scaling instead, so that the k first
@@ -17,8 +18,10 @@ from tabm import LinearEnsemble, make_tabm_backbone
 from torch import nn
 
 LARGEST = 3e38
+"""Replaces infinite inputs."""
 LARGEST_ONE_HOT = 32
-"""With more codes than this, a categorical feature has an embedding of half this length; else it is one-hot."""
+"""With more codes (its categories, and one for missing values), a feature has an embedding of half this length; else it is
+one-hot."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,13 +51,13 @@ class Network(nn.Module):
     edges: torch.Tensor
     """(N, num_bins + 1)"""
     seen: torch.Tensor
-    """1 for categories in the rows that the copy is fitted on, else 0; the categories of all features."""
+    """For the codes of all features, one after the other: 1 if the rows that the copy is fitted on have it, else 0."""
     last: torch.Tensor
     """The code of each feature for a missing or unknown category."""
     begin: torch.Tensor
-    """Index of each feature's first category among the categories of all features."""
+    """Index of each feature's first code among the codes of all features."""
     place: torch.Tensor
-    """Index of each one-hot feature's first category among the one-hot inputs."""
+    """Index of each one-hot feature's first code among the one-hot inputs."""
 
     def __init__(self, shape: Shape):
         super().__init__()
@@ -158,7 +161,8 @@ class Network(nn.Module):
     def references(self, number: int) -> np.ndarray:
         """Reference rows for Shapley values, (number, N + number of categorical features) float32.
 
-        Each feature independently has evenly spaced quantiles of the rows that the copy is fitted on, in random order.
+        The values of a feature are evenly spaced quantiles of the rows that the copy is fitted on, in a random order that is
+        independent of the other features.
         """
         generator = np.random.default_rng(0)
         quantile = (np.arange(number) + 0.5) / number
@@ -174,7 +178,7 @@ class Network(nn.Module):
 
 
 def dropout(x: torch.Tensor, rate: float) -> torch.Tensor:
-    """Dropout with a rate rounded to 1/256 on CPUs, where each 64-bit random number is used for eight elements."""
+    """Dropout. On CPUs eight elements share a 64-bit random number, so the rate is rounded to a multiple of 1/256."""
     if x.device.type != "cpu" or not rate:
         return F.dropout(x, rate)
     threshold = round(rate * 256)

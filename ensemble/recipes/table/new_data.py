@@ -22,13 +22,13 @@ ROWS = "rows"
 
 
 def check(like: dict[str, Any], source: bool, metadata: bool) -> None:
-    """Raise `UserError` if there are no rows, or also metadata."""
+    """Raise `UserError` if no rows are given, or if metadata are."""
     if not source:
         raise UserError("no rows are given: add source=[new.csv] on the command line, or rows in Python or in a request")
     if metadata:
         raise UserError(
-            "metadata describe products, but this ensemble is of a table: leave out metadata= on the "
-            "command line, products in Python"
+            "metadata describe products, but this ensemble was fitted on a table: leave out metadata= on the command line, "
+            "or products in Python"
         )
 
 
@@ -39,9 +39,9 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     """
     check(like, bool(settings["source"]), bool(settings.get("metadata")))
     if "min_matched" in settings:
-        raise UserError("min_matched= is for metadata of products, but this ensemble is of a table: leave it out")
+        raise UserError("min_matched= is for metadata of products, but this ensemble was fitted on a table: leave it out")
     if settings.get("columns"):
-        raise UserError("columns= is for reviews, but this ensemble is of a table: name its columns as in training")
+        raise UserError("columns= is for reviews, but this ensemble was fitted on a table: name its columns as in training")
     config = configuration.from_dict(PrepareConfig, {**like["config"], "out": str(settings["out"])})
     census = Census()
     with folders.new_folder(settings["out"], False, KIND) as folder:

@@ -9,7 +9,7 @@ from ensemble.recipes.table.sizes import MANY_CLASSES
 
 FEW_ROWS = 10_000
 MOST_LINEAR_WORK = 2e10
-"""The linear model is a member if fitting one copy takes fewer operations (a few seconds)."""
+"""The linear model is a member if one copy is fitted in at most this number of operations (a few seconds)."""
 SMALL: dict[str, dict[str, Any]] = {
     "lightgbm": {"max_leaves": 15, "column_fraction": 0.5, "l2": 5.0},
     "catboost": {"max_leaves": 64, "learning_rate": 0.1, "l2": 3.0, "num_rounds": 1000},
@@ -40,28 +40,29 @@ LARGE_VARIANTS: list[tuple[str, dict[str, Any]]] = [
 above. Each has another seed."""
 COMMON: dict[str, Any] = {"min_leaf_weight": 1.0, "row_fraction": 0.8, "learning_rate": 0.05, "early_stopping_rounds": 50}
 SHARES = {"lightgbm": 3.0, "catboost": 1.5, "xgboost": 1.5}
-"""Shares of the remaining time of tree members."""
+"""The shares of the tree members in the remaining time."""
 TABM_SHARE, TABM_SHARE_OF_MANY_CLASSES = 2.0, 6.0
-"""The share of the network. From `MANY_CLASSES` classes on it is larger, and the network is trained before CatBoost and
+"""The same of the network. From `MANY_CLASSES` classes on it is larger, and the network is trained before CatBoost and
 XGBoost, which need a tree per class. On letter the out-of-fold loss of the network is 0.120 after 18 s, that of XGBoost
 0.252 after 7 s, and that of CatBoost 0.698 after 7 s."""
 LEAST_S_PER_OUTPUT = 2.5e-5
-"""Seconds per row and class without which XGBoost and CatBoost would have too few trees to have a weight (letter: 10 s)."""
+"""Seconds per row and class. With less time XGBoost and CatBoost have too few trees to get a weight (letter: 10 s)."""
 NOT_RANKED = ("linear", "catboost", "tabm")
 """Members without a ranking objective."""
 
 
 def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     """The members, in order of their gain per second."""
-    has_few_rows = manifest["splits"]["train"]["rows"] < FEW_ROWS
-    settings, variants = (SMALL, SMALL_VARIANTS) if has_few_rows else (LARGE, LARGE_VARIANTS)
-    cv = CrossValidation.from_manifest(manifest)
-    # If early stopping uses a small part of a fold only, this part is not worth a refit
-    common = {**COMMON, "regrow": cv is None or cv.stop_share == 1}
-    planned = [
-        PlannedMember(name="linear", kind="trees", settings={"library": "linear", "regrow": common["regrow"]}, share=3.0)
-    ][: _linear_work(manifest) <= MOST_LINEAR_WORK]
     num_rows, num_classes = manifest["splits"]["train"]["rows"], len(manifest["task"].get("classes") or ())
+    settings, variants = (SMALL, SMALL_VARIANTS) if num_rows < FEW_ROWS else (LARGE, LARGE_VARIANTS)
+    cv = CrossValidation.from_manifest(manifest)
+    # A refit adds the rows of early stopping. If these are only a part of a fold, they are not worth its time
+    regrow = cv is None or cv.stop_share == 1
+    common = {**COMMON, "regrow": regrow}
+    planned = []
+    if _linear_work(manifest) <= MOST_LINEAR_WORK:
+        linear = {"library": "linear", "regrow": regrow}
+        planned.append(PlannedMember(name="linear", kind="trees", settings=linear, share=3.0))
     least_seconds = max(2.0, LEAST_S_PER_OUTPUT * num_rows * max(1, num_classes))
     planned += [
         PlannedMember(
@@ -98,9 +99,9 @@ def _variant(member: PlannedMember, number: int, changes: dict[str, Any]) -> Pla
 
 
 def combining(manifest: dict[str, Any]) -> dict[str, str]:
-    """The combiner and calibration, fixed: none was better on the public tables, and comparing them takes time.
+    """The combiner and calibration. They are not chosen for each table: no others were better, and a comparison takes time.
 
-    There is no calibration for folds forward in time, since the share of a class changes from block to block.
+    For folds forward in time there is no calibration, since the frequency of a class changes from block to block.
     """
     cv, kind = CrossValidation.from_manifest(manifest), manifest["task"]["kind"]
     calibrations = {"binary": "platt", "multiclass": "temperature"}

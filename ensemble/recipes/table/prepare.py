@@ -5,8 +5,8 @@
 The prepared folder holds `rows/train`, the rows with a target; `rows/test`, with `test` > 0, a part of them; and
 `rows/forecast`, the rows without a target. They are Arrow datasets that `datasets.load_from_disk` opens, with the columns
 
-    row_id    the row's number in the sources, from 0 on
-    fold      in train: see ensemble/data/cross_validation.py
+    row_id    the row's number in all files together, from 0 on
+    fold      in train: the fold, see ensemble/data/cross_validation.py
     group     with ranking: the number of the query. With `time`: the number of the time slice, about 20 per split,
               increasing from split to split. Else: a random block from 0 to 9, the same for rows of one `config.group`.
               Combiners are compared on these blocks
@@ -45,7 +45,7 @@ from ensemble.task import Task
 RECIPE = "table"
 KIND = "prepared data"
 SPLITS = ("train", "test", FORECAST)
-"""In the order of their numbers in splits.py."""
+"""The splits in the order of their numbers in splits.py."""
 ID_COLUMNS = {"row_id": pa.int64(), "group": pa.int64(), "cluster": pa.int64()}
 LEAK = "warning: the column '{}' determines the target: add it to drop=[…] unless it is known when you forecast"
 
@@ -126,7 +126,7 @@ def _check(config: PrepareConfig) -> None:
         raise UserError("no table is given: name its files, as in 'source=[people.csv]'")
     for source in config.source:
         if source.startswith("hub:"):
-            raise UserError(f"{source} is for the recipe hot_sellers: name the files of the table")
+            raise UserError(f"{source} names reviews of products, not a table: name its files")
     if not config.target:
         raise UserError("target= names no column: name the column to predict, as in target=income")
     if config.embargo and not config.time:
@@ -292,7 +292,7 @@ def _unseen(cells_of: dict[str, cells.Cells], features: list[dict[str, Any]], ro
 def _warn_of_leaks(
     cells_of: dict[str, cells.Cells], features: list[dict[str, Any]], target: Target, in_train: np.ndarray
 ) -> None:
-    """Print a warning for features that correspond to the target one to one, or are a linear function of it."""
+    """Print a warning for each feature that corresponds to the target one to one, or is a linear function of it."""
     rows = pl.Series(in_train)
     expected = pl.Series(target.values).filter(rows)
     for feature in features:

@@ -31,7 +31,7 @@ def counts(request: Request) -> dict[str, int]:
 
 
 def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], str] | None:
-    """Location and error message of the first value that does not fit its column, or None."""
+    """Location and error message of the first value that does not fit its column; None if all fit."""
     kinds = columns(like)
     for number, row in enumerate(request.rows):
         for name, value in row.items():
@@ -50,7 +50,8 @@ def tables(request: Request) -> tuple[pa.Table, None]:
     for name in names:
         values = [row.get(name) for row in request.rows]
         types = {type(value) for value in values if value is not None}
-        has_long = any(isinstance(value, int) and abs(value) >= MOST_EXACT for value in values)  # Arrow has 64 bits
+        # As texts, long whole numbers stay exact, also beyond the 64 bits of Arrow's integers
+        has_long = any(isinstance(value, int) and abs(value) >= MOST_EXACT for value in values)
         if has_long or (len(types) > 1 and types != {int, float}):
             values = [None if value is None else name_of(value) for value in values]
         arrays[name] = pa.array(values)

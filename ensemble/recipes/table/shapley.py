@@ -3,8 +3,8 @@
 The features of a reference row are replaced by those of the explained row one after the other, in a random order; a feature
 contributes the change of the model's output when it is replaced. The mean over several orders and reference rows estimates
 the Shapley value. The contributions of a row sum exactly to its output minus the mean output of the reference rows.
-Štrumbelj & Kononenko 2014, https://doi.org/10.1007/s10115-013-0679-x. Each order is also used reversed, which lowers the
-variance.
+Source: Štrumbelj & Kononenko 2014, https://doi.org/10.1007/s10115-013-0679-x. Each order is also used reversed, which lowers
+the variance.
 """
 
 from collections.abc import Callable

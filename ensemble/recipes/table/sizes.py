@@ -41,10 +41,11 @@ def of_network(
 
 
 BATCHES = ((2_000, 64, 96.0), (5_000, 128, 64.0), (20_000, 256, 40.0), (50_000, 256, 32.0), (math.inf, 512, 20.0))
-"""Largest number of training rows, global batch size and epochs: more steps for few rows, larger batches for many. With a
-time limit the training has as many of these epochs as fit."""
+"""Each with the largest number of training rows, the global batch size and the epochs: few rows have more epochs, many rows
+larger batches. With a time limit the training has as many of these epochs as fit."""
 LEARNING_RATE, REFERENCE_BATCH = 0.015, 256
-"""The peak learning rate is proportional to the square root of the batch size."""
+"""The peak learning rate is `LEARNING_RATE` at a batch size of `REFERENCE_BATCH`, and is proportional to the square root of
+the batch size up to four times this size."""
 REGRESSION_EPOCHS = 1.5
 """Factor on the epochs for regression, whose error still decreases when classifiers begin to overfit."""
 

@@ -32,7 +32,7 @@ class Table:
     nested: dict[str, str]
     """Columns of nested values such as lists, with the kind of these values."""
     floats: dict[str, str]
-    """Columns of JSON lines with floats that cannot be ids, with the first of these."""
+    """Columns of JSON lines with floats that cannot be ids, each with the first of these floats."""
     files: Sequence[Path]
     file_number: np.ndarray
     """(num_rows,) index in `files`."""
@@ -131,7 +131,7 @@ def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.D
         examples = (Example(name, record.line, records.excerpt(record.octets)) for record in malformed)
         census.drop(MALFORMED, len(malformed), examples)
         if isinstance(file.layout, records.Delimited):
-            # `cat` of files with a byte order mark
+            # Files that were joined by `cat` repeat the header, with the byte order mark before it
             are_names = (pl.col(at).str.strip_prefix("\ufeff").str.strip_chars() == column for at, column in fields.items())
             is_header = pl.all_horizontal(are_names).fill_null(False)
             repeated = rows.filter(is_header)["source_line"]
@@ -193,7 +193,7 @@ def _ids(piece: pl.Series, what: str) -> pl.Series:
 
 
 def _inexact(floats: pl.Series) -> pl.Series:
-    """The floats that are no whole numbers, or too large to be exact."""
+    """The floats that are not whole numbers, or are too large to be exact."""
     known = floats.drop_nulls().drop_nans()
     return known.filter((known != known.floor()) | (known.abs() >= records.MOST_EXACT))
 

@@ -18,6 +18,7 @@ from ensemble.recipes.table.settings import PrepareConfig
 TRAIN, TEST, FORECAST = 0, 1, 2
 """Numbers of the splits; -1 is a row that is left out."""
 LEAST_ROWS = 20
+"""Minimum number of labelled rows, and of train rows."""
 LEAST_FOLDS = 3
 MANY_FOLDS = 8
 MANY_FOLDS_UNTIL, FOLDS_UNTIL = 10_000, 200_000
@@ -25,9 +26,9 @@ MANY_FOLDS_UNTIL, FOLDS_UNTIL = 10_000, 200_000
 STOP_SHARE = 0.2
 """Fraction of a fold that is used for early stopping, if there are more than `MANY_FOLDS_UNTIL` rows."""
 HELD_OUT_PERCENT = 15
-"""Rows that are predicted with scheme=holdout, in percent; the same number is used for early stopping."""
+"""With scheme=holdout, the percentage of rows that are predicted; the same percentage is used for early stopping."""
 FIRST_PART = 0.4
-"""Fraction of the rows before the first block, with the scheme forward."""
+"""With scheme=forward, the fraction of the rows before fold −1, which copies are only fitted on."""
 FORWARD_FOLDS = 4
 NUM_BLOCKS, NUM_SLICES = 10, 20
 NO_TIME, EMBARGO, ACROSS, NO_GROUP = "empty time", "embargo before the test", "group of the test", "empty group"
@@ -115,7 +116,10 @@ def _mark_test(config: PrepareConfig, split: np.ndarray, time: np.ndarray | None
 
 
 def _num_folds(config: PrepareConfig, num_units: int, num_rows: int, what: str) -> int:
-    """`config.num_folds`, or a number by the number of rows, at most the number of units; 1 is a single held-out part."""
+    """`config.num_folds`, or if it is 0 a number by the number of rows, at most `num_units`; 1 is a single held-out part.
+
+    what : a description of the units in errors.
+    """
     if config.num_folds > num_units:
         raise UserError(f"num_folds={config.num_folds}, but there are only {num_units} {what}: lower it, or leave it out")
     if num_units < LEAST_FOLDS:
@@ -134,7 +138,7 @@ def _random(config: PrepareConfig, kind: str, target: np.ndarray) -> tuple[Cross
     num_folds = _num_folds(config, num_units, len(target), what)
     generator = np.random.default_rng(config.seed)
     _, inverse, size = np.unique(target, return_inverse=True, return_counts=True)
-    class_size = np.zeros(len(target)) if kind == "regression" else size[inverse]  # so that the rarest class is first
+    class_size = np.zeros(len(target)) if kind == "regression" else size[inverse]  # the rarest class is first in `order`
     order = np.lexsort((generator.permutation(len(target)), target, class_size))
     fold = np.empty(len(target), np.int64)
     if num_folds == 1:
@@ -145,7 +149,7 @@ def _random(config: PrepareConfig, kind: str, target: np.ndarray) -> tuple[Cross
         percentile = position * HELD_OUT_PERCENT % 100
         fold[order] = np.select([percentile < HELD_OUT_PERCENT, percentile < 2 * HELD_OUT_PERCENT], [0, 1], -1)
         return CrossValidation(scheme="holdout", num_folds=1), fold
-    # Of each num_folds consecutive rows in the order of the target, one is in each fold
+    # Of num_folds consecutive rows in the order of the target, each is in another fold
     shuffled = np.concatenate([generator.permutation(num_folds) for _ in range(-(-len(target) // num_folds))])
     fold[order] = shuffled[: len(target)]
     stop_share = STOP_SHARE if len(target) > MANY_FOLDS_UNTIL else 1.0
@@ -198,9 +202,12 @@ def _refuse_empty(
 def _refuse_one_class(config: PrepareConfig, target: np.ndarray, fold: np.ndarray) -> None:
     """Raise `UserError` if the rows predicted out of fold, on which the ensemble is fitted, have one class."""
     if len(np.unique(target[fold >= 0])) < 2:
+        which, fix = "", "choose another seed"
+        if config.time:
+            which, fix = ", the last in time", f"leave time={config.time} out"
         raise UserError(
-            f"target={config.target} is the same in all {(fold >= 0).sum()} rows that are predicted out of fold, the last "
-            f"in time: give more rows, or leave time={config.time} out"
+            f"target={config.target} is the same in all {(fold >= 0).sum()} rows that are predicted out of fold{which}: "
+            f"give more rows, or {fix}"
         )
 
 

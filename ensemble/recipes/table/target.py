@@ -12,6 +12,7 @@ from ensemble.recipes.table import cells, columns, sources
 from ensemble.recipes.table.settings import PrepareConfig
 
 MAX_WHOLE_CLASSES = 10
+"""With more different whole numbers, a target is inferred to be a regression."""
 MAX_CLASSES = 100
 MAX_RELEVANCE = 30  # the largest label in LightGBM's default label_gain
 METRICS = {
@@ -20,7 +21,7 @@ METRICS = {
     "regression": ("root_mean_squared_error", "mean_absolute_error"),
     "ranking": ("ndcg_at_10",),
 }
-"""Metrics for early stopping by kind of task; the first is the default."""
+"""The metrics that a user can choose, by kind of task; the first is the default."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,8 +69,8 @@ def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells
     if column.marks and not config.missing:
         words = ", ".join(f"'{word}' ({count:,})" for word, count in column.marks.items())
         raise UserError(
-            f"target={name} holds {words} among its {column.kind}s: add missing=[{','.join(column.marks)}] if that "
-            "means an empty cell, whose row is then predicted, or correct it"
+            f"target={name} holds {words} among its {cells.PLURALS[column.kind]}: add missing=[{','.join(column.marks)}] if "
+            "that means an empty cell, whose row is then predicted, or correct it"
         )
     known = values.drop_nulls()
     different = known.unique().sort().to_list()

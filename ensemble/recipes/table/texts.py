@@ -15,34 +15,29 @@ import numpy as np
 import polars as pl
 
 MAX_TERMS = 3000
-"""Number of most frequent words and pairs of words that are used."""
+"""Largest number of words and pairs of words that are used, the most frequent ones."""
 WORDS_OF_A_TERM = (1, 2)
 MAX_TOPICS = 24
-"""Number of singular vectors. On reviews of products 16, 24 and 32 were equally good."""
+"""Largest number of singular vectors. On reviews of products 16, 24 and 32 were equally good."""
 MAX_FITTED = 20_000
 """Largest number of rows, evenly spaced, from which words and topics are learned."""
 MOST_ROWS_OF_A_WORD = 0.9
 """Words in a larger fraction of the texts are left out."""
 WORDS_SHOWN = 3
 PROSE_WORDS = 2.0
-"""A column is free text if its texts have more words than this on average."""
-STYLE: dict[str, str] = {
-    "characters": ".",
-    "words": r"\S+",
-    "capitals": r"\p{Lu}",
-    "digits": r"\d",
-    "punctuation marks": r"\p{P}",
-}
-"""Regular expressions whose matches are counted; all counts except the first two are divided by the number of characters."""
+"""Texts with more words than this on average are free text."""
+WORD = r"\S+"
+COUNTED: dict[str, str] = {"capitals": r"\p{Lu}", "digits": r"\d", "punctuation marks": r"\p{P}"}
+"""Regular expressions of characters whose share in each text is a feature."""
 
 
 def is_prose(texts: pl.Series) -> bool:
     """Whether the texts, none of them null, have several words each."""
-    return float(texts.str.count_matches(STYLE["words"]).mean() or 0) > PROSE_WORDS  # type: ignore[arg-type]
+    return float(texts.str.count_matches(WORD).mean() or 0) > PROSE_WORDS  # type: ignore[arg-type]
 
 
 def learn(texts: pl.Series) -> dict[str, Any]:
-    """Words, their idf and singular vectors, as JSON; empty if no word is in two texts. texts : without nulls."""
+    """Words, their idf and singular vectors, as JSON; empty if no word is in enough texts. texts : without nulls."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
@@ -72,7 +67,7 @@ def entries(column: str, content: dict[str, Any]) -> list[dict[str, Any]]:
     meanings = [
         "number of characters",
         "number of words",
-        *(f"share of {name}" for name in list(STYLE)[2:]),
+        *(f"share of {name}" for name in COUNTED),
         *(
             f"topic {number} ({', '.join(content['terms'][term] for term in np.argsort(-np.abs(topic))[:WORDS_SHOWN])})"
             for number, topic in enumerate(_topics(content), start=1)
@@ -87,9 +82,11 @@ def entries(column: str, content: dict[str, Any]) -> list[dict[str, Any]]:
 def encode(texts: pl.Series, content: dict[str, Any]) -> np.ndarray:
     """The features of each text, (num_rows, number of entries) float32; NaN for null."""
     lengths = texts.str.len_chars().cast(pl.Float64).to_numpy()
-    counted = [texts.str.count_matches(pattern).cast(pl.Float64).to_numpy() for pattern in list(STYLE.values())[1:]]
+    num_words, *counts = (
+        texts.str.count_matches(pattern).cast(pl.Float64).to_numpy() for pattern in (WORD, *COUNTED.values())
+    )
     with np.errstate(invalid="ignore", divide="ignore"):
-        style = [lengths, counted[0], *(count / np.maximum(lengths, 1) for count in counted[1:])]
+        style = [lengths, num_words, *(count / np.maximum(lengths, 1) for count in counts)]
     features = np.empty((len(texts), len(style) + content["num_topics"]), np.float32)
     features[:, : len(style)] = np.stack(style, axis=1)
     if content["num_topics"]:

@@ -1,10 +1,10 @@
-"""Training of TabM for tables: one copy of the network for each fold, all in one launch; for any data with flat features.
+"""Training of TabM on tables, and on any data with flat features: a copy of the network for each fold, all in one launch.
 
     accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe table \
         data=runs/steps/prepared out=runs/steps/members/tabm
 
-Copy c of the network is fitted on the rows `fit` of fold c, and predicts the rows that the fold holds out. Each row in
-`stop` of a fold is predicted by its copy; the score of these predictions of all copies chooses the step for all copies. The
+Copy c of the network is fitted on the rows `fit` of fold c, and predicts the rows `held` (see data/cross_validation.py). For
+early stopping it predicts the rows `stop`; the score of these predictions of all copies chooses one step for all copies. The
 quantiles, bins, known categories and target scale of a copy are computed from its `fit` rows. They are buffers of the model,
 so that a checkpoint is sufficient to predict new rows.
 
@@ -48,7 +48,8 @@ MONITORS = {
 }
 """By kind of task: the metric that chooses the step, and whether higher is better."""
 LEAST_EXPLAINED, MOST_EVALUATED = 50, 16_000
-"""Minimum number of forecast rows with reasons, and maximum number of evaluations of the network: seconds on one core."""
+"""Minimum number of forecast rows with reasons, and approximate maximum number of evaluations of the network for more rows,
+which take seconds on one core."""
 EXPLAINING_COPIES = 2
 """Number of copies whose predictions are explained, to limit the time."""
 NUM_REFERENCES = 8
@@ -67,15 +68,15 @@ class FlatRows(PreparedRows):
         self.columns = {name: Column(table, column) for name, column in column_of.items()}
         self.uses = uses
         """Which copies process a row: (num_rows, num_copies) bool, or (num_copies,) if it is the same for all rows."""
-        self.numbers_of_rows = rows
+        self.row_numbers = rows
         """Row numbers in the stored split; None for all of them."""
 
     def __len__(self) -> int:
-        return super().__len__() if self.numbers_of_rows is None else len(self.numbers_of_rows)
+        return super().__len__() if self.row_numbers is None else len(self.row_numbers)
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         """numbers and codes (B, …) float32, uses (B, C) bool, target (B,) float64, weight (B,) float32, group (B,)."""
-        stored = rows if self.numbers_of_rows is None else self.numbers_of_rows[rows]
+        stored = rows if self.row_numbers is None else self.row_numbers[rows]
         uses = self.uses[rows] if self.uses.ndim == 2 else np.broadcast_to(self.uses, (len(rows), len(self.uses))).copy()
         columns = {name: self.columns[name].take(stored) for name in self.columns.keys() - {"row_id", "cluster"}}
         weight = columns.get("weight", np.ones(len(rows)))
@@ -92,7 +93,7 @@ class FlatRows(PreparedRows):
     def column(self, name: str) -> np.ndarray:
         """A whole column of these rows."""
         values = self.columns[name].all()
-        return values if self.numbers_of_rows is None else values[self.numbers_of_rows]
+        return values if self.row_numbers is None else values[self.row_numbers]
 
 
 class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
@@ -125,7 +126,7 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
         return self.config.num_copies + (self.config.new_rows == "refit")
 
     def choose(self, config: Any) -> Any:
-        """Replace settings that are 0 or auto by values that follow from the number of training rows."""
+        """Replace settings that are 0 or auto by values that follow from the task and the numbers of rows and features."""
         if self.config.new_rows == "refit" and not self.cross_validation:
             raise UserError(f"recipe.new_rows=refit needs cross-validation, which {self.folder} does not have: leave it out")
         expected = self.cross_validation.num_folds if self.cross_validation else 1
@@ -165,7 +166,10 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
         return model
 
     def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
-        """Sum of the submodels' mean losses over all pairs of a copy and a row that it is fitted on, and their number."""
+        """The sum of the losses of all pairs of a copy and a row that it is fitted on, and the number of pairs.
+
+        The loss of a pair is the mean over the submodels of the copy, times the row's weight relative to the mean weight.
+        """
         uses = batch["uses"]
         outputs = model(batch["numbers"], batch["codes"], uses)
         weight = batch["weight"] / self._mean_weight

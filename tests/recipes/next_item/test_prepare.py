@@ -160,7 +160,7 @@ def test_time_needs_times(tmp_path: Path) -> None:
     """Line numbers would be used as times."""
     file = tmp_path / "pairs"
     file.write_text("1 5\n1 6\n1 7\n")
-    with pytest.raises(UserError, match="split=time needs the time of day"):
+    with pytest.raises(UserError, match="split=time needs times since 1970"):
         sequences.prepare(PrepareConfig(source=(str(file),), out=str(tmp_path / "out"), core=1, split="time"))
 
 

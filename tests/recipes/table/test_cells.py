@@ -259,6 +259,12 @@ def test_a_class_may_be_called_na(tmp_path: Path) -> None:
     assert about["task"]["classes"] == ("EU", "NA", "US")
 
 
+def test_a_mark_among_booleans_is_named(tmp_path: Path) -> None:
+    """The message would call booleans truths."""
+    with pytest.raises(UserError, match=r"target=y holds 'NA' \(1\) among its booleans \(true or false\): add missing="):
+        small(tmp_path, {"x": range(101), "y": ["NA", *(["true", "false"] * 50)]})
+
+
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [

@@ -120,7 +120,7 @@ def test_dates_of_another_time_zone_get_a_message(tmp_path: Path, zone: str) -> 
 def test_offsets_of_new_rows_alone_get_a_message(tmp_path: Path, form: str, is_noted: bool) -> None:
     """A local midnight with its offset would be a day earlier than the same day in training, without a message."""
     new = cells.read_as(files_of(tmp_path, ["2024-02-01T00:00:00+02:00"]), "x", "date", form, PrepareConfig())
-    note = "the column 'x' has times with a UTC offset, which training had not: they are converted to UTC"
+    note = "the column 'x' has times with a UTC offset, unlike in training: they are converted to UTC"
     assert new.notes == ((note,) if is_noted else ())
 
 

@@ -59,5 +59,5 @@ def test_an_outlier_does_not_merge_the_other_numbers(others: list[float]) -> Non
 
 def test_settings_of_reviews_are_refused_for_new_rows() -> None:
     """min_matched=0.9 would have no effect, without a message."""
-    with pytest.raises(UserError, match="min_matched= is for metadata of products, but this ensemble is of a table"):
+    with pytest.raises(UserError, match="min_matched= is for metadata of products, but this ensemble was fitted on a table"):
         new_data.prepare({}, {"source": ("new.csv",), "out": "out", "min_matched": 0.9})

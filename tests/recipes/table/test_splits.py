@@ -159,6 +159,8 @@ def test_a_class_with_one_row_is_no_reason_to_stop() -> None:
         (np.arange(30), {"time": np.arange(30), "embargo": 12.0}, "no row is left to train the model that predicts fold 0:"),
         (np.arange(30), {"time": np.arange(30), "unit": np.arange(30) % 3}, "no row is left to train the model that pred"),
         (np.arange(60) < 20, {"time": np.arange(60), "kind": "binary"}, "target=y is the same in all 28 rows that are"),
+        (np.arange(60) // 12 == 4, {"unit": np.arange(60) // 12, "kind": "binary", "test": 0.2},
+         "is the same in all 48 rows that are predicted out of fold: give more rows, or choose another seed"),
     ],
 )  # fmt: skip
 def test_too_little_is_refused(target: np.ndarray, settings: dict[str, Any], sentence: str) -> None:

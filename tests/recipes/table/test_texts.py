@@ -30,7 +30,7 @@ def test_topics_differ_and_are_stored_as_json() -> None:
     entries = texts.entries("remark", content)
     assert numbers.shape == (len(values), len(entries))
     assert [entry["text"] for entry in entries] == list(range(len(entries)))
-    topics = numbers[:, len(texts.STYLE) :]
+    topics = numbers[:, 2 + len(texts.COUNTED) :]
     apart = [np.ptp([column[topic == number].mean() for number in (0, 1)]) / max(column.std(), 1e-6) for column in topics.T]
     assert max(apart) > 1.5
     assert any("apple" in entry["meaning"] or "car" in entry["meaning"] for entry in entries)
