@@ -13,9 +13,9 @@ A prediction file is Parquet, one row per example:
                  to which they contribute
 
 and in its metadata, under the key `ensemble`, a JSON object with `recipe`, `split`, `member`, `fingerprint` (of the prepared
-data), `config`, `versions`, `checksums` of the columns, and `output`: probability (the default), score, of which only the
-order has a meaning, value, for a numerical target, or probabilities, one for each of the K names in `classes`; the target is
-then the number of a class. Files are joined by `row_id`, never by position.
+data), `config`, `versions`, `checksums` of the columns, and `output`, which is one of these: probability (the default);
+score, of which only the order has a meaning; value, of a numerical target; or probabilities, one for each of the K names in
+`classes`, where the target is the number of a class. Files are joined by `row_id`, never by position.
 
 A model of any other kind joins an ensemble by such files, written by any program, without checksums:
 
@@ -57,7 +57,8 @@ ORIGIN = ("recipe", "split", "member", "fingerprint")
 KEY = b"ensemble"
 OUTPUTS = ("probability", "score", "value", "probabilities")
 WEIGHT = "weight"
-TOLERANCE = 1e-4  # of the sum of a row's probabilities: those of float32 members with many classes miss 1 by less
+TOLERANCE = 1e-4
+"""By how much the sum of a row's probabilities may differ from 1. Float32 members with many classes miss 1 by less."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,8 +89,8 @@ def write(path: str | Path, predictions: Predictions) -> None:
     """
     path = Path(path)
     _check(predictions, path)
-    kinds = _columns(predictions.weight is not None)
-    arrays = {name: pa.array(np.ravel(getattr(predictions, name)), kind) for name, kind in kinds.items()}
+    types = _column_types(predictions.weight is not None)
+    arrays = {name: pa.array(np.ravel(getattr(predictions, name)), arrow_type) for name, arrow_type in types.items()}
     if predictions.classes:
         arrays["prediction"] = pa.FixedSizeListArray.from_arrays(arrays["prediction"], len(predictions.classes))
     if predictions.reasons is not None:
@@ -107,16 +108,18 @@ def read(path: str | Path) -> Predictions:
     table, metadata = read_checked(path, "prediction file", COLUMNS, "ensemble/predictions.py")
     _check_metadata(metadata, Path(path))
     output, classes = metadata.get("output", "probability"), tuple(metadata.get("classes", ()))
-    kinds = _columns(WEIGHT in table.column_names)
+    types = _column_types(WEIGHT in table.column_names)
     if classes:
-        kinds["prediction"] = pa.list_(pa.float64(), len(classes))
+        types["prediction"] = pa.list_(pa.float64(), len(classes))
     # Only floats may be null: a null would convert an integer column to floats
-    schema = pa.schema([pa.field(name, kind, nullable=pa.types.is_floating(kind)) for name, kind in kinds.items()])
+    schema = pa.schema(
+        [pa.field(name, arrow_type, nullable=pa.types.is_floating(arrow_type)) for name, arrow_type in types.items()]
+    )
     try:
-        columns = table.select(list(kinds)).cast(schema)
+        columns = table.select(list(types)).cast(schema)
     except (pa.ArrowException, ValueError, KeyError) as error:
         raise UserError(f"{path} has a column of the wrong type: {' '.join(str(error).split())}") from None
-    arrays = {name: columns[name].to_numpy() for name in kinds if name != "prediction" or not classes}
+    arrays = {name: columns[name].to_numpy() for name in types if name != "prediction" or not classes}
     if classes:
         flat = columns["prediction"].combine_chunks().flatten()
         arrays["prediction"] = flat.to_numpy(zero_copy_only=False).reshape(-1, len(classes))
@@ -177,7 +180,7 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def check_origins(members: Sequence[Any]) -> None:
-    """Raise `UserError` if two members have one name, or predict different data or splits."""
+    """Raise `UserError` if two members have the same name, or predict different data or splits."""
     check_names([member.member for member in members])
     for member in members:
         for what in ("fingerprint", "split", "recipe"):
@@ -189,11 +192,12 @@ def check_origins(members: Sequence[Any]) -> None:
 
 
 def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
-    """Join members by row id: a template with sorted rows, and their predictions, (num_rows, num_members).
+    """Join members by row id: a template with sorted rows, and the members' predictions, (num_rows, num_members).
 
-    Probabilities of classes have shape (num_rows, num_members, num_classes). The template has the weights of any member with
-    weights; members by other programs may have none. Raises `UserError` if fingerprints, splits, recipes, classes, row ids,
-    targets, groups, clusters or weights differ, and if two members have one name.
+    Probabilities of classes have shape (num_rows, num_members, num_classes). The template is the file of the first
+    member, with the weights of any member that has some; files by other programs may have none. Raises
+    `UserError` if fingerprints, splits, recipes, classes, row ids, targets, groups, clusters or weights differ, and if two
+    members have the same name.
     """
     if not members:
         raise UserError("an ensemble needs at least one member: name the prediction files")
@@ -234,8 +238,8 @@ def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
 
 
 def select_rows(predictions: Predictions, rows: np.ndarray) -> Predictions:
-    """Some rows of a prediction file. rows : row numbers, or (num_rows,) bool."""
-    names = _columns(predictions.weight is not None)
+    """Some rows of a prediction file, without reasons. rows : row numbers, or (num_rows,) bool."""
+    names = _column_types(predictions.weight is not None)
     return dataclasses.replace(predictions, reasons=None, **{name: getattr(predictions, name)[rows] for name in names})
 
 
@@ -249,7 +253,7 @@ def versions() -> dict[str, str]:
 
 
 def _check_metadata(metadata: dict[str, Any], path: Path) -> None:
-    """`UserError` for metadata of the wrong type, and for classes with an output that has none."""
+    """Raise `UserError` for metadata of the wrong type, and for an output that does not agree with the classes."""
     for name in (*ORIGIN, "output"):
         if not isinstance(metadata.get(name, ""), str):
             raise UserError(f"{path}: the metadata '{name}' is {metadata[name]!r}: write a string")
@@ -261,8 +265,8 @@ def _check_metadata(metadata: dict[str, Any], path: Path) -> None:
     _check_output(metadata.get("output", "probability"), tuple(classes), path)
 
 
-def _columns(has_weight: bool) -> dict[str, pa.DataType]:
-    """The types of the columns but `reasons`, by name."""
+def _column_types(has_weight: bool) -> dict[str, pa.DataType]:
+    """The Arrow types of the columns, by name, without `reasons`."""
     return {**COLUMNS, WEIGHT: pa.float64()} if has_weight else dict(COLUMNS)
 
 
@@ -272,6 +276,7 @@ def _listed(classes: tuple[str, ...]) -> str:
 
 
 def _check_output(output: str, classes: tuple[str, ...], path: Path) -> None:
+    """Raise `UserError` for an unknown output, and for one that does not agree with the classes."""
     if output not in OUTPUTS:
         raise UserError(f"{path}: output is '{output}', but a member's is one of {', '.join(OUTPUTS)}: name one of them")
     is_valid = len(set(classes)) == len(classes) >= 2 if output == "probabilities" else not classes
@@ -283,12 +288,13 @@ def _check_output(output: str, classes: tuple[str, ...], path: Path) -> None:
 
 
 def _check(predictions: Predictions, path: Path) -> None:
+    """Raise `UserError` for values that no prediction file may have; `path` is named in the error."""
     _check_output(predictions.output, predictions.classes, path)
     classes, shape = predictions.classes, np.shape(predictions.prediction)
     if shape[1:] != ((len(classes),) if classes else ()):
         raise UserError(f"{path}: the predictions have shape {shape}, but there are {_listed(classes)}: one column each")
     weight = predictions.weight
-    lengths = {name: len(getattr(predictions, name)) for name in _columns(weight is not None)}
+    lengths = {name: len(getattr(predictions, name)) for name in _column_types(weight is not None)}
     if len(set(lengths.values())) > 1:
         raise UserError(f"{path}: the columns have different lengths: {lengths}")
     if predictions.row_id.size == 0:

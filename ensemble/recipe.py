@@ -69,10 +69,13 @@ BUILT_IN = {
 }
 """Name of each recipe of this project: its package."""
 DEFAULT = "hot_sellers"
+"""The recipe of scripts that prepare or train, if the user names none."""
 RANKING = "ranking"
 """The `output` of a recipe whose predictions are rankings of items."""
 OUTPUTS = ("probability", "probabilities", "value", "score", RANKING)
+"""The possible values of `NeuralRecipe.output`."""
 _named_by_user: set[str] = set()
+"""Recipes that are not built in and that the user named, so that their packages may be imported."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,7 +83,7 @@ class Words:
     """Terms for the rows, in the report and the model card."""
 
     unit: str = "row"
-    """A cluster, which the bootstrap draws, such as product; its plural ends in s."""
+    """What a cluster is, of those that the bootstrap draws, such as product; its plural ends in s."""
     yes: str = "positive"
     """A binary target of 1, as an adjective or a noun."""
     positives: str = "positive rows"
@@ -114,7 +117,7 @@ class NeuralRecipe(Protocol):
 
     name: str
     fingerprint: str
-    """Of the prepared data."""
+    """The fingerprint of the prepared data."""
     inputs: dict[str, Any]
     """The meaning of the model's inputs, as JSON; data to predict must have the same."""
     monitor: str
@@ -191,7 +194,7 @@ class Recipe:
         return Path(str(importlib.import_module(self.package).__file__)).parent
 
     def require(self, module: str, attribute: str, what: str) -> Any:
-        """The same as `get`, or a `UserError` that the recipe `what`."""
+        """The same as `get`; if there is no such attribute, `UserError` with `what`, such as "cannot prepare data"."""
         value = self.get(module, attribute)
         if value is None:
             raise UserError(f"the recipe {self.name} {what}: {self.package} has no {attribute} in {module}.py")
@@ -226,23 +229,26 @@ def follows_time(manifest: dict[str, Any]) -> bool:
 
 
 def check_named(name: str, manifest: dict[str, Any], data: str | Path, is_training: bool = False) -> None:
-    """Raise `UserError` if the user named (not '') another recipe than the data's, whose network needs other data."""
+    """Raise `UserError` if `name` is not '' and not the recipe of the data.
+
+    With `is_training`, a recipe whose network learns from data of any recipe is allowed.
+    """
     if name and name != manifest["recipe"] and not (is_training and named(name).get("training", "ANY_FEATURES")):
         raise UserError(
             f"{data} was prepared for the recipe {manifest['recipe']}, not for {name}: give --recipe {manifest['recipe']}"
         )
 
 
-def check_neural(name: str, trained: Any) -> None:
+def check_neural(name: str, neural_recipe: Any) -> None:
     """Raise `UserError` if the result of a recipe's `make` is no `NeuralRecipe`."""
     methods = [member for member, value in vars(NeuralRecipe).items() if callable(value) and not member.startswith("_")]
-    missing = [member for member in (*NeuralRecipe.__annotations__, *methods) if not hasattr(trained, member)]
+    missing = [member for member in (*NeuralRecipe.__annotations__, *methods) if not hasattr(neural_recipe, member)]
     if missing:
         raise UserError(
             f"what make(…) of the recipe {name} returns lacks {', '.join(missing)}: see NeuralRecipe in recipe.py"
         )
-    if trained.output not in OUTPUTS:
-        raise UserError(f"the recipe {name} has output={trained.output}: choose one of {', '.join(OUTPUTS)}")
+    if neural_recipe.output not in OUTPUTS:
+        raise UserError(f"the recipe {name} has output={neural_recipe.output}: choose one of {', '.join(OUTPUTS)}")
 
 
 def words_of_command_line() -> list[str]:
@@ -260,7 +266,10 @@ def from_command_line(schema: type, description: str | None) -> tuple[Any, str]:
 
 
 def option(default: str = "", what: str = "") -> argparse.ArgumentParser:
-    """A parser with --recipe only, as a parent of a script's own parser. what : describes a recipe that the user chooses."""
+    """A parser with --recipe only, as a parent of a script's own parser.
+
+    what : the help text of a script whose user chooses a recipe; empty for a script that reads it from the data.
+    """
     parser = argparse.ArgumentParser(add_help=False)
     chosen = f"{what}: {', '.join(BUILT_IN)}, or a package of your own"
     text = chosen if what else "a package of your own that prepared the data"

@@ -4,6 +4,8 @@ If the micro-batch is too large for the memory of one rank, it is halved on all 
 gradient is not finite, the rows of that step are saved in `nonfinite/` of the run's folder, and can be loaded again:
 
     rows, batch = guards.load_batch(out / "nonfinite/step37.rank1.micro0.safetensors")
+
+A loss spike is only detected here; `loop.update` then restores the weights of the last checkpoint.
 """
 
 import json
@@ -38,9 +40,9 @@ def fit_micro_batch(
     """Halve the micro-batch of `plan` until all ranks have enough memory for it; the global batches stay the same.
 
     `trial_pass` runs forward and backward of a full micro-batch without communication. Random states and buffers are
-    restored afterwards, and gradients are None. Memory for the moments of optimizers without state is allocated during the
-    trial. Collective, with one reduction per trial. Raises the exceptions of `trial_pass`, and `UserError` if one row does
-    not fit.
+    restored afterwards, and gradients are None. If no optimizer has a state yet, memory for two moments of each parameter
+    is allocated during a trial. Collective, with one reduction per trial. Raises `UserError` if one row does not fit, and
+    any other exception of `trial_pass`.
     """
     needs_moments = not any(optimizer.state for optimizer in optimizers)
     fitted, failed_ranks = plan, set()
@@ -53,8 +55,8 @@ def fit_micro_batch(
         failed_ranks |= set(ranks)
         fitted = fitted.halved()
     if fitted != plan:
-        ranks = f"rank{'s' if len(failed_ranks) > 1 else ''} {_first_eight(sorted(failed_ranks))}"
-        log(f"out of memory on {ranks}: {plan.description} becomes {fitted.description}")
+        names = f"rank{'s' if len(failed_ranks) > 1 else ''} {_first_eight(sorted(failed_ranks))}"
+        log(f"out of memory on {names}: {plan.description} becomes {fitted.description}")
     return fitted
 
 
@@ -109,7 +111,7 @@ def report_nonfinite(
     """Save the micro-batches of the ranks whose own loss was not finite, and return one error message for all ranks.
 
     `rows_of_this_rank` are the row numbers of this rank's micro-batches of the step, without idle ones; `gather` reads them
-    again. `loss` and `norm` (NaN if unknown) are those of the global batch. If only the gradient is not finite, the rank
+    again. `loss` and `norm`, of its gradient, are those of the global batch. If only the gradient is not finite, the rank
     that caused it is unknown, and all ranks save. A batch that cannot be saved is mentioned in the message. Collective.
     """
     from accelerate.utils import gather_object
@@ -127,7 +129,10 @@ def report_nonfinite(
 
 
 def describe_nonfinite(step: int, loss: float, norm: float, reports: Sequence[dict[str, Any]]) -> str:
-    """The error message. A report has `rank`, `rows`, `files` with these rows, and the `problem` of saving them or ""."""
+    """The error message for all ranks.
+
+    A report has `rank`, `rows`, the `files` with these rows, and `problem`, the error of saving them, or "".
+    """
     what = f"the gradient norm is {norm} (the loss {loss:.5g})" if math.isfinite(loss) else f"the loss is {loss}"
     sources = [
         f"rank {report['rank']}, {len(report['rows'])} rows: {_first_eight(report['rows'])} "
@@ -137,7 +142,7 @@ def describe_nonfinite(step: int, loss: float, norm: float, reports: Sequence[di
     if len(reports) > 4:
         sources.append(f"and {len(reports) - 4} more ranks")
     if not sources:
-        sources = ["the sum over ranks, each of which is finite"]
+        sources = ["the sum over ranks, since that of each rank is finite, or from a count of 0"]
     return (
         f"{what} at step {step}, from {'; '.join(sources)}: look at those rows, lower learning_rate, or set clip_norm "
         "or nonfinite=skip"
@@ -145,7 +150,7 @@ def describe_nonfinite(step: int, loss: float, norm: float, reports: Sequence[di
 
 
 def save_batch(file: Path, rows: np.ndarray, batch: Batch) -> Path:
-    """Write a batch and its row numbers to a temporary safetensors file and rename it to `file`; creates the folder."""
+    """Write a batch and its row numbers to a temporary safetensors file, and rename it to `file`; creates the folder."""
     file.parent.mkdir(exist_ok=True)
     scratch = file.with_name(f".{file.name}.writing")
     try:
@@ -173,8 +178,8 @@ def load_batch(file: Path) -> tuple[np.ndarray, Batch]:
 class SpikeDetector:
     """Detects a loss of more than `factor` times the median of previous losses; a factor of 0 disables it.
 
-    `history` is stored in checkpoints: the last losses that were neither spikes nor infinite, at most `MAX_HISTORY`. If
-    the median is not positive, a factor has no meaning, and no loss is a spike.
+    `history`, which checkpoints contain, has the last losses that were finite and no spikes, at most `MAX_HISTORY`. With
+    fewer than `MIN_HISTORY` no loss is a spike, nor if the median is not positive: then a factor has no meaning.
     """
 
     MIN_HISTORY, MAX_HISTORY = 20, 100

@@ -6,8 +6,8 @@
 
 A thread publishes this rank's step once a second in the key-value store of the process group. When a collective fails, the
 remaining ranks search the store for a rank that failed, died, stopped publishing or is behind, and raise `RankLost` with one
-sentence. With NCCL a late rank raises no Python exception (the watchdog aborts the process), so the thread prints the
-sentence a few seconds before the abort.
+sentence. With NCCL, ranks that wait too long for a late rank get no Python exception, since NCCL's watchdog aborts their
+processes. There the thread prints the sentence a few seconds before the abort.
 
 Under `accelerate launch` the launcher holds the store, which therefore outlives the ranks. Without a launcher (`srun`, one
 process per task) rank 0 holds it, and an unreachable store means that rank 0 died.
@@ -43,12 +43,13 @@ GLOO_ERROR_TEXTS = (
     "Broken pipe", "Socket closed",
 )  # fmt: skip
 """Parts of Gloo's messages about a peer that is gone or late; those of a backward pass do not contain `gloo/`."""
-RUNNING, WAITING, FINISHED = "running", "waiting", "finished"
-"""States of a rank; any other state is the text of the exception that ended it."""
+RUNNING, SEARCHING, FINISHED = "running", "searching", "finished"
+"""States of a rank: in training; searching for the lost rank after a failed collective; finished without an error. Any other
+state is the text of the exception that ended the rank."""
 
 Record = dict[str, Any]
-"""What a rank publishes: rank, host, pid, count (of its records), step, step_time (seconds since 1970), state, and `where`:
-the function and line at which it is if it has not reached a new step lately."""
+"""What a rank publishes: rank, host, pid, count (of its records), step, step_time (of its last call of `beat`, in seconds
+since 1970), state, and `where`: the function and line that it executes, or "" if it called `beat` within `OBSERVATION_S`."""
 
 _group_numbers = itertools.count()
 
@@ -69,8 +70,9 @@ class Heartbeat:
         folder: Path,
         announce: Callable[[str], None] | None = None,
     ):
-        """`store` is a torch.distributed store, or None for one rank. `announce` is for NCCL: the thread prints the sentence
-        about a late rank and calls `announce` with it.
+        """`store` is a torch.distributed store, or None for one rank. After a failed collective, this rank's last
+        collectives are written into `folder`. `announce` is for NCCL: the thread prints the sentence about a late rank and
+        calls `announce` with it.
         """
         self._shared_store, self._rank, self._num_ranks = store, rank, num_ranks
         self._timeout_s, self._folder, self._announce = timeout_s, folder, announce
@@ -115,7 +117,7 @@ class Heartbeat:
                 "see what it wrote to its log, or raise timeout_s"
             ) from None
         for record in self._other_records(self._store):
-            # Only a process that is visible now can be seen to die: in another container it has another pid
+            # A process that is not visible now, such as one in another container, could not be seen to die either
             if record["host"] == socket.gethostname() and psutil.pid_exists(record["pid"]):
                 self._local_processes[record["rank"]] = psutil.Process(record["pid"])
         threading.Thread(target=self._publish_regularly, args=(thread_store,), name="heartbeat", daemon=True).start()
@@ -133,7 +135,7 @@ class Heartbeat:
             return
         # The launcher sends SIGTERM 0.1 s after the death of a rank: it must not interrupt the search
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        self._state = WAITING
+        self._state = SEARCHING
         try:
             lost = self._find_lost_rank(self._store)
         except RuntimeError as store_error:
@@ -182,14 +184,14 @@ class Heartbeat:
         store.set(str(self._rank), json.dumps(record))
 
     def _other_records(self, store: Any) -> list[Record]:
-        """The records of the other ranks, except those that lost a rank themselves: they may exit before this one."""
+        """The records of the other ranks, except those that search for the lost rank too: they may exit before this one."""
         texts = store.multi_get([str(rank) for rank in range(self._num_ranks) if rank != self._rank])
-        return [record for record in map(json.loads, texts) if record["state"] != WAITING]
+        return [record for record in map(json.loads, texts) if record["state"] != SEARCHING]
 
     def _find_lost_rank(self, store: Any) -> str | None:
-        """A sentence about a rank that ended, at once, or about one that is silent or late, after `OBSERVATION_S`."""
+        """A sentence about a rank that ended, at once, or one that is silent or late, after `OBSERVATION_S`; or None."""
         self._publish(store)
-        counts = {record["rank"]: record["count"] for record in self._other_records(store)}
+        previous_counts = {record["rank"]: record["count"] for record in self._other_records(store)}
         deadline = time.monotonic() + OBSERVATION_S
         while True:
             records = self._other_records(store)
@@ -203,9 +205,9 @@ class Heartbeat:
 
         now = time.time()
         waited = f"this rank has waited for it for {now - self._progress[1]:.0f} s (timeout_s={self._timeout_s:g})"
-        silent = [record for record in records if record["count"] == counts.get(record["rank"])]
-        # After a failed collective, any rank at this step that does not wait is late; before, only one at a lower step is
-        late_step = self._progress[0] - (self._state != WAITING)
+        silent = [record for record in records if record["count"] == previous_counts.get(record["rank"])]
+        # After a failed collective, a rank that is at this step and not searching is late; before, only one at a lower step
+        late_step = self._progress[0] - (self._state != SEARCHING)
         late = sorted((record for record in records if record["step"] <= late_step), key=lambda record: record["step"])
         if not (suspects := silent or late):
             return None

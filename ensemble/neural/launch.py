@@ -29,7 +29,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
 def start(settings: TrainConfig | None = None) -> Accelerator:
-    """Create the `Accelerator`; `UserError` if their number is not the one requested from the launcher.
+    """Create the `Accelerator`; `UserError` if the number of processes is not the one requested from the launcher.
 
     `settings` choose the precision and the time-out of communication. With `use_cpu: true` in the YAML, all ranks run on the
     CPU and communicate through Gloo. If the launcher dies, this process receives SIGTERM.
@@ -42,7 +42,8 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
     if request["use_cpu"]:
         os.environ["ACCELERATE_USE_CPU"] = "true"
     if request["origin"] != NO_LAUNCHER:
-        # A launcher that a signal kills orphans its ranks: SIGUSR1 kills any launcher, every signal one of a single process
+        # A launcher that is killed by a signal leaves its ranks running. SIGUSR1 kills any launcher; that of one process is
+        # killed by every signal
         signals.end_with_parent()
     if settings:
         os.environ |= flight_recorder_environment(settings.out)
@@ -82,9 +83,9 @@ def _keep_freed_memory() -> None:
 def flight_recorder_environment(folder: str | Path) -> dict[str, str]:
     """Environment variables that make NCCL's watchdog write the last 2000 collectives of each rank on a time-out.
 
-    They must be set before the process group exists. The files are `<folder>/flight_recorder.rank<rank>`, and
-    `python -m torch.distributed.flight_recorder.fr_trace -p flight_recorder.rank <folder>` reads them. The names are those
-    of torch 2.13 (FlightRecorder.hpp, ProcessGroupNCCL.hpp). Gloo records collectives too, but does not write them:
+    They must be set before the process group exists. The watchdog's files are `<folder>/flight_recorder.rank<rank>`, and
+    `python -m torch.distributed.flight_recorder.fr_trace -p flight_recorder.rank <folder>` reads them. The variables are
+    those of torch 2.13 (FlightRecorder.hpp, ProcessGroupNCCL.hpp). Gloo records collectives too, but does not write them:
     `Heartbeat` writes them to `<folder>/collectives.rank<rank>.json`.
     """
     return {

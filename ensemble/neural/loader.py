@@ -155,8 +155,8 @@ class BatchPlan:
         """All row numbers of an epoch, one global batch after another.
 
         With bucketing, the rows of each window of `bucket_batches` shuffled batches are sorted by length before they are
-        divided into batches, so that a micro-batch needs little padding. Then all batches but the short last one are
-        shuffled.
+        divided into batches, so that a micro-batch needs little padding. Then the order of the batches is shuffled; the
+        short last one remains the last.
         """
         generator = np.random.default_rng([self.seed, epoch])
         order = generator.permutation(self.num_rows)
@@ -286,10 +286,11 @@ def _recorded(micro_batches: Iterator[MicroBatch], requested: deque[MicroBatch])
 
 
 def worker_context() -> BaseContext:
-    """Start workers by forkserver, since a fork after OpenMP work hangs, with the signals of schedulers blocked.
+    """A context that starts workers from a fork server, with the signals of schedulers blocked.
 
-    Slurm and torchrun send SIGTERM and other signals to a whole process group; workers must live until the rank has
-    finished its step and saved. The fork server and its children inherit the signals that are blocked while it starts.
+    A worker that is forked after OpenMP work hangs. Slurm and torchrun send SIGTERM and other signals to a whole process
+    group; workers must live until the rank has finished its step and saved. The fork server and its children inherit the
+    signals that are blocked while it starts.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # torch is imported once, not in every worker

@@ -1,4 +1,4 @@
-"""loader=auto: measure which number of DataLoader workers loads the most batches per second."""
+"""loader=auto: measure how many batches per second each number of DataLoader workers loads, and choose one."""
 
 import itertools
 import os
@@ -12,7 +12,7 @@ from ensemble.neural.loader import BatchPlan, Feed, Rows
 
 PREFETCH_FACTORS = (2, 4, 8)
 TOLERANCE = 0.95
-"""A setting with this share of the highest speed counts as equally fast: the rest is noise of a short measurement."""
+"""A setting with at least this share of the highest speed counts as equally fast, since short measurements are noisy."""
 
 Setting = tuple[int, int]
 """num_workers and prefetch_factor."""
@@ -40,9 +40,9 @@ def cores_of_this_rank() -> int:
     return max(1, cores.granted() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
-def candidates(cores: int) -> list[Setting]:
-    """No worker, where prefetch_factor has no effect; then 1, 2, 4, … workers up to `cores`, each with every factor."""
-    numbers_of_workers = [2**power for power in range(cores.bit_length())]
+def candidates(num_cores: int) -> list[Setting]:
+    """No worker, where prefetch_factor has no effect; then 1, 2, 4, … workers up to `num_cores`, each with every factor."""
+    numbers_of_workers = [2**power for power in range(num_cores.bit_length())]
     return [(0, PREFETCH_FACTORS[0]), *itertools.product(numbers_of_workers, PREFETCH_FACTORS)]
 
 
@@ -62,7 +62,7 @@ def batches_per_s(
 
 
 def fewest_workers(speeds: dict[Setting, float]) -> Setting:
-    """The smallest setting whose speed is within the tolerance of the fastest."""
+    """The fewest workers, then the smallest prefetch_factor, whose speed is at least `TOLERANCE` × that of the fastest."""
     fastest = max(speeds.values())
     return min(setting for setting, speed in speeds.items() if speed >= TOLERANCE * fastest)
 

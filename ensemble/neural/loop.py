@@ -170,9 +170,11 @@ def update(run: Training, result: StepResult) -> None:
 
 
 def evaluate(run: Training) -> None:
-    """Score the validation split, with the moving average of the weights if there is one, and store the best in best/.
+    """Score the validation split, and store the weights in best/ if the score is the best so far.
 
-    Does nothing for a recipe without `monitor`, which has no rows to validate on (refit.py).
+    If there is a moving average of the weights, it is scored and stored instead of them.
+
+    Does nothing for a recipe with an empty `monitor`, which has no rows to validate on (refit.py).
     """
     recipe, progress, start = run.recipe, run.progress, time.monotonic()
     if not recipe.monitor:
@@ -222,7 +224,7 @@ def _write_weights(run: Training, name: str, scores: dict[str, float]) -> None:
 
 
 def _finish(run: Training, preempted: bool) -> dict[str, Any]:
-    """Write final/ unless the run was preempted, and the summary."""
+    """Write final/, unless the run was preempted, and summary.json; returns the summary."""
     recipe, accelerator, progress = run.recipe, run.accelerator, run.progress
     if not preempted:
         if progress.step < run.num_steps:

@@ -70,7 +70,7 @@ def preserved_state(model: torch.nn.Module) -> Iterator[None]:
 
 
 class Meter:
-    """Measures the time between two calls of `read`; the time inside `paused` does not count.
+    """Measures the speed between two calls of `read`; the time inside `paused` does not count.
 
         meter = Meter(batches, num_ranks, flops, peak)
         meter.add(512)                      # examples of a step, over all ranks
@@ -91,9 +91,9 @@ class Meter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        pause_time, waited_s = time.perf_counter(), self._batches.waited_s
+        pause_start, waited_s = time.perf_counter(), self._batches.waited_s
         yield
-        self._start_time += time.perf_counter() - pause_time
+        self._start_time += time.perf_counter() - pause_start
         self._waited_s += self._batches.waited_s - waited_s
 
     def read(self) -> dict[str, float]:

@@ -14,11 +14,11 @@ from ensemble.neural.settings import config_class
 
 
 class NeuralMember:
-    """The best checkpoint of a run, loaded. `data` must have the same inputs as the training data; its rows do not matter.
+    """The best weights of a run, loaded. `data` must have the same inputs as the training data; its rows do not matter.
 
     After a refit (refit.py), the splits after blend are predicted by the weights that it ended with.
     accelerator : None for the model alone, on the CPU. options : the settings of scripts/predict.py that the recipe's
-    `predicting` accepts. split : to predict. Raises `UserError` for a damaged checkpoint, and for data with other inputs.
+    `predicting` accepts. split : the split to predict. Raises `UserError` for damaged files, and for data with other inputs.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class NeuralMember:
         self._config = {**self._state["config"], "model": folders.joint_fingerprint(weights)}
         settings: Any = configuration.from_dict(config_class(self._state["recipe"]), self._state["config"])
         self._recipe_config = settings.recipe
-        # First, since with other inputs the weights have another shape
+        # Before the weights are loaded, which have another shape if the inputs are others
         inputs.refuse_foreign(folder, self._state, data, folders.read_manifest(data), split)
         self._batch_size = settings.micro_batch_size or settings.batch_size
         self._options = options or {}
@@ -53,31 +53,31 @@ class NeuralMember:
         """The model that predicts `split`."""
 
     def predict(self, data: str | Path, split: str) -> dict[str, Any]:
-        """Predict a split, on every rank: the arguments of `predictions.Predictions`, or of `rankings.Rankings` if the
-        recipe ranks items.
+        """The predictions of a split, on every rank, as the arguments of `predictions.Predictions`, or of
+        `rankings.Rankings` if the recipe ranks items.
 
         Raises `UserError` for data or a split that the member must not predict.
         """
         manifest = folders.read_manifest(data)
         inputs.refuse_foreign(self.folder, self._state, data, manifest, split)
-        trained, model = self.recipe_of(data), self._model_of(split)
+        neural_recipe, model = self.recipe_of(data), self._model_of(split)
         assert self.accelerator is not None
-        arrays = evaluation.predict(trained, model, split, self._batch_size, self.accelerator)
+        arrays = evaluation.predict(neural_recipe, model, split, self._batch_size, self.accelerator)
         config = {**self._config, **self._options}
-        origin = {"recipe": manifest["recipe"], "fingerprint": trained.fingerprint, "config": config}
-        if hasattr(trained, "columns"):
-            return {**trained.columns(split, arrays), "output": trained.output, **origin}
-        rows = trained.describe(split)
-        if trained.output == recipe.RANKING:
+        origin = {"recipe": manifest["recipe"], "fingerprint": neural_recipe.fingerprint, "config": config}
+        if hasattr(neural_recipe, "columns"):
+            return {**neural_recipe.columns(split, arrays), "output": neural_recipe.output, **origin}
+        rows = neural_recipe.describe(split)
+        if neural_recipe.output == recipe.RANKING:
             del arrays["prediction"]
             return {"row_id": rows["row_id"], "user": rows["cluster"], **arrays, **origin}
         names = ["target", "prediction", *(["weight"] if "weight" in arrays and split != inputs.FORECAST else [])]
         columns: dict[str, Any] = {name: arrays[name].astype(np.float64) for name in names}
-        if trained.output == "probabilities":
+        if neural_recipe.output == "probabilities":
             columns["classes"] = tuple(manifest["task"]["classes"])
-        if split == inputs.FORECAST and hasattr(trained, "reasons"):
-            columns["reasons"] = trained.reasons(model, columns["prediction"])
-        return {**rows, **columns, "output": trained.output, **origin}
+        if split == inputs.FORECAST and hasattr(neural_recipe, "reasons"):
+            columns["reasons"] = neural_recipe.reasons(model, columns["prediction"])
+        return {**rows, **columns, "output": neural_recipe.output, **origin}
 
     def _model_of(self, split: str) -> Any:
         return self._models[0 if split in inputs.LEARNED else -1]
@@ -85,10 +85,11 @@ class NeuralMember:
     def recipe_of(self, data: str | Path) -> Any:
         """The member's `NeuralRecipe` on a folder of prepared data."""
         make = recipe.of(self._state).require("training", "make", "has no neural network")
-        trained = make(self._recipe_config, str(data))
+        neural_recipe = make(self._recipe_config, str(data))
         if self._options:
-            if not hasattr(trained, "predicting"):
+            if not hasattr(neural_recipe, "predicting"):
                 options = ", ".join(f"{name}={value}" for name, value in self._options.items())
-                raise UserError(f"{options}: members of the recipe {trained.name} have no such settings; leave them out")
-            trained.predicting(**self._options)
-        return trained
+                name = neural_recipe.name
+                raise UserError(f"{options}: members of the recipe {name} have no such settings; leave them out")
+            neural_recipe.predicting(**self._options)
+        return neural_recipe

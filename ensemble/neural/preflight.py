@@ -9,6 +9,7 @@ import torch
 from ensemble import configuration, memory
 from ensemble.errors import UserError
 from ensemble.neural.accelerator import Accelerator
+from ensemble.neural.launch import is_sharded
 from ensemble.neural.loader import Batch, BatchPlan, Rows
 from ensemble.neural.meter import flops_per_example, peak_flops, preserved_state
 from ensemble.neural.optim import peak_learning_rate
@@ -33,7 +34,8 @@ def make_plan(rows: Rows, config: TrainConfig, accelerator: Accelerator) -> Batc
 def check_memory(recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, accelerator: Accelerator) -> None:
     """Raise `UserError` if the training cannot fit into the machine's memory: the kernel would kill it without a message.
 
-    On a GPU only the weights are counted, since they are created in the machine's memory first.
+    On a GPU or with FSDP, weights are counted once, since they are created in the machine's memory first. On a CPU without
+    FSDP, gradients, two moments, the moving average and the micro-batch are counted too.
     """
     available = memory.available()
     if available is None:
@@ -42,11 +44,10 @@ def check_memory(recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, acc
     settings = ["batch_size or micro_batch_size"]
     if hasattr(recipe, "size"):
         size: Size = recipe.size(plan.micro_batch_size)
-        is_on_cpu = accelerator.device.type == "cpu" and "fsdp" not in str(accelerator.distributed_type).lower()
-        # On a CPU also gradients, two moments and the moving average
-        copies = 4 + bool(config.ema_decay) if is_on_cpu else 1
+        is_whole_on_cpu = accelerator.device.type == "cpu" and not is_sharded(accelerator)
+        copies = 4 + bool(config.ema_decay) if is_whole_on_cpu else 1
         parts[f"{size.num_parameters:,} parameters"] = 4 * copies * size.num_parameters
-        if is_on_cpu:
+        if is_whole_on_cpu:
             parts[f"a batch of {plan.micro_batch_size}"] = size.batch_bytes
         settings = [*size.settings, *settings]
     order_bytes = 8 * plan.num_rows
@@ -116,8 +117,8 @@ def summary(
 ) -> str:
     """Settings, model size, memory per rank and batch sizes, on several lines.
 
-    `optimizers` are not wrapped by Accelerate. `forward` runs one micro-batch through `model` and returns the loss; without
-    it the memory of activations is left out.
+    `optimizers` must not be wrapped by Accelerate. `forward` runs one micro-batch through `model` and returns the loss;
+    without it the memory of activations is left out.
     """
     from omegaconf import OmegaConf
 
@@ -131,7 +132,7 @@ def summary(
         name = f"{type(optimizer).__name__}{f' {number}' if len(optimizers) > 1 else ''}"
         num_bytes[name] = optimizer_state_bytes(optimizer)
     if config.ema_decay:
-        num_bytes["averaged weights"] = num_bytes["weights"]
+        num_bytes["averaged weights"] = num_bytes["gradients"]  # of the trainable parameters, too
     if forward is not None:
         num_bytes["activations"] = activation_bytes(model, forward)
     num_bytes["total"] = sum(size or 0 for size in num_bytes.values())

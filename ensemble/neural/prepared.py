@@ -17,13 +17,13 @@ Split = TypeVar("Split", bound="PreparedRows")
 
 
 def num_parameters(build: Callable[[], torch.nn.Module]) -> int:
-    """The number of parameters of the model that `build` makes, without the memory for them."""
+    """The number of parameters of the model that `build` makes, without allocating memory for them."""
     with torch.device("meta"):
         return sum(parameter.numel() for parameter in build().parameters())
 
 
 class PreparedRows:
-    """The rows of one split, from memory-mapped `columns`; a subclass has the method `gather` of `loader.Rows`."""
+    """The rows of one split, read from memory-mapped `columns`; a subclass defines the method `gather` of `loader.Rows`."""
 
     columns: dict[str, Column]
     arguments: tuple[Any, ...]
@@ -43,7 +43,7 @@ class PreparedRows:
 
 
 class PreparedRecipe(Generic[Config, Split]):
-    """A part of the methods of `ensemble.recipe.NeuralRecipe`. A subclass also has `open_rows(split)`, which `rows` calls.
+    """Some of the methods of `ensemble.recipe.NeuralRecipe`. A subclass defines the others, and `open_rows(split)`.
 
     Raises `UserError` for data of another recipe, unless the network accepts any features.
     """
@@ -66,10 +66,11 @@ class PreparedRecipe(Generic[Config, Split]):
         return self._rows[split]
 
     def stored_split(self, split: str) -> str:
-        """The split of the data that contains the rows of `split`."""
+        """The split of the prepared data that contains the rows of `split`: itself, unless a subclass overrides this."""
         return split
 
     def open_rows(self, split: str) -> Split:
+        """The rows of a split that the data have; `rows` calls it once for each split."""
         raise NotImplementedError
 
     def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:

@@ -5,7 +5,7 @@
 
 Splits follow each other in time, and the newest rows resemble those to predict the most. But validation selects the best
 weights, and blend must be predicted by a network not trained on it, so that an ensemble can be fitted on it. Whether further
-training helps differs between data sets. Therefore the trial is scored on blend, and `newest` is trained only if that
+training helps differs between datasets. Therefore the trial is scored on blend, and `newest` is trained only if that
 score beats that of the best weights. A stopped run continues in the part where it stopped.
 """
 
@@ -28,11 +28,11 @@ from ensemble.recipe import NeuralRecipe
 from ensemble.signals import StopSignals
 
 FIRST_SHARE = 0.6
-"""The share of `max_seconds` for the training before the trial. The trial gets half of the rest."""
+"""The share of `max_seconds` for the training before the trial. The trial gets half of the rest, and `newest` the end."""
 
 
 class JoinedRows:
-    """The rows of several splits, one after the other, as in `loader.Rows`; all have tensors of equal shape."""
+    """The rows of several splits, one after the other, as `loader.Rows`; the examples of all must have equal shapes."""
 
     def __init__(self, parts: list[Rows]):
         self.parts = parts
@@ -42,37 +42,37 @@ class JoinedRows:
         return int(self.ends[-1])
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
-        number = np.searchsorted(self.ends, rows, side="right")
-        order = np.argsort(number, kind="stable")
+        part_of_row = np.searchsorted(self.ends, rows, side="right")
+        order = np.argsort(part_of_row, kind="stable")
         begins = self.ends - [len(part) for part in self.parts]
         batches = [
-            part.gather(rows[number == index] - begins[index], epoch)
+            part.gather(rows[part_of_row == index] - begins[index], epoch)
             for index, part in enumerate(self.parts)
-            if (number == index).any()
+            if (part_of_row == index).any()
         ]
         position = torch.from_numpy(np.argsort(order))
         return {name: torch.cat([batch[name] for batch in batches])[position] for name in batches[0]}
 
 
 class Continued:
-    """A `NeuralRecipe` that trains on all rows of `splits`, from the weights in a folder, and is scored on `scored`, unless
-    that is ''. Everything else is delegated to `trained`.
+    """A `NeuralRecipe` that trains on all rows of `splits`, from the weights in the folder `start`, and is scored on the
+    split `scored`, unless that is ''. Everything else is as in the recipe `original`.
     """
 
-    def __init__(self, trained: NeuralRecipe, start: Path, splits: tuple[str, ...], scored: str):
-        self._trained, self._start, self._splits, self._scored = trained, start, splits, scored
-        self.monitor = trained.monitor if scored else ""
+    def __init__(self, original: NeuralRecipe, start: Path, splits: tuple[str, ...], scored: str):
+        self._original, self._start, self._splits, self._scored = original, start, splits, scored
+        self.monitor = original.monitor if scored else ""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._trained, name)
+        return getattr(self._original, name)
 
     def rows(self, split: str) -> Rows:
         if split == "train":
-            return JoinedRows([self._trained.rows(name) for name in self._splits])
-        return self._trained.rows(self._scored if split == "validation" else split)
+            return JoinedRows([self._original.rows(name) for name in self._splits])
+        return self._original.rows(self._scored if split == "validation" else split)
 
     def model(self) -> torch.nn.Module:
-        model = self._trained.model()
+        model = self._original.model()
         checkpoint.load_weights(self._start, model)
         return model
 
@@ -85,7 +85,7 @@ def train(
     override: bool = False,
     profile: bool = False,
 ) -> dict[str, Any]:
-    """`loop.train`, followed by the trial and, if that is better, `newest`; returns the summary of all.
+    """`loop.train`, followed by the trial and, if that is better, `newest`; returns the summary of the whole run.
 
     Its entry `refit` has the scores of the best weights and of the trial on blend. Raises `UserError` for data without the
     splits validation and blend, and for examples of different length.
@@ -98,36 +98,41 @@ def train(
         summary = loop.train(recipe, first, accelerator, resume, override, profile)
         if summary["status"] == "preempted":
             return summary
+        summaries = [summary]
 
         def continued(part: str, splits: tuple[str, ...], scored: str, share: float) -> dict[str, Any]:
-            """The summary of further training on `splits` in OUT/`part`, for at most `share` of the remaining time."""
+            """Train further on `splits` in OUT/`part`, for at most `share` of the remaining time; returns the summary."""
             if launch.from_main_process(stop.asked):
                 return {"status": "preempted", "seconds": 0.0}
             accelerator.free_memory()
+            remaining_s = limit_s - sum(earlier["seconds"] for earlier in summaries)
             settings = dataclasses.replace(
                 config,
                 out=str(out / part),
                 refit_epochs=0.0,
                 max_epochs=config.refit_epochs,
-                max_seconds=limit_s and max(1.0, share * (limit_s - summary["seconds"])),
+                max_seconds=limit_s and max(1.0, share * remaining_s),
                 schedule="linear",
                 warmup_steps=0,
                 evaluations_per_epoch=1,
             )
-            started_from = Continued(recipe, out / "best", splits, scored)
-            return loop.train(started_from, settings, accelerator, "auto")
+            continued_recipe = Continued(recipe, out / "best", splits, scored)
+            return loop.train(continued_recipe, settings, accelerator, "auto")
 
         with runs.status_on_error(out, accelerator):
-            before = score_of_best(recipe, config, accelerator)
+            score_before = score_of_best(recipe, config, accelerator)
             trial = continued(TRIAL, LEARNED[:-1], BLEND, 0.5)
-            after = trial.get(f"validation_{recipe.monitor}")
-            is_better = after is not None and (after > before if recipe.higher_is_better else after < before)
-            trains_newest = is_better and trial["status"] == "done"
-            parts = [trial, *([continued(NEWEST, LEARNED, "", 1.0)] if trains_newest else [])]
+            summaries.append(trial)
+            score_after = trial.get(f"validation_{recipe.monitor}")
+            is_better = score_after is not None and (
+                score_after > score_before if recipe.higher_is_better else score_after < score_before
+            )
+            if is_better and trial["status"] == "done":
+                summaries.append(continued(NEWEST, LEARNED, "", 1.0))
             summary |= {
-                "status": parts[-1]["status"],
-                "seconds": round(summary["seconds"] + sum(part["seconds"] for part in parts), 1),
-                "refit": {"monitor": recipe.monitor, "before": before, "after": after, "is_better": is_better},
+                "status": summaries[-1]["status"],
+                "seconds": round(sum(part["seconds"] for part in summaries), 1),
+                "refit": {"monitor": recipe.monitor, "before": score_before, "after": score_after, "is_better": is_better},
             }
             if accelerator.is_main_process:
                 folders.write_json(out / "summary.json", summary)

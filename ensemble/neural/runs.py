@@ -35,17 +35,19 @@ from ensemble.neural.settings import FREE_TO_CHANGE
 
 Status = Literal["running", "preempted", "lost", "failed", "done"]
 FAILURE = ".failed"
-"""A file beside `status` with the reason of the rank that failed, until the next start; see `mark_lost`."""
+"""The name of a file beside `status` with the reason of the rank that failed. The next start of the run deletes it. See
+`mark_lost`."""
 
 
 def set_status(run: Path, status: Status, reason: str = "") -> None:
+    """Write the file `status` of a run; for a part of a refit, that of the run which it belongs to."""
     folders.write_text(_root(run) / "status", "".join(f"{line}\n" for line in (status, reason) if line))
 
 
 def end(run: Path, status: Status) -> None:
     """Set the status and, if the run is done, write the checksums of the JSON files that readers of a finished run use.
 
-    A part of a refit has no status of its own, so its end as such does not change that of the run.
+    A part of a refit has no status of its own. If it is done, the status of the run does not change; otherwise it is set.
     """
     if status != "done" or _root(run) == run:
         set_status(run, status)
@@ -78,12 +80,12 @@ def status_on_error(run: Path, accelerator: Accelerator) -> Iterator[None]:
 
 
 def mark_lost(run: Path, reason: str) -> None:
-    """Set the status to lost, unless a rank failed: its reason is the cause, in whatever order the ranks write."""
+    """Set the status to lost, unless a rank failed: its error is the cause, whichever rank writes first."""
     with suppress(OSError):
         root = _root(run)
         if (root / "status").read_text(encoding="utf-8") == "running\n":
             set_status(root, "lost", reason)
-            # A rank that fails writes the reason before the status, so either it overwrites this status or is seen here
+            # A rank that fails writes the reason before the status: it overwrites this status, or its reason is seen here
             if (root / FAILURE).exists():
                 set_status(root, "failed", (root / FAILURE).read_text(encoding="utf-8"))
 
@@ -92,9 +94,10 @@ def open_run(run: Path, description: dict[str, Any], accelerator: Accelerator, r
     """Create or open the folder of a run; returns the checkpoint to resume from, or None for a new run.
 
     `description` has the recipe, fingerprint of the data and config that checkpoints store. `resume`: '' starts a run in a
-    folder that must not exist; 'last' needs an intact checkpoint in `run`; 'auto' uses the newest intact checkpoint, or
-    starts if there is none; any other value is the folder of a checkpoint from which a new run starts. `override` allows
-    learning settings that differ from the checkpoint's. All ranks must have the same data.
+    folder that must be absent or empty; 'last' needs an intact checkpoint in `run`; 'auto' uses the newest intact
+    checkpoint, or starts a run if there is none; any other value is the folder of a checkpoint from which a new run starts.
+    `override` allows settings that differ from the checkpoint's, besides those of `FREE_TO_CHANGE`. All ranks must have the
+    same data.
     """
     from accelerate.utils import gather_object
 
@@ -119,6 +122,7 @@ def open_run(run: Path, description: dict[str, Any], accelerator: Accelerator, r
 
 
 def _open(run: Path, description: dict[str, Any], resume: str, override: bool) -> Path | None:
+    """The part of `open_run` for the main process: find the checkpoint, check it, and write the files of the folder."""
     resume_from, is_in_place = None, resume in ("", "last", "auto")
     started_before = resume in ("last", "auto") and (run / "config.json").exists()
     if started_before:

@@ -29,7 +29,7 @@ class TrainConfig:
     max_epochs: float = 3.0
     """Passes over the training split."""
     learning_rate: float = 1e-3
-    """Peak learning rate, at base_batch_size."""
+    """Peak learning rate; with learning_rate_scaling, that for a batch of base_batch_size."""
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
     """How the peak rate is scaled by batch_size / base_batch_size."""
     base_batch_size: int = 512
@@ -43,7 +43,7 @@ class TrainConfig:
     decay_factor: float = 0.1
     """schedule=step: factor of the rate every decay_steps."""
     weight_decay: float = 0.01
-    """Decoupled weight decay of AdamW, on parameters of two or more dimensions."""
+    """Decoupled weight decay; in most recipes, of parameters of two or more dimensions only."""
     clip_norm: float = 1.0
     """Maximum global gradient norm; 0 for no clipping."""
     ema_decay: float = 0.0
@@ -52,8 +52,8 @@ class TrainConfig:
     """Random seed of the initial weights, the order of rows, and dropout."""
 
     refit_epochs: float = 0.0
-    """Passes over train, validation and blend after the training, for predictions of later splits; 0 for none. They are left
-    out if such passes over train and validation do not improve the score on blend."""
+    """Passes over train, validation and blend after the training, for predictions of later splits; 0 for none. Passes over
+    train and validation come first: if these do not improve the score on blend, the others are left out."""
     evaluations_per_epoch: int = 2
     """Evaluations of the validation split per epoch."""
     patience: int = 4
@@ -63,26 +63,27 @@ class TrainConfig:
     keep_last: int = 2
     """Number of newest checkpoints to keep; with 2 or more, training can resume if the newest is damaged."""
     keep_steps: int = 0
-    """Never delete checkpoints at multiples of this step; 0 for none."""
+    """Never delete checkpoints whose step is a multiple of this number; 0 for no such checkpoints."""
 
     precision: Literal["auto", "no", "bf16", "fp16", "fp8"] = "auto"
     """Precision of the forward pass; auto for that of the accelerate YAML."""
     nonfinite: Literal["stop", "skip"] = "stop"
     """What to do after a loss or gradient that is not finite; the batch is saved in both cases."""
     max_nonfinite: int = 10
-    """nonfinite=skip: number of skipped batches after which the run stops."""
+    """nonfinite=skip: number of batches that may be skipped; the next one stops the run."""
     spike_factor: float = 0.0
     """Return to the weights of the last checkpoint if the loss exceeds this factor × its recent median; 0 for never."""
     max_rollbacks: int = 3
-    """Number of loss spikes after which the run stops."""
+    """Number of returns to a checkpoint after a loss spike; the next spike stops the run."""
     max_seconds: float = 0.0
-    """Time limit of the training without set-up, in seconds; 0 for none. The learning rate decays to the last step that
-    fits, so the result depends on the speed of the machine."""
+    """Time limit of the training in seconds, without the start of the processes; 0 for none. The learning rate decays to
+    the last step that fits, so the result depends on the speed of the machine."""
     timeout_s: int = 600
     """Seconds that a rank waits for the others before the job ends."""
 
     loader: Literal["fixed", "auto"] = "fixed"
-    """auto measures num_workers × prefetch_factor on the data for some seconds, and uses the fastest."""
+    """auto measures values of num_workers and prefetch_factor for some seconds. It uses the fewest workers of those within
+    5 % of the highest speed."""
     num_workers: int = 0
     """DataLoader worker processes per rank; small models need none."""
     prefetch_factor: int = 4
@@ -104,8 +105,8 @@ FREE_TO_CHANGE = (
     "timeout_s", "loader", "num_workers", "prefetch_factor", "trackers", "log_every", "nonfinite", "max_nonfinite",
     "max_rollbacks", "recipe.gradient_checkpointing",
 )  # fmt: skip
-"""Settings that may differ when a run is resumed: they do not change the objective. `max_seconds` can change the number of
-steps."""
+"""Settings that may differ when a run is resumed: they do not change what is learned from a batch. `max_seconds` can change
+the number of steps."""
 
 
 def check(config: TrainConfig) -> None:
@@ -127,13 +128,13 @@ def check(config: TrainConfig) -> None:
 
 
 def check_heads(width: int, num_heads: int) -> None:
-    """Raise `UserError` if attention heads cannot share the width of a recipe's network."""
+    """Raise `UserError` if the width of a recipe's network is no multiple of its number of attention heads."""
     check_multiple("recipe.width", width, num_heads, f"recipe.num_heads={num_heads}")
 
 
-def resolve(trained: Any, config: TrainConfig) -> TrainConfig:
+def resolve(neural_recipe: Any, config: TrainConfig) -> TrainConfig:
     """The settings after the `NeuralRecipe` replaced those that depend on the data, if it has a method `choose`."""
-    return trained.choose(config) if hasattr(trained, "choose") else config
+    return neural_recipe.choose(config) if hasattr(neural_recipe, "choose") else config
 
 
 def config_class(name: str) -> type:

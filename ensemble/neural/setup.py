@@ -50,7 +50,7 @@ class Training:
     writer: checkpoint.BackgroundWriter
     profiler: Any
     start_time: float
-    """The start by the monotonic clock, in seconds, minus the duration of the run before it was resumed."""
+    """The start by the monotonic clock, in seconds, minus the duration of the run until the checkpoint it resumes from."""
 
     @property
     def out(self) -> Path:
@@ -70,7 +70,10 @@ class Training:
         return planned or self.plan.num_steps(self.config.max_epochs)
 
     def plan_for_deadline(self) -> None:
-        """With `max_seconds`, set the number of steps to what fits, by the main process's time per step; collective."""
+        """With `max_seconds`, set the number of steps to those that fit, by the time per step of the main process.
+
+        Done before each line of the log and each evaluation; collective then.
+        """
         step, limit_s = self.progress.step, self.config.max_seconds
         if not limit_s or (step % self.config.log_every and step % self.evaluation_steps):
             return
@@ -82,7 +85,7 @@ class Training:
 
     @property
     def evaluation_steps(self) -> int:
-        """Rounded up: otherwise the last interval of a training could be a few steps, with an evaluation of its own."""
+        """Steps between evaluations, rounded up: otherwise one more evaluation could follow a few steps after the last."""
         return max(1, math.ceil(self.plan.steps_per_epoch / self.config.evaluations_per_epoch))
 
     @property
@@ -119,7 +122,7 @@ def set_up(
         "config": {**configuration.to_dict(config), "precision": accelerator.mixed_precision},
     }
     require_installed(config.trackers)
-    # Before the status is `running`, on any rank: from then on a job script forwards signals
+    # On each rank before the status is `running`: from then on a job script forwards signals to the ranks
     stop_signals = stack.enter_context(StopSignals())
     resumed_from = runs.open_run(out, description, accelerator, resume, override)
     stack.enter_context(runs.status_on_error(out, accelerator))
@@ -169,7 +172,7 @@ def _restore(state: TrainingState, folder: Path, plan: BatchPlan, config: TrainC
     progress, out = state.progress, Path(config.out)
     if not (out / "best").exists():  # a new run from the checkpoint of another one
         progress.best_score, progress.best_step, progress.evaluations_since_best = None, 0, 0
-    if not checkpoint.step_folder(out, progress.rollback_step).exists():  # as above
+    if not checkpoint.step_folder(out, progress.rollback_step).exists():  # the new run has a copy of this checkpoint only
         progress.rollback_step = progress.rollback_step and progress.step
 
 
@@ -200,9 +203,9 @@ def _make_state(
         speed.compile_model(model, accelerator.device)
     model, *prepared = accelerator.prepare(model, *optimizers)
     speed.disable_buffer_sync(model)
-    # Accelerate's wrapper searches for a library at every step; `TrainingState` does the rest of its work
-    bare = [wrapper.optimizer for wrapper in prepared]
-    state = TrainingState(model, bare, config.ema_decay, accelerator, config.timeout_s)
+    # Accelerate's wrapper searches for a library at every step; what else it does is done by `TrainingState`
+    unwrapped = [wrapper.optimizer for wrapper in prepared]
+    state = TrainingState(model, unwrapped, config.ema_decay, accelerator, config.timeout_s)
     torch.manual_seed(config.seed * 1_000_003 + accelerator.process_index)  # dropout differs by rank
     return state, flops
 

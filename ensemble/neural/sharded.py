@@ -73,8 +73,8 @@ def write(folder: Path, shards: Tensors, description: dict[str, Any], state: Ten
     """Write `shards` of every rank, and state.json and state.safetensors of the main process, as one checkpoint.
 
     Collective in `group`, in any thread. `shards` are on the CPU; a tensor that every rank holds completely is written once.
-    The folder gets its name when all ranks have written. An error of writing shards is raised on every rank, one of the main
-    process after that only there.
+    The folder gets its name when all ranks have written. An error while shards are written is raised on every rank; a later
+    one, of the main process, only there.
     """
     with checkpoint.report_write_errors(folder), ExitStack() as stack:
         scratch: Any = None
@@ -100,10 +100,10 @@ def load(
     extra: Tensors,
     descriptions: Sequence[dict[str, Any]],
 ) -> None:
-    """Fill model, optimizers and `extra` from a checkpoint with any sharding; `descriptions` are the optimizers' JSON.
+    """Fill model, optimizers and the tensors `extra` from a checkpoint with any sharding.
 
-    Collective. `extra` tensors that the checkpoint lacks do not change. `UserError` if it holds another model. The caller
-    verifies the checksums.
+    Collective. `descriptions` are the optimizers' JSON. Tensors of `extra` that the checkpoint lacks do not change.
+    `UserError` if it holds another model. The caller verifies the checksums.
     """
     reader = distributed_checkpoint.HuggingFaceStorageReader(str(folder))
     saved = cast(Mapping[str, Any], reader.read_metadata().state_dict_metadata)
@@ -145,7 +145,9 @@ def gather(tensors: Tensors) -> Tensors:
 
 
 class _Writer(distributed_checkpoint.HuggingFaceStorageWriter):
-    """Writes a rank's file as its base class does, which copies the shards once more, and holds Python's lock meanwhile."""
+    """Writes a rank's file in the format of its base class, which copies the shards once more and holds Python's lock
+    meanwhile.
+    """
 
     def __init__(self, scratch: Path, folder: Path):
         super().__init__(str(scratch), save_distributed=True)
@@ -169,7 +171,7 @@ class _Writer(distributed_checkpoint.HuggingFaceStorageWriter):
 
 @contextmanager
 def _first_failure() -> Iterator[None]:
-    """Raise the exception of the first rank that failed, on every rank; the library's own is a `BaseException`."""
+    """Raise the exception of the first rank that failed, on every rank, instead of the library's, a `BaseException`."""
     try:
         yield
     except distributed_checkpoint.CheckpointException as error:

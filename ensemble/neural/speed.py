@@ -37,16 +37,16 @@ def accelerator_options(settings: TrainConfig) -> dict[str, Any]:
             "precision=bf16"
         )
 
-    # DDP copies such a gradient, as those of the batched weights of the package tabm
+    # DDP then copies the gradient, which is correct; it happens to the batched weights of the package tabm
     warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
     handlers: list[Any] = [
         DistributedDataParallelKwargs(gradient_as_bucket_view=True),
-        # One microsecond more, since Accelerate drops a time-out equal to its default of 600 s, and Gloo's is 1800 s
+        # One microsecond more: Accelerate does not pass on a time-out equal to its default of 600 s, and Gloo's is 1800 s
         InitProcessGroupKwargs(timeout=datetime.timedelta(seconds=settings.timeout_s, microseconds=1)),
     ]
     if precision == "fp8":
-        # Otherwise Accelerate uses fp16, with a line in its log. TransformerEngine would replace the parameters that the
-        # unwrapped optimizers hold
+        # On other machines Accelerate uses fp16, with only a line in its log. It supports fp8 by TransformerEngine too, but
+        # this would replace the parameters that the unwrapped optimizers hold
         if not (has_gpu and torch.cuda.get_device_capability() >= (8, 9) and is_torchao_available()):
             raise UserError(
                 "precision=fp8 needs a GPU of compute capability 8.9 or more (Ada, Hopper) and the package torchao "
@@ -98,5 +98,5 @@ def compile_model(model: torch.nn.Module, device: torch.device) -> None:
 
 
 def _call(module: torch.nn.Module, *inputs: Any, **named: Any) -> Any:
-    """A frame outside of torch: the compiler skips frames inside."""
+    """Call the module from a function outside of torch, since torch.compile does not compile functions inside of it."""
     return module._call_impl(*inputs, **named)

@@ -126,20 +126,20 @@ class Tracker:
 
 
 def _start(name: str, folder: Path, first_step: int, settings: dict[str, Any] | None) -> Any:
-    """Start one of Accelerate's trackers; for the folder of a resumed run it continues the same run."""
+    """Start one of Accelerate's trackers; for a resumed run it continues the curves of that run."""
     from accelerate import tracking
 
-    label, run = folder.resolve().name, _run_name(folder)
+    label, run_name = folder.resolve().name, _run_name(folder)
     common: dict[str, Any] = {"resume": "allow", "config": settings or {}}
     tracker: Any
     if name == "tensorboard":
         tracker = tracking.TensorBoardTracker("tensorboard", folder, purge_step=first_step + 1, flush_secs=10)
     elif name == "wandb":
         # console off: otherwise wandb records the progress bar
-        options = {"id": run, "name": label, "dir": str(folder), "settings": {"console": "off"}}
+        options = {"id": run_name, "name": label, "dir": str(folder), "settings": {"console": "off"}}
         tracker = tracking.WandBTracker(PROJECT, **options, **common)
     else:
-        tracker = tracking.TrackioTracker(PROJECT, name=f"{label}-{run}", **common)
+        tracker = tracking.TrackioTracker(PROJECT, name=f"{label}-{run_name}", **common)
     try:
         tracker.start()
     except Exception as error:  # each library has its own classes for a missing account, network or server

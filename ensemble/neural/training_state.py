@@ -33,7 +33,8 @@ class Progress:
     """Batches skipped because their loss or gradient was not finite."""
     rollbacks: int = 0
     rollback_step: int = 0
-    """The step of the checkpoint to return to after a loss spike: the last regular one, not one written on preemption."""
+    """The step of the checkpoint to return to after a loss spike: the last regular one, not one written on preemption; 0 if
+    there is none yet."""
     recent_losses: list[float] = dataclasses.field(default_factory=list)
     ranks: int = 0
     seconds: float = 0.0
@@ -46,8 +47,8 @@ class Progress:
 class TrainingState:
     """Model, optimizers, loss scaler, moving average, carried state and progress of one rank.
 
-    The initial learning rates of the optimizers are the peak rates of the schedule. Collective; `timeout_s` is for the
-    writing of sharded checkpoints.
+    The initial learning rates of the optimizers are the peak rates of the schedule. `timeout_s` is for the writing of
+    sharded checkpoints, for which the constructor makes a process group; it is collective then.
     """
 
     def __init__(
@@ -123,7 +124,9 @@ class TrainingState:
         return self.copies.copy(weights) if self._accelerator.is_main_process else {}
 
     def snapshot(self) -> tuple[Tensors, dict[str, Any]]:
-        """The tensors and the JSON of a checkpoint, without the weights: copies on the main process; collective.
+        """The tensors and the JSON of a checkpoint, without the weights: copies on the main process, empty on other ranks.
+
+        Collective.
 
         For sharded weights, the tensors of optimizers and moving average are not included; `checkpoint_write` copies them.
         """
@@ -149,7 +152,10 @@ class TrainingState:
         }
 
     def weights_write(self, folder: Path, description: dict[str, Any]) -> Callable[[], None]:
-        """Copy the weights; the result writes them on the main process, in any thread. Collective, but the result is not."""
+        """Copy the weights, and return a function that writes them, on the main process, in any thread.
+
+        Collective, but the returned function is not.
+        """
         weights = self.weights()
 
         def write() -> None:
@@ -161,9 +167,10 @@ class TrainingState:
         return write
 
     def checkpoint_write(self, folder: Path, run_description: dict[str, Any]) -> Callable[[], None]:
-        """Copy the training state; the result writes it, in any thread.
+        """Copy the training state, and return a function that writes it, in any thread.
 
-        Collective. If the weights are sharded the result is collective too: all ranks call it, in the same order.
+        Collective. If the weights are sharded, the returned function is collective too: all ranks must call the functions of
+        several checkpoints in the same order.
         """
         tensors, description = self.snapshot()
         description = {**run_description, **description}

@@ -1,1 +1,1 @@
-"""One command from raw data to a fitted ensemble and its report: prepare, train all members, predict, combine, report."""
+"""The steps of scripts/fit.py, from raw data to an ensemble and its report: prepare, train, predict, combine, report."""

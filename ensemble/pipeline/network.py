@@ -1,6 +1,7 @@
 """Training and prediction of neural members, in processes of `accelerate launch -m ensemble.commands.train`."""
 
 import ctypes
+import fnmatch
 import gc
 import os
 import shutil
@@ -20,17 +21,19 @@ from ensemble.pipeline.plan import PlannedMember, Preempted
 from ensemble.signals import end_with_parent
 
 FILES_OF_A_RUN = (
-    "best", "checkpoints", "config.json", "curves.txt", "environment.json", "final", "manifest.json", "metrics.jsonl",
-    "newest", "profile", "status", "summary.json", "tensorboard", "train.log", "trial", "val.log",
+    ".failed", "best", "checkpoints", "collectives.rank*.json", "config.json", "curves.txt", "environment.json", "final",
+    "flight_recorder.rank*", "manifest.json", "metrics.jsonl", "newest", "nonfinite", "profile", "status", "summary.json",
+    "tensorboard", "train.log", "trial", "val.log",
 )  # fmt: skip
+"""Names, and patterns of names, of the files and folders that a training writes into the folder of its run."""
 ENDING_S, ENDING_PER_ROW_S, PREDICTING_S = 3.0, 4e-5, 8.0
-"""Upper bounds of the seconds after the last step of a training, in which it writes its weights and predicts, constant and
-per row; and of the start of a process of its own for the predictions."""
+"""Upper bounds of the seconds after the last step of a training, in which it writes its weights and predicts: a constant,
+and seconds per row. The third bounds the start of another process, if one makes the predictions."""
 FLOAT32 = ["--mixed_precision", "no"]
 CPU_RANKS = Path(__file__).with_name("cpu_ranks.yaml")
 NUM_CPU_RANKS, LEAST_ROWS_FOR_RANKS = (1, 2, 4), 2_000
-"""On CPUs a rank on each of several cores trains faster than one rank with several threads, once there are so many training
-rows that the start of further processes pays off. Each rank takes memory, and a share of each batch."""
+"""Possible numbers of ranks on a CPU, and the least number of training rows for several ranks. Several ranks with one core
+each train faster than one rank with several threads, but with fewer rows their start takes longer than they save."""
 
 
 def train(
@@ -44,12 +47,12 @@ def train(
     resume: bool,
     predict_to: Path | None = None,
 ) -> bool:
-    """Train a member, for at most `seconds` (0: without a limit); returns whether the training succeeded.
+    """Train a member for at most `seconds`, or without a limit if that is 0; returns whether the training succeeded.
 
     manifest : of the prepared data. config : the settings of the fit. num_threads : for all processes on a CPU together.
-    predict_to : folder for the prediction files of a member that is trained on a CPU: its ranks write them, which saves the
-    start of another process.
-    Without `resume` an earlier run in its folder is replaced. Raises `Preempted` if it was stopped by a signal.
+    predict_to : the folder to which the ranks of a member that is trained on a CPU write its prediction files, which saves
+    the start of another process; None if they must not.
+    Without `resume` an earlier run in `folder` is replaced. Raises `Preempted` if the training was stopped by a signal.
     """
     if not resume:
         _remove(folder)
@@ -78,8 +81,8 @@ def train(
 
 
 def _return_freed_memory() -> None:
-    """Give freed memory back to the system, as the processes of a network need some: that of Arrow, and with glibc that of
-    the tree libraries."""
+    """Return freed memory to the operating system for the processes of a network: that of Arrow and, with glibc, of all
+    libraries that allocate with malloc, such as those of trees."""
     gc.collect()
     pa.default_memory_pool().release_unused()
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
@@ -124,8 +127,9 @@ def _is_complete(folder: Path) -> bool:
 
 def _remove(folder: Path) -> None:
     """Delete the folder of an earlier training; `UserError` if it contains a file that no training writes."""
+    folders.discard_scratch(folder.glob(".*"))
     for file in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if file.name not in FILES_OF_A_RUN:
+        if not any(fnmatch.fnmatchcase(file.name, pattern) for pattern in FILES_OF_A_RUN):
             raise UserError(
                 f"{file} was not written by a training, so {folder} is not replaced: move it elsewhere, or choose another "
                 "out"
@@ -134,7 +138,7 @@ def _remove(folder: Path) -> None:
 
 
 def _hardware(member: PlannedMember, manifest: dict[str, Any], num_threads: int) -> tuple[list[str], int]:
-    """The arguments of the launcher for the GPUs of this machine, or else its CPU, and the number of ranks."""
+    """The arguments of the launcher for the GPUs of this machine, or for its CPU if it has none; and the number of ranks."""
     num_gpus = len(list(Path("/proc/driver/nvidia/gpus").glob("*"))) if sys.platform == "linux" else 0
     num_ranks = num_gpus or num_cpu_ranks(member, manifest, num_threads)
     processes = ["--num_processes", str(num_ranks), "--num_machines", "1", "--dynamo_backend", "no"]
@@ -147,8 +151,10 @@ def _hardware(member: PlannedMember, manifest: dict[str, Any], num_threads: int)
 
 
 def num_cpu_ranks(member: PlannedMember, manifest: dict[str, Any], num_threads: int) -> int:
-    """The number of ranks on a CPU with so many threads. Each has an equal share of a batch, so it divides the batch size (0
-    if the recipe chooses it: a power of 2)."""
+    """The number of ranks for `num_threads` threads of a CPU. It divides the batch size, as ranks have equal shares.
+
+    The batch size is 0 if the recipe chooses it; then it is a power of 2, which all of `NUM_CPU_RANKS` divide.
+    """
     if manifest["splits"]["train"]["rows"] < LEAST_ROWS_FOR_RANKS:
         return 1
     batch_size = int(member.settings.get("batch_size", config_class(manifest["recipe"])().batch_size))
@@ -156,8 +162,8 @@ def num_cpu_ranks(member: PlannedMember, manifest: dict[str, Any], num_threads: 
 
 
 def run_command(command: list[str], output: int | None = None, environment: dict[str, str] | None = None) -> int:
-    """Run a command in a process group of its own, which is ended with this process, even a killed one; returns the exit
-    code."""
+    """Run a command in a process group of its own, and return its exit code. The command ends with this process, even
+    if that is killed."""
     process = subprocess.Popen(
         command,
         start_new_session=True,

@@ -1,8 +1,8 @@
-"""A fit from raw data to the report. It writes the folder `out`:
+"""The fit of an ensemble, from raw data to the report. It writes the folder `out`:
 
     fit.json            the settings, and the fingerprint of the prepared data; --resume auto continues if they are the same
     prepared/           the prepared data
-    rankings/, RECIPE/  with a follow-up (plan.py): the members' predictions, and the data of the RECIPE prepared from them
+    rankings/, RECIPE/  with a follow-up (plan.py): predictions of the first members, and data of RECIPE prepared from them
     members/NAME/       the members
     predictions/        their prediction files
     ensemble/           weights, scores, forecast
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ensemble.trees.settings import TreesConfig
 
 MOST_NAMED = 3
-"""The maximum number of files in an error."""
+"""The maximum number of files that an error names."""
 FINISH_S, FINISH_PER_ROW_S, FINISH_PER_CLASS_S = 2.0, 1.5e-4, 8e-6
 """Upper bounds of the seconds to combine the members and write the report, on a fast machine that does nothing else:
 constant, per row, and per row and class."""
@@ -43,10 +43,10 @@ PREPARED_S, PREPARED_PER_VALUE_S, SLOWEST = 1.5, 3e-7, 2.2
 """Seconds from the start of a fit until a table is prepared on such a machine, constant and per value. If it takes longer,
 more time is reserved for combination and report: in proportion, up to `SLOWEST` times as much."""
 SPARE, FINISH_OF_VARIANT = 1.3, 0.2
-"""For a variant of a member: the time that its training needs, relative to that expected; and an upper bound of the share by
-which it extends the time to combine the members and write the report."""
+"""For a variant of a member: the time that must be left for its training, relative to the expected one; and an upper bound
+of the share by which it extends the time to combine the members and write the report."""
 MIN_TRAINING_S = 1.0
-"""Minimum time limit of a member. It also applies if no time is left, since a fit needs at least one member."""
+"""The least time limit of a member, even if no time is left, since a fit needs at least one member."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Fit:
         return Path(self.config.out)
 
     def print(self, sentence: str) -> None:
-        limit = f" of {self.budget.limit:.0f}" if self.budget.limit else ""
+        limit = f" of {self.budget.limit_s:.0f}" if self.budget.limit_s else ""
         print(f"[{self.budget.passed():5.1f}{limit} s] {sentence}", file=sys.stderr, flush=True)
 
 
@@ -129,8 +129,8 @@ def _train(
 
 
 def succeeds(train: Any, *arguments: Any) -> bool:
-    """Call `train`, and return whether it succeeded: a member that the library cannot train on the rows is left out, with a
-    warning."""
+    """Call `train`, and return whether it succeeded. If the library cannot be trained on the rows, a warning is printed, and
+    the fit goes on without the member."""
     from ensemble.trees.boosting import CannotLearn
 
     try:
@@ -142,8 +142,10 @@ def succeeds(train: Any, *arguments: Any) -> bool:
 
 
 def _seconds_for_variant(run: Fit, variant: PlannedMember, reserved_s: float) -> float:
-    """The seconds that a variant needs, with those by which all variants extend the rest of the fit; infinite if the member
-    that it resembles was not trained."""
+    """The seconds that must be left for a variant: for its training, and for what all variants add to the rest of the fit.
+
+    Infinite if the member that it resembles was not trained.
+    """
     if variant.variant_of not in [member.name for member in run.trained]:
         return math.inf
     trained_s = float(folders.read_json(run.out / "members" / variant.variant_of / "summary.json")["seconds"])
@@ -152,7 +154,10 @@ def _seconds_for_variant(run: Fit, variant: PlannedMember, reserved_s: float) ->
 
 
 def slowness_of(num_values: int, prepared_s: float) -> float:
-    """The factor on the seconds that are reserved on a fast machine. prepared_s : seconds until the values were prepared."""
+    """The factor by which this machine is slower than a fast one, at least 1 and at most `SLOWEST`.
+
+    prepared_s : seconds until `num_values` values were prepared.
+    """
     usual_s = PREPARED_S + PREPARED_PER_VALUE_S * num_values
     return min(max(1.0, prepared_s / usual_s), SLOWEST)
 
@@ -205,7 +210,7 @@ def _has_content(folder: Path, content: dict[str, Any]) -> bool:
 
 
 def share_of(member: PlannedMember, later: list[PlannedMember], seconds: float) -> float:
-    """The share of `seconds` for a member; variants, and later members that would get too little time, are ignored."""
+    """The share of `seconds` for a member. Variants, and later members that would get too little time, count as 0."""
     later = [other for other in later if not other.variant_of]
     total = member.share + sum(other.share for other in later)
     counted = [other.share for other in later if seconds * other.share / total >= other.least_seconds]
@@ -213,8 +218,10 @@ def share_of(member: PlannedMember, later: list[PlannedMember], seconds: float) 
 
 
 def prepare(config: Any, name: str, resume: bool) -> dict[str, Any]:
-    """Create the folder of the fit and prepare the data, unless a fit that is continued has done so; returns the manifest of
-    the prepared data."""
+    """Create the folder of the fit and prepare the data; returns their manifest.
+
+    A fit that is continued uses the data that it has prepared before.
+    """
     from ensemble.data import prepared as prepared_data
     from ensemble.trees import threads
 
@@ -323,8 +330,8 @@ def train_trees(
 
 def finish(run: Fit, manifest: dict[str, Any], second: FollowUp | None) -> list[dict[str, Any]]:
     """Predict with the members, fit the ensemble, and write leaderboard and report; returns the leaderboard."""
-    from ensemble.predictor import fit as combiner
     from ensemble.predictor import leaderboard
+    from ensemble.predictor.fit import fit as fit_ensemble
 
     out = run.out
     data, predictions, ensemble = out / run.data, out / PREDICTIONS, out / "ensemble"
@@ -332,12 +339,12 @@ def finish(run: Fit, manifest: dict[str, Any], second: FollowUp | None) -> list[
     run.print("combining")
     combining = recipe.of(manifest).get("plan", "combining")
     methods = combining(manifest) if combining else {}
-    draws = {"num_draws": run.config.num_draws, "seed": getattr(run.config, "seed", 0)}
-    scores = combiner.fit(predictions, data, ensemble, names, overwrite=True, compare=False, **draws, **methods)
+    bootstrap = {"num_draws": run.config.num_draws, "seed": getattr(run.config, "seed", 0)}
+    scores = fit_ensemble(predictions, data, ensemble, names, overwrite=True, compare=False, **bootstrap, **methods)
     if second:
         first_recipe = recipe.of(folders.read_manifest(out / PREPARED))
         compare = first_recipe.require("comparison", "compare", "has a follow-up and no comparison")
-        compared = compare(out / "all", out / PREPARED, out / RANKINGS, data, predictions, ensemble, names, **draws)
+        compared = compare(out / "all", out / PREPARED, out / RANKINGS, data, predictions, ensemble, names, **bootstrap)
         scores = {**scores, "split": compared["split"], "scores": compared["members"]}
     board = leaderboard.rows(scores, {member.name: out / "members" / member.name for member in run.trained})
     folders.write_json(out / "leaderboard.json", board)
@@ -351,7 +358,7 @@ def finish(run: Fit, manifest: dict[str, Any], second: FollowUp | None) -> list[
 def _predict(run: Fit, manifest: dict[str, Any], data: Path, folder: Path) -> list[str]:
     """Write the predictions of `data` to `folder`, by the members trained on them and baselines; returns their names.
 
-    A network has written its predictions already if `network.train` was asked for them.
+    A network that was trained on CPUs has written its predictions already (`network.train`).
     """
     from ensemble.predictor import bag, members
 

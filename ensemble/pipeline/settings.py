@@ -8,7 +8,7 @@ from ensemble import recipe
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FitConfig:
-    """Settings of a fit, which are followed by those of the recipe's preparation."""
+    """Settings of a fit. `config_class` adds those of the recipe's preparation."""
 
     out: str = "???"
     """The folder to write: prepared data, members, predictions, ensemble, leaderboard.json and report.html."""
@@ -16,7 +16,7 @@ class FitConfig:
     """Seconds from the start of the command to its end; 0 for no limit. With a limit the result depends on the machine, and
     some recipes train further members in the time that is left."""
     members: tuple[str, ...] = ()
-    """Names of the members to train; empty for all planned members for which there is time."""
+    """Names of the members to train; empty for all that the recipe plans. Members for which no time is left are skipped."""
     accelerate_config: str = "auto"
     """The hardware of neural members: auto for the GPUs of this machine, or up to 4 processes on its CPU; or a YAML file of
     Accelerate."""

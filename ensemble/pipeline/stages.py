@@ -23,7 +23,7 @@ from ensemble.pipeline.plan import PREPARED, PlannedMember, Preempted
 from ensemble.signals import StopSignals
 
 WORDS = "network.words"
-"""The file in the folder of the fit with the arguments of scripts/train.py, one in a line; empty without a neural member."""
+"""The file in the folder of the fit with the arguments of scripts/train.py, one per line; empty without a neural member."""
 
 
 def run(stage: str, config: Any, name: str, task: int = 0, num_tasks: int = 1) -> None:
@@ -36,7 +36,7 @@ def run(stage: str, config: Any, name: str, task: int = 0, num_tasks: int = 1) -
     if config.time_limit or getattr(config, "overwrite", False):
         raise UserError("--stage needs time_limit=0 and no overwrite=true: Slurm limits the time of tasks and restarts them")
     if not 0 <= task < num_tasks:
-        raise UserError(f"--task {task} --num-tasks {num_tasks} is impossible: tasks are counted from 0")
+        raise UserError(f"--task {task} --num-tasks {num_tasks} is impossible: --task counts from 0 to --num-tasks minus 1")
     manifest = pipeline.prepare(config, name, resume=True) if stage == "prepare" else pipeline.prepared(config, name)
     num_threads = threads.configure(config.threads)
     planned = pipeline.chosen(manifest, config, num_threads)
@@ -54,7 +54,10 @@ def run(stage: str, config: Any, name: str, task: int = 0, num_tasks: int = 1) -
 
 
 def _train_copies(trees: list[PlannedMember], manifest: dict[str, Any], config: Any, num_threads: int, share: slice) -> None:
-    """Train copies, `num_threads` in parallel. A member with one copy is trained in the next stage."""
+    """Train those of the copies that `share` selects, `num_threads` in parallel.
+
+    Members with one copy only are left to the next stage.
+    """
     from ensemble.trees import single_copy
     from ensemble.trees.boosting import Stopped
 

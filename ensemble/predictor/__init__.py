@@ -1,1 +1,1 @@
-"""Fitting an ensemble, asking its members, forecasts from new raw data, the model card, and the service."""
+"""Fit an ensemble, predict with its members, forecast from new raw data, and serve; and the model card."""

@@ -5,9 +5,9 @@
 
 Any script trains copy K, with data=DATA/folds/K and out=BAG/K. Each fold is followed by a block of rows. The predictions of
 all blocks are the prediction file of the split `oof`. Each row is in it once, predicted by a copy that was trained neither
-on the row nor on anything that overlaps the row's horizon. So an ensemble can be fitted without a blend split. The last copy
-has no block: it is trained on all weeks before test. On test and in forecasts, a bag predicts the mean of the later half of
-its copies, since the first copies are trained on too few rows.
+on the row nor on any row whose target overlaps in time with that of the row. So an ensemble can be fitted without a blend
+split. The last copy has no block: it is trained on all weeks before test. On test and in forecasts, a bag predicts the mean
+of the later half of its copies, since the first copies are trained on too few rows.
 """
 
 from collections.abc import Callable
@@ -62,7 +62,9 @@ def model_fingerprint(folder: Path) -> str | None:
 
 
 def default_splits(folder: Path, manifest: dict[str, Any], is_baseline: bool) -> list[str]:
-    """The splits that an ensemble needs from a member, from a bag, or from a baseline, which is compared with both.
+    """The splits that an ensemble needs from the member or the bag in `folder`, or from a baseline.
+
+    A baseline is compared with members and bags, so it predicts the splits of both.
 
     A recipe may name others, as `outputs.PREDICTED_SPLITS`.
     """
@@ -81,8 +83,9 @@ def load(folder: Path, load_copy: Callable[[Path], Predict]) -> Predict:
     """The `predict` of the member in a folder, or of the bag there. load_copy : loads the member in a folder.
 
     A bag predicts oof, each row by the copy that was not trained on it; and test and forecast by the mean of the later
-    copies. Its argument `data` are the prepared data with the folds that the copies were trained on, for a forecast any with
-    the same columns. It raises `UserError` for other data, and for a split with rows that copies were trained on.
+    copies. The argument `data` of the returned function must be the prepared data with the folds that the copies were
+    trained on; for a forecast, any data with the same columns. The function raises `UserError` for other data, and for a
+    split with rows that copies were trained on.
     """
     members = copies(folder)
     if members == [folder]:
@@ -98,7 +101,7 @@ def load(folder: Path, load_copy: Callable[[Path], Predict]) -> Predict:
         elif split == "test":
             folds_of_copies = _folders(loaded, data)
             columns = _mean([loaded[number](folds_of_copies[number], split) for number in later])
-            columns["fingerprint"] = folders.read_manifest(data)["fingerprint"]  # not that of the last fold
+            columns["fingerprint"] = folders.read_manifest(data)["fingerprint"]  # the copies gave that of their folds
         else:
             raise UserError(f"copies of the bag {folder} were trained on rows of {split}: predict oof, test or forecast")
         return {**columns, "config": {**columns["config"], "model": model, "copies": len(loaded)}}
@@ -118,7 +121,7 @@ def with_out_of_fold(predict: Predict) -> Predict:
 
 
 def out_of_fold(copies: list[Predict], data: str | Path) -> dict[str, Any]:
-    """The predictions of the blocks of all folds of `data`, in the order of the folds, each by the copy of its fold."""
+    """The predictions of the blocks of all folds of `data` but the last, which has none, each by the copy of its fold."""
     with_block = list(zip(copies, _folders(copies, data), strict=True))[:-1]
     parts = [predict(folder, BLOCK) for predict, folder in with_block]
     names = [*COLUMNS, *(["weight"] if "weight" in parts[0] else [])]

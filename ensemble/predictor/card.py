@@ -29,7 +29,7 @@ HUB_TASK = {
     "regression": "tabular-regression",
     "ranking": "other",
 }
-"""By kind of task, the name of the task on the Hub, which has none for a ranking."""
+"""By kind of task, its name on the Hub, which has none for a ranking."""
 
 SPLIT = (
     "- Members stopped early on validation, weights and calibration were fitted on {}, and test was only scored. Trees with "
@@ -166,11 +166,13 @@ def default_parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
 
 
 def sources(manifest: dict[str, Any]) -> str:
+    """The names and checksums of the raw files."""
     named = ", ".join(f"{source['name']} ({source['sha256'][:12]}…)" for source in manifest.get("sources", ()))
     return named or "none named"
 
 
 def fitted_on(scores: dict[str, Any]) -> str:
+    """The rows that weights and calibration were fitted on, as words within a sentence."""
     return "blend" if scores["fitted_on"] == "blend" else "rows predicted out of fold"
 
 
@@ -186,10 +188,10 @@ def _cell(interval: dict[str, float | None]) -> str:
 
 
 def score_lines(scores: dict[str, Any], group: str) -> list[str]:
-    """A line for each candidate: its score, the interval, and a member's weight; `scores` as in scores.json.
+    """A line for the ensemble, each member and each baseline: the score, its interval, and the weight of a member.
 
-    A baseline of a binary task is scored by its ranks within each group, so its line names the column `group`. A score of
-    its prediction file would be another number.
+    scores : as in scores.json. group : the name of the task's group column. A baseline of a binary task is scored by its
+    ranks within each group, which its line mentions. The score of its prediction file is another number.
     """
     lines = []
     probabilities = (*scores["members"], ENSEMBLE, BASE_RATE)

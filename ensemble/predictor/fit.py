@@ -4,10 +4,11 @@ Weights and calibration are fitted on the split blend, or on out-of-fold predict
 scored. Data for cross-validation may have no test split. Then each out-of-fold row is scored by weights and calibration that
 were fitted on other rows.
 
-    ensemble.json      weights, calibration, the folders of the members, the cross-fitted score of each way to combine, error
+    ensemble.json      weights, calibration, the folders of the members, the cross-fitted score of each combiner, error
                        correlations, what each member adds, scores by part of the data, and warnings, such as of a leak
     scores.json        every metric of the ensemble, its members and the baselines, with bootstrap intervals
-    test.parquet       the ensemble's prediction file of the scored split; oof.parquet if that is oof
+    test.parquet       the ensemble's prediction file of the scored split; named oof.parquet or blend.parquet without a test
+                       split, where the rows that weights are fitted on are scored
     forecast.parquet   the ranked forecast, also as forecast.csv, if the data have rows to forecast (forecast.py)
     like.json          the manifest of the data, by which new raw data are prepared in the same way
     README.md          the model card
@@ -64,7 +65,7 @@ def fit(
     members and baselines, all in the folder if empty. num_draws, seed : of the bootstrap over clusters. combiner,
     calibration : as for `combine.fit`. on : the split that weights and calibration are fitted on, blend or oof; empty for
     oof if the data are for cross-validation, else blend. compare : whether a combiner that is named is compared with the
-    others, for the report. Raises `UserError` before anything is written.
+    others, for the report. Every `UserError` is raised before anything is written.
     """
     for name, value, least in (("num_draws", num_draws, 1), ("seed", seed, 0)):
         if value < least:
@@ -90,8 +91,8 @@ def fit(
     }
     description = _describe(manifest, data, task, read, fitted, seed, Path(out).resolve())
     config = {"kind": ENSEMBLE, "combiner": ensemble.to_dict()}
-    own: dict[str, Any] = {"member": ENSEMBLE, "output": OUTPUTS_OF[task.kind][0], "config": config, "reasons": None}
-    of_ensemble = dataclasses.replace(fitted.test, prediction=fitted.candidates[ENSEMBLE], **own)
+    origin: dict[str, Any] = {"member": ENSEMBLE, "output": OUTPUTS_OF[task.kind][0], "config": config, "reasons": None}
+    of_ensemble = dataclasses.replace(fitted.test, prediction=fitted.candidates[ENSEMBLE], **origin)
     with folders.new_folder(out, overwrite, ENSEMBLE) as scratch:
         for name, content in (("scores", scores), ("like", manifest), ("ensemble", description)):
             folders.write_json(scratch / f"{name}.json", content)
@@ -109,14 +110,15 @@ class _Fitted(NamedTuple):
 
     ensemble: combine.Ensemble
     is_forward: bool
-    """Whether each block of rows was predicted by weights that were fitted on earlier blocks only."""
+    """Whether the cross-fitted predictions of each block are by weights that were fitted on earlier blocks only."""
     test: Predictions
     """The scored rows."""
     candidates: dict[str, np.ndarray]
     """Predictions of the scored rows by ensemble, members, baselines and base rate."""
     coverage: dict[str, Any] | None
+    """The coverage of the intervals of a regression, as in scores.json."""
     intervals: Intervals | None
-    """Of a regression."""
+    """The prediction intervals of a regression."""
     warnings: list[str]
 
 
@@ -125,17 +127,18 @@ def _fit(manifest: dict[str, Any], task: Task, read: MemberFiles, **methods: Any
 
     methods : combiner, calibration and compare, as for `combine.fit`.
     """
-    blend, columns, cv = read.rows[read.on], read.of_members(read.on), CrossValidation.from_manifest(manifest)
+    fit_rows, columns, cv = read.rows[read.on], read.of_members(read.on), CrossValidation.from_manifest(manifest)
     is_forward = cv is None or cv.scheme == "forward"
-    methods |= {"kind": task.kind, "outputs": read.outputs(), "weight": blend.weight, "is_forward": is_forward}
-    ensemble, cross_fitted = combine.fit_cross_fitted(blend.target, columns, blend.group, read.member_names, **methods)
+    methods |= {"kind": task.kind, "outputs": read.outputs(), "weight": fit_rows.weight, "is_forward": is_forward}
+    ensemble, cross_fitted = combine.fit_cross_fitted(fit_rows.target, columns, fit_rows.group, read.member_names, **methods)
     test, candidates = _candidates(task, read, ensemble, cross_fitted)
     of_members = dict(zip(read.member_names, columns.swapaxes(0, 1), strict=True))
-    warnings = scoring.warnings_of_leaks(task, blend, of_members)
+    warnings = scoring.warnings_of_leaks(task, fit_rows, of_members)
     for sentence in warnings:
         print(f"warning: {sentence}", file=sys.stderr)
     other_rows = None if read.scored == read.on else test
-    coverage, intervals = scoring.intervals_of(task.kind, blend, cross_fitted, other_rows, candidates[ENSEMBLE], is_forward)
+    combined = candidates[ENSEMBLE]
+    coverage, intervals = scoring.intervals_of(task.kind, fit_rows, cross_fitted, other_rows, combined, is_forward)
     return _Fitted(ensemble, is_forward, test, candidates, coverage, intervals, warnings)
 
 
@@ -143,13 +146,13 @@ def _describe(
     manifest: dict[str, Any], data: str | Path, task: Task, read: MemberFiles, fitted: _Fitted, seed: int, out: Path
 ) -> dict[str, Any]:
     """The content of ensemble.json."""
-    blend, ensemble = read.rows[read.on], fitted.ensemble
+    fit_rows, ensemble = read.rows[read.on], fitted.ensemble
     is_cross_validation = CrossValidation.from_manifest(manifest) is not None
-    has_many_rows = is_cross_validation and len(blend.target) > MANY_ROWS
+    has_many_rows = is_cross_validation and len(fit_rows.target) > MANY_ROWS
     num_draws = diversity.NUM_DRAWS // 3 if has_many_rows else diversity.NUM_DRAWS
-    columns = blend.target, read.of_members(read.on), blend.group, blend.cluster
+    columns = fit_rows.target, read.of_members(read.on), fit_rows.group, fit_rows.cluster
     generator = np.random.default_rng(seed)
-    analysis = diversity.measure(ensemble, *columns, generator, blend.weight, fitted.is_forward, num_draws)
+    analysis = diversity.measure(ensemble, *columns, generator, fit_rows.weight, fitted.is_forward, num_draws)
     if scores_by_part := recipe.of(manifest).get("outputs", "scores_by_part"):
         forecasts = {name: fitted.candidates[name] for name in (ENSEMBLE, *read.member_names)}
         analysis |= scores_by_part(task.kind, fitted.test, forecasts, data)
@@ -177,7 +180,7 @@ def _candidates(
 
     cross_fitted : the ensemble's predictions of `read.on`, NaN where there are none; scored if `read.scored` is that split.
     """
-    blend, test, columns = read.rows[read.on], read.rows[read.scored], read.columns[read.scored]
+    fit_rows, test, columns = read.rows[read.on], read.rows[read.scored], read.columns[read.scored]
     if read.scored == read.on:
         is_predicted = np.isfinite(cross_fitted.reshape(len(cross_fitted), -1)).all(axis=1)
         test, columns = predictions.select_rows(test, is_predicted), columns[is_predicted]
@@ -186,13 +189,13 @@ def _candidates(
         candidates = {ENSEMBLE: ensemble.predict(read.of_members(read.scored), read.member_names, test.group)}
     for number in np.flatnonzero(~read.is_baseline):
         candidates[read.names[number]] = ensemble.probabilities(read.names[number], columns[:, number])
-    weight, counted = counted_rows(blend.weight)
-    target, group = blend.target[counted], blend.group[counted]
+    weight, counted = counted_rows(fit_rows.weight)
+    target, group = fit_rows.target[counted], fit_rows.group[counted]
     for number in np.flatnonzero(read.is_baseline):
         prediction = columns[:, number]
-        if task.kind == "binary":  # only the order of a baseline has a meaning; its probabilities are fitted on blend
-            blend_score = read.columns[read.on][:, number][counted]
-            prediction = combine.ranked_prediction(target, blend_score, group, prediction, test.group, weight)
+        if task.kind == "binary":  # only the order of a baseline has a meaning: its probabilities are fitted as well
+            fit_score = read.columns[read.on][:, number][counted]
+            prediction = combine.ranked_prediction(target, fit_score, group, prediction, test.group, weight)
         candidates[read.names[number]] = prediction
     candidates[BASE_RATE] = combine.base_rate_prediction(target, len(test.target), task.kind, len(task.classes), weight)
     return test, candidates

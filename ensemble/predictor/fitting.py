@@ -23,8 +23,8 @@ COMMAND = [sys.executable, "-m", "ensemble.commands.fit"]
 def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[str, Any]) -> None:
     """Fit an ensemble in the folder `out`, with the settings of scripts/fit.py; progress is printed on standard error.
 
-    source : a path, a list of paths, or a DataFrame (see frames.py). name : the recipe. Raises `UserError` for a mistake
-    in the arguments, and `Failure` if the process fails or is stopped.
+    source : a path, a list of paths, or rows as for `frames.to_arrow`. name : of the recipe. Raises `UserError` for a
+    mistake in the arguments, and `Failure` if the process fails or is stopped.
     """
     if not isinstance(out, (str, Path)):
         raise UserError(f"out={out!r} is not a path: name the folder to write, as in out='runs/people'")

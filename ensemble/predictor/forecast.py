@@ -98,6 +98,7 @@ def write_forecast(
 
 
 def _sentence(reasons_of_row: reasons.Reasons, features: dict[str, dict[str, Any]]) -> str:
+    """The text in the column `why` of a row. features : entries of the manifest's `features`, by name."""
     parts = []
     for reason in reasons_of_row:
         feature = features.get(reason["feature"], {})
@@ -109,7 +110,7 @@ def _sentence(reasons_of_row: reasons.Reasons, features: dict[str, dict[str, Any
 
 
 def value_as_text(value: float, feature: dict[str, Any]) -> str | None:
-    """A category, a date or a number with an offset, as it is in the raw column; None for other features.
+    """The value of a category, a date or a number with an offset, as it is in the raw column; None for other features.
 
     feature : an entry of the manifest's `features`.
     """

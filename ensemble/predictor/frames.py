@@ -42,6 +42,7 @@ def _to_pandas(table: pa.Table, rows: Any) -> Any:
 
 
 def _from_pandas(rows: Any) -> pa.Table:
+    """An Arrow table of a pandas DataFrame, without its index."""
     names = [str(name) for name in rows.columns]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:

@@ -5,7 +5,7 @@ of fold. The rows are cut into bins by their predictions, each with its own quan
 value. With n residuals in a bin, in ascending order, the quantiles are residuals number floor(0.05 (n + 1)) and ceil(0.95 (n
 + 1)). Lei et al. 2018, https://doi.org/10.1080/01621459.2017.1307116; in bins: Vovk 2012,
 https://doi.org/10.1007/s10994-013-5355-6. An interval that would not contain its own prediction is widened to contain it.
-That happens, for example, to the mean of a target that nearly always has its largest value.
+This is needed, for example, where the target nearly always has its largest value, and the predictions are its mean.
 """
 
 import dataclasses
@@ -21,7 +21,9 @@ SHARE = 0.9
 LEAST_ROWS = 200
 """Fewest rows of a bin, if there are several bins."""
 MOST_BINS = 10
+"""Largest number of bins."""
 NUM_FOLDS = 5
+"""Number of blocks of groups in `cross_fitted`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

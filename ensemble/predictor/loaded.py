@@ -55,11 +55,11 @@ class Predictor(AbstractContextManager["Predictor"]):
 
     ensemble: combine.Ensemble
     manifest: dict[str, Any]
-    """Of the data that the ensemble was fitted on."""
+    """The manifest of the data that the ensemble was fitted on."""
     workers: "dict[str, Worker]"
     """The processes of the members, by their names, and of the preparation."""
     intervals: Intervals | None
-    """Of the predictions of a regression."""
+    """The prediction intervals of a regression; None for other tasks."""
 
     @classmethod
     def fit(
@@ -146,7 +146,8 @@ class Predictor(AbstractContextManager["Predictor"]):
     def _predict(self, task: dict[str, Any], tables: dict[str, pa.Table], in_row_order: bool) -> tuple[pa.Table, list[str]]:
         """The content of `forecast.parquet`, or with `in_row_order` the result of `in_order_of_rows`; and messages.
 
-        task : for the worker of the preparation. tables : rows, and `products`, which the preparation reads as well.
+        task : for the worker of the preparation, without what is added here. tables : tables of raw rows by name, which the
+        preparation reads as files; the table `products` is its `metadata`, another one its `source`.
         """
         with tempfile.TemporaryDirectory(prefix="ensemble-") as name:
             scratch = Path(name)
@@ -190,7 +191,7 @@ class Predictor(AbstractContextManager["Predictor"]):
 
 
 def _without_files(message: str, scratch: str, names: Iterable[str]) -> str:
-    """The message with `rows` instead of the path of rows.parquet in the folder `scratch`."""
+    """The message with NAME instead of the path of the file NAME.parquet in the folder `scratch`, for all `names`."""
     message = message.replace(f"{scratch}{os.sep}", "")
     for name in names:
         message = message.replace(f"{name}.parquet", name)
@@ -202,7 +203,8 @@ def in_order_of_rows(table: pa.Table, why: pa.ChunkedArray) -> pa.Table:
     table = table.drop_columns(["reasons"]).append_column("why", why)
     if "row_id" not in table.column_names:
         return table
-    return table.sort_by("row_id").drop_columns([name for name in ("rank",) if name in table.column_names])
+    table = table.sort_by("row_id")
+    return table.drop_columns(["rank"]) if "rank" in table.column_names else table
 
 
 class Worker:
@@ -247,6 +249,7 @@ class Worker:
             raise Failure(f"{self.name}: {answer['failure']}")
 
     def end(self) -> None:
+        """End the process after its task, or kill it if it does not end within `END_TIMEOUT_S`."""
         with self._lock:
             assert self.process.stdin
             assert self.process.stdout
@@ -259,6 +262,7 @@ class Worker:
             self.process.stdout.close()
 
     def _lost(self) -> Failure:
+        """The exception for a process that has ended."""
         return Failure(
             f"the process of {self.name} has ended; its last output is on standard error: load the ensemble again"
         )

@@ -44,7 +44,7 @@ class MemberFiles:
         return self.columns[split][:, ~self.is_baseline]
 
     def outputs(self) -> list[str]:
-        """What the predictions of each member are, such as probabilities; `UserError` if its splits differ in that."""
+        """The `output` of each member, such as probability; `UserError` if a member's files have different outputs."""
         outputs: dict[str, str] = {}
         for split, files in self.files.items():
             for file in files:
@@ -126,14 +126,14 @@ def _compare_with_data(rows: Predictions, data: Path, manifest: dict[str, Any], 
         return
     row_id = table["row_id"].to_numpy()
     order = np.argsort(row_id, kind="stable")
-    place = order[np.searchsorted(row_id, rows.row_id, sorter=order).clip(max=len(order) - 1)]
-    unknown = np.flatnonzero(row_id[place] != rows.row_id)
+    positions = order[np.searchsorted(row_id, rows.row_id, sorter=order).clip(max=len(order) - 1)]
+    unknown = np.flatnonzero(row_id[positions] != rows.row_id)
     if unknown.size:
         raise UserError(f"the prediction files have a row {rows.row_id[unknown[0]]}, which {folder} lacks: predict again")
-    expected = table[target].to_numpy(zero_copy_only=False)[place].astype(np.float64)
-    other = np.flatnonzero(~np.isclose(expected, rows.target.astype(np.float64), rtol=1e-6, atol=0, equal_nan=True))
-    if other.size:
-        first = other[0]
+    expected = table[target].to_numpy(zero_copy_only=False)[positions].astype(np.float64)
+    different = np.flatnonzero(~np.isclose(expected, rows.target.astype(np.float64), rtol=1e-6, atol=0, equal_nan=True))
+    if different.size:
+        first = different[0]
         raise UserError(
             f"row {rows.row_id[first]} has {target}={rows.target[first]:g} in the prediction files, and {expected[first]:g} "
             f"in {folder}: predict again with this data"

@@ -1,7 +1,7 @@
 """Load a member of any kind, or a baseline, and predict with it.
 
-Scripts, the service and the ensemble use this module and no other. A member's library is loaded with the member. PyTorch and
-the tree libraries must not share a process, since each brings an OpenMP runtime of its own.
+Scripts, the service and the ensemble load members by this module only. A member's library is loaded with the member. PyTorch
+and the tree libraries must not share a process, since each brings an OpenMP runtime of its own.
 """
 
 import dataclasses
@@ -26,8 +26,8 @@ KINDS = {
 """By kind of member, which is the entry `kind` of its summary.json, the name of the kind in the report."""
 TREES = tuple(kind for kind in KINDS if kind != "neural")
 BASELINE_KINDS = ("baseline", "ranking")
-"""`baseline`: members are compared with it. `ranking`: it is a column of the data with scores of a member, and joins the
-ensemble as a member."""
+"""`baseline`: a prediction with which members are compared. `ranking`: scores of a member in a column of the data, which
+join the ensemble as a member."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ class LoadedMember:
     returns the path of the file; None for a member without contributions."""
 
 
-def _on_ranks(folder: Path, data: str | Path, accelerator: Any, options: dict[str, Any]) -> LoadedMember:
+def _load_network(folder: Path, data: str | Path, accelerator: Any, options: dict[str, Any]) -> LoadedMember:
     from ensemble.neural.predict import NeuralMember
 
     predict = bag.load(folder, lambda copy: NeuralMember(copy, accelerator, data, options).predict)
@@ -50,7 +50,7 @@ def _on_ranks(folder: Path, data: str | Path, accelerator: Any, options: dict[st
 
 
 def configure_quietly(threads: int) -> None:
-    """Configure the threads of trees in a process of which another has printed their number."""
+    """Configure the number of threads of trees without printing it, since another process has printed it."""
     from ensemble.trees import threads as openmp
 
     openmp.configure(threads, quiet=True)
@@ -114,12 +114,12 @@ def check_splits(splits: Sequence[str], data: str | Path, manifest: dict[str, An
 
 
 def load(folder: Path, data: str | Path, threads: int = 0, options: dict[str, Any] | None = None) -> LoadedMember:
-    """Load a trained member or bag after its checksums were compared.
+    """Compare the checksums of a trained member or bag, and load it.
 
     data : prepared data with the same columns as the data to predict. threads : 0 for all granted cores. options : starts,
     votes and select, all three, for recipes with such a choice: see `NeuralRecipe`.
     """
-    bag.model_fingerprint(folder)
+    bag.model_fingerprint(folder)  # compares the checksums
     if kind_of(folder) in TREES:
         return _load_trees(folder, threads, options)
     if threads:
@@ -127,21 +127,21 @@ def load(folder: Path, data: str | Path, threads: int = 0, options: dict[str, An
 
     from ensemble.neural import launch
 
-    return _on_ranks(folder, data, launch.start(), options or {})
+    return _load_network(folder, data, launch.start(), options or {})
 
 
 def load_baseline(name: str, manifest: dict[str, Any]) -> LoadedMember:
     """A baseline of the recipe of the data with this manifest; `name` is a key of `baselines`."""
     predict = recipe.of(manifest).require("baselines", "predict", "has no baselines")
 
-    def checked(data: str | Path, split: str) -> dict[str, Any]:
+    def predict_split(data: str | Path, split: str) -> dict[str, Any]:
         manifest = folders.read_manifest(data)
         if split not in manifest["splits"]:
             raise UserError(f"{data} has no split '{split}': it has {', '.join(manifest['splits'])}")
         common = {"recipe": manifest["recipe"], "fingerprint": manifest["fingerprint"], "config": {}}
         return {**common, **predict(data, split, name)}
 
-    return LoadedMember(bag.with_out_of_fold(checked))
+    return LoadedMember(bag.with_out_of_fold(predict_split))
 
 
 def write_splits(
@@ -156,8 +156,8 @@ def write_splits(
 ) -> Iterator[tuple[str, Path, int]]:
     """Predict splits of `data`, and write `out`/NAME.SPLIT.parquet for each, or a file in the format of the data's recipe.
 
-    Yields the split, the path and the number of rows; nothing on ranks that do not write. folder : of the member, which is
-    stored in the files; None for a member without one.
+    Yields the split, the path and the number of rows; nothing on ranks that do not write. folder : of the member; its
+    path is stored in the files. None for a baseline.
     """
     write_format = recipe.of(manifest).get("outputs", "write")
     where = {} if folder is None else {"folder": os.path.abspath(folder)}
@@ -178,5 +178,5 @@ def write_splits(
 def predict_with_ranks(folder: str | Path, accelerator: Any, data: str | Path, out: str | Path) -> None:
     """Write the prediction files of a neural member that an ensemble needs, on the ranks that trained it; collective."""
     folder, manifest = Path(folder), folders.read_manifest(data)
-    loaded, splits = _on_ranks(folder, data, accelerator, {}), bag.default_splits(folder, manifest, is_baseline=False)
+    loaded, splits = _load_network(folder, data, accelerator, {}), bag.default_splits(folder, manifest, is_baseline=False)
     list(write_splits(loaded, folder.resolve().name, kind_of(folder), splits, data, manifest, out, folder))

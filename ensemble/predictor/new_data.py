@@ -35,7 +35,7 @@ def predict(
     ensemble = needed_members(description, fitted_manifest)
     folder_of = member_folders(folder, description, ensemble.member_names)
     present = [name for name in ensemble.member_names if folder_of[name].is_dir()]
-    for name in present or ensemble.member_names:
+    for name in present or ensemble.member_names:  # the error names a member if all are missing
         check_member(name, Path(folder), description["members"][name])
     ensemble = ensemble.subset(present)
     fitted_recipe = recipe.of(fitted_manifest)
@@ -79,7 +79,7 @@ def needed_members(description: dict[str, Any], manifest: dict[str, Any]) -> com
 
 
 def meaning(folder: str | Path) -> str:
-    """Which class the probabilities in the column `prediction` of a forecast are of; empty unless the classes have names."""
+    """A clause for the class whose probability is the column `prediction` of a forecast; empty unless classes have names."""
     manifest = folders.read_json(Path(folder) / "like.json")
     names = manifest.get("target", {}).get("names", ())
     if manifest["task"]["kind"] != "binary" or not names:
@@ -106,7 +106,7 @@ def member_folders(folder: str | Path, description: dict[str, Any], names: Seque
 def check_member(name: str, ensemble: Path, entry: dict[str, str]) -> None:
     """Raise `UserError` if a member is missing, or is not the model whose predictions the weights were fitted on.
 
-    entry : of the member in ensemble.json.
+    ensemble : the ensemble's folder. entry : the entry of the member in ensemble.json.
     """
     member = ensemble / entry["folder"]
     model = bag.model_fingerprint(member)

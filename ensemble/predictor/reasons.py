@@ -1,8 +1,8 @@
 """Contributions of features to the predictions of the ensemble, summed over its members.
 
-A contribution is in log odds, in the unit of the target, in the score, or to the score of the likeliest class before the
-softmax; see ensemble/trees/contributions.py. A member's contributions are multiplied by its weight in the ensemble and by
-the slope of its scale, and summed over the members that have contributions.
+A contribution is a part of a prediction: of its log odds, of a value or score, or with several classes of the value of the
+likeliest class before the softmax; see ensemble/trees/contributions.py. A member's contributions are multiplied by its
+weight in the ensemble and by the slope of its scale (combine/scales.py), and summed over the members that have some.
 """
 
 from typing import Any
@@ -14,11 +14,13 @@ from ensemble.combine.scales import Line
 from ensemble.predictions import Predictions
 
 NUM_REASONS = 4
+"""Largest number of features in the reasons of a row."""
 Reasons = list[dict[str, Any]]
+"""The reasons of a row: dicts with feature, value and contribution."""
 
 
 def of_ensemble(files: list[Predictions], ensemble: combine.Ensemble, prediction: np.ndarray) -> list[Reasons] | None:
-    """For each row, in the order of row ids, the `NUM_REASONS` features with the largest contributions, the largest first.
+    """For each row, in the order of row ids, the `NUM_REASONS` features that contribute most, the largest first.
 
     files : prediction files of the members, in any order of rows. prediction : of the ensemble, in the order of row ids,
     (n,) or (n, num_classes). Only contributions with the sign of the row's sum are listed. None if no member with a weight
@@ -44,8 +46,11 @@ def of_ensemble(files: list[Predictions], ensemble: combine.Ensemble, prediction
 
 
 def _largest(contributions: dict[str, list[float]]) -> Reasons:
-    """contributions : of one row, by feature its value and its contribution."""
+    """The reasons of a row. contributions : by feature, its value and its contribution."""
     sign = 1 if sum(contribution for _, contribution in contributions.values()) >= 0 else -1
-    same_sign = [(name, pair[0], pair[1]) for name, pair in contributions.items() if sign * pair[1] > 0]
-    ordered = sorted(same_sign, key=lambda reason: -abs(reason[2]))[:NUM_REASONS]
-    return [{"feature": name, "value": value, "contribution": contribution} for name, value, contribution in ordered]
+    same_sign = [
+        {"feature": name, "value": value, "contribution": contribution}
+        for name, (value, contribution) in contributions.items()
+        if sign * contribution > 0
+    ]
+    return sorted(same_sign, key=lambda reason: -abs(reason["contribution"]))[:NUM_REASONS]

@@ -14,8 +14,10 @@ from ensemble.task import Task
 ENSEMBLE = "ensemble"
 """Name of the ensemble among the members."""
 BASE_RATE = "base rate"
-"""Name of the prediction that is the same for every row: the base rate, the mean or the class shares of blend."""
+"""Name of the prediction that is the same for every row: the base rate, the mean or the class shares of the rows on which
+weights are fitted."""
 PERFECT = 0.9999
+"""A member with at least this score is suspected to have learned from a leak."""
 PERFECT_BY = {"binary": "roc_auc", "multiclass": "accuracy", "regression": "r_squared", "ranking": "ndcg_at_10"}
 """By kind of task, the metric that is compared with `PERFECT`; the best value of each is 1."""
 
@@ -25,8 +27,9 @@ def intervals_of(
 ) -> tuple[dict[str, Any] | None, intervals.Intervals | None]:
     """The coverage of the prediction intervals of a regression, and the intervals; (None, None) for other tasks.
 
-    The intervals are fitted on cross-fitted predictions. test, combined : the rows of a split that took no part in the fit,
-    and the ensemble's predictions of them, on which the coverage is measured. test is None to cross-fit the coverage too.
+    The intervals are fitted on cross-fitted predictions of `blend`, the rows on which weights are fitted. The coverage is
+    measured on the rows `test` that took no part in the fit, with the ensemble's predictions `combined`. If `test` is None,
+    the coverage is cross-fitted too.
     """
     is_predicted = np.isfinite(cross_fitted) if kind == "regression" else np.zeros(0, bool)
     if not is_predicted.any():
@@ -41,10 +44,10 @@ def intervals_of(
 def score(
     task: Task, test: Predictions, candidates: dict[str, np.ndarray], member_names: list[str], num_draws: int, seed: int
 ) -> dict[str, Any]:
-    """The scores of all candidates with bootstrap intervals, and the gain over the best member; most of scores.json.
+    """Scores with bootstrap intervals, and the gain of the ensemble over the best member; most of scores.json.
 
-    candidates : by name the predictions of the rows of `test`, (num_rows,) or (num_rows, num_classes). Rows of weight 0 are
-    left out.
+    candidates : by name, the predictions that are scored, of the ensemble, the members and the baselines, for the rows of
+    `test`: (num_rows,) or (num_rows, num_classes). Rows of weight 0 are left out.
     """
     weight, counted = counted_rows(test.weight)
     candidates = {name: candidate[counted] for name, candidate in candidates.items()}
@@ -79,7 +82,7 @@ def score(
 
 
 def _as_json(intervals_of_metrics: dict[str, metrics.Interval]) -> dict[str, dict[str, float | None]]:
-    """By metric: value, low and high. JSON has no NaN: None stands for it."""
+    """By metric: value, low and high, with None for NaN, which JSON does not have."""
     return {
         metric: {name: value if np.isfinite(value) else None for name, value in interval._asdict().items()}
         for metric, interval in intervals_of_metrics.items()
@@ -87,7 +90,7 @@ def _as_json(intervals_of_metrics: dict[str, metrics.Interval]) -> dict[str, dic
 
 
 def warnings_of_leaks(task: Task, blend: Predictions, predictions: dict[str, np.ndarray]) -> list[str]:
-    """A warning for each member whose score on blend is `PERFECT` or higher. predictions : by name of the member.
+    """A warning for each member whose score on the rows `blend` is `PERFECT` or higher. predictions : by name of the member.
 
     The usual cause is a feature that contains the target, or rows of blend among the training rows.
     """
@@ -104,7 +107,7 @@ def warnings_of_leaks(task: Task, blend: Predictions, predictions: dict[str, np.
             score = metrics.METRIC_FUNCTIONS[metric].function(target, prediction, group, weight)
         if score >= PERFECT:
             warnings.append(
-                f"member {name} is right on all rows of {blend.split} ({metric} {score:.6f}): look for a feature that "
-                "contains the target, or for rows of that split among its training rows"
+                f"member {name} is right on nearly all rows of {blend.split} ({metric} {score:.6f}): look for a feature "
+                "that contains the target, or for rows of that split among its training rows"
             )
     return warnings

@@ -1,4 +1,4 @@
-"""A loaded ensemble over HTTP: a request contains raw rows, such as reviews, and its response the forecast.
+"""Serve a loaded ensemble over HTTP: a request contains raw rows, such as reviews, and the response their forecast.
 
     python scripts/serve.py ensemble=runs/demo/ensemble port=8000
     curl -H 'content-type: application/json' -d @request.json http://127.0.0.1:8000/predict
@@ -229,13 +229,17 @@ async def _body(request: Request, settings: ServeConfig) -> bytes | Response:
 
 
 def _refusal(status: HTTPStatus, place: list[str | int], sentence: str) -> Response:
-    """An error in the format of pydantic's. The connection is closed if the request may not have been read to its end."""
+    """An error response in the format of pydantic's errors.
+
+    The connection is closed if the request may not have been read to its end.
+    """
     unread = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.BAD_REQUEST, HTTPStatus.SERVICE_UNAVAILABLE)
     headers = {"connection": "close"} if status in unread else None
     return JSONResponse({"detail": [{"loc": ["body", *place], "msg": sentence, "type": "refused"}]}, status, headers)
 
 
 def _listen(host: str, port: int) -> socket.socket:
+    """A socket that listens at this address; `UserError` if the address is not available."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, OverflowError) as error:

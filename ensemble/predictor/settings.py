@@ -18,7 +18,7 @@ class ServeConfig:
     max_reviews: int = 100_000
     """Largest number of reviews, and of products, in one request; a larger request is answered with status 413."""
     max_bytes: int = 64 << 20
-    """Largest size of a request's body in bytes; a larger body is answered with status 413 and not read to its end."""
+    """Largest size of a request's body in bytes; a larger body is not read to its end, and answered with status 413."""
     body_timeout_s: int = 30
     """Seconds in which the body of a request must arrive; a slower one is answered with status 408."""
     stop_timeout_s: int = 60

@@ -30,12 +30,12 @@ def sentences(manifest: dict[str, Any], scores: dict[str, Any]) -> dict[str, str
         "scores": _scored(manifest, cv, scores),
         "new rows": "Predicted by models that are refitted on all rows."
         if cv.scheme == "forward"
-        else "Predicted by the mean of the copies of each member, or, with refit=true, by models refitted on all rows.",
+        else "Predicted by the mean of the copies of each member, or, if it was refitted, by models trained on all rows.",
     }
 
 
 def place(scores: dict[str, Any]) -> str:
-    """The rows that are scored, as words within a sentence."""
+    """Words for the rows that are scored, for use within a sentence."""
     return "out-of-fold predictions" if scores["split"] == OUT_OF_FOLD else f"the {scores['split']} split"
 
 

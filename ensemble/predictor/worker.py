@@ -10,7 +10,7 @@ JSON on standard output:
     {"failure": sentence}   any other exception; the traceback is on standard error
 
 Arrays are passed in files: prepared data as a folder, predictions as a prediction file. A member is read from JSON and from
-safetensors, UBJ or LightGBM's text, after its checksums were compared. No pickle is read.
+safetensors, UBJ, CBM or LightGBM's text, after its checksums were compared. No pickle is read.
 """
 
 import json
@@ -41,7 +41,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # they reach the whole process group; requests under way must finish
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # text that libraries print is no answer
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discards what libraries print, which would be read as an answer
     config = json.loads(sys.stdin.readline())
     if config["recipe"] not in recipe.BUILT_IN:  # the process that started this one trusts it already
         recipe.named(config["recipe"])
@@ -52,6 +52,7 @@ def main() -> None:
 
 
 def _answer(answers: IO[str], run: Callable[[], None]) -> None:
+    """Call `run`, and write the line that answers it."""
     answer = {}
     try:
         run()
@@ -64,7 +65,10 @@ def _answer(answers: IO[str], run: Callable[[], None]) -> None:
 
 
 def _load(config: WorkerConfig) -> RunTask:
-    """A member, which predicts the split forecast; or the recipe's preparation of new raw data."""
+    """Load a member or the preparation of new raw data; returns the function that runs a task with it.
+
+    A task of a member is to predict the split forecast.
+    """
     if "folder" not in config:
         return partial(recipe.of(config["manifest"]).get("new_data", "prepare"), config["manifest"])
 

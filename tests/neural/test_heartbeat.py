@@ -110,7 +110,7 @@ def test_a_rank_that_does_not_reach_the_collective_is_named(step: int, tmp_path:
     """If all ranks are alive, the one for which the others wait would not be found, or one that waits too would be named."""
     store = HashStore()
     with (
-        Peer(store, 1, state="waiting"),
+        Peer(store, 1, state="searching"),
         Peer(store, 2, step=step, where="gather (rows.py, line 88)"),
         Peer(store, 3, step=9),
     ):
@@ -122,7 +122,7 @@ def test_a_rank_that_does_not_reach_the_collective_is_named(step: int, tmp_path:
 def test_no_rank_is_named_when_all_wait(tmp_path: Path) -> None:
     """A failure of the network would be attributed to a rank."""
     store = HashStore()
-    with Peer(store, 1, state="waiting"):
+    with Peer(store, 1, state="searching"):
         message = sentence(store, tmp_path)
     assert message.startswith("the connection between the ranks was lost at step 8, but all of them are alive: the network")
     assert "Connection closed by peer" in message

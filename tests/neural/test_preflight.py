@@ -46,9 +46,9 @@ def test_the_summary_is_complete() -> None:
         ["weights", f"{weights * 4 / 1e6:.1f}", "MB"],
         ["gradients", f"{trainable * 4 / 1e6:.1f}", "MB"],
         ["AdamW", f"{trainable * 8 / 1e6:.1f}", "MB"],
-        ["averaged", "weights", f"{weights * 4 / 1e6:.1f}", "MB"],
+        ["averaged", "weights", f"{trainable * 4 / 1e6:.1f}", "MB"],
         ["activations", f"{activations / 1e6:.1f}", "MB"],
-        ["total", f"{(weights * 8 + trainable * 12 + activations) / 1e6:.1f}", "MB"],
+        ["total", f"{(weights * 4 + trainable * 16 + activations) / 1e6:.1f}", "MB"],
     ]
     assert "  examples per step: 64 = 8 × 2 ranks × 4 accumulated\n" in output
     assert "  1,000 rows, 16 steps per epoch, 48 steps in total, 5 of them warm-up\n" in output

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from toy import Toy, ToyRows
 
 from ensemble.errors import UserError
-from ensemble.neural import refit, runs
+from ensemble.neural import loop, refit, runs
 from ensemble.neural.loader import Batch, BatchPlan
 from ensemble.neural.settings import TrainConfig
 from ensemble.signals import StopSignals
@@ -189,6 +189,23 @@ def test_the_parts_share_the_limit_of_time(config: TrainConfig, accelerator: Acc
         for part in ("", refit.TRIAL, refit.NEWEST)
     ]
     assert limits == pytest.approx([0.6, 0.5, 1.0], abs=0.01)
+
+
+def test_the_last_part_gets_the_time_that_the_trial_left(
+    config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run would exceed its limit by the duration of the trial."""
+    train = loop.train
+
+    def slow_train(*arguments: Any) -> dict[str, Any]:
+        return {**train(*arguments), "seconds": 30_000.0}
+
+    monkeypatch.setattr(loop, "train", slow_train)
+    refit.train(SplitToy(*BETTER), dataclasses.replace(config, max_seconds=100_000.0), accelerator)
+    limits = [
+        json.loads(Path(config.out, part, "config.json").read_text())["max_seconds"] for part in (refit.TRIAL, refit.NEWEST)
+    ]
+    assert limits == pytest.approx([35_000.0, 40_000.0])
 
 
 def test_a_lost_rank_in_a_part_is_in_the_status_of_the_run(config: TrainConfig, accelerator: Accelerator) -> None:

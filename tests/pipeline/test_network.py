@@ -14,6 +14,7 @@ import pytest
 from launcher import TIMEOUT_S
 
 from ensemble import predictions
+from ensemble.errors import UserError
 from ensemble.pipeline import network
 from ensemble.pipeline.plan import PlannedMember
 
@@ -58,6 +59,26 @@ def test_the_time_of_the_start_counts(
     assert float(limited[limited.index("--deadline") + 1]) == 1e9 + 30 - 1500 * network.ENDING_PER_ROW_S - ending_s
     assert ("--predict" in limited) == ranks_predict
     assert not {"--deadline", "max_seconds"} & set(unlimited)
+
+
+def test_all_files_of_a_failed_training_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fit with overwrite=true would refuse the folder of a network that failed, or delete a file of the user."""
+    monkeypatch.setattr(network, "run_command", lambda command, **named: 0)
+    folder = tmp_path / "tabm"
+    for name in (".failed", "status", "nonfinite/step1.rank0.micro0.safetensors", "collectives.rank1.json",
+                 "flight_recorder.rank12", ".best.writing-0123abcd/model.safetensors"):  # fmt: skip
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("old")
+    manifest = {"recipe": "table", "splits": {"train": {"rows": 500}}}
+    config = types.SimpleNamespace(accelerate_config="auto", seed=0)
+    arguments = (PlannedMember(name="tabm", kind="neural"), tmp_path, folder, manifest, config, 1, 0.0, False)
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"notes\.txt was not written by a training"):
+        network.train(*arguments)
+    assert (folder / ".failed").exists()
+    (folder / "notes.txt").unlink()
+    assert network.train(*arguments)
+    assert not folder.exists()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has died")
