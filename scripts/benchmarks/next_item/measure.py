@@ -9,7 +9,7 @@ step     : a step on a batch in memory; ours draws one negative for each item, t
 evaluate : ours gathers the batches and ranks all new items; the reference ranks 101 items, user by user
 prepare  : preparing the same file; ours reads, applies the 5-core, sorts, splits and writes with checksums; the reference
            calls data_partition and build_index, or for tisasrec Relation, each user's matrix of intervals. No warm-up
-peak_mb  : the peak memory less that after the same work on two sequences, or for prepare less that after the imports
+peak_mb  : the peak memory less the memory after the same work on two sequences, or for prepare after the imports
 """
 
 import tempfile
