@@ -155,12 +155,12 @@ def _generator(board: Board, clues: int, count: int) -> Work:
 
 
 def _solving(rounds: int, board: Board, given: np.ndarray, num_plain: int) -> dict[str, Any]:
-    """Rates of proving that each puzzle has one solution; plain Python solves other puzzles in each round."""
+    """Rates of proving that each puzzle has one solution; plain Python solves the next puzzles in each round."""
     puzzles.solve(board, given[:1], 1)  # compiles
     solver = plain.Solver(board)
 
     def reference(number: int) -> None:
-        for puzzle in given[number * num_plain : (number + 1) * num_plain]:
+        for puzzle in given.take(range(number * num_plain, (number + 1) * num_plain), axis=0, mode="wrap"):
             assert solver.num_solutions([1 << digit - 1 if digit else 0 for digit in puzzle.tolist()], 2) == 1
 
     def ours(number: int) -> None:
