@@ -25,9 +25,9 @@ class CompareConfig:
     candidates: str = ""
     """Data of `prepare_data.py --recipe candidates`, whose members are added to the table; empty for none."""
     predictions: str = ""
-    """The folder of prediction files on the candidates; empty for none."""
+    """The folder of prediction files for the candidates; empty for none."""
     ensemble: str = ""
-    """The folder of an ensemble that was fitted on prediction files of the candidates; empty for none."""
+    """The folder of an ensemble that was fitted on these prediction files; empty for none."""
     num_draws: int = 1000
     """Draws of the bootstrap over users."""
     seed: int = 0

@@ -14,14 +14,14 @@ from ensemble import configuration, errors
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DoctorConfig:
-    """Time limit of the checks of several nodes."""
+    """The time limit for connections between the nodes of a job."""
 
     wait_s: int = 20
     """Seconds in which every node of the job must connect; a node that does not is reported, and the others are checked."""
 
 
 def main() -> None:
-    # OmegaConf, which reads settings, may not be installed
+    # Without arguments OmegaConf, which reads settings, is not needed: it may not be installed
     settings = configuration.from_command_line(DoctorConfig, __doc__) if sys.argv[1:] else DoctorConfig()
     configuration.check(settings, wait_s=(settings.wait_s > 0, "above 0"))
 

@@ -1,11 +1,11 @@
 """Export a trained member to one file for other programs.
 
-The predictions of the file are compared with those of the member before it is written.
+Before the file is written, its predictions are compared with those of the member.
 
 python scripts/export_model.py member=runs/demo/members/xgboost out=runs/demo/xgboost.onnx data=runs/demo/prepared
 python scripts/export_model.py member=runs/emulator/members/mlp out=runs/emulator/mlp.pt2 data=runs/emulator/prepared
 
-Trees are exported to ONNX, neural members to formats of their recipe. ONNX: pip install 'accelerate-ensemble[export]'.
+Trees are exported to ONNX, which needs pip install 'accelerate-ensemble[export]'; neural members to formats of their recipe.
 """
 
 import dataclasses
@@ -24,8 +24,8 @@ class ExportConfig:
     out: str = "???"
     """The file to write; only an older exported model is replaced."""
     data: str = ""
-    """The prepared data of the training, required for a neural member. With it, trees are compared on its rows too, and
-    their categories have names."""
+    """The prepared data of the training, required for a neural member. For trees they are optional: the predictions are then
+    also compared on their test split, and the file contains the names of categories."""
     dtype: Literal["float32", "float64"] = "float32"
     """The dtype of inputs and outputs in the file of a neural member."""
 
@@ -56,8 +56,8 @@ def main() -> None:
     if result["neutral"]:
         names = ", ".join(result["neutral"][:5]) + (", …" if len(result["neutral"]) > 5 else "")
         print(
-            f"values that were not in the training data in {len(result['neutral'])} features ({names}), such as missing "
-            "ones, get a neutral prediction, as from predict.py; such rows take longer"
+            f"values of {len(result['neutral'])} features ({names}) that were not in the training data, such as missing "
+            "ones, get a neutral prediction, as from predict.py; rows with such values take longer"
         )
     for name in ("onnx", "native"):
         times = result[f"{name}_us"]
@@ -65,6 +65,7 @@ def main() -> None:
 
 
 def export_neural(settings: ExportConfig, named: str) -> None:
+    """Export a neural member by the module `export` of its recipe."""
     from ensemble import folders
 
     if not settings.data:

@@ -1,7 +1,7 @@
-"""Prepare raw reviews, or any table, as a folder of data that train.py, train_trees.py and predict.py read.
+"""Prepare the raw data of a recipe, such as reviews or a table: a folder for train.py, train_trees.py and predict.py.
 
 python scripts/prepare_data.py out=runs/demo/prepared                                    # a generated market
-python scripts/prepare_data.py out=runs/beauty 'source=[hub:All_Beauty]' 'metadata=[hub:All_Beauty]'
+python scripts/prepare_data.py out=runs/all_beauty 'source=[hub:All_Beauty]' 'metadata=[hub:All_Beauty]'
 python scripts/prepare_data.py out=runs/mine 'source=[reviews/*.jsonl.gz]' 'metadata=[meta.jsonl.gz]'
 python scripts/prepare_data.py --recipe table 'source=[people.csv]' target=income out=runs/people
 python scripts/prepare_data.py --recipe candidates data=runs/beauty/prepared 'rankings=[runs/beauty/rankings]' \\

@@ -15,7 +15,7 @@ class ReportConfig:
     """The folders of a run, and the page to write."""
 
     ensemble: str = "???"
-    """The folder of a fitted ensemble, which has the paths of its members' folders."""
+    """The folder of a fitted ensemble, which contains the paths of its members' folders."""
     data: str = "???"
     """The prepared data on which it was fitted."""
     verify: Literal["changed", "full"] = "changed"

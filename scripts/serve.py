@@ -1,4 +1,4 @@
-"""Serve a fitted ensemble over HTTP. It needs pip install 'accelerate-ensemble[serve]'.
+"""Serve a fitted ensemble over HTTP, which needs pip install 'accelerate-ensemble[serve]'.
 
 python scripts/serve.py ensemble=runs/demo/ensemble port=8000
 curl -H 'content-type: application/json' -d @request.json http://127.0.0.1:8000/predict

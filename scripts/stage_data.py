@@ -1,4 +1,4 @@
-"""Copy prepared data to a node's own disk and compare checksums; slurm/stage.sh runs it on each node of a job.
+"""Copy prepared data to a node's own disk and verify the checksums; slurm/stage.sh runs this script on each node of a job.
 
 python scripts/stage_data.py source=runs/demo/prepared out=/local/scratch/prepared
 """

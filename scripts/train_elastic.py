@@ -3,9 +3,9 @@
     python scripts/train_elastic.py --config_file accelerate_configs/multi_gpu.yaml --num_processes 4 --recipe hot_sellers \
         data=runs/demo/prepared out=runs/demo/members/transformer batch_size=1536
 
-It starts `accelerate launch … scripts/train.py --resume auto` with the same settings. After a loss it restarts on the
-largest number of remaining ranks that divides the batch, with the same global batches. Exit codes: 0 done, 1 failed, 2 a
-mistake in the command, 75 stopped by a signal and saved.
+It launches `scripts/train.py --resume auto` with the same settings, as `accelerate launch` would. After a loss it launches
+the largest number of remaining ranks that divides the batch; the global batches stay the same. Exit codes: 0 done, 1 failed,
+2 a mistake in the command, 75 stopped by a signal after saving.
 """
 
 import argparse

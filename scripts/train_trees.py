@@ -6,7 +6,7 @@
 
 On N nodes, the same command is started once on each, with RANK (0 to N - 1), WORLD_SIZE=N, MASTER_ADDR and MASTER_PORT,
 where rank 0 listens, in the environment; slurm/train_tree_models.slurm does this. Each rank trains on its shard of the rows
-through the library's own collective. All end with the same trees, and rank 0 writes the member.
+through the library's own collective. All ranks end with the same trees, and rank 0 writes the member.
 
 With search.trials or search.seconds, settings are searched on validation instead (it needs pip install -e '.[search]'), and
 the best are written as YAML for --config. With --resume auto, the command resumes a search, or joins one of other processes:
@@ -14,9 +14,10 @@ the best are written as YAML for --config. With --resume auto, the command resum
     python scripts/train_trees.py library=xgboost data=runs/demo/prepared out=runs/demo/search search.trials=50
     python scripts/train_trees.py --config runs/demo/search/best.yaml data=runs/demo/prepared out=runs/demo/members/tuned
 
-Until the member is finished, its checkpoints and the file `status` are in OUT.checkpoint. The status is running (also after
-a kill), preempted, lost (a rank or its machine died) or failed, then the reason. The exit code is 75 after SIGTERM, SIGINT
-or SIGUSR1, when the state was saved: continue with --resume auto. Other codes: 0 done, 1 failed, 2 a mistake in the command.
+Until the member is finished, its checkpoints and the file `status` are in OUT.checkpoint. The first line of `status` is
+running (also after a kill), preempted, lost (a rank or its machine died) or failed; after the last two, a second line is the
+reason. The exit code is 75 if SIGTERM, SIGINT or SIGUSR1 ended the training and its state was saved: continue with --resume
+auto. Other codes: 0 done, 1 failed, 2 a mistake in the command.
 """
 
 import dataclasses
@@ -35,15 +36,15 @@ def main() -> None:
         choices=("auto", "last"),
         help="resume from the newest valid checkpoint of out; auto starts anew if there is none, last fails",
     )
-    words, _ = parser.parse_known_args()
+    options, _ = parser.parse_known_args()
     settings = configuration.from_command_line(TreesConfig, __doc__, [parser])
 
     from ensemble import folders
     from ensemble.trees import distributed, threads
 
-    if words.recipe or settings.verify == "full":
+    if options.recipe or settings.verify == "full":
         manifest = folders.read_manifest(settings.data, settings.verify == "full")
-        recipe.check_named(words.recipe, manifest, settings.data)
+        recipe.check_named(options.recipe, manifest, settings.data)
 
     rank_info = distributed.rank_info(os.environ)
     if settings.library == "both":
@@ -55,16 +56,16 @@ def main() -> None:
         if settings.folds:
             from ensemble.trees import bagging
 
-            summary = bagging.train(settings, words.resume, rank_info)
+            summary = bagging.train(settings, options.resume, rank_info)
         elif settings.search.trials or settings.search.seconds:
             from ensemble.trees import search
 
-            summary = search.search(settings, words.resume, rank_info)
+            summary = search.search(settings, options.resume, rank_info)
             print(summary.pop("table"))
         else:
             from ensemble.trees import train
 
-            summary = train.train(settings, words.resume, rank_info)
+            summary = train.train(settings, options.resume, rank_info)
     if rank_info.rank == 0:
         print("  ".join(f"{name} {value}" for name, value in summary.items() if not isinstance(value, dict)))
     if summary["status"] == "preempted":

@@ -5,8 +5,8 @@
 #     run FILE.sh ARGUMENTS…     run a script of this folder on each node; if it fails, the job ends with its exit code
 #     stage ARGUMENTS…           copy the prepared data to the local disks of the nodes; sets `words` to the arguments with
 #                                the new data=…
-#     train FOLDER SCRIPT…       run a script that can resume and writes its `status` to FOLDER: forward Slurm's warning
-#                                signal, and requeue the job if the run can continue
+#     train FOLDER SCRIPT…       run a script that can resume and that writes its `status` to FOLDER; forward Slurm's warning
+#                                signal to it, and requeue the job if the run can continue
 #
 # The argument fit=FOLDER is replaced by the arguments that `scripts/fit.py --stage prepare` wrote there for the neural member.
 # %a in an argument is replaced by the array index, as in --output: --array=0-4 … data=P/folds/%a out=BAG/%a trains a bag.
@@ -15,7 +15,7 @@
 set -uo pipefail
 source slurm/site.sh
 export GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME
-# If set by the shell of another job or by --export=NONE, these would override the resources of this job
+# The shell of another job, or --export=NONE, may have set these, which would override the resources of this job
 unset SLURM_EXPORT_ENV SLURM_CPU_BIND SLURM_GPUS SLURM_GPUS_PER_NODE SLURM_GPUS_PER_TASK \
   SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU SLURM_MEM_PER_NODE
 # For an array, the id of this task: the plain job id may denote all tasks
@@ -48,7 +48,7 @@ python -c 'import ensemble, importlib.metadata; importlib.metadata.version("acce
 # Since Slurm 22.05, srun does not inherit this from sbatch, and a task with many threads would get one core
 export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"
 
-# The head is this node, at the address from which it reaches the second node. The port is the first unused one from a start
+# Ranks meet on this node, at the address from which it reaches the second node. The port is the first unused one from a number
 # that depends on the job id, below the range of the kernel's ephemeral ports
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 MASTER_ADDR=127.0.0.1
@@ -123,8 +123,9 @@ stage() {
   words+=("data=$staging/$SLURM_JOB_ID/data")
 }
 
-# Whether the run has written its `status` since `before`. Each write creates a new inode, so clocks do not matter
+# The inode and time of the file `status`. Each write creates a new inode, so clocks do not matter
 stamp() { stat --format="%i %y" "$about/status" 2>/dev/null; }
+# Whether the run has written its `status` since the stamp `before`
 written() {
   local now
   now=$(stamp) && [ "$now" != "$before" ]
@@ -136,8 +137,8 @@ warn() {
   kill -USR1 "$step" 2>/dev/null
 }
 
-# The last line with this prefix since `train` started: the log of a requeued job has lines from before
-said() { [ ! -f "$log" ] || tail -c "+$((log_size + 1))" "$log" | grep -aE "^($1): " | tail -n 1; }
+# The last line with this prefix that was logged since `train` started: the log of a requeued job also has older lines
+logged() { [ ! -f "$log" ] || tail -c "+$((log_size + 1))" "$log" | grep -aE "^($1): " | tail -n 1; }
 
 train() {
   local about=$1 log log_size=0 before code again status=failed reason second losses
@@ -160,7 +161,7 @@ train() {
   again=$?
   [ "$again" = 127 ] || code=$again # 127: the previous `wait` returned the exit code
   step=
-  reason=$(said 'error|failed')
+  reason=$(logged 'error|failed')
   if [ "$code" = 0 ]; then
     status="done"
   elif written; then
@@ -189,7 +190,7 @@ train() {
       fi
       ;;
     *)
-      [ -z "$(said error)" ] || code=2 # the exit code of a launcher is 1 for any error of its ranks
+      [ -z "$(logged error)" ] || code=2 # the exit code of a launcher is 1 for any error of its ranks
       say "failed with exit code $code: ${reason:-see the lines above}"
       [ "$code" != 2 ] || exit 2
       ;;

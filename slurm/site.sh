@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Settings of your cluster: the only file here to edit. Every script in slurm/ reads it; empty values mean Slurm's default.
+# Settings of your cluster: the only file here to edit. Every job reads it. An empty partition, account or GPU kind means
+# Slurm's default.
 #
 #     source slurm/site.sh      # in a shell (bash, zsh): from then on sbatch uses partition, account and kind of GPU
 #     sbatch slurm/train_multi_node.slurm data=runs/demo/prepared out=runs/demo/members/transformer
@@ -15,10 +16,10 @@
 : "${PYTHON_ENVIRONMENT=.venv}" # the virtual environment with the packages, on a shared file system
 : "${SCRATCH_FOLDER=}"      # a folder on the node's local disk, to which prepared data are copied first; empty: no copy
 : "${GPU_HOUR_PRICE=0}"     # the price of a GPU hour, for the table of `scaling`; 0: no cost in the table
-: "${MAX_RESTARTS=3}"       # how often a job is requeued after losing a rank or node; preemptions do not count
+: "${MAX_RESTARTS=3}"       # how often a job is requeued after the loss of a rank or node; preemptions do not count
 
 # The network interface between nodes. Empty: the one with the route to the other nodes, which is right unless the names of
-# nodes resolve to a slow network. A name that does not exist on a node is refused before the job starts.
+# nodes resolve to a slow network. A job ends with an error if a node has no interface of this name.
 : "${GLOO_SOCKET_IFNAME=}"  # CPU ranks
 : "${NCCL_SOCKET_IFNAME=}"  # GPU ranks: for the set-up of connections; with InfiniBand, NCCL then uses RDMA
 

@@ -1,7 +1,9 @@
 #!/bin/bash
 # Copies prepared data to the local disk of a node, started by srun on each node.
 #
-#     srun --ntasks-per-node=1 bash slurm/stage.sh SCRATCH_FOLDER STAGING SOURCE      # to STAGING/JOB/data, in SCRATCH_FOLDER
+#     srun --ntasks-per-node=1 bash slurm/stage.sh SCRATCH_FOLDER STAGING SOURCE
+#
+# SOURCE is copied to STAGING/JOB/data; STAGING is a folder in SCRATCH_FOLDER.
 
 set -euo pipefail
 scratch=$1 staging=$2 source=$3

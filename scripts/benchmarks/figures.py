@@ -1,6 +1,7 @@
-"""Figures of the READMEs, filled from the JSON files of slurm/results/.
+"""Insert figures from the JSON files of slurm/results/ into the READMEs.
 
-`make figures`, or python scripts/benchmark.py figures. With check=true nothing is written, and a difference is an error.
+    python scripts/benchmark.py figures                 # or: make figures
+    python scripts/benchmark.py figures check=true      # writes nothing, and fails if a figure differs
 
 In Markdown a figure is between two comments, as slurm/results/README.md describes:
 
@@ -30,7 +31,7 @@ SHAPES = {
     ("median", "least"): "{}, {}",
     ("min", "max"): "{} to {}",
 }
-"""For the keys of a dictionary, the format of their values, in this order."""
+"""How a dictionary with these keys is written: the format into which the values of the keys are inserted, in this order."""
 AGGREGATES: dict[str, Callable[[list[Any]], Any]] = {
     "min": min,
     "max": max,
@@ -38,6 +39,7 @@ AGGREGATES: dict[str, Callable[[list[Any]], Any]] = {
     "level": lambda values: sum(value >= 0 for value in values),
     "range": lambda values: {"min": min(values), "max": max(values)},
 }
+"""By the word before the keys of a figure, the function that makes one value of all values at the keys."""
 
 HOT_SELLERS, EMULATOR = "ensemble/recipes/hot_sellers", "ensemble/recipes/emulator"
 NEURAL = ("ensemble/neural", "ensemble/arrow.py", f"{HOT_SELLERS}/model.py", f"{HOT_SELLERS}/training.py")
@@ -69,7 +71,7 @@ CODE = {
     "fit_overhead tables tables_300s tables_best_quality": ("ensemble/recipes/table", *PIPELINE),
     "threads trees": TREES,
 }
-"""For the names of JSON files, the code that they measured. `ages` lists a file if this code has changed since."""
+"""For the names of JSON files, the code that they measured. `ages` lists a file if this code has changed since then."""
 BENCHMARK = {name: benchmark.module.replace(".", "/") for name, benchmark in commands.known().items()}
 MEASURED = {
     name: (*code, *([f"scripts/{BENCHMARK[name]}.py"] if name in BENCHMARK else []))
@@ -125,7 +127,7 @@ def figure(root: Path, where: str, name: str, keys: str, form: str) -> str:
 
 
 def select(node: Any, keys: list[str]) -> Iterator[Any]:
-    """The values at the keys."""
+    """The values at a path of `keys` in nested dictionaries and lists; the key * matches every key and index."""
     if not keys:
         yield node
         return
@@ -136,6 +138,11 @@ def select(node: Any, keys: list[str]) -> Iterator[Any]:
 
 
 def written(value: Any, form: str) -> str:
+    """A value as text. `form` is a format specification, optionally with a factor or divisor, such as .0f*1000.
+
+    The form applies to each value of a dictionary with the keys of one of `SHAPES`. Raises `ValueError` or `TypeError` for a
+    form that is invalid or does not suit the value.
+    """
     if isinstance(value, dict):
         for keys, shape in SHAPES.items():
             if value.keys() >= set(keys):
@@ -153,7 +160,7 @@ def written(value: Any, form: str) -> str:
 
 
 def ages(root: Path = ROOT) -> list[str]:
-    """A line for each JSON file whose measured code has changed since, or whose commit is not in this clone."""
+    """A line for each JSON file whose code has changed since it was measured, or whose commit is not in this clone."""
     lines = []
     for path in sorted((root / RESULTS).glob("*.json")):
         recorded = json.loads(path.read_text(encoding="utf-8")).get("environment", {}).get("commit")
@@ -178,7 +185,7 @@ def changes(root: Path, commit: str, measured: Sequence[str]) -> list[str] | Non
 
 
 def git(root: Path, *words: str) -> str:
-    """The output of git; empty without git, a repository or such a commit."""
+    """The output of a git command; empty if it fails, as without git or outside a repository."""
     try:
         return subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
@@ -194,7 +201,7 @@ def markdown_files(root: Path) -> list[Path]:
 
 @command
 def figures(check: bool = False) -> None:
-    """Fill the figures of the READMEs from the JSON files of slurm/results, and list files whose code has changed.
+    """Insert figures from slurm/results into the READMEs, and list the JSON files whose measured code has changed since.
 
     check : write nothing; fail if a figure differs
     """

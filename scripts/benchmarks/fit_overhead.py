@@ -1,8 +1,8 @@
-"""The seconds of `scripts/fit.py` on a small table, without the seconds that the libraries train.
+"""The seconds of `scripts/fit.py` on a small table, without those in which the libraries train.
 
 The time in which at least one thread is in a training call of LightGBM, XGBoost or CatBoost is measured within the process
-of the fit. The time of steps and evaluations of the network is read from its summary.json. The other seconds are those of
-this project: start, reading, folds, encodings, predictions, combination, report, and the launcher.
+of the fit. The time of steps and evaluations of the network is read from its summary.json. This project spends the other
+seconds: on start, reading, folds, encodings, predictions, combination, report, and the launcher.
 """
 
 import statistics
@@ -27,9 +27,9 @@ NETWORK = "tabm"
 
 @command
 def fit_overhead(runs: int = 3, num_rows: int = 10_000, num_columns: int = 20) -> dict[str, Any]:
-    """Seconds of a fit of a generated table beyond the training of the libraries; some three minutes.
+    """Seconds of a fit of a generated table in which no library trains; some three minutes.
 
-    runs : fits with trees only, and as many with the network too
+    runs : number of fits with trees only, and of fits with the network too
     num_rows : rows of the table, whose target is one of two classes
     num_columns : columns of the table, half of them with few values
     """
@@ -62,7 +62,7 @@ def _write_table(file: Path, num_rows: int, num_columns: int) -> None:
 
 
 def _fit(source: str, out: str, members: list[str]) -> float:
-    """Fit as scripts/fit.py does; returns the seconds in training calls of the libraries."""
+    """Fit as scripts/fit.py does. Returns the seconds in which a library for trees was training."""
     from ensemble.pipeline import run
     from ensemble.pipeline.budget import Budget
     from ensemble.pipeline.settings import config_class
@@ -73,18 +73,18 @@ def _fit(source: str, out: str, members: list[str]) -> float:
     import lightgbm
     import xgboost
 
-    threads.is_openmp_loaded = lambda: False  # so that the fit may set the same number again
+    threads.is_openmp_loaded = lambda: False  # otherwise the fit, which configures threads again, would fail
     calls: list[tuple[float, float]] = []
     for kind, method in ((lightgbm.Booster, "update"), (xgboost.Booster, "update"), (catboost.CatBoost, "_fit")):
         setattr(kind, method, _recorded(calls)(getattr(kind, method)))
-    words = {"source": (source,), "target": "y", "out": out, "time_limit": 0.0, "members": tuple(members)}
-    run.fit(configuration.from_dict(config_class("table"), words), "table", False, Budget(0.0))
+    settings = {"source": (source,), "target": "y", "out": out, "time_limit": 0.0, "members": tuple(members)}
+    run.fit(configuration.from_dict(config_class("table"), settings), "table", False, Budget(0.0))
     return covered_s(calls)
 
 
 @contextmanager
 def _recorded(calls: list[tuple[float, float]]) -> Iterator[None]:
-    """Append the times at which the block, or the decorated function, begins and ends."""
+    """Append the times at which the block, or a call of the decorated function, begins and ends."""
     began = time.perf_counter()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Growth of CPU seconds and peak memory with the size of a job, over at least four doublings (ranks: two).
+"""Growth of CPU seconds and peak memory with the size of a job, over at least six doublings (ranks: two).
 
     python scripts/benchmark.py growth
 
@@ -6,10 +6,11 @@ reviews    : preparing generated reviews with text (hot_sellers)
 rows       : preparing a table, and growing 20 trees on 50 features out of core (memory=low)
 parameters : a training step of a network whose width grows
 ranks      : a training step of all ranks together, for the same global batch
-The growth of next_item with length, items and users is measured by next_item_growth.
+
+The benchmark next_item_growth measures the growth of next_item with the length of sequences, the items and the users.
 
 An exponent is the slope of a least-squares line through log cost against log size: 1 if the cost doubles with the size.
-Costs that do not depend on the size, such as imports, reduce it. CPU seconds are used since other load changes them little.
+Costs that do not depend on the size, such as imports, lower it. CPU seconds are used since other load changes them little.
 """
 
 import tempfile
@@ -29,9 +30,9 @@ from benchmarks.timing import called, memory_mb
 Costs = dict[str, Any]
 """`size`, `cpu_s` and `peak_mb` of one measurement."""
 NUMBERS, TEXTS = 20, 4
-"""Columns of the table that is prepared."""
+"""Numbers of numeric columns and of text columns of the table that is prepared."""
 NUM_LAYERS, BATCH_SIZE, NUM_STEPS = 4, 256, 10
-"""Layers of the network, its global batch, and the number of measured steps, which follow two others."""
+"""Layers of the network, its global batch, and the number of measured steps, which follow a warm-up of two."""
 
 
 @command
@@ -44,7 +45,7 @@ def growth(
 ) -> dict[str, Any]:
     """Growth of CPU seconds and memory with reviews, table rows, parameters and ranks, with fitted exponents; an hour.
 
-    axes : the sizes that grow, of reviews, rows, parameters and ranks; empty for all
+    axes : the kinds of size that grow, of reviews, rows, parameters and ranks; empty for all
     reviews : numbers of reviews with text, ten products for each thousand; 32 million need 20 GB of disk
     rows : numbers of rows of a table; 10 million need 12 GB of memory
     widths : widths of a network, the square of which is proportional to the number of parameters
@@ -75,7 +76,7 @@ def fitted(points: Sequence[Costs]) -> dict[str, Any]:
     return columns
 
 
-def _of_rows(size: int, scratch: Path) -> dict[str, Costs]:
+def _measure_rows(size: int, scratch: Path) -> dict[str, Costs]:
     file, data = scratch / "table.parquet", scratch / "data"
     _write_table(file, size)
     costs = {"prepare": Commands("table").prepare(scratch / "prepared", f"source=[{file}]", "target=y")}
@@ -109,8 +110,8 @@ def _write_table(file: Path, num_rows: int) -> None:
 def step(width: int) -> Costs | None:
     """Train a network on the ranks that were launched, with the steps and updates of the training loop.
 
-    Returns, in the main process, the number of parameters, the CPU seconds of a step on all ranks together, and the largest
-    memory that a rank needed.
+    The main process returns the number of parameters, the CPU seconds of a step on all ranks together, and the peak memory
+    in MB that a rank needed in addition to the imports. Other ranks return None.
     """
     from ensemble.neural import launch
 
@@ -149,15 +150,15 @@ def step(width: int) -> Costs | None:
     return {"parameters": num_parameters, **figures}
 
 
-def _of_parameters(width: int, scratch: Path) -> dict[str, Costs]:
+def _measure_parameters(width: int, scratch: Path) -> dict[str, Costs]:
     costs = called(step, width, start=launcher(1))
     return {"step": {"size": costs["parameters"], **costs}}
 
 
 AXES: dict[str, Callable[[int, Path], dict[str, Costs]]] = {
     "reviews": lambda size, scratch: {"prepare": prepare_market(size, size // 100)},
-    "rows": _of_rows,
-    "parameters": _of_parameters,
+    "rows": _measure_rows,
+    "parameters": _measure_parameters,
     "ranks": lambda ranks, scratch: {"step": called(step, 724, start=launcher(ranks))},
 }
-"""For each axis a function that measures the works of one size, given a folder for files."""
+"""For each kind of size, the function that measures a job of one size in a folder for its files. Returns costs by work."""

@@ -1,10 +1,10 @@
-"""The effect of each speed setting of scripts/train.py: each run with the setting is between two runs without it.
+"""The effect of each speed setting of scripts/train.py. Each run with the setting is between two runs without it.
 
     python scripts/benchmark.py knobs
 
 The samples per second of a run with the setting are divided by the mean of the runs before and after it, so that a drift of
-the machine cancels. The same ratio for runs without the setting is the noise. The first lines of a log, with start and
-compilation, do not count. All runs start through the launcher.
+the machine cancels. The same ratio for runs without the setting is the noise. The first lines of a log, which include the
+start and the compilation, do not count. All runs are started by the launcher.
 """
 
 import statistics
@@ -23,7 +23,7 @@ SMALL = (
     "batch_size=128", "max_epochs=0.5", "evaluations_per_epoch=1", "warmup_steps=5", "log_every=5",
     "recipe.width=128", "recipe.num_layers=4",
 )  # fmt: skip
-
+"""Settings of all trainings: a small network, trained for half an epoch."""
 
 KNOBS: tuple[tuple[str, Literal["cpu", "gpu"], str], ...] = (
     ("compile=true", "cpu", ""),
@@ -32,7 +32,7 @@ KNOBS: tuple[tuple[str, Literal["cpu", "gpu"], str], ...] = (
     ("compile=true", "gpu", ""),
     ("precision=bf16", "gpu", "precision=no"),
 )
-"""Each setting, the hardware, and the setting that it is compared with."""
+"""Each setting, the hardware, and the setting that it is compared with; empty for the defaults."""
 
 
 @command
@@ -70,7 +70,7 @@ def knobs(rounds: int = 3) -> dict[str, Any]:
 
 
 def compared(without: list[float], with_it: list[float]) -> dict[str, float]:
-    """The medians, the ratios of values with the setting to the mean of their neighbours, and the largest noise."""
+    """Medians, quartiles of the ratios of values with the setting to the mean of their neighbours, and the largest noise."""
     paired = paired_ratios(without, with_it)
     ratio, quartile_1, quartile_3 = (round(value, 3) for value in quartiles(paired.ratios).values())
     return {

@@ -13,9 +13,12 @@ PAUSE_S = 0.2
 
 
 def proportional_mb(process: psutil.Process) -> float:
-    """The proportional set size, in which shared pages count once."""
+    """The proportional set size in MB: each shared page is divided among the processes that share it.
+
+    It is 0 for a process that has just been forked, and private memory where the system reports no proportional set size.
+    """
     try:
-        if process.cmdline() == psutil.Process().cmdline():  # forked, and still shares the pages of this process
+        if process.cmdline() == psutil.Process().cmdline():  # still a copy of this process
             return 0.0
         memory = process.memory_full_info()
     except psutil.Error:  # it has just ended
@@ -24,7 +27,7 @@ def proportional_mb(process: psutil.Process) -> float:
 
 
 def private_mb(process: psutil.Process) -> float:
-    """Memory of the process alone, without pages of mapped files, which the kernel can drop."""
+    """Memory of a process in MB without shared pages and pages of mapped files, which the kernel can drop."""
     try:
         memory = process.memory_info()
     except psutil.Error:
@@ -35,17 +38,17 @@ def private_mb(process: psutil.Process) -> float:
 def watched(
     command: Sequence[str | Path], memory_mb: Callable[[psutil.Process], float] = proportional_mb
 ) -> dict[str, float]:
-    """As `timed`, for the whole process tree, which is sampled.
+    """Run a command on all cores, and return the same costs as `timed`, but for the whole process tree, which is sampled.
 
     peak_mb : the largest sum of `memory_mb` over all processes
-    cpu_s : includes processes that no other process waits for, such as the workers of ray, up to their last sample
+    cpu_s : also of processes that no other process waits for, such as the workers of ray, up to their last sample
     """
     peak = [0.0]
     cpu_s: dict[psutil.Process, float] = {}
-    others = set(psutil.Process().children(recursive=True))
+    already_running = set(psutil.Process().children(recursive=True))
 
     def sample() -> None:
-        processes = set(psutil.Process().children(recursive=True)) - others
+        processes = set(psutil.Process().children(recursive=True)) - already_running
         peak[0] = max(peak[0], sum(map(memory_mb, processes)))
         for process in processes:
             with suppress(psutil.Error):  # it has just ended

@@ -1,11 +1,11 @@
-"""A training step of each recipe compared with the limits of the machine: the shares of arithmetic, memory, Python, waiting.
+"""A training step of each recipe: its use of the machine's limits, and the time of arithmetic, memory, Python and waiting.
 
     python scripts/benchmark.py roofline
     make bench-gpu
 
-The limits are a product of two large matrices and a copy of a large array, measured in the same process. Each recipe is
-trained by the shared loop with generated data. On CPUs every process has one thread, and seconds are CPU seconds, so other
-load hardly matters; on a GPU they are seconds of the clock.
+The limits are the speeds of a product of two large matrices and of a copy of a large array, measured in the same process.
+Each recipe is trained by the shared loop with generated data. On CPUs every process has one thread, and seconds are CPU
+seconds, so other load hardly matters; on a GPU they are wall-clock seconds.
 
 The profiler's times of PyTorch's operations divide a step into matrix products (arithmetic), all other operations (memory),
 waiting for the next batch, and the remaining time, which is Python, the overhead of the profiler and, on a GPU, idle time.
@@ -41,12 +41,13 @@ WORDS: dict[str, tuple[str, ...]] = {
 }
 """By recipe, the settings of train.py that differ from its defaults."""
 WARM_UP_STEPS, PROFILED_STEPS, COUNTED_STEPS = 10, 10, 3
+"""Steps before the measured ones, steps under the profiler, and steps whose operations and bytes are counted."""
 MATRIX_PRODUCT = re.compile(
     r"mm\b|matmul|linear|conv|dot_product|attention|gemm|cutlass|nvjet|xmma|fmha|flash", re.IGNORECASE
 )
 """Matches the names of matrix products among operations of PyTorch on a CPU and among kernels on a GPU."""
 SIDE, NUM_VALUES = 2048, 2**26
-"""The side of the two matrices, and the number of values of the array that is copied."""
+"""For the limits, the side of the two matrices, and the number of values of the array that is copied."""
 Clock = Callable[[], float]
 
 
@@ -61,10 +62,10 @@ def roofline(
 ) -> dict[str, Any]:
     """A training step of each recipe compared with the limits of the machine, on one thread; four minutes.
 
-    folder : prepared data, which are generated if they are not there
+    folder : the folder for the prepared data of each recipe, which are generated if they are not there
     recipes : the recipes to measure; empty for all
     precisions : no (float32), tf32, bf16 or fp16
-    compiled : whether blocks are compiled
+    compiled : whether torch.compile compiles the network; each value is measured
     seconds : seconds of training of each measurement, after the warm-up
     before : the JSON file of an earlier version of the code, whose results are added to the new file
     """
@@ -115,19 +116,19 @@ def prepared(folder: Path, recipe: str) -> Path:
                 generator = np.random.default_rng(0)
                 next_item_data.write(Path(scratch), next_item_data.beauty_lengths(5000, generator), 3000, generator)
             elif recipe == "table":
-                _table(Path(scratch))
+                _prepare_table(Path(scratch))
             else:
                 Commands(recipe).prepare(Path(scratch) / "prepared", *GENERATED[recipe])
             (Path(scratch) / "prepared").rename(data)
     return data
 
 
-def _table(folder: Path) -> None:
-    """20,000 rows of 20 numbers and a class that depends on some of them."""
+def _prepare_table(folder: Path) -> None:
+    """Prepare a generated table: 20,000 rows of 20 numbers and a class that depends on some of them."""
     values = np.random.default_rng(0).standard_normal((20_000, 20)).round(3)
     columns = {f"x{number}": column for number, column in enumerate(values.T)}
-    positive = values[:, 0] * values[:, 1] + values[:, 2] > 0
-    csv.write_csv(pa.table({**columns, "y": pa.array(positive).cast("string")}), folder / "table.csv")
+    is_positive = values[:, 0] * values[:, 1] + values[:, 2] > 0
+    csv.write_csv(pa.table({**columns, "y": pa.array(is_positive).cast("string")}), folder / "table.csv")
     Commands("table").prepare(folder / "prepared", f"source=[{folder}/table.csv]", "target=y")
 
 
@@ -158,8 +159,8 @@ def set_up(recipe: str, config: Any, accelerator: Any, stack: ExitStack) -> Any:
 
 
 def training_step(recipe: str, data: str, precision: str, is_compiled: bool, seconds: float, out: str) -> dict[str, Any]:
-    """A training by the shared loop in this process, whose steps are timed and then profiled."""
-    if not os.environ.get("CUDA_VISIBLE_DEVICES", "0"):
+    """Train by the shared loop in this process; steps are timed, then profiled, then counted. Returns the figures."""
+    if not os.environ.get("CUDA_VISIBLE_DEVICES", "0"):  # it is set, and hides all GPUs
         os.environ["ACCELERATE_USE_CPU"] = "true"
     from ensemble.neural import launch
 
@@ -210,6 +211,7 @@ def training_step(recipe: str, data: str, precision: str, is_compiled: bool, sec
 
 
 def _synchronised() -> float:
+    """The wall-clock time, once the GPU has finished its work."""
     import torch
 
     torch.cuda.synchronize()
@@ -224,7 +226,7 @@ def _steps(training: Any, number: int) -> None:
 
 
 def _by_operation(training: Any, is_gpu: bool) -> tuple[float, float]:
-    """The shares of matrix products and of all other operations of PyTorch in the time of some steps."""
+    """The shares of matrix products, and of all other operations of PyTorch, in the time of some profiled steps."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA if is_gpu else ProfilerActivity.CPU]) as profiled:
@@ -240,9 +242,9 @@ def _by_operation(training: Any, is_gpu: bool) -> tuple[float, float]:
 
 
 def _counted(training: Any) -> tuple[float, float]:
-    """Floating-point operations of a step, and bytes of all tensors that its operations read and write.
+    """The floating-point operations of a step, and the bytes of all tensors that its operations read and write.
 
-    A view reads and writes nothing. The attention kernel of CPUs is not among the counted operations.
+    Operations that only make a view count no bytes. The counter of floating-point operations leaves out attention on CPUs.
     """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -267,7 +269,7 @@ def _counted(training: Any) -> tuple[float, float]:
 
 
 def limits(device: Any, precision: str, clock: Clock) -> tuple[float, float]:
-    """FLOP/s of a product of two large matrices, and bytes/s, read and written, of a copy of a large array."""
+    """FLOP/s of a product of two large matrices, and bytes/s (read plus written) of a copy of a large array."""
     import torch
 
     kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)

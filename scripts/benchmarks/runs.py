@@ -1,4 +1,4 @@
-"""Launching trainings, their speed, and the comparison of measurements that were taken alternately."""
+"""Launch trainings, read their speed, and compare measurements that were taken alternately."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ from ensemble import folders
 from ensemble.errors import UserError
 
 WARM_UP_STEPS = 10
-"""Log lines of a training up to this step are ignored: they contain the cold start, and the compilation if there is one."""
+"""Log lines of a training up to this step are ignored, since they include the start, and the compilation if there is one."""
 
 Measurement = TypeVar("Measurement")
 
@@ -51,16 +51,17 @@ class Commands:
     recipe: str
 
     def prepare(self, data: Path, *words: str) -> dict[str, float]:
+        """Prepare data; returns the costs as `timed` does."""
         return timed([*ONE_THREAD, *script("prepare_data", "--recipe", self.recipe, *words, f"out={data}")])
 
     def train(self, preset: str, data: Path, member: Path, *words: str) -> dict[str, float]:
-        """Train; returns wall and CPU seconds and peak memory, including imports."""
+        """Train with a preset and other settings; returns the costs as `timed` does, including imports."""
         file = ROOT / "ensemble" / "recipes" / self.recipe / "presets" / f"{preset}.yaml"
         options = ("--recipe", self.recipe, "--config", file, f"data={data}", f"out={member}")
         return timed([*ONE_THREAD, *script("train", *options, *words)])
 
     def examine(self, member: Path, data: Path, *words: str) -> dict[str, Any]:
-        """Scores on test: see examine.py of the recipe."""
+        """The scores of a member on test, as examine.py of the recipe computes them."""
         out = member.with_name(f"{member.name}.scores")
         module = [sys.executable, "-m", f"ensemble.recipes.{self.recipe}.examine"]
         timed([*ONE_THREAD, *module, f"member={member}", f"data={data}", f"out={out}", *words, "overwrite=true"])
@@ -70,7 +71,7 @@ class Commands:
 
 @contextmanager
 def picture_of(file: Path, *shape: int, **options: Any) -> Iterator[Any]:
-    """The axes of a new figure, which is written to a PNG file at the end."""
+    """The axes of a new figure, which is written to the PNG file when the block ends."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -131,7 +132,7 @@ def spread(values: Sequence[float], digits: int | None = None) -> dict[str, floa
 
 
 def columns(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """The values of each figure over all runs."""
+    """For each figure of the runs, the list of its values."""
     return {name: [run[name] for run in runs] for name in runs[0]}
 
 

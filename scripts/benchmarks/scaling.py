@@ -2,8 +2,8 @@
 
     python scripts/benchmark.py scaling
 
-Strong scaling: the global batch is the same on any number of ranks. The numbers of ranks alternate, and each speed is
-relative to that on one rank in the same round, so that a drift of the machine affects both.
+Strong scaling: the global batch is the same on any number of ranks. Each round has a training on each number of ranks. Each
+speed is relative to that on one rank in the same round, so that a drift of the machine affects both.
 """
 
 import dataclasses
@@ -27,13 +27,14 @@ from ensemble import folders
 from ensemble.errors import Failure, UserError
 from ensemble.neural.settings import config_class
 
-# The demo's short form, as in the Makefile
+# Settings of the demo's short form, as in the Makefile
 MARKET = ("market.num_products=800", "market.num_reviews=40000")
 TRAINING = ("max_epochs=1",)
 
 DOUBLINGS = (1, 2, 4, 8)
+"""Numbers of ranks on GPUs and under Slurm if none are given."""
 ON_CPU = (1, 2)
-"""Numbers of ranks if none are given."""
+"""Numbers of ranks on the CPUs of one machine if none are given."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,10 +70,12 @@ def scaling(
 ) -> dict[str, Any]:
     """One training of hot_sellers on increasing numbers of ranks with the same global batch: speed, hours, cost.
 
-    On the CPUs of one machine, two other cases are measured: as many independent trainings at once, each with its part of
-    the batch, and one rank with a thread per core, as in the demo. Raises `UserError` before anything is measured.
+    On the CPUs of one machine, two other cases are measured: as many independent trainings at once as the largest number of
+    ranks, each with its part of the batch; and one rank with a thread per core, as in the demo.
 
-    rounds : trainings on each number of ranks, alternately; at least 2
+    Raises `UserError` before anything is measured.
+
+    rounds : trainings on each number of ranks; at least 2
     ranks : numbers of ranks, beginning with 1; empty for 1 and 2 on a CPU, otherwise those of 1, 2, 4, 8 that fit
     ranks_per_node : in a Slurm job the largest number of ranks on a node; as few nodes as possible are used
     configuration : the accelerate YAML; empty for that of the hardware. If given in a Slurm job, srun launches the ranks
@@ -115,7 +118,7 @@ def scaling(
 def _trainings(
     scratch: Path, data: str, words: Sequence[str], launches: Sequence[Launch], batch_size: int, on_cpus: bool
 ) -> dict[str, Callable[[], Any]]:
-    """The trainings of a round by their names: `ranks N`; with `on_cpus` also `alone` and `all cores`."""
+    """Functions that run the trainings of a round, by name: `ranks N`; with `on_cpus` also `alone` and `all cores`."""
     numbers = itertools.count()
     most = launches[-1].ranks
 
@@ -141,7 +144,7 @@ def _trainings(
 
 
 def _batch_size(words: Sequence[str], ranks: Sequence[int]) -> int:
-    """The global batch of all trainings; `UserError` for unknown settings, and for a batch that the ranks do not divide."""
+    """The global batch of all trainings; `UserError` for unknown settings, and for a batch that `ranks` do not divide."""
     batch_size: int = config.load(config_class("hot_sellers"), None, ["data=…", "out=…", *words]).batch_size
     multiple = math.lcm(*ranks)
     if batch_size % multiple:
@@ -184,6 +187,7 @@ def _in_job(configuration: str) -> bool:
 
 
 def _refuse_too_many(ranks: Sequence[int], possible: Sequence[int], why: str) -> None:
+    """Raise `UserError` if a requested number of ranks is not possible; `why` describes the job or the machine."""
     for count in ranks:
         if count not in possible:
             raise UserError(
@@ -206,7 +210,7 @@ def by_srun(ranks: int, nodes: int, configuration: str) -> list[str | Path]:
 
 
 def _scratch(folder: str) -> tempfile.TemporaryDirectory[str]:
-    """A folder for the runs, which is deleted at the end."""
+    """A temporary folder for the runs, in `folder` if it is given."""
     try:
         if folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -264,7 +268,7 @@ def table(
 def independent(
     one: Sequence[Training], alone: Sequence[Sequence[Training]], all_cores: Sequence[Training]
 ) -> dict[str, Any]:
-    """Independent trainings, relative to one rank in the same round; and one rank on all cores."""
+    """The speed of independent trainings, relative to one rank in the same round, and the speed of one rank on all cores."""
     speeds = [sum(training.samples_per_s for training in together) for together in alone]
     efficiencies = [speed / (len(alone[0]) * single.samples_per_s) for speed, single in zip(speeds, one, strict=True)]
     return {

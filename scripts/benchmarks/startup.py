@@ -1,8 +1,9 @@
 """How long a small job takes to start: from the command to the first step of train.py, and to the end of the other commands.
 
-Each command runs in turn with empty scripts, A B A B: under the same launcher a script that only creates an `Accelerator`,
-and one that takes a step of one linear layer; beside the others a script that imports the libraries of the command. Ratios
-are taken pair by pair. CPU seconds are those of all processes, launcher included, and depend little on other load.
+Each command runs in turn with empty scripts, A B A B. Those of train.py have the same launcher: one only creates an
+`Accelerator`, the other makes a step with one linear layer. The empty script of another command imports the libraries of the
+command. A ratio is computed for each pair. CPU seconds are those of all processes, including the launcher, and depend little
+on other load.
 """
 
 import os
@@ -21,6 +22,7 @@ from benchmarks.runs import enough, in_turn, launcher, quartiles
 from benchmarks.timing import ONE_THREAD, ROOT, SCRIPTS, timed
 
 ENDING = Path(__file__).with_name("recorders") / "startup"
+"""The folder of a sitecustomize.py that ends train.py after its first step."""
 EMPTY = "from accelerate import Accelerator\nAccelerator()\n"
 ONE_STEP = """
 import torch
@@ -37,7 +39,7 @@ LIBRARIES = {
     "ensemble_predictor.py fit": "import numpy, pyarrow.parquet, scipy.optimize, huggingface_hub",
     "report.py": "import numpy, pyarrow.parquet, polars, jinja2, matplotlib.figure",
 }
-"""The import of the libraries that a command needs, as in a script of a user."""
+"""For each command, the import of the libraries that it needs, as in a script of a user."""
 
 
 @command
@@ -63,7 +65,7 @@ def startup(pairs: int = 5) -> dict[str, Any]:
 
 
 def prepare(folder: Path) -> dict[str, dict[str, list[str | Path]]]:
-    """Generate the market and the files that the commands read; the words of each command, and of its empty scripts."""
+    """Generate the files that the commands read. Returns the words of each command and of its empty scripts."""
     for name, code in (("empty", EMPTY), ("one_step", ONE_STEP)):
         (folder / f"{name}.py").write_text(code, encoding="utf-8")
     sides: dict[str, dict[str, list[str | Path]]] = {}
@@ -81,7 +83,7 @@ def prepare(folder: Path) -> dict[str, dict[str, list[str | Path]]]:
 
 
 def measured(words: list[str | Path], folder: Path) -> dict[str, float]:
-    """Seconds and CPU seconds of a command, one thread in each process; train.py ends after its first step."""
+    """Wall and CPU seconds of a command with one thread in each process; train.py ends after its first step."""
     path = f"PYTHONPATH={ENDING}:{SCRIPTS}:{ROOT}"
     used = timed(["env", path, "CUDA_VISIBLE_DEVICES=", *ONE_THREAD[1:], *words])
     new = folder / "new"  # deleted, so that the command can run again
@@ -91,7 +93,7 @@ def measured(words: list[str | Path], folder: Path) -> dict[str, float]:
 
 
 def compared(runs: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
-    """Medians of all sides, and the ratios of each pair."""
+    """The medians of our command and of its empty scripts, and for each of these the quartiles of the ratios of pairs."""
     sides: dict[str, Any] = {}
     for side in runs[0]:
         sides[side] = {unit: round(statistics.median(run[side][unit] for run in runs), 3) for unit in ("wall_s", "cpu_s")}

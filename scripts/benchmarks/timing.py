@@ -1,4 +1,4 @@
-"""Measurement of whole commands, functions in processes of their own, and the environment written beside every figure.
+"""Measure commands and functions in processes of their own, and describe the environment, which is written beside figures.
 
 A command runs as a process, for which the operating system reports CPU time and peak memory. Commands that are compared run
 alternately, A B A B, and each ratio is that of neighbours in time, so that other load on the machine affects both.
@@ -34,7 +34,7 @@ SHARE_OF_SAMPLING = 0.05
 
 
 def environment() -> dict[str, Any]:
-    """Hardware, versions, date and command, without which a figure is worthless."""
+    """Hardware, versions, date, commit and command, without which a figure is worthless."""
     return {**machine(), "command": " ".join(["python", "scripts/benchmark.py", *sys.argv[1:]])}
 
 
@@ -55,9 +55,10 @@ def call(function: Callable[..., Any], *arguments: Any, out: Path = Path(os.devn
 def called(function: Callable[..., Any], *arguments: Any, start: Sequence[str | Path] = ()) -> Any:
     """Call a function in a new process on one thread, and return its result.
 
-    start : the words of another launcher; of the ranks that it starts, only one may return a result
+    start : the words of a launcher, instead of Python on one thread; only one of its ranks may return a result
 
-    A new process begins with the peak memory of this one, so functions that need much memory should be called in this way.
+    The peak memory that the system reports for a new process is at least that of this one, so functions that need much
+    memory should be called in this way too.
     """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "result.json"
@@ -73,14 +74,14 @@ def cpu_seconds(function: Callable[[], object]) -> float:
 
 
 def memory_mb(name: str = "VmHWM") -> float:
-    """Memory of this process: the peak, or another line of /proc/self/status such as VmRSS."""
+    """Memory of this process in MB: the peak, or another line of /proc/self/status such as VmRSS."""
     with open("/proc/self/status") as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1e3
 
 
 @contextmanager
 def meanwhile(sample: Callable[[], object], pause_s: float) -> Iterator[None]:
-    """Call a function in a thread after each pause, until the block ends; pauses grow if it takes long."""
+    """Call a function in a thread after each pause, until the block ends; pauses grow if the function takes long."""
     done = threading.Event()
 
     def watch() -> None:
@@ -100,7 +101,10 @@ def meanwhile(sample: Callable[[], object], pause_s: float) -> Iterator[None]:
 
 
 def timed(command: Sequence[str | Path]) -> dict[str, float]:
-    """Run a command: wall and CPU seconds, and the peak memory in MB of its largest process. `UserError` if it fails."""
+    """Run a command, and return wall and CPU seconds, and the peak memory in MB of its largest process.
+
+    Raises `UserError` if the command fails.
+    """
     began = time.perf_counter()
     process = subprocess.Popen(
         [str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
@@ -125,6 +129,6 @@ def timed(command: Sequence[str | Path]) -> dict[str, float]:
 
 
 def reason(errors: str) -> str:
-    """The error of a process that failed, from its standard error."""
+    """The last error message in the standard error of a process that failed, or the end of the text if it has none."""
     sentences = re.findall(r"^(?:error|failed): (.+)$", errors, flags=re.MULTILINE)  # a launcher's traceback may follow
     return sentences[-1] if sentences else errors.strip()[-500:]

@@ -1,11 +1,11 @@
-"""Training trees compared with the bare libraries: the effect of our thread settings, our memory and our predictions.
+"""Trees of this project compared with those of the bare libraries: thread settings, memory, CPU time, predictions.
 
     python scripts/benchmark.py threads
     python scripts/benchmark.py trees
 
-Every training is a process of its own. Each training of ours is between two of the other kind. In `trees`, the CPU seconds
-of ours are divided by the mean of these two, so that a drift of the machine cancels; in `threads`, medians are compared. A
-process loads only the modules that a training of trees loads.
+Every training is a process of its own, which loads only the modules that a training of trees needs. Each training of ours is
+between two of the other kind. In `trees`, the CPU seconds of ours are divided by the mean of these two, so that a drift of
+the machine cancels; in `threads`, medians are compared.
 """
 
 import dataclasses
@@ -33,6 +33,7 @@ FEATURES = [f"feature_{number}" for number in range(NUM_FEATURES)]
 TASK = Task(kind="binary", target="hot", metric="average_precision", group="week", cluster="product")
 ROWS_AT_ONCE = 1 << 17
 NUM_PREDICTIONS = 5
+"""Measured predictions of this project, each between two of the library."""
 
 
 @command
@@ -64,7 +65,7 @@ def threads(rounds: int = 3, num_rows: int = 100_000) -> dict[str, Any]:
 
 @command
 def trees(rounds: int = 3, num_rows: int = 1_000_000, num_trees: int = 20) -> dict[str, Any]:
-    """Memory and CPU seconds of training trees, and rows predicted per second, also of the bare libraries; ten minutes.
+    """Memory and CPU seconds of training trees, and rows predicted per second, beside the bare libraries; ten minutes.
 
     rounds : trainings of this project, each between two of the bare library; at least 2
     num_rows : generated rows of 50 features, and a tenth as many for validation
@@ -109,9 +110,10 @@ def run_one(data: Path, library: str, work: str, memory: str, num_trees: int) ->
 
 
 def process(data: str, library: Any, work: str, memory: Any, num_trees: int) -> dict[str, Any]:
-    """The costs of a training, or for `predict` the rows predicted per second.
+    """Run one piece of work in this process, and return its costs, or for `predict` the rows predicted per second.
 
-    work : `ours` to train with this project; `bare` with the library alone; `defaults` with its own OpenMP settings too
+    work : `ours` trains with this project; `bare` with the library alone, but our OpenMP settings; `defaults` with the
+        library alone and its own OpenMP settings; `predict` predicts with both, with a model trained by this project
     """
     from ensemble.trees import threads
 
@@ -142,7 +144,7 @@ def process(data: str, library: Any, work: str, memory: Any, num_trees: int) -> 
 
 
 def measured(work: Callable[[], Any]) -> dict[str, float]:
-    """Wall and CPU seconds of a call, and the peak memory that it adds, in MB without mapped files."""
+    """Wall and CPU seconds of a call, and the peak memory in MB that it adds, without mapped files."""
     base, peak = memory_mb("RssAnon"), [0.0]
 
     def sample() -> None:
@@ -155,12 +157,12 @@ def measured(work: Callable[[], Any]) -> dict[str, float]:
     return {**seconds, "peak_mb": round(peak[0], 1)}
 
 
-def _train_bare(config: TreesConfig, rows: Any, validation: Any, pages: Path) -> None:
-    """Train with the library's own function, on the same data and with the same parameters."""
+def _train_bare(config: TreesConfig, train_rows: Any, validation_rows: Any, pages: Path) -> None:
+    """Train with the library's own function, on the same data and with the same parameters as this project."""
     from ensemble.trees.objective import dataset_of, objective_of
 
-    objective = objective_of(config, rows)
-    dataset, held_out_dataset = (dataset_of(objective, split) for split in (rows, validation))
+    objective = objective_of(config, train_rows)
+    dataset, held_out_dataset = (dataset_of(objective, rows) for rows in (train_rows, validation_rows))
     if config.library == "xgboost":
         import xgboost
 
@@ -180,7 +182,7 @@ def _train_bare(config: TreesConfig, rows: Any, validation: Any, pages: Path) ->
 
 
 def _predict(config: TreesConfig, file: str) -> dict[str, Any]:
-    """Rows per second of the library's own call on a matrix in memory, and of the prediction of a split as in predict.py."""
+    """Rows per second of the library's own call on a matrix in memory, and of predicting a split as predict.py does."""
     import numpy as np
 
     from ensemble.trees import rows
@@ -208,7 +210,7 @@ def _predict(config: TreesConfig, file: str) -> dict[str, Any]:
 
 
 def _native(config: TreesConfig, file: Path) -> Callable[[Any], Any]:
-    """The library's own prediction from a matrix."""
+    """The library's own function that predicts the rows of a matrix with the model in `file`."""
     if config.library == "xgboost":
         import xgboost
 
@@ -220,7 +222,7 @@ def _native(config: TreesConfig, file: Path) -> Callable[[Any], Any]:
 
 @contextmanager
 def _busy_neighbour() -> Iterator[None]:
-    """Another process keeps one core busy."""
+    """Keep one core busy with another process until the block ends."""
     process = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
     try:
         yield
@@ -230,7 +232,7 @@ def _busy_neighbour() -> Iterator[None]:
 
 
 def write_data(folder: Path, num_rows: int) -> None:
-    """Prepared data: normal features, 2 % of them missing; the target is whether a noisy sum of them exceeds 4."""
+    """Write prepared data: normal features, 2 % of them missing; the target is whether a noisy weighted sum exceeds 4."""
     import numpy as np
     import pyarrow as pa
 
@@ -253,7 +255,7 @@ def write_data(folder: Path, num_rows: int) -> None:
 
 
 def write_data_to_predict(folder: Path, data: Path, num_rows: int) -> None:
-    """The same rows with other splits: a model is trained quickly on the small split, and predicts the large one."""
+    """Write the same rows with other splits: a model is trained quickly on the small split, and predicts the large one."""
     from ensemble.arrow import join
 
     for split, source in (("train", "validation"), ("validation", "validation"), ("test", "train")):

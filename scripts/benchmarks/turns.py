@@ -1,4 +1,4 @@
-"""Two processes that work alternately, A B A B … A: the CPU seconds and the memory of one relative to the other.
+"""Two processes that work alternately, A B A B … A, to measure CPU seconds and memory of one relative to the other.
 
 While one works the other waits, so that other load on the machine affects both. Each has one thread and its own memory.
 """
@@ -22,10 +22,10 @@ from benchmarks.timing import call, memory_mb, reason
 from ensemble.errors import UserError
 
 PAGE_MB = 0.004
-"""The size of a page of memory: a smaller difference between two processes means nothing."""
+"""The size of a page of memory in MB, the smallest amount that is compared."""
 
 Work = Callable[[], dict[str, float]]
-"""Makes a worker do its work once. Returns `cpu_s`, and `peak_mb`, its peak memory so far less that before the first."""
+"""Makes a worker do its work once. Returns `cpu_s`, and `peak_mb`, its peak memory so far less the memory before any."""
 
 
 @contextmanager
@@ -54,8 +54,8 @@ def worker(make: Callable[..., Callable[[], object]], *arguments: Any, folder: P
             with suppress(BrokenPipeError):  # then there is no answer
                 requests.write("\n")
                 requests.flush()
-            if answer := answers.readline():
-                return json.loads(answer)
+            if line := answers.readline():
+                return json.loads(line)
             code = process.wait()
             errors.seek(0)
             why = reason(errors.read().decode(errors="replace"))
@@ -69,8 +69,8 @@ def worker(make: Callable[..., Callable[[], object]], *arguments: Any, folder: P
 
 
 def answer(module: str, make: str, arguments: Sequence[Any]) -> None:
-    """The process of `worker`. If the work returns a float, this is its CPU seconds, which it has measured itself."""
-    answers, sys.stdout = sys.stdout, sys.stderr  # libraries print too
+    """The function that runs in the process of `worker`. Work that returns a float has measured its CPU seconds itself."""
+    answers, sys.stdout = sys.stdout, sys.stderr  # output of libraries must not be read as answers
     work = getattr(importlib.import_module(module), make)(*arguments)
     base_mb = memory_mb("VmRSS")
     for _ in sys.stdin:
@@ -87,7 +87,7 @@ def alone(work: Work, rounds: int) -> dict[str, float]:
 
 
 def compared(reference: Work, ours: Work, rounds: int, warm_up: bool) -> dict[str, Any]:
-    """CPU seconds and peak memory of both, and how many times faster and leaner ours is than the reference.
+    """CPU seconds and peak memory of both, and how many times as much of each the reference needs as ours.
 
     Each call of ours is compared with the calls of the reference before and after it.
 

@@ -1,6 +1,6 @@
 """Calls a function with a module as soon as the module is imported.
 
-The files sitecustomize.py of benchmarks use it in each process of a measured command, so that it imports little.
+The files sitecustomize.py of benchmarks use this module in each process of a measured command, so it imports little itself.
 """
 
 import importlib.machinery
@@ -11,10 +11,10 @@ from typing import Any
 
 
 def watch(actions: Mapping[str, Callable[[Any], None]]) -> None:
-    """For each name of a module, call a function with the module after its import."""
+    """When a module whose name is in `actions` has been imported, call its action with the module."""
 
     def find_spec(name: str, path: Any = None, target: object = None) -> Any:
-        """Find a watched module as Python does; its action follows its import. None for other modules."""
+        """The spec of a watched module, whose execution is followed by its action; None for other modules."""
         if name not in actions:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)

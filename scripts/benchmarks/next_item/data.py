@@ -1,4 +1,4 @@
-"""Generated interactions for the benchmarks of next_item: text for the public references, and data prepared from it."""
+"""Generated interactions for the benchmarks of next_item: text files for the public references, and prepared data."""
 
 from contextlib import redirect_stdout
 from io import StringIO
@@ -12,7 +12,7 @@ from ensemble.recipes.next_item import prepare
 from ensemble.recipes.next_item.settings import PrepareConfig
 
 TIMES_EACH = 5
-"""The least number of interactions of an item, so that no filter removes one."""
+"""The smallest number of interactions of an item, so that the 5-core keeps all items."""
 
 
 def movielens_lengths(num_users: int, generator: np.random.Generator) -> np.ndarray:
@@ -26,9 +26,10 @@ def beauty_lengths(num_users: int, generator: np.random.Generator) -> np.ndarray
 
 
 def write(folder: Path, lengths: np.ndarray, num_items: int, generator: np.random.Generator) -> None:
-    """Write data/pairs.txt (user, item), data/times.txt (user, item, rating, seconds), both by user and time, and prepared/.
+    """Write data/pairs.txt (user, item), data/times.txt (user, item, rating, seconds), and the folder prepared/.
 
-    The popularity of items follows a power law. Half of the intervals are 0, the others log-normal with a median of an hour.
+    Both files are sorted by user and time. The popularity of items follows a power law. Half of the intervals
+    are 0, the others log-normal with a median of an hour.
     """
     total = int(lengths.sum())
     assert total >= TIMES_EACH * num_items
@@ -44,7 +45,7 @@ def write(folder: Path, lengths: np.ndarray, num_items: int, generator: np.rando
     _write_lines(folder / "data" / "pairs.txt", " ", users, items)
     _write_lines(folder / "data" / "times.txt", "\t", users, items, ratings, seconds)
     config = PrepareConfig(source=(str(folder / "data" / "times.txt"),), out=str(folder / "prepared"))
-    with redirect_stdout(StringIO()):  # how many rows were read
+    with redirect_stdout(StringIO()):  # prepare prints how many rows were read
         prepare.prepare(config)
 
 

@@ -1,14 +1,14 @@
-"""next_item and the unmodified public references: training steps, preparing data, ranking; CPU seconds of one thread.
+"""next_item compared with the unmodified public references: training steps, preparing data, ranking; CPU time of one thread.
 
     python scripts/benchmark.py next_item sasrec=../SASRec.pytorch/python tisasrec=../TiSASRec.pytorch
 
 The references are checkouts of pmixer/SASRec.pytorch and pmixer/TiSASRec.pytorch. Both sides work alternately, each in a
 process of its own (turns.py), on the same generated interactions. Without the references, this project is measured alone.
 
-step     : a step on a batch in memory; ours draws one negative for each item, the reference gets them with the batch
+step     : a step on a batch in memory; ours draws one negative for each item, the reference gets negatives with the batch
 evaluate : ours gathers the batches and ranks all new items; the reference ranks 101 items, user by user
 prepare  : preparing the same file; ours reads, applies the 5-core, sorts, splits and writes with checksums; the reference
-           calls data_partition and build_index, or for tisasrec Relation, each user's matrix of intervals. Without a warm-up
+           calls data_partition and build_index, or for tisasrec Relation, each user's matrix of intervals. No warm-up
 peak_mb  : the peak memory less the memory after the same work on two sequences, or for prepare after the imports
 """
 
@@ -50,7 +50,7 @@ SETS = {
     "movielens": (next_item_data.movielens_lengths, NUM_USERS, NUM_ITEMS),
     "beauty": (next_item_data.beauty_lengths, 22363, 12101),
 }
-"""The lengths of sequences, the number of users and the number of items of each generated set."""
+"""For each generated set, the function that draws the lengths of sequences, the number of users and the number of items."""
 
 
 @command
@@ -63,7 +63,7 @@ def next_item(
     sasrec : the folder of model.py and utils.py in a checkout of pmixer/SASRec.pytorch; empty measures this project alone
     tisasrec : the same for pmixer/TiSASRec.pytorch
     parts : the parts to measure, of sasrec_step, tisasrec_step, evaluate and prepare; empty for all
-    num_users : users of the larger generated set, as in MovieLens 1M; all other sizes are in proportion
+    num_users : users of the generated set movielens, by default as many as in MovieLens 1M; other sizes are in proportion
     """
     enough(rounds, 2)
     refuse_unknown("parts", parts, PARTS)
@@ -97,7 +97,7 @@ def _generate(folder: Path, share: float) -> dict[str, Any]:
 
 
 def _measure(folder: Path, run: NextItemRun, rounds: int, reference: str) -> dict[str, Any]:
-    """`compared` with the reference, or `alone`; an evaluation is given in milliseconds per user."""
+    """The result of `compared`, or without a reference of `alone`. An evaluation is given in milliseconds per user."""
     is_preparation = run.work == "prepare"
     rounds = max(2, rounds // 5) if is_preparation else rounds
     with worker(work_of, *run, folder=folder) as ours:

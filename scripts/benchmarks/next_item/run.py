@@ -1,4 +1,4 @@
-"""The work of a process of the benchmarks of next_item (turns.py).
+"""The work that a process of the benchmarks of next_item repeats (turns.py).
 
 The process is started in a folder with prepared/, data/pairs.txt and data/times.txt (see data.py). Except for a preparation,
 the data are in memory before the work begins. The reference is pmixer/SASRec.pytorch, or pmixer/TiSASRec.pytorch with times:
@@ -17,11 +17,12 @@ import numpy as np
 
 WIDTH, NUM_LAYERS, NUM_HEADS, DROPOUT = 50, 2, 1, 0.2
 SPAN = 256
-"""The longest interval of TiSASRec, which also has the interval 0."""
+"""The longest interval of TiSASRec; longer ones are clipped to it. With the interval 0 there are `SPAN` + 1 intervals."""
 LEARNING_RATE = 1e-3
 USERS_AT_ONCE = 256
+"""Users of a batch for which our side ranks items."""
 NUM_GROUPS = 8
-"""Groups of a batch by length: the recipe's default on a CPU."""
+"""Groups of sequences of similar length in a batch: the recipe's default on a CPU."""
 FEW = 2
 """Sequences of the warm-up. Libraries load further modules when they are first used."""
 
@@ -72,7 +73,7 @@ def _recipe(settings: NextItemRun) -> Any:
 
 
 def _chosen(rows: Any, settings: NextItemRun) -> np.ndarray:
-    """The sequences of the batch, the same for both sides."""
+    """The numbers of the sequences in the batch, the same for both sides."""
     return np.random.default_rng(0).choice(len(rows), settings.num_sequences, replace=False)
 
 
@@ -124,7 +125,7 @@ def _our_preparation(settings: NextItemRun) -> Work:
 
 
 def _reference_model(settings: NextItemRun, num_users: int, num_items: int) -> tuple[Any, Any]:
-    """The model as main.py builds it by default, except for the length of sequences; and the settings of main.py."""
+    """The model as main.py builds it by default, except for the length of sequences; and its settings as an object."""
     import torch
 
     arguments = types.SimpleNamespace(
@@ -150,7 +151,7 @@ def _reference_step(settings: NextItemRun) -> Work:
     rows, num_items = recipe.rows("train"), recipe.manifest["items"]
     model, _ = _reference_model(settings, len(rows), num_items)
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98))
-    cross_entropy = torch.nn.BCEWithLogitsLoss()
+    binary_cross_entropy = torch.nn.BCEWithLogitsLoss()
 
     def penalty() -> Any:
         if not settings.time_aware:
@@ -163,7 +164,7 @@ def _reference_step(settings: NextItemRun) -> Work:
         one, zero = torch.ones(positive.shape), torch.zeros(negative.shape)
         optimizer.zero_grad()
         real = np.where(inputs[-2] != 0)
-        loss = cross_entropy(positive[real], one[real]) + cross_entropy(negative[real], zero[real]) + penalty()
+        loss = binary_cross_entropy(positive[real], one[real]) + binary_cross_entropy(negative[real], zero[real]) + penalty()
         loss.backward()
         optimizer.step()
         assert math.isfinite(loss.item())
@@ -175,23 +176,23 @@ def _reference_step(settings: NextItemRun) -> Work:
 
 
 def padded(batch: Any, length: int, num_items: int) -> list[np.ndarray]:
-    """Our batch in the layout of the reference, padded on the left: users, items, intervals if any, targets, negatives."""
+    """Our batch in the layout of the reference, padded on the left: users, items, perhaps intervals, targets, negatives."""
     groups = [group for group in range(NUM_GROUPS) if f"items.{group}" in batch]
     targets = np.zeros(sum(batch[f"items.{group}"].numel() for group in groups), np.int32)
     targets[batch["places"].numpy()] = batch["target"].numpy()
-    padded: list[list[np.ndarray]] = []
+    sequences: list[list[np.ndarray]] = []
     begin = 0
     for group in groups:
         items = batch[f"items.{group}"].numpy()
-        times = batch[f"times.{group}"].numpy() + 1 if f"times.{group}" in batch else items  # unused
+        times = batch[f"times.{group}"].numpy() + 1 if f"times.{group}" in batch else items  # times that SASRec does not use
         for row_items, row_times in zip(items, times, strict=True):
             parts = row_items, targets[begin : begin + len(row_items)], row_times
-            padded.append([np.pad(part[row_items > 0], (length - (row_items > 0).sum(), 0)) for part in parts])
+            sequences.append([np.pad(part[row_items > 0], (length - (row_items > 0).sum(), 0)) for part in parts])
             begin += len(row_items)
-    items_BL, targets_BL, times_BL = map(np.stack, zip(*padded, strict=True))
+    items_BL, targets_BL, times_BL = map(np.stack, zip(*sequences, strict=True))
     negatives_BL = np.random.default_rng(0).integers(1, num_items + 1, items_BL.shape)
-    between = [np.minimum(abs(times_BL[:, :, None] - times_BL[:, None, :]), SPAN)] if "times.0" in batch else []
-    return [np.arange(len(items_BL)), items_BL, *between, targets_BL, negatives_BL]
+    intervals = [np.minimum(abs(times_BL[:, :, None] - times_BL[:, None, :]), SPAN)] if "times.0" in batch else []
+    return [np.arange(len(items_BL)), items_BL, *intervals, targets_BL, negatives_BL]
 
 
 def _reference_evaluation(settings: NextItemRun) -> Work:
@@ -223,7 +224,7 @@ def _reference_preparation(settings: NextItemRun) -> Work:
 
 
 def _file(settings: NextItemRun) -> str:
-    """The name that the references give to data/NAME.txt."""
+    """The NAME by which the functions of the references read data/NAME.txt."""
     name = "times" if settings.time_aware else "pairs"
     assert Path(f"data/{name}.txt").exists()
     return name

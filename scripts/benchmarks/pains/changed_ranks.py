@@ -1,8 +1,8 @@
-"""FSDP2 weights after 4, 2 and 4 ranks: VeOmni#172.
+"""The FSDP2 weights of a run on 4, then on 2, then on 4 ranks: VeOmni#172.
 
 A run of 12 steps changes its number of ranks after steps 4 and 8. Its weights and rows are compared with those of a run on
-four ranks, with the same global batch. On CPUs Accelerate 1.15 replicates the weights even with FSDP. A setup function of
-this project makes its process shard them as on GPUs.
+four ranks, with the same global batch. On CPUs Accelerate 1.15 replicates the weights even with FSDP. Therefore the
+processes of plain Accelerate call `use_on_cpu` of this project, with which it shards them as on GPUs.
 """
 
 from pathlib import Path
@@ -13,9 +13,9 @@ from benchmarks.pains import rows, sides
 THREADS = ("ByteDance-Seed/VeOmni#172",)
 RANKS = (4, 2, 4)
 CHANGES = (0, 4, 8, 12)
-"""The steps at which each part of the run begins, and the last one."""
+"""The step after which each part of the run begins, and the last step of the run."""
 TOLERANCE = 1e-5
-"""The largest difference of a tensor relative to its norm, in float32; sums over 2 and over 4 ranks differ slightly."""
+"""The largest difference of a tensor relative to its norm, in float32. Sums over 2 and over 4 ranks differ by rounding."""
 
 
 def rank(settings: Any) -> None:
@@ -47,23 +47,23 @@ def plain(folder: Path) -> sides.Side:
 
 def here(folder: Path) -> sides.Side:
     data = sides.prepared(folder.parent)
-    words: dict[str, Any] = {"max_epochs": 1, "checkpoint_steps": 4}
+    settings: dict[str, Any] = {"max_epochs": 1, "checkpoint_steps": 4}
     whole = folder / "here-whole"
-    sides.here(data, whole, ranks=4, start=sides.SHARDED, **words)
+    sides.here(data, whole, ranks=4, start=sides.SHARDED, **settings)
     resume, records = "", []
     for part, ranks in enumerate(RANKS):
         out = folder / f"here-{part}"
         options = ("--resume", resume) if resume else ()
-        records.append(sides.here(data, out, *options, ranks=ranks, start=sides.SHARDED, **words))
+        records.append(sides.here(data, out, *options, ranks=ranks, start=sides.SHARDED, **settings))
         resume = str(out / "checkpoints" / f"step-{CHANGES[part + 1]:08d}")
     for record, last, first in zip(records, CHANGES[1:], CHANGES, strict=False):
-        keep(record, last - first)  # each part was trained to the end: the following steps belong to the next part
+        keep_first(record, last - first)  # every part was trained to the end of the epoch
     return compared(
         records, sides.record_of(whole), out / "final" / "model.safetensors", whole / "final" / "model.safetensors"
     )
 
 
-def keep(record: Path, num_steps: int) -> None:
+def keep_first(record: Path, num_steps: int) -> None:
     """Delete all but the first steps of a record."""
     (file,) = record.glob("steps-*.jsonl")
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -71,7 +71,7 @@ def keep(record: Path, num_steps: int) -> None:
 
 
 def compared(records: list[Path], whole: Path, weights: Path, expected_weights: Path) -> sides.Side:
-    """Rows and weights of a run whose number of ranks changed, compared with those of the run on four ranks."""
+    """Rows and weights of a run in parts, of which each has a record, compared with those of the whole run on four ranks."""
     from safetensors.torch import load_file
 
     final, expected = load_file(weights), load_file(expected_weights)

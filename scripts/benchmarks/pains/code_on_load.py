@@ -1,8 +1,8 @@
-"""A checkpoint runs code when it is loaded, or reads files outside its folder: accelerate#3036, #4067.
+"""Loading a checkpoint runs code from it, or reads files outside its folder: accelerate#3036, #4067.
 
-Each file of a checkpoint in turn is replaced by a pickle that creates a mark when it is unpickled, as the author of a
-checkpoint could do. Another checkpoint names a file of weights outside its folder. For this project, the checksums are
-computed anew, and files are added under the names that Accelerate uses.
+Each file of a checkpoint in turn is replaced by a pickle that creates a folder when it is unpickled, as the author of a
+checkpoint could do. Another checkpoint names a file of weights outside its folder. Checkpoints of this project are
+manipulated in the same way, and get new checksums; one also gets files with the names that Accelerate uses.
 """
 
 import json
@@ -18,6 +18,7 @@ from benchmarks.runs import launcher
 
 THREADS = ("accelerate#3036", "accelerate#4067", "GHSA-4j2p-28q2-5m79")
 MARK = "mark"
+"""The beginning of the names of the folders that unpickled files create."""
 
 
 class Payload:
@@ -31,7 +32,10 @@ class Payload:
 
 
 def rank(settings: Any) -> None:
-    """Save a checkpoint with an object registered for it, and load it with each of its files replaced."""
+    """Save a checkpoint with an object registered for it, and load copies, each with another of its files replaced.
+
+    Then load an index of weights that names a file outside its folder. The results are written to outcome.json.
+    """
     import torch
     from accelerate import Accelerator, load_checkpoint_in_model
     from safetensors.torch import save_file

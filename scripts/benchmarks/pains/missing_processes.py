@@ -1,7 +1,7 @@
 """A launcher starts one process instead of two, or two that do not communicate: accelerate#2741, #2818.
 
-The training then uses other global batches than requested, without a warning. Rows come in order, so that the rows of each
-requested step are known.
+The training then uses other global batches than requested, without a warning. Plain Accelerate reads the rows in order, so
+that the rows of each requested step are known.
 """
 
 from pathlib import Path
@@ -24,7 +24,7 @@ use_cpu: true
 def reproduce(folder: Path, short: bool) -> sides.Reproduced:
     yaml = folder / "multi_cpu.yaml"
     yaml.write_text(YAML, encoding="utf-8")
-    start = launcher(2)[:3]
+    start = launcher(2)[:3]  # the launcher without its options
     launches: dict[str, list[str | Path]] = {"--cpu --num_processes 2": [*start, "--quiet", "--cpu", "--num_processes", "2"]}
     if not short:
         launches["distributed_type: MULTI_CPU"] = [*start, "--quiet", "--config_file", yaml]

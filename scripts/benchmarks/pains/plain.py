@@ -1,8 +1,8 @@
 """The training with plain Accelerate 1.15, as in its documentation.
 
 The loop is that of examples/by_feature/checkpointing.py: `save_state` in the middle of an epoch, and `load_state` with
-`skip_first_batches` to resume, or a stateful DataLoader, which needs no skipping; `accumulate` is used as in
-docs/source/usage_guides/gradient_accumulation.md. `batch_size` is that of each process.
+`skip_first_batches` to resume, or a stateful DataLoader, which needs no skipping. `accumulate` is used as in
+docs/source/usage_guides/gradient_accumulation.md. `batch_size` is the number of rows of a batch of one process.
 """
 
 from collections.abc import Callable
@@ -25,12 +25,12 @@ def start(
     set_up: Callable[[Accelerator], None] = lambda accelerator: None,
     make_loader: Callable[[], Any] = lambda: None,
 ) -> tuple[Accelerator, Any, Any, Any]:
-    """An `Accelerator`, on which `set_up` is called; and model, optimizer and loader, prepared by it.
+    """An `Accelerator`, with which `set_up` is called, and the model, optimizer and loader that it prepared.
 
-    `make_loader` may return another loader than the map-style one.
+    `make_loader` returns the loader, or None for a DataLoader of the map-style dataset `Rows`.
     """
     accelerator = Accelerator(
-        cpu=None if settings.complaint == "missing_processes" else True,  # it tests the launcher's own choice
+        cpu=None if settings.complaint == "missing_processes" else True,  # None: the launcher chooses
         gradient_accumulation_steps=settings.accumulation,
         dataloader_config=DataLoaderConfiguration(
             use_stateful_dataloader=settings.sampler == "stateful", use_seedable_sampler=settings.sampler == "seedable"

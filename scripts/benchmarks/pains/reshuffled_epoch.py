@@ -1,7 +1,7 @@
 """A run that resumes in the middle of an epoch uses its rows in another order: transgenic#59, accelerate#2016, #4233.
 
-With Accelerate's default sampler, on one process as in the first thread, and on two. `use_seedable_sampler` with `set_epoch`
-avoids the problem.
+Accelerate's default sampler is tested on one process, as in the first issue, and on two. `use_seedable_sampler` with
+`set_epoch` avoids the problem.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The record of a training, and how many of its rows are wrong."""
+"""Read the record of a training (see `Recorder`), and count the rows that it used wrongly."""
 
 import collections
 import json
@@ -8,26 +8,27 @@ from typing import Any
 Step = dict[int, float]
 """The rows of one optimizer step, and the weight of each in the loss."""
 TOLERANCE = 1e-3
-"""Relative error of a weight. A row that is used twice or averaged wrongly exceeds it by far; rounding is 1e-6."""
+"""The largest relative error of a weight. Rounding causes 1e-6; a row that is used twice or averaged wrongly, far more."""
 
 
 def record(folder: Path) -> list[dict[str, Any]]:
-    """The lines that `Recorder` wrote, file by file if several processes considered themselves the main one."""
+    """The lines that `Recorder` wrote. If several processes considered themselves the main one, each has written a file."""
     files = sorted(folder.glob("steps-*.jsonl"))
     return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
 
 
 def steps(folder: Path) -> list[Step]:
+    """The steps in a record."""
     return [dict(zip(line["rows"], line["shares"], strict=True)) for line in record(folder)]
 
 
 def first_step_s(folder: Path) -> float:
-    """The CPU seconds of the first process up to the end of its first recorded step."""
+    """The CPU seconds of a process from its start to the end of its first recorded step."""
     return round(record(folder)[0]["cpu_s"], 2)
 
 
 def misplaced(steps: list[Step], expected: list[Step]) -> int:
-    """The number of rows that are missing from their expected step, or have another weight in it."""
+    """The number of rows that are missing from the step in which they are expected, or have another weight in it."""
     steps = [*steps, *[{}] * (len(expected) - len(steps))]
     return sum(
         abs(step.get(row, 0.0) - weight) > TOLERANCE * weight

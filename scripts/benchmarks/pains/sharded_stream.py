@@ -1,7 +1,7 @@
 """A stream that is sharded already is sharded again, and rows are lost: accelerate#3547, #4276, #3124.
 
-Each of two ranks reads its own half of the shards, of which `prepare` then uses only a half. Every row should be used once
-in an epoch.
+Each of two ranks reads its own half of the shards, but `prepare` gives it only half of these rows. Every row should be used
+once in an epoch. In the variant `not_split` each rank has all shards, and `prepare` alone divides the rows.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,8 @@ THREADS = ("accelerate#3547", "accelerate#4276", "accelerate#3124")
 NUM_ROWS, NUM_SHARDS = 192, 8
 
 
-def numbers(shards: list[int]) -> Iterator[dict[str, int]]:
+def rows_of(shards: list[int]) -> Iterator[dict[str, int]]:
+    """The rows of some shards, in order; a row consists of its number."""
     size = NUM_ROWS // NUM_SHARDS
     for shard in shards:
         yield from ({"row": row} for row in range(shard * size, (shard + 1) * size))
@@ -36,13 +37,13 @@ def rank(settings: Any) -> None:
             self.shards = shards
 
         def __iter__(self) -> Iterator[dict[str, int]]:
-            yield from numbers(self.shards)
+            yield from rows_of(self.shards)
 
     def make_loader() -> Any:
         state, shards = PartialState(), list(range(NUM_SHARDS))
         stream: Any
         if settings.variant == "split_by_datasets":
-            whole = IterableDataset.from_generator(numbers, gen_kwargs={"shards": shards})
+            whole = IterableDataset.from_generator(rows_of, gen_kwargs={"shards": shards})
             stream = split_dataset_by_node(whole, state.process_index, state.num_processes)
         elif settings.variant == "split_by_user":
             stream = Stream(shards[state.process_index :: state.num_processes])

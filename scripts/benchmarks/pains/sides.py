@@ -1,4 +1,4 @@
-"""Launching both sides of a complaint, plain Accelerate and this project, and their results.
+"""Launch both sides of a complaint, plain Accelerate and this project, and compare their results with the expected ones.
 
 In names, `plain` stands for plain Accelerate, and `here` for this project.
 """
@@ -24,7 +24,7 @@ SHARDED: list[str | Path] = [
     "--config_file", ROOT / "accelerate_configs" / "multi_cpu_sharded.yaml",
     "--fsdp_auto_wrap_policy", "SIZE_BASED_WRAP", "--fsdp_min_num_params", "50",
 ]  # fmt: skip
-"""Options of the launcher for FSDP2 on CPU ranks; if --config_file is given twice, the last one counts."""
+"""Options of the launcher for FSDP2 on CPU ranks. They follow other options: of two --config_file, the last one counts."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,15 +36,15 @@ class Side:
     rows: int = 0
     """Rows that should have been used."""
     seconds: float | None = None
-    """CPU seconds of the first process, from its start to the end of the first step after the resume."""
+    """CPU seconds of the first process, from its start to the end of its first step, after a resume if there is one."""
     code_run: int = 0
     """Files of a checkpoint that ran code when it was loaded."""
     outside: int = 0
     """Files outside a checkpoint that were read when it was loaded."""
     wrong_weights: int = 0
-    """Tensors of the final weights that differ from the uninterrupted run."""
+    """Tensors of the final weights that differ from those of the uninterrupted run."""
     note: str = ""
-    """A remark for the table."""
+    """A remark, such as the steps and weights that are wrong."""
 
     @property
     def is_wrong(self) -> bool:
@@ -52,6 +52,7 @@ class Side:
 
     @property
     def sentence(self) -> str:
+        """The result as text, for the output of the benchmark."""
         seconds = "" if self.seconds is None else f", {self.seconds:.1f} s"
         outside = f", files outside read: {self.outside}" if self.outside else ""
         note = f" ({self.note})" if self.note else ""
@@ -59,7 +60,7 @@ class Side:
 
 
 Reproduced = tuple[dict[str, Side], Side] | tuple[dict[str, Side], Side, dict[str, Any]]
-"""The results of plain Accelerate by variant, the first as in the threads; of this project; and more entries of the JSON."""
+"""The results of plain Accelerate by variant, first that of the issues; the result of this project; more JSON entries."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,12 +68,13 @@ class Plain:
     """The settings of a process of plain Accelerate."""
 
     complaint: str
+    """The name of the complaint's module."""
     out: str
     """The folder for checkpoints, the record and other results."""
     resume: str = ""
     """A checkpoint of Accelerate, in a folder step_NUMBER, to resume from."""
     variant: str = ""
-    """The variant of the complaint, if it has several."""
+    """The variant of the complaint, if its function `rank` distinguishes several."""
     sampler: Literal["default", "seedable", "stateful"] = "default"
     """How the DataLoader is resumed: skip_first_batches without or with a seedable sampler, or a stateful loader."""
     shuffle: bool = True
@@ -87,11 +89,11 @@ class Plain:
     save_at: tuple[int, ...] = ()
     """Steps after which a checkpoint is saved."""
     last_step: int = 0
-    """The step to end after; 0 for the last of `epochs`."""
+    """The step after which the training ends; 0 for the last step of all `epochs`."""
     keep_weights: bool = False
     """Write the final weights to `out`/final.safetensors."""
     extra_width: int = 0
-    """As `recipe.extra_width`."""
+    """As in `RecipeConfig` of the recipe."""
 
 
 def rank(settings: dict[str, Any]) -> None:
@@ -114,6 +116,7 @@ def plain(complaint: str, folder: Path, ranks: int = RANKS, options: Sequence[st
 
 
 def prepared(folder: Path, num_rows: int = NUM_ROWS, max_tokens: int = 1) -> Path:
+    """The prepared data of this size in a subfolder of `folder`, written if they are not there."""
     data = folder / f"data-{num_rows}-{max_tokens}"
     if not data.exists():
         prepare(PrepareConfig(out=str(data), num_rows=num_rows, max_tokens=max_tokens))
@@ -131,6 +134,7 @@ def train_command(data: Path, out: Path, start: Sequence[str | Path], *options: 
 
 
 def record_of(out: Path) -> Path:
+    """The folder of the record of a training of this project that writes to `out`."""
     return out.with_name(f"{out.name}-record")
 
 
@@ -149,6 +153,7 @@ def attempt(command: Sequence[Any]) -> tuple[int, str]:
 
 
 def recorded(command: Sequence[Any], folder: Path) -> list[Any]:
+    """The command with the environment in which `Recorder` writes a record to `folder`."""
     path = os.pathsep.join(str(part) for part in (ROOT, os.environ.get("PYTHONPATH", "")) if part)
     return ["env", f"PAINS_RECORD={folder}", f"PYTHONPATH={path}", "OMP_WAIT_POLICY=PASSIVE", *command]
 
@@ -160,7 +165,7 @@ def sign(checkpoint: Path) -> None:
 
 
 def compared(record: Path, expected: list[rows.Step], note: str = "") -> Side:
-    """The steps of a record, compared with the expected ones."""
+    """The number of wrong rows in the steps of a record."""
     return Side(
         wrong_rows=rows.misplaced(rows.steps(record), expected),
         rows=sum(len(step) for step in expected),
@@ -170,9 +175,9 @@ def compared(record: Path, expected: list[rows.Step], note: str = "") -> Side:
 
 
 def interrupted_here(folder: Path, step: int) -> Side:
-    """This project: a run resumed from the checkpoint of `step`, with rows in a random order.
+    """Resume a run of this project from the checkpoint of `step`, with rows in a random order.
 
-    folder : that of a complaint; all complaints share the data and the uninterrupted run.
+    folder : the folder of a complaint; all complaints share the data and the uninterrupted run beside it
     """
     data, whole = prepared(folder.parent), folder.parent / "whole"
     if not record_of(whole).exists():

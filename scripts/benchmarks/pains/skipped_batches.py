@@ -40,7 +40,7 @@ def rank(settings: Any) -> None:
 
 
 def scores(settings: Any) -> None:
-    """Count the rows that `gather_for_metrics` returns twice in an epoch, and in an epoch with its first batch skipped."""
+    """Count rows that `gather_for_metrics` returns twice: in a whole epoch, and in one resumed after its first batch."""
     from accelerate import Accelerator
     from torch.utils.data import DataLoader
 
@@ -80,7 +80,7 @@ def reproduce(folder: Path, short: bool) -> sides.Reproduced:
 
 
 def here(folder: Path, num_skipped: int, num_rows: int) -> sides.Side:
-    """Resume from a checkpoint whose step is changed by hand, since a million steps would take half an hour."""
+    """Resume from an early checkpoint whose step is set to `num_skipped`, since a million steps would take half an hour."""
     import numpy as np
 
     data = sides.prepared(folder, num_rows)
@@ -93,7 +93,7 @@ def here(folder: Path, num_skipped: int, num_rows: int) -> sides.Side:
     sides.sign(checkpoint)
     resume = ("--resume", str(checkpoint), "--resume-override")
     record = sides.here(data, folder / "here", *resume, ranks=1, max_epochs=1, **options)
-    # The order of rows is documented: a permutation by the seed and the epoch
+    # The documented order of rows: a permutation that depends on the seed and the epoch
     order = np.random.default_rng([0, 0]).permutation(num_rows)[num_skipped * BATCH_SIZE :].reshape(-1, BATCH_SIZE)
     expected = [dict.fromkeys(batch.tolist(), 1 / BATCH_SIZE) for batch in order]
     return sides.compared(record, expected, f"{num_skipped:,} batches skipped, rows in a random order")

@@ -1,7 +1,7 @@
 """A stateful DataLoader repeats rows when a DDP run resumes: accelerate#3938, fixed by #3952.
 
-The thread has two ranks and rows in order. The same training is repeated with rows in a random order, resumed in the first
-and in the second epoch.
+The issue is about two ranks and rows in order. The same training is repeated with rows in a random order, and resumed in the
+first and in the second epoch.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from benchmarks.pains import rows, sides
 
 THREADS = ("accelerate#3938", "accelerate#3952")
 FIRST, SECOND = 5, 17
-"""The steps of the checkpoints, in the first and the second epoch of 12 steps."""
+"""The steps of the checkpoints, in the first and in the second epoch; an epoch has 12 steps."""
 
 
 def reproduce(folder: Path, short: bool) -> sides.Reproduced:

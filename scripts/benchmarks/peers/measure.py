@@ -6,9 +6,10 @@
     python scripts/benchmark.py peers_loop packages=../peers       # then peers_ranks, peers_loader and peers_next_item
     python scripts/benchmark.py peers_panel                        # and peers_job, which need no other packages
 
-The two sides of each comparison work alternately, each in a process of its own (turns.py). Other load on the machine makes
-wall time useless, but changes CPU time less. Packages are installed without dependencies, since RecTools requires numpy<2;
-RecTools fails with pandas 3. Our side does not have the folder on its path.
+The two sides of each comparison work alternately, each in a process of its own (turns.py); in peers_ranks they alternate in
+the same processes. Other load on the machine makes wall time useless, but changes CPU time less. Packages are installed
+without dependencies, since RecTools requires numpy<2; RecTools fails with pandas 3. The folder of packages is not on the
+path of our side.
 """
 
 import importlib.metadata
@@ -23,6 +24,7 @@ import numpy as np
 from benchmarks.commands import command
 from benchmarks.data import market, market_parquet
 from benchmarks.next_item import data as next_item_data
+from benchmarks.next_item.measure import NUM_ITEMS, NUM_USERS
 from benchmarks.peers.run import BATCH, NUM_ROWS, work_of
 from benchmarks.runs import enough, in_turn, launcher, on_rank
 from benchmarks.timing import ALL_CORES, SCRIPTS, called, script, timed
@@ -39,9 +41,9 @@ PLAIN_JOB = SCRIPTS / "benchmarks" / "peers" / "plain_job.py"
 def peers_loop(rounds: int = 5, packages: str = "") -> dict[str, Any]:
     """CPU time of a training step: our loop, Lightning Fabric, Accelerate as in its examples, and plain PyTorch.
 
-    On one rank; the start and the first steps do not count.
+    Each training is on one rank. Its start and its first steps do not count.
 
-    rounds : measurements of this project, each between two of the other one
+    rounds : measurements of this project, each between two of the other library
     packages : a folder with the other libraries: see benchmarks/peers/measure.py
     """
     others = {f"{model}_{loop}": f"{model}_ours" for model in ("mlp", "transformer") for loop in LOOPS}
@@ -53,7 +55,7 @@ def peers_loop(rounds: int = 5, packages: str = "") -> dict[str, Any]:
 def peers_ranks(rounds: int = 5, packages: str = "", ranks: int = 2) -> dict[str, Any]:
     """Milliseconds of a training step on two ranks: our loop, Lightning Fabric, Accelerate as in its examples, plain DDP.
 
-    The loops alternate in the same processes, one thread each.
+    The loops alternate in the same processes, each of which has one thread.
 
     rounds, packages : as in `peers_loop`
     ranks : number of ranks
@@ -81,7 +83,7 @@ def peers_loader(rounds: int = 5, packages: str = "") -> dict[str, Any]:
 
 
 @command
-def peers_next_item(rounds: int = 5, packages: str = "", num_users: int = 6040) -> dict[str, Any]:
+def peers_next_item(rounds: int = 5, packages: str = "", num_users: int = NUM_USERS) -> dict[str, Any]:
     """CPU time and memory of a training step and of ranking all items: next_item compared with RecBole and RecTools.
 
     SASRec: a step on 128 sequences of up to 200 items, and ranking all items for 512 users.
@@ -94,7 +96,7 @@ def peers_next_item(rounds: int = 5, packages: str = "", num_users: int = 6040) 
         folder = Path(scratch) / "movielens"
         generator = np.random.default_rng(0)
         lengths = next_item_data.movielens_lengths(num_users, generator)
-        num_items = round(3416 * num_users / 6040)
+        num_items = round(NUM_ITEMS * num_users / NUM_USERS)
         next_item_data.write(folder, lengths, num_items, generator)
         results = _compare("next_item", others, rounds, packages, ("recbole", "rectools", "torch"), folder)
     return {"users": num_users, "items": num_items, "interactions": int(lengths.sum()), **results}
@@ -102,9 +104,9 @@ def peers_next_item(rounds: int = 5, packages: str = "", num_users: int = 6040) 
 
 @command
 def peers_panel(rounds: int = 5, num_reviews: int = 1_000_000, num_products: int = 100_000) -> dict[str, Any]:
-    """CPU time and memory of the basic columns of the weekly panel, from Parquet to Parquet: ours compared with pandas.
+    """CPU time and memory of computing the basic columns of the weekly panel, from Parquet to Parquet: ours beside pandas.
 
-    rounds : panels of ours, each between two of pandas
+    rounds : measurements of this project, each between two of pandas
     num_reviews, num_products : of the generated market
     """
     with tempfile.TemporaryDirectory() as scratch:
@@ -116,9 +118,9 @@ def peers_panel(rounds: int = 5, num_reviews: int = 1_000_000, num_products: int
 def _compare(
     area: str, others: Mapping[str, str], rounds: int, packages: str, distributions: tuple[str, ...], folder: Path
 ) -> dict[str, Any]:
-    """For each other side, the comparison of our side with it by `turns.compared`; and the versions of the packages.
+    """Compare our side with each other one by `turns.compared`. Returns the results and the versions of the packages.
 
-    others : for each name of another side, the name of our side
+    others : for the name of each other side, the name of our side
     """
     enough(rounds, 2)
     versions, modules = _versions(packages, distributions), str(Path(packages).resolve()) if packages else ""
@@ -134,7 +136,7 @@ def _compare(
 
 
 def _versions(packages: str, distributions: tuple[str, ...]) -> dict[str, str]:
-    """The installed versions, also of those in the folder `packages`; `UserError` if one is missing."""
+    """The versions of installed distributions and of those in the folder `packages`; `UserError` if one is missing."""
     paths = [str(Path(packages).resolve())] if packages else []
     versions = {item.name.lower(): item.version for item in importlib.metadata.distributions(path=[*sys.path, *paths])}
     if missing := [name for name in distributions if name not in versions]:
@@ -146,7 +148,7 @@ def _versions(packages: str, distributions: tuple[str, ...]) -> dict[str, str]:
 
 @command
 def peers_job(rounds: int = 2, num_reviews: int = 200_000, num_products: int = 3000) -> dict[str, Any]:
-    """The job of `make demo` by scripts/fit.py, and by a plain script, on all cores: seconds, lines, average precision.
+    """The job of `make demo` by scripts/fit.py and by a plain script, on all cores: seconds, lines, average precision.
 
     The plain script gets the dates of our splits, so that both commands score the same rows.
 
@@ -177,7 +179,7 @@ def peers_job(rounds: int = 2, num_reviews: int = 200_000, num_products: int = 3
 
 
 def _our_scores(out: Path) -> dict[str, Any]:
-    """The rows of test, and the average precision of the ensemble and of each member."""
+    """The number of test rows, how many are hot, and the average precision of the ensemble and of each member."""
     from sklearn.metrics import average_precision_score
 
     from ensemble import predictions

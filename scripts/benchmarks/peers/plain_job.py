@@ -1,4 +1,4 @@
-"""Hot products from raw reviews with pandas, torch, XGBoost, LightGBM and scikit-learn: a script as one writes it once.
+"""Hot products from raw reviews with pandas, torch, XGBoost, LightGBM and scikit-learn, as a script for a single use.
 
     python plain_job.py reviews.jsonl meta.jsonl OUT 2022-06-06 2022-11-21 2023-05-15
 
@@ -42,7 +42,7 @@ def read(reviews_file: str, products_file: str) -> tuple[pd.DataFrame, pd.DataFr
 
 
 def window(values: np.ndarray, length: int, ago: int = 0) -> np.ndarray:
-    """Sums of (products, weeks) over (t - ago - length, t - ago]."""
+    """For each week t, sums of `values` (products, weeks) over the weeks in (t - ago - length, t - ago]."""
     total = np.pad(values.cumsum(1), ((0, 0), (length + ago + 1, 0)))
     num_weeks = values.shape[1]
     return total[:, length + 1 :][:, :num_weeks] - total[:, 1:][:, :num_weeks]
@@ -51,7 +51,7 @@ def window(values: np.ndarray, length: int, ago: int = 0) -> np.ndarray:
 def text_topics(
     reviews: pd.DataFrame, product: np.ndarray, week: np.ndarray, shape: tuple[int, int], until: int
 ) -> np.ndarray:
-    """(products, weeks, 32): topics of the reviews' words, learned before week `until`, mean over the last 4 weeks."""
+    """Mean topics of the reviews of the last 4 weeks, (products, weeks, 32), learned from texts before week `until`."""
     texts = reviews["title"] + " " + reviews["text"]
     words = TfidfVectorizer(min_df=5, sublinear_tf=True).fit(texts[week < until])
     matrix = words.transform(texts)
@@ -68,7 +68,7 @@ def text_topics(
 def features(
     reviews: pd.DataFrame, products: pd.DataFrame, until: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Features (rows, F), series (rows, HISTORY, 3), target and week of each row, whose horizon lies inside the data."""
+    """Features (rows, F), series (rows, HISTORY, 3), targets and weeks of all rows whose horizon lies inside the data."""
     product, names = pd.factorize(reviews["parent_asin"], sort=True)
     first = reviews["week"].min()
     week = (reviews["week"] - first).to_numpy()
@@ -126,7 +126,7 @@ def network(num_inputs: int) -> torch.nn.Sequential:
 
 
 def network_scores(table: np.ndarray, series: np.ndarray, hot: np.ndarray, parts: dict[str, np.ndarray]) -> np.ndarray:
-    """Logits of an MLP of the table and the last 52 weeks, after the epoch that is best on validation."""
+    """Logits of an MLP with the features and the series as inputs, after the epoch that is best on validation."""
     torch.manual_seed(0)
     train = parts["train"]
     table = np.sign(np.nan_to_num(table)) * np.log1p(abs(np.nan_to_num(table)))

@@ -1,4 +1,4 @@
-"""The work of a process (turns.py): each side of each comparison, with the calls of the library's documentation.
+"""The work that a process repeats (turns.py), for each side of each comparison, as the library's documentation describes it.
 
 Except for the panel, the data are in memory before the work begins.
 """
@@ -19,7 +19,9 @@ NUM_ROWS, BATCH = 64 * 1024, 256
 NUM_SEQUENCES, MAX_LENGTH, NUM_USERS = 128, 200, 512
 WIDTH, NUM_LAYERS, NUM_HEADS, DROPOUT, LEARNING_RATE = 50, 2, 1, 0.2, 1e-3
 BEST = 10
+"""Items that are returned for each user."""
 USERS_AT_ONCE = 256
+"""Users of a batch for which items are ranked."""
 
 Work = Callable[[], object]
 
@@ -33,7 +35,7 @@ def work_of(area: str, side: str, folder: str) -> Work:
 
 
 def loop(name: str, folder: Path) -> Work:
-    """A training, whose result is the mean CPU seconds of a step after the warm-up. name : MODEL_LOOP."""
+    """Work that trains a new model, and returns the mean CPU seconds of a step after the warm-up. name : MODEL_LOOP."""
     import torch
     from accelerate import Accelerator
 
@@ -48,7 +50,7 @@ def loop(name: str, folder: Path) -> Work:
 
 
 def measure_rank(accelerator: Any, rounds: int, packages: str) -> dict[str, Any]:
-    """Compare each other loop with ours for each model, on the ranks that were launched.
+    """For each model, compare each other loop with ours on the ranks that were launched.
 
     packages : the folder with the other libraries
     """
@@ -62,6 +64,7 @@ def measure_rank(accelerator: Any, rounds: int, packages: str) -> dict[str, Any]
 
 
 def other_loops() -> dict[str, Any]:
+    """The training loops that ours is compared with, by name."""
     from benchmarks import overhead
 
     return {"plain": overhead.plain, "fabric": fabric_loop, "accelerate": accelerate_loop}
@@ -70,9 +73,9 @@ def other_loops() -> dict[str, Any]:
 def _start(recipe: Any, config: Any, ranks: int, rank: int = 0, readers: int = 1) -> tuple[Any, Any, Any, Any]:
     """Model, optimizer, schedule and batches of the other loops, as in `overhead.plain`.
 
-    Each of `ranks` has an equal share of a batch. The batches are those of reader number `rank` of several `readers`. The
-    DataLoader has a batch size, since `Accelerator.prepare` ignores the sampler of one without, as `overhead.plain` has, and
-    reads every row as a batch (accelerate 1.15).
+    Each of `ranks` has an equal share of a batch. With `readers=ranks` the DataLoader of each rank has only its own rows;
+    with one reader it has all rows, which Accelerate divides. The DataLoader has a batch size, unlike that of
+    `overhead.plain`: without one, `prepare` of Accelerate 1.15 ignores the sampler and reads each row as a batch.
     """
     import torch
 
@@ -96,7 +99,7 @@ def fabric_loop(recipe: Any, config: Any, accelerator: Any) -> None:
     model, optimizer, schedule, batches = _start(recipe, config, ranks, rank, ranks)
     model, optimizer = fabric.setup(model, optimizer)
     total = 0.0
-    for batch in fabric.setup_dataloaders(batches, use_distributed_sampler=False):  # the sampler is that of the rank
+    for batch in fabric.setup_dataloaders(batches, use_distributed_sampler=False):  # the rank's own
         optimizer.zero_grad()
         loss_sum, count, _ = recipe.step(model, batch, None)
         loss = loss_sum / count
@@ -145,14 +148,14 @@ class Table:
         return self.x[row], self.y[row]
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Any:
-        """A whole batch, for our Feed and for `torch_whole_batches`."""
+        """The tensors of a whole batch, for our Feed and for `torch_whole_batches`."""
         import torch
 
         return {"x": torch.from_numpy(self.x[rows]), "y": torch.from_numpy(self.y[rows])}
 
 
 def loader(side: str, folder: Path, table: Table | None = None) -> Work:
-    """An epoch of shuffled batches; its result is the number of rows."""
+    """Work that reads an epoch of shuffled batches, and returns the number of rows."""
     import torch
 
     torch.set_num_threads(1)
@@ -189,7 +192,7 @@ def _torch_batches(table: Table, folder: Path) -> Callable[[], Iterable[Any]]:
 
 
 def _whole_batches(table: Table, folder: Path) -> Callable[[], Iterable[Any]]:
-    """PyTorch with a dataset that gathers whole batches, which users must write themselves; the fastest way with PyTorch."""
+    """PyTorch with a dataset that gathers whole batches: the fastest way with PyTorch, which users must write themselves."""
     import torch
 
     class Whole(torch.utils.data.Dataset[Any]):
@@ -205,7 +208,7 @@ def _whole_batches(table: Table, folder: Path) -> Callable[[], Iterable[Any]]:
 
 
 def _datasets_batches(table: Table, folder: Path, whole: bool = False) -> Callable[[], Iterable[Any]]:
-    """`datasets` in the format of torch; `whole` with a BatchSampler, as its guide recommends for speed."""
+    """`datasets` in the format of torch; with `whole` by a BatchSampler, which its guide recommends for speed."""
     import torch
     from datasets import Dataset, Features, List, Value, load_from_disk
 
@@ -245,7 +248,7 @@ def _grain_batches(table: Table, folder: Path) -> Callable[[], Iterable[Any]]:
 
 
 def next_item(name: str, folder: Path) -> Work:
-    """A training step, or the ranking of all new items for some users. name : WORK_SIDE."""
+    """Work that makes a training step, or ranks all new items for some users. name : WORK_SIDE."""
     import torch
 
     from benchmarks.next_item.run import NextItemRun, work_of
@@ -262,19 +265,20 @@ def next_item(name: str, folder: Path) -> Work:
 
 
 def _sequences(folder: Path) -> list[np.ndarray]:
-    """The items of each user in the order of time, without the last, the target of test."""
+    """The items of each user in the order of time, without the last one, which is the target of test."""
     users, items = np.loadtxt(folder / "data" / "pairs.txt", dtype=np.int64, delimiter=" ").T
     return [part[:-1] for part in np.split(items, np.flatnonzero(np.diff(users)) + 1)]
 
 
 def _chosen(users: list[np.ndarray], work: str) -> list[np.ndarray]:
-    """The sequences of the users for whom items are ranked, or of the users in the batch."""
+    """The sequences of the users for whom items are ranked, or for a training step of the users in the batch."""
     if work == "rank":
         return users[:NUM_USERS]
     return [users[number] for number in np.random.default_rng(0).permutation(len(users))[:NUM_SEQUENCES]]
 
 
 def _training(model: Any, loss_of: Callable[[], Any]) -> Work:
+    """A training step with the loss that `loss_of` computes."""
     import torch
 
     model.train()
@@ -319,7 +323,7 @@ def _recbole(users: list[np.ndarray], num_items: int, work: str) -> Work:
         lengths = torch.from_numpy((items > 0).sum(1))
         return {"item_id_list": torch.from_numpy(items), "item_length": lengths}
 
-    if work == "step":  # the last item that is not of validation is the target
+    if work == "step":  # the target is the item before the last one, which is the target of validation
         negatives = np.random.default_rng(0).integers(1, num_items + 1, len(chosen))
         batch = interaction([sequence[:-2] for sequence in chosen])
         batch |= {"item_id": torch.tensor([sequence[-2] for sequence in chosen]), "neg_item_id": torch.from_numpy(negatives)}
@@ -340,7 +344,7 @@ def _recbole(users: list[np.ndarray], num_items: int, work: str) -> Work:
 
 
 def _rectools(users: list[np.ndarray], num_items: int, work: str) -> Work:
-    """RecTools' model with its BCE loss of one negative for each item; ranking by `recommend`."""
+    """RecTools' model with its BCE loss and one negative for each item; ranking by `recommend`."""
     import pandas as pd
     import torch
     from rectools import Columns
@@ -375,7 +379,7 @@ def _rectools(users: list[np.ndarray], num_items: int, work: str) -> Work:
 
 
 def panel(side: str, folder: Path) -> Work:
-    """Reviews to the basic columns of the panel, both Parquet files."""
+    """Work that computes the basic columns of the panel from a Parquet file of reviews, and writes a Parquet file."""
     from benchmarks.data import basic_panel
 
     source, out = folder / "reviews.parquet", folder / f"{side}.parquet"
@@ -412,4 +416,4 @@ def pandas_panel(source: Path, out: Path) -> None:
 
 
 WORKS: dict[str, Callable[[str, Path], Work]] = {"loop": loop, "loader": loader, "next_item": next_item, "panel": panel}
-"""For each area, the function that returns the work of a side."""
+"""For each area of comparisons, the function that returns the work of a side, given the side's name and a folder of data."""

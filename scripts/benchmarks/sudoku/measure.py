@@ -1,4 +1,4 @@
-"""Speed of preparing sudoku data, in CPU seconds of one thread, relative to plain Python; SparseSignSGD on a large table.
+"""Speed of preparing sudoku data on one thread, compared with plain Python; and speed of SparseSignSGD on a large table.
 
 python scripts/benchmark.py sudoku_data clues_17=sudoku17.txt
 python scripts/benchmark.py sudoku_table
@@ -35,21 +35,23 @@ GENERATED = {
     "9 with 32 clues": (9, 32, 4_000, 60),
     "9 minimal": (9, 0, 1_000, 20),
 }
-"""Side, clues, and the numbers of puzzles that this project and plain Python generate in each round."""
+"""Side, clues (0: minimal puzzles), and the numbers of puzzles that this project and plain Python generate in a round."""
 GENERATED_ONCE = {"16 with 130 clues": (16, 130, 200), "16 minimal": (16, 0, 10)}
-"""Side, clues, and the number of puzzles of this project alone, since plain Python would take too long."""
+"""Side, clues, and the number of puzzles that this project generates once; plain Python would take too long."""
 NUM_17_PLAIN = 10
+"""Puzzles with 17 clues that plain Python solves in a round."""
 BATCH = 768
 BATCHES = 20
+"""Puzzles in a batch of which symmetric images are computed, and such batches in a round."""
 Work = Callable[[int], object]
 """Work on some puzzles, given the number of the round."""
 
 
 @command
 def sudoku_data(rounds: int = 5, clues_17: str = "") -> dict[str, Any]:
-    """Puzzles generated, solved, compared and transformed per CPU second, on one thread; two minutes.
+    """Puzzles generated, solved, brought to canonical form and transformed per CPU second of one thread; two minutes.
 
-    Also measured are ratios to plain Python in the same round, and the seconds until a process has its first puzzles.
+    The results also have ratios to plain Python in the same round, and the seconds until a process has its first puzzles.
 
     rounds : measurements of this project, each followed by one of plain Python
     clues_17 : a file of 9 × 9 puzzles with 17 clues, one on each line, such as G. Royle's list; empty to leave them out
@@ -87,7 +89,7 @@ def sudoku_data(rounds: int = 5, clues_17: str = "") -> dict[str, Any]:
 
 @command
 def sudoku_table(num_rows: int = 10_000_000, width: int = 128, batch_size: int = 768, steps: int = 100) -> dict[str, Any]:
-    """Steps of SparseSignSGD on a large table: CPU time and memory; it takes 5 GB.
+    """Steps of SparseSignSGD on a large table: CPU time and memory; it needs 5 GB of memory.
 
     num_rows, width : size of the table
     batch_size : rows drawn at random in each step
@@ -95,7 +97,7 @@ def sudoku_table(num_rows: int = 10_000_000, width: int = 128, batch_size: int =
     """
     torch.set_num_threads(1)
     embedding = PuzzleEmbedding(num_rows, width)
-    torch.nn.init.ones_(embedding.table)  # otherwise the system has not allocated the memory yet
+    torch.nn.init.ones_(embedding.table)  # only when memory is written does the system allocate it
     before = round(memory_mb(), 1)
     optimizer = SparseSignSGD([embedding.table], lr=0.01, weight_decay=0.1)
     generator, seconds, used = torch.Generator().manual_seed(0), [], set()
@@ -122,7 +124,7 @@ def sudoku_table(num_rows: int = 10_000_000, width: int = 128, batch_size: int =
 
 
 def _compared(rounds: int, ours: Work, num_ours: int, reference: Work, num_reference: int) -> dict[str, Any]:
-    """Rates of both, measured alternately, and the ratios of their pairs."""
+    """The rates of this project and of the reference, measured alternately, and their ratio in each round."""
     pairs = [(_rate(ours, num_ours, number), _rate(reference, num_reference, number)) for number in range(rounds)]
     our_rates, reference_rates = zip(*pairs, strict=True)
     ratios = [our_rate / reference_rate for our_rate, reference_rate in pairs]
@@ -134,10 +136,12 @@ def _compared(rounds: int, ours: Work, num_ours: int, reference: Work, num_refer
 
 
 def _rates(rounds: int, work: Work, count: int) -> dict[str, Any]:
+    """The rates over all rounds, of work on `count` puzzles each."""
     return {"per_cpu_s": spread([_rate(work, count, number) for number in range(rounds)])}
 
 
 def _rate(work: Work, count: int, number: int) -> float:
+    """Puzzles per CPU second in round `number`."""
     return count / cpu_seconds(partial(work, number))
 
 
@@ -151,12 +155,12 @@ def _generator(board: Board, clues: int, count: int) -> Work:
 
 
 def _solving(rounds: int, board: Board, given: np.ndarray, num_plain: int) -> dict[str, Any]:
-    """The proof that each puzzle has one solution; plain Python solves other puzzles in each round."""
+    """Rates of proving that each puzzle has one solution; plain Python solves the next puzzles in each round."""
     puzzles.solve(board, given[:1], 1)  # compiles
     solver = plain.Solver(board)
 
     def reference(number: int) -> None:
-        for puzzle in given[number * num_plain : (number + 1) * num_plain]:
+        for puzzle in given.take(range(number * num_plain, (number + 1) * num_plain), axis=0, mode="wrap"):
             assert solver.num_solutions([1 << digit - 1 if digit else 0 for digit in puzzle.tolist()], 2) == 1
 
     def ours(number: int) -> None:

@@ -1,4 +1,8 @@
-"""A generator and a solver in plain Python, for comparison: bit masks, minimum remaining values, removal in random order."""
+"""A solver and a generator in plain Python, for comparison.
+
+The solver has bit masks of digits, and always fills the cell with the fewest candidates. The generator removes clues in
+random order.
+"""
 
 import random
 
@@ -6,7 +10,7 @@ from ensemble.recipes.sudoku.boards import Board
 
 
 class Solver:
-    """Counts the solutions of puzzles of one board. A puzzle is a list with one bit for each digit, 0 for a blank cell."""
+    """Counts the solutions of puzzles of one board. A puzzle lists the bit of the digit in each cell, 0 for a blank cell."""
 
     def __init__(self, board: Board):
         self.units = board.units_of_cells().tolist()
@@ -15,7 +19,7 @@ class Solver:
     def num_solutions(self, puzzle: list[int], limit: int, generator: random.Random | None = None) -> int:
         """The number of solutions, at most `limit`; when the limit is reached, `puzzle` contains the last solution.
 
-        generator : draws the order in which digits are tried; None for ascending.
+        generator : draws the order in which digits are tried; None for the ascending order
         """
         used = self._used(puzzle)
         blank = {cell for cell, bit in enumerate(puzzle) if not bit}
@@ -59,7 +63,7 @@ class Solver:
         return any(self.num_solutions([*puzzle[:cell], bit, *puzzle[cell + 1 :]], 1) for bit in bits)
 
     def _used(self, puzzle: list[int]) -> list[int]:
-        """The digits of each unit."""
+        """The bits of the digits in each unit: row, column or box."""
         used = [0] * self.num_units
         for cell, bit in enumerate(puzzle):
             for unit in self.units[cell]:
@@ -67,11 +71,12 @@ class Solver:
         return used
 
     def _bits(self, options: int) -> list[int]:
+        """The bits that are set in a mask, each as a mask of its own."""
         return [1 << digit for digit in range(options.bit_length()) if options >> digit & 1]
 
 
 def generate(board: Board, count: int, clues: int, seed: int) -> list[list[int]]:
-    """Puzzles with `clues` clues, or minimal ones for 0."""
+    """Puzzles with `clues` clues, or for 0 minimal ones, from which no clue can be removed."""
     solver, generator = Solver(board), random.Random(seed)
     puzzles: list[list[int]] = []
     while len(puzzles) < count:
@@ -90,7 +95,7 @@ def generate(board: Board, count: int, clues: int, seed: int) -> list[list[int]]
 
 
 def first_puzzles() -> None:
-    """Generate a few puzzles, solve them, and compute their canonical forms: a process of `sudoku_data`."""
+    """Generate a few puzzles with this project, solve them, and compute their canonical forms."""
     from ensemble.recipes.sudoku import puzzles
     from ensemble.recipes.sudoku.boards import board_of
     from ensemble.recipes.sudoku.orbits import canonical_forms

@@ -1,4 +1,4 @@
-"""The research prototype of HRM, rebuilt from its description, as a reference for `sudoku_demo`: plain PyTorch, attention.
+"""The research prototype of HRM, rebuilt from its description in plain PyTorch, as a reference for `sudoku_demo`.
 
 The prototype's code was not kept. Its description gives: modules H and L of two layers of width 64, four heads of softmax
 attention, two high and two low cycles, one-step gradient, eight segments, batch 128, AdamATan2 (rate 1e-3, weight decay
@@ -34,7 +34,7 @@ BATCH, RATE, WEIGHT_DECAY, AVERAGE = 128, 1e-3, 0.1, 0.99
 
 @dataclasses.dataclass
 class Carry:
-    """The puzzles of the slots, their latent states, and their numbers of segments."""
+    """For each slot: its puzzle and solution, its latent states, its number of segments, and whether it has halted."""
 
     puzzle: torch.Tensor
     solution: torch.Tensor
@@ -45,7 +45,7 @@ class Carry:
 
 
 def truncated(tensor: torch.Tensor, std: float) -> torch.Tensor:
-    """Normal values with deviation `std`, truncated at two deviations of a distribution that is wider by 1 / 0.88."""
+    """Fill with normal values of deviation `std`: a distribution that is wider by 1 / 0.88, truncated at two deviations."""
     return nn.init.trunc_normal_(tensor, std=std / 0.88, a=-2 * std / 0.88, b=2 * std / 0.88)
 
 
@@ -72,7 +72,7 @@ class Layer(nn.Module):
 
 
 class Prototype(nn.Module):
-    """One segment: two high cycles of two low cycles; only the last call of each module has a gradient."""
+    """A call is one segment: two high cycles of two low cycles; only the last call of each module has a gradient."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class Prototype(nn.Module):
 
 
 def losses(digits: torch.Tensor, halting: torch.Tensor, solution: torch.Tensor) -> torch.Tensor:
-    """The mean over puzzles of the stablemax cross-entropy of their cells and half of the loss of halting."""
+    """The mean stablemax cross-entropy over all cells, plus half of the mean loss of halting over the puzzles."""
     logits = digits.double()
     # 1 - logits is 0 only where logits = 1, where the other branch is used
     score = torch.where(logits < 0, 1 / (1 - logits), logits + 1)
@@ -114,7 +114,7 @@ def losses(digits: torch.Tensor, halting: torch.Tensor, solution: torch.Tensor) 
 
 
 class Data:
-    """Training puzzles of one prepared folder, whose symmetric images are drawn at each step."""
+    """The training puzzles of a folder of prepared data, of which random symmetric images are drawn at each step."""
 
     def __init__(self, folder: Path, seed: int):
         self.folder, self.seed, self.random = folder, seed, np.random.default_rng(seed)
@@ -122,11 +122,11 @@ class Data:
 
     def split(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         table = open_table(self.folder / "rows" / name)
-        puzzle, solution = (Column(table, name).all().astype(np.int64) for name in ("puzzle", "solution"))
+        puzzle, solution = (Column(table, column).all().astype(np.int64) for column in ("puzzle", "solution"))
         return puzzle, solution
 
     def draw(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Random images of random puzzles."""
+        """Random symmetric images of a batch of random puzzles, and of their solutions."""
         rows = self.random.integers(len(self.puzzle), size=BATCH)
         symmetries = symmetries_of(board_of(SIDE), self.seed, step, np.arange(BATCH))
         puzzle, solution = (torch.from_numpy(symmetries.apply(boards[rows])) for boards in (self.puzzle, self.solution))
@@ -159,8 +159,8 @@ def advance(model: Prototype, carry: Carry, data: Data, step: int) -> tuple[torc
 def train(folder: Path, seed: int, total_s: float = 400.0, every_s: float = 25.0) -> dict[str, Any]:
     """Train for `total_s` CPU seconds, imports included. Returns the share of test puzzles solved, and a learning curve.
 
-    The curve has the share of validation puzzles solved after every `every_s` CPU seconds. These evaluations do not count,
-    in favour of the prototype.
+    The curve has the share of validation puzzles solved after every `every_s` CPU seconds. The CPU time of these
+    evaluations does not count, which favours the prototype.
     """
     torch.set_num_threads(1)
     torch.manual_seed(seed)

@@ -2,8 +2,8 @@
 
     python scripts/benchmark.py sudoku_selection
 
-Trainings are so short that many test puzzles are not solved. If the first candidate fails on a puzzle and another candidate
-solves it, this is a failure of selection; if none solves it, a failure of search.
+Trainings are so short that many test puzzles are not solved. If the first candidate of a puzzle is wrong and another one is
+right, this is a failure of selection; if all are wrong, a failure of search.
 """
 
 import tempfile
@@ -23,10 +23,11 @@ from ensemble.recipes.sudoku.inference import Predicted, PredictOptions
 NUM_TEST = 2000
 DATA = ("side=6", "clues=18", "num_train=1000", "num_validation=200", "num_blend=200", f"num_test={NUM_TEST}")
 CANDIDATES = 4
-"""Candidates of a puzzle: starts or symmetric images of one network, or half as many of each of two networks."""
+"""Candidates for a puzzle: from starts or symmetric images of one network, or half as many from each of two networks."""
 WINNER_SHARE = 0.6
-"""Epochs with two latent starts that cost as much as one epoch with one start: a step takes 5/3 of the time."""
+"""Epochs with two latent starts that cost as much as one epoch with one start: with two, a step takes 5/3 of the time."""
 BATCH = 500
+"""Puzzles that are predicted at once."""
 HALVES = ("half, seed 0", "half, seed 1")
 Candidates = tuple[torch.Tensor, torch.Tensor]
 """Probabilities (B, N, cells, side) and logits of halting (B, N) of N candidates for each of B puzzles."""
@@ -44,7 +45,7 @@ def sudoku_selection(epochs: int = 4) -> dict[str, Any]:
         "two starts": (WINNER_SHARE * epochs, ["recipe.starts=2"]),
         **{name: (epochs / 2, [f"seed={seed}"]) for seed, name in enumerate(HALVES)},
     }
-    cost, solvers = {}, {}
+    cost: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch) / "prepared"
         SUDOKU.prepare(data, *DATA)
@@ -75,7 +76,7 @@ def sudoku_selection(epochs: int = 4) -> dict[str, Any]:
 
 
 def scores_of(candidates: torch.Tensor, halting: torch.Tensor, solution: torch.Tensor) -> dict[str, Any]:
-    """The share of puzzles solved by each way to combine candidates; `any`: by at least one candidate."""
+    """The share of puzzles solved by each way to combine candidates, and that with at least one right candidate, `any`."""
     solved = (candidates.argmax(dim=-1) + 1 == solution[:, None]).all(dim=-1)
     boards = {
         select: inference.combined(candidates, halting, select).argmax(dim=-1) + 1 for select in ("mean", "vote", "surest")

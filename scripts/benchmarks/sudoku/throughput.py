@@ -1,4 +1,4 @@
-"""Training steps of the recipe and of the reference models: puzzles per CPU second on one thread.
+"""Training steps of the recipe compared with those of the reference models: puzzles per CPU second on one thread.
 
     python scripts/benchmark.py sudoku_throughput hrm=FOLDER trm=FOLDER
 
@@ -90,7 +90,7 @@ def sudoku_throughput(
 
 
 def _compared(reference: Step, ours: Step, batch_size: int, rounds: int) -> dict[str, Any]:
-    """A step of each as a warm-up, then steps of both alternately; the losses of the same step are compared."""
+    """Make a step of each as a warm-up, then steps of both alternately. The losses of the n-th steps must be equal."""
     losses: list[list[float]] = [[], []]
 
     def timed(side: int) -> float:
@@ -100,7 +100,7 @@ def _compared(reference: Step, ours: Step, batch_size: int, rounds: int) -> dict
     for warm_up in measure:
         warm_up()
     seconds = measure_alternating(*measure, rounds)
-    difference = max(abs(theirs / ours - 1) for theirs, ours in zip(*losses, strict=False))
+    difference = max(abs(reference_loss / our_loss - 1) for reference_loss, our_loss in zip(*losses, strict=False))
     if difference > TOLERANCE:
         raise UserError(f"losses differ by {difference:.1e}, more than {TOLERANCE}: the two steps compute different things")
     speeds = [round(batch_size / statistics.median(side), 2) for side in seconds]
@@ -162,14 +162,18 @@ def _copy(ours: Reasoner, inner: Any) -> None:
             if level is None or module is None:
                 continue
             for layer, mixer, perceptron in zip(level.layers, module.mixers, module.perceptrons, strict=True):
-                layer.self_attn.qkv_proj.weight.copy_(_halves(mixer.project.weight, len(mixer.project.weight) // 3))
+                layer.self_attn.qkv_proj.weight.copy_(_in_reference_order(mixer.project.weight))
                 layer.self_attn.o_proj.weight.copy_(mixer.join.weight)
                 layer.mlp.gate_up_proj.weight.copy_(perceptron.widen.weight)
                 layer.mlp.down_proj.weight.copy_(perceptron.narrow.weight)
 
 
-def _halves(weight: torch.Tensor, width: int) -> torch.Tensor:
-    """Queries and keys in the order of the reference, whose RoPE pairs the halves of a head; ours pairs neighbours."""
+def _in_reference_order(weight: torch.Tensor) -> torch.Tensor:
+    """The weights of queries, keys and values, with queries and keys in the order of the reference.
+
+    Its RoPE rotates pairs of one value from each half of a head; ours rotates pairs of neighbours.
+    """
+    width = len(weight) // 3
     turned = weight[: 2 * width].view(-1, HEAD_WIDTH // 2, 2, width).transpose(1, 2).reshape(2 * width, width)
     return torch.cat([turned, weight[2 * width :]])
 
@@ -206,6 +210,7 @@ def _our_step(model: Reasoner, shape: Shape, batch: Batch) -> Step:
 
 
 def _update(loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> float:
+    """Make the backward pass and the step of the optimizer; returns the loss."""
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -234,11 +239,12 @@ def imported(folder: Path, name: str) -> Iterator[tuple[type, type]]:
 
 
 def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
-    """flash_attn's function; all tensors are (B, L, heads, width)."""
+    """Replaces the function of flash_attn; all tensors are (B, L, heads, width)."""
     query, key, value = (tensor.transpose(1, 2) for tensor in (q, k, v))
     return F.scaled_dot_product_attention(query, key, value, is_causal=causal).transpose(1, 2).contiguous()
 
 
 def _rearranged(tensor: torch.Tensor, pattern: str) -> torch.Tensor:
+    """Replaces the function of einops for the two patterns of TRM."""
     assert pattern in ("B S H D -> B H S D", "B H S D -> B S H D")
     return tensor.transpose(1, 2)

@@ -1,7 +1,9 @@
-"""Networks that solve 6 × 6 and 9 × 9 boards: exact accuracy on orbits without a training puzzle, and CPU seconds.
+"""Networks that solve 6 × 6 and 9 × 9 boards: the share of test puzzles solved, and CPU seconds.
 
-python scripts/benchmark.py sudoku_demo
-python scripts/benchmark.py sudoku_9x9
+    python scripts/benchmark.py sudoku_demo
+    python scripts/benchmark.py sudoku_9x9
+
+No test puzzle is a symmetric image of a training puzzle.
 """
 
 import contextlib
@@ -27,9 +29,9 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "hrm": ("recipe.variant=hrm", "recipe.continue_loss=true"),
     "direct": ("recipe.variant=direct", "recipe.segments=1"),
 }
-"""Settings of scripts/train.py over the preset."""
+"""Settings of scripts/train.py for each variant, in addition to the preset."""
 CURVE = ("evaluations_per_epoch=2",)
-"""Settings of every training of `sudoku_demo`, for twice as many points as the preset has."""
+"""Settings of every training of `sudoku_demo`, so that its curve has twice as many points as with the preset."""
 LABELS = {
     "trm": ("TRM, one line for each seed", "#1f77b4"),
     "hrm": ("HRM", "#2ca02c"),
@@ -48,8 +50,8 @@ SELECTIONS = {"mean": "mean", "vote": "vote", "first": "first to halt"}
 def sudoku_demo(seeds: int = 3, prototypes: int = 1, picture: str = "slurm/results/sudoku_demo.png") -> dict[str, Any]:
     """The preset sudoku_demo and the research prototype, trained in turn and tested; 18 CPU minutes.
 
-    Also the candidates of the first TRM. A curve is a list of CPU seconds since the start of the process and the share of
-    validation puzzles solved.
+    The 4 candidates of the first TRM for each test puzzle are also combined in several ways, and scored. A curve is a list
+    of pairs: CPU seconds since the start of the process, and the share of validation puzzles solved.
 
     seeds : trainings of TRM; the other variants have one each
     prototypes : trainings of the prototype, each before one of TRM
@@ -63,7 +65,10 @@ def sudoku_demo(seeds: int = 3, prototypes: int = 1, picture: str = "slurm/resul
         for seed in range(max(counts.values())):
             for name in [name for name, count in counts.items() if seed < count]:
                 member = Path(scratch) / f"{name}_{seed}"
-                trained = called(prototype, str(data), seed) if name == "prototype" else train_one(member, data, seed, name)
+                if name == "prototype":
+                    trained = called(train_prototype, str(data), seed)
+                else:
+                    trained = train_one(member, data, seed, name)
                 results[name][str(seed)] = trained
                 print(f"{name} {seed}: {trained}", flush=True)
         joined = {
@@ -82,15 +87,15 @@ def sudoku_demo(seeds: int = 3, prototypes: int = 1, picture: str = "slurm/resul
     return {"settings": list(DATA), **results, "trm_exact_mean": statistics.mean(exact), "joined": joined}
 
 
-def prototype(data: str, seed: int) -> dict[str, Any]:
-    """A training of the prototype, in a process of its own."""
+def train_prototype(data: str, seed: int) -> dict[str, Any]:
+    """Train the prototype in this process."""
     from benchmarks.sudoku import prototype
 
     return prototype.train(Path(data), seed)
 
 
 def train_one(member: Path, data: Path, seed: int, name: str) -> dict[str, Any]:
-    """A training, during which a thread reads the CPU seconds of the process whenever there is a new validation score."""
+    """Train and test. During the training a thread notes the CPU seconds of the process at each new validation score."""
     curve: list[list[float]] = []
 
     def sample() -> None:
@@ -163,7 +168,7 @@ def sudoku_9x9(
 
     folder : for data and trainings
     clues : numbers of given digits of a puzzle, one training for each
-    training : settings of scripts/train.py over the preset, such as [max_epochs=4]
+    training : settings of scripts/train.py in addition to the preset, such as [max_epochs=4]
     picture : the file for a picture of the learning curves; empty for none
     """
     Path(folder).mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Scores of predictions on the new rows, and a paired bootstrap over rows of the difference between two methods."""
+"""Scores of predictions for new rows, and the difference between two methods by a paired bootstrap over rows."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +11,14 @@ from ensemble.metrics import binary, multiclass, regression
 from ensemble.metrics.bootstrap import intervals
 
 NUM_DRAWS = 2000
+"""Draws of the bootstrap."""
 
 
 def read(predictions: Path, truth: Path, target: str, task: str) -> tuple[np.ndarray, np.ndarray]:
     """The true values and the predictions of the new rows, in their order.
 
-    The values are float64 (num_rows,). Classes are numbered in the sorted order of their names, and their probabilities
-    are (num_rows, num_classes). The file may have its rows in any order; they must be those of `truth`.
+    True values are float64 (num_rows,). Classes are numbered in the sorted order of their names, and their probabilities are
+    (num_rows, num_classes). The rows of the file must be those of `truth`, in any order.
     """
     true, predicted = pl.read_parquet(truth).sort("row_id"), pl.read_parquet(predictions).sort("row_id")
     assert predicted["row_id"].to_list() == true["row_id"].to_list(), f"{predictions} has other rows than {truth}"
@@ -33,7 +34,7 @@ def read(predictions: Path, truth: Path, target: str, task: str) -> tuple[np.nda
 
 
 def scores(task: str, target: np.ndarray, prediction: np.ndarray) -> dict[str, float]:
-    """`loss`, by which methods are compared (log loss for classes, RMSE for numbers), and other known metrics."""
+    """`loss`, by which methods are compared (log loss for classes, RMSE for numbers), and for classes other metrics."""
     if task == "regression":
         return {"loss": regression.root_mean_squared_error(target, prediction)}
     scores = {"loss": multiclass.log_loss(target, prediction), "accuracy": multiclass.accuracy(target, prediction)}
@@ -41,7 +42,7 @@ def scores(task: str, target: np.ndarray, prediction: np.ndarray) -> dict[str, f
 
 
 def row_losses(task: str, target: np.ndarray, prediction: np.ndarray) -> np.ndarray:
-    """(num_rows,): the values of which `loss` is the mean, or for numbers the root of the mean."""
+    """The loss of each row, (num_rows,): `loss` in `scores` is the mean of these values, or for numbers its square root."""
     if task == "regression":
         return (prediction - target) ** 2
     of_true_class = prediction[np.arange(len(target)), target.astype(int)]
@@ -54,8 +55,10 @@ def compare(
 ) -> dict[str, Any]:
     """Our loss minus the rival's, with the 95 % interval of a bootstrap that draws the same rows for both.
 
-    ours, rival : the row losses of each seed, (num_rows,), which are averaged over seeds first. `relative` is the difference
-    divided by the rival's loss. The verdict is win or loss if the interval does not contain 0, otherwise level.
+    `relative` is the difference divided by the rival's loss. The verdict is win or loss if the interval does not contain 0,
+    otherwise level.
+
+    ours, rival : the row losses of each seed, (num_rows,), which are averaged over seeds first
     """
     first, second = np.mean(ours, axis=0), np.mean(rival, axis=0)
 
@@ -77,7 +80,7 @@ def compare(
 
 
 def summary(comparisons: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Numbers of verdicts over tables, and the median relative difference in loss (below 0: ours is lower)."""
+    """The number of tables with each verdict, and the median relative difference in loss (below 0: ours is lower)."""
     counts = {verdict: sum(table["verdict"] == verdict for table in comparisons) for verdict in ("win", "level", "loss")}
     relative = float(np.median([table["relative"] for table in comparisons]))
     return {"tables": len(comparisons), **counts, "median_relative_difference": relative}

@@ -1,10 +1,10 @@
-"""The eleven public tables: their origin, which rows are new, and the files that every method gets.
+"""The eleven public tables: where they come from, which rows are new, and the files that every method gets.
 
 `write` makes a folder for each table, with the same files for all methods:
 
     train.csv      the labelled rows, every cell as it is in the source
     new.csv        the rows to predict, without the target
-    truth.parquet  row_id (the number of the row in new.csv) and the target, which no method reads
+    truth.parquet  row_id (the number of the row in new.csv) and the target; no method reads this file
     table.json     target, task, time column and its format, numbers of rows, SHA-256 of the sources and of train.csv
 """
 
@@ -22,13 +22,13 @@ from ensemble import folders
 from ensemble.errors import UserError
 
 SPLIT_SEED = 20261122
-"""The seed of the random quarter of each table, which is the same for every method and every seed of a method."""
+"""The seed of the random quarter of new rows of a table. It is the same for every method and every seed of a method."""
 SHARE_OF_NEW_ROWS = 0.25
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
-    """A public table: the columns that have a special role, and the origin."""
+    """A public table: its columns with a special role, and where it comes from."""
 
     target: str
     task: Literal["binary", "multiclass", "regression"]
@@ -36,11 +36,11 @@ class Table:
     sha256: tuple[str, ...]
     """The hash of the uncompressed CSV content of each file."""
     files: tuple[str, ...] = ()
-    """Names without suffix, if they differ from the table's: one file to split, or two of an official split."""
+    """Names without suffix of the file to split, or of the two files of an official split; empty for the table's name."""
     time: str = ""
-    """The time column, if any: the rows of the last quarter in time are new."""
+    """The time column, if there is one: the rows of the last quarter in time are new."""
     time_format: str = ""
-    """The format of dates; empty if the time is a number."""
+    """The format of the dates in the time column; empty if the time is a number."""
     drop: tuple[str, ...] = ()
     """Columns that are removed, since they only identify a row."""
 
@@ -124,7 +124,7 @@ TABLES = {
 
 
 def source_files(folder: str | Path, name: str) -> list[Path]:
-    """NAME.csv.gz or NAME.csv of each file of a table; `UserError` for one that is missing."""
+    """The path of each file of a table, NAME.csv.gz or NAME.csv; `UserError` for a missing one."""
     paths = []
     for file in TABLES[name].files or (name,):
         candidates = [Path(folder) / f"{file}{suffix}" for suffix in (".csv.gz", ".csv")]
@@ -140,7 +140,7 @@ def source_files(folder: str | Path, name: str) -> list[Path]:
 def write(name: str, source: str | Path, out: Path) -> dict[str, Any]:
     """Split a table, write its files into `out`, and return the content of table.json.
 
-    The files are not written again if `out` already has those of the same sources.
+    The files are not written again if `out` already has those of the same sources and the same seed.
     """
     table = TABLES[name]
     contents = [_content(path) for path in source_files(source, name)]
@@ -195,11 +195,12 @@ def new_rows(rows: pl.DataFrame, table: Table) -> np.ndarray:
 
 
 def _content(path: Path) -> bytes:
+    """The uncompressed content of a file."""
     return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
 
 
 def _cells(content: bytes, table: Table) -> pl.DataFrame:
-    """The table with all cells as text, so that they are written as they were read."""
+    """The table without dropped columns, with all cells as text, so that they are written as they were read."""
     rows = pl.read_csv(io.BytesIO(content), infer_schema=False)
     missing = [name for name in (table.target, table.time, *table.drop) if name and name not in rows.columns]
     if missing:

@@ -1,4 +1,4 @@
-"""One process of `benchmark.py tables` or `autogluon`: another library fits a table, or predicts its new rows.
+"""A process of `benchmark.py tables` or `benchmark.py autogluon`: another library fits a table, or predicts new rows.
 
     .venv-autogluon/bin/python -P scripts/benchmarks/tables/foreign_run.py fit good_quality TABLE OUT SEED TIME_LIMIT
     .venv-autogluon/bin/python -P scripts/benchmarks/tables/foreign_run.py predict good_quality TABLE OUT SEED TIME_LIMIT
@@ -21,8 +21,9 @@ import pandas
 
 LIGHTGBM, STACKING = "lightgbm", "stacking"
 BY_TIME = "_by_time"
+"""Suffix of a preset with which AutoGluon validates on later rows."""
 DATE_PARTS = "_date_parts"
-"""Suffix of a preset with which AutoGluon gets the same parts of a date as plain LightGBM. AutoGluon's own lack the hour."""
+"""Suffix of a preset with which AutoGluon gets the same parts of a date as plain LightGBM. Its own lack the hour."""
 NUM_TREES, LEARNING_RATE = 300, 0.05
 ROW_ID = "row_id"
 
@@ -57,7 +58,7 @@ def main() -> None:
 def fit_autogluon(
     rows: pandas.DataFrame, description: dict[str, Any], model: Path, method: str, seed: int, time_limit: float
 ) -> dict[str, Any]:
-    """All rows are `train_data`. The seed changes the folds and the models; AutoGluon's default of both is 0."""
+    """Fit AutoGluon with all rows as `train_data`. The seed changes its folds and models; by default both seeds are 0."""
     import autogluon.tabular
     from autogluon.tabular import TabularPredictor
 
@@ -96,7 +97,10 @@ def predict_autogluon(rows: pandas.DataFrame, description: dict[str, Any], model
 
 
 def fit_sklearn(rows: pandas.DataFrame, description: dict[str, Any], model: Path, method: str, seed: int) -> dict[str, Any]:
-    """LightGBM's defaults on all rows, with texts as pandas categories, without early stopping; or `stacking_model`."""
+    """Fit plain LightGBM, or `stacking_model`, on all rows, with texts as pandas categories.
+
+    LightGBM has the usual `NUM_TREES` and `LEARNING_RATE`, otherwise its defaults, and does not stop early.
+    """
     import joblib
     import lightgbm
     import sklearn
@@ -135,14 +139,14 @@ def predict_sklearn(rows: pandas.DataFrame, description: dict[str, Any], model: 
     import joblib
 
     estimator, texts, names = joblib.load(model / "model.joblib")
-    rows = rows.astype(dict.fromkeys(texts, "category"))[names]  # also a column that is empty in all new rows
+    rows = rows.astype(dict.fromkeys(texts, "category"))[names]  # also a text column that is empty in all new rows
     if description["task"] == "regression":
         return pandas.DataFrame({"prediction": estimator.predict(rows)})
     return pandas.DataFrame(estimator.predict_proba(rows), columns=[str(name) for name in estimator.classes_])
 
 
 def with_date_parts(rows: pandas.DataFrame, name: str) -> pandas.DataFrame:
-    """Replace a date by its parts, as is usual."""
+    """Replace a date by its parts, as users of such libraries do."""
     moment = rows.pop(name)
     parts = ("year", "month", "day", "day_of_week", "day_of_year", "hour")
     return rows.assign(**{f"{name}_{part}": getattr(moment.dt, part) for part in parts})

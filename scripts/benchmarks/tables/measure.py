@@ -2,10 +2,10 @@
 
     make bench-tables
 
-Every method gets the same train.csv and predicts the same new.csv (`data.py`), each command in a process of its own, one at
-a time, on all cores. AutoGluon gets parsed dates, since it reads day-month-year as month-day-year. Seconds are those of the
-whole process. On a machine with other load, give AutoGluon more wall time by `rivals_time_limit`; the results also have the
-CPU seconds of each method. No setting of the project is chosen by these scores.
+Every method gets the same train.csv and predicts the same new.csv (`data.py`). The commands run one at a time, each in a
+process of its own, on all cores. AutoGluon gets parsed dates, since it reads day-month-year as month-day-year. Seconds are
+those of the whole process. On a machine with other load, give AutoGluon more wall time by `rivals_time_limit`; the results
+also have the CPU seconds of each method. No setting of the project is chosen by these scores.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from benchmarks.tables.foreign_run import LIGHTGBM
 from ensemble.errors import UserError
 
 ENDED = "ended with"
-"""The words after the command in the error of a failed method. The command, with paths of this machine, is only printed."""
+"""The error of a failed method is stored from these words on. The command before them, with local paths, is only printed."""
 COSTS = ("fit_s", "fit_cpu_s", "predict_s", "peak_mb", "disk_mb")
 SCORES = ("loss", "accuracy", "roc_auc")
 
@@ -44,7 +44,7 @@ def tables(
 
     tables : the folder of the tables, NAME.csv.gz or NAME.csv; ensemble/recipes/table/README.md lists their origins
     python : the interpreter that has AutoGluon; `make bench-tables` installs it
-    folder : for the split tables and the results; stored results are not measured again
+    folder : for the split tables and the results; a stored result is not measured again
     names : the tables to measure; empty for all
     methods : ours, presets of AutoGluon, lightgbm. A preset with the suffix _by_time validates in blocks of time, on tables
         with a time; one with _date_parts gets hours and other parts of dates, on tables with dates
@@ -94,13 +94,13 @@ def one_table(
     seeds: int,
     again: Sequence[str],
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The results of a table by methods with time `limits`, and the errors of methods that failed on it."""
+    """The results of a table, and the errors of methods that failed on it. `limits` has the time limit of each method."""
     table = data.TABLES[name]
-    used: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     losses: dict[str, list[np.ndarray]] = {}
     failed: dict[str, str] = {}
     for method, limit_s in limits.items():
-        if not runners.fits(method, table):
+        if not runners.is_applicable(method, table):
             continue
         by_seed, row_losses = [], []
         for seed in range(1 if method == LIGHTGBM else seeds):
@@ -114,18 +114,19 @@ def one_table(
             by_seed.append({**costs, **comparison.scores(table.task, target, prediction)})
             row_losses.append(comparison.row_losses(table.task, target, prediction))
         if by_seed:
-            used[method], losses[method] = _means(by_seed), row_losses
-            print(f"  {method:>20}  { ({key: value for key, value in used[method].items() if key != 'each'}) }", flush=True)
+            results[method], losses[method] = _means(by_seed), row_losses
+            means = {key: value for key, value in results[method].items() if key != "each"}
+            print(f"  {method:>20}  {means}", flush=True)
     ours = losses.get(runners.OURS)
     rivals = [method for method in losses if method != runners.OURS] if ours else []
     return {
         **{key: facts[key] for key in ("origin", "sha256", "task", "split", "rows", "columns")},
-        "methods": used,
+        "methods": results,
         "against": {
             rival: {
                 **comparison.compare(table.task, ours or [], losses[rival]),
-                "memory_ratio": used[runners.OURS]["peak_mb"] / used[rival]["peak_mb"],
-                "had_our_time": rival == LIGHTGBM or limits[rival] >= used[runners.OURS]["fit_s"],
+                "memory_ratio": results[runners.OURS]["peak_mb"] / results[rival]["peak_mb"],
+                "had_our_time": rival == LIGHTGBM or limits[rival] >= results[runners.OURS]["fit_s"],
             }
             for rival in rivals
         },
@@ -146,7 +147,7 @@ def _means(by_seed: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def against(results: dict[str, Any]) -> dict[str, Any]:
-    """For each rival, over the tables that both finished: our wins and losses, and our relative peak memory."""
+    """For each rival, over the tables that both finished: our wins and losses, and ratios of our peak memory to theirs."""
     summaries = {}
     for rival in dict.fromkeys(rival for result in results.values() for rival in result["against"]):
         comparisons = [result["against"][rival] for result in results.values() if rival in result["against"]]

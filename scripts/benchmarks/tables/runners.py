@@ -1,7 +1,7 @@
-"""The commands of each method: fit train.csv and predict new.csv. Their costs are measured and cached.
+"""Run the commands of each method, which fit train.csv and predict new.csv. Their costs are measured and cached.
 
 A result is stored in FOLDER/TABLE/METHOD.seedS.limitL/: result.json (seconds, CPU seconds, peak memory, versions) and
-predictions.parquet (row_id and `prediction`, or one column for each class). A result with another train.csv is replaced.
+predictions.parquet (row_id and `prediction`, or one column for each class). A result from another train.csv is replaced.
 """
 
 import shutil
@@ -25,14 +25,16 @@ METHODS = (OURS, LIGHTGBM, *AUTOGLUON, *(f"{preset}{suffix}" for suffix in (BY_T
 METRIC = {"binary": "log_loss", "multiclass": "multiclass_log_loss", "regression": "root_mean_squared_error"}
 """The metric that is compared, and that every method optimises."""
 PROBABILITY_OF = "probability of "
+"""The beginning of the names of columns with probabilities in our forecast.csv."""
 FOREIGN_RUN = Path(__file__).with_name("foreign_run.py")
 
 Runner = Callable[[Path, dict[str, Any]], dict[str, Any]]
-"""Fits and predicts, given the folder of the result and table.json. Writes predictions.parquet, and returns the costs."""
+"""Fits and predicts, given the folder of the result and the content of table.json. Writes predictions.parquet, and returns
+the costs."""
 
 
-def fits(method: str, table: Table) -> bool:
-    """Whether the method fits the table: validation by time needs a time column, and parts of dates need dates."""
+def is_applicable(method: str, table: Table) -> bool:
+    """Whether a method can be used for a table: validation by time needs a time column, and parts of dates need dates."""
     if method.endswith(DATE_PARTS):
         return bool(table.time_format)
     return bool(table.time) or not method.endswith(BY_TIME)
@@ -41,7 +43,7 @@ def fits(method: str, table: Table) -> bool:
 def result(
     method: str, name: str, facts: dict[str, Any], folder: Path, python: str, seed: int, limit_s: float, again: bool = False
 ) -> tuple[dict[str, Any], Path]:
-    """The costs of a method and the file of its predictions, from the cache or measured."""
+    """The costs of a method and the file of its predictions, both from the cache, or measured now."""
     out = folder / name / f"{method}.seed{seed}.limit{limit_s:g}"
     runner: Runner = partial(_ours, folder / name, seed, limit_s)
     if method != OURS:
@@ -52,7 +54,7 @@ def result(
 
 
 def cached(out: Path, facts: dict[str, Any], key: dict[str, Any], runner: Runner, again: bool = False) -> dict[str, Any]:
-    """The content of out/result.json; `runner` writes the predictions if there is none for this train.csv, or if `again`."""
+    """The costs in out/result.json. If it is not from this train.csv, or with `again`, `runner` measures them first."""
     file = out / "result.json"
     if file.is_file() and not again:
         stored = folders.read_json(file)
@@ -66,7 +68,7 @@ def cached(out: Path, facts: dict[str, Any], key: dict[str, Any], runner: Runner
 
 
 def _ours(table: Path, seed: int, limit_s: float, out: Path, facts: dict[str, Any]) -> dict[str, Any]:
-    """The commands of a user, one to fit and one to predict."""
+    """Run the two commands of a user of this project, one to fit and one to predict."""
     run = out / "run"
     words = [f"source=[{table / 'train.csv'}]", f"target={facts['target']}", f"out={run}", f"time_limit={limit_s:g}"]
     words += [f"metric={METRIC[facts['task']]}", f"seed={seed}"] + ([f"time={facts['time']}"] if facts["time"] else [])
@@ -80,7 +82,7 @@ def _ours(table: Path, seed: int, limit_s: float, out: Path, facts: dict[str, An
 
 
 def our_predictions(forecast: pl.DataFrame, task: str, target: pl.Series) -> pl.DataFrame:
-    """forecast.csv in the form of all methods. `target` is the column of the training rows, whose texts are the classes."""
+    """The columns of forecast.csv in the form of predictions.parquet. `target` has the classes of training rows as text."""
     named = [column for column in forecast.columns if column.startswith(PROBABILITY_OF)]
     if named:
         return forecast.select("row_id", *(pl.col(column).alias(column.removeprefix(PROBABILITY_OF)) for column in named))
@@ -93,6 +95,7 @@ def our_predictions(forecast: pl.DataFrame, task: str, target: pl.Series) -> pl.
 def _other(
     method: str, python: str, table: Path, seed: int, limit_s: float, out: Path, facts: dict[str, Any]
 ) -> dict[str, Any]:
+    """Run another library, and delete all of its files that are not part of a result."""
     costs = foreign_costs(method, python, table, out, seed, limit_s)
     shutil.rmtree(out / "model")  # up to hundreds of MB
     (out / "predict.json").unlink()
@@ -100,7 +103,7 @@ def _other(
 
 
 def foreign_costs(method: str, python: str, table: Path, out: Path, seed: int, limit_s: float) -> dict[str, Any]:
-    """Fit and predict by foreign_run.py with the interpreter `python`; the costs, and the facts that it wrote to `out`."""
+    """Fit and predict by foreign_run.py with the interpreter `python`. Returns the costs, and the facts that it wrote."""
     words: list[str | Path] = [method, table, out, str(seed), f"{limit_s:g}"]
     fit, predict = (watched([python, "-P", FOREIGN_RUN, work, *words]) for work in ("fit", "predict"))
     facts = {**folders.read_json(out / "predict.json"), **folders.read_json(out / "fit.json")}

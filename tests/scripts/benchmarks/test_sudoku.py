@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks.sudoku import prototype, selection, throughput, training
+from benchmarks.sudoku import measure, plain, prototype, selection, throughput, training
 
 from ensemble.errors import UserError
 from ensemble.recipes.sudoku import prepare
+from ensemble.recipes.sudoku.boards import board_of
 from ensemble.recipes.sudoku.settings import PrepareConfig
 
 
@@ -47,6 +48,22 @@ def test_a_reference_that_is_not_there_is_named(tmp_path: Path) -> None:
         assert str(tmp_path) in sys.path
     assert str(tmp_path) not in sys.path
     assert not [name for name in sys.modules if name.split(".")[0] in ("models", "flash_attn", "einops")]
+
+
+def test_plain_python_solves_puzzles_in_every_round_of_a_small_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its speed would be that of solving nothing in the rounds after the last puzzle."""
+    solved: list[list[int]] = []
+
+    def one_solution(_: plain.Solver, puzzle: list[int], limit: int) -> int:
+        solved.append(puzzle)
+        return 1
+
+    monkeypatch.setattr(plain.Solver, "num_solutions", one_solution)
+    board = board_of(4)
+    given, _ = measure._generate(board, clues=0, count=3)
+    measure._solving(rounds=2, board=board, given=given, num_plain=2)
+    assert len(solved) == 4
+    assert solved[3] == solved[0]
 
 
 @pytest.fixture(scope="module")

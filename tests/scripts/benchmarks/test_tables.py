@@ -178,14 +178,14 @@ def test_each_seed_and_limit_has_a_result_of_its_own(tmp_path: Path, monkeypatch
     assert folder_names == ["good_quality.seed0.limit60", "good_quality.seed1.limit60", "good_quality.seed0.limit300"]
 
 
-def test_a_method_runs_only_on_tables_that_it_fits() -> None:
+def test_a_method_runs_only_on_tables_to_which_it_applies() -> None:
     """AutoGluon would validate by a missing column, or the same fit be measured under two names."""
-    fitting = {
+    applicable = {
         name: [method for method in ("good_quality", "good_quality_by_time", "best_quality_date_parts")
-               if runners.fits(method, data.TABLES[name])]
+               if runners.is_applicable(method, data.TABLES[name])]
         for name in ("adult", "electricity", "metro_traffic")
     }  # fmt: skip
-    assert fitting == {
+    assert applicable == {
         "adult": ["good_quality"],
         "electricity": ["good_quality", "good_quality_by_time"],
         "metro_traffic": ["good_quality", "good_quality_by_time", "best_quality_date_parts"],

@@ -65,20 +65,20 @@ class Shares(torch.nn.Module):
 
 
 class Recorder(torch.optim.AdamW):
-    """AdamW that appends a line of JSON for each step to a file of the main process in the folder `RECORD`.
+    """AdamW that appends a line of JSON for each step to a file in the folder `RECORD`, in the main process only.
 
     A line has the `rows` with a gradient and their weights in the loss, `shares`. It also has three times at the end of the
     step: the CPU time of the process, `cpu_s`, the CPU time of its main thread, `thread_s`, and the time of day, `wall_s`.
     """
 
-    def __init__(self, model: Shares, learning_rate: float, main: bool):
+    def __init__(self, model: Shares, learning_rate: float, is_main: bool):
         super().__init__(model.parameters(), lr=learning_rate)
         folder = os.environ.get(RECORD)
         self.share = model.share
-        self.file = Path(folder) / f"steps-{os.getpid()}.jsonl" if folder and main else None
+        self.file = Path(folder) / f"steps-{os.getpid()}.jsonl" if folder and is_main else None
 
     def step(self, closure: Any = None) -> Any:
-        # FSDP2 replaces the parameters by sharded ones; no other has the shape of `share`
+        # FSDP2 replaces the parameters by sharded ones, among which `share` is known by its shape
         parameters = (parameter for group in self.param_groups for parameter in group["params"])
         self.share = next(parameter for parameter in parameters if parameter.shape == self.share.shape)
         gradient = self.share.grad
@@ -88,7 +88,7 @@ class Recorder(torch.optim.AdamW):
         rows = torch.nonzero(gradient)[:, 0]
         line = {"rows": rows.tolist(), "shares": gradient[rows].tolist()}
         result = super().step(closure)
-        if self.file and len(rows):  # loading an optimizer takes a step with gradients of zero
+        if self.file and len(rows):  # loading the state of an optimizer makes a step with gradients of zero
             self.file.parent.mkdir(parents=True, exist_ok=True)
             with self.file.open("a", encoding="utf-8") as stream:
                 clocks = {"cpu_s": time.process_time(), "thread_s": time.thread_time(), "wall_s": time.time()}

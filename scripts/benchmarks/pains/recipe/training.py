@@ -37,7 +37,7 @@ class Census:
 
     def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
         assert isinstance(model, Shares)
-        return [Recorder(model, learning_rate, main=os.environ.get("RANK", "0") == "0")]
+        return [Recorder(model, learning_rate, is_main=os.environ.get("RANK", "0") == "0")]
 
     def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
         return model(batch).sum(), batch["tokens"].sum(), state

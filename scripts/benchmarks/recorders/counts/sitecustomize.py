@@ -1,8 +1,8 @@
 """Recorder of `benchmark.py counts`: Python imports it at the start of every process, as its folder is in PYTHONPATH.
 
 Each process writes two files to COUNTS_FOLDER: PID.started when it starts, and PID.json when it ends, with the imported
-modules and the numbers of files opened for writing below COUNTS_ROOT, other programs started, collective calls, and batches
-gathered.
+modules and the numbers of files opened for writing below COUNTS_ROOT, programs started other than Python, collective calls,
+and batches gathered.
 """
 
 import atexit
@@ -19,12 +19,14 @@ COLLECTIVES = (
     "all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "barrier", "broadcast", "gather", "reduce",
     "reduce_scatter", "reduce_scatter_tensor", "scatter",
 )  # fmt: skip
-"""The functions of torch.distributed that communicate tensors; those for objects call them."""
+"""The functions of torch.distributed that communicate tensors. The functions that communicate Python objects call them."""
 counts = {"collectives": 0, "batches": 0, "programs": 0}
 written: set[str] = set()
 
 
 def counted(function: Any, what: str) -> Any:
+    """The function, with each call counted in `counts[what]`."""
+
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
         counts[what] += 1
@@ -50,6 +52,7 @@ WATCHED = {
 
 
 def audit(event: str, arguments: tuple[Any, ...]) -> None:
+    """Record files opened for writing and started programs, from the audit events of Python."""
     if event == "open":
         path, _, flags = arguments
         if isinstance(path, str) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) and path.startswith(ROOT):
