@@ -122,7 +122,7 @@ def _stamps(folder: Path, names: Any) -> dict[str, Stamp]:
 
 
 def _resolution_ns(modified_ns: int) -> int:
-    """At least the resolution of a modification time, which is milliseconds, or on some file systems one or two seconds."""
+    """An upper bound of the resolution of a modification time: milliseconds, or on some file systems one or two seconds."""
     return 20_000_000 if modified_ns % 1_000_000_000 else 2_000_000_000
 
 

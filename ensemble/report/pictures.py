@@ -91,9 +91,11 @@ def _learning_curves(
                 axes.plot(steps[best], values[best], "o", markersize=7, color=line_colour)
             axes.set(xlim=(0, None), xlabel=f"{unit}s")
 
-        score = values[best] if best is not None else 0.0
-        short = f"{score:.3f}" if abs(score) < 10 else number(score)
-        note = "" if best is None else f"best {short} at {unit} {steps[best]:,}"
-        svg = draw(f"{name}-{kind}", paint, f"{member.name}: {label} by {unit}; {note}")
+        description, note = f"{member.name}: {label} by {unit}", ""
+        if best is not None:
+            score = f"{values[best]:.3f}" if abs(values[best]) < 10 else number(values[best])
+            note = f"best {score} at {unit} {steps[best]:,}"
+            description += f"; {note}"
+        svg = draw(f"{name}-{kind}", paint, description)
         pictures.append({"member": member.name, "label": label, "best": note, "svg": svg})
     return pictures

@@ -141,7 +141,7 @@ def first_rounds(booster: Any, num_rounds: int) -> Any:
     """A booster with the first rounds only."""
     shorter = booster.copy()
     shorter.shrink(min(num_rounds, booster.tree_count_))
-    metadata = shorter.get_metadata()  # contains a random name, the time and the number of threads, also of equal models
+    metadata = shorter.get_metadata()  # equal models differ in a random name, the time and the number of threads
     metadata["model_guid"] = metadata["train_finish_time"] = ""
     params = json.loads(metadata["params"])
     for part in ("flat_params", "system_options"):

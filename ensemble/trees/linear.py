@@ -97,7 +97,7 @@ class Design:
 
 
 def fit_design(rows: TreeData, features: np.ndarray) -> Design:
-    """The columns for training rows with these features, (n, F). A number without two values has no score."""
+    """The columns for training rows with these features, (n, F). A constant number has neither a score nor a rank."""
     numbers, missing, categories, codes, quantiles = [], [], [], [], []
     for index, name in enumerate(rows.features):
         known = features[:, index].astype(np.float64)

@@ -230,7 +230,7 @@ def resolve(
 
 
 def _min_leaf_weight(objective: Objective, train_rows: rows.TreeData) -> float:
-    """The default of `config.min_leaf_weight`. It is smaller with few rows of the rarer class: no leaf would reach
+    """The default of `config.min_leaf_weight`. It is smaller with few rows of the rarer class: otherwise no leaf would reach
     `MIN_LEAF_WEIGHT`, and all rows would have the same prediction."""
     if objective.kind != "binary":
         return MIN_LEAF_WEIGHT
