@@ -1,8 +1,8 @@
 """Signals that ask a run to stop: SIGTERM (a scheduler), SIGINT (Ctrl-C), SIGUSR1 (Slurm's warning before a time limit).
 
 After the first signal the run finishes its step and saves. A second signal ends the process at once, unless it comes within
-`ECHO_S`: a scheduler signals every process of a job, and the launcher passes its signal on, so one request comes several
-times.
+`ECHO_S` seconds: a scheduler signals every process of a job, and the launcher passes its signal on, so one request arrives
+several times.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent() -> None:
-    """Let this process receive SIGTERM when its parent dies; without effect on systems other than Linux."""
+    """Let this process receive SIGTERM when its parent dies; this has no effect on systems other than Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -42,7 +42,7 @@ class StopSignals:
         self._outer, StopSignals.innermost = StopSignals.innermost, self
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
-        self._before = {number: signal.signal(number, _wait_for_thread) for number in STOP}
+        self._before = {number: signal.signal(number, _leave_to_thread) for number in STOP}
         self._descriptor_before = signal.set_wakeup_fd(self._write)
         threading.Thread(target=self._watch, name="signals", daemon=True).start()
         return self
@@ -50,7 +50,7 @@ class StopSignals:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         signal.set_wakeup_fd(self._descriptor_before)
         for number, handler in self._before.items():
-            if signal.getsignal(number) is _wait_for_thread:
+            if signal.getsignal(number) is _leave_to_thread:
                 signal.signal(number, handler)
         os.close(self._write)  # which ends the thread
         StopSignals.innermost = self._outer
@@ -72,5 +72,5 @@ class StopSignals:
         os.close(self._read)
 
 
-def _wait_for_thread(number: int, frame: object) -> None:
+def _leave_to_thread(number: int, frame: object) -> None:
     """A handler that does nothing: the thread acts on the signal."""

@@ -21,9 +21,10 @@ class Task:
     metric: str
     """A key of `metrics.METRIC_FUNCTIONS`, for early stopping, the leaderboard and the report."""
     group: str
-    """The column of examples that are ranked against each other, such as the week or the user. A week grows with time."""
+    """The column whose equal values mark rows that are ranked against each other, such as the week or the user. A group that
+    stands for a time is a number that grows with time."""
     cluster: str
-    """The column of examples that the bootstrap draws together, such as the product or the user."""
+    """The column whose equal values mark rows that the bootstrap draws together, such as the product or the user."""
     weight: str = ""
     """The column of sample weights; empty for 1 each."""
     classes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Checksums of a folder's files, read again only for files that changed since they were last read; and those of columns.
+"""Checksums of a folder's files, compared only for files that changed since the last comparison; and checksums of columns.
 
 `.verified.json` beside a manifest contains the size, the modification time in nanoseconds and the inode of each file whose
 checksum was right. It is not part of the fingerprint. A file with these three values counts as unchanged; any other is read.
@@ -122,7 +122,7 @@ def _stamps(folder: Path, names: Any) -> dict[str, Stamp]:
 
 
 def _resolution_ns(modified_ns: int) -> int:
-    """The resolution of a modification time: milliseconds, or on some file systems one or two seconds."""
+    """An upper bound of the resolution of a modification time: milliseconds, or on some file systems one or two seconds."""
     return 20_000_000 if modified_ns % 1_000_000_000 else 2_000_000_000
 
 
@@ -155,7 +155,7 @@ def _write(folder: Path, manifest: dict[str, Any], stamps: dict[str, Stamp]) -> 
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Lock the folder where the file system has locks; where no record can be written, each process reads the files."""
+    """Lock the folder if it can be written and the file system has locks; otherwise each process reads the files."""
     descriptor = None
     if os.access(folder, os.W_OK):
         with suppress(OSError):

@@ -34,7 +34,7 @@ def write(
 ) -> Path:
     """Write the page in one rename and return its path. An older report is replaced, no other file is.
 
-    scaling : JSON files of that benchmark, for a section on training with more ranks.
+    scaling : JSON files of `benchmark.py scaling`, for a section on training with more ranks.
     Raises `UserError` for files that are missing, damaged or of other data, before anything is written.
     """
     out = Path(out)
@@ -49,7 +49,7 @@ def write(
 
 
 def render(run: Run) -> str:
-    """The page, from the template beside this module, or from a template of the recipe that extends it."""
+    """The page as HTML, from the template beside this module, or from a template of the recipe that extends it."""
     used = used_rows.sentences(run.manifest, run.scores)
     variables: dict[str, Any] = dict(
         mark=folders.MARK,
@@ -107,7 +107,7 @@ def render(run: Run) -> str:
 
 
 def _environment(run: Run) -> Any:
-    """Jinja2 with the templates of this folder, below `recipe/` those of the recipe, and with the formats of words.py."""
+    """Jinja2 with the templates of this folder, those of the recipe under `recipe/`, and the filters of words.py."""
     import jinja2
 
     shared, recipe_loader = (jinja2.FileSystemLoader(folder) for folder in (Path(__file__).parent, run.recipe.folder))
@@ -124,5 +124,5 @@ def _environment(run: Run) -> Any:
 
 
 def _dashes(lengths: Iterable[float]) -> str:
-    """The SVG attribute for the dashes of a line in the legend."""
+    """The SVG attribute for the dashes of a line in the legend; matplotlib's lengths are multiples of the width, 1.5."""
     return " ".join(f"{1.5 * length:g}" for length in lengths)

@@ -22,13 +22,13 @@ BY_KIND = {
 
 
 def draw_all(run: Run) -> dict[str, Any]:
-    """`curves` of the scored rows, `learning` curves, and `scaling`, None without measurements of it."""
+    """`curves` of the scored rows, `learning` curves of the members, and `scaling`, None without a benchmark file."""
     styles = {name: series_style(position) for position, name in enumerate(run.candidates)}
-    of_recipe = run.recipe.get("page", "pictures")
-    further: list[Picture] = of_recipe(run, styles) if of_recipe else []
+    describe = run.recipe.get("page", "pictures")
+    of_recipe: list[Picture] = describe(run, styles) if describe else []
     curves = [
         {"title": title, "caption": caption, "svg": draw(title.lower().replace(" ", "-"), paint, label)}
-        for title, caption, label, paint in (*BY_KIND[run.task.kind](run, styles), *further)
+        for title, caption, label, paint in (*BY_KIND[run.task.kind](run, styles), *of_recipe)
     ]
     labels = tables.metric_labels(run)
     rows = "validation" if CrossValidation.from_manifest(run.manifest) is None else "early-stopping rows"
@@ -41,7 +41,7 @@ def draw_all(run: Run) -> dict[str, Any]:
 
 
 def _scaling(benchmarks: list[dict[str, Any]]) -> dict[str, Markup]:
-    """Speed-up and efficiency by ranks: measured, as dots with their quartiles; ideal and planned, as grey lines."""
+    """Speed-up and efficiency by ranks: measured values as dots with quartiles, ideal and planned ones as grey lines."""
     ranks = sorted({*PLANNED_SPEED_UP, *(row["ranks"] for benchmark in benchmarks for row in benchmark["rows"])})
     ideal = {1: 1.0, ranks[-1]: ranks[-1]}
 
@@ -70,14 +70,14 @@ def _scaling(benchmarks: list[dict[str, Any]]) -> dict[str, Markup]:
 def _learning_curves(
     member: Member, line_colour: str, name: str, metric_labels: dict[str, str], rows: str
 ) -> list[dict[str, Any]]:
-    """The score on the early-stopping rows at each evaluation, and the training loss if it was logged."""
+    """Pictures of the score on the early-stopping rows at each evaluation, and of the training loss if it was logged."""
     unit = "tree" if "trees" in member.summary else "candidate" if "candidate" in member.summary else "step"
     pictures = []
     for kind, key, label in (
         ("val", member.metric, f"{metric_labels.get(member.metric, member.metric)} on {rows}"),
         ("train", "loss", "training loss"),
     ):
-        # By step, so that steps which a resumed run repeated are there once
+        # A resumed run logs the steps that it repeats a second time: the later value counts
         points = {entry["step"]: entry[key] for entry in member.history if entry.get("kind") == kind and key in entry}
         steps = np.array(sorted(step for step, value in points.items() if np.isfinite(value)))
         if not steps.size:
@@ -91,9 +91,11 @@ def _learning_curves(
                 axes.plot(steps[best], values[best], "o", markersize=7, color=line_colour)
             axes.set(xlim=(0, None), xlabel=f"{unit}s")
 
-        score = values[best] if best is not None else 0.0
-        short = f"{score:.3f}" if abs(score) < 10 else number(score)
-        note = "" if best is None else f"best {short} at {unit} {steps[best]:,}"
-        svg = draw(f"{name}-{kind}", paint, f"{member.name}: {label} by {unit}; {note}")
+        description, note = f"{member.name}: {label} by {unit}", ""
+        if best is not None:
+            score = f"{values[best]:.3f}" if abs(values[best]) < 10 else number(values[best])
+            note = f"best {score} at {unit} {steps[best]:,}"
+            description += f"; {note}"
+        svg = draw(f"{name}-{kind}", paint, description)
         pictures.append({"member": member.name, "label": label, "best": note, "svg": svg})
     return pictures

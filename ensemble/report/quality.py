@@ -14,7 +14,7 @@ NUM_SHOWN = 15
 
 
 def features(run: Run) -> list[dict[str, Any]]:
-    """Of each feature in train: the share of missing values, the number of distinct values, the mode, and the range."""
+    """For each feature in train: the share of missing values, the number of distinct values, the mode, and the range."""
     facts = []
     for feature, values in columns(run.folder_of["data"], run.manifest, SPLIT):
         known = values[~np.isnan(values)]

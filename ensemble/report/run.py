@@ -1,4 +1,4 @@
-"""`Run`: the content of the folders of an ensemble, its data and its prediction files, for the report."""
+"""`Run`: what the report reads from the folders of an ensemble, of its data and of its prediction files."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ from ensemble.task import Task, task_of
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Member:
-    """The files in a member's folder; empty for a member of which only prediction files are known."""
+    """The content of the files in a member's folder; empty for a member of which only prediction files are known."""
 
     name: str
     weight: float
@@ -36,7 +36,7 @@ class Member:
     history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     """The lines of metrics.jsonl."""
     importance: dict[str, float] = dataclasses.field(default_factory=dict)
-    """importance.json of a tree member."""
+    """importance.json of a tree or linear member."""
     permutation: dict[str, Any] = dataclasses.field(default_factory=dict)
     """permutation.json, if there is one."""
 
@@ -55,21 +55,21 @@ class Member:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """All content of the report."""
+    """The data from which the page is written."""
 
     folder_of: dict[str, Path]
-    """Of ensemble, data and predictions."""
+    """The folders with the keys `ensemble`, `data` and `predictions`."""
     manifest: dict[str, Any]
-    """Of the prepared data."""
+    """The manifest of the prepared data."""
     task: Task
     scores: dict[str, Any]
     """scores.json."""
     combiner: Ensemble
     diversity: dict[str, Any]
-    """Error correlations of the members, and what each adds; see combine/diversity.py."""
+    """Error correlations of the members, and the loss without each of them; see combine/diversity.py."""
     forecast: pa.Table | None
     explained_by: tuple[str, ...]
-    """Members whose contributions are the reasons of the forecast."""
+    """The members whose largest contributions the page shows as the reasons of a forecast."""
     test: Predictions
     """The ensemble's prediction file of the scored rows."""
     candidates: dict[str, np.ndarray]
@@ -77,7 +77,7 @@ class Run:
     each member's scale, each (num_rows,); or probabilities of classes (num_rows, num_classes)."""
     members: list[Member]
     versions: dict[str, str]
-    """Of the libraries that wrote the ensemble's prediction file."""
+    """The versions of the libraries with which the ensemble's prediction file was written."""
     scaling: list[dict[str, Any]]
     """Measurements of training on more ranks, one for each file; see `_scaling`."""
 
@@ -92,7 +92,7 @@ class Run:
 
     @property
     def feature_labels(self) -> dict[str, str]:
-        """By feature its label on the page: from `page.feature_label` of the recipe, or its meaning in the manifest."""
+        """The label of each feature on the page: from `page.feature_label` of the recipe, or its meaning in the manifest."""
         label = self.recipe.get("page", "feature_label") or (lambda feature: feature["meaning"])
         return {feature["name"]: label(feature) for feature in self.manifest.get("features", ())}
 
@@ -110,7 +110,7 @@ def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[
     task = task_of(manifest)
     if manifest["fingerprint"] != description["fingerprint"]:
         raise UserError(
-            f"the ensemble {ensemble} was fitted on data {description['fingerprint']}, but {data} is "
+            f"the ensemble {ensemble} was fitted on data {description['fingerprint']}, but {data} has the fingerprint "
             f"{manifest['fingerprint']}: name the data it was fitted on, or fit it again"
         )
     names = combiner.member_names
@@ -161,7 +161,7 @@ def _read_json(path: Path, keys: Iterable[str]) -> dict[str, Any]:
 def _require(content: Any, keys: Iterable[str], path: Path) -> None:
     for key in keys:
         if not isinstance(content, dict) or key not in content:
-            raise UserError(f"{path} lacks '{key}': it is of another version or recipe, run the stage that wrote it again")
+            raise UserError(f"{path} lacks '{key}': another version or recipe wrote it, run that stage again")
 
 
 def _read_parquet(path: Path, reader: Callable[[Path], Any]) -> Any:
@@ -178,7 +178,7 @@ def _schema(path: Path) -> pa.Schema:
 
 
 def _member(name: str, weight: float, ensemble: Path, entry: dict[str, str] | None) -> Member:
-    """entry : of the member in ensemble.json, with its folder relative to the ensemble's; None if it has no folder."""
+    """entry : the member's entry in ensemble.json, whose folder is relative to the ensemble's; None if it has no folder."""
     if entry is None:
         return Member(name=name, weight=weight)
     folder = (ensemble / entry["folder"]).resolve()
@@ -207,7 +207,7 @@ def _member(name: str, weight: float, ensemble: Path, entry: dict[str, str] | No
 
 
 def _scaling(file: Path, position: int) -> dict[str, Any]:
-    """A file of `benchmark.py scaling`, with the hardware, and the unit of `hours`: GPU, or rank on CPUs."""
+    """A file of `benchmark.py scaling`, with the hardware and the unit of `hours`: a GPU, or a rank on CPUs."""
     content = _read_json(file, ("environment", "batch_size", "rounds", "by_ranks", "price_per_gpu_hour"))
     rows, environment = content["by_ranks"], content["environment"]
     unit = "GPU" if "gpu_hours" in rows[0] else "rank"

@@ -1,4 +1,4 @@
-"""Drawing of the report's pictures: matplotlib's SVG with the page's colours, so that they fit its light and dark scheme."""
+"""Drawing of the report's pictures: matplotlib's SVG with the page's colours, for its light and its dark scheme."""
 
 import io
 import re
@@ -23,7 +23,7 @@ def colour(name: str) -> str:
 
 
 def series_number(position: int) -> int:
-    """Number of the colour of the candidate at a position. The ensemble, at 0, has its own; members share the others."""
+    """The number of a candidate's colour, by its position. The ensemble, at 0, has its own; members share the others."""
     return 1 + (position - 1) % (len(DASHES) - 1) if position else 0
 
 
@@ -36,6 +36,7 @@ def series_style(position: int) -> dict[str, Any]:
 
 
 def format_percent(*axes: Any) -> None:
+    """Label the ticks of matplotlib's axes, such as `axes.xaxis`, with shares as percentages."""
     for axis in axes:
         axis.set_major_formatter(lambda value, position: f"{100 * value:.0f}{THIN}%")
 

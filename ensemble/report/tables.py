@@ -1,4 +1,4 @@
-"""The tables of the report: scores with intervals, combiners, members, importance, confusion."""
+"""The tables of the report: scores with intervals, combiners, members, importance of features, confusion of classes."""
 
 import math
 from typing import Any
@@ -12,9 +12,9 @@ from ensemble.report.run import Member, Run
 from ensemble.report.words import METRIC_DESCRIPTIONS, method_description, number
 
 NUM_FEATURES = 15
-"""Features in the pictures of importance."""
+"""The number of features in the tables of importance."""
 NUM_CLASSES = 12
-"""Classes in the confusion table; more do not fit on a page."""
+"""The number of classes in the confusion table; more do not fit on a page."""
 ACCURACY = ("accuracy", "accuracy_always_no")
 """Metrics of a binary task that are not in the table of scores, since they mean little where positives are rare."""
 
@@ -77,7 +77,7 @@ def _score_rows(run: Run, names: list[str]) -> list[dict[str, Any]]:
 
 
 def _main_score(run: Run) -> dict[str, Any]:
-    """The score by the metric of the task, and the gain over the best member, whose interval is positive for a gain."""
+    """The score by the metric of the task, and the gain over the best member; `low` and `high` are positive for a gain."""
     scores, kind, metric = run.scores["scores"], run.task.kind, run.task.metric
     gain = run.scores["gain_over_best_member"][metric]
     low, high = gain["low"], gain["high"]
@@ -150,7 +150,7 @@ def member_row(member: Member) -> dict[str, Any]:
 
 
 def importance(run: Run) -> dict[str, Any]:
-    """The gain of the splits on each feature as a share of a tree member's total gain, the largest first."""
+    """Each feature's share of a tree member's total gain, or of a linear model's weights; the largest sums first."""
     trees = {member.name: member.importance for member in run.members if sum(member.importance.values())}
     shares = {
         name: {feature: gain / sum(importance.values()) for feature, gain in importance.items()}
@@ -165,7 +165,7 @@ def importance(run: Run) -> dict[str, Any]:
 
 
 def permutation(run: Run) -> dict[str, Any] | None:
-    """By feature, how much worse each member's score is with it permuted; the largest weighted sum over members first."""
+    """How much worse each member's score is if a feature is permuted; the largest weighted sums over members first."""
     permutations = {member.name: member.permutation for member in run.members if member.permutation}
     if not permutations:
         return None
@@ -186,7 +186,7 @@ def permutation(run: Run) -> dict[str, Any] | None:
 
 
 def confusion(run: Run) -> dict[str, Any]:
-    """The share of the rows of each class for which the ensemble predicts each class; of the classes with most rows."""
+    """For the classes with most rows: the shares of the rows of a class for which the ensemble predicts each class."""
     classes, target = run.task.classes, run.test.target.astype(int)
     predicted = run.candidates[ENSEMBLE].argmax(axis=1)
     counts = np.zeros((len(classes), len(classes)), int)

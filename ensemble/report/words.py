@@ -62,7 +62,7 @@ METRIC_DESCRIPTIONS = {
         "recall_at_10": "The share of a group’s relevant rows that are in its first 10 places.",
     },
 }
-"""By kind of task; a recipe may have others, as `METRIC_DESCRIPTIONS` in page.py."""
+"""By kind of task; a recipe may replace them by `METRIC_DESCRIPTIONS` in its page.py."""
 PLANNED_SPEED_UP = {1: 1.0, 2: 1.85, 4: 3.43, 8: 6.0}
 """By number of GPUs, from the planning table that the project was given. It was not measured, and the page states that."""
 
@@ -93,7 +93,7 @@ def feature_value(value: float, unit: str, categories: list[str]) -> str:
 
 
 def percent(value: float | None, digits: int | None = None) -> str:
-    """0.0489 as "4.9 %": with one digit below 10 %, with none above; or with `digits`."""
+    """0.0489 as "4.9 %". After the decimal point there are `digits`, by default one below 10 % and none above."""
     if value is None:
         return "–"
     digits = (1 if abs(value) < 0.0995 else 0) if digits is None else digits
@@ -101,7 +101,8 @@ def percent(value: float | None, digits: int | None = None) -> str:
 
 
 def number(value: float | None, digits: int | None = None) -> str:
-    """A number with thousands separators, about three significant digits and no trailing zeros; or with `digits`."""
+    """A number with thousands separators. After the decimal point there are `digits`, by default enough for about three
+    significant digits, without trailing zeros."""
     if value is None or math.isnan(value):
         return "–"
     text = f"{value:,.{(0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2) if digits is None else digits}f}"
@@ -137,4 +138,4 @@ def megabytes(size: int) -> str:
 
 
 FORMATS = (percent, number, significant, day, duration, megabytes)
-"""The filters of the templates, under their names."""
+"""The functions that the templates use as filters, by their names."""

@@ -47,12 +47,12 @@ class CannotLearn(UserError):
 
 
 class Stopped(Exception):
-    """The training was asked to stop, and has saved its trees."""
+    """The training was asked to stop. XGBoost and LightGBM have saved their trees; CatBoost and linear models save none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """Where a training runs and resumes. The defaults: one process, a new booster, no checkpoints."""
+    """Where a training runs, and from which trees it resumes. The defaults: one process, a new booster, no checkpoints."""
 
     group: RankGroup = dataclasses.field(default_factory=RankGroup)
     """The ranks that train together."""

@@ -45,7 +45,7 @@ def train(config: TreesConfig, command: list[str], rank_info: RankInfo) -> dict[
 
     The status is done, or preempted after SIGTERM, SIGINT or SIGUSR1, which are passed on to both processes, so that they
     save. If one process fails, the other gets SIGTERM, so that it saves and stops, and a `Failure` names the failed one.
-    Raises `UserError` for settings with which neither can train, before a process starts, and for one in a process.
+    Raises `UserError` for settings with which neither can train, before a process starts, and if a process ends with one.
     """
     if rank_info.num_ranks > 1:
         raise UserError(
@@ -87,7 +87,7 @@ def halves(num_cores: int, slower: str) -> dict[str, int]:
 
 
 class Children:
-    """The processes that train, as a context manager: it passes signals on to them, and kills those left at the end."""
+    """The processes that train, as a context manager; it passes signals on to them, and kills those left at its end."""
 
     def __init__(self) -> None:
         self.processes: dict[str, subprocess.Popen[str]] = {}
@@ -126,7 +126,7 @@ class Children:
                 self._pumps[-1].start()
 
     def wait(self) -> tuple[int, str]:
-        """Wait for all processes; return the exit code of the first that failed (< 0 for a signal), or 0, and a sentence."""
+        """Wait for all processes; return 0, or the exit code of the first that failed (< 0 for a signal), and a sentence."""
         failed = ""
         while not failed and any(process.poll() is None for process in self.processes.values()):
             time.sleep(POLL_S)
@@ -182,7 +182,7 @@ def _pump(library: str, source: IO[str], target: IO[str]) -> None:
 
 
 def choose_together(config: TreesConfig, num_cores: int) -> tuple[str, str]:
-    """The way to train, and the slower library."""
+    """`one_after_other` or `side_by_side`, and the slower library."""
     if config.together != "auto":
         return config.together, SLOWER
     if num_cores == 1:

@@ -31,6 +31,7 @@ except ModuleNotFoundError:
 FILE = "model.cbm"
 OBJECTIVES = {"binary": "Logloss", "regression": "RMSE", "multiclass": "MultiClass"}
 PROBED_TREES = 6
+"""The number of trees with which the time of a tree is measured."""
 MISSING_CATEGORY = -1
 """The category code of a missing value."""
 
@@ -123,7 +124,7 @@ def train_copy(
 
 
 def _seconds_of_a_tree(config: TreesConfig, objective: Objective, rows: TreeData) -> float:
-    """Measured on a few trees, without the first."""
+    """The mean over `PROBED_TREES` trees without the first."""
     times: list[float] = []
 
     def after_iteration(_: Any) -> bool:
@@ -140,7 +141,7 @@ def first_rounds(booster: Any, num_rounds: int) -> Any:
     """A booster with the first rounds only."""
     shorter = booster.copy()
     shorter.shrink(min(num_rounds, booster.tree_count_))
-    metadata = shorter.get_metadata()  # in which equal models differ: a random name, the time, the number of threads
+    metadata = shorter.get_metadata()  # equal models differ in a random name, the time and the number of threads
     metadata["model_guid"] = metadata["train_finish_time"] = ""
     params = json.loads(metadata["params"])
     for part in ("flat_params", "system_options"):
@@ -189,5 +190,5 @@ def contributions(booster: Any, features: np.ndarray) -> np.ndarray:
 
 def importance(booster: Any) -> dict[str, float]:
     """CatBoost's importance by feature: the mean change of the predictions when the value of the feature changes."""
-    gain = booster.get_feature_importance(type="PredictionValuesChange")
-    return dict(zip(feature_names(booster), map(float, gain), strict=True))
+    changes = booster.get_feature_importance(type="PredictionValuesChange")
+    return dict(zip(feature_names(booster), map(float, changes), strict=True))

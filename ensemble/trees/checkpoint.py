@@ -29,7 +29,7 @@ class Checkpoints:
         self.folder = target.with_name(f"{target.name}.checkpoint")
         self._target, self._file = target, file
         self._own = (file, "state.json", folders.NAME)
-        """The files of a checkpoint, also if its manifest is damaged."""
+        """The files of a checkpoint, known even if its manifest is damaged."""
 
     def all(self) -> list[Path]:
         """The folders of the checkpoints, newest first."""
@@ -102,7 +102,7 @@ class Checkpoints:
                     self.folder.rmdir()
 
     def clear(self) -> None:
-        """Delete the checkpoints and the status; files that no training wrote are kept, and so is their folder."""
+        """Delete the checkpoints and the status. Files that no training wrote are kept, and then the folder is kept too."""
         for folder in [*self.all(), *self.folder.glob("damaged-trees-*")]:
             folders.discard(folder, self._own)
         with suppress(OSError):

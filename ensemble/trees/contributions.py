@@ -37,9 +37,9 @@ UNIT_OF = {
 
 
 def of_classes(parts: np.ndarray, of_class: np.ndarray | None) -> np.ndarray:
-    """From the contributions to all classes, (n, K, F + 1), those to `of_class`, numbers of classes (n,) or (n, m).
+    """Select the contributions to some classes of each row: (n, F + 1) or (n, m, F + 1) from (n, K, F + 1).
 
-    If `of_class` is None, as without several classes, all contributions are returned.
+    of_class : the numbers of the classes, (n,) or (n, m); None, as without several classes, returns `parts` unchanged.
     """
     return parts if of_class is None else parts[np.arange(len(parts)).reshape(-1, *[1] * (of_class.ndim - 1)), of_class]
 

@@ -57,14 +57,14 @@ class Model:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingResult:
-    """What a training returns."""
+    """What `train` returns: the models for new rows, their scores, and predictions of the held-out rows."""
 
     models: list[Model]
     """Models whose mean predicts new rows."""
     history: list[Scores]
     """The scores after each tree."""
     best_round: int
-    """The number of trees."""
+    """The number of trees of the models, or the number of the candidate of linear models."""
     learning_rate: float | None = None
     """The learning rate, if a higher one than the setting was used because time was short."""
     out_of_fold: dict[str, np.ndarray] | None = None
@@ -139,7 +139,7 @@ class _TooSlow(Exception):
 
 
 class _Pace:
-    """Measures the first chunk of a training, and raises `_TooSlow` if the usual number of trees does not fit the time."""
+    """Called as `on_chunk`: measures the first chunk, and raises `_TooSlow` if the usual number of trees takes too long."""
 
     def __init__(self, config: TreesConfig, training: Training):
         self._config, self._training, self._began = config, training, 0.0
@@ -171,6 +171,7 @@ def _train_together(
     library: ModuleType, *, rows: TreeData, run: Callable[..., Any], config: TreesConfig, parts: Parts, training: Training
 ) -> tuple[list[Model], list[Scores], int]:
     """Add trees to each copy in turn; all stop at the number of trees that is best by their pooled score."""
+    # A booster needs validation rows, also where none are scored
     splits = [(fit, fit[:1] if stop is None else stop) for fit, stop in parts]
     objective = objective_of(config, rows)
     in_unit = dataclasses.replace(objective, scaling=Scaling())
@@ -234,7 +235,7 @@ def train_separately(
 
 
 def _predictor(library: ModuleType, rows: TreeData, model: Model, content: dict[str, Any]) -> permutation.Predict:
-    """A function from features to a copy's predictions; unknown values are predicted as in unknown.py."""
+    """A function from features to a copy's predictions; rows with unknown values are predicted as in unknown.py."""
     seen = unknown.SeenValues.from_dict(content, rows.features)
 
     def predict(features: np.ndarray) -> np.ndarray:
@@ -288,9 +289,10 @@ class _Copies:
         return self._ahead.popleft()
 
     def _run_ahead(self) -> Iterator[np.ndarray]:
-        """Run some rounds of the chunk, one copy after the other; the predictions of all rows after each round.
+        """Run some rounds of the chunk, and return the predictions of all validation rows after each round.
 
-        A thread then waits for the others once in several rounds. `first_rounds` removes rounds after the best one.
+        Each copy runs all of these rounds before its thread waits for the others. `first_rounds` removes rounds after the
+        best one.
         """
         left_in_chunk = self._config.chunk_rounds - self._num_rounds % self._config.chunk_rounds
         left = min(left_in_chunk, self._config.num_rounds - self._num_rounds)

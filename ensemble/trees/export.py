@@ -2,7 +2,7 @@
 
     python scripts/export_model.py member=runs/demo/members/xgboost out=runs/demo/xgboost.onnx data=runs/demo/prepared
 
-    input     features     (n, F) float32; NaN for a missing value, a number for a category
+    input     features     (n, F) float32; NaN for a missing value, for a category its number
     output    prediction   (n,) float32, (n, K) for K classes, or (n,) float64 for a value: as scripts/predict.py writes it
 
 Unknown values, such as a category without a training row, get the neutral prediction of scripts/predict.py (unknown.py,
@@ -46,7 +46,7 @@ except ModuleNotFoundError as error:
 OPSET, OPSET_ML, IR_VERSION = 17, 3, 8
 """Versions of 2022, which old runtimes can read."""
 TOLERANCE = 1e-5
-"""The largest difference between file and member, relative to the largest prediction, or to 1 if that is larger."""
+"""The largest allowed difference between file and member, relative to the largest prediction, or to 1 if that is larger."""
 NEAR_ZERO = float(np.float32(1e-35))
 NUM_CHECKED = 20_000
 NUM_UNKNOWN = 500
@@ -106,10 +106,11 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
     """Write a member to the ONNX file `out`, after checking that its predictions are the member's.
 
     They are compared on random values, at and beside the thresholds of the trees, and on NaN. With `data` they are also
-    compared on its test split, and the file contains the names of categories. Returns the number of compared rows, the
-    largest difference, the tolerance, the features with neutral predictions, and the microseconds per row. Raises
-    `UserError` for an invalid member or a file that cannot be written, `Failure` if the predictions differ; then no file is
-    written.
+    compared on rows of its test split, and the file contains the names of categories.
+
+    Returns the number of compared rows, the largest difference, the tolerance, the features with neutral predictions, and
+    the microseconds per row. Raises `UserError` for an invalid member or a file that cannot be written, and `Failure` if the
+    predictions differ; then no file is written.
     """
     member, out = Path(member), Path(out)
     refuse_inside(out)
@@ -383,17 +384,17 @@ def _rows_at_thresholds(trees: Trees, num_features: int) -> np.ndarray:
 
 
 def _with_few_unknown(features: np.ndarray, seen: unknown.SeenValues) -> tuple[np.ndarray, np.ndarray]:
-    """The rows with at most `NUM_UNKNOWN` that have unknown values, and which those are; others get known values instead."""
-    is_unknown = seen.is_unknown(features)
-    rows = np.flatnonzero(is_unknown.any(axis=1))
+    """The rows, and which of them have unknown values: at most `NUM_UNKNOWN`; in further ones these values are replaced."""
+    is_replaced = seen.is_unknown(features)
+    rows = np.flatnonzero(is_replaced.any(axis=1))
     unchanged = np.random.default_rng(0).permutation(rows)[:NUM_UNKNOWN]
-    is_unknown[unchanged] = False
+    is_replaced[unchanged] = False
     number = np.arange(len(features))
-    return np.where(is_unknown, seen.reference[number % len(seen.reference)], features), np.isin(number, unchanged)
+    return np.where(is_replaced, seen.reference[number % len(seen.reference)], features), np.isin(number, unchanged)
 
 
 def _one_row_us(predict: Callable[[np.ndarray], np.ndarray], features: np.ndarray) -> dict[str, float]:
-    """Microseconds of a prediction for one row: the median, and the 99 % quantile."""
+    """Microseconds of a prediction for one row, without the first tenth of the calls: the median and the 99 % quantile."""
     durations = []
     for number in range(NUM_TIMED):
         row = features[number : number + 1]

@@ -3,7 +3,7 @@
 A linear model has few parameters and extrapolates. On tables with few rows it is often the best member, and elsewhere it can
 improve the ensemble. Columns of the model, for each feature:
 
-    a number      its standard score; its mean if it is missing
+    a number      its standard score; the mean score if it is missing
                   the normal score of its rank among the training rows (only in the second half of `CANDIDATES`)
     a category    one column for each frequent category
     any           an indicator of missing values, if there are any
@@ -48,7 +48,8 @@ NEWTON_WEIGHTS = 200
 """Newton's method is faster than L-BFGS up to this number of weights."""
 MOST_STEPS = 200
 PRIOR_ROWS = 0.5
-"""The weight of a row with mean features that is added for each class, so that a class without a row has a probability."""
+"""For each class a row with mean features is added, so that a class without a row has a probability. Its weight is this
+number times the mean weight of a row."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,7 +97,7 @@ class Design:
 
 
 def fit_design(rows: TreeData, features: np.ndarray) -> Design:
-    """The columns for training rows with these features, (n, F). A feature without two different values has no column."""
+    """The columns for training rows with these features, (n, F). A constant number has neither a score nor a rank."""
     numbers, missing, categories, codes, quantiles = [], [], [], [], []
     for index, name in enumerate(rows.features):
         known = features[:, index].astype(np.float64)
@@ -353,7 +354,7 @@ def contributions(model: Linear, features: np.ndarray) -> np.ndarray:
 
 
 def importance(model: Linear) -> dict[str, float]:
-    """By feature, the root of the sum of squares of (a column's weight × its standard deviation) over its columns."""
+    """For each feature, the root of the sum over its columns of (the column's weight × its standard deviation)²."""
     design, num_numbers = model.design, len(model.design.number_S)
     variance_D = np.ones(len(design.mean_D))  # scores and ranks have a variance of about 1
     share_D = design.mean_D[num_numbers : len(design.mean_D) - num_numbers]

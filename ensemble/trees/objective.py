@@ -2,7 +2,7 @@
 
 `objective_of` combines the settings with the task of the data. Trees may learn another column than the task's target, or
 another kind of objective: for example the growth as a number, while the target of the task is 0 or 1. Early stopping and
-later scores use the task's metric on the task's target in any case.
+later scores compare predictions with the task's target in any case.
 """
 
 import dataclasses
@@ -123,7 +123,7 @@ def objective_of(config: TreesConfig, rows: TreeData) -> Objective:
 
 
 def _scaling(rows: TreeData, target: str) -> Scaling:
-    """Fitted on the rows of all ranks, so that all ranks use the same scale; after `TreeData.take`, on those rows only."""
+    """The scaling by the rows of all ranks, so that all ranks use the same; after `TreeData.take`, by those rows only."""
     values = rows.column_of_all(target).astype(np.float64)
     return Scaling.fit(values[are_learned(rows, target) & np.isfinite(values)])
 
@@ -249,10 +249,10 @@ def _check_categories(rows: TreeData) -> None:
 
 
 class ValidationMetrics:
-    """Scores predictions of a whole split by the task's metric, for any objective.
+    """Scores predictions of a whole split by `objective.metric`, and probabilities also by the log loss.
 
     Rows count by their weight if the task has weights; otherwise the bits are those of the unweighted scores. Raises
-    `UserError` if the split lacks targets or weights.
+    `UserError` if a target is missing, if a weight is invalid, or if no weight is above 0.
     """
 
     def __init__(self, objective: Objective, split: TreeData):

@@ -15,10 +15,10 @@ from ensemble.metrics import METRIC_FUNCTIONS
 from ensemble.trees.objective import Objective
 from ensemble.trees.rows import TreeData
 
-MAX_TREES = 2_000_000
-"""The largest number of predictions of single trees, over all rows and features, which takes some 0.2 s on one core."""
+MAX_TREE_PREDICTIONS = 2_000_000
+"""The largest number of predictions of single trees, over all rows and features. They take some 0.2 s on one core."""
 MIN_ROWS, MAX_ROWS = 200, 1000
-"""If `MAX_TREES` leaves fewer than `MIN_ROWS` rows, nothing is computed."""
+"""The number of drawn rows. If `MAX_TREE_PREDICTIONS` allows fewer than `MIN_ROWS`, nothing is computed."""
 Predict = Callable[[np.ndarray], np.ndarray]
 """Features (n, F) to predictions in the unit of the target, (n,) or (n, K)."""
 
@@ -26,12 +26,15 @@ Predict = Callable[[np.ndarray], np.ndarray]
 def importance(
     objective: Objective, rows: TreeData, folds: Sequence[Fold], predictors: Sequence[Predict], num_trees: int
 ) -> dict[str, Any] | None:
-    """`metric`, `rows` (their number), and `worse`: the importance by feature. None for rankings, or if it takes too long.
+    """`metric`, `rows` (the number of drawn rows), and `worse`: the importance by feature.
 
-    rows : the split `train`. predictors : of the copy of each fold. num_trees : of each copy.
+    None for a ranking, for an objective of another kind than the task, if it would take too long, or for undefined scores.
+
+    rows : the split `train`. predictors : those of the copies, one for each fold. num_trees : the trees of a copy.
     """
     num_held_out, num_features = sum(len(fold.held) for fold in folds), len(rows.features)
-    num_rows = min(num_held_out, MAX_ROWS, MAX_TREES // max(1, num_trees * objective.num_classes * num_features))
+    num_affordable = MAX_TREE_PREDICTIONS // max(1, num_trees * objective.num_classes * num_features)
+    num_rows = min(num_held_out, MAX_ROWS, num_affordable)
     if objective.kind == "ranking" or objective.kind != objective.task.kind or num_rows < min(MIN_ROWS, num_held_out):
         return None
     generator = np.random.default_rng(0)

@@ -131,8 +131,8 @@ class TreeMember:
         """The arguments of `predictions.Predictions` that describe the member and the data."""
         output = self._summary["output"]
         classes = {"classes": task_of(manifest).classes} if output == "probabilities" else {}
-        names = {name: manifest[name] for name in ("recipe", "fingerprint")}
-        return {"output": output, **classes, **names, "config": self._config}
+        data = {name: manifest[name] for name in ("recipe", "fingerprint")}
+        return {"output": output, **classes, **data, "config": self._config}
 
     def write_contributions(self, data: str | Path, split: str, name: str, out: str | Path) -> Path:
         """Write contributions to OUT/NAME.SPLIT.contributions.parquet, and a picture beside it.

@@ -164,7 +164,7 @@ def write_results(folder: Path, trials: Trials, config: TreesConfig, fingerprint
     ended = trials.ended()
     completed = [trial for trial in ended if not trial.pruned]
     if not completed:
-        return {"trials": len(ended), "table": "no trial has ended"}
+        return {"trials": len(ended), "table": "no trial was trained to its end"}
     sign = 1 if METRIC_FUNCTIONS[config.metric].higher_is_better else -1
     ranking = sorted(completed, key=lambda trial: -sign * trial.score)
     best = ranking[0]

@@ -52,7 +52,7 @@ class TreesConfig:
     """
     metric: str = ""
     """The metric of early stopping, always on the task's target. Empty: the metric of the task, or log_loss if the
-    validation split has too few rows of one of two classes."""
+    validation split (in cross-validation: the training rows) has too few rows of one of two classes."""
     monotone: dict[str, int] = dataclasses.field(default_factory=dict)
     """Features with which the prediction may only rise (1) or fall (-1), such as 'monotone={reviews_4w: 1}' for the demo."""
     learning_rate: float = 0.05
@@ -69,7 +69,7 @@ class TreesConfig:
     regrow: bool = True
     """On data for cross-validation: train each copy again with the best number of trees, with its validation rows added."""
     num_refits: int = 1
-    """With refit=true: the number of boosters, each with its own seed, that are averaged in each refit."""
+    """The number of boosters, each with its own seed, that are averaged in each refit (refit=true, or forward folds)."""
     max_leaves: int = 31
     """The largest number of leaves of a tree."""
     min_leaf_weight: float = 0.0

@@ -23,6 +23,7 @@ from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import TreesConfig
 
 PATIENCE = 2
+"""A copy stops after this number times `config.early_stopping_rounds` without a better score."""
 
 
 class _EarlyStop(Exception):

@@ -3,7 +3,7 @@
 The code of a category is the mean target of its rows, shrunk towards the mean of all rows as if it had `PRIOR_ROWS` more
 rows of that mean. Rows on which a model is fitted are divided into `NUM_PARTS` parts, and the codes of each part are means
 of the other parts; the codes of all other rows are means of the fitted rows. So no row's target is in its own code. Missing
-values and categories without a fitted row are one more category.
+values are one more category. A category without a fitted row has the mean of all rows.
 
 XGBoost and LightGBM learn from these codes if the objective is binary or regression, since classes and relevances have no
 meaningful mean. CatBoost has target statistics of its own.
@@ -31,7 +31,7 @@ class TargetEncoding:
     """The codes of the categories for one model."""
 
     codes: dict[int, np.ndarray]
-    """By the number of the feature, (categories + 1,) float32; the last code is that of missing values."""
+    """By the index of the feature, (categories + 1,) float32; the last code is that of missing values."""
 
     def __call__(self, features: np.ndarray) -> np.ndarray:
         """Features (n, F) with categories replaced by their codes; a copy if any feature is encoded."""

@@ -185,9 +185,9 @@ def _train_models(
     manifest: dict[str, Any],
     training: Training,
 ) -> tuple[copies.TrainingResult, copies.TrainingResult | None, list[rows.TreeData]]:
-    """Train a copy on each fold, or one booster, which with `config.refit` is trained again on validation rows and on blend.
+    """Train a copy on each fold, or one booster. With `config.refit`, boosters trained on validation too replace it.
 
-    Returns the result, the result of the training on blend too, and the training rows of the first result.
+    Returns the result, a second result that also learned blend (None without one), and the training rows of the first.
     """
     if cv := CrossValidation.from_manifest(manifest):
         folds = cv.folds(config.data, objective.task.cluster)
@@ -230,7 +230,8 @@ def resolve(
 
 
 def _min_leaf_weight(objective: Objective, train_rows: rows.TreeData) -> float:
-    """With few rows of the rarer class no leaf reaches `MIN_LEAF_WEIGHT`, and all rows would have the same prediction."""
+    """The default of `config.min_leaf_weight`. It is smaller with few rows of the rarer class: otherwise no leaf would reach
+    `MIN_LEAF_WEIGHT`, and all rows would have the same prediction."""
     if objective.kind != "binary":
         return MIN_LEAF_WEIGHT
     target, weight = train_rows.column_of_all(objective.target), objective.task.weight
@@ -439,7 +440,7 @@ def _write_models(
 
 
 def draw_importance(importance: dict[str, float], file: Path, title: str) -> None:
-    """A bar for each of the twenty features with the largest gain, as a share of the total gain."""
+    """Draw a bar for each of the twenty features with the largest gain, as a share of the total gain."""
     from matplotlib.figure import Figure
 
     total = sum(importance.values()) or 1.0

@@ -1,1 +1,1 @@
-"""The measurements behind the README's figures; scripts/benchmark.py."""
+"""The measurements behind the figures of the READMEs; scripts/benchmark.py runs them."""

@@ -11,7 +11,8 @@ validates in blocks of weeks instead of folds. All run with OMP_WAIT_POLICY=PASS
 `benchmark.py threads` measures its effect.
 
 Prediction is measured as a whole process, since all methods predict a file of new rows in this way; `warm_s` is the duration
-of the call alone. Each set, and each method on it, is measured once, and stored in `folder`.
+of the call alone. Each set, and each method on it, is measured once. The results are stored in `folder`, and not measured
+again.
 """
 
 import shutil
@@ -60,16 +61,16 @@ def autogluon(
 ) -> dict[str, Any]:
     """The ensemble, AutoGluon and scikit-learn's stacking, with the same rows, cores and time; twenty minutes.
 
-    Raises `UserError` for unknown names, and without AutoGluon.
+    Raises `UserError` for unknown names, and if `python` does not exist.
 
     python : the interpreter that has AutoGluon; `make bench-autogluon` installs it
     data : the folder with amazon/ and movielens/; sets that are not there are left out
-    folder : for all files; an interrupted benchmark continues with them
+    folder : the folder for all files; an interrupted benchmark continues with those in it
     sets : the generated markets and real sets to measure; empty for all
     methods : AutoGluon's good_quality, good_quality_by_week (its folds are blocks of weeks), medium_quality; or stacking
-    least_s : AutoGluon gets as many seconds as our commands took, but at least these
-    market : settings of prepare_data.py over the demo's for generated markets, as in 'market=[market.num_products=800]'
-    training : settings of train.py over the demo's, as in 'training=[max_epochs=1]'
+    least_s : AutoGluon gets as many seconds as our commands took, but at least this number
+    market : settings of prepare_data.py for generated markets that override the demo's: 'market=[market.num_products=800]'
+    training : settings of train.py that override the demo's: 'training=[max_epochs=1]'
     """
     refuse_unknown("methods", methods, METHODS)
     if set(methods) - {STACKING} and not Path(python).exists():
@@ -113,8 +114,8 @@ def one_set(folder: Path, words: Words, python: str, methods: Sequence[str], lea
             failed[method] = str(error)
             print(f"  {method} failed: {error}", flush=True)
     test = predictions.read(folder / "ensemble" / "test.parquet")
-    forecast = {name: forecast_of(folder / name / "test.parquet", test.row_id) for name in ours["used"]}
-    forecast |= {name: forecast_of(folder / name / "predictions.parquet", test.row_id, "1") for name in others}
+    predicted = {name: predictions_of(folder / name / "test.parquet", test.row_id) for name in ours["used"]}
+    predicted |= {name: predictions_of(folder / name / "predictions.parquet", test.row_id, "1") for name in others}
 
     def bootstrap(prediction: np.ndarray, minus: np.ndarray | None = None) -> dict[str, Any]:
         intervals = metrics.bootstrap_scores(
@@ -126,10 +127,10 @@ def one_set(folder: Path, words: Words, python: str, methods: Sequence[str], lea
     scored = {}
     for name, costs in {**ours["used"], **others}.items():
         rows_per_s = round(len(test.target) / costs["predict_s"])
-        scored[name] = {**bootstrap(forecast[name]), **costs, "test_rows_per_s": rows_per_s}
+        scored[name] = {**bootstrap(predicted[name]), **costs, "test_rows_per_s": rows_per_s}
         print(f"  {name:>22}  {scored[name]}", flush=True)
     gains = {
-        name: {other: bootstrap(forecast[name], forecast[other])["average_precision"] for other in others}
+        name: {other: bootstrap(predicted[name], predicted[other])["average_precision"] for other in others}
         for name in ours["used"]
     }
     return {
@@ -237,7 +238,7 @@ def _megabytes(folder: Path) -> float:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
 
 
-def forecast_of(file: Path, row_ids: np.ndarray, column: str = "prediction") -> np.ndarray:
+def predictions_of(file: Path, row_ids: np.ndarray, column: str = "prediction") -> np.ndarray:
     """The predictions of a file in the order of `row_ids`, which must be those of the file."""
     prediction_of = dict(zip(*pq.read_table(file, columns=[ROW_ID, column]).to_pydict().values(), strict=True))
     assert prediction_of.keys() == set(row_ids.tolist()), f"{file} is of other rows"

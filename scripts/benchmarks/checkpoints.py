@@ -1,9 +1,9 @@
 """How long training waits for a checkpoint of 10, 100 and 500 million parameters, and how much memory that takes.
 
 A checkpoint has the weights and AdamW's two moments in float32. `synchronous` writes and syncs files with checksums before
-training continues. `asynchronous`, as in the training loop, copies the state and writes it in the background. Wall-clock and
-CPU seconds of the main thread are reported; other load hardly changes the latter. `more_mb` is the peak memory above that of
-the training.
+training continues. `asynchronous`, as in the training loop, copies the state and writes it in the background. The results
+have wall-clock and CPU seconds of the main thread; other load on the machine hardly changes the latter. `more_mb` is the
+peak memory minus the memory before the first checkpoint.
 """
 
 import shutil
@@ -23,6 +23,7 @@ from benchmarks.timing import ROOT, called, memory_mb
 MB_PER_MILLION = {"synchronous": 12, "asynchronous": 24}
 """The memory for weights and two moments in float32; asynchronous needs a copy of them."""
 RESERVE_MB = 1500
+"""The memory for everything else, such as PyTorch."""
 CHECKPOINT_INTERVAL_S = 60.0
 WIDTH = 1000
 """Each layer has WIDTH² parameters, a million."""
@@ -65,7 +66,7 @@ def _both_kinds(size: int, rounds: int, launch: Sequence[str | Path] = ()) -> di
 
 
 def rank(millions: int, rounds: int, kind: str, out: str) -> dict[str, Any] | None:
-    """Save several checkpoints of a model with AdamW to the folder `out`; returns medians, None outside the main process."""
+    """Write checkpoints of a model with AdamW to the folder `out`; return medians, or None outside the main process."""
     from ensemble.neural import launch
 
     accelerator = launch.start()
@@ -77,7 +78,7 @@ def rank(millions: int, rounds: int, kind: str, out: str) -> dict[str, Any] | No
     model: Any = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(millions)))
     model, prepared = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), fused=True))
     optimizer = prepared.optimizer
-    for weight in model.parameters():  # the state after a step, whose gradients are deleted before a checkpoint
+    for weight in model.parameters():  # the state after a step; there are no gradients, as in a training that saves
         moments = {name: torch.rand_like(weight) for name in ("exp_avg", "exp_avg_sq")}
         optimizer.state[weight] = {"step": torch.tensor(1.0), **moments}
     state = TrainingState(model, [optimizer], 0.0, accelerator, 600)
@@ -88,8 +89,8 @@ def rank(millions: int, rounds: int, kind: str, out: str) -> dict[str, Any] | No
 
     def write_now(folder: Path) -> None:
         weights = {name: weight.detach() for name, weight in model.state_dict().items()}
-        moments, about = checkpoint.flatten_optimizer(optimizer, "optimizer0")
-        description = {"optimizers": [about]}
+        moments, scalars = checkpoint.flatten_optimizer(optimizer, "optimizer0")
+        description = {"optimizers": [scalars]}
         if state.is_sharded:
             sharded.write(folder, {**weights, **moments}, description, {}, group)
         else:

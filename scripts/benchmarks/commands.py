@@ -17,7 +17,7 @@ MARKED = re.compile(r'^@command\ndef (\w+)\(.*?\) -> [^\n]*:\n    """(.+?)(?:"""
 
 
 def command(measure: Measure) -> Measure:
-    """Mark a function as a command of its name, whose result is written to results/NAME.json with the environment.
+    """Mark a function as the command of the same name; its result is written to slurm/results/NAME.json.
 
     Its docstring is shown by --help, and describes each parameter. A function that returns None writes no file.
     """
@@ -47,7 +47,7 @@ def described(sentence: str) -> type:
 
 
 def schema(measure: Callable[..., Any]) -> type:
-    """The parameters of a function as a config class, and the folder of its JSON file as the setting `results`."""
+    """A dataclass of settings: the parameters of a function, and `results`, the folder of its JSON file."""
     types = typing.get_type_hints(measure)
     parameters = inspect.signature(measure).parameters.items()
     settings = [(name, types[name], parameter.default) for name, parameter in parameters]

@@ -1,8 +1,8 @@
-"""Counts of what the commands of a small job start, import, write and communicate, which no processor and no load changes.
+"""Counts of what the commands of a small job start, import, write and communicate; they are equal on any machine.
 
 CI counts again (tests/scripts/benchmarks/test_counts.py) and compares with slurm/results/counts.json: a larger count than
-`MARGINS` allow fails. `python scripts/benchmark.py counts` writes that file; a change that is intended is committed with it.
-CPU seconds are compared as shares of the CPU seconds of all commands, and a larger share only warns.
+`MARGINS` allows fails. `python scripts/benchmark.py counts` writes that file. If a larger count is intended, commit the new
+file with the change. CPU seconds are compared as shares of the CPU seconds of all commands, and a larger share only warns.
 """
 
 import json
@@ -30,7 +30,7 @@ MARGINS = {
 }  # fmt: skip
 """The share by which a count may exceed the committed one."""
 LARGE_PACKAGE = 30
-"""The name of a package is recorded from this number of imported modules on, so that a failure names new packages."""
+"""Packages with at least this number of imported modules are recorded by name, so that a failure names new ones."""
 SHARE_OF_TIME = 0.4
 """The relative increase of a command's share of the CPU seconds above which there is a warning."""
 
@@ -69,7 +69,7 @@ def of_a_job(data: Path, work: Path) -> Iterator[tuple[str, list[str | Path]]]:
 
 
 def counted(words: list[str | Path], work: Path) -> dict[str, Any]:
-    """Run a command, and count over all of its processes."""
+    """Run a command, and return its counts, summed over all of its processes."""
     before = sizes(work)
     with tempfile.TemporaryDirectory() as records:
         environment = {

@@ -1,4 +1,4 @@
-"""The cost of data: the panel of millions of reviews, the memory for preparing them, and batches gathered from them.
+"""The cost of data: weekly rows from millions of reviews, the memory for preparing them, and batches gathered from them.
 
 python scripts/benchmark.py panel | memory | loader
 """
@@ -21,9 +21,9 @@ from ensemble import folders
 def panel(
     num_reviews: int = 4_000_000, num_products: int = 400_000, reference: str = "", reference_python: str = "python3"
 ) -> dict[str, Any]:
-    """The panel of a large Parquet file, all features and the basic columns, compared with the script of a public project.
+    """Seconds and memory for a weekly panel of a large file: all features, basic columns, and a public project's script.
 
-    num_reviews, num_products : in the generated file
+    num_reviews, num_products : of the generated file
     reference : build_weekly_dataset_fast.py of LookJohnny/csci653-as01; empty measures this project alone
     reference_python : an interpreter with pandas, pyarrow, tqdm and dask[dataframe]
     """
@@ -140,7 +140,7 @@ def memory(num_reviews: int = 30_000_000, num_products: int = 300_000) -> dict[s
 
 
 def prepare_market(num_reviews: int, num_products: int) -> dict[str, float]:
-    """The costs of preparing a generated market with text from JSON lines."""
+    """Seconds and peak memory of preparing a generated market with text from JSON lines."""
     with tempfile.TemporaryDirectory() as scratch:
         files = called(market, f"{scratch}/raw", num_reviews, num_products)
         words = (f"out={scratch}/prepared", f"source=[{files[0]}]", f"metadata=[{files[1]}]")

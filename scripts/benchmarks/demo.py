@@ -18,7 +18,7 @@ from ensemble import folders
 TREES = ("xgboost", "lightgbm")
 MEMBERS, BASELINE = ("transformer", *TREES), "momentum"
 
-# Short or sparse data have a shorter horizon, or a larger share of products that count as hot
+# For short or sparse data the horizon is shorter, or a larger share of products counts as hot
 REAL_SETS: dict[str, dict[str, str]] = {
     "Gift_Cards_5": {
         "source": "amazon/Gift_Cards_5.json.gz",
@@ -41,7 +41,7 @@ SMALL_TREES = ["num_refits=3"]
 
 @command
 def help_times() -> dict[str, Any]:
-    """The duration of the --help of each script, best and median of five."""
+    """The duration of --help of each script, the best and the median of five."""
     results = {}
     for path in sorted(SCRIPTS.glob("*.py")):
         seconds = [timed(script(path.stem, "--help"))["wall_s"] for _ in range(5)]
@@ -148,7 +148,7 @@ def real(data: str = "../shared/data") -> dict[str, Any]:
 
 
 def real_sets(data: str) -> dict[str, list[str]]:
-    """The settings of prepare_data.py for each set whose files are in `data`; the other sets are printed and left out."""
+    """The settings of prepare_data.py for each set whose files are in `data`; a line is printed for each of the others."""
     words_of = {}
     for name, settings in REAL_SETS.items():
         files = {key: Path(data) / value for key, value in settings.items() if key in ("source", "metadata")}

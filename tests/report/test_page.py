@@ -82,6 +82,13 @@ def test_pictures_are_apart_and_follow_the_colours(scaled_page_file: Path) -> No
         assert "var(--series-" in picture
 
 
+def test_the_text_of_a_picture_is_complete(page: str) -> None:
+    """A screen reader would read a text that ends with an empty clause, where a curve has no best score."""
+    labels = re.findall(r'<svg viewBox[^>]*aria-label="([^"]*)"', page)
+    assert any("training loss" in label for label in labels)
+    assert not [label for label in labels if label.rstrip().endswith(";")]
+
+
 def test_the_page_has_the_measured_scaling(scaled_page_file: Path, page: str, scaling: list[Path]) -> None:
     """A figure of the measurement would be lost, or the planning table be taken for one."""
     scaled = scaled_page_file.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""DAPPER's EKF and LETKF on Lorenz-96, for `benchmark.py emulator_dapper`; it runs in a virtual environment with DAPPER.
+"""DAPPER's EKF and LETKF on Lorenz-96, for `benchmark.py emulator_dapper`, run by an interpreter that has DAPPER.
 
     V/bin/python -P scripts/benchmarks/emulator/foreign_run.py SEEDS CYCLES SPIN_UP EKF_INFLATION MEMBERS \
         ENSEMBLE_INFLATION RADIUS

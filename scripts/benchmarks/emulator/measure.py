@@ -23,7 +23,7 @@ from ensemble.recipes.emulator.settings import PrepareConfig
 
 EMULATOR = Commands("emulator")
 SCORES = ("root_mean_squared_error", "r_squared", "share_of_ceiling", "jacobian")
-"""The scores of examine.py that the results have."""
+"""The scores of examine.py that are copied to the results."""
 
 
 @command
@@ -144,7 +144,7 @@ def _scores(member: Path, data: Path) -> dict[str, Any]:
 
 
 def _references(data: Path) -> tuple[float, float, float, float]:
-    """R² on test of the formula without noise, of a linear and of a logistic regression; and the variance of the targets."""
+    """R² on test of the formula without noise (the ceiling), of linear and of logistic regression; the targets' variance."""
     columns = {}
     for split in ("train", "test"):
         table = open_table(data / "pairs" / split)
@@ -157,7 +157,7 @@ def _references(data: Path) -> tuple[float, float, float, float]:
     linear = np.linalg.lstsq(design, target, rcond=None)[0]
 
     def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        """The mean squared error of a logistic regression, the network of the original project's code, and its gradient."""
+        """The mean squared error of a logistic regression (the original network in the README), and its gradient."""
         values = scipy.special.expit(design @ weights)
         error = values - target
         return float((error**2).mean()), 2 * (error * values * (1 - values)) @ design / len(error)

@@ -1,4 +1,4 @@
-"""A network of 14 → 64 × 3 → 1 in float32 on one thread: its Jacobian by several methods, and its speed in C++.
+"""A network with 14 inputs, three layers of width 64 and one output, in float32 on one thread: Jacobians, speed in C++.
 
 python scripts/benchmark.py emulator_jacobian | emulator_cpp
 """
@@ -29,7 +29,7 @@ ROWS_OF_FILE = 1000
 
 
 def random_network() -> networks.Emulator:
-    """A network with random weights, and statistics of 1, for a process with one thread."""
+    """A network with random weights, whose means and standard deviations are all 1; it limits PyTorch to one thread."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     ones = {name: torch.ones(NUM_INPUTS if name.startswith("input") else 1) for name in networks.STATISTICS}
@@ -66,7 +66,7 @@ def emulator_jacobian(rounds: int = 31) -> dict[str, Any]:
         "vmap_jacrev": lambda: vmap(jacrev(lambda row: network(row.unsqueeze(0)).squeeze(0)))(x),
     }
     reference = methods["vmap_jacrev"]()
-    # These calls are a warm-up too
+    # These calls are also the warm-up
     differences = [float((method() - reference).abs().max() / reference.abs().max()) for method in methods.values()]
     timed: dict[str, Callable[[], object]] = {**methods, "products": products}
     seconds = in_turn({name: partial(cpu_seconds, method) for name, method in timed.items()}, rounds)
