@@ -7,12 +7,13 @@ OUT/scores.json has, for one split:
     root_mean_squared_error, r_squared    of the targets with their noise
     ceiling, share_of_ceiling             if the formula is known, the R² of the formula, and r_squared divided by it
     jacobian                              if the true derivatives are known, for all entries (`all`) and for each input, or
-                                          distance on a ring (`inputs`): `error`, |J - J_true| / |J_true| in the Frobenius
-                                          norm, the means of both, and `right_sign`, the share of Σ |J_true| with its sign
-    sample                                entries of both Jacobians times the standard deviation of the input
+                                          each offset on a ring (`inputs`): `error`, |J - J_true| / |J_true| in the
+                                          Frobenius norm; `mean` and `true_mean`; and `right_sign`, the share of Σ |J_true|
+                                          that is in entries whose sign is right in J
+    sample                                some entries of both Jacobians, times the standard deviation of the input
     orbit                                 for a ring, two points along a trajectory of the true model and of the network
 
-The report runs this in a process of its own, since PyTorch and the tree libraries must not share one.
+The report starts this module as a process, since PyTorch and the tree libraries must not be loaded in the same process.
 """
 
 import dataclasses
@@ -28,11 +29,11 @@ NUM_SAMPLED = 300
 LEAST_SHOWN = 0.02
 """The smallest absolute value of an entry in `sample`, relative to the largest one."""
 NUM_STATES = 400
-"""States of a ring whose Jacobians are compared; each has inputs × outputs entries."""
+"""Number of states of a ring whose Jacobians are compared. Each Jacobian has inputs × outputs entries."""
 ORBIT_STEPS, LARGEST = 80, 1e6
-"""Steps of `orbit`, and the value at which a network that diverges is clipped."""
+"""Number of steps of `orbit`, and the absolute value to which the states of a network are clipped if it diverges."""
 MOST_DISTANT = 3
-"""The largest distance on a ring in `jacobian`; beyond it one step has almost no influence."""
+"""The largest distance on a ring in `jacobian`. In one step, points farther apart have almost no influence on each other."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,12 +82,12 @@ def scores(member: str, data: str, split: str) -> dict[str, Any]:
         states = inputs[:NUM_STATES]
         slopes, truth = _in_pieces(model.jacobian, states, 500), lorenz96.jacobian(states.astype(np.float64))
         near = range(-MOST_DISTANT, MOST_DISTANT + 1)
-        parts = {f"{places:+d}": tuple(lorenz96.diagonal(matrix, places) for matrix in (slopes, truth)) for places in near}
+        parts = {f"{offset:+d}": tuple(lorenz96.diagonal(matrix, offset) for matrix in (slopes, truth)) for offset in near}
         deviation = inputs.std()
         scored["orbit"] = _orbit(inputs[0], model)
     else:
         slopes, truth = _in_pieces(model.jacobian, inputs, 500), sea_ice.jacobian(inputs)[:, None]
-        parts = {name: (slopes[:, 0, place], truth[:, 0, place]) for place, name in enumerate(facts["inputs"])}
+        parts = {name: (slopes[:, 0, number], truth[:, 0, number]) for number, name in enumerate(facts["inputs"])}
         deviation = inputs.std(axis=0)
         ceiling = r_squared(sea_ice.concentration(inputs)[:, None])
         scored |= {"ceiling": ceiling, "share_of_ceiling": scored["r_squared"] / ceiling}
@@ -99,7 +100,7 @@ def scores(member: str, data: str, split: str) -> dict[str, Any]:
 
 
 def _in_pieces(function: Callable[[Any], Any], inputs: np.ndarray, at_once: int) -> np.ndarray:
-    """The results for all inputs, float64."""
+    """The results of a function for all inputs, `at_once` of them at a time; float64."""
     import torch
 
     with torch.no_grad():
@@ -107,14 +108,14 @@ def _in_pieces(function: Callable[[Any], Any], inputs: np.ndarray, at_once: int)
 
 
 def _sample(true: np.ndarray, network: np.ndarray) -> dict[str, list[float]]:
-    """The same random entries of both Jacobians, only large ones, since most entries are almost 0."""
+    """Random entries of the true Jacobian, and those of the network in the same places. Entries near 0 are left out."""
     large = np.flatnonzero(np.abs(true) > LEAST_SHOWN * np.abs(true).max())
     chosen = np.random.default_rng(0).choice(large, min(NUM_SAMPLED, len(large)), replace=False)
     return {"true": np.round(true[chosen], 5).tolist(), "network": np.round(network[chosen], 5).tolist()}
 
 
 def compare_jacobians(slopes: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    """The relative error of derivatives, their means, and the share of the true magnitude with the right sign."""
+    """The relative error of derivatives, both means, and the share of the true magnitude in entries with the right sign."""
     magnitude = np.abs(truth)
     return {
         "error": float(np.linalg.norm(slopes - truth) / np.linalg.norm(truth)),
@@ -125,7 +126,7 @@ def compare_jacobians(slopes: np.ndarray, truth: np.ndarray) -> dict[str, float]
 
 
 def _orbit(state: np.ndarray, model: Any) -> dict[str, list[list[float]]]:
-    """The first two points of a ring at each step of the true model and of the network, from one state."""
+    """The first two points of a ring at each step of the true model and of the network, both started from `state`."""
     import torch
 
     from ensemble.recipes.emulator import lorenz96

@@ -1,4 +1,4 @@
-"""Export of a trained member to a file for other programs; the suffix determines the format: see formats.py.
+"""Export of a trained member to a file for other programs. The suffix of the file determines the format (formats.py).
 
 python scripts/export_model.py member=runs/emulator/members/mlp data=runs/emulator/prepared out=runs/emulator/mlp.pt2
 """

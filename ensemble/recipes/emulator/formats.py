@@ -5,9 +5,10 @@
     .ts     TorchScript, for saber-pytorch and older programs: methods `forward`, `jacobian`, `tangent`, `adjoint`, and
             saber-pytorch's `jac_physical(inputs, mask)`. PyTorch has deprecated it.
 
-The batch size is dynamic in all of them. Each file is compared with the network before it is written to its place. Each has
-a JSON text with names, units, statistics and the fingerprint of the data; a `.pt2` also has the instruction set of the
-machine that compiled it, which other machines must support (`load_pt2`, and cpp/ for C++).
+All formats accept any batch size. The outputs of a file are compared with those of the network before the file gets its
+final name. Each file contains a JSON text with names, units, statistics and the fingerprint of the data. A `.pt2` file also
+contains the instruction set of the machine that compiled it; `load_pt2`, and cpp/ for C++, refuse it on a machine without
+these instructions.
 """
 
 import json
@@ -31,11 +32,13 @@ from ensemble.recipes.emulator.networks import STATISTICS, Emulator
 
 METHODS = ("forward", "jacobian", "tangent", "adjoint")
 METADATA = "emulator"
-"""The key of the JSON text in each format."""
+"""The key under which each format stores the JSON text."""
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}
 """The largest difference from the network that is allowed, relative to the largest value."""
 CHECKED_BATCHES = (1, 3, 64)
+"""The batch sizes for which a file is compared with the network."""
 EXAMPLE_BATCH = 4
+"""The batch size with which a method is traced; the file accepts any other."""
 INSTRUCTION_SETS = ("sse", "ssse", "avx", "fma", "f16c", "bmi", "abm", "popcnt", "movbe", "adx", "aes", "vaes", "gfni",
                     "vpclmul", "pclmul", "sha", "amx", "asimd", "sve")  # fmt: skip
 """Prefixes of those flags of a processor that compilers generate instructions for."""
@@ -44,14 +47,14 @@ INSTRUCTION_SETS = ("sse", "ssse", "avx", "fma", "f16c", "bmi", "abm", "popcnt",
 def export(
     network: Emulator, manifest: dict[str, Any], out: str | Path, dtype: str = "float32", methods: Sequence[str] = METHODS
 ) -> dict[str, Any]:
-    """Write the network to `out`, whose suffix determines the format, after comparing its outputs with the network's.
+    """Write the network to `out`, whose suffix determines the format, if the file gives the same outputs as the network.
 
-    manifest : of the data that the network was trained on
-    dtype : float32 or float64, of inputs and outputs
+    manifest : the manifest of the data that the network was trained on
+    dtype : float32 or float64, the type of inputs and outputs
     methods : the methods of a `.pt2` file, each of which takes 5 to 12 CPU seconds to compile
 
-    Returns the format, the number of compared rows and the largest relative difference. Raises `UserError` for a file that
-    cannot be written, and `Failure` for one that differs from the network, which is not written.
+    Returns the format, the methods, the number of compared rows and the largest relative difference. Raises `UserError` for
+    a file that cannot be written, and `Failure` for one that differs from the network, which is not written.
     """
     out = Path(out)
     if out.suffix not in WRITERS:
@@ -91,7 +94,8 @@ def describe(network: Emulator, manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def texts_of(metadata: dict[str, Any]) -> dict[str, str]:
-    """The JSON text, and for C++, which has no parser of JSON here, lists as words separated by spaces."""
+    """The texts that a file stores: the metadata as JSON, and entries for C++, which has no JSON parser here: the dtype, and
+    lists as words separated by spaces."""
     texts = {METADATA: json.dumps(metadata), "dtype": str(metadata["dtype"])}
     for name in ("inputs", "outputs", "instruction_set"):
         if name in metadata:
@@ -103,7 +107,8 @@ Method = Callable[..., torch.Tensor]
 
 
 def compared(network: Emulator, methods: dict[str, Method]) -> dict[str, Any]:
-    """The largest difference of any method from the network, relative to the largest value, for several batch sizes."""
+    """Compare methods of a file with those of the network: the number of rows, and the largest difference of any method,
+    relative to the largest value, for the batch sizes `CHECKED_BATCHES`."""
     worst, num_rows = 0.0, 0
     for size in CHECKED_BATCHES:
         arguments = arguments_of(network, size, seed=size)
@@ -119,7 +124,7 @@ def compared(network: Emulator, methods: dict[str, Method]) -> dict[str, Any]:
 
 
 def arguments_of(network: Emulator, batch: int, seed: int) -> dict[str, tuple[torch.Tensor, ...]]:
-    """Random arguments of each method, with the distribution of the training data."""
+    """Random arguments of each method, with the mean and the standard deviation of the training data."""
     draw = torch.Generator().manual_seed(seed)
     like = network.input_mean
 
@@ -132,7 +137,7 @@ def arguments_of(network: Emulator, batch: int, seed: int) -> dict[str, tuple[to
 
 
 class _Method(torch.nn.Module):
-    """One method of a network, or a tuple of several, as the forward pass of a module."""
+    """A module whose forward pass is one method of a network, or several, whose outputs are then a tuple."""
 
     def __init__(self, network: Emulator, *names: str):
         super().__init__()
@@ -154,7 +159,7 @@ def exported_program(network: Emulator, name: str) -> torch.export.ExportedProgr
 
 
 def write_pt2(network: Emulator, metadata: dict[str, Any], file: Path, methods: Sequence[str]) -> dict[str, Method]:
-    """Write a package with a model for each method; this needs a C++ compiler."""
+    """Write a package with a compiled model for each method, and load it; this needs a C++ compiler."""
     from torch._inductor import aot_compile
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.exc import InvalidCxxCompiler
@@ -191,7 +196,7 @@ def load_pt2(file: str | Path) -> tuple[dict[str, Method], dict[str, Any]]:
 
 
 def instruction_set() -> list[str]:
-    """The machine, and those flags of its processor that compilers generate instructions for."""
+    """The name of the architecture, and those flags of the processor for which compilers generate instructions."""
     cpuinfo = Path("/proc/cpuinfo")
     text = cpuinfo.read_text(encoding="utf-8") if cpuinfo.exists() else ""
     flags = re.search(r"^(?:flags|features)\s*:(.*)", text, re.MULTILINE | re.IGNORECASE)
@@ -203,7 +208,7 @@ def instruction_set() -> list[str]:
 
 
 def write_onnx(network: Emulator, metadata: dict[str, Any], file: Path) -> dict[str, Method]:
-    """Write one graph with the outputs `y` (B, O) and `jacobian` (B, O, I)."""
+    """Write one graph with the outputs `y` (B, O) and `jacobian` (B, O, I), and load it."""
     try:
         import onnx
         import onnxruntime
@@ -246,7 +251,8 @@ def write_onnx(network: Emulator, metadata: dict[str, Any], file: Path) -> dict[
 
 
 class _Scripted(torch.nn.Module):
-    """The methods of a traced network, and the interface of saber-pytorch's surface emulators around them."""
+    """The methods of a traced network, with the interface of saber-pytorch's surface emulators: names and levels of inputs
+    and outputs, and `jac_physical`."""
 
     input_names: list[str]
     input_levels: list[int]
@@ -276,12 +282,12 @@ class _Scripted(torch.nn.Module):
 
     @torch.jit.export
     def jac_physical(self, inputs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """The Jacobians of inputs (B, I), 0 for rows whose mask (B, 1) is 0."""
+        """The Jacobians at inputs (B, I), with zeros for rows whose mask (B, 1) is not above 0.5: (B, O, I)."""
         return self.network.masked_jacobian(inputs, mask[:, 0] > 0.5)
 
 
 def write_ts(network: Emulator, metadata: dict[str, Any], file: Path) -> dict[str, Method]:
-    """Write a module with METHODS and `jac_physical`; the metadata are an extra file in it."""
+    """Write a module with METHODS and `jac_physical`, and load it. The metadata are an extra file in the module's file."""
     arguments: dict[str, Any] = arguments_of(network, EXAMPLE_BATCH, seed=0)
     arguments["masked_jacobian"] = (*arguments["forward"], torch.ones(EXAMPLE_BATCH, dtype=torch.bool))
     with quiet():
@@ -294,7 +300,7 @@ def write_ts(network: Emulator, metadata: dict[str, Any], file: Path) -> dict[st
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Hide warnings of PyTorch about the deprecation of TorchScript and about internals, which users cannot change."""
+    """Hide PyTorch's warnings about the deprecation of TorchScript and about internals; users cannot act on them."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

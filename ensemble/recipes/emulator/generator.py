@@ -1,9 +1,9 @@
-"""Generated NetCDF files of sea ice in the layout of CICE's history files, by the formula of sea_ice.py.
+"""Generates NetCDF files of sea ice in the layout of CICE's history files, with concentrations by the formula of sea_ice.py.
 
 Every input is the sum of a function of latitude, a random smooth field, and random values of single points. The fields of
-different inputs are independent. The concentration is that of the formula, a, plus noise with the standard deviation
-`noise` · 4 a (1 - a) from a uniform distribution. So the noise has mean 0 at each point, and a + noise is between 0 and 1.
-There is no ice below EDGE degrees of latitude. Land has the mask 0 and fill values.
+different inputs are independent. The concentration is that of the formula, a, plus uniform noise with mean 0 and standard
+deviation `noise` · 4 a (1 - a). So the noise has mean 0 at each point, and a + noise is between 0 and 1. There is no ice
+nearer to the equator than EDGE degrees of latitude. Land points have the mask 0 and fill values.
 """
 
 from pathlib import Path
@@ -15,11 +15,12 @@ from ensemble.recipes.emulator import netcdf, sea_ice
 from ensemble.recipes.emulator.settings import PrepareConfig
 
 EDGE = 45.0
-"""The ice edge, in degrees of latitude."""
+"""The latitude of the ice edge on both hemispheres, in degrees."""
 NUM_WAVES = 24
 """The number of plane waves in a smooth field."""
 LARGEST_NOISE = 0.14
-"""The largest `noise`. The noise is at most √3 · 4 · `noise` · a (1 - a), and √3 · 4 · `noise` must be below 1."""
+"""The largest allowed setting `noise`. The noise is at most √3 · 4 · `noise` · a (1 - a), and a + noise is between 0 and 1
+if √3 · 4 · `noise` is below 1."""
 PROFILES = {
     "tair": (2.0, -28.0, 4.0, 3.0), "tsfc": (2.0, -24.0, 3.0, 3.0), "sst": (0.7, -2.0, 0.7, 0.6),
     "sss": (34.0, -3.0, 1.2, 1.0), "hs": (0.05, 0.25, 0.08, 0.06), "hi": (0.1, 1.0, 0.7, 0.4), "sice": (4.0, 0.0, 1.5, 1.2),
@@ -30,9 +31,11 @@ PROFILES = {
 field, and of the values of single points."""
 LEAST = {"sst": -1.95, "sss": 5.0, "hs": 0.0, "hi": 0.02, "sice": 0.2, "qref": 1e-5, "flwdn": 100.0, "fswdn": 0.0}
 MOST = {"tsfc": 0.0}
+"""The smallest and the largest value of fields that are clipped."""
 LAND_SHARE = 0.3
+"""The share of the grid points that are land."""
 FILL = 1e30
-"""The value of missing points, as in CICE's files."""
+"""The value of variables at land points, as in CICE's files."""
 
 
 def write(folder: Path, config: PrepareConfig) -> list[Path]:
@@ -67,7 +70,7 @@ def write(folder: Path, config: PrepareConfig) -> list[Path]:
 
 
 def most_noise(clean: np.ndarray) -> np.ndarray:
-    """The largest noise of any setting, at points with the concentration `clean` without noise."""
+    """The largest noise that any allowed setting gives at points whose concentration without noise is `clean`."""
     most: np.ndarray = np.sqrt(3) * LARGEST_NOISE * 4 * clean * (1 - clean)
     return most
 
@@ -92,12 +95,12 @@ def _fields(
 
 
 def _smooth(generator: np.random.Generator, latitude: np.ndarray, longitude: np.ndarray) -> np.ndarray:
-    """A field with mean 0 and standard deviation 1: a sum of waves in space, which is continuous on the whole sphere."""
+    """A random field with mean 0 and standard deviation 1: a sum of plane waves in space, continuous on the whole sphere."""
     up = np.radians(latitude)
     east = np.radians(longitude)
-    place = np.stack([np.cos(up) * np.cos(east), np.cos(up) * np.sin(east), np.sin(up)], axis=-1)
+    position = np.stack([np.cos(up) * np.cos(east), np.cos(up) * np.sin(east), np.sin(up)], axis=-1)
     total = np.zeros(latitude.shape)
     for _ in range(NUM_WAVES):
         wave = generator.standard_normal(3) * generator.uniform(2, 12)
-        total += np.cos(place @ wave + generator.uniform(0, 2 * np.pi))
+        total += np.cos(position @ wave + generator.uniform(0, 2 * np.pi))
     return total * np.sqrt(2 / NUM_WAVES)

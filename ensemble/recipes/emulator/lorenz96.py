@@ -13,14 +13,14 @@ from collections.abc import Sequence
 import numpy as np
 
 NAME = "lorenz96"
-"""The `system` of manifests."""
+"""The value of `system` in manifests of data of this model."""
 NUM_POINTS = 40
 SHAPE = (NUM_POINTS,)
 FORCING = 8.0
 STEP = 0.05
 NUM_SPIN_UP_STEPS = 1000
 SPIN_UP_SPREAD = 0.01
-"""Standard deviation of the perturbation at the start of a trajectory."""
+"""Standard deviation of the perturbation of the constant state F from which a trajectory starts."""
 
 
 def tendency(states: np.ndarray) -> np.ndarray:
@@ -67,7 +67,7 @@ def jacobian(states: np.ndarray) -> np.ndarray:
 
 
 def diagonal(jacobians: np.ndarray, offset: int) -> np.ndarray:
-    """The derivatives of each point by the point `offset` places further on the ring, (B, N). jacobians : (B, N, N)."""
+    """The derivatives of each output by the input `offset` points farther on the ring, (B, N). jacobians : (B, N, N)."""
     point = np.arange(jacobians.shape[1])
     return jacobians[:, point, (point + offset) % len(point)]
 
@@ -75,7 +75,7 @@ def diagonal(jacobians: np.ndarray, offset: int) -> np.ndarray:
 def trajectory(num_states: int, seed: int | Sequence[int], every: int = 1, shape: tuple[int, ...] = SHAPE) -> np.ndarray:
     """States on the attractor, (num_states, *shape), `every` steps apart, after a spin-up of NUM_SPIN_UP_STEPS steps.
 
-    shape : of a state, with the batch axes of several trajectories
+    shape : the shape of a state, (..., N); the axes before the last are several trajectories
     """
     state = FORCING + SPIN_UP_SPREAD * np.random.default_rng(seed).normal(size=shape)
     for _ in range(NUM_SPIN_UP_STEPS):
@@ -97,7 +97,7 @@ def _neighbours(states: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _slopes(states: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The first three tendencies of a Runge–Kutta step."""
+    """The first three of the four tendencies of a Runge–Kutta step."""
     slope_1 = tendency(states)
     slope_2 = tendency(states + STEP / 2 * slope_1)
     return slope_1, slope_2, tendency(states + STEP / 2 * slope_2)

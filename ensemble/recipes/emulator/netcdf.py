@@ -1,8 +1,8 @@
-"""Reading points of sea ice from NetCDF files of any size: checks, conversion to the units of sea_ice.py, and filters.
+"""Reads points of sea ice from NetCDF files of any size: checks, conversion to the units of sea_ice.py, and filters.
 
 A file has the target with the dimensions (time, row, column) or (row, column), the inputs with the same dimensions in the
-same order, and latitudes, longitudes and the mask with the last two of them. Values are read in pieces of some rows of the
-grid at one time. Points of the sea (mask 1) are used if they are beyond `min_latitude` on either hemisphere and have a
+same order, and latitudes, longitudes and the mask with the last two of them. A piece that is read at once is a few rows of
+the grid for one time. Sea points (mask 1) are used if they are beyond `min_latitude` in either hemisphere and have a
 concentration above `min_concentration` and at most 1. These are errors: a missing value at such a point, a missing variable,
 another order of dimensions, and other units than in the previous files.
 """
@@ -20,7 +20,8 @@ from ensemble.recipes.emulator.settings import PrepareConfig
 
 ENGINE = "netcdf4"
 LEAST_CONCENTRATION, MOST_CONCENTRATION = -0.1, 1.5
-"""A fraction is between 0 and 1, apart from rounding. A larger value is a percentage, and a smaller one a missing value."""
+"""A concentration is between 0 and 1, apart from rounding. A larger value is probably a percentage. A smaller value probably
+marks a missing one."""
 EQUAL, KELVIN = (1.0, 0.0), (1.0, -273.15)
 KNOWN_UNITS: dict[str, dict[str, tuple[float, float]]] = {
     "degC": {
@@ -34,16 +35,16 @@ KNOWN_UNITS: dict[str, dict[str, tuple[float, float]]] = {
     "kg/kg": {**dict.fromkeys(("kg/kg", "kg kg-1", "kg kg**-1", "1"), EQUAL), "g/kg": (1e-3, 0.0)},
     "W/m2": dict.fromkeys(("w/m2", "w/m^2", "w m-2", "w m^-2", "w m**-2"), EQUAL),
 }  # fmt: skip
-"""For each unit of sea_ice.py the units that can be converted, in lower case, with factor and summand."""
+"""For each unit of sea_ice.py, the units in files that can be converted to it, in lower case, with factor and summand."""
 POSSIBLE = {
     "degC": (-120.0, 60.0), "psu": (0.0, 60.0), "m": (0.0, 100.0), "m/s": (-150.0, 150.0), "kg/kg": (0.0, 0.1),
     "W/m2": (0.0, 2000.0),
 }  # fmt: skip
-"""For each unit the smallest and the largest possible value."""
+"""For each unit, the smallest and the largest value of an input; others are an error."""
 
 
 class Points(NamedTuple):
-    """Points that are used, ordered by time, row and column."""
+    """Points of one piece of a file that are used, ordered by row and column."""
 
     inputs: np.ndarray
     """(n, inputs) float32."""
@@ -64,7 +65,7 @@ class Points(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """The position of a piece in a file."""
+    """The file of a piece, and its position in it, for error messages."""
 
     path: Path
     time: int
@@ -101,7 +102,8 @@ class Reader:
         self._units: dict[str, tuple[tuple[float, float], str, Path]] = {}
 
     def read(self, path: Path) -> Iterator[tuple[int, Points]]:
-        """For each piece of a file the number of the time and the points; `UserError` for a file with an error."""
+        """The number of the time and the used points of each piece of a file that has any. Raises `UserError` for a file
+        with an error."""
         xarray = library()
         try:
             dataset = xarray.open_dataset(path, engine=ENGINE, decode_times=False, cache=False)
@@ -151,7 +153,7 @@ class Reader:
             self._refuse_empty(path, target.name, is_sea, is_polar)
 
     def _grid(self, dataset: Any, path: Path, target: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Latitude, longitude and whether a point is sea, (rows, columns) each; the shape is the same for all files."""
+        """Latitude, longitude and whether a point is sea, (rows, columns) each. Raises `UserError` for another grid."""
         names = self.config.names
         latitude, longitude = (self._of_grid(dataset, path, kind, target) for kind in ("latitude", "longitude"))
         is_sea = self._of_grid(dataset, path, "mask", target) == 1 if names.mask else np.isfinite(latitude)
@@ -166,7 +168,7 @@ class Reader:
         return latitude, longitude, is_sea
 
     def _inputs(self, place: _Place, fields: list[Any], scales: list[tuple[float, float]], is_ice: np.ndarray) -> np.ndarray:
-        """The inputs of the points in a piece of the grid, (n, inputs) float32."""
+        """The inputs at the used points of a piece, (n, inputs) float32. Raises `UserError` for impossible values."""
         inputs = np.empty((int(is_ice.sum()), len(fields)), np.float32)
         for number, (field, scale) in enumerate(zip(fields, scales, strict=True)):
             values = _converted(field.values, scale)
@@ -185,7 +187,10 @@ class Reader:
     def _ice(
         self, place: _Place, target: Any, scale: tuple[float, float], is_point: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The concentration in a piece of the grid, and whether each point is used; (rows, columns) each."""
+        """The concentrations of a piece, and whether each point is used, (rows, columns) each.
+
+        is_point : whether each point is sea and beyond `min_latitude`
+        """
         if not is_point.any():
             return np.zeros(is_point.shape), is_point
         ice = _converted(target.values, scale)
@@ -225,7 +230,7 @@ class Reader:
         _refuse_dimensions(path, variable, grid, target.name)
 
     def _scale(self, path: Path, field: Any, name: str) -> tuple[float, float]:
-        """Factor and summand for the conversion to the unit of sea_ice.py, the same for all files."""
+        """Factor and summand of the conversion to the unit of sea_ice.py; `UserError` if they differ between files."""
         expected, unit = sea_ice.UNITS[name], str(field.attrs.get("units", "")).strip()
         scale = KNOWN_UNITS[expected].get(unit.lower()) if unit else EQUAL
         if scale is None:

@@ -5,8 +5,8 @@ Inputs and outputs of every network are in physical units: the means and standar
     y = m_out + s_out · f((x - m_in) / s_in)          with `residual`, x is added, and m_out and s_out are those of y - x
 
 Tangent, adjoint and Jacobian are products of the derivatives of the layers. They do not use automatic differentiation, so
-that `torch.export`, ONNX and TorchScript can export them. They are differentiable by the weights, which a loss with a
-Jacobian term needs. The derivatives of activations are the kernels of automatic differentiation.
+that `torch.export`, ONNX and TorchScript can export them. They are differentiable with respect to the weights, which a loss
+with a Jacobian term needs. Derivatives of activations are computed by the kernels that PyTorch's autograd uses.
 
 Shape suffixes: B batch, I inputs, O outputs, N points of a ring, C channels, K size of a stencil.
 """
@@ -29,9 +29,9 @@ OUTPUTS = ("linear", "sigmoid")
 NETWORKS = ("mlp", "bilinear")
 STATISTICS = ("input_mean", "input_std", "output_mean", "output_std")
 OFFSETS = (-2, -1, 0, 1, 2)
-"""The points of the stencil of every layer of a bilinear convolution, relative to its centre."""
+"""Offsets of the points in the stencil of every layer of a bilinear convolution, relative to its centre."""
 BLOCK_ROWS = 4096
-"""Rows whose Jacobians are computed at once on a CPU, so that the values of a layer stay in its cache."""
+"""Number of rows whose Jacobians are computed at once on a CPU, so that the values of a layer stay in the CPU's cache."""
 
 
 class Emulator(nn.Module):
@@ -52,12 +52,12 @@ class Emulator(nn.Module):
         self.num_inputs, self.num_outputs, self.residual = num_inputs, num_outputs, residual
         for name in STATISTICS:
             size = num_inputs if name.startswith("input") else num_outputs
-            self.register_buffer(name, torch.full((size,), float(name.endswith("std"))))
+            self.register_buffer(name, torch.ones(size) if name.endswith("std") else torch.zeros(size))
 
     def set_statistics(self, statistics: Mapping[str, Any]) -> None:
         """Set means and standard deviations: `input_mean`, `input_std` (I,), `output_mean`, `output_std` (O,).
 
-        With `residual`, those of the outputs are of y - x. Raises ValueError for a wrong shape and for a deviation that is
+        With `residual`, the last two are those of y - x. Raises ValueError for a wrong shape and for a deviation that is
         not positive.
         """
         for name in STATISTICS:
@@ -69,7 +69,7 @@ class Emulator(nn.Module):
             buffer.copy_(values)
 
     def forward(self, x_BI: torch.Tensor, dx_BI: torch.Tensor | None = None) -> Any:
-        """y, (B, O); with `dx_BI` the pair of y and the product of the Jacobian with dx, each (B, O)."""
+        """The outputs y, (B, O); with `dx_BI`, a pair of y and the product of the Jacobian with dx, (B, O) each."""
         if dx_BI is None:
             y_BO = self.output_mean + self.output_std * self.network(self.normalised(x_BI))
             return x_BI + y_BO if self.residual else y_BO
@@ -87,9 +87,9 @@ class Emulator(nn.Module):
         return dx_BI + dy_BO if self.residual else dx_BI
 
     def jacobian(self, x_BI: torch.Tensor) -> torch.Tensor:
-        """dy/dx, (B, O, I)."""
-        is_whole = x_BI.device.type != "cpu" or torch.compiler.is_compiling() or torch.jit.is_tracing()
-        if is_whole or len(x_BI) <= BLOCK_ROWS:
+        """The derivatives of the outputs by the inputs, (B, O, I)."""
+        in_one_block = x_BI.device.type != "cpu" or torch.compiler.is_compiling() or torch.jit.is_tracing()
+        if in_one_block or len(x_BI) <= BLOCK_ROWS:
             return self._jacobian(x_BI)
         return torch.cat([self._jacobian(block_BI) for block_BI in x_BI.split(BLOCK_ROWS)])
 
@@ -99,7 +99,7 @@ class Emulator(nn.Module):
         return jacobian_BOI + _identity(self.num_inputs, x_BI) if self.residual else jacobian_BOI
 
     def masked_jacobian(self, x_BI: torch.Tensor, mask_B: torch.Tensor) -> torch.Tensor:
-        """`jacobian` where the boolean mask is True, and exactly 0 elsewhere, also if inputs are not finite there."""
+        """`jacobian` for rows whose mask (bool) is True; exactly 0 for other rows, even if their inputs are not finite."""
         inputs_BI = torch.where(mask_B[:, None], x_BI, self.input_mean)
         jacobian_BOI = self.jacobian(inputs_BI)
         return torch.where(mask_B[:, None, None], jacobian_BOI, torch.zeros_like(jacobian_BOI))
@@ -112,7 +112,7 @@ class Emulator(nn.Module):
         raise NotImplementedError
 
     def network_tangent(self, x_BI: torch.Tensor, dx_BI: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The outputs and the product of the Jacobian with dx, each (B, O). Axes between B and O are broadcast."""
+        """The outputs and the product of the Jacobian with dx, (B, O) each; further axes between B and O are broadcast."""
         raise NotImplementedError
 
     def network_adjoint(self, x_BI: torch.Tensor, dy_BO: torch.Tensor) -> torch.Tensor:
@@ -120,7 +120,7 @@ class Emulator(nn.Module):
         raise NotImplementedError
 
     def network_jacobian(self, x_BI: torch.Tensor) -> torch.Tensor:
-        """The Jacobian, (B, O, I): a tangent for each input."""
+        """The Jacobian, (B, O, I), computed as one tangent for each input."""
         unit_1II = _identity(self.num_inputs, x_BI).unsqueeze(0)
         columns = self.network_tangent(x_BI.unsqueeze(1), unit_1II)[1]
         return columns.transpose(1, 2).expand(x_BI.shape[0], -1, -1)
@@ -129,7 +129,8 @@ class Emulator(nn.Module):
 class Mlp(Emulator):
     """A perceptron. The 7-16-1 network of sea ice is `Mlp(7, 1, (16,), "relu", "sigmoid")`.
 
-    output : "linear", or "sigmoid" for outputs between 0 and 1, whose statistics are then mean 0 and deviation 1
+    output : "linear", or "sigmoid" for outputs between 0 and 1. With "sigmoid", outputs are not normalised: the buffers
+        `output_mean` and `output_std` are 0 and 1.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class Mlp(Emulator):
             raise ValueError(f"output={output} is not one of {', '.join(OUTPUTS)}")
         if output == "sigmoid" and residual:
             raise ValueError(
-                "output=sigmoid bounds the outputs, and residual=True would add the inputs to them: leave one out"
+                "output=sigmoid bounds the outputs, and residual=True would add the inputs to them: leave one of the two out"
             )
         sizes = [num_inputs, *widths, num_outputs]
         self.layers: Any = nn.ModuleList(nn.Linear(before, after) for before, after in itertools.pairwise(sizes))
@@ -157,8 +158,8 @@ class Mlp(Emulator):
 
     def set_statistics(self, statistics: Mapping[str, Any]) -> None:
         if self.activations[-1] == "sigmoid":
-            ones = torch.ones(self.num_outputs)
-            statistics = {**statistics, "output_mean": torch.zeros_like(ones), "output_std": ones}
+            unscaled = {"output_mean": torch.zeros(self.num_outputs), "output_std": torch.ones(self.num_outputs)}
+            statistics = {**statistics, **unscaled}
         super().set_statistics(statistics)
 
     def network(self, x_BI: torch.Tensor) -> torch.Tensor:
@@ -196,6 +197,7 @@ class Mlp(Emulator):
         return preactivations
 
     def _backward(self, preactivations: list[torch.Tensor], change: torch.Tensor) -> torch.Tensor:
+        """The product of `change`, whose last axis is O, with the Jacobian, by propagation back through the layers."""
         layers = zip(self.layers, self.activations, preactivations, strict=True)
         for layer, activation, preactivation in reversed(list(layers)):
             change = scaled(activation, change, preactivation) @ layer.weight
@@ -203,11 +205,11 @@ class Mlp(Emulator):
 
 
 class BilinearConvolution(Emulator):
-    """A network for states on a ring, with layers u + v · w, where u, v and w are convolutions of the input of the layer.
+    """A residual network for states on a ring. Each hidden layer is u + v · w, with convolutions u, v and w of its input.
 
-    The network is residual. Its layers multiply neighbours, as advection does; no other part of the equation is built in.
+    The layers multiply values of neighbouring points, as advection does. No other part of an equation is built in.
 
-    channels : of each hidden layer
+    channels : the number of channels of each hidden layer
     """
 
     def __init__(self, num_points: int, channels: Sequence[int]):
@@ -246,7 +248,7 @@ class BilinearConvolution(Emulator):
         return change.squeeze(-1)
 
     def _stencils(self, value: torch.Tensor) -> torch.Tensor:
-        """(…, N, C) to (…, N, K C): the values at all offsets from each point."""
+        """The values at all offsets from each point: (…, N, C) to (…, N, K C)."""
         return torch.cat([torch.roll(value, -offset, dims=-2) for offset in OFFSETS], dim=-1)
 
     def _gathered(self, stencils: torch.Tensor) -> torch.Tensor:
@@ -257,10 +259,11 @@ class BilinearConvolution(Emulator):
 
 
 class ConservedSum(Emulator):
-    """An emulator with corrected outputs, whose weighted sum equals that of the inputs: Σ b_o y_o = Σ a_i x_i.
+    """An emulator whose outputs are corrected such that their weighted sum equals that of the inputs: Σ b_o y_o = Σ a_i x_i.
 
-    The correction is the smallest one: y - b (b·y - a·x) / (b·b).
+    The correction is the smallest that achieves this: y - b (b·y - a·x) / (b·b).
 
+    inner : the emulator that is corrected
     input_weights, output_weights : a (I,) and b (O,)
     """
 
@@ -319,10 +322,11 @@ def build(
     conserve: Sequence[float] = (),
     statistics: Mapping[str, Any],
 ) -> Emulator:
-    """A network by its name, with the statistics of the training data.
+    """A new network of a named kind, with the statistics of the training data. Raises ValueError for impossible settings.
 
-    name : "mlp" or "bilinear", for which `widths` are the channels, and which is always residual
-    conserve : weights of a sum that must be equal for inputs and outputs, as many as inputs; () for none
+    name : "mlp", or "bilinear", which is always residual
+    widths : of the hidden layers; for "bilinear", their numbers of channels
+    conserve : a weight for each input, of a sum that must be equal for inputs and outputs; () for none
     statistics : those of `Emulator.set_statistics`; {} for means of 0 and deviations of 1
     """
     network: Emulator
@@ -346,7 +350,7 @@ def activated(activation: str, preactivation: torch.Tensor) -> torch.Tensor:
 
 
 def scaled(activation: str, change: torch.Tensor, preactivation: torch.Tensor) -> torch.Tensor:
-    """`change` times the derivative of an activation at `preactivation`, which is broadcast against it."""
+    """`change` times the derivative of an activation at `preactivation`; the two are broadcast against each other."""
     if activation == "linear":
         return change
     if change.shape != preactivation.shape:

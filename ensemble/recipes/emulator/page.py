@@ -1,6 +1,6 @@
-"""The parts of the report that only emulator has: scores relative to the ceiling, Jacobians, and a map or an orbit.
+"""The parts of the report that only emulator has: R² relative to that of the formula, Jacobians, and a map or trajectories.
 
-examine.py scores each member that is a network, in a process of its own.
+For each member that is a network, this module starts examine.py as a process, which computes the scores of its Jacobian.
 """
 
 import functools
@@ -22,11 +22,11 @@ from ensemble.report.run import Run
 from ensemble.report.svg import Picture, colour
 
 NEEDED = ("emulator",)
-"""Entries of the manifest that the page shows."""
+"""Entries of the manifest that the page requires."""
 NUM_POINTS = 500
-"""Points of a scatter plot."""
+"""The largest number of points in the scatter plot of predictions."""
 LARGEST_DOT = 90.0
-"""The largest area of the dot of a tile on the map, in square points."""
+"""The area of the dot of the tile with the largest error on the map, in square points."""
 SEA_ICE = "sea_ice"
 
 
@@ -39,25 +39,25 @@ def parts(run: Run) -> dict[str, Any]:
         ceiling = r2_score(run.test.target, sea_ice.concentration(inputs))
     r_squared = {name: r2_score(run.test.target, candidate) for name, candidate in run.candidates.items()}
     rows = [{"name": name, "r_squared": r2, "share": r2 / ceiling if ceiling else None} for name, r2 in r_squared.items()]
-    known = {name: scores["jacobian"] for name, scores in _examined(run).items() if "jacobian" in scores}
+    jacobian_of = {name: scores["jacobian"] for name, scores in _examined(run).items() if "jacobian" in scores}
     jacobians = [
-        {"input": name, "members": {member: errors["inputs"][name] for member, errors in known.items()}}
-        for name in next(iter(known.values()), {"inputs": {}})["inputs"]
+        {"input": name, "members": {member: errors["inputs"][name] for member, errors in jacobian_of.items()}}
+        for name in next(iter(jacobian_of.values()), {"inputs": {}})["inputs"]
     ]
     return {
         "values": {"rows": rows, "ceiling": ceiling, "best": max(r_squared.values())},
-        "jacobians": {"rows": jacobians, "members": {name: errors["all"] for name, errors in known.items()}},
+        "jacobians": {"rows": jacobians, "members": {name: errors["all"] for name, errors in jacobian_of.items()}},
         "is_sea_ice": facts["system"] == SEA_ICE,
     }
 
 
 def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
-    """Predictions against the truth; errors on a map, or an orbit; and derivatives against the true ones."""
+    """Predictions against targets; errors on a map, or trajectories; and derivatives against the true derivatives."""
     examined = _examined(run)
     shown = np.random.default_rng(0).choice(len(run.test.target), min(NUM_POINTS, len(run.test.target)), replace=False)
     ensemble = {ENSEMBLE: (run.test.target[shown], run.candidates[ENSEMBLE][shown])}
     labels = (f"{run.task.target}, test split", "prediction of the ensemble")
-    caption = f"{len(shown)} rows of the test split, drawn at random. On the grey line the prediction is right."
+    caption = f"{len(shown)} rows of the test split, drawn at random. On the grey line prediction and target are equal."
     paint = functools.partial(_paint_scatter, ensemble, series, 2.5, labels)
     drawn: list[Picture] = [("Predicted and true", caption, "Predictions of the ensemble against the targets.", paint)]
     if run.manifest["emulator"]["system"] == SEA_ICE:
@@ -71,18 +71,14 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
                 drawn.append((f"Errors in the {name}", caption, f"Errors of the ensemble on a map of the {name}.", paint))
     orbits = {name: scores["orbit"] for name, scores in examined.items() if "orbit" in scores}
     if orbits:
-        caption = (
-            "One trajectory from the same test state, which starts at the dot: the true model in black, and the networks."
-        )
+        caption = "Trajectories from one test state, which is the dot: the true model in black, and the networks in colour."
         paint = functools.partial(_paint_orbits, orbits, series)
         drawn.append(("Phase plot", caption, "Trajectories of the true model and of the networks.", paint))
     samples = {name: scores["sample"] for name, scores in examined.items() if "sample" in scores}
     if samples:
-        caption = (
-            "Larger entries of the Jacobian, drawn at random from the test split. On the grey line a derivative is right."
-        )
+        caption = "Large entries of the Jacobian, drawn at random from the test split. On the grey line they are equal."
         slopes = {name: (sample["true"], sample["network"]) for name, sample in samples.items()}
-        labels = ("true derivative × deviation of the input", "derivative of the network")
+        labels = ("true derivative × deviation of the input", "derivative of the network × the same deviation")
         paint = functools.partial(_paint_scatter, slopes, series, 2.8, labels)
         drawn.append(("Jacobian and truth", caption, "Derivatives of the networks against the true ones.", paint))
     return drawn
@@ -114,7 +110,7 @@ def _paint_orbits(orbits: dict[str, dict[str, Any]], series: dict[str, Any], axe
 
 
 def _examined(run: Run) -> dict[str, Any]:
-    """The scores of each member that is a single network, by name."""
+    """The content of scores.json of each member that is a single network, by the name of the member."""
     data = run.folder_of["data"].resolve()
     folder_of = {member.name: member.folder for member in run.members if member.summary.get("kind") == "neural"}
     return {
@@ -124,7 +120,7 @@ def _examined(run: Run) -> dict[str, Any]:
     }
 
 
-@functools.cache  # the page calls it twice
+@functools.cache  # `parts` and `pictures` both need the scores
 def _scores(member: Path, data: Path, split: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "scores"
@@ -139,7 +135,7 @@ def _scores(member: Path, data: Path, split: str) -> dict[str, Any]:
 
 
 def _rows_of_test(run: Run, names: list[str]) -> dict[str, np.ndarray]:
-    """Columns of the test split's table, in the order of the predictions."""
+    """Columns of the table of the test split, with rows in the order of the prediction file."""
     table = read_columns(run.folder_of["data"] / "rows" / run.test.split, ["row_id", *names])
     order = np.argsort(table["row_id"])
     rows = order[np.searchsorted(table["row_id"], run.test.row_id, sorter=order)]
@@ -147,14 +143,14 @@ def _rows_of_test(run: Run, names: list[str]) -> dict[str, np.ndarray]:
 
 
 def _tiles(run: Run) -> list[dict[str, float]]:
-    """The position and the root mean squared error of the ensemble for each tile of the test split."""
+    """The mean position of each tile of the test split, and the root mean squared error of the ensemble on it."""
     points = _rows_of_test(run, ["tile", "latitude", "longitude"])
-    squared = (run.candidates[ENSEMBLE] - run.test.target) ** 2
+    squared_error = (run.candidates[ENSEMBLE] - run.test.target) ** 2
     tiles = []
     for tile in np.unique(points["tile"]):
         rows = points["tile"] == tile
         position = {name: float(points[name][rows].mean()) for name in ("latitude", "longitude")}
-        tiles.append({**position, "error": float(np.sqrt(squared[rows].mean()))})
+        tiles.append({**position, "error": float(np.sqrt(squared_error[rows].mean()))})
     return tiles
 
 

@@ -1,4 +1,4 @@
-"""The members of an emulator: trees, and networks that learn the Jacobian too where it is known."""
+"""The members that scripts/fit.py trains: trees, and networks. Some networks also learn the Jacobian, if it is known."""
 
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ JACOBIAN = "recipe.jacobian_weight"
 
 
 def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
-    """The members, trees first, since they take a small part of the time."""
+    """The tree members, then the networks: trees come first, since they take a small part of the time."""
     facts, presets = manifest["emulator"], partial(preset, Path(__file__).parent)
     if facts["system"] == "sea_ice":
         mlp = presets("sea_ice") if facts["formula"] else {**presets("sea_ice"), JACOBIAN: 0.0}
@@ -29,5 +29,5 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
 
 
 def combining(manifest: dict[str, Any]) -> dict[str, str]:
-    """Weights that are 0 or more with the sum 1, without a comparison of combiners."""
+    """The combiner, which is not chosen by comparison: its weights are 0 or more and have the sum 1."""
     return {"combiner": "simplex"}

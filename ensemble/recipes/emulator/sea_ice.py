@@ -9,13 +9,13 @@ The formula is invented for this recipe, as a truth with known derivatives. It i
                                                                     (Timco and O'Brien 1994)
     h = (hi + SNOW hs) (WEAKEST + s)                                effective thickness in m
     cover = 1 - exp(-h / COVERING)                                  share of a cell that ice of this thickness covers
-    t = LIMIT - AIR tanh((tair - MILD) / AIR_RANGE)                 water melts ice if it is t warmer than freezing
+    t = LIMIT - AIR tanh((tair - MILD) / AIR_RANGE)                 ice melts in water more than t above its freezing point
     freeze = 1 / (1 + exp((sst - T_f(sss) - t) / WIDTH))            share of a cell where ice does not melt
     aice = cover · freeze
 
-T = COLDER + softplus(-tsfc - COLDER): the ice below a melting surface is colder than it. By construction aice falls with
-sst, sss, tair, tsfc and sice, and rises with hi and hs. With the seven further inputs (EXTRA), radiation and humidity lower
-t, and drift opens the ice: aice is multiplied by 1 - OPENING (1 - exp(-|d|² / DRIFT²)) with the drift
+T = COLDER + softplus(-tsfc - COLDER), since the ice below a melting surface is colder than the surface. By construction aice
+falls with sst, sss, tair, tsfc and sice, and rises with hi and hs. With the seven further inputs (EXTRA), radiation and
+humidity lower t, and drift opens the ice: aice is multiplied by 1 - OPENING (1 - exp(-|d|² / DRIFT²)) with the drift
 d = (uocn, vocn) + 0.02 (uatm, vatm), by the rule that ice drifts with 2 % of the wind.
 """
 
@@ -37,7 +37,7 @@ MEANINGS = {
     "fswdn": "downwelling shortwave radiation",
 }  # fmt: skip
 FORMULA = "ensemble.recipes.emulator.sea_ice, version 1"
-"""The global attribute `formula` of generated files, which shows that this formula is their truth."""
+"""The global attribute `formula` of generated files, which shows that this formula gives the true values of their points."""
 SNOW, WEAKEST, COVERING = 0.8, 0.2, 0.6
 LIMIT, AIR, MILD, AIR_RANGE, WIDTH = 0.9, 1.0, -8.0, 4.0, 0.25
 LONGWAVE, LONGWAVE_MEAN, SHORTWAVE, HUMIDITY = 2.0e-3, 230.0, 1.5e-3, 100.0
@@ -63,6 +63,7 @@ def freezing_point(salinity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _evaluate(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`concentration` and `jacobian`."""
     columns = np.asarray(inputs, np.float64).T
     tair, tsfc, sst, sss, hs, hi, sice = columns[: len(INPUTS)]
     slope = np.zeros_like(columns)
@@ -72,7 +73,7 @@ def _evaluate(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     brine = sice * (0.532 + 49.185 / below) / 1000
     root = np.sqrt(brine)
     strength = np.exp(-BRINE_STRENGTH * root)
-    # d strength / d brine, times brine: the derivative of the root alone is infinite for ice without brine
+    # The derivative by brine, times brine: without this factor it would be infinite for ice without brine
     strength_by_log_brine = -0.5 * BRINE_STRENGTH * root * strength
     thickness, support = hi + SNOW * hs, WEAKEST + strength
     open_water = np.exp(-thickness * support / COVERING)

@@ -25,9 +25,9 @@ class NamesConfig:
     aice: str = "aice_h"
     """Ice concentration, the target."""
     latitude: str = "ULAT"
-    """Latitudes in degrees, with the two last dimensions of the target, or with the first of these alone."""
+    """Latitudes in degrees, with the two last dimensions of the target (row, column), or with the dimension row alone."""
     longitude: str = "ULON"
-    """Longitudes in degrees, in the same way."""
+    """Longitudes in degrees, with the two last dimensions of the target, or with the dimension column alone."""
     mask: str = "umask"
     """1 at sea points, with the two last dimensions of the target; empty if the files have none."""
     uocn: str = "uocn_h"
@@ -55,7 +55,7 @@ class PrepareConfig:
     system: Literal["sea_ice", "lorenz96"] = "sea_ice"
     """The emulated system: the ice concentration of a grid point, or one step of the Lorenz-96 model."""
     seed: int = 0
-    """The seed of generated data, and of the split of sea ice."""
+    """The random seed of generated data, of the states of Lorenz-96, and of the assignment of tiles to splits."""
     shares: tuple[float, ...] = (0.6, 0.1, 0.1, 0.2)
     """Shares of the tiles of the sea ice grid in train, validation, blend and test."""
 
@@ -64,11 +64,11 @@ class PrepareConfig:
     raw: str = ""
     """The folder for generated NetCDF files; empty for a temporary folder."""
     inputs: int = 7
-    """Inputs of sea ice: 7, or 14 with currents, wind, humidity and radiation."""
+    """Number of inputs of sea ice: 7, or 14 with currents, wind, humidity and radiation."""
     names: NamesConfig = dataclasses.field(default_factory=NamesConfig)
     """Names of the variables in the files."""
     min_latitude: float = 40.0
-    """Points at this distance from the equator or nearer are dropped; degrees of latitude."""
+    """Points at this latitude or nearer to the equator are dropped, in both hemispheres; degrees."""
     min_concentration: float = 0.0
     """Points whose ice concentration is at most this value are dropped."""
     tile: int = 8
@@ -76,28 +76,28 @@ class PrepareConfig:
     keep: float = 1.0
     """The share of the points that is used, drawn at random."""
     chunk_points: int = 1_000_000
-    """Grid points in memory at a time."""
+    """Number of grid points that are read at a time."""
     num_files: int = 2
-    """Files to generate."""
+    """Number of files to generate."""
     num_times: int = 2
-    """Times in each generated file."""
+    """Number of times in each generated file."""
     num_rows: int = 160
-    """Latitudes of the generated grid."""
+    """Number of latitudes of the generated grid."""
     num_columns: int = 240
-    """Longitudes of the generated grid."""
+    """Number of longitudes of the generated grid."""
     noise: float = 0.05
     """Standard deviation of the noise of the generated concentration a, relative to 4 a (1 - a); at most 0.14."""
 
     num_states: int = 50_000
-    """Training states of Lorenz-96."""
+    """Number of training states of Lorenz-96."""
     num_scored: int = 1_000
-    """States of each other split of Lorenz-96."""
+    """Number of states of each other split of Lorenz-96."""
     every: int = 4
-    """Steps between the states of a trajectory of Lorenz-96."""
+    """Number of steps between two stored states of a trajectory of Lorenz-96."""
     num_points: int = 40
-    """Points of the ring of Lorenz-96."""
+    """Number of points of the ring of Lorenz-96."""
     stencil: int = 4
-    """Neighbours on each side of a point of Lorenz-96 that are features of trees."""
+    """Number of neighbours on each side of a point of Lorenz-96 whose values are features of trees."""
     points_of_state: int = 2
     """The number of points of a training state of Lorenz-96 that are rows for trees; networks are trained on all points."""
 
@@ -134,9 +134,9 @@ class RecipeConfig:
     output: Literal["linear", "sigmoid"] = "linear"
     """Activation of the last layer of mlp; sigmoid limits the output to 0 to 1, as for a concentration."""
     residual: bool = False
-    """Add the inputs to the outputs of mlp, for a step of a model; bilinear always does."""
+    """Add the inputs to the outputs of mlp, for a network that predicts the next state; bilinear always adds them."""
     conserve: tuple[float, ...] = ()
     """Weights of a sum that must be equal for inputs and outputs, one for each input; empty for none."""
     jacobian_weight: float = 0.0
-    """Weight of the error of the Jacobian in the loss; 0 for a loss of values only. It needs data with true derivatives:
-    generated sea ice, or Lorenz-96."""
+    """Weight of the error of the Jacobian in the loss; 0 for a loss of values only. Other weights need data with true
+    derivatives: generated sea ice, or Lorenz-96."""

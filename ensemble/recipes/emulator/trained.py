@@ -12,7 +12,8 @@ def network_of(folder: str, data: str) -> "Emulator":
     """The network of a member with its best weights, on the CPU; `UserError` if the member is of another recipe.
 
     data : the prepared data that the member was trained on
-    Must be called before torch is imported.
+
+    This function must be called before torch is imported, since `launch.start` sets environment variables for it.
     """
     from ensemble.neural import launch
 

@@ -1,4 +1,4 @@
-"""emulator: networks for the values of a model, and for its derivatives if the data have them.
+"""Training of emulators: networks that learn the values of a model, and its derivatives if the data have them.
 
     python scripts/prepare_data.py --recipe emulator out=runs/emulator/prepared
     accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe emulator \
@@ -7,16 +7,17 @@
 The loss of an example is the mean over its outputs of the squared error, in standard deviations of the output, plus
 `recipe.jacobian_weight` times the same mean for the product of the Jacobian with a random direction. A direction has an
 entry ±d for each input, with random signs for each example and epoch. The expected term is therefore the sum over the inputs
-of the squared errors of their derivatives, each times d². For sea ice, d is the change of an input that changes the output
-by one standard deviation if the derivative is the root mean square of the true one, so that all inputs have the same weight.
-For Lorenz-96, d is the same for all points, such that a whole direction changes an output by one standard deviation. For a
-residual network, the inputs are subtracted from the outputs, and their derivatives from those of the outputs.
+of the squared errors of their derivatives, each times d². For sea ice, d is the standard deviation of the output divided by
+the root mean square of the true derivative by this input, so that all inputs have the same weight. For Lorenz-96, d is the
+same for all points, such that the root mean square of the change of an output along a direction is one standard deviation.
+For a residual network, d is computed for outputs minus inputs instead of outputs.
 
 Means and standard deviations are those of the whole training split, with the same bits on any number of ranks
 (ensemble/data/statistics.py). They are buffers of the network, whose inputs and outputs are in physical units.
 """
 
 import functools
+import math
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +37,14 @@ from ensemble.recipes.emulator import lorenz96, networks
 from ensemble.recipes.emulator.settings import RecipeConfig
 
 NUM_MEASURED = 1000
-"""Training states of Lorenz-96 that determine the size of directions."""
+"""Number of training states of Lorenz-96 from which the size of directions is computed."""
 
 
 class PairRows(PreparedRows):
     """The inputs and outputs of one split; with `sizes`, also random directions and the derivatives along them.
 
-    sizes : (inputs,), the absolute values of the entries of a direction. Without a column `jacobian`, the derivatives are
-    those of Lorenz-96.
+    sizes : (inputs,), the absolute values of the entries of a direction; None for no directions. In data without a column
+    `jacobian`, the derivatives are those of Lorenz-96.
     """
 
     def __init__(self, folder: Path, split: str, sizes: np.ndarray | None):
@@ -52,9 +53,8 @@ class PairRows(PreparedRows):
         self.sizes = sizes
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
-        """inputs (B, I) and outputs (B, O); direction (B, I) and its product with the true Jacobian, change (B, O). float32.
-
-        The direction is a function of the row and the epoch.
+        """The float32 tensors `inputs` (B, I) and `outputs` (B, O); with `sizes`, also `direction` (B, I) and `change`
+        (B, O), the product of the true Jacobian with it. A direction depends only on the row and the epoch.
         """
         arrays = {name: self.columns[name].take(rows) for name in ("inputs", "outputs")}
         if self.sizes is not None:
@@ -117,9 +117,9 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
 
     @functools.cached_property
     def statistics(self) -> tuple[Statistics, Statistics]:
-        """Statistics of the inputs and of the outputs of the training split; for a residual network, of outputs less inputs.
+        """Statistics of the training split's inputs and outputs; for a residual network, the second are of outputs - inputs.
 
-        All ranks of a launched job take part. All points of a ring have the statistics of all points together.
+        All ranks of a launched job must call this. Every point of a ring gets the statistics of all points together.
         """
         names = [*self.facts["inputs"], *self.facts["outputs"]]
         pairs = _Columns(open_table(self.folder / "pairs" / "train"), ("inputs", "outputs"), self.is_residual)
@@ -132,7 +132,7 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
 
     @functools.cached_property
     def _direction_sizes(self) -> np.ndarray:
-        """The absolute values of random directions, (inputs,); all ranks of a launched job take part."""
+        """The absolute values of the entries of random directions, (inputs,). All ranks of a launched job must call this."""
         deviation = self.statistics[1].deviation
         table = open_table(self.folder / "pairs" / "train")
         if self.facts["system"] == lorenz96.NAME:
@@ -146,7 +146,7 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
         return np.divide(deviation, slope, out=np.zeros_like(slope), where=slope > 0)
 
     def model(self) -> networks.Emulator:
-        """A network with new weights and the statistics of the training split, if the data have one."""
+        """A network with new weights, and with the statistics of the training split if the data have this split."""
         scales: dict[str, np.ndarray] = {}
         if "train" in self.manifest["splits"]:
             for name, part in zip(("input", "output"), self.statistics, strict=True):
@@ -190,7 +190,7 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
         return {"prediction": model(batch["inputs"]).float(), "target": batch["outputs"]}
 
     def sums(self, model: torch.nn.Module, batch: Batch) -> Batch:
-        """The terms of each example in the metrics, (B, O) each."""
+        """The terms of each example and output from whose sums the metrics are computed, (B, O) each."""
         outputs, terms = batch["outputs"], {}
         if "direction" in batch:
             predicted, change = model(batch["inputs"], batch["direction"])
@@ -199,7 +199,7 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
             predicted = model(batch["inputs"])
         of_inputs, of_outputs = self.statistics
         mean = of_outputs.mean + of_inputs.mean if self.is_residual else of_outputs.mean
-        # The variance of the outputs loses few digits if their mean is subtracted first
+        # The variance is computed from sums of squares, which lose few digits if the mean is subtracted first
         distance = (outputs - torch.as_tensor(mean, dtype=outputs.dtype, device=outputs.device)).double()
         return {
             **terms,
@@ -210,9 +210,10 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
         }
 
     def metrics(self, sums: dict[str, np.ndarray]) -> dict[str, float]:
-        """In physical units, over all outputs together; jacobian_error is relative, along random directions.
+        """The error in physical units and R² over all outputs, and `jacobian_error`, relative and along random directions.
 
-        The R² of several outputs is 1 less the sum of all squared errors over the sum of squares about each output's mean.
+        The R² of several outputs is 1 minus the sum of all squared errors divided by the sum of squares about each
+        output's mean.
         """
         rows, error = sums["rows"], sums["squared_error"].sum()
         spread = (sums["squared_distance"] - sums["distance"] ** 2 / rows).sum()
@@ -225,20 +226,20 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
         return scores
 
     def describe(self, split: str) -> dict[str, np.ndarray]:
-        """row_id, group and cluster of the rows of prediction files."""
+        """The columns row_id, group and cluster of the prediction file of a split."""
         task = self.manifest["task"]
         stored = read_columns(self.folder / "rows" / split, ("row_id", task["group"], task["cluster"]))
         return dict(zip(("row_id", "group", "cluster"), stored.values(), strict=True))
 
     def columns(self, split: str, predicted: dict[str, np.ndarray]) -> dict[str, Any]:
-        """The columns of a prediction file, which has a row for each output of a pair."""
+        """The columns of a prediction file, whose rows are those of rows/SPLIT: some or all outputs of each pair."""
         names = ("pair", "output", self.manifest["task"]["target"])
         pair, output, target = read_columns(self.folder / "rows" / split, names).values()
         prediction = predicted["prediction"][pair, output].astype(np.float64)
         return {**self.describe(split), "target": target.astype(np.float64), "prediction": prediction}
 
     def _output_weight(self, like: torch.Tensor) -> torch.Tensor:
-        """The weights of squared errors in the loss, 1 / (outputs · variance), (O,); computed once."""
+        """The weight of each output's squared error in the loss, 1 / (number of outputs · variance), (O,); computed once."""
         if self._weight is None or (self._weight.dtype, self._weight.device) != (like.dtype, like.device):
             deviation = _positive(self.statistics[1].deviation)
             self._weight = torch.as_tensor(1 / (len(deviation) * deviation**2), dtype=like.dtype, device=like.device)
@@ -249,9 +250,9 @@ make = Emulation
 
 
 class _Columns:
-    """Columns of a table side by side, for `statistics.of_shards`, which reads them piece by piece.
+    """Columns of a table, concatenated along their last axis for `statistics.of_shards`, which reads some rows at a time.
 
-    With `is_residual` the first column is subtracted from the second.
+    is_residual : whether the first column is subtracted from the second
     """
 
     def __init__(self, table: Any, names: tuple[str, ...], is_residual: bool = False):
@@ -269,7 +270,7 @@ class _Columns:
 
 
 def mixed(row: np.ndarray, *keys: int) -> np.ndarray:
-    """64 random bits for each row, which also depend on the keys, uint64: rounds of SplitMix64."""
+    """64 random bits for each row, uint64, by rounds of SplitMix64; they depend on the row's number and on the keys."""
     state = row.astype(np.uint64)
     for key in (*keys, len(keys)):
         with np.errstate(over="ignore"):
@@ -278,8 +279,8 @@ def mixed(row: np.ndarray, *keys: int) -> np.ndarray:
 
 
 def signs(row: np.ndarray, epoch: int, num_inputs: int) -> np.ndarray:
-    """Random signs, (rows, num_inputs), ±1.0: bits of `mixed`."""
-    words = [mixed(row, epoch, number) for number in range(-(-num_inputs // 64))]
+    """Random signs ±1.0 from the bits of `mixed`, (len(row), num_inputs)."""
+    words = [mixed(row, epoch, number) for number in range(math.ceil(num_inputs / 64))]
     bits = np.unpackbits(np.stack(words, axis=1).view(np.uint8), axis=1, count=num_inputs)
     return 2.0 * bits - 1.0
 

@@ -1,4 +1,4 @@
-"""The baseline `momentum`: products ranked by growth_4w, reviews in the last 4 weeks ÷ (reviews in the 4 weeks before + 1).
+"""The baseline `momentum`. Its score is growth_4w: reviews in the last 4 weeks ÷ (reviews in the 4 weeks before + 1).
 
 python scripts/predict.py member=momentum data=runs/demo/prepared out=runs/demo/predictions
 """
@@ -14,6 +14,7 @@ from ensemble.task import task_of
 
 NAME = "momentum"
 SCORE = "growth_4w"
+"""The feature that is the score."""
 
 
 def kinds(manifest: dict[str, Any]) -> dict[str, str]:
@@ -22,7 +23,7 @@ def kinds(manifest: dict[str, Any]) -> dict[str, str]:
 
 
 def predict(data: str | Path, split: str, name: str = NAME) -> dict[str, Any]:
-    """The scores of a split: the arguments of `predictions.Predictions`."""
+    """The scores of a split, as arguments of `predictions.Predictions`."""
     manifest = folders.read_manifest(data)
     task, table = task_of(manifest), open_table(Path(data) / "rows" / split)
     return {

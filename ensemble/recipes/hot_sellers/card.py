@@ -6,7 +6,7 @@ from ensemble.predictor.card import Parts, fitted_on, sources
 
 
 def parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
-    """The purpose, the data, the scored rows and the limits."""
+    """The sections: purpose, data, scored rows, and limits."""
     panel = manifest["config"]
     horizon_weeks, base_weeks = panel["horizon_weeks"], panel["base_weeks"]
     lines_of_splits = [

@@ -1,6 +1,6 @@
 """Checks of the raw data: the share of reviewed products with metadata, and the share of reviews with text.
 
-Metadata of other products, or ids written differently in the two files, would leave all products without a category.
+If the metadata are of other products, or write ids differently than the reviews, no product would have a category.
 """
 
 import dataclasses
@@ -14,15 +14,16 @@ from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers.settings import PrepareConfig
 
 NUM_EXAMPLES = 1000
+"""The number of products without metadata whose ids are kept, to find a similar id in the metadata."""
 NOTABLE = 0.05
-"""The smallest share without metadata or text that is recorded in the manifest."""
+"""The smallest share of products without metadata, or of reviews without text, that the manifest records."""
 LEAST_OF_MARKET = 0.5
-"""The smallest fraction of the training data's products, and of its weekly reviews, that causes no warning."""
+"""A warning appears if new data have less than this fraction of the products, or weekly reviews, of the training data."""
 
 
 @dataclasses.dataclass
 class Share:
-    """The number of units, `count` of `total`, that have a property; `unit` and `what` name them, as reviews and text."""
+    """How many units have a property: `count` of `total`. `unit` and `what` name the two, such as "reviews" and "text"."""
 
     unit: str
     what: str
@@ -42,7 +43,7 @@ class Share:
 
 
 class Metadata:
-    """Counts reviewed products with metadata."""
+    """Counts how many of the reviewed products have metadata."""
 
     def __init__(self) -> None:
         self.share = Share("reviewed products", "metadata")
@@ -62,8 +63,8 @@ def check(
 ) -> list[Share]:
     """Return the shares to print. Raises `UserError` if too few products have metadata or too few reviews have text.
 
-    metadata : None if no metadata are given. spill : the folder with the metadata that were read. like : the manifest of the
-    members' training data, or None.
+    text : reviews with text. metadata : products with metadata, None if no metadata are given. spill : the folder of the
+    metadata that were read. like : the manifest of the training data of the members that will predict, or None.
     """
     shares = ([metadata.share] if metadata else []) + ([text] if text.total else [])
     if metadata and metadata.share.total and metadata.share.value < config.min_matched:
@@ -82,15 +83,16 @@ def check(
 
 
 def lacking(shares: list[Share]) -> dict[str, dict[str, float]]:
-    """The manifest's entry `lacking`: shares of products without metadata and of reviews without text, if ≥ `NOTABLE`."""
+    """The entry `lacking` of the manifest: shares of products without metadata, of reviews without text, if ≥ `NOTABLE`."""
     missing = {share.what: round(1 - share.value, 6) for share in shares if 1 - share.value >= NOTABLE}
     return {"lacking": missing} if missing else {}
 
 
 def too_few(new: dict[str, Any], like: dict[str, Any]) -> dict[str, float]:
-    """Numbers of products and of weekly reviews ÷ those of the training data; only fractions below `LEAST_OF_MARKET`.
+    """The numbers of products and of weekly reviews ÷ those of the training data, if below `LEAST_OF_MARKET`.
 
-    Features of a category and of the market count all reviews, so they differ if products are left out.
+    new, like : the manifests of the new data and of the training data. Features of a category and of the market count all
+    reviews, so their values differ if products are left out.
     """
     per_week = [manifest["census"]["rows_kept"] / _weeks(manifest) for manifest in (new, like)]
     fractions = {"products": new["products"] / like["products"], "weekly reviews": per_week[0] / per_week[1]}
@@ -98,7 +100,7 @@ def too_few(new: dict[str, Any], like: dict[str, Any]) -> dict[str, float]:
 
 
 def notes(new: dict[str, Any], like: dict[str, Any]) -> list[str]:
-    """Warnings about new reviews (manifest `new`) that lack data which the training data (manifest `like`) had."""
+    """Warnings about data that new reviews (manifest `new`) lack, but the training data (manifest `like`) have."""
     warnings = []
     if new["first_week"] > like["first_week"]:
         warnings.append(
@@ -132,7 +134,7 @@ def _example(without: list[str], spill: Path) -> str:
     names = pl.concat(known) if known else pl.Series([], dtype=pl.String)
     if not len(names):
         return "and the metadata have no product"
-    # In lower case, without blanks, the .0 of floating point, and leading zeros
+    # Ids are similar if they are equal in lower case, without blanks, without the .0 of a float, and without leading zeros
     key = pl.col("id").str.strip_chars().str.to_lowercase().str.replace(r"\.0+$", "").str.strip_chars_start("0")
     of_metadata, of_reviews = (
         pl.DataFrame({"id": ids}, schema={"id": pl.String}).with_columns(key=key) for ids in (names, without)

@@ -1,11 +1,11 @@
-"""The table of features of a product at the end of week t: name, unit, meaning and formula of each.
+"""The features of a product at the end of week t: a table with name, unit, meaning and formula of each.
 
-A feature uses no data after t. Metadata and vote counts are those at the crawl, years after most rows. Features computed
-from them (price, helpful votes) are marked `as_of_crawl` and left out by default; `average_rating` and `rating_number` of
-the metadata are never features.
+A feature uses no data after t. The exceptions are metadata and votes: the raw data contain them as they were when they were
+crawled, years after most rows. Features computed from them (price, helpful votes) have the property `as_of_crawl` and are
+left out by default. `average_rating` and `rating_number` of the metadata are never features.
 
 In the formulas, n(a, b] is the number of a product's reviews in the weeks after a, up to b; N is the same for its category;
-means are over reviews. Unknown values (no review in the window, no data a year ago) are NaN.
+means are over reviews. Unknown values are NaN, as if there is no review in the window, or no data a year ago.
 """
 
 import dataclasses
@@ -21,10 +21,12 @@ from ensemble.recipes.hot_sellers.weekly import SPAN, WeeklySeries, Windows, mon
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PanelContext:
-    """Data that features use besides the product's own series; `first_week` is the number of the first week of data.
+    """Data that features use in addition to the series of the products.
 
-    `reviews_by_category` has shape (num_categories + 1, num_weeks + 1): cumulative sums of reviews, beginning with zero; the
-    last row is the whole market. `category` and `price` have shape (num_products,), price in dollars, NaN if unknown.
+    first_week : the number of the first week of the data
+    category, price : (num_products,), the code of the category, and dollars, NaN if unknown
+    reviews_by_category : (num_categories + 1, num_weeks + 1), cumulative sums of reviews over weeks, beginning with zero;
+        the last row is the whole market
     """
 
     first_week: int
@@ -34,18 +36,18 @@ class PanelContext:
 
 
 class PanelBlock(Windows):
-    """Product-weeks, with the functions that the formulas of features use; each returns (num_rows,) floats."""
+    """Rows (product, week), with the functions that the formulas of features use; each returns an array (num_rows,)."""
 
     def __init__(self, series: WeeklySeries, product: np.ndarray, week: np.ndarray, context: PanelContext):
         super().__init__(series, product, week)
         self.context = context
 
     def per_review(self, channel: str, weeks: int, ago: int = 0, unit: float = 1.0) -> np.ndarray:
-        """Mean of a channel over the reviews in (t − ago − weeks, t − ago], NaN without reviews; weeks=SPAN means all."""
+        """Mean of a channel over the reviews in (t − ago − weeks, t − ago], NaN without reviews; weeks=SPAN for all."""
         return ratio(self.sum(channel, weeks, ago), self.sum("reviews", weeks, ago)) * unit
 
     def deviation(self, channel: str, squares: str, count: np.ndarray, weeks: int, unit: float = 1.0) -> np.ndarray:
-        """Standard deviation over the last `weeks` weeks, from the channels of the sum and the sum of squares."""
+        """Standard deviation of `count` values of the last `weeks` weeks; `squares` is the channel of their squares."""
         mean = ratio(self.sum(channel, weeks), count)
         variance = ratio(self.sum(squares, weeks), count) - mean * mean
         return np.sqrt(np.maximum(variance, 0)) * unit
@@ -63,7 +65,7 @@ class PanelBlock(Windows):
         return self.position(0) - self.position(weeks)
 
     def weeks_since(self, nth: int) -> np.ndarray:
-        """Weeks since the nth last active week (1 is the last), NaN if there is none."""
+        """Weeks since the nth last week with a review (1 is the last), NaN if there is none."""
         index = self.position(0) - nth
         return np.where(index >= self.position(SPAN), self.week - self.series.week[np.maximum(index, 0)], np.nan)
 
@@ -83,11 +85,11 @@ class PanelBlock(Windows):
         return self.category_reviews(weeks, ago, market) / (before + 1)
 
     def if_known(self, weeks_ago: int, values: np.ndarray) -> np.ndarray:
-        """The values, NaN where week t − weeks_ago is before the data."""
+        """The values, NaN where a window that begins after week t − weeks_ago would begin before the data."""
         return np.where(self.week - weeks_ago >= self.context.first_week - 1, values, np.nan)
 
     def by_calendar(self, value_at: Callable[[datetime.date], float]) -> np.ndarray:
-        """`value_at` of the last day of week t, called once for each distinct week."""
+        """The result of `value_at` for the last day of week t; it is called once for each distinct week."""
         weeks, row = np.unique(self.week, return_inverse=True)
         return np.array([value_at(monday(week) + datetime.timedelta(days=6)) for week in weeks], float)[row]
 
@@ -101,12 +103,13 @@ def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
 
 
 def year_angle(day: datetime.date) -> float:
+    """The time of the year as an angle in radians."""
     return 2 * np.pi * day.timetuple().tm_yday / 365.25
 
 
 @functools.cache
 def _calendar() -> Any:
-    """Public holidays of the United States, by day. They are known in advance, so this is no leak."""
+    """Public holidays of the United States, by day. They are known in advance, so they do not leak the future."""
     import holidays
 
     return holidays.country_holidays("US")
@@ -129,19 +132,21 @@ def weeks_to_thanksgiving(day: datetime.date) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """One column of the panel. `source` names the data from which the column is computed."""
+    """One column of the panel."""
 
     name: str
     unit: str
     label: str
     """A short description for the report."""
     meaning: str
+    """The definition, as in the manifest."""
     formula: Callable[[PanelBlock], np.ndarray]
     source: str
+    """The data from which the column is computed: a key of `TABLE`."""
 
     @property
     def as_of_crawl(self) -> bool:
-        """Whether the feature is known only at the crawl, which was after the weeks that are forecast."""
+        """Whether the values are those at the crawl, which was after the weeks of the rows."""
         return self.source in ("metadata", "votes")
 
 
@@ -153,11 +158,11 @@ YEAR = 52
 def _windows(
     weeks: tuple[int, ...], name: str, unit: str, label: str, meaning: str, formula: Callable[[PanelBlock, int], np.ndarray]
 ) -> list[Row]:
-    """A feature for each number of weeks k in `weeks`; {0} in the texts stands for k and {1} for 2k."""
+    """A feature for each number of weeks k in `weeks`. In the texts, {0} stands for k, and {1} in `meaning` for 2k."""
 
     def row(k: int) -> Row:
-        words = label.format(k).replace(" 1 weeks", " 1 week")
-        return name.format(k), unit, words, meaning.format(k, 2 * k), lambda block: formula(block, k)
+        label_of_k = label.format(k).replace(" 1 weeks", " 1 week")
+        return name.format(k), unit, label_of_k, meaning.format(k, 2 * k), lambda block: formula(block, k)
 
     return [row(k) for k in weeks]
 
@@ -165,7 +170,7 @@ def _windows(
 def _means(
     channel: str, weeks: tuple[int, ...], unit: str, label: str, meaning: str, name: str = "", scale: float = 1.0
 ) -> list[Row]:
-    """A feature for each number of weeks: the mean of a channel over the reviews of these last weeks."""
+    """A feature for each number of weeks: the mean of a channel over the reviews of the last weeks, times `scale`."""
     label, meaning = f"{label} in {{0}} weeks", f"{meaning} in (t−{{0}}, t]"
     return _windows(
         weeks, f"{name or channel}_{{0}}w", unit, label, meaning, lambda r, k: r.per_review(channel, k, 0, scale)
@@ -284,13 +289,13 @@ TABLE: dict[str, list[Row]] = {
     ],
     "votes": _means("helpful_votes", (4, 52), "votes/review", "helpful votes per review", "mean", name="helpful"),
 }
-"""The features by the data that they are computed from."""
+"""The features, by the data from which they are computed."""
 # fmt: on
 FEATURES = tuple(Feature(*row, source) for source, rows in TABLE.items() for row in rows)
 
 
 def selection(as_of_crawl: bool) -> list[Feature]:
-    """The features of a panel: those known at t, and with `as_of_crawl` also those known only at the crawl."""
+    """The features of a panel: those known at t, and with `as_of_crawl` also those with values of the crawl."""
     return [feature for feature in FEATURES if as_of_crawl or not feature.as_of_crawl]
 
 

@@ -2,15 +2,15 @@
 
     python scripts/prepare_data.py out=runs/demo/prepared panel.folds=4
 
-The past is the weeks whose horizon ends before test begins. The later half of its rows is divided into `panel.folds` blocks
-of whole weeks. The folder folds/K of fold K is prepared data with a manifest and a fingerprint of its own:
+The past consists of the weeks whose horizon ends before test begins. The later half of its rows is divided into
+`panel.folds` blocks of whole weeks. The folder folds/K of fold K is prepared data with its own manifest and fingerprint:
 
     train, validation    from the first week to `horizon_weeks` before the block, with `horizon_weeks` left out between them
     blend                the block, whose rows are predicted out of fold
     test, forecast       the same as without folds
 
-One more fold, the last, trains on all of the past and has neither a block nor a blend split. Data that folders share are
-stored once, and a row has the same `row_id` in all of them.
+The last fold is an additional one, which trains on all of the past and has neither a block nor a blend split. Data that
+folders share are stored once, and a row has the same `row_id` in all folders.
 """
 
 import itertools
@@ -23,6 +23,7 @@ from ensemble.recipes.hot_sellers.settings import PanelConfig
 from ensemble.recipes.hot_sellers.splits import split_weeks
 
 Weeks = tuple[int, int]
+"""The first and the last week of a range, both included."""
 FIRST_BLOCK = 0.5
 """Fraction of the rows of the past that are before the first block, so that the first fold has enough training data."""
 
@@ -32,7 +33,7 @@ def all_weeks(
 ) -> tuple[dict[str, Weeks], list[dict[str, Weeks]]]:
     """The weeks of the splits of data from `first_week` to `last_week`, and those of the splits of each fold.
 
-    week : the week of each row whose horizon lies inside the data, (num_rows,). Raises `UserError` for too few weeks.
+    week : (num_rows,), the week of each row whose horizon lies inside the data. Raises `UserError` for too few weeks.
     """
     num_labelled = max(0, last_week - panel.horizon_weeks - first_week + 1)
     rows_per_week = np.bincount(week - first_week, minlength=num_labelled)
@@ -41,9 +42,9 @@ def all_weeks(
 
 
 def fold_weeks(weeks_of: dict[str, Weeks], rows_per_week: np.ndarray, panel: PanelConfig) -> list[dict[str, Weeks]]:
-    """First and last week, both included, of the splits of each fold: folds with a block in order of time, then the last.
+    """The first and the last week of each split, of each fold: folds with a block in order of time, then the last fold.
 
-    weeks_of : the weeks of the splits without folds. rows_per_week : (num_weeks,), beginning with the first of these weeks.
+    weeks_of : the weeks of the splits of all data. rows_per_week : (num_weeks,), beginning with the first week of train.
     Raises `UserError` if the past is too short for `panel.folds` folds.
     """
     if not panel.folds:
@@ -67,7 +68,7 @@ def fold_weeks(weeks_of: dict[str, Weeks], rows_per_week: np.ndarray, panel: Pan
 
 
 def _train_and_validation(first: int, end: int, total: np.ndarray, panel: PanelConfig) -> dict[str, Weeks] | None:
-    """Divide the weeks [first, end) into train and validation by their shares, with an embargo; None for too few weeks.
+    """Divide the weeks [first, end) into train and validation by `panel.shares`, with an embargo; None for too few weeks.
 
     `total[n]` is the number of rows in the first n weeks.
     """

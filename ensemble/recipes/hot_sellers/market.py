@@ -4,38 +4,40 @@
 
 writes `reviews.jsonl` (about 200,000 reviews of 3,000 products in three years) and `meta.jsonl` in about two seconds on one
 core. Products are simulated in chunks and reviews are written in batches, so memory use does not depend on the size. The
-same seed gives the same bytes. The texts are in `market_words.py`.
+same seed gives the same bytes. The texts are made in `market_words.py`.
 
-The process. Weeks w = 0, 1, … begin on Mondays; product p of category c gets n_p(w) reviews in week w:
+Process: weeks w = 0, 1, … begin on Mondays, and product p of category c gets n_p(w) reviews in week w:
 
     n_p(w) ~ Poisson(λ_p(w))
     λ_p(w) = (1 - α) μ_p(w) + α Σ_{k≥1} (1 - ρ) ρ^(k-1) n_p(w - k)          self-excitation, stable since α < 1
     log μ_p(w) = log b_p                                                     popularity, a power law of the product's rank
                + C_c(w)                                                      the category's trend, a random walk
-               + S_c (1 - z_p / 2) cos(2π (year(w) - peak_c))                the category's season; z in (-1, 1) is the price
+               + S_c (1 - z_p / 2) cos(2π (year(w) - peak_c))                the category's season; z is the price, -1 to 1
                + H_c (1 - z_p) holiday(w)                                    late November to Christmas; more if cheap
                + log(1 - exp(-(age + 1) / (r_c (1 + z_p / 2)))) - age / d_p  rise after the launch, then decline
                + κ Q_p(w - 6)                                                quality, which changes ratings six weeks earlier
                + Y_p exp(-(weeks to p's own day of the year)² / 2 v_p²)      a yearly peak of this product
                + Σ over episodes: height × curve(weeks since the start)      buzz, promotions, waves, fads
-    Q_p(w) = 0.985 Q_p(w - 1) + 0.03 ε + jump                                a random walk with rare jumps
+    Q_p(w) = 0.985 Q_p(w - 1) + 0.03 ε + jump                                autoregressive, with rare jumps
     P(rating ≤ r) = logistic(threshold_r - Q_p(w))
     helpful votes ~ Poisson(0.3 Γ · (1 + [pictures]) · later / (later + 20)) Γ has mean 1; later: p's reviews in later weeks
 
-and μ_p(w) = 0 before the launch of p. One factor on all b_p sets the expected total to `num_reviews`.
+and μ_p(w) = 0 before the launch of p. year(w) is the time of the year from 0 to 1. One factor on all b_p sets the expected
+total to `num_reviews`.
 
 The signals in the data, by the part of a model that can use them (growth compares the next 12 weeks with the last 4):
 
-    text     Buzz. For four weeks most reviews contain a sentence of `BUZZ` (rumours of a new version, sold out) while counts
-             do not change; in the twelve weeks after, μ is 4.5 to 6 times as high. A quarter of all buzz has no effect.
+    text     Buzz: for four weeks most reviews contain a sentence of `BUZZ` (rumours of a new version, sold out), and counts
+             do not change. In the twelve weeks after, μ is 4.5 to 6 times as high. A quarter of all buzz has no effect.
              Sentences of `DECOY` use the same words with the opposite meaning at any time, so that no word is sufficient.
-    series   The yearly peak of the product, visible in the same weeks of last year. Waves that grow for ten weeks, and fads
-             that jump and fade: at some week their sums are equal, but the shapes of their series differ.
-    table    Season, holiday and launch, each interacting with category, price and age. Promotions, four weeks after free
-             samples lead to reviews with images and without a verified purchase. Ratings, six weeks before sales change.
+    series   The yearly peak of the product, which was in the same weeks of last year. Waves, which grow for ten weeks, and
+             fads, which jump and fade: in some week the sums of both are equal, but the shapes of their series differ.
+    table    Season, holiday and launch, each interacting with category, price and age. Promotions: four weeks before one,
+             free samples begin, whose reviews often have images and no verified purchase. Ratings: they change six weeks
+             before sales do.
 
-Average rating and number of ratings in the metadata, and helpful votes in the reviews, are as of the crawl, after the last
-week: they contain information about the future, as in the real files.
+Average rating and number of ratings in the metadata, and helpful votes in the reviews, have the values of the crawl, after
+the last week: they contain information about the future, as in the real files.
 """
 
 import datetime
@@ -70,15 +72,16 @@ REVIEWS_PER_BATCH = 25_000
 WEEKS_PER_YEAR = 365.25 / 7
 
 POPULARITY_EXPONENT = 1.2
-POPULARITY_HEAD = 0.01  # the share of products that are about as popular as the first
-LIFE_WEEKS = 250.0  # the median of d: a product's rate decreases by a factor e in d weeks
+POPULARITY_HEAD = 0.01  # the share of products that are about as popular as the most popular one
+LIFE_WEEKS = 250.0  # the median of d: the rate of a product falls to 1/e in d weeks
 SELF_EXCITATION = 0.3  # α: the share of reviews that follow from earlier reviews
 EXCITATION_DECAY = 0.6  # ρ, per week
 QUALITY_LAG_WEEKS = 6
 QUALITY_EFFECT = 0.4  # κ
 
-# Episodes begin at random, with a mean number per product and year. The height is the log of a factor on the rate, uniform
-# between the logs of two bounds; the curve is the fraction of the height in each week from the start on.
+# Episodes begin at random; ..._PER_YEAR is their mean number per product and year. The height of an episode is the log of a
+# factor on the rate, uniform between the logs of the two values of ..._FACTOR. ..._CURVE is the fraction of the height in
+# each week from the start on.
 BUZZ_PER_YEAR = 0.5
 BUZZ_FACTOR = (4.5, 6.0)
 BUZZ_FAILURE_SHARE = 0.25
@@ -122,7 +125,7 @@ class Products:
     launch_week: np.ndarray
     """(num_products,) int64, negative for a launch before the first week."""
     peak: np.ndarray
-    """(num_products,) the day of the product's yearly peak, as a fraction of the year; NaN without a peak."""
+    """(num_products,) the time of the product's yearly peak, as a fraction of the year; NaN without a peak."""
     decoy_share: np.ndarray
     """(num_products,) the share of the product's reviews that contain a sentence of `DECOY`."""
     quality: np.ndarray
@@ -142,9 +145,9 @@ class Products:
 def write_market(folder: str | Path, config: MarketConfig, progress: bool = False) -> tuple[Path, Path]:
     """Simulate a market and write `reviews.jsonl` and `meta.jsonl` into `folder`, replacing files of those names.
 
-    Both files are written under temporary names and renamed when both are complete; after a failure neither is changed.
-    Reviews are ordered by chunk of products, then by week. About one product in fifty has no metadata, as in the real files.
-    Raises `UserError` if the folder cannot be written.
+    Both files are written under temporary names and renamed when both are complete; after a failure while writing, neither
+    is changed. Reviews are ordered by chunk of products, then by week. About one product in fifty has no metadata, as in the
+    real files. Raises `UserError` if the folder cannot be written.
     """
     folder = Path(folder)
     reviews_path, metadata_path = (folder / name for name in MARKET_FILES)
@@ -175,7 +178,7 @@ def write_market(folder: str | Path, config: MarketConfig, progress: bool = Fals
         ) from None
     finally:
         for file in temporary.values():
-            with suppress(OSError):  # as when `folder` is a file
+            with suppress(OSError):  # the file was renamed, or `folder` is itself a file
                 file.unlink()
     return reviews_path, metadata_path
 
@@ -183,10 +186,10 @@ def write_market(folder: str | Path, config: MarketConfig, progress: bool = Fals
 def simulate(config: MarketConfig) -> Iterator[Products]:
     """Simulate the process in the module's docstring, in chunks of at most `PRODUCTS_PER_CHUNK` products.
 
-    A chunk depends only on the config, its number, and one factor on all rates. For this factor the expected counts of all
-    chunks are summed before the first chunk is yielded, which takes less than a tenth of the time of writing.
+    A chunk depends only on the config, its number, and one factor on all rates. To compute this factor, the expected counts
+    of all chunks are summed before the first chunk is yielded. This takes less than a tenth of the time of writing.
     """
-    # C: random walks, (num_weeks, num_categories)
+    # C, a random walk of each category, (num_weeks, num_categories)
     trends = 0.02 * _generator(config, "trends").normal(size=(config.num_weeks, len(CATEGORIES))).cumsum(axis=0)
     chunks = range(math.ceil(config.num_products / PRODUCTS_PER_CHUNK))
     expected = sum(weekly_reviews(products_of_chunk(config, trends, chunk).rate, draw=np.asarray).sum() for chunk in chunks)
@@ -200,11 +203,11 @@ def simulate(config: MarketConfig) -> Iterator[Products]:
 def reviews(products: Products, config: MarketConfig) -> Iterator[pl.DataFrame]:
     """The reviews of a chunk, ordered by week, in batches of at most `REVIEWS_PER_BATCH` rows.
 
-    The columns are those of the raw schema, in its order, and `product`, the position in the chunk.
+    The columns are those of the raw schema, in its order, and `product`, the position of the product in the chunk.
     """
     rng = _generator(config, "reviews", products.chunk)
     first_day_ms = int(np.datetime64(config.first_day, "ms").astype(np.int64))
-    ends = np.cumsum(products.counts)  # number of reviews up to each cell of the matrix, in row-major order
+    ends = np.cumsum(products.counts)  # reviews up to and including each cell of the matrix, in row-major order
     later = products.counts.sum(axis=0) - np.cumsum(products.counts, axis=0)  # reviews of the product in later weeks
     for start in range(0, int(ends[-1]), REVIEWS_PER_BATCH):
         cell = np.searchsorted(ends, np.arange(start, min(start + REVIEWS_PER_BATCH, ends[-1])), side="right")
@@ -247,7 +250,10 @@ def reviews(products: Products, config: MarketConfig) -> Iterator[pl.DataFrame]:
 
 
 def metadata(products: Products, rating_sums: np.ndarray, config: MarketConfig) -> Iterator[dict[str, Any]]:
-    """The metadata of a chunk, JSON objects of the raw schema; `rating_sums` (num_products,) are sums of the ratings."""
+    """The metadata of a chunk, as JSON objects of the raw schema.
+
+    rating_sums : (num_products,), the sum of the ratings of each product's reviews
+    """
     rng = _generator(config, "metadata", products.chunk)
     num_reviews = products.counts.sum(axis=0)
     without_review = 1 + rng.poisson(1.5 * num_reviews)  # ratings without a review
@@ -270,7 +276,7 @@ def metadata(products: Products, rating_sums: np.ndarray, config: MarketConfig) 
 
 
 def products_of_chunk(config: MarketConfig, trends: np.ndarray, chunk: int) -> Products:
-    """A chunk of products without counts; the rates are not yet scaled to the expected number of reviews."""
+    """A chunk of products with counts of 0; the rates are not yet scaled to the expected number of reviews."""
     rng = _generator(config, "products", chunk)
     start = chunk * PRODUCTS_PER_CHUNK
     number = np.arange(start, min(start + PRODUCTS_PER_CHUNK, config.num_products))
@@ -327,7 +333,8 @@ def products_of_chunk(config: MarketConfig, trends: np.ndarray, chunk: int) -> P
 
 
 def _episodes(rng: np.random.Generator, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """First weeks of buzz, of buzz that increases the rate, and of promotions; and the log of the factor of all episodes."""
+    """First weeks of buzz, of buzz that increases the rate, and of promotions; and the log of the factor of all episodes on
+    the rate; (num_weeks, num_products) each."""
     buzz = _starts(rng, BUZZ_PER_YEAR, shape)
     succeeds = buzz & (rng.random(shape) >= BUZZ_FAILURE_SHARE)
     promotion, wave, fad = (_starts(rng, rate, shape) for rate in (PROMOTIONS_PER_YEAR, WAVES_PER_YEAR, FADS_PER_YEAR))
@@ -343,9 +350,9 @@ def _episodes(rng: np.random.Generator, shape: tuple[int, int]) -> tuple[np.ndar
 
 
 def weekly_reviews(rate: np.ndarray, draw: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Reviews per week, (num_weeks, num_products); `draw` maps the rates λ of a week to counts."""
+    """Reviews per week, (num_weeks, num_products), from rates μ; `draw` maps the rates λ of a week to counts."""
     counts = np.empty_like(rate)
-    moving_average = rate[0]  # of the counts of earlier weeks
+    moving_average = rate[0]  # of the counts of earlier weeks; μ before the first week
     for week, base in enumerate(rate):
         counts[week] = draw((1 - SELF_EXCITATION) * base + SELF_EXCITATION * moving_average)
         moving_average = (1 - EXCITATION_DECAY) * counts[week] + EXCITATION_DECAY * moving_average
@@ -353,7 +360,7 @@ def weekly_reviews(rate: np.ndarray, draw: Callable[[np.ndarray], np.ndarray]) -
 
 
 def _quality(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    """Q, (num_weeks, num_products), a process that reverts to zero and jumps about every second year."""
+    """Q, (num_weeks, num_products), an autoregressive process that returns to zero and jumps about every second year."""
     quality = 0.03 * rng.normal(size=shape) + (rng.random(shape) < 0.5 / WEEKS_PER_YEAR) * rng.normal(0, 1.2, shape)
     quality[0] = rng.normal(0, 0.6, shape[1])
     for week in range(1, shape[0]):
@@ -362,10 +369,10 @@ def _quality(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
 
 
 def _popularity(config: MarketConfig, number: np.ndarray) -> np.ndarray:
-    """b: a power law of the rank; ranks are distributed so that every chunk has popular and unpopular products."""
+    """b, a power law of the rank. Ranks are spread such that every chunk has popular and unpopular products."""
     num_products = config.num_products
     candidates = range(int(0.618 * num_products) + 1, num_products + 2)
-    stride = next(number for number in candidates if math.gcd(number, num_products) == 1)
+    stride = next(candidate for candidate in candidates if math.gcd(candidate, num_products) == 1)
     rank = (number * stride + config.seed % num_products) % num_products
     return (rank + 1 + POPULARITY_HEAD * num_products) ** -POPULARITY_EXPONENT
 
@@ -377,6 +384,7 @@ def year_fraction(config: MarketConfig) -> np.ndarray:
 
 
 def _starts(rng: np.random.Generator, per_year: float, shape: tuple[int, int]) -> np.ndarray:
+    """Whether an episode begins, for each week and product."""
     return rng.random(shape) < per_year / WEEKS_PER_YEAR
 
 
@@ -386,7 +394,7 @@ def _log_uniform(rng: np.random.Generator, factors: tuple[float, float], shape: 
 
 
 def _convolve(starts: np.ndarray, curve: np.ndarray) -> np.ndarray:
-    """Causal convolution along weeks, (num_weeks, num_products): the contribution of episodes from their start on."""
+    """Causal convolution along weeks, (num_weeks, num_products): the sum of the episodes' curves, times their heights."""
     added = np.zeros_like(starts)
     for delay, height in enumerate(curve[: len(starts)]):
         added[delay:] += height * starts[: len(starts) - delay]
@@ -394,6 +402,6 @@ def _convolve(starts: np.ndarray, curve: np.ndarray) -> np.ndarray:
 
 
 def _generator(config: MarketConfig, purpose: str, chunk: int = 0) -> np.random.Generator:
-    """The generator of one purpose and chunk, so that draws of a chunk do not depend on other chunks."""
+    """A random generator for one purpose and chunk, so that the draws of a chunk do not depend on other chunks."""
     purposes = ("trends", "products", "counts", "reviews", "metadata")
     return np.random.default_rng((config.seed, purposes.index(purpose), chunk))

@@ -20,33 +20,33 @@ from torch.utils.checkpoint import checkpoint
 
 TARGETS = ("hot", "growth", "rating_next", "engagement")
 NUM_GROUPS = 6
-"""Number of groups into which a CPU divides the rows of a batch by length."""
+"""Number of groups of similar length into which the rows of a batch are divided on a CPU."""
 
 
 class Span(NamedTuple):
-    """N rows of a batch with T queries each, which attend to the S positions of the row's memory."""
+    """The sizes of N rows of a batch, with T queries each, which attend to the S positions of their row's memory."""
 
     queries: torch.Size
     """(N, T)."""
     valid_NS: Tensor
-    """True for positions of the memory that are no padding."""
+    """True for positions of the memory that are not padding."""
 
 
 class LengthGroup(NamedTuple):
-    """The rows of a batch whose sequences have about the same length, and are cut to the longest of them."""
+    """Rows of a batch whose sequences have about the same length. They are cut to the length of the longest of them."""
 
     rows_N: Tensor
     """Indices of the rows in the batch."""
     valid_NL: Tensor
-    """True for positions that are no padding."""
+    """True for positions that are not padding, (N, length)."""
 
 
 def length_groups(valid_BL: Tensor, blocks: nn.ModuleList, from_end: bool = False) -> list[LengthGroup]:
-    """Divide rows by the number of valid positions, which are the first ones, or the last ones with `from_end`.
+    """Divide rows into groups by the number of valid positions: the first of a row, or with `from_end` the last.
 
     This saves computations on padding, which is half of the positions in the demo. On other devices than a CPU there is one
-    group, since the lengths would have to be copied from the device. Compiled `blocks` also get one group, since their
-    compile time grows with the number of groups.
+    group, since the lengths would have to be copied from the device. For compiled `blocks` there is one group too, since
+    their compile time grows with the number of groups.
     """
     if valid_BL.device.type != "cpu" or any(block._compiled_call_impl for block in blocks):
         return [LengthGroup(torch.arange(len(valid_BL), device=valid_BL.device), valid_BL)]
@@ -65,7 +65,7 @@ def in_order(parts: list[Tensor], groups: list[LengthGroup]) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Multi-head attention from queries (P, D) to a memory (M, D), both with the positions of all spans in their order."""
+    """Multi-head attention from queries (P, D) to a memory (M, D); both have the positions of all spans in order."""
 
     def __init__(self, width: int, num_heads: int):
         super().__init__()
@@ -134,9 +134,10 @@ class HashedTextEncoder(nn.Module):
 
 
 class PretrainedTextEncoder(nn.Module):
-    """A text encoder from transformers: the mean of the last hidden states over words, projected to width D.
+    """A text encoder of the library transformers: the mean of the last hidden states over words, projected to width D.
 
-    `encoder` is any model whose output has `last_hidden_state`. If frozen, it stays in evaluation mode without gradients.
+    `encoder` is any model whose output has `last_hidden_state`. If frozen, it stays in evaluation mode, without
+    gradients.
     """
 
     def __init__(self, encoder: Any, width: int, frozen: bool):
@@ -146,7 +147,8 @@ class PretrainedTextEncoder(nn.Module):
         if frozen:
             self.encoder.requires_grad_(False)
         elif getattr(encoder, "pooler", None) is not None:
-            self.encoder.pooler.requires_grad_(False)  # unused here, and DDP waits for the gradient of every parameter
+            # The pooler is not used here, and DDP waits for the gradient of every trained parameter
+            self.encoder.pooler.requires_grad_(False)
 
     def train(self, mode: bool = True) -> "PretrainedTextEncoder":
         super().train(mode)
@@ -213,7 +215,7 @@ class Forecaster(nn.Module):
         self.pool_query_D = nn.Parameter(torch.randn(width) * 0.02)
         self.joint = nn.Sequential(nn.LayerNorm(3 * width), nn.Linear(3 * width, 2 * width), nn.GELU(), nn.Dropout(dropout))
         self.heads = nn.Linear(2 * width, len(TARGETS))
-        with torch.no_grad():  # start at the base rate, so that the first steps need not learn that hot rows are rare
+        with torch.no_grad():  # predictions begin at the base rate, so the first steps need not learn that hot rows are rare
             self.heads.bias.zero_()
             self.heads.bias[0] = math.log(base_rate / (1 - base_rate))
 
@@ -253,7 +255,7 @@ class Forecaster(nn.Module):
         return self.heads(self.joint(torch.cat([pooled_BD, last_BD, table_BD], dim=-1)))
 
     def standardised_features(self, features_BF: Tensor) -> Tensor:
-        """Standardized signed logarithms, 0 for unknown values, followed by an indicator of known values: (B, 2F)."""
+        """Standardised signed logarithms, 0 for unknown values, followed by indicators of known values: (B, 2F)."""
         known_BF = torch.isfinite(features_BF)
         logarithm_BF = features_BF.sign() * features_BF.abs().log1p()
         standard_BF = ((logarithm_BF - self.feature_mean) / self.feature_scale).clamp(-5, 5)

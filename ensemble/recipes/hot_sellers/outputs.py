@@ -1,4 +1,4 @@
-"""The forecast table of products, and the scores of the test split by week and by category."""
+"""The table of forecasts for products, and the scores of the test split by week and by category."""
 
 import json
 from pathlib import Path
@@ -16,10 +16,11 @@ from ensemble.predictor.forecast import Forecast
 
 PRODUCT_COLUMNS = ("rank", "product_id", "title", "category", "probability")
 RESERVED = (*PRODUCT_COLUMNS, "reasons", "why")
+"""Columns of the forecast. The name of a member is a column too, so it may not be one of these."""
 
 
 def forecast_table(forecast: Forecast) -> pa.Table:
-    """One row per product, the most probable first, with the members' probabilities.
+    """A row for each product, the most probable first, with its probability by the ensemble and by each member.
 
     The metadata of the table has the entries `week`, `horizon_weeks` and `lacking`.
     """
@@ -51,7 +52,7 @@ def forecast_table(forecast: Forecast) -> pa.Table:
 def scores_by_part(kind: str, test: Predictions, forecasts: dict[str, np.ndarray], data: str | Path) -> dict[str, Any]:
     """Scores by week and by category, and the trend of the weekly scores.
 
-    forecasts : probabilities of the ensemble and of each member for the rows of `test`, (num_rows,) each.
+    forecasts : for the ensemble and each member, the probabilities of the rows of `test`, (num_rows,).
     """
     weeks, week = np.unique(test.group, return_inverse=True)
     by_week = diversity.scores_by_part(kind, test.target, forecasts, test.group, week, [str(number) for number in weeks])

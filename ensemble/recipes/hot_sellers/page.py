@@ -1,4 +1,4 @@
-"""Parts of the report that only hot_sellers has: headline, products with reasons, scores by week, a time line of splits."""
+"""The parts of the report that only hot_sellers has: headline, products with reasons, scores by week, timeline of splits."""
 
 import datetime
 from typing import Any
@@ -21,6 +21,7 @@ NEEDED = ("features", "census", "categories", "last_week")
 """Entries of the manifest that the page requires."""
 FORECAST_COLUMNS = (*PRODUCT_COLUMNS, "reasons")
 NUM_PRODUCTS = 50
+"""The largest number of products on the page."""
 METRIC_DESCRIPTIONS = {
     "average_precision": "The area under the precision-recall curve: 1 is perfect, the base rate is random.",
     "roc_auc": "The probability that a hot product is ranked above one that is not hot: 1 is perfect, 0.5 is random.",
@@ -50,8 +51,8 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
                 for rows in (run.test.group == week for week in weeks)
             ]
             axes.plot(weeks, scores, marker="o", markersize=3, **series[name])
-        hot = [target[run.test.group == week].mean() for week in weeks]
-        axes.plot(weeks, hot, color=colour("muted"), linewidth=1)
+        share_of_hot = [target[run.test.group == week].mean() for week in weeks]
+        axes.plot(weeks, share_of_hot, color=colour("muted"), linewidth=1)
         ticks = weeks[:: max(1, -(-len(weeks) // 5))]
         axes.set_xticks(ticks, [f"{monday(week).day} {monday(week):%b}" for week in ticks])
         years = "–".join(sorted({f"{monday(week):%Y}" for week in weeks}))
@@ -72,13 +73,13 @@ def prepare_words(manifest: dict[str, Any]) -> list[str]:
 
 
 def feature_label(feature: dict[str, Any]) -> str:
-    """A short description of a feature in the manifest; its `meaning` if the table of features does not have it."""
+    """A short description of a feature of the manifest: its label in `FEATURES`, or its `meaning` if it is not there."""
     labels = {known.name: known.label for known in FEATURES}
     return labels.get(feature["name"], feature["meaning"])
 
 
 def _products(run: Run) -> dict[str, Any]:
-    """The first products of the forecast: probability, the members' probabilities, and reasons in words."""
+    """The first products of the forecast: probabilities of the ensemble and of the members, and reasons in words."""
     assert run.forecast is not None
     table = run.forecast.slice(0, NUM_PRODUCTS)
     member_names = run.combiner.member_names
@@ -112,6 +113,7 @@ def _products(run: Run) -> dict[str, Any]:
 
 
 def _headline(run: Run) -> dict[str, Any]:
+    """The forecast week, the end of its horizon, the number of products, and the precision of the ensemble on test."""
     assert run.forecast is not None
     scores = run.scores["scores"][ENSEMBLE]
     week = datetime.date.fromisoformat(run.manifest["last_week"])

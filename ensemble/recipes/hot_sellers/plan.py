@@ -1,4 +1,4 @@
-"""The members that scripts/fit.py trains, as in `make demo`."""
+"""The members that scripts/fit.py trains, also in `make demo`."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ from ensemble.pipeline.plan import PlannedMember, trees
 
 FEW_ROWS, REFITS_OF_FEW = 30_000, 3
 """With fewer than `FEW_ROWS` training rows, trees are refitted with `REFITS_OF_FEW` seeds. The mean of the refitted trees
-was better on blend in all ten trials on five datasets. Most of these had few rows, where trees of different seeds differ
-most and training takes the least time. The network is refitted too, if a trial improves its score on blend. With more rows,
-refitting the network helped in one of five trials on generated markets, and takes a fifth of the time."""
+had a better score on blend in all ten trials on five datasets. Most of these have few rows, where trees of different seeds
+differ most and training takes the least time. The network is refitted too, if a trial improves its score on blend. With more
+rows, a refit of the network helped in one of five trials on generated markets, and took a fifth of the time."""
 
 
 def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:

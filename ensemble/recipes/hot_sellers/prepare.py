@@ -1,18 +1,18 @@
-"""Raw reviews to the panel: one row per product and calendar week, labelled and split forward in time.
+"""Prepares a panel from raw reviews: a row for each product and calendar week, labelled and split forward in time.
 
     row        a product at the end of week t, with at least `min_reviews` reviews in its last `base_weeks` weeks
     growth     reviews in (t, t + horizon_weeks] ÷ (reviews in (t − base_weeks, t] + 1)
-    hot        growth among the week's top `top_fraction` of rows; rows that tie at the threshold are not hot
+    hot        whether growth is among the top `top_fraction` of the week's rows; rows that tie at the threshold are not hot
     forecast   the rows of the last complete week, whose labels are unknown
 
 Only weeks whose horizon lies inside the data are labelled. The splits train | validation | blend | test follow each other,
 with `horizon_weeks` weeks left out between them, so that no label of one split depends on the next. With `folds`, folds.py
 also divides the weeks before test into cross-validation folds.
 
-The prepared folder holds Arrow datasets that `datasets.load_from_disk` opens: `products`, `weeks` (the active weeks of each
-product), `reviews` (token ids), and `rows/<split>`, whose rows refer to the other three by index. The raw reviews are read
-once and divided among spill files by a hash of the product. All later steps process one spill file at a time. Memory use
-grows by only 6 bytes per row: week and growth, from which each week's threshold is computed.
+The prepared folder has Arrow datasets that `datasets.load_from_disk` opens: `products`, `weeks` (the weeks of each product
+that have reviews), `reviews` (token ids), and `rows/<split>`, whose rows refer to the other three by index. The raw reviews
+are read once and divided among spill files by a hash of the product. All later steps process one spill file at a time.
+Memory use grows by only 6 bytes per row: week and growth, from which each week's threshold is computed.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ from ensemble.task import Task
 
 KIND = "prepared data"
 SHARED = ("products", "weeks", "reviews")
-"""The folders to whose rows the rows of all splits and folds refer by index."""
+"""The folders that all splits and folds share. Rows of a split refer to rows of these folders by index."""
 TASK = Task(kind="binary", target="hot", metric="average_precision", group="week", cluster="product")
 ROWS_PER_BLOCK = 250_000
 TARGETS = {
@@ -61,13 +61,14 @@ ADDRESS = {
     "reviews_begin": pa.int64(),
     "reviews_end": pa.int64(),
 }
+"""Columns that are neither targets nor features: number, product and week of a row, and its rows in the shared folders."""
 
 
 def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[str, Any]:
     """Write the prepared folder and return its manifest.
 
-    With `like`, the manifest of a model's training data, only the forecast rows are written, with the categories of that
-    manifest. Raises `UserError` for wrong paths or settings, and for damaged or too few data.
+    With `like`, the manifest of the members' training data, only the forecast rows are written, with the category codes of
+    that manifest. Raises `UserError` for wrong paths or settings, and for damaged or too few data.
     """
     check(config)
     with folders.new_folder(config.out, config.overwrite, KIND) as folder:
@@ -77,7 +78,7 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
         product_census, categories = spills.spill_products(product_files, spill, config, like)
         facts = spills.spill_reviews(files, spill, census, config)
         if like is not None:
-            facts["has_text"] = like["has_text"]  # a model trained on text needs tokens, even if all are padding
+            facts["has_text"] = like["has_text"]  # a member trained on text needs tokens, even if all are padding
         builder = _Builder(folder, spill, files, config.panel, facts, categories)
         builder.sum_weeks(census)
         covered = coverage.check(config, facts["text"], builder.metadata if product_files else None, spill, like)
@@ -141,11 +142,11 @@ def check(config: PrepareConfig) -> None:
 
 
 GENERATED = ".generated.json"
-"""File with the sizes of the raw files that were generated; only files of these sizes are replaced."""
+"""A file with the sizes of generated raw files. Only raw files of these sizes are replaced."""
 
 
 def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
-    """Return the review files and the metadata files; generate or download them first if the settings ask for it."""
+    """Return the review files and the metadata files, which are first generated or downloaded if the settings require it."""
     raw = Path(config.raw or f"{config.out.rstrip('/')}-raw")
     if not config.source:
         if config.metadata:
@@ -176,7 +177,7 @@ def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
 
 
 def _without_folders(census: dict[str, Any]) -> dict[str, Any]:
-    """Replace paths in a census by file names, so that the fingerprint does not depend on the folder of the raw files."""
+    """A census with file names instead of paths, so that the fingerprint does not depend on the folder of the raw files."""
     kinds = (*census["dropped"].values(), *census.get("notes", {}).values())
     examples = (example for kind in kinds for example in kind["first"])
     for entry in (*census["files"], *examples):
@@ -185,7 +186,7 @@ def _without_folders(census: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Builder:
-    """Builds the four tables from the spilled reviews, one spill file at a time."""
+    """Writes the four tables from the spilled reviews, one spill file at a time."""
 
     def __init__(
         self,
@@ -210,7 +211,7 @@ class _Builder:
         self.week_and_growth: list[tuple[np.ndarray, np.ndarray]] = []
         self.thresholds: dict[int, float] = {}
         self.counts: dict[folds.Weeks, np.ndarray] = {}
-        """Rows and hot rows of each piece: a range of weeks that no split divides."""
+        """The numbers of rows and of hot rows in each piece. A piece is a range of weeks that no split divides."""
 
     def sum_weeks(self, census: reviews.Census) -> None:
         """Sort each spill file, remove duplicates, and sum by week; write `products`, `weeks` and `reviews`."""
@@ -263,7 +264,7 @@ class _Builder:
         np.cumsum(self.reviews_by_category, axis=1, out=self.reviews_by_category)
 
     def split(self) -> None:
-        """Compute the weeks of the splits and of each fold's splits, and each week's growth threshold of a hot row."""
+        """Compute the weeks of the splits and of each fold's splits, and the growth above which a row of a week is hot."""
         week, growth = (np.concatenate(columns) for columns in zip(*self.week_and_growth, strict=True))
         try:
             weeks_of, weeks_of_folds = folds.all_weeks(self.first_week, self.last_week, week, self.panel)
@@ -292,14 +293,15 @@ class _Builder:
                         self.counts[piece] += table.num_rows, int(np.nansum(table["hot"].to_numpy()))
 
     def write_rows(self, folder: Path, fold: int | None = None) -> None:
-        """Concatenate pieces to the splits of all data, or with `fold` to those of one fold, in `folder`/SPLIT."""
+        """Write folder/SPLIT for the splits of all data, or with `fold` for those of a fold, by concatenating pieces."""
         for split, weeks in (self.weeks_of if fold is None else self.folds[fold]).items():
             join(folder / split, [self._folder_of(piece) for piece in self._pieces_of(weeks)])
 
     def describe_splits(self, weeks_of: dict[str, folds.Weeks], prefix: str = "the ") -> dict[str, dict[str, Any]]:
-        """Rows, hot rows and dates of each split, for the manifest. Raises `UserError` for an empty split.
+        """The numbers of rows and hot rows and the dates of each split, for the manifest. Raises `UserError` for a split
+        without rows or, if it has labels, without hot rows.
 
-        prefix : text before the name of a split in the error.
+        prefix : text before the name of a split in the error
         """
         described = {}
         for split, (begin, end) in weeks_of.items():
@@ -318,7 +320,8 @@ class _Builder:
     def _sorted(
         self, path: Path, category_code: dict[str, int], census: reviews.Census
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The distinct reviews of a spill file, sorted by product and time, with product numbers; and all its products."""
+        """The distinct reviews of a spill file, sorted by product and time, with product numbers; and the metadata of its
+        products."""
         frame = pl.read_ipc_stream(path).with_columns(weekly.week_of(pl.col("time_ms")).alias("week"))
         complete = frame.filter(pl.col("week") <= self.last_week)
         self._count_dropped(frame, complete, LAST_WEEK, census)
@@ -340,7 +343,7 @@ class _Builder:
             census.drop(kind, len(dropped), examples)
 
     def _metadata(self, products: pl.DataFrame, category_code: dict[str, int]) -> pl.DataFrame:
-        """Id, title, store, category code and price of the products, null if the metadata have none: (num_products, 5)."""
+        """Id, title, store, category code and price of products, a row for each; null if the metadata have none."""
         part = (pl.col("product_id").hash(0) % spills.NUM_PRODUCT_SPILLS).cast(pl.Int32)
         matches = [
             pl.read_ipc_stream(path).join(products, on="product_id", how="semi")
@@ -356,7 +359,7 @@ class _Builder:
     def _blocks(
         self, series: weekly.WeeklySeries, product: np.ndarray, week: np.ndarray, context: features.PanelContext
     ) -> Iterator[features.PanelBlock]:
-        """Rows with at least `min_reviews` reviews, `ROWS_PER_BLOCK` at a time."""
+        """Rows with at least `min_reviews` reviews in the base weeks, from `ROWS_PER_BLOCK` product-weeks at a time."""
         for begin in range(0, len(product), ROWS_PER_BLOCK):
             block = slice(begin, begin + ROWS_PER_BLOCK)
             rows = features.PanelBlock(series, product[block], week[block], context)
@@ -367,7 +370,7 @@ class _Builder:
                 yield rows
 
     def _table(self, rows: features.PanelBlock, part: dict[str, Any], next_id: int) -> pa.Table:
-        """The table of one block of rows, whose types the writer converts; the targets of forecast rows are NaN."""
+        """The table of a block of rows. The writer converts the types; the targets of forecast rows are NaN."""
         num_rows = len(rows.week)
         totals = rows.series.totals["reviews"]
         columns: dict[str, np.ndarray] = {

@@ -1,4 +1,4 @@
-"""Pretrained text encoders from transformers (the extra `text`): a local folder or a name on the Hugging Face Hub."""
+"""Loads pretrained text encoders of the library transformers (the extra `text`), from a folder or the Hugging Face Hub."""
 
 from typing import Any
 
@@ -6,7 +6,10 @@ from ensemble.errors import UserError
 
 
 def load(kind: str, name: str) -> Any:
-    """Load `AutoTokenizer` or `AutoModel` (`kind`). Raises `UserError` if the library or the files are missing."""
+    """Load a tokenizer or a model. Raises `UserError` if the library or the files are missing.
+
+    kind : "AutoTokenizer" or "AutoModel". name : a folder, or a name on the Hub.
+    """
     try:
         import transformers
     except ImportError:

@@ -1,7 +1,7 @@
-"""Requests to the service: rows of Amazon Reviews 2023, checked field by field and converted to tables.
+"""Requests to the service: rows of Amazon Reviews 2023, whose fields are checked, and which are converted to tables.
 
-Other fields of a row are ignored, so that lines of the raw files can be sent unchanged. Rows are dicts (`TypedDict`), since
-validation of pydantic models takes twice the time.
+Further fields of a row are ignored, so that lines of the raw files can be sent unchanged. Rows are dicts (`TypedDict`),
+since the validation of pydantic models takes twice the time.
 """
 
 import json
@@ -18,7 +18,7 @@ from ensemble.data.reviews import HIGHEST_RATING, LOWEST_RATING, YEAR_1995_MS
 
 DAY_MS = 86_400_000
 NOT_BLANK = r"\S"
-REVIEW_KINDS = {
+REVIEW_TYPES = {
     "parent_asin": pa.string(),
     "user_id": pa.string(),
     "rating": pa.float64(),
@@ -28,7 +28,7 @@ REVIEW_KINDS = {
     "helpful_vote": pa.int64(),
     "verified_purchase": pa.bool_(),
 }
-PRODUCT_KINDS = {
+PRODUCT_TYPES = {
     "parent_asin": pa.string(),
     "title": pa.string(),
     "main_category": pa.string(),
@@ -67,28 +67,28 @@ class Product(TypedDict):
 class Request(BaseModel):
     """All reviews of all products of the categories, old and new, and the products' metadata."""
 
-    # The default of cache_strings caches texts too, which all differ; this takes a fifth of the time
+    # Only keys are cached, since ids and texts, which the default caches too, seldom repeat
     model_config = ConfigDict(extra="forbid", cache_strings="keys")
     reviews: Annotated[list[Review], Field(min_length=1)]
     products: Annotated[list[Product], Field(min_length=1)] | None = None
 
 
 def counts(request: Request) -> dict[str, int]:
-    """Number of rows of each table in a request; the first table is required for a forecast."""
+    """The number of rows of each table in a request. The first table is required for a forecast."""
     return {"reviews": len(request.reviews), "products": len(request.products or [])}
 
 
 def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], str] | None:
-    """Location and error message of the first review dated more than a day in the future, or None."""
-    end = time.time() * 1000 + DAY_MS
+    """The location and the error message of the first review that is dated more than a day in the future, or None."""
+    latest_ms = time.time() * 1000 + DAY_MS
     for number, review in enumerate(request.reviews):
-        if review["timestamp"] > end:
-            return ["reviews", number, "timestamp"], "a review cannot be of the future: give milliseconds since 1970, UTC"
+        if review["timestamp"] > latest_ms:
+            return ["reviews", number, "timestamp"], "a review is dated in the future: give milliseconds since 1970, UTC"
     return None
 
 
 def tables(request: Request) -> tuple[pa.Table, pa.Table | None]:
-    """Reviews and products of a request as arguments of `Predictor.predict`."""
+    """The tables of reviews and of products of a request, as arguments of `Predictor.predict`."""
     return review_table(request.reviews), None if request.products is None else product_table(request.products)
 
 
@@ -99,28 +99,30 @@ def facts(like: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer(metadata: dict[str, str]) -> dict[str, Any]:
-    """Entries of a response besides the forecast, from the metadata of the forecast table.
+    """Further entries of a response, beside the forecast, from the metadata of the forecast table.
 
-    `lacking` holds the share of products without metadata, the share of reviews without text, and the missing shares of
-    products and of weekly reviews, relative to the training data.
+    `lacking` has the shares of products without metadata and of reviews without text, and the shares of the training data's
+    numbers of products and of weekly reviews that the request lacks.
     """
     lacking = json.loads(metadata["lacking"])
     return {"week": metadata["week"], "horizon_weeks": int(metadata["horizon_weeks"]), "lacking": lacking}
 
 
 def review_table(reviews: list[Review]) -> pa.Table:
-    """Reviews as an argument of `Predictor.predict`."""
-    end = list(accumulate((len(review.get("images", ())) for review in reviews), initial=0))
-    images = pa.ListArray.from_arrays(pa.array(end, pa.int32()), pa.array([""] * end[-1], pa.string()))
-    return pa.table({**_columns(reviews, REVIEW_KINDS), "images": images})
+    """The table of reviews."""
+    # Only the number of images is used, so each image is an empty string
+    offsets = list(accumulate((len(review.get("images", ())) for review in reviews), initial=0))
+    images = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array([""] * offsets[-1], pa.string()))
+    return pa.table({**_columns(reviews, REVIEW_TYPES), "images": images})
 
 
 def product_table(products: list[Product]) -> pa.Table:
-    """Products as an argument of `Predictor.predict`."""
+    """The table of products."""
     prices = [product.get("price") for product in products]
     price = pa.array([None if value is None else str(value) for value in prices], pa.string())
-    return pa.table({**_columns(products, PRODUCT_KINDS), "price": price})
+    return pa.table({**_columns(products, PRODUCT_TYPES), "price": price})
 
 
-def _columns(rows: Sequence[Mapping[str, Any]], kinds: dict[str, pa.DataType]) -> dict[str, pa.Array]:
-    return {name: pa.array([row.get(name) for row in rows], kind) for name, kind in kinds.items()}
+def _columns(rows: Sequence[Mapping[str, Any]], types: dict[str, pa.DataType]) -> dict[str, pa.Array]:
+    """A column for each name in `types`; a field that a row lacks is null."""
+    return {name: pa.array([row.get(name) for row in rows], kind) for name, kind in types.items()}

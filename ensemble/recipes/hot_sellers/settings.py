@@ -1,4 +1,4 @@
-"""Settings of the recipe hot_sellers. Nothing heavy is imported here, so that `--help` answers at once."""
+"""Settings of the recipe hot_sellers. No large library is imported here, so that `--help` is fast."""
 
 import dataclasses
 import datetime
@@ -10,16 +10,16 @@ from ensemble.errors import UserError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MarketConfig:
-    """The simulated market. Raises `UserError` for sizes below 1, a negative seed, and weeks that begin on another day than
-    Monday or are not in the years 1995 to 2100.
+    """The simulated market. Raises `UserError` for sizes below 1, a negative seed, a first day that is not a Monday, and
+    weeks outside the years 1995 to 2100.
     """
 
     num_products: int = 3000
-    """Products in the catalogue, including products without reviews."""
+    """Number of products, including products without reviews."""
     num_reviews: int = 200_000
-    """Expected number of reviews; the number drawn is within about 2 % of it."""
+    """Expected number of reviews. The actual number is random, within about 2 % of it."""
     num_weeks: int = 156
-    """Calendar weeks, beginning with the first day; all reviews are dated in these weeks."""
+    """Number of calendar weeks from `first_day` on. All reviews are dated in these weeks."""
     first_day: str = "2020-10-05"
     """The first day of the first week, a Monday, as YYYY-MM-DD."""
     seed: int = 0
@@ -34,13 +34,15 @@ class MarketConfig:
             last_day = day + datetime.timedelta(weeks=self.num_weeks)
         except (ValueError, OverflowError):
             raise UserError(
-                f"first_day={self.first_day} with num_weeks={self.num_weeks} gives no calendar: write a day as YYYY-MM-DD"
+                f"first_day={self.first_day} with num_weeks={self.num_weeks} gives no dates: write a day as YYYY-MM-DD"
             ) from None
         if day.weekday() != 0:
             monday = day - datetime.timedelta(days=day.weekday())
             raise UserError(f"first_day={self.first_day} is a {day:%A}: weeks begin on Mondays, such as {monday}")
         if day.year < 1995 or last_day.year > 2100:
-            raise UserError(f"the weeks from {day} to {last_day} leave the years 1995 to 2100: move first_day or num_weeks")
+            raise UserError(
+                f"the weeks from {day} to {last_day} leave the years 1995 to 2100: change first_day or num_weeks"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,25 +50,25 @@ class PanelConfig:
     """Which product-weeks become rows, which rows are hot, and how rows are split."""
 
     horizon_weeks: int = 12
-    """Weeks after week t that the label covers; also the number of weeks left out between two splits."""
+    """Number of weeks after week t that the label covers, and of the weeks left out between two splits."""
     base_weeks: int = 4
-    """Weeks up to week t with which growth compares the weeks after it."""
+    """Number of weeks up to week t whose reviews growth compares with those of the horizon."""
     top_fraction: float = 0.05
-    """Largest fraction of each week's rows that are hot."""
+    """Fraction of each week's rows that are hot, at most; fewer are hot if rows tie."""
     min_reviews: int = 1
-    """Smallest number of reviews in the base weeks for a product to be a row in a week."""
+    """Number of reviews that a product needs in the base weeks to be a row of week t."""
     shares: tuple[float, float, float, float] = (0.55, 0.15, 0.15, 0.15)
     """Fractions of the labelled rows for train, validation, blend and test; each split consists of whole weeks."""
     folds: int = 0
-    """Folds forward in time, for bagged members; 0 for none. Data that folds share are stored once."""
+    """Number of folds forward in time, for bags; 0 for none. Data that folds share are stored once."""
     as_of_crawl: bool = False
-    """Add features known only when the data were crawled (price, helpful votes). A real forecast does not have them."""
+    """Add features with values of the time of the crawl (price, helpful votes), which a real forecast does not have."""
     num_tokens: int = 24
-    """Words of each review that are used; 0 leaves the text out."""
+    """Number of first words of each review that are used (tokens, with `tokenizer`); 0 leaves the text out."""
     vocabulary_size: int = 8192
-    """Size of the hashed vocabulary, at most 65536."""
+    """Number of ids to which words are hashed, at most 65536."""
     tokenizer: str = ""
-    """A local folder or hub name of a transformers tokenizer, for a pretrained text encoder; empty hashes words."""
+    """A folder or a Hugging Face Hub name of a tokenizer, for a pretrained text encoder; empty to hash words."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,21 +78,22 @@ class PrepareConfig:
     out: str = "???"
     """The folder of prepared data to write."""
     source: tuple[str, ...] = ()
-    """Review files, globs, or hub:Category of Amazon Reviews 2023; empty generates a market."""
+    """Files or globs of reviews, or hub:Category of Amazon Reviews 2023; empty to generate a market."""
     metadata: tuple[str, ...] = ()
-    """Product metadata files, globs, or hub:Category; optional."""
+    """Files or globs of product metadata, or hub:Category; optional."""
     raw: str = ""
     """The folder for generated or downloaded raw files; empty for the name of `out` with -raw."""
     columns: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Names of the columns product_id, user_id, rating and time, for tables with unknown headers."""
+    """The names of the columns product_id, user_id, rating and time in tables with unknown headers."""
     until: str = ""
-    """Leave out reviews after this day (YYYY-MM-DD). Empty: reviews after the file's modification time are bad rows."""
+    """Leave out reviews after this day (YYYY-MM-DD). If empty, reviews dated more than a day after their file's modification
+    time are bad rows."""
     max_bad_fraction: float = 0.01
-    """Largest fraction of bad rows; the run stops above it."""
+    """The run stops if a larger fraction of the rows is bad."""
     min_matched: float = 0.5
-    """Smallest fraction of reviewed products with metadata, if metadata are given; the run stops below it. If members were
-    trained on text, a forecast also stops when the fraction of reviews with text is below this multiple of the fraction in
-    the training data. The same value applies to new reviews, also over HTTP."""
+    """If metadata are given, the run stops if a smaller fraction of the reviewed products has metadata. This also applies to
+    the forecast of new reviews, also over HTTP. If members were trained on text, a forecast also stops if the fraction of
+    reviews with text is below this value times the fraction in the training data."""
     overwrite: bool = False
     """Replace `out` if it exists."""
     panel: PanelConfig = dataclasses.field(default_factory=PanelConfig)
@@ -102,25 +105,25 @@ class RecipeConfig:
     """Settings of the network, under `recipe.` on the command line."""
 
     width: int = 32
-    """Width of the model."""
+    """Width of the network: the length of its embeddings."""
     num_layers: int = 2
-    """Transformer blocks over the weekly series."""
+    """Number of transformer blocks over the weekly series."""
     num_heads: int = 2
-    """Attention heads; must divide the width."""
+    """Number of attention heads; it must divide the width."""
     dropout: float = 0.1
-    """Dropout in the MLP of the table features and in the layer that joins table, series and text."""
+    """Dropout rate in the MLP of the table features and in the layer that joins table, series and text."""
     num_reviews: int = 4
-    """Number of most recent reviews whose text is read; 0 for none."""
+    """Number of most recent reviews that are an input; 0 for none."""
     text_layers: int = 1
-    """Transformer blocks over the words of a review; 0 averages the words."""
+    """Number of transformer blocks over the words of a review; with 0 the embeddings of the words are averaged."""
     text_encoder: str = ""
-    """A local folder or hub name of a transformers encoder, the same as panel.tokenizer; empty trains one from scratch."""
+    """A folder or a Hugging Face Hub name of an encoder, the same as panel.tokenizer; empty to train a small one."""
     freeze_text: bool = True
-    """Do not train a pretrained text encoder; false fine-tunes it."""
+    """Whether a pretrained text encoder keeps its weights; false fine-tunes it."""
     gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: slower, with less memory."""
+    """Recompute activations in the backward pass, which is slower and needs less memory."""
     loss: Literal["bce", "focal"] = "bce"
-    """Loss of the head for hot."""
+    """Loss of the head for hot: binary cross-entropy or focal loss."""
     focal_gamma: float = 2.0
     """Focusing parameter γ of the focal loss; larger values reduce the weight of rows that are classified well."""
     weight_growth: float = 0.3

@@ -1,4 +1,4 @@
-"""Read the raw files once and divide their rows by product among spill files, which are then processed one at a time."""
+"""Reads the raw files once and divides their rows among spill files by product. Later steps process one file at a time."""
 
 import datetime
 import math
@@ -21,11 +21,12 @@ COPY = "duplicate: the same metadata as in an earlier row"
 CONFLICT = "conflict: other metadata than in an earlier row of the same product, which is used"
 UNSEEN = NOTE_OF_ROWS + "kept with a category that training does not have, such as '{}', which counts as unknown"
 REVIEWS_PER_SPILL = 1_000_000
+"""The approximate number of reviews in a spill file, which must fit into memory."""
 NUM_PRODUCT_SPILLS = 64
 
 
 class _Spill:
-    """Divides the rows of frames among Arrow files by a hash of `product_id`."""
+    """Arrow files among which the rows of frames are divided by a hash of `product_id`."""
 
     def __init__(self, folder: Path, name: str, num_parts: int):
         folder.mkdir(exist_ok=True)
@@ -48,7 +49,10 @@ class _Spill:
 def spill_products(
     files: list[Path], spill: Path, config: PrepareConfig, like: dict[str, Any] | None
 ) -> tuple[reviews.Census, list[str]]:
-    """Spill the metadata, and return its census and the list of categories; the first means unknown."""
+    """Divide the metadata among spill files. Returns their census and the list of categories, of which the first is unknown.
+
+    like : the manifest of the training data, whose categories are used, or None
+    """
     census = reviews.Census()
     names: set[str] = set()
     num_unseen = 0
@@ -69,7 +73,7 @@ def spill_products(
 
 
 def _count_copies(paths: list[Path], census: reviews.Census) -> None:
-    """Count metadata rows whose product has an earlier row; the first row of each product is used."""
+    """Count the metadata rows whose product has an earlier row. The first row of each product is used."""
     example = ""
     for path in paths:
         if not path.exists():
@@ -92,10 +96,10 @@ def _count_copies(paths: list[Path], census: reviews.Census) -> None:
 
 
 def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config: PrepareConfig) -> dict[str, Any]:
-    """Read the raw reviews once, tokenize their text, and spill them by product.
+    """Read the raw reviews once, tokenize their text, and divide them among spill files by product.
 
-    Returns the first and the last week, whether any review has text, the share of reviews with text, and the unit of time of
-    each file in milliseconds.
+    Returns the first week and the last complete week, whether any review has text, the share of reviews with text, and the
+    unit of the times of each file in milliseconds.
     """
     panel = config.panel
     tokenizer = pretrained.load("AutoTokenizer", panel.tokenizer) if panel.tokenizer else None
@@ -150,18 +154,18 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
 
 
 def _estimate_rows(files: list[Path]) -> int:
-    """The approximate number of reviews: exact for Parquet, else estimated from the size of the files."""
+    """The number of reviews: exact for Parquet, and estimated from the size of other files."""
     num_rows = 0
     for file in files:
         try:
             num_rows += pq.read_metadata(file).num_rows
-        except (pa.ArrowException, OSError):  # another format, or a damaged file, for which the reader raises an error
+        except (pa.ArrowException, OSError):  # another format, or a damaged file, for which `read_reviews` raises an error
             num_rows += file.stat().st_size // (100 if file.suffix == ".gz" else 300)
     return num_rows
 
 
 def _end_of(day: str) -> int | None:
-    """The last millisecond of a day in UTC, None for ''."""
+    """The last millisecond of a day (UTC), in milliseconds since 1970; None for ''."""
     if not day:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The weeks of each split, the growth of a row, and each week's threshold above which a row is hot."""
+"""The weeks of each split, the growth of each row, and the growth above which a row of a week is hot."""
 
 import numpy as np
 import polars as pl
@@ -13,7 +13,7 @@ SPLITS = ("train", "validation", "blend", "test")
 def split_weeks(
     first_week: int, last_week: int, rows_per_week: np.ndarray, panel: PanelConfig
 ) -> dict[str, tuple[int, int]]:
-    """First and last week of each split, both included, with the embargo between them.
+    """The first and the last week of each split, both included; `panel.horizon_weeks` weeks are between two splits.
 
     rows_per_week : (num_labelled_weeks,), beginning with `first_week`. last_week : the last week of the data.
 
@@ -24,7 +24,7 @@ def split_weeks(
     shares = np.array(panel.shares) / sum(panel.shares)
 
     def place(num_rows: float) -> list[tuple[int, int]]:
-        """Weeks [begin, end) of each split if all four have `num_rows` rows in total; the last split ends with the data."""
+        """The weeks [begin, end) of each split if all four have `num_rows` rows in total. The last split has the rest."""
         begin, placed = 0, []
         for share in shares[:-1]:
             end = max(begin + 1, int(np.searchsorted(total, total[min(begin, len(total) - 1)] + share * num_rows)))
@@ -57,7 +57,7 @@ def growth_of(rows: Windows, panel: PanelConfig) -> np.ndarray:
 
 
 def growth_by_week(series: WeeklySeries, panel: PanelConfig, last_week: int) -> tuple[np.ndarray, np.ndarray]:
-    """Week (int16) and growth (float32) of the rows whose horizon lies inside the data, (num_rows,) each."""
+    """The week (int16) and the growth (float32) of each row whose horizon lies inside the data, (num_rows,) each."""
     rows = Windows(series, *rows_with_recent_reviews(series, panel.base_weeks, last_week - panel.horizon_weeks))
     kept = rows.sum("reviews", panel.base_weeks) >= panel.min_reviews
     return rows.week[kept].astype(np.int16), growth_of(rows, panel)[kept]
@@ -68,13 +68,13 @@ def growth_thresholds(week: np.ndarray, growth: np.ndarray, top_fraction: float)
 
     `week` and `growth` have shape (num_rows,). A week of n rows has at most ⌊top_fraction · n⌋ hot rows, fewer with ties.
     """
-    # 1e-9: a fraction such as 0.05 times 60 rows is 3, not 2.9999…
+    # With 1e-9, a product that is computed as 2.9999… counts as 3
     num_hot = (top_fraction * pl.len() + 1e-9).cast(pl.Int64)
     by_week = pl.DataFrame({"week": week, "growth": growth}).group_by("week")
     return dict(by_week.agg(pl.col("growth").sort(descending=True).get(num_hot)).iter_rows())
 
 
 def is_hot(week: np.ndarray, growth: np.ndarray, thresholds: dict[int, float]) -> np.ndarray:
-    """Whether each row is hot, (num_rows,) bool. thresholds : of each week, from `growth_thresholds`."""
+    """Whether each row is hot, (num_rows,) bool. thresholds : the result of `growth_thresholds`."""
     weeks, row = np.unique(week, return_inverse=True)
     return growth > np.array([thresholds[number] for number in weeks.tolist()], np.float32)[row]

@@ -1,7 +1,7 @@
 """Tokenization of review text: hashed token ids, the number of words, and a sentiment score.
 
-A word's id is its CRC-32 modulo the vocabulary size, the same on every machine, so a model needs no vocabulary file. Each
-distinct word of a block is hashed and looked up once.
+A word's id is computed from its CRC-32 and the vocabulary size. It is the same on every machine, so a model needs no
+vocabulary file. Each distinct word of a block is hashed once, and looked up in the lists of words once.
 """
 
 import zlib
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from ensemble.arrow import ranges
 
 PADDING = 0
+"""The token id of positions after the end of a text."""
 WORD = r"[\p{L}\p{N}']+"
 POSITIVE = frozenset(
     "amazing awesome beautiful best better comfortable durable easy enjoy enjoyed excellent fantastic favorite fine fun "
@@ -30,10 +31,10 @@ NEGATIVE = frozenset(
 
 
 def tokenize(text: pl.Series, num_tokens: int, vocabulary_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Hash the first words of each text.
+    """The token ids of the first words of each text, its number of words, and its sentiment.
 
-    Returns token ids of shape (num_texts, num_tokens), uint16, 0 where a text is shorter; the number of words, shape
-    (num_texts,), int32; and positive minus negative words, shape (num_texts,), int32. A null text has no words.
+    Returns arrays of shape (num_texts, num_tokens), uint16, with `PADDING` where a text is shorter; (num_texts,), int32; and
+    (num_texts,), int32, the number of positive words minus that of negative words. A null text has no words.
     """
     words = text.str.to_lowercase().str.extract_all(WORD)
     num_words = words.list.len().fill_null(0).to_numpy().astype(np.int32)

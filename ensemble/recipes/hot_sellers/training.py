@@ -3,9 +3,9 @@
     accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe hot_sellers \
         data=runs/demo/prepared out=runs/demo/members/transformer
 
-About a minute on two cores at the demo's size. The loss is the weighted sum of the losses of four heads: hot (binary
-cross-entropy or focal loss, Lin et al. 2017, arXiv:1708.02002), and log growth, mean rating and helpful votes per review in
-the horizon (smooth L1).
+With the data of the demo, training takes about a minute on two cores. The loss is the weighted sum of the losses of four
+heads: hot (binary cross-entropy, or focal loss: Lin et al. 2017, arXiv:1708.02002), and log growth, mean rating and log
+helpful votes per review in the horizon (smooth L1).
 """
 
 from pathlib import Path
@@ -27,12 +27,14 @@ from ensemble.recipes.hot_sellers.model import TARGETS, Forecaster, HashedTextEn
 from ensemble.recipes.hot_sellers.settings import RecipeConfig
 
 NUM_WEEKS = 52
+"""The length of the weekly series."""
 SERIES = ("reviews", "rating", "fives", "ones", "verified", "images", "words", "sentiment")
 ROWS_FOR_STATISTICS = 100_000
+"""The largest number of training rows from which feature statistics are computed."""
 
 
 class PanelRows(PreparedRows):
-    """The rows of one split; `gather` makes a batch with array operations, without a loop over rows."""
+    """The rows of one split. `gather` makes a batch by operations on arrays, without a loop over rows."""
 
     def __init__(self, folder: Path, split: str, features: list[str], num_reviews: int):
         table = open_table(folder / "rows" / split)
@@ -66,19 +68,20 @@ class PanelRows(PreparedRows):
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
     def _series(self, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The series of the last year, zero in weeks without reviews, (B, 52, 8), and the mask of weeks since the launch."""
+        """The series of the last year, (B, 52, 8), zero in weeks without reviews, and the mask of weeks since the first
+        review, (B, 52)."""
         index, row = ranges(columns["weeks_begin"], columns["weeks_end"])
         position = NUM_WEEKS - 1 - (columns["week"][row] - self.series_week.take(index))
         sums = {name: column.take(index).astype(np.float32) for name, column in self.series.items()}
-        num = sums["reviews"]
+        num_reviews = sums["reviews"]
         series = np.zeros((len(columns["week"]), NUM_WEEKS, len(SERIES)), np.float32)
         series[row, position] = np.stack(
             [
-                np.log1p(num),
-                (sums["rating"] / num - 30) / 20,
-                *(sums[name] / num for name in ("fives", "ones", "verified", "images")),
-                np.log1p(sums["words"] / num) / 4,
-                sums["sentiment"] / num / 4,
+                np.log1p(num_reviews),
+                (sums["rating"] / num_reviews - 30) / 20,
+                *(sums[name] / num_reviews for name in ("fives", "ones", "verified", "images")),
+                np.log1p(sums["words"] / num_reviews) / 4,
+                sums["sentiment"] / num_reviews / 4,
             ],
             axis=1,
         )
@@ -121,7 +124,7 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
         return PanelRows(self.folder, split, self.features, self.num_reviews)
 
     def model(self) -> torch.nn.Module:
-        """A new model, with the feature statistics of the training split, or placeholders if the data have no such split."""
+        """A new model, with the feature statistics of the training split, or placeholders if the data do not have it."""
         config, manifest = self.config, self.manifest
         mean, scale, base_rate = self.statistics()
         return Forecaster(
@@ -140,7 +143,7 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
         )
 
     def size(self, num_rows: int) -> Size:
-        """The size for a micro-batch of `num_rows` rows, without the parameters of a pretrained text encoder."""
+        """The size for a micro-batch of `num_rows` rows. The parameters of a pretrained text encoder are not counted."""
         config, manifest, num_reviews = self.config, self.manifest, self.num_reviews
         width, num_features = config.width, len(self.features)
         block, hashes_words = 8 * width**2 + 11 * width, bool(num_reviews) and not config.text_encoder
@@ -195,14 +198,14 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
         return {name: scores[name] for name in ("average_precision", "roc_auc", "log_loss", "lift_at_5pct")}
 
     def describe(self, split: str) -> dict[str, np.ndarray]:
-        """Row ids, groups (weeks) and clusters (products) of the rows."""
+        """The row ids, groups (weeks) and clusters (products) of a split."""
         columns = self.rows(split).columns
         return {"row_id": columns["row_id"].all(), "group": columns["week"].all(), "cluster": columns["product"].all()}
 
     def statistics(self) -> tuple[torch.Tensor, torch.Tensor, float]:
-        """Mean and standard deviation of each feature's signed logarithm, shape (F,), and the share of hot rows.
+        """The mean and the standard deviation of each feature's signed logarithm, (F,) each, and the share of hot rows.
 
-        They are computed from `ROWS_FOR_STATISTICS` training rows, evenly spaced.
+        They are computed from at most `ROWS_FOR_STATISTICS` training rows, evenly spaced.
         """
         if "train" not in self.manifest["splits"]:
             return torch.zeros(len(self.features)), torch.ones(len(self.features)), 0.5
@@ -215,7 +218,7 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
             known = values[np.isfinite(values)]
             mean.append(known.mean() if known.size else 0.0)
             deviation = known.std() if known.size else 0.0
-            # The computed deviation of a constant column is not exactly 0; divided by it, other values would become huge
+            # The computed deviation of a constant column is not exactly 0. Divided by it, other values would become huge
             scale.append(deviation if deviation > 1e-6 else 1.0)
         base_rate = float(np.clip(rows.columns["hot"].take(sample).mean(), 1e-4, 1 - 1e-4))
         return torch.tensor(mean, dtype=torch.float32), torch.tensor(scale, dtype=torch.float32), base_rate

@@ -1,10 +1,11 @@
 """Weekly sums per product, and sums over any calendar window of them.
 
-Most product-weeks have no review. Only active weeks are stored, sorted by product and week; the others count as zero. The
-sum over a window of calendar weeks is the difference of two cumulative sums, whose positions are found by binary search.
+Most products have no review in most weeks. Only active weeks, which have reviews, are stored, sorted by product and week.
+Other weeks count as zero. The sum over a window of calendar weeks is the difference of two cumulative sums, whose positions
+are found by binary search.
 
 All sums are integers (ratings in tenths of a star), so the sum over a window is exact and does not depend on other weeks.
-Weeks are numbered from Monday 5 January 1970 and end on Sunday, 24:00 UTC.
+Week 0 begins on Monday, 5 January 1970. Weeks end on Sunday, 24:00 UTC.
 """
 
 import datetime
@@ -50,10 +51,10 @@ def last_complete_week(last_time_ms: int) -> int:
 
 
 def sum_by_week(reviews: pl.DataFrame) -> pl.DataFrame:
-    """Sum reviews to one row per active product-week.
+    """The sums of reviews, with a row for each week of a product that has reviews.
 
-    `reviews` is sorted by product and week (both Int32) and has rating, verified, num_images, words, sentiment and
-    helpful_votes; the result has product, week and the columns of `CHANNELS` (Int32), in the same order.
+    `reviews` is sorted by product and week (both Int32) and has the columns rating, verified, num_images, words, sentiment
+    and helpful_votes. The result has product, week and the columns of `CHANNELS` (Int32), and is sorted in the same way.
     """
     product, week = reviews["product"].to_numpy(), reviews["week"].to_numpy()
     key = product.astype(np.int64) * SPAN + week
@@ -79,23 +80,23 @@ def sum_by_week(reviews: pl.DataFrame) -> pl.DataFrame:
 
 
 class _Totals(dict[str, np.ndarray]):
-    """Cumulative sums of each channel and of reviews_squared, (num_active + 1,) int64, computed at first use."""
+    """Cumulative sums of each channel, and of reviews_squared, (num_active + 1,) int64, computed at their first use."""
 
     def __init__(self, weeks: pl.DataFrame):
         super().__init__()
         self._weeks = weeks
 
     def __missing__(self, channel: str) -> np.ndarray:
-        squared = channel == "reviews_squared"  # not a column of `weeks`: it would not fit into 32 bits
-        values = self._weeks["reviews" if squared else channel].to_numpy().astype(np.int64)
+        is_squared = channel == "reviews_squared"  # not a column of `weeks`, since it would not fit into 32 bits
+        values = self._weeks["reviews" if is_squared else channel].to_numpy().astype(np.int64)
         total = np.zeros(len(self._weeks) + 1, np.int64)
-        np.cumsum(values * values if squared else values, out=total[1:])
+        np.cumsum(values * values if is_squared else values, out=total[1:])
         self[channel] = total
         return total
 
 
 class WeeklySeries:
-    """The active weeks of some products, from the result of `sum_by_week`.
+    """The active weeks of some products, from the result of `sum_by_week`. Indices of active weeks refer to its rows.
 
     `key` (num_active,) is product * SPAN + week + 1, ascending.
     """
@@ -105,37 +106,40 @@ class WeeklySeries:
         self.key = weeks["product"].to_numpy().astype(np.int64) * SPAN + self.week + 1
 
     def position(self, product: np.ndarray, week: np.ndarray) -> np.ndarray:
-        """Number of active weeks up to and including (product, week): indices into `totals`, shape (n,)."""
+        """The number of active weeks up to and including (product, week), (n,): an index into each array of `totals`.
+
+        All active weeks of products with smaller numbers are counted too.
+        """
         return np.searchsorted(self.key, product.astype(np.int64) * SPAN + np.maximum(week + 1, 0), side="right")
 
 
 class Windows:
-    """Rows (product, week), and sums over windows of calendar weeks, which are relative to the week of each row."""
+    """Rows (product, week), and sums over windows of calendar weeks; t is the week of a row."""
 
     def __init__(self, series: WeeklySeries, product: np.ndarray, week: np.ndarray):
         self.series, self.product, self.week = series, product, week
         self._positions: dict[int, np.ndarray] = {}
 
     def position(self, ago: int) -> np.ndarray:
-        """`WeeklySeries.position` of the week `ago` weeks before each row's week; a negative `ago` means weeks after."""
+        """`WeeklySeries.position` of the week t − ago of each row; a negative `ago` means later weeks."""
         if ago not in self._positions:
             self._positions[ago] = self.series.position(self.product, self.week - ago)
         return self._positions[ago]
 
     def sum(self, channel: str, weeks: int, ago: int = 0) -> np.ndarray:
-        """The sum over (t − ago − weeks, t − ago], int64 of shape (num_rows,); weeks=SPAN begins with the first review."""
+        """The sum over (t − ago − weeks, t − ago], int64 of shape (num_rows,); weeks=SPAN for all weeks up to t − ago."""
         totals = self.series.totals[channel]
         return totals[self.position(ago)] - totals[self.position(ago + weeks)]
 
     def next(self, channel: str, weeks: int) -> np.ndarray:
-        """The sum over (t, t + weeks], the future; for labels only."""
+        """The sum over (t, t + weeks]. This is the future, so it may be used for labels only."""
         return self.sum(channel, weeks, ago=-weeks)
 
 
 def rows_with_recent_reviews(series: WeeklySeries, base_weeks: int, last_week: int) -> tuple[np.ndarray, np.ndarray]:
-    """Every (product, week) with a review in the last `base_weeks` weeks, up to `last_week`: two int32 arrays, sorted.
+    """Every product and week ≤ `last_week` with a review in the last `base_weeks` weeks: two int32 arrays, sorted.
 
-    These are the active weeks, and up to `base_weeks` − 1 weeks without reviews after each.
+    These are the active weeks, and up to `base_weeks` − 1 weeks without reviews after each of them.
     """
     product = (series.key // SPAN).astype(np.int32)
     until_next = np.full(len(product), base_weeks, np.int64)

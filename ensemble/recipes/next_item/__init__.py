@@ -1,4 +1,4 @@
-"""next_item: the next item of a user, predicted by SASRec or TiSASRec with residual or hyper-connections (mHC)."""
+"""next_item: SASRec or TiSASRec, with residual or hyper-connections (mHC), predict the next item of a user."""
 
 from ensemble.recipe import Words
 

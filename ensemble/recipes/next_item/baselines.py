@@ -4,8 +4,8 @@
     python scripts/predict.py member=co_occurrence data=runs/beauty/prepared out=runs/beauty/rankings
 
 popularity: the score of an item is its number of training interactions. co_occurrence: the score is the number of times that
-the item came directly after the last item of the history, in training, plus a fraction below 1 by which popularity breaks
-ties. The counts are a sparse matrix, which stores only the pairs that occurred.
+the item came directly after the last item of the history, in training. A fraction below 1 is added to it, by which the more
+popular of two tied items ranks higher. The counts are a sparse matrix, which stores only the pairs that occurred.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ from ensemble.recipes.next_item.item_ranks import ranks_of, sampled_items
 
 NAMES = ("popularity", "co_occurrence")
 SCORES_AT_ONCE = 1 << 22
-"""Rows × items whose scores are in memory at once: 32 MB, and a few copies."""
+"""Rows × items whose scores are computed at once; they need 32 MB, and a few copies of them are in memory."""
 
 
 def kinds(manifest: dict[str, Any]) -> dict[str, str]:
@@ -28,11 +28,12 @@ def kinds(manifest: dict[str, Any]) -> dict[str, str]:
 
 
 def predict(data: str | Path, split: str, name: str) -> dict[str, Any]:
-    """The rankings of a split by a baseline: the arguments of `rankings.Rankings` except split and member."""
+    """The rankings of a split by a baseline, as arguments of `rankings.Rankings` except split and member."""
     assert name in NAMES
     manifest = folders.read_manifest(data)
     row_id, user, begin, end = read_columns(Path(data) / "rows" / split, ("row_id", "user", "begin", "end")).values()
     item = read_columns(Path(data) / "events", ["item"])["item"]
+    # The level of an item is the position of its count among the distinct counts, so it orders items by popularity
     counts, level = np.unique(read_columns(Path(data) / "items", ["count"])["count"], return_inverse=True)
     followers = _followers(Path(data), item, len(level)) if name == "co_occurrence" else None
     blocks = []
@@ -64,7 +65,7 @@ def predict(data: str | Path, split: str, name: str) -> dict[str, Any]:
 
 
 def _followers(data: Path, item: np.ndarray, num_items: int) -> Any:
-    """How often item j came directly after item i in training, at [i, j] of a sparse matrix."""
+    """A sparse matrix whose entry [i, j] is how often item j came directly after item i in training."""
     from scipy.sparse import csr_array
 
     begin, end = read_columns(data / "rows" / "train", ("begin", "end")).values()

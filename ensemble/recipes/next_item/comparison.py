@@ -1,11 +1,11 @@
-"""Comparison of next_item members by their ranking files: scores with confidence intervals, also by length of history.
+"""Compares next_item members by their ranking files: scores with confidence intervals, also by length of history.
 
     table.md         a row for each member and baseline, the best NDCG@10 first
     scores.json      all scores, also by length of history, with 95 % intervals over users
     by_length.png    NDCG@10 by length of history
 
 Members trained on candidates, and ensembles of them, rank only the candidates of a sequence. If the target is not among the
-candidates, its rank is infinite and its score 0, so that the scores of all members are of the same rows and items.
+candidates, its rank is infinite and its score 0. So the scores of all members are over the same rows, with all items ranked.
 """
 
 import dataclasses
@@ -25,6 +25,7 @@ from ensemble.recipes.next_item.item_ranks import NUM_SAMPLED
 KIND = "ranking table"
 RECIPE = "next_item"
 METRIC = "ndcg_at_10"
+"""The score that has intervals, and by which members are sorted."""
 COLUMNS = {
     "hr_at_10": "HR@10",
     "mrr_at_10": "MRR@10",
@@ -34,20 +35,21 @@ COLUMNS = {
     "popularity_at_10": "popularity@10",
     "ndcg_at_10_of_101": "NDCG@10 of 101: sampled, for old tables only",
 }
+"""The further scores of table.md, with their headers."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Member:
-    """The predictions of a member for N rows, in the order of the row ids."""
+    """The rankings of a member for N rows, in the order of the row ids."""
 
     name: str
     is_baseline: bool
     rank: np.ndarray
-    """(N,)"""
+    """(N,), the rank of each row's target; infinite if it is not among the candidates."""
     rank_of_101: np.ndarray | None
-    """(N,); None for members that rank only candidates."""
+    """(N,), the rank among the target and 100 sampled items; None for members that rank only candidates."""
     items: np.ndarray
-    """(N, K), the best first, 0 for none."""
+    """(N, K), the items with the best ranks, the best first, 0 for none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,7 +57,7 @@ class Table:
     """The members, and the N rows that all of them rank."""
 
     rows: rankings.Rankings
-    """The ranking file of one of them, for the row ids, users, targets and lengths that all of them have."""
+    """One of the ranking files; all of them have its row ids, users, targets and lengths."""
     members: list[Member]
 
 
@@ -73,10 +75,11 @@ def compare(
     seed: int,
     overwrite: bool = True,
 ) -> dict[str, Any]:
-    """Write the comparison of all members to the folder `out`; returns the content of scores.json.
+    """Write the comparison of all members to the folder `out`, and return the content of scores.json.
 
-    data : prepared data of next_item. rankings : folder of ranking files of validation and of `split`. candidates,
-    predictions, ensemble, names : see `read_candidates`; empty for none. num_draws, seed : of the bootstrap over users.
+    data : prepared data of next_item. rankings : the folder of the ranking files of validation and of `split`. candidates,
+    predictions, ensemble, names : see `read_candidates`; empty for none. num_draws, seed : the number of draws and the
+    random seed of the bootstrap over users.
     """
     with folders.new_folder(out, overwrite, KIND) as folder:
         table = read(rankings, data, split)
@@ -89,7 +92,7 @@ def compare(
 
 
 def read(folder: str | Path, data: str | Path, split: str) -> Table:
-    """Read the ranking files of a split. Raises `UserError` if there are none, or they are of other data."""
+    """Read the ranking files of a split. Raises `UserError` if there are none, or if they are of other data."""
     manifest = folders.read_manifest(data)
     if manifest["recipe"] != RECIPE:
         raise UserError(
@@ -120,9 +123,9 @@ def read_candidates(
 ) -> Table:
     """Add members that were trained on candidates to the table, and an ensemble of them.
 
-    files : folder of prediction files. ensemble : folder of the ensemble, '' for none. names : the members to read from
-    `files`; empty for all. Raises `UserError` for prediction files of other candidates, candidates of other data, and a
-    split other than test, since members were trained on the others.
+    files : the folder of the prediction files, '' for none. ensemble : the folder of the ensemble, '' for none. names : the
+    members to read from `files`; empty for all. Raises `UserError` for prediction files of other candidates, for candidates
+    of other data, and for a split other than test, since these members were trained on the other splits.
     """
     manifest, ranked, members = folders.read_manifest(candidates), table.rows, list(table.members)
     if manifest.get("data") != ranked.fingerprint:
@@ -154,10 +157,10 @@ def read_candidates(
 def among_candidates(
     num_rows: int, row: np.ndarray, item: np.ndarray, is_target: np.ndarray, score: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The rank of each row's target among its candidates, infinite if it is not a candidate, and the best items.
+    """The rank of each row's target among its candidates, infinite if it is not a candidate, and the best candidates.
 
-    row, item, is_target, score : (n,), of the candidates; an item is at most once in a row. Returns ranks (num_rows,), with
-    the mean rank for ties, and items (num_rows, 10), 0 if there are fewer, ties in order of the item number.
+    row, item, is_target, score : (n,), of each candidate; an item is at most once in a row. Returns ranks (num_rows,), where
+    ties have their mean rank, and items (num_rows, 10), 0 if there are fewer; tied items are in the order of their numbers.
     """
     target_score = np.full(num_rows, np.nan)
     target_score[row[is_target]] = score[is_target]
@@ -172,7 +175,7 @@ def among_candidates(
 
 
 def best_on_validation(folder: str | Path, table: Table) -> str:
-    """The name of the member with the highest NDCG@10 on validation; a baseline only if there are no other members."""
+    """The name of the member with the highest NDCG@10 on validation. It is a baseline only if there are no other members."""
     trained = [member for member in table.members if not member.is_baseline and member.rank_of_101 is not None]
     scores = {}
     for member in trained or table.members:
@@ -191,7 +194,7 @@ def score(table: Table, data: str | Path, best: str, num_draws: int, seed: int) 
     count = read_columns(Path(data) / "items", ["count"])["count"]
     names = [member.name for member in table.members]
     predictions.check_names(names)
-    has_sample = len(count) > NUM_SAMPLED  # sampled metrics are left out if there are fewer items
+    has_sample = len(count) > NUM_SAMPLED  # with fewer items there are no sampled metrics
     gain = np.stack([item_metrics.ndcg(member.rank, 10) for member in table.members], axis=1)
     reference = names.index(best)
 
@@ -226,7 +229,7 @@ def score(table: Table, data: str | Path, best: str, num_draws: int, seed: int) 
 
 
 def write(folder: Path, scores: dict[str, Any]) -> str:
-    """Write the three files and the manifest into a folder; returns the text of table.md."""
+    """Write the three files and the manifest into a folder, and return the text of table.md."""
     text = as_text(scores)
     (folder / "table.md").write_text(text, encoding="utf-8")
     folders.write_json(folder / "scores.json", scores)
@@ -236,7 +239,7 @@ def write(folder: Path, scores: dict[str, Any]) -> str:
 
 
 def as_text(scores: dict[str, Any]) -> str:
-    """The table as Markdown."""
+    """The text of table.md."""
     best = scores["best_on_validation"]
     lines = [
         f"{scores['split']}: {scores['rows']:,} sequences of {scores['users']:,} users; the next item is ranked among "
@@ -261,7 +264,7 @@ def as_text(scores: dict[str, Any]) -> str:
 
 
 def _finite(interval: bootstrap.Interval) -> dict[str, float | None]:
-    """Replace NaN by None, since JSON has no NaN; the bounds of an interval over a single user are NaN."""
+    """An interval with None instead of NaN, which JSON lacks; the bounds of an interval over a single user are NaN."""
     return {name: value if np.isfinite(value) else None for name, value in interval._asdict().items()}
 
 
@@ -271,6 +274,7 @@ def _cell(interval: dict[str, float], form: str) -> str:
 
 
 def _draw(file: Path, scores: dict[str, Any]) -> None:
+    """Draw the NDCG@10 of each member by length of history."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
@@ -289,6 +293,7 @@ def _draw(file: Path, scores: dict[str, Any]) -> None:
 
 
 def _paths(folder: str | Path, split: str) -> list[Path]:
+    """The files of a split in a folder of ranking files or prediction files. Raises `UserError` if there are none."""
     paths = sorted(Path(folder).glob(f"*.{split}.parquet"))
     if not paths:
         raise UserError(f"there are no files of {split} in {folder}: write them with scripts/predict.py, or check the path")

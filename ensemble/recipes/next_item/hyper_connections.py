@@ -8,10 +8,10 @@ arXiv:2512.24880. With x̃ the flattened streams after RMSNorm, always in fp32:
     h_pre = σ(α θ x̃ + b)    h_post = 2 σ(α θ x̃ + b)    H_res = Sinkhorn(exp(α θ x̃ + b))
 
 The streams begin as copies of the input (`expand`), and the output is their mean (`reduce`). At initialisation this equals a
-residual connection: θ is 0, h_post is 1, and h_pre sums to 1. Layer k then reads mostly from stream k mod N, since streams
-that are treated equally would stay equal during training.
+residual connection, since θ is 0, h_post is 1, and h_pre sums to 1. Layer k initially reads mostly from stream k mod N: if
+all layers read from all streams equally, the streams would stay equal during training.
 
-Shape suffixes: N streams, D width; leading dimensions are written as three dots.
+Shape suffixes: N streams, D width. "…" stands for leading dimensions.
 """
 
 from collections.abc import Callable
@@ -21,15 +21,18 @@ import torch
 from torch import Tensor, nn
 
 STARTING_SCALE = 0.01
-"""Initial α, which scales the part of the mappings that depends on the token."""
+"""Initial value of α, which scales the part of the mappings that depends on the token."""
 READ_FROM_OTHERS = 0.02
-"""Initial h_pre of each stream except stream k mod N."""
+"""Initial value of h_pre for each stream except stream k mod N."""
 STARTING_DIAGONAL = 8.0
-"""Initial logit of the diagonal of H_res; a share of about exp(−8) of each stream goes to each other stream."""
+"""Initial logit of the diagonal of H_res. Each stream then passes a share of about exp(−8) to each other stream."""
 
 
 class HyperConnection(nn.Module):
-    """The connection of the streams with one layer; `layer_number` counts the layers of the model from 0."""
+    """The connection of the streams with one layer.
+
+    layer_number : the number k of the layer in the model, from 0. num_iterations : iterations of `sinkhorn`.
+    """
 
     def __init__(self, num_streams: int, width: int, layer_number: int, num_iterations: int = 20):
         super().__init__()
@@ -58,7 +61,7 @@ class HyperConnection(nn.Module):
         with torch.autocast(streams_ND.device.type, enabled=False):
             flat = streams_ND.flatten(-2).float()
             mean_square = torch.linalg.vector_norm(flat, dim=-1, keepdim=True).square() / flat.shape[-1]
-            # RMSNorm is applied after the product, to fewer values
+            # The division of RMSNorm is applied after the product, which has fewer values than the streams
             projected = nn.functional.linear(flat, self.mapping.weight.float()) * torch.rsqrt(mean_square + 1e-6)
             pre_N, post_N, res_NN = (
                 scale * part + bias
@@ -69,29 +72,30 @@ class HyperConnection(nn.Module):
             return torch.sigmoid(pre_N), 2 * torch.sigmoid(post_N), sinkhorn(res_NN, self.num_iterations)
 
     def _split(self, mapped: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The parts for h_pre (…, N), h_post (…, N) and H_res (…, N, N) of (…, N (N + 2)) values."""
         num = self.num_streams
         pre_N, post_N, res = mapped.split([num, num, num * num], dim=-1)
         return pre_N, post_N, res.unflatten(-1, (num, num))
 
 
 def sinkhorn(logits_NN: Tensor, num_iterations: int) -> Tensor:
-    """An almost doubly stochastic matrix from logits (…, N, N): rows, then columns of exp(logits) are normalised repeatedly.
+    """Almost doubly stochastic matrices from logits (…, N, N): rows, then columns of exp(logits) are normalised repeatedly.
 
-    Columns are normalised last and sum to 1. The error of the row sums grows with the logits: 2e-7, 4e-4 and 0.06 after 20
-    iterations on normal logits with standard deviation 0.1, 1 and 3.
+    The columns sum to 1, since they are normalised last. The error of the row sums grows with the logits: 2e-7, 4e-4 and
+    0.06 after 20 iterations on normal logits with standard deviation 0.1, 1 and 3.
     """
     return _Sinkhorn.apply(logits_NN, num_iterations)
 
 
 class _Sinkhorn(torch.autograd.Function):
-    """Tokens are the last dimension here, since sums over a short last dimension are slow. With autograd of plain operations
-    this takes five times as long.
+    """The computation of `sinkhorn`, with the gradient written by hand: autograd of the same operations takes five times as
+    long. Tokens are the last dimension here, since sums over a short last dimension are slow.
     """
 
     @staticmethod
     def forward(ctx: Any, logits_NN: Tensor, num_iterations: int) -> Tensor:
         logits = logits_NN.movedim((-2, -1), (0, 1)).contiguous()
-        # Minus the maximum of each row: the first normalisation cancels it, and no row underflows to zeros
+        # The maximum of each row is subtracted, so no row underflows to zeros; the first normalisation cancels this factor
         matrix = torch.exp(logits - logits.amax(1, keepdim=True))
         saved = [matrix]
         for number in range(2 * num_iterations):

@@ -1,4 +1,4 @@
-"""Readers of raw interaction files: user, item and time, in the order of events.
+"""Readers of raw interaction files, which give user, item and time of each event.
 
 Besides all formats of reviews.py (Amazon Reviews, MovieLens, `.inter`, tables with named columns), lines of text are read.
 Their format is detected from the content; its name is in parentheses:
@@ -12,14 +12,15 @@ Their format is detected from the content; its name is in parentheses:
 
 With format=auto, two groups of numbers separated by a tab are gaps or an error, never sequences.
 
-Interactions are sorted stably by user and time, so that events at the same time stay in the order of the file. This matters:
-it decides the test item of two in five users of MovieLens 1M.
+Interactions are sorted stably by user and time, so that events at the same time stay in the order of the file. This order
+determines the test item of two in five users of MovieLens 1M.
 
 An id is any text without blanks, exactly as written; with `::`, blanks are part of the id. Times may be before 1970. An
-invalid line of text stops the run with file and line: a line without a user, a rating or time that is not a number, a time
-of 1e11 seconds or more (which is in milliseconds), or a second line of a user in a format with one line per user. In formats
-of reviews.py, bad rows are counted and left out. A user without items is ignored. The same event twice in one file counts
-twice, except with repeats=first. In two files with the time of day it counts once, even if one has coarser times.
+invalid line of text stops the run with an error that names file and line: a line without a user, a rating or time that is
+not a number, a time of 1e11 seconds or more (which is in milliseconds), or a second line of a user in a format with one line
+per user. In formats of reviews.py, bad rows are counted and left out. A user without items is ignored. An event that is
+twice in one file counts twice, except with repeats=first. An event that is in two files with times since 1970 counts once,
+even if the times of one file are coarser.
 """
 
 import codecs
@@ -38,18 +39,20 @@ SCHEMA = {"user": pl.String(), "item": pl.String(), "time": pl.Int64()}
 """time: milliseconds since 1970 or since the user's first item; 0 in formats without time, where only the order is known."""
 TEXT_FORMATS = ("ratings", "times", "pairs", "sequences", "gaps")
 TIMED = {"ratings", "times", "gaps"}
+"""Text formats with times."""
 DATED = {"ratings", "times", "reviews"}
 """Formats with times since 1970; their files can be read together."""
 ONE_LINE_EACH = {"sequences", "gaps"}
+"""Text formats with one line for each user."""
 NUM_HEAD_LINES = 1000
 """Lines from which the format is detected."""
 COPY = "copy: the same user, item and time in an earlier file"
 LONGEST_RATING = 4
-"""In characters; a longer number in the third position is an item."""
+"""The largest number of characters of a rating. A longer number in the third position is an item."""
 SHORTEST_TIME = 9
-"""In characters, which excludes times before 1973; a shorter number in the last position is an item."""
+"""The smallest number of characters of a time that is detected, which excludes 1970 to 1973. A shorter number is an item."""
 MOST_SECONDS = 1e11
-"""1e11 seconds is the year 5138; 1e11 milliseconds is 1973."""
+"""Times must be below this: 1e11 seconds is the year 5138, and 1e11 milliseconds is 1973."""
 MEANING = {
     "ratings": "user, item, rating and seconds since 1970",
     "times": "user, item and seconds since 1970",
@@ -118,7 +121,7 @@ def _without_copies(files: Sequence[Path], frames: list[pl.DataFrame], census: C
 
 
 def detect_format(file: Path) -> str:
-    """The text format of the first lines of a file, or reviews."""
+    """The name of the text format that the first lines of a file have; "reviews" if they have none of them."""
     try:
         lines = _lines(file, records.HEAD_BYTES)[:NUM_HEAD_LINES]
     except UserError:  # another kind of file, or a damaged one, for which its reader raises an error
@@ -137,7 +140,7 @@ def detect_format(file: Path) -> str:
     if lengths == {4} and all(len(words[2]) <= LONGEST_RATING and len(words[3]) >= SHORTEST_TIME for words in fields):
         return "ratings"
     if lengths == {3} and all(len(words[2]) >= SHORTEST_TIME for words in fields):
-        # As sequences, users with two items of nine or more digits would have one line each
+        # Lines of a user and two items with long numbers look the same, but then each user has only one line
         has_repeats = len({words[0] for words in fields}) < len(fields)
         if has_repeats or all(len(words[1]) < SHORTEST_TIME for words in fields):
             return "times"
@@ -145,7 +148,7 @@ def detect_format(file: Path) -> str:
 
 
 def _advice_for_text(file: Path, as_table: str) -> str:
-    """The error message for a file that is neither a known table nor a detected text format.
+    """The error message for a file that is no known table and has no detected text format.
 
     as_table : the error of the table reader, which comes first if the file looks like a table.
     """
@@ -229,7 +232,7 @@ def _lines(file: Path, most_bytes: int | None = None) -> list[str]:
 
 
 def _has_gaps(line: str) -> bool:
-    """Whether a line is a user and items, a tab, and a gap for each item."""
+    """Whether a line has a user and items, a tab, and a gap for each item."""
     items, tab, gaps = line.partition("\t")
     return bool(tab) and len(items.split()) - 1 == len(gaps.split()) > 0
 
@@ -321,7 +324,7 @@ _READERS: dict[str, Callable[[Path, list[str]], pl.DataFrame]] = {
 
 
 def ordered(interactions: pl.DataFrame) -> pl.DataFrame:
-    """Sort by user, in the order of their first lines, and by time; events at the same time stay in the files' order."""
+    """Sort by user, in the order of their first lines, then by time. Events at the same time stay in the files' order."""
     numbered = interactions.with_row_index("line")
     return numbered.sort(pl.col("line").min().over("user"), "time", maintain_order=True).drop("line")
 

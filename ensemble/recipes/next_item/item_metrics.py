@@ -1,7 +1,7 @@
 """Metrics of rankings of items with one relevant item, the target: hit rate, NDCG, MRR, coverage and popularity.
 
-NDCG@k of a row is 1 / log2(rank + 1) and the reciprocal rank 1 / rank if the rank is at most k, else 0. Ranks are multiples
-of ½, because of ties, and infinite if the target is not among the candidates.
+If the rank of a target is at most k, NDCG@k of the row is 1 / log2(rank + 1), and its reciprocal rank is 1 / rank; else both
+are 0. Ranks are multiples of ½, because of ties, and infinite if the target is not among the candidates.
 """
 
 import itertools
@@ -20,8 +20,8 @@ def item_scores(
 ) -> dict[str, float]:
     """hr, ndcg and mrr at 1, 5, 10 and 20 (`ndcg_at_10`), coverage, popularity, and with `rank_of_101` sampled metrics.
 
-    rank, target : (num_rows,), target by item number, 1 …. items : (num_rows, K), the best first, 0 for none. count :
-    (num_items,), training interactions. rank_of_101 : (num_rows,), among the target and 100 sampled negatives.
+    rank, target : (num_rows,), targets as numbers from 1 on. items : (num_rows, K), the best first, 0 for none. count :
+    (num_items,), the training interactions of items. rank_of_101 : (num_rows,), among the target and 100 sampled items.
 
     coverage_at_10 is the share of all items that are among the ten best of any row. popularity_at_10 is the probability that
     a random item of the ten best has a higher count than a random target, plus half the probability of equal counts: 0.5 if
@@ -46,7 +46,7 @@ def item_scores(
 def scores_by_length(rank: np.ndarray, length: np.ndarray) -> dict[str, dict[str, float]]:
     """hr and ndcg at 10, and the number of rows, for histories of 1–4, 5–9, 10–19, 20–49 and 50+ items.
 
-    rank, length : (num_rows,). Ranges without rows are left out.
+    rank, length : (num_rows,), the rank of the target and the length of the history. Ranges without rows are left out.
     """
     part = np.searchsorted(LENGTHS, length, side="right") - 1
     names = [f"{begin}–{end - 1}" for begin, end in itertools.pairwise(LENGTHS)] + [f"{LENGTHS[-1]}+"]

@@ -161,7 +161,7 @@ def test_the_ring_has_no_first_point() -> None:
         (lambda: Mlp(3, 2, (4,), "swish"), "activation=swish is not one of gelu"),
         (lambda: Mlp(3, 2, (4,), output="softmax"), "output=softmax is not one of linear, sigmoid"),
         (lambda: Mlp(3, 2, (4,), residual=True), "as many outputs as inputs, not 2 and 3"),
-        (lambda: Mlp(3, 3, (4,), output="sigmoid", residual=True), "leave one out"),
+        (lambda: Mlp(3, 3, (4,), output="sigmoid", residual=True), "leave one of the two out"),
         (lambda: make_network("cnn", 3, 2, widths=(4,)), "network=cnn is not one of mlp, bilinear"),
         (lambda: make_network("bilinear", 3, 2, widths=(4,)), "as many outputs as inputs, not 2 and 3"),
         (

@@ -8,20 +8,20 @@ from ensemble.recipes.emulator.lorenz96 import STEP
 
 
 def extended_kalman_filter(model: Model, twin: Twin, inflation: float) -> np.ndarray:
-    """The analyses of T cycles, S experiments and N points, (T, S, N).
+    """The analysed states of T cycles, S experiments and N points, (T, S, N).
 
-    inflation : factor of the forecast covariance for each unit of time, which is 20 steps; as `infl` of DAPPER
+    inflation : factor of the forecast covariance in each unit of time (20 steps), as `infl` in the package DAPPER
     """
     state = twin.start
-    noise = OBSERVATION_VARIANCE * np.eye(state.shape[-1])
-    covariance = np.broadcast_to(noise, (*state.shape, state.shape[-1]))
+    noise_covariance = OBSERVATION_VARIANCE * np.eye(state.shape[-1])
+    covariance = np.broadcast_to(noise_covariance, (*state.shape, state.shape[-1]))
     analyses = np.empty_like(twin.observations)
     for time, observed in enumerate(twin.observations):
         jacobian = model.jacobian(state)
         state = model.step(state)
         covariance = inflation**STEP * jacobian @ covariance @ jacobian.swapaxes(-1, -2)
-        # Both matrices are symmetric: the transpose of (P + R)^-1 P is the gain P (P + R)^-1
-        gain = np.linalg.solve(covariance + noise, covariance).swapaxes(-1, -2)
+        # P and R are symmetric, so the transpose of (P + R)^-1 P is the gain P (P + R)^-1
+        gain = np.linalg.solve(covariance + noise_covariance, covariance).swapaxes(-1, -2)
         state = state + (gain @ (observed - state)[..., None])[..., 0]
         covariance = covariance - gain @ covariance
         covariance = (covariance + covariance.swapaxes(-1, -2)) / 2

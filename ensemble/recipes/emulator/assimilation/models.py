@@ -1,4 +1,4 @@
-"""The forecast models of an assimilation: the true model, which is the module lorenz96, and a trained emulator."""
+"""Forecast models for data assimilation: the true model, which is the module lorenz96 itself, or a trained emulator."""
 
 from typing import Protocol
 
@@ -9,14 +9,18 @@ from ensemble.recipes.emulator.networks import Emulator
 
 
 class Model(Protocol):
-    """One time step of a model with its derivatives, in float64. States and directions are (B, N)."""
+    """One time step of a model and its derivatives, in float64. States and directions are (B, N)."""
 
-    def step(self, states: np.ndarray) -> np.ndarray: ...
+    def step(self, states: np.ndarray) -> np.ndarray:
+        """The next states, (B, N)."""
+        ...
 
-    def adjoint(self, states: np.ndarray, directions: np.ndarray) -> np.ndarray: ...
+    def adjoint(self, states: np.ndarray, directions: np.ndarray) -> np.ndarray:
+        """The products of the transposed Jacobians with the directions, (B, N)."""
+        ...
 
     def jacobian(self, states: np.ndarray) -> np.ndarray:
-        """(B, N, N)."""
+        """The derivatives of the next states by the states, (B, N, N)."""
         ...
 
 

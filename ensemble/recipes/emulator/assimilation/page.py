@@ -1,4 +1,4 @@
-"""The page of an assimilation, in one file: errors, a trajectory, and the Jacobian of the emulator against the truth."""
+"""The HTML page of an assimilation: analysis errors, a trajectory, and the Jacobians of emulator and true model."""
 
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from ensemble.report.svg import colour, draw
 SERIES = {TRUTH: "series-1", EMULATOR: "series-0"}
 NUM_SHOWN_CYCLES = 120
 NEIGHBOURS = (-3, -2, -1, 0, 1, 2)
-"""Offsets of the inputs whose derivatives are drawn, which are the largest."""
+"""Offsets of the inputs whose derivatives are drawn: the largest derivatives have these offsets."""
 MAX_DOTS = 1500
 POINT = 0
 """The point of the ring whose trajectory is drawn."""
@@ -52,7 +52,7 @@ def _picture(title: str, caption: str, label: str, paint: Any) -> dict[str, Any]
 
 
 def _over_time(assimilated: Assimilated) -> list[dict[str, Any]]:
-    """The error of each method over the cycles, the mean of the seeds, smoothed over one unit of time."""
+    """A picture for each method: its error by cycle, the mean of the seeds, smoothed over one unit of time (20 cycles)."""
 
     def paint(by_model: dict[str, np.ndarray], axes: Any) -> None:
         for name, values in by_model.items():
@@ -63,7 +63,7 @@ def _over_time(assimilated: Assimilated) -> list[dict[str, Any]]:
         axes.set(xlabel="cycle", ylabel="analysis RMSE", xlim=(0, len(mean)))
         axes.set_ylim(bottom=0)
 
-    caption = "Mean of all seeds, smoothed over 20 cycles. The observations have an error of 1."
+    caption = "Mean of all seeds, smoothed over 20 cycles. The errors of the observations have the standard deviation 1."
     return [
         _picture(
             f"Error over time: {METHODS[method]}",
@@ -76,7 +76,7 @@ def _over_time(assimilated: Assimilated) -> list[dict[str, Any]]:
 
 
 def _trajectory(assimilated: Assimilated) -> dict[str, Any]:
-    """One point over the first scored cycles, with the analyses of the first method."""
+    """A picture of one point over the first scored cycles, with the analyses of the first method."""
     method, analyses = next(iter(assimilated.analyses.items()))
     twin = assimilated.twin
     num_shown = min(NUM_SHOWN_CYCLES, len(twin.truth) - twin.spin_up)
@@ -124,13 +124,13 @@ def _jacobians(assimilated: Assimilated) -> list[dict[str, Any]]:
     return [
         _picture(
             "Jacobian against truth",
-            f"Derivatives of a point by its {len(NEIGHBOURS)} nearest inputs; on the grey line the emulator is right.",
+            f"Derivatives of a point by {len(NEIGHBOURS)} inputs near it. On the grey line both derivatives are equal.",
             "Derivatives of the emulator against those of the true model.",
             scatter,
         ),
         _picture(
             "Jacobian by distance",
-            "Size of the true derivatives (blue) and of the emulator's error (green), by the distance of the input.",
+            "Size of the true derivatives (blue) and of the emulator's errors (green), by the offset of the input.",
             "Size of derivatives and of their errors by the offset of the input.",
             by_offset,
         ),

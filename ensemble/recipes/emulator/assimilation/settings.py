@@ -1,4 +1,4 @@
-"""Settings of scripts/assimilate.py. No large library is imported here."""
+"""Settings of scripts/assimilate.py. No large library is imported here, so that `--help` is fast."""
 
 import dataclasses
 
@@ -11,9 +11,9 @@ class AssimilateConfig:
     """Settings of scripts/assimilate.py."""
 
     model: str = ""
-    """truth to run the true model alone; empty if a member is given."""
+    """`truth` to run only the true model; empty if a member is given."""
     member: str = ""
-    """The folder of a neural member for Lorenz-96, which is run in addition to the true model."""
+    """The folder of a neural member for Lorenz-96, with which each method runs in addition to the true model."""
     data: str = ""
     """The prepared data that the member was trained on."""
     out: str = "???"
@@ -21,22 +21,22 @@ class AssimilateConfig:
     methods: tuple[str, ...] = tuple(METHODS)
     """Methods to run: ekf, 4dvar, letkf."""
     cycles: int = 1000
-    """Scored cycles; all 40 points are observed in each."""
+    """Number of scored cycles. All 40 points are observed in each cycle."""
     spin_up: int = 400
-    """Cycles before the scored ones: 20 units of time, as in DAPPER."""
+    """Number of cycles before the scored ones; 400 are 20 units of time, as in the package DAPPER."""
     seeds: int = 5
-    """Experiments with different true trajectories and observation errors."""
+    """Number of experiments, each with another true trajectory and other observation errors."""
     inflation: float = 10.0
-    """EKF: factor of the forecast covariance for one unit of time (20 cycles)."""
+    """EKF: factor by which the forecast covariance is multiplied in each unit of time (20 cycles)."""
     window: int = 8
-    """4D-Var: cycles in a window."""
+    """4D-Var: number of cycles in a window."""
     background_variance: float = 0.1
     """4D-Var: error variance of the background, the same at all points."""
     outer_loops: int = 2
-    """4D-Var: linearisations of the model in each window."""
+    """4D-Var: how often the model is linearised in each window."""
     members: int = 7
-    """LETKF: members of the ensemble."""
+    """LETKF: number of members of the ensemble of states."""
     ensemble_inflation: float = 1.04
-    """LETKF: factor of the perturbations of the analysis."""
+    """LETKF: factor by which the perturbations of the members are multiplied after each analysis."""
     radius: float = 4.0
-    """LETKF: localisation radius in points, at which an observation has the weight 0.64."""
+    """LETKF: localisation radius in points. An observation at this distance has the weight 0.64."""

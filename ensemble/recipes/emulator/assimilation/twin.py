@@ -1,6 +1,7 @@
-"""The twin experiment: a true trajectory, and observations of all points with unit variance at every time step.
+"""The twin experiment: the model gives a true trajectory, and random errors are added to it to give the observations.
 
-The set-up is that of P. Sakov and P. R. Oke, Tellus 60A, 2008, section 4, as in DAPPER's `mods/Lorenz96/sakov2008.py`.
+All points are observed at every time step, with errors of variance 1. The set-up is that of P. Sakov and P. R. Oke, Tellus
+60A, 2008, section 4, as in `mods/Lorenz96/sakov2008.py` of the package DAPPER.
 """
 
 import dataclasses
@@ -12,7 +13,7 @@ from ensemble.recipes.emulator import lorenz96
 
 OBSERVATION_VARIANCE = 1.0
 FIRST_SEED = 1_000_000
-"""Seeds of true trajectories differ from those of training data, which are small numbers."""
+"""Added to the seed of a true trajectory, so that it differs from the seeds of training data, which are small numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,14 +31,15 @@ class Twin:
     spin_up: int = 0
 
     def scored(self, analyses: np.ndarray) -> np.ndarray:
-        """Root mean square errors over the points, (num_cycles, S), of analyses (T, S, N) after the spin-up."""
+        """The root mean square errors over the points of analyses (T, S, N) after the spin-up, (num_cycles, S)."""
         return np.sqrt(((analyses - self.truth) ** 2).mean(axis=-1))[self.spin_up :]
 
 
 def draw(num_cycles: int, seeds: Sequence[int], spin_up: int) -> Twin:
-    """Twin experiments with a different trajectory and different observation errors for each seed.
+    """Twin experiments, with another trajectory and other observation errors for each seed.
 
-    The start is the truth one step before the first observation, plus errors of variance OBSERVATION_VARIANCE.
+    The first background state is the truth one step before the first observation, plus errors with the variance of those
+    of observations.
     """
     num_times = spin_up + num_cycles
     states = np.stack([lorenz96.trajectory(num_times + 1, FIRST_SEED + seed) for seed in seeds], axis=1)

@@ -1,10 +1,10 @@
-"""Strong-constraint 4D-Var by the Gauss–Newton method.
+"""Strong-constraint 4D-Var: J is minimised by the Gauss–Newton method.
 
     J(x₀) = ½ (x₀ - x_b)ᵀ B⁻¹ (x₀ - x_b) + ½ Σ_k (y_k - x_k)ᵀ R⁻¹ (y_k - x_k),    x_k = M(x_{k-1}),  B = b I, R = r I
 
 The gradient comes from the adjoint model. With the few points of Lorenz-96, the Hessian of the linearised problem is
-computed from the Jacobians and inverted exactly; large models need an inner iteration. Source: P. Courtier, J.-N. Thépaut
-and A. Hollingsworth, Quarterly Journal of the Royal Meteorological Society 120, 1994.
+computed from the Jacobians, and its linear system is solved directly; large models need an inner iteration. Source:
+P. Courtier, J.-N. Thépaut and A. Hollingsworth, Quarterly Journal of the Royal Meteorological Society 120, 1994.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ def four_d_var(model: Model, twin: Twin, window: int, background_variance: float
 
     window : cycles in a window; windows do not overlap
     background_variance : b
-    num_outer : linearisations of each window
+    num_outer : how often the model is linearised in each window
     """
     background = twin.start
     analyses = np.empty_like(twin.observations)
@@ -37,7 +37,7 @@ def four_d_var(model: Model, twin: Twin, window: int, background_variance: float
 
 
 def trajectory(model: Model, start: np.ndarray, num_steps: int) -> np.ndarray:
-    """States from `start` on, (num_steps + 1, S, N)."""
+    """The state `start` and those of the next steps, (num_steps + 1, S, N)."""
     states = [start]
     for _ in range(num_steps):
         states.append(model.step(states[-1]))

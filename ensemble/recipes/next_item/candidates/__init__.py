@@ -1,4 +1,4 @@
-"""candidates: a table of the items that next_item members rank highest, which trees and an ensemble rerank."""
+"""candidates: trees and an ensemble rerank the items that members of next_item rank highest, as the rows of a table."""
 
 from ensemble.recipe import Words
 

@@ -1,8 +1,8 @@
-"""The ranking files from which the candidates were made, as baselines under the names of their members.
+"""Baselines: the ranking files from which the candidates were made, under the names of the members that wrote them.
 
     python scripts/predict.py member=sasrec data=runs/beauty/candidates out=runs/beauty/predictions
 
-The scores of a ranking file are a column of the prepared data, so predictions need no training.
+The scores of each ranking file are a column of the prepared data, so a prediction is a copy of this column.
 """
 
 from pathlib import Path
@@ -15,18 +15,18 @@ from ensemble.arrow import open_table
 from ensemble.task import task_of
 
 LISTED = "rankings"
-"""Entry of the manifest with the column that holds the scores of each ranking file."""
+"""The entry of the manifest that gives, for each ranking file, its kind and the column with its scores."""
 
 
 def kinds(manifest: dict[str, Any]) -> dict[str, str]:
-    """Name and kind of each ranking file: `ranking` if a member wrote it, `baseline` for a baseline."""
+    """The kind of each ranking file by name: `baseline` if a baseline of next_item wrote it, else `ranking`."""
     return {name: file["kind"] for name, file in manifest[LISTED].items()}
 
 
 def predict(data: str | Path, split: str, name: str) -> dict[str, Any]:
-    """The scores of a split: the arguments of `predictions.Predictions`.
+    """The scores of a split, as arguments of `predictions.Predictions`.
 
-    A candidate that is not in the ranking file has the lowest score of its group in the file, minus 1.
+    A candidate that is not in the ranking file gets the lowest score of its group's candidates in the file, minus 1.
     """
     manifest = folders.read_manifest(data)
     file = manifest[LISTED][name]

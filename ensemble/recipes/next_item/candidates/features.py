@@ -1,8 +1,9 @@
 """Features of a candidate item at the time of a sequence: popularity, age, and co-occurrence with the sequence's items.
 
-The time of a sequence is that of the last event before its target. If all times are on a common clock, features count only
-events of all users before that time, so that later events have no influence. Otherwise (times since each user's first item,
-or no times), times of two users cannot be compared, and the training events are counted, as in published protocols.
+The time of a sequence is that of the last event before its target. If the times of all users are on a common clock, features
+count only events of all users before that time, so that later events have no influence. Otherwise (times since each user's
+first item, or no times), the times of two users cannot be compared. Then the training events are counted, as in published
+protocols.
 """
 
 from typing import Any
@@ -12,12 +13,13 @@ import numpy as np
 from ensemble.arrow import ranges
 
 NEAR = 3
-"""Two items of a user are near if their positions differ by at most this number."""
+"""Two items of a user are near each other if their positions in the sequence differ by at most this number."""
 NUM_LAST = 3
 """Number of last items of a history whose co-occurrences are features."""
 NUM_RECENT = 20
 """Number of last items of a history whose popularity is averaged."""
 WINDOWS_DAYS = (30, 90)
+"""Lengths of the windows in which recent events are counted."""
 MS_PER_DAY = 86_400_000.0
 PAIR = np.int64(1 << 31)
 """Two int32 items are stored as one number: the first times this, plus the second."""
@@ -44,15 +46,15 @@ ON_A_COMMON_CLOCK = {
 
 
 def meanings(has_time: bool, common_clock: bool) -> dict[str, tuple[str, str]]:
-    """Meaning and unit of each feature, in the order of the columns."""
+    """The meaning and the unit of each feature, in the order of the columns."""
     return ALWAYS | (TIMED if has_time else {}) | (ON_A_COMMON_CLOCK if common_clock else {})
 
 
 class PastEvents:
-    """Counts of events before any time, by binary search in sorted arrays.
+    """Counts of the events before any time, by binary search in sorted arrays.
 
     item, time : (num_events,), sorted by user, then by time. user : (num_events,), the number of the user, or -1 for events
-    in no sequence. is_training : (num_events,) bool.
+    that are in no sequence. is_training : (num_events,) bool, whether an event is in a training sequence.
     """
 
     def __init__(
@@ -67,23 +69,23 @@ class PastEvents:
     ):
         self.item, self.time, self.has_time, self.common_clock = item.astype(np.int64), time, has_time, common_clock
         # With a common clock, each event is counted after its time; otherwise training events are counted at all times
-        counts = np.ones(len(item), bool) if common_clock else is_training
+        is_counted = np.ones(len(item), bool) if common_clock else is_training
         self.moments, tick = np.unique(time if common_clock else np.zeros_like(time), return_inverse=True)
         num_ticks = len(self.moments) + 1
-        self.taken = EventCounts(self.item[counts], tick[counts], num_ticks)
+        self.taken = EventCounts(self.item[is_counted], tick[is_counted], num_ticks)
         pairs = []
         for apart in range(1, NEAR + 1):
-            later = np.flatnonzero((user[apart:] == user[:-apart]) & (user[apart:] >= 0) & counts[apart:]) + apart
+            later = np.flatnonzero((user[apart:] == user[:-apart]) & (user[apart:] >= 0) & is_counted[apart:]) + apart
             pairs.append((self.item[later - apart] * PAIR + self.item[later], tick[later]))
         self.followed = EventCounts(*pairs[0], num_ticks)
         pair, tick = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
         self.near = EventCounts(_unordered(*np.divmod(pair, PAIR)), tick, num_ticks)
 
     def features(self, begin: np.ndarray, end: np.ndarray, owner: np.ndarray, item: np.ndarray) -> dict[str, np.ndarray]:
-        """The features of n candidates, in the order of `meanings`: float32 (n,), NaN for unknown values.
+        """The features of n candidates, in the order of `meanings`, each float32 (n,), with NaN for unknown values.
 
-        begin, end : (num_sequences,), the events of each sequence before its target. owner : (n,), index of a candidate's
-        sequence. item : (n,).
+        begin, end : (num_sequences,), the range of each sequence's events before its target. owner : (n,), the index of each
+        candidate's sequence. item : (n,), the candidates.
         """
         item = item.astype(np.int64)
         moment = self.time[end - 1]
@@ -130,12 +132,15 @@ class PastEvents:
 
 
 def _unordered(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The code of each pair, the same for both orders of the two items."""
+    """The code of each pair of items, which is the same for both orders of the two."""
     return np.minimum(first, second) * PAIR + np.maximum(first, second)
 
 
 class EventCounts:
-    """Counts the occurrences of a code before a tick, and finds the first and last of them; codes and ticks are ≥ 0."""
+    """Counts the occurrences of a code before a tick, and gives the ticks of the first and the last of them.
+
+    A code is the number of an item or of a pair of items, a tick the rank of a time among all times; both are 0 or more.
+    """
 
     def __init__(self, code: np.ndarray, tick: np.ndarray, num_ticks: int):
         self.codes, number = np.unique(code, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Preparation of candidates: the items that next_item members rank highest, as a table that trees and an ensemble rerank.
+"""Prepares candidates: a table of the items that next_item members rank highest, which trees and an ensemble rerank.
 
     python scripts/prepare_data.py --recipe candidates data=runs/beauty/prepared 'rankings=[runs/beauty/rankings]' \\
         out=runs/beauty/candidates
@@ -13,14 +13,14 @@ candidate:
     sequence  row id of the sequence in the data of next_item
     item      number of the candidate
     target    1 for the next item, else 0
-    features: score, score minus the row's best score, and rank in each ranking file, NaN if the item is not in it;
-    and the features of the item in features.py
+    features: for each ranking file the item's score, its score minus the best score of the sequence, and its place, NaN if
+              the item is not in the file; three features over all ranking files; and those of features.py
 
-Members were trained on the train split only, so their predictions for validation are out of sample, except that validation
-stopped the training. The validation sequences are divided into train, validation and blend: by user, or with split=time
+Members were trained on the train split only, so their predictions for validation are out of sample, except that early
+stopping used validation. The validation sequences are divided into train, validation and blend: by user, or with split=time
 forward in time, with no time in two splits. Test stays test. A sequence whose target is not a candidate is used only in
-test, where compare_rankings.py counts it as 0; scores of the ensemble leave it out, and the model card states this. In train
-and validation, only a sample of the candidates is kept.
+test, where compare_rankings.py gives it the score 0. The scores of the ensemble leave it out, and the model card states
+this. In train and validation, only a sample of the candidates is kept.
 """
 
 import dataclasses
@@ -46,11 +46,14 @@ from ensemble.task import Task
 RECIPE = "candidates"
 KIND = "prepared data"
 RANKED = ("validation", "test")
+"""The splits of next_item whose sequences are ranked."""
 LEARNED = ("train", "validation")
+"""The splits of candidates that keep only a sample of the candidates."""
 MIN_SEQUENCES = 10
+"""Smallest number of sequences of a split whose target is a candidate."""
 ROWS_AT_ONCE = 1 << 19
 FUSION = 60
-"""Cormack, Clarke and Büttcher (2009), "Reciprocal rank fusion …", which uses this value."""
+"""The constant of the feature `fused`, as in Cormack, Clarke and Büttcher (2009), "Reciprocal rank fusion …"."""
 ID_COLUMNS = {"row_id": pa.int64(), "group": pa.int64(), "cluster": pa.int64(), "sequence": pa.int64(), "item": pa.int32()}
 MISSED = "target no candidate"
 RANKING_FEATURES = {
@@ -67,7 +70,7 @@ FUSION_FEATURES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sequences:
-    """The sequences of one split of next_item, in the order of their row ids, and all rankings of them.
+    """The sequences of one split of next_item, in the order of their row ids, and all ranking files of them.
 
     All arrays have shape (num_sequences,).
     """
@@ -76,7 +79,7 @@ class Sequences:
     user: np.ndarray
     begin: np.ndarray
     end: np.ndarray
-    """The index of the target; the events before the target end here."""
+    """The index of the target among all events; the events of the sequence before it are [begin, end)."""
     target: np.ndarray
     time: np.ndarray
     """Time of the target, in milliseconds."""
@@ -85,7 +88,7 @@ class Sequences:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitSequences:
-    """The sequences of a split of candidates: their indices in `sequences`, and the number of the group of each."""
+    """The sequences of a split of candidates: the index of each in `sequences`, and the number of its group."""
 
     sequences: Sequences
     index: np.ndarray
@@ -248,6 +251,7 @@ def _sequences(
 
 
 def _past(data: Path, item: np.ndarray, time: np.ndarray, *, has_time: bool, common_clock: bool) -> PastEvents:
+    """The events of all sequences, from which features are computed."""
     user, is_training = np.full(len(item), -1), np.zeros(len(item), bool)
     for split in ("train", *RANKED):
         begin, end, owner = read_columns(data / "rows" / split, ("begin", "end", "user")).values()
@@ -274,7 +278,7 @@ def split_sequences(config: PrepareConfig, by_time: bool, sequences: dict[str, S
         num = len(validation.row_id)
         shuffled = np.random.default_rng(config.seed).permutation(num)  # each user has one sequence in each split
         number = np.searchsorted(shares, (shuffled + 0.5) / num)
-        indices = [np.flatnonzero(number == split) for split in range(len(config.shares))]
+        indices = [np.flatnonzero(number == part) for part in range(len(config.shares))]
         groups = [validation.row_id[index] for index in indices]
         test_index, test_group = np.arange(len(test.row_id)), test.row_id
     splits = {
@@ -293,7 +297,7 @@ def _tables(
     column_of: dict[str, str],
     generator: np.random.Generator,
 ) -> Iterator[dict[str, np.ndarray]]:
-    """All columns of a split except row_id, for some sequences at a time."""
+    """Tables of the candidates of some sequences at a time, with all columns except row_id."""
     sequences, stride = split.sequences, np.int64(num_items + 1)
     block_size = max(1, ROWS_AT_ONCE // (len(sequences.rankings) * config.num_candidates))
     for first in range(0, len(split.index), block_size):
@@ -336,7 +340,7 @@ def _tables(
 def _subsampled(
     key: np.ndarray, owner: np.ndarray, is_target: np.ndarray, most: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """For each sequence the target and a random sample of the other candidates, `most` in total, in the same order."""
+    """The keys of each sequence's target and of a random sample of its other candidates, `most` in total; sorted."""
     draw = np.where(is_target, -1.0, generator.random(len(key)))
     order = np.lexsort((draw, owner))
     place = np.arange(len(key)) - np.searchsorted(owner, owner)

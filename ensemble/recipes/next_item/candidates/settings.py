@@ -5,18 +5,18 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
-    """Settings of scripts/prepare_data.py --recipe candidates: a table of the items that next_item members rank highest."""
+    """Settings of scripts/prepare_data.py --recipe candidates."""
 
     out: str = "???"
     """The folder of prepared data to write."""
     data: str = "???"
     """The prepared data of next_item from which the ranking files were predicted."""
     rankings: tuple[str, ...] = ()
-    """Folders of ranking files of validation and test, written by scripts/predict.py."""
+    """Folders with the ranking files of validation and test that scripts/predict.py wrote."""
     num_candidates: int = 200
-    """Number of best items that each ranking file contributes to the candidates of a sequence."""
+    """Number of best items of each ranking file that become candidates of a sequence."""
     num_learned: int = 50
-    """Candidates of a sequence kept in train and validation: the target and a random sample of the others."""
+    """Number of candidates of a sequence in train and validation: the target, and a random sample of the others."""
     shares: tuple[float, float, float] = (0.6, 0.15, 0.25)
     """Fractions of the validation sequences for train, validation and blend."""
     seed: int = 0
