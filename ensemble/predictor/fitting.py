@@ -14,7 +14,7 @@ from typing import Any
 
 from ensemble import recipe
 from ensemble.errors import PREEMPTED, USER_ERROR, Failure, UserError
-from ensemble.predictor.frames import to_arrow
+from ensemble.predictor import frames
 
 ROWS = "rows.parquet"
 COMMAND = [sys.executable, "-m", "ensemble.commands.fit"]
@@ -33,10 +33,8 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
         if all(isinstance(path, (str, Path)) for path in paths):
             files = [str(path) for path in paths]
         else:
-            import pyarrow.parquet as pq
-
             files = [f"{scratch}/{ROWS}"]
-            pq.write_table(to_arrow(source)[0], files[0])
+            frames.write(frames.to_arrow(source)[0], files[0])
         config = Path(scratch) / "settings.yaml"
         content = json.dumps({**settings, "source": files, "out": str(out)}, default=_as_json, ensure_ascii=False)
         # JSON is YAML, except for the two \u escapes of an emoji; other characters are escaped, since YAML folds line breaks
