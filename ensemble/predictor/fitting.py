@@ -12,8 +12,10 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from ensemble import recipe
+from ensemble import folders, recipe
+from ensemble.data import census
 from ensemble.errors import PREEMPTED, USER_ERROR, Failure, UserError
+from ensemble.pipeline.plan import PREPARED
 from ensemble.predictor import frames
 
 ROWS = "rows.parquet"
@@ -21,7 +23,8 @@ COMMAND = [sys.executable, "-m", "ensemble.commands.fit"]
 
 
 def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[str, Any]) -> None:
-    """Fit an ensemble in the folder `out`, with the settings of scripts/fit.py; progress is printed on standard error.
+    """Fit an ensemble in the folder `out`, with the settings of scripts/fit.py; progress, and messages about how the
+    rows were read, are printed on standard error.
 
     source : a path, a list of paths, or a DataFrame (see frames.py). name : the recipe. Raises `UserError` for a mistake
     in the arguments, and `Failure` if the process fails or is stopped.
@@ -63,6 +66,15 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
         raise Failure(f"the fit was stopped: continue with resume=True and out={out}")
     if code:
         raise Failure(f"the fit ended with exit code {code}: {last}")
+    for note in _notes(folders.read_json(Path(out) / PREPARED / folders.NAME)):
+        print(note.replace(ROWS, Path(ROWS).stem), file=sys.stderr)
+
+
+def _notes(manifest: dict[str, Any]) -> list[str]:
+    """Messages about how prepared data were read, which the command prints on its standard output."""
+    left_out = [f"left out: the column '{column}' {why}" for column, why in manifest.get("left_out", {}).items()]
+    counted = census.notes(manifest["census"]) if "census" in manifest else []
+    return [*counted, *manifest.get("notes", []), *left_out]
 
 
 def _as_json(value: Any) -> Any:
