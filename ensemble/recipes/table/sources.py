@@ -126,7 +126,8 @@ def read(files: Sequence[Path], census: Census) -> Table:
 def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.DataFrame:
     """The valid rows of a file, with their lines as `source_line`; other rows are counted in `census`."""
     name = file.path.name
-    blocks, first_malformed = [], None
+    blocks: list[pl.DataFrame] = []
+    first_malformed: records.Record | None = None
     for rows, malformed in records.read_blocks(file, fields, {}, records.BLOCK_BYTES):
         census.read(rows.height + len(malformed))
         examples = (Example(name, record.line, records.excerpt(record.octets)) for record in malformed)
