@@ -25,8 +25,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet
 
+from ensemble.data import parquet
 from ensemble.data.octets import Bytes, refuse_bare_returns, repeated_key
 from ensemble.errors import UserError
 
@@ -40,7 +40,6 @@ CHECKED_RECORDS = 1000
 """Minimum number of evenly spaced records of a JSON lines block that are checked for repeated keys. This takes 3 % of the
 time of reading; checking all records would take three times as long as reading."""
 PARQUET_ROW_BYTES = 400  # assumed size of a review with its text, so that blocks of Parquet are as large as those of text
-PARQUET_BUFFER_BYTES = 1 << 20  # without it, pyarrow reads a whole column of a row group into memory
 EXCERPT_CHARACTERS = 80
 LONE_SURROGATE = rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])"
 """In JSON, the first half of a pair of \\u escapes without the second half. It is invalid; polars would read it as NUL."""
@@ -180,10 +179,10 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
         if head.startswith(magic):
             raise UserError(f"{path} is {what}: unpack or convert it to UTF-8 text, gzip or Parquet")
     if head.startswith(PARQUET):
-        batch = next(_batches(path, None, HEAD_RECORDS), None)
+        batch = next(parquet.batches(path, None, HEAD_RECORDS), None)
         if batch is None:
             raise UserError(f"{path} has no rows: check how it was made, or leave it out")
-        return RawFile(path=path, layout=None, names=batch.schema.names, head=batch.to_pylist())
+        return RawFile(path=path, layout=None, names=batch.schema.names, head=parquet.rows(batch))
     text = head.removeprefix(codecs.BOM_UTF8)
     start = len(head) - len(text)
     if not text.strip():
@@ -191,8 +190,7 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
     if BEGINS_A_LIST.match(text):
         raise UserError(_no_objects(path, text))
     json_lines = text.lstrip().startswith(b"{")
-    first = text.lstrip().split(b"\n", 1)[0]
-    delimiter = next((mark for mark in "\t,;|" if mark.encode() in first), ",")
+    delimiter = _delimiter(text)
     quoted = not json_lines and (delimiter != "\t" or _has_quoted_fields(text))
     blocks = _cut(io.BytesIO(text).read, path, HEAD_BYTES, quoted, 1)
     records = [record for block in blocks for record in _split(*block)][:HEAD_RECORDS]
@@ -343,20 +341,10 @@ def excerpt(octets: bytes) -> str:
 
 def _parquet_blocks(path: Path, fields: Mapping[str, str], block_bytes: int) -> Iterator[Block]:
     rows_read = 0
-    for batch in _batches(path, list(set(fields.values())), max(1, block_bytes // PARQUET_ROW_BYTES)):
-        frame = pl.DataFrame(batch).select(pl.col(column).alias(field) for field, column in fields.items())
+    for batch in parquet.batches(path, list(set(fields.values())), max(1, block_bytes // PARQUET_ROW_BYTES)):
+        frame = parquet.frame(path, batch).select(pl.col(column).alias(field) for field, column in fields.items())
         yield _with_lines(frame, np.arange(rows_read + 1, rows_read + frame.height + 1)), []
         rows_read += frame.height
-
-
-def _batches(path: Path, columns: list[str] | None, num_rows: int) -> Iterator[pa.RecordBatch]:
-    try:
-        with pa.parquet.ParquetFile(path, buffer_size=PARQUET_BUFFER_BYTES) as file:
-            for batch in file.iter_batches(num_rows, columns=columns, use_threads=False):
-                batch.validate(full=True)  # polars panics at text or metadata that is not UTF-8
-                yield batch.replace_schema_metadata(None)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise UserError(f"{path} is not a valid Parquet file ({' '.join(str(error).split())}): get it again") from None
 
 
 def _salvage(records: list[Record], layout: JsonLines | Delimited, fields: Mapping[str, str]) -> Block:
@@ -427,6 +415,22 @@ def _well_quoted(octets: bytes, delimiter: str) -> bool:
     opens[1:] |= doubled
     closes[:-1] |= doubled
     return bool(opens.all() and closes.all())
+
+
+def _delimiter(head: bytes) -> str:
+    """The mark between the fields. If several are in the first line, such as the comma in a name, it is one with which most
+    lines have as many fields as the first: the tab, or the mark with most fields."""
+    text = head.lstrip()
+    marks = [mark for mark in "\t,;|" if mark.encode() in text.split(b"\n", 1)[0]]
+    if len(marks) < 2:
+        return (marks or [","])[0]
+    lines = [line.decode(errors="replace") for line in text[: HEAD_BYTES // 8].splitlines(keepends=True)]
+    num_fields = {}
+    for mark in marks:
+        rows = [row for row in csv.reader(lines[:HEAD_RECORDS], delimiter=mark) if row]
+        is_like_first = [len(row) == len(rows[0]) for row in rows[1:]]
+        num_fields[mark] = len(rows[0]) if sum(is_like_first) * 2 >= len(is_like_first) else 0
+    return marks[0] if num_fields.get("\t", 0) > 1 else max(marks, key=lambda mark: num_fields[mark])
 
 
 def _has_quoted_fields(head: bytes) -> bool:

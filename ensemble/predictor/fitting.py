@@ -12,16 +12,19 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from ensemble import recipe
+from ensemble import folders, recipe
+from ensemble.data import census
 from ensemble.errors import PREEMPTED, USER_ERROR, Failure, UserError
-from ensemble.predictor.frames import to_arrow
+from ensemble.pipeline.plan import PREPARED
+from ensemble.predictor import frames
 
 ROWS = "rows.parquet"
 COMMAND = [sys.executable, "-m", "ensemble.commands.fit"]
 
 
 def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[str, Any]) -> None:
-    """Fit an ensemble in the folder `out`, with the settings of scripts/fit.py; progress is printed on standard error.
+    """Fit an ensemble in the folder `out`, with the settings of scripts/fit.py; progress, and messages about how the
+    rows were read, are printed on standard error.
 
     source : a path, a list of paths, or rows as for `frames.to_arrow`. name : of the recipe. Raises `UserError` for a
     mistake in the arguments, and `Failure` if the process fails or is stopped.
@@ -33,10 +36,8 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
         if all(isinstance(path, (str, Path)) for path in paths):
             files = [str(path) for path in paths]
         else:
-            import pyarrow.parquet as pq
-
             files = [f"{scratch}/{ROWS}"]
-            pq.write_table(to_arrow(source)[0], files[0])
+            frames.write(frames.to_arrow(source)[0], files[0])
         config = Path(scratch) / "settings.yaml"
         content = json.dumps({**settings, "source": files, "out": str(out)}, default=_as_json, ensure_ascii=False)
         # JSON is YAML, except for the two \u escapes of an emoji; other characters are escaped, since YAML folds line breaks
@@ -65,6 +66,15 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
         raise Failure(f"the fit was stopped: continue with resume=True and out={out}")
     if code:
         raise Failure(f"the fit ended with exit code {code}: {last}")
+    for note in _notes(folders.read_json(Path(out) / PREPARED / folders.NAME)):
+        print(note.replace(ROWS, Path(ROWS).stem), file=sys.stderr)
+
+
+def _notes(manifest: dict[str, Any]) -> list[str]:
+    """Messages about how prepared data were read, which the command prints on its standard output."""
+    left_out = [f"left out: the column '{column}' {why}" for column, why in manifest.get("left_out", {}).items()]
+    counted = census.notes(manifest["census"]) if "census" in manifest else []
+    return [*counted, *manifest.get("notes", []), *left_out]
 
 
 def _as_json(value: Any) -> Any:

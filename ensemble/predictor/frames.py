@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +33,17 @@ def to_arrow(rows: Any) -> tuple[pa.Table, FromArrow]:
     raise UserError(
         f"rows are of the type {type(rows).__name__}: give a path, a pandas or polars DataFrame, or an Arrow table"
     )
+
+
+def write(table: pa.Table, path: str | Path) -> None:
+    """Write rows as Parquet. Raises `UserError` for a column that it cannot hold, such as one of empty dicts."""
+    import pyarrow.parquet as pq
+
+    try:
+        pq.write_table(table, path, compression="none")
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"the rows cannot be stored as Parquet ({reason}): leave that column out, or convert it") from None
 
 
 def _to_pandas(table: pa.Table, rows: Any) -> Any:

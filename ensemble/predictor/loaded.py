@@ -37,7 +37,7 @@ import pyarrow.parquet as pq
 from ensemble import combine, folders, predictions, recipe
 from ensemble.data import census
 from ensemble.errors import Failure, UserError
-from ensemble.predictor import fitting, forecast, members, new_data
+from ensemble.predictor import fitting, forecast, frames, members, new_data
 from ensemble.predictor.frames import FromArrow, to_arrow
 from ensemble.predictor.intervals import Intervals
 
@@ -154,7 +154,7 @@ class Predictor(AbstractContextManager["Predictor"]):
             data = str(scratch / "prepared")
             task = {**task, "out": data}
             for kind, table in tables.items():
-                pq.write_table(table, scratch / f"{kind}.parquet", compression="none")
+                frames.write(table, scratch / f"{kind}.parquet")
                 task["metadata" if kind == "products" else "source"] = [str(scratch / f"{kind}.parquet")]
             try:
                 self.workers[PREPARATION].run(task)

@@ -48,7 +48,7 @@ def of_ensemble(files: list[Predictions], ensemble: combine.Ensemble, prediction
 def _largest(contributions: dict[str, list[float]]) -> Reasons:
     """The reasons of a row. contributions : by feature, its value and its contribution."""
     sign = 1 if sum(contribution for _, contribution in contributions.values()) >= 0 else -1
-    same_sign = [
+    same_sign: Reasons = [
         {"feature": name, "value": value, "contribution": contribution}
         for name, (value, contribution) in contributions.items()
         if sign * contribution > 0

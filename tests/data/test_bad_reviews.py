@@ -267,5 +267,5 @@ def test_a_file_with_nothing_good_is_refused():
     census = Census()
     census.read(2)
     census.drop(MALFORMED, 2)
-    with pytest.raises(UserError, match="2 of 2 rows are bad .*: no row is left, so correct them"):
+    with pytest.raises(UserError, match=r"2 of 2 rows are bad .*: no row is left, so correct them"):
         census.check(1.0)

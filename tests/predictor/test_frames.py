@@ -1,5 +1,6 @@
 """DataFrames of pandas as Arrow tables."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import polars as pl
 import pytest
 
 from ensemble.errors import UserError
-from ensemble.predictor.frames import to_arrow
+from ensemble.predictor.frames import to_arrow, write
 
 
 def test_a_sparse_or_categorical_column_is_that_of_its_values() -> None:
@@ -31,3 +32,10 @@ def test_a_text_that_no_file_can_hold_is_refused() -> None:
     """A traceback of an encoder instead of the name of the column."""
     with pytest.raises(UserError, match="the column 'x' cannot be read"):
         to_arrow(pd.DataFrame({"x": pd.Series(["a", "\ud800"], dtype=object)}))
+
+
+def test_a_column_that_parquet_cannot_hold_is_refused(tmp_path: Path) -> None:
+    """Empty objects from an API would be a traceback of pyarrow."""
+    table, _ = to_arrow(pl.DataFrame({"x": [1], "extra": [{}]}))
+    with pytest.raises(UserError, match=r"cannot be stored as Parquet .*'extra'.*: leave that column out, or convert it"):
+        write(table, tmp_path / "a.parquet")

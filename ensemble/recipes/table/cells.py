@@ -30,7 +30,8 @@ NUMBERS = {
     COMMA_GROUPS: r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?$",
     DECIMAL_COMMA: r"^[+-]?([1-9]\d{0,2}(\.\d{3})+(,\d*)?|\d+(,\d*)?|,\d+)$",
 }
-"""Patterns of numbers in other forms than Python's. In both forms, numbers without groups of digits are read too."""
+"""Patterns of numbers in other forms than Python's. With groups of digits, numbers without groups are read too."""
+TWO_GROUPS = r"\.\d{3}\.\d{3}"
 LEADING_ZERO = r"^[+-]?0\d+$"
 LIKE_A_NUMBER = (
     rf"^\PL*\d\PL*$|{dates.LOOKS_LIKE_A_DATE}|\b\d{{1,2}}[-/ ]\pL{{3,9}}[-/ ]\d{{2}}|\b\pL{{3,9}} \d{{1,2}},? \d{{4}}"
@@ -40,6 +41,10 @@ NEARLY = 0.1
 """A message is printed for a column of texts if more than this fraction of the cells are numbers, or dates."""
 LARGEST = float(np.finfo(np.float32).max)
 """Largest absolute value of a feature."""
+SMALLEST = float(np.finfo(np.float32).smallest_subnormal) / 2
+"""Half the smallest 32-bit float; smaller numbers are rounded to 0."""
+YEARS_1_TO_9999 = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The first and the last time of Python's dates, in microseconds since 1970. Other dates of Parquet count as empty."""
 
 Kind = Literal["number", "truth", "date", "text"]
 PLURALS: dict[Kind, str] = {"number": "numbers", "truth": "booleans (true or false)", "date": "dates", "text": "texts"}
@@ -65,6 +70,10 @@ class Cells:
 
 def read(table: Table, column: str, config: PrepareConfig) -> Cells:
     """Read a column that is not in `table.nested`. Raises `UserError` for ambiguous numbers or dates."""
+    return _in_years(table, _read(table, column, config))
+
+
+def _read(table: Table, column: str, config: PrepareConfig) -> Cells:
     pieces = table.pieces[column]
     kinds = [piece.dtype for piece in pieces if piece.null_count() < len(piece)]
     if all(kind.is_numeric() for kind in kinds):
@@ -75,21 +84,40 @@ def read(table: Table, column: str, config: PrepareConfig) -> Cells:
     if all(kind == pl.Boolean for kind in kinds):
         return Cells(column=column, kind="truth", values=pl.concat(_as(piece, pl.Boolean()) for piece in pieces))
     if all(kind.is_temporal() for kind in kinds):
-        values = pl.concat(_as(piece, pl.Datetime("us")) for piece in pieces)
-        return Cells(column=column, kind="date", values=values, notes=_zone_notes(column, pieces))
+        return Cells(column=column, kind="date", values=_native(pieces, "date"), notes=_zone_notes(column, pieces))
     # If some files have text, and others numbers or dates (Parquet), the text is read separately, since its form may differ
-    for kind, native in (("number", pl.Float64()), ("date", pl.Datetime("us"))):
-        fits = [piece.dtype.is_numeric() if kind == "number" else piece.dtype.is_temporal() for piece in pieces]
-        parts = list(zip(pieces, fits, strict=True))
-        if not any(fits) or not all(fit or piece.dtype in (pl.String, pl.Null) for piece, fit in parts):
+    kinds_of_parquet: tuple[Kind, ...] = ("number", "date")
+    for kind in kinds_of_parquet:
+        fits = [_is_native(piece, kind) for piece in pieces]
+        if not any(fits) or not all(
+            fit or piece.dtype in (pl.String, pl.Null) for piece, fit in zip(pieces, fits, strict=True)
+        ):
             continue
-        only_text = pl.concat(as_text(piece.clear(len(piece)) if fit else piece) for piece, fit in parts)
-        text_cells = _read_texts(table, column, _stripped(only_text), config)
+        text_cells = _read_texts(table, column, _texts(pieces, kind), config)
         if text_cells.kind == kind:
-            known = pl.concat(_as(piece if fit else piece.clear(len(piece)), native) for piece, fit in parts)
+            known = _native(pieces, kind)
             known = _without_numbers(known, config.missing)[0] if kind == "number" else known
             return dataclasses.replace(text_cells, values=text_cells.values.zip_with(known.is_null(), known))
     return _read_texts(table, column, _stripped(pl.concat([as_text(piece) for piece in pieces])), config)
+
+
+def _is_native(piece: pl.Series, kind: Kind) -> bool:
+    """Whether a file has numbers or dates of this kind as such, as Parquet, not as text."""
+    return (kind == "number" and piece.dtype.is_numeric()) or (kind == "date" and piece.dtype.is_temporal())
+
+
+def _native(pieces: Sequence[pl.Series], kind: Kind) -> pl.Series:
+    """The numbers or dates of the files that have them as such, (num_rows,); null in other files."""
+    dtype = pl.Float64() if kind == "number" else pl.Datetime("us")
+    values = pl.concat(_as(piece if _is_native(piece, kind) else piece.clear(len(piece)), dtype) for piece in pieces)
+    return values.fill_nan(None) if kind == "number" else values
+
+
+def _texts(pieces: Sequence[pl.Series], kind: Kind) -> pl.Series:
+    """The cells that are not in `_native`, as texts without surrounding blanks, (num_rows,)."""
+    return _stripped(
+        pl.concat(as_text(piece.clear(len(piece)) if _is_native(piece, kind) else whole(piece)) for piece in pieces)
+    )
 
 
 def _of_kind(
@@ -143,7 +171,8 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
         notes = _mark_notes(column, all_marks)
         return Cells(column=column, kind="truth", values=truths == "true", marks=all_marks, notes=notes)
 
-    advice = f": add decimal=. or decimal=,, or drop=[{column}]"
+    drop = f", or drop=[{column}]" if column not in (config.target, config.time, config.weight) else ""
+    advice = f": add decimal=. or decimal=,{drop}"
     form, values = _choose(column, cells, config.decimal, PLAIN, allowed, advice)
     no_number = cells.is_not_null() & values.is_null()
     if no_number.sum() <= allowed:
@@ -160,7 +189,7 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
     found = dates.read(table, cells, config.dates)
     no_date = cells.is_not_null() & found.values.is_null()
     if no_date.sum() <= allowed:
-        advice = f": add dates=day_first or dates=month_first, or drop=[{column}]"
+        advice = f": add dates=day_first or dates=month_first{drop}"
         dates.refuse_ambiguous(table, column, cells, found, advice)
         notes = dates.forms_note(table, column, found)
         return _of_kind(table, column, "date", found.values, cells, no_date, all_marks, notes, found.form)
@@ -193,8 +222,9 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
         raise UserError(
             f"the column '{column}' holds {table.nested[column]}, but members were trained on {kinds}: give {kinds}"
         )
-    texts = _stripped(pl.concat([as_text(whole(piece)) for piece in table.pieces[column]]))
-    cells, marks = _without(texts, config.missing or (() if kind == "text" else MISSING))
+    pieces = table.pieces[column]
+    cells, marks = _without(_texts(pieces, kind), config.missing or (() if kind == "text" else MISSING))
+    native = _native(pieces, kind) if kind in ("number", "date") else None
     advice = ", and training had neither: write them as in training"
     forms: tuple[str, ...] = ()
     if kind == "text":
@@ -207,11 +237,17 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
         read_dates = dates.read(table, cells, config.dates, known)
         dates.refuse_ambiguous(table, column, cells, read_dates, advice)
         values, forms = read_dates.values, dates.forms_note(table, column, read_dates)
-        forms = (*forms, *_zone_notes(column, table.pieces[column]), *dates.offset_note(column, read_dates, form))
+        forms = (*forms, *_zone_notes(column, pieces), *dates.offset_note(column, read_dates, form))
     else:
         allowed = cells.count() - 1  # at least one cell is a number
-        new_form, values = _choose(column, cells, config.decimal, form or PLAIN, allowed, advice)
-        forms = _form_notes(column, new_form)
+        known_form = PLAIN if column in table.floats else form or PLAIN  # numbers of JSON have a decimal point
+        new_form, values = _choose(column, cells, config.decimal, known_form, allowed, advice)
+        is_other = values.ne_missing(cells.cast(pl.Float64, strict=False)).any()
+        forms = _form_notes(column, new_form) if is_other else ()
+    if native is not None:
+        values = values.zip_with(native.is_null(), native)
+        cells = cells.zip_with(native.is_null(), native.to_physical().cast(pl.String))
+    if kind == "number":
         is_read = values.is_not_null()
         values, as_numbers = _without_numbers(values, config.missing)
         marks |= as_numbers
@@ -221,7 +257,20 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
     if bad.any() and bad.sum() == cells.count():
         first = first_of(table, cells, _rows(bad))
         raise UserError(f"the column '{column}' held {kinds} in training, but has none now: {first}: give {kinds}")
-    return _of_kind(table, column, kind, values, cells, bad, marks, forms)
+    return _in_years(table, _of_kind(table, column, kind, values, cells, bad, marks, forms))
+
+
+def _in_years(table: Table, cells: Cells) -> Cells:
+    """The cells, with a message about dates of Parquet outside of `YEARS_1_TO_9999`, which count as empty."""
+    if cells.kind != "date":
+        return cells
+    far = ~cells.values.dt.epoch("us").is_between(*YEARS_1_TO_9999).fill_null(True)
+    if not far.any():
+        return cells
+    years = "year " + cells.values.dt.year().cast(pl.String)
+    notes = (*cells.notes, *_bad_notes(table, cells.column, years, far, "dates of the years 1 to 9999"))
+    bad = np.union1d(cells.bad, _rows(far))
+    return dataclasses.replace(cells, values=cells.values.set(far, None), bad=bad, notes=notes)
 
 
 def _form_notes(column: str, form: str) -> tuple[str, ...]:
@@ -234,7 +283,7 @@ def _choose(column: str, cells: pl.Series, decimal: str, known: str, allowed: fl
 
     Raises `UserError`, with `advice`, if several do without `known`, leave at most `allowed` unread, and differ in values.
     """
-    readings = dict(_numbers(cells, decimal))
+    readings = dict(_numbers(cells, decimal, known))
     unread = {form: int((cells.is_not_null() & values.is_null()).sum()) for form, values in readings.items()}
     fewest = min(unread.values())
     best = [form for form in readings if unread[form] == fewest]
@@ -249,12 +298,31 @@ def _choose(column: str, cells: pl.Series, decimal: str, known: str, allowed: fl
     return form, readings[form]
 
 
-def _numbers(cells: pl.Series, decimal: str) -> Iterator[tuple[str, pl.Series]]:
-    """The possible forms of numbers, each with the values of the cells, null for cells in another form."""
+def refuse_two_marks(table: Table, cells_of: dict[str, Cells]) -> None:
+    """Raise `UserError` for a column such as 1.234 and 987 beside a column with decimal commas: it may hold 1234."""
+    with_comma = [column for column, cells in cells_of.items() if cells.form == DECIMAL_COMMA]
+    for column, cells in cells_of.items() if with_comma else ():
+        if cells.kind != "number" or cells.form:
+            continue
+        texts = _texts(table.pieces[column], "number").drop_nulls()
+        grouped = texts.filter(texts.str.contains(".", literal=True))
+        if len(grouped) and column not in table.floats and texts.str.contains(NUMBERS[DECIMAL_COMMA]).all():
+            raise UserError(
+                f"the column '{column}' holds numbers such as '{grouped[0]}', whose point may be decimal or, as in "
+                f"1.234,5, separate thousands, since '{with_comma[0]}' has decimal commas: add decimal=, or leave out "
+                "the thousands separators"
+            )
+
+
+def _numbers(cells: pl.Series, decimal: str, known: str) -> Iterator[tuple[str, pl.Series]]:
+    """The possible forms of numbers, each with the values of the cells, null for cells in another form.
+
+    Without a comma, as in 1.234, numbers have the form 1.234,5 only if it is `known`, or if a cell has two separators.
+    """
     plain = cells.cast(pl.Float64, strict=False).fill_nan(None)
     if decimal != ",":
         yield PLAIN, plain
-    if not cells.str.contains(",", literal=True).any() and decimal != ",":
+    if decimal != "," and known != DECIMAL_COMMA and not cells.str.contains(f",|{TWO_GROUPS}").any():
         return
     if decimal != ",":
         grouped = cells.str.replace_all(",", "", literal=True).cast(pl.Float64, strict=False)
@@ -318,11 +386,20 @@ def _mark_notes(column: str, marks: dict[str, int]) -> tuple[str, ...]:
 
 
 def in_range(table: Table, column: str, cells: Cells) -> Cells:
-    """The cells of a feature: numbers that float32 cannot hold, such as 1e300, count as empty, with a message."""
-    if cells.kind != "number" or not (huge := (cells.values.abs() > LARGEST).fill_null(False)).any():
+    """The cells of a feature, with messages about numbers that float32 cannot hold: 1e300 counts as empty, 1e-50 as 0."""
+    if cells.kind != "number":
         return cells
-    notes = _bad_notes(table, column, cells.values.cast(pl.String), huge, "32-bit floats")
-    return dataclasses.replace(cells, values=cells.values.set(huge, None), notes=(*cells.notes, *notes))
+    sizes = cells.values.abs()
+    huge, tiny = (sizes > LARGEST).fill_null(False), (sizes.is_between(0, SMALLEST, closed="none")).fill_null(False)
+    texts = cells.values.cast(pl.String)
+    notes = (*cells.notes, *_bad_notes(table, column, texts, huge, "32-bit floats"))
+    if tiny.any():
+        shown = first_of(table, texts, _rows(tiny))
+        notes = (
+            *notes,
+            f"the column '{column}' has {tiny.sum():,} cells that count as 0, too small for 32-bit floats: {shown}",
+        )
+    return dataclasses.replace(cells, values=cells.values.set(huge, None), notes=notes)
 
 
 def _bad_notes(table: Table, column: str, cells: pl.Series, bad: pl.Series, what: str) -> tuple[str, ...]:
@@ -343,7 +420,7 @@ def _nearly(table: Table, column: str, cells: pl.Series, bad: pl.Series, what: s
 
 def first_of(table: Table, cells: pl.Series, rows: np.ndarray) -> str:
     """The first cells of `rows`, with file and line."""
-    return ", ".join(f"'{shortened(cells[int(row)])}' ({table.place(int(row))})" for row in rows[:MOST_SHOWN])
+    return ", ".join(f"'{shortened(cells[int(row)] or '?')}' ({table.place(int(row))})" for row in rows[:MOST_SHOWN])
 
 
 def shortened(text: str) -> str:

@@ -169,6 +169,8 @@ def _read_columns(config: PrepareConfig, table: sources.Table) -> dict[str, cell
             raise UserError(f"{key}={name} holds {table.nested[name]}: name a column of numbers, dates or texts")
     names = [name for name in table.columns if name not in skipped and name not in table.nested]
     cells_of = {name: cells.read(table, name, config) for name in names}
+    if not config.decimal:
+        cells.refuse_two_marks(table, cells_of)
     others = {config.target, config.time, config.weight}
     cells_of |= {name: cells.in_range(table, name, cells_of[name]) for name in names if name not in others}
     if config.time:

@@ -20,6 +20,7 @@ from ensemble.data.census import MALFORMED, Census, Example
 from ensemble.errors import UserError
 
 HEADER = "the header again"
+MOST_NAMED = 5
 NO_ID = "{} holds floats such as {}, and ids are texts or whole numbers below 2^53: write it as text"
 
 
@@ -125,11 +126,13 @@ def read(files: Sequence[Path], census: Census) -> Table:
 def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.DataFrame:
     """The valid rows of a file, with their lines as `source_line`; other rows are counted in `census`."""
     name = file.path.name
-    blocks = []
+    blocks: list[pl.DataFrame] = []
+    first_malformed: records.Record | None = None
     for rows, malformed in records.read_blocks(file, fields, {}, records.BLOCK_BYTES):
         census.read(rows.height + len(malformed))
         examples = (Example(name, record.line, records.excerpt(record.octets)) for record in malformed)
         census.drop(MALFORMED, len(malformed), examples)
+        first_malformed = first_malformed or next(iter(malformed), None)
         if isinstance(file.layout, records.Delimited):
             # Files that were joined by `cat` repeat the header, with the byte order mark before it
             are_names = (pl.col(at).str.strip_prefix("\ufeff").str.strip_chars() == column for at, column in fields.items())
@@ -140,7 +143,17 @@ def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.D
         blocks.append(rows)
     if not blocks:
         raise UserError(f"{file.path} has no rows below its header: check how it was made, or leave it out")
-    return pl.concat(blocks, how="vertical_relaxed")
+    rows = pl.concat(blocks, how="vertical_relaxed")
+    excerpt = records.excerpt(first_malformed.octets) if first_malformed else ""
+    is_encoded = "\ufffd" in excerpt  # the error of the census names the encoding
+    if isinstance(file.layout, records.Delimited) and first_malformed and rows.is_empty() and not is_encoded:
+        names = f"{'names' if len(fields) > 1 else 'name'} ({', '.join(list(fields.values())[:MOST_NAMED])})"
+        raise UserError(
+            f"no line of {file.path} can be read: the header has {len(fields)} {names}, and line {first_malformed.line} is "
+            f"'{excerpt}': give each field a name, with no line above the names, and enclose a field with quotes in quotes, "
+            "with its own quotes doubled"
+        )
+    return rows
 
 
 def _copies(files: Sequence[Path], frames: list[pl.DataFrame], names: list[str]) -> list[str]:

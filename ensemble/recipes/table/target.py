@@ -126,5 +126,12 @@ def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells
     names = tuple(map(columns.name_of, different))
     folded = Counter(name.casefold() for name in names)
     twins = [name for name in names if folded[name.casefold()] > 1]
-    note = f"the classes {', '.join(map(repr, twins))} of {name} differ only in upper and lower case: are they different?"
-    return Target(kind=kind, values=columns.numbers_of(codes), names=names, notes=(note,) if twins else ())
+    notes = []
+    if twins:
+        shown = ", ".join(map(repr, twins))
+        notes.append(f"the classes {shown} of {name} differ only in upper and lower case: are they different?")
+    if marks := [text for text in names if text in cells.MISSING]:
+        notes.append(
+            f"{', '.join(map(repr, marks))} of {name} is a class: add missing=[{','.join(marks)}] if it means an empty cell"
+        )
+    return Target(kind=kind, values=columns.numbers_of(codes), names=names, notes=tuple(notes))

@@ -171,6 +171,8 @@ def test_what_can_be_read_in_two_ways_is_asked(tmp_path: Path, values: list[str]
     """01/02 would be read as the wrong day, or 1,234 as 1.234, without a message."""
     with pytest.raises(UserError, match=sentence):
         read_cells(tmp_path, values)
+    with pytest.raises(UserError, match=r"month_first$|decimal=,$"):  # a target cannot be dropped
+        read_cells(tmp_path, values, target="x")
 
 
 def test_few_bad_cells_leave_numbers_what_they_are(tmp_path: Path) -> None:
@@ -257,6 +259,7 @@ def test_a_class_may_be_called_na(tmp_path: Path) -> None:
     """The rows of a real class would leave the task."""
     about, _ = small(tmp_path, {"x": range(99), "y": ["NA", "EU", "US"] * 33})
     assert about["task"]["classes"] == ("EU", "NA", "US")
+    assert about["notes"] == ["'NA' of y is a class: add missing=[NA] if it means an empty cell"]
 
 
 def test_a_mark_among_booleans_is_named(tmp_path: Path) -> None:

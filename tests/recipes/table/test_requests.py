@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 
 from ensemble.errors import Failure, UserError
 from ensemble.pipeline import plan
+from ensemble.predictor import fitting
 from ensemble.predictor.loaded import Predictor
 from ensemble.predictor.service import make_app
 from ensemble.predictor.settings import ServeConfig
@@ -117,9 +119,26 @@ def test_any_text_is_a_setting_in_python(tmp_path: Path, name: str) -> None:
 
 def test_an_error_of_several_lines_is_whole_in_python(tmp_path: Path) -> None:
     """The message would be its last line, `0  rows kept`."""
-    (tmp_path / "a.csv").write_text("a,y\n" + "1\n" * 9)
-    with pytest.raises(UserError, match=r"^9 of 9 rows are bad \(100.00%.*\n(.*\n)+ *0  rows kept$"):
+    (tmp_path / "a.csv").write_text("a,y\n1,2\n" + "1\n" * 9)
+    with pytest.raises(UserError, match=r"^9 of 10 rows are bad \(90.00%.*\n(.*\n)+ *1  rows kept$"):
         Predictor.fit(tmp_path / "a.csv", out=tmp_path / "out", target="y")
+
+
+def test_a_fit_in_python_prints_how_the_rows_were_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cells that count as empty, and columns that are left out, would only be in the lost output of the command."""
+    census = {"rows_read": 9, "dropped": {"malformed line": {"count": 1, "first": [{"file": "rows.parquet", "line": 3}]}}}
+    manifest = {"notes": ["the column 'c' is read as text"], "left_out": {"d": "is empty in train"}, "census": census}
+    (tmp_path / "prepared").mkdir()
+    (tmp_path / "prepared/manifest.json").write_text(json.dumps(manifest))
+    monkeypatch.setattr(fitting, "COMMAND", [sys.executable, "-c", ""])
+    fitting.fit("a.csv", tmp_path, "table", False, {})
+    assert capsys.readouterr().err.splitlines() == [
+        "1 of 9 rows are left out: malformed line (rows:3)",
+        "the column 'c' is read as text",
+        "left out: the column 'd' is empty in train",
+    ]
 
 
 def test_what_is_neither_a_path_nor_a_frame_is_refused(tmp_path: Path) -> None:

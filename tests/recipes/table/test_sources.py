@@ -61,3 +61,30 @@ def test_settings_of_reviews_are_refused_for_new_rows() -> None:
     """min_matched=0.9 would have no effect, without a message."""
     with pytest.raises(UserError, match="min_matched= is for metadata of products, but this ensemble was fitted on a table"):
         new_data.prepare({}, {"source": ("new.csv",), "out": "out", "min_matched": 0.9})
+
+
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        ("size, m;price;y\n1,5;2,5;0\n2,5;3,5;1\n", ["size, m", "price", "y"]),
+        ("size, m;price;y\n1.5;2.5;0\n2.5;3.5;1\n", ["size, m", "price", "y"]),
+        ("size\t;price;y\n1.5;2.5;0\n2.5;3.5;1\n", ["size", "price", "y"]),
+        ("a, b, c\ty\n1, 2, 3\t0\n", ["a, b, c", "y"]),
+        ("a;b,y\n1,0\n2,1\n", ["a;b", "y"]),
+        ('"a;b|c",y\n1,0\n', ["a;b|c", "y"]),
+    ],
+)
+def test_a_comma_in_a_name_does_not_separate_columns(tmp_path: Path, content: str, names: list[str]) -> None:
+    """A table with semicolons would be cut at the comma of a name such as `size, m`, and its target not be found."""
+    (tmp_path / "a.csv").write_text(content)
+    assert sources.read([tmp_path / "a.csv"], Census()).columns == names
+
+
+@pytest.mark.parametrize("lines", ["1,2,3\n4,5,6\n", "1,2,\n", '1,5" tube\n'])
+def test_a_file_without_a_readable_line_is_explained(tmp_path: Path, lines: str) -> None:
+    """All rows would be "bad", without a word of the header that does not fit them."""
+    (tmp_path / "a.csv").write_text(f"x,y\n{lines}")
+    with pytest.raises(
+        UserError, match=r"a\.csv can be read: the header has 2 names \(x, y\), and line 2 is '.*: give each"
+    ):
+        sources.read([tmp_path / "a.csv"], Census())

@@ -1,0 +1,63 @@
+"""Batches of rows of a Parquet file, with types that polars reads."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet
+
+from ensemble.errors import UserError
+
+BUFFER_BYTES = 1 << 20  # without it, pyarrow reads a whole column of a row group into memory
+OFFSET = r"[+-]\d\d:?\d\d"
+"""A time zone that is an offset, such as +05:30."""
+
+
+def batches(path: Path, columns: list[str] | None, num_rows: int) -> Iterator[pa.RecordBatch]:
+    """The `columns` of a file, None for all, in batches of `num_rows` rows. Raises `UserError` for a damaged file."""
+    try:
+        with pa.parquet.ParquetFile(path, buffer_size=BUFFER_BYTES) as file:
+            for batch in file.iter_batches(num_rows, columns=columns, use_threads=False):
+                batch.validate(full=True)  # polars panics at text or metadata that is not UTF-8
+                yield _with_known_types(batch.replace_schema_metadata(None))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UserError(f"{path} is not a valid Parquet file ({' '.join(str(error).split())}): get it again") from None
+
+
+def _with_known_types(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch without 16-bit floats, 256-bit decimals and zones such as +05:30, which polars does not read."""
+    for position, field in enumerate(batch.schema):
+        kind = field.type
+        if pa.types.is_float16(kind):
+            kind = pa.float32()
+        elif pa.types.is_decimal256(kind):
+            kind = pa.float64()
+        elif pa.types.is_timestamp(kind) and re.fullmatch(OFFSET, kind.tz or ""):
+            kind = pa.timestamp(kind.unit, "UTC")  # Arrow stores times of any zone in UTC
+        if kind != field.type:
+            batch = batch.set_column(position, field.name, batch.column(position).cast(kind))
+    return batch
+
+
+def frame(path: Path, batch: pa.RecordBatch) -> pl.DataFrame:
+    """A batch of the file `path` as a frame. Raises `UserError` for a type that polars does not read."""
+    try:
+        return pl.DataFrame(batch)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # a panic is no Exception
+        types = ", ".join(f"{field.name} ({field.type})" for field in batch.schema)
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"{path} has a column of an unknown type, of {types}: give it another type ({reason})") from None
+
+
+def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows as Python objects, with None in a column with a value that Python lacks, such as a date of the year 10000."""
+    columns = {}
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        try:
+            columns[field.name] = column.to_pylist()
+        except (ValueError, OverflowError, pa.ArrowException):
+            columns[field.name] = [None] * len(column)
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

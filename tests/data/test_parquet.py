@@ -1,0 +1,51 @@
+"""Parquet files with types that polars does not read, and values that Python does not have."""
+
+import datetime
+import decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ensemble.data import records
+from ensemble.errors import UserError
+
+MICROSECONDS = 1_704_067_200_000_000
+"""2024-01-01."""
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (pa.array(np.array([0.5, 1.5], np.float16)), [0.5, 1.5]),
+        (pa.array([decimal.Decimal("1.5"), None], pa.decimal256(60, 2)), [1.5, None]),
+        (pa.array([MICROSECONDS], pa.timestamp("us", "+05:30")), [datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)]),
+    ],
+    ids=["float16", "decimal256", "offset"],
+)
+def test_types_that_polars_lacks_are_read(column: pa.Array, expected: list[Any], tmp_path: Path) -> None:
+    """A table from pandas or BigQuery would end in a traceback, and 16-bit floats would be zeros in new rows."""
+    pq.write_table(pa.table({"x": column}), tmp_path / "a.parquet")
+    file = records.look(tmp_path / "a.parquet")
+    ((frame, _),) = records.read_blocks(file, {"x": "x"}, {}, records.BLOCK_BYTES)
+    assert frame["x"].to_list() == expected
+    assert frame["x"].dtype in (pl.Float32, pl.Float64, pl.Datetime("us", "UTC"))
+
+
+def test_a_date_beyond_python_is_no_traceback(tmp_path: Path) -> None:
+    """A single date of the year 20983, a placeholder, would end the run in an OverflowError."""
+    times = pa.array([MICROSECONDS // 1000, 600_000_000_000_000], pa.timestamp("ms"))
+    pq.write_table(pa.table({"t": times, "x": [1, 2]}), tmp_path / "a.parquet")
+    assert records.look(tmp_path / "a.parquet").head == [{"t": None, "x": 1}, {"t": None, "x": 2}]
+
+
+def test_an_unknown_zone_is_named(tmp_path: Path) -> None:
+    """A traceback of the library instead of the column."""
+    pq.write_table(pa.table({"t": pa.array([MICROSECONDS], pa.timestamp("us", "Foo/Bar"))}), tmp_path / "a.parquet")
+    file = records.look(tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"has a column of an unknown type, of t \(timestamp\[us, tz=Foo/Bar\]\): give it"):
+        list(records.read_blocks(file, {"t": "t"}, {}, records.BLOCK_BYTES))

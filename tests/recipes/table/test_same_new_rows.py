@@ -1,0 +1,121 @@
+"""The rows of training, read again as new rows: their cells must be the same numbers."""
+
+import datetime
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from small_tables import prepare, rows_of
+
+from ensemble.arrow import open_table
+from ensemble.errors import UserError
+from ensemble.recipes.table import new_data
+
+NUM_ROWS = 60
+GERMAN = ["1.234,5", "12.345,5", "987,25"]
+
+
+def write_csv(file: Path, cells: Sequence[str], other: Sequence[str] = ("1", "2", "4")) -> Path:
+    """`NUM_ROWS` rows of the column `c`, which repeats `cells`, and `other`."""
+    lines = [f"{cells[row % len(cells)]};{other[row % len(other)]};{row % 2}\n" for row in range(NUM_ROWS)]
+    file.write_text("c;other;y\n" + "".join(lines))
+    return file
+
+
+def read_again(folder: Path, about: dict[str, Any], file: Path) -> tuple[list[float | None], list[str]]:
+    """The column `c` of new rows, None for an empty cell, and the messages. about : the manifest of training."""
+    new = new_data.prepare(about, {"out": str(folder / "again"), "source": [str(file)]})
+    rows = pl.from_arrow(open_table(folder / "again/rows/forecast")).sort("row_id")
+    return rows["c"].fill_nan(None).to_list(), [note for note in new["notes"] if "'c'" in note]
+
+
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [
+        ("c;other\n1.234;1\n987;2\n", [1234.0, 987.0]),
+        ("c;other\n1.234;1\n2.345.678;2\n", [1234.0, 2345678.0]),
+        ("c;other\n1.25;1\n1.5;2\n", [1.25, 1.5]),
+        ('{"c": 1.125, "other": 1}\n{"c": 2, "other": 1}\n', [1.125, 2.0]),
+        (pl.DataFrame({"c": [1.125, None], "other": [1, 2]}), [1.125, None]),
+    ],
+    ids=["thousands", "millions", "points", "json", "parquet"],
+)
+def test_a_point_means_what_it_meant_in_training(new: str | pl.DataFrame, expected: list[float], tmp_path: Path) -> None:
+    """1.234 was 1234 beside 987,25 in training, and in a file without commas 1.234."""
+    about = prepare(tmp_path, write_csv(tmp_path / "a.csv", GERMAN))
+    file = tmp_path / "new"
+    if isinstance(new, str):
+        file.write_text(new)
+    else:
+        new.write_parquet(file)
+    values, notes = read_again(tmp_path, about, file)
+    assert values == expected
+    assert bool(notes) == (1234.0 in expected)
+
+
+def test_thousands_and_millions_without_a_comma_are_numbers(tmp_path: Path) -> None:
+    """1.234.567 would be a text, or an empty cell beside 12.345 as 12.345."""
+    rows = rows_of(tmp_path, prepare(tmp_path, write_csv(tmp_path / "a.csv", ["1.234.567", "12.345", "987"])))
+    assert sorted(rows["c"].unique()) == [987.0, 12345.0, 1234567.0]
+
+
+@pytest.mark.parametrize(
+    ("cells", "is_refused"), [(["12.345", "987"], True), (["12.345", "0.125"], False), (["7", "9"], False)]
+)
+def test_points_beside_decimal_commas_are_asked_about(cells: list[str], is_refused: bool, tmp_path: Path) -> None:
+    """12.345 people of a German table would be 12.345, and 987 people more than those."""
+    file = write_csv(tmp_path / "a.csv", cells, other=["1,5", "2,25", "4,125"])
+    if not is_refused:
+        prepare(tmp_path, file)
+        return
+    with pytest.raises(UserError, match=r"the column 'c' holds numbers such as '12\.345', whose point .*: add decimal=,"):
+        prepare(tmp_path, file)
+    rows = rows_of(tmp_path, prepare(tmp_path, file, decimal=","))
+    assert sorted(rows["c"].unique()) == [987.0, 12345.0]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([datetime.datetime(1, 1, 1), *[datetime.datetime(2024, 1, 1)] * (NUM_ROWS - 1)], pa.timestamp("us")),
+        pa.array([datetime.date(1, 1, 1), *[datetime.date(2024, 1, 1)] * (NUM_ROWS - 1)]),
+        pa.array(np.linspace(0, 1, NUM_ROWS).astype(np.float16)),
+    ],
+    ids=["datetime", "date", "float16"],
+)
+def test_cells_of_parquet_are_the_same_in_new_rows(column: pa.Array, tmp_path: Path) -> None:
+    """A date of the year 1, a placeholder, was a number in training and empty in new rows; 16-bit floats were zeros."""
+    table = pa.table({"c": column, "other": range(NUM_ROWS), "y": [0, 1] * (NUM_ROWS // 2)})
+    pq.write_table(table, tmp_path / "a.parquet")
+    about = prepare(tmp_path, tmp_path / "a.parquet")
+    values, notes = read_again(tmp_path, about, tmp_path / "a.parquet")
+    assert (values, notes) == (rows_of(tmp_path, about).sort("row_id")["c"].to_list(), [])
+
+
+def test_a_date_after_the_year_9999_is_named(tmp_path: Path) -> None:
+    """The run would end in an OverflowError; a column of times would be empty without a message."""
+    times = pa.array([600_000_000_000_000, *range(1, NUM_ROWS)], pa.timestamp("ms"))
+    pq.write_table(pa.table({"c": times, "y": [0, 1] * (NUM_ROWS // 2)}), tmp_path / "a.parquet")
+    note = (
+        "the column 'c' has 1 cells that are not dates of the years 1 to 9999 and count as empty: 'year 20983' (a.parquet:1)"
+    )
+    about = prepare(tmp_path, tmp_path / "a.parquet")
+    assert about["notes"] == [note]
+    assert read_again(tmp_path, about, tmp_path / "a.parquet")[1] == [note]
+    with pytest.raises(UserError, match=r"time=c has 1 cells that are not a date: '\+20983-"):
+        prepare(tmp_path, tmp_path / "a.parquet", time="c", out=str(tmp_path / "other"))
+
+
+def test_numbers_that_become_zero_are_counted(tmp_path: Path) -> None:
+    """A column of small probabilities would become a constant without a message."""
+    (tmp_path / "a.jsonl").write_text(
+        "".join(json.dumps({"c": 1e-50 * row, "x": row, "y": row % 2}) + "\n" for row in range(NUM_ROWS))
+    )
+    (note,) = prepare(tmp_path, tmp_path / "a.jsonl")["notes"]
+    assert note.startswith("the column 'c' has 59 cells that count as 0, too small for 32-bit floats: '1e-50' (a.jsonl:2)")
