@@ -53,8 +53,9 @@ csv.field_size_limit(LONGEST_RECORD_BYTES)  # the default of the csv module, 128
 PARQUET = b"PAR1"
 BEGINS_A_LIST = re.compile(rb"\s*\[\s*(?:[\[\]{\"\d-]|true\b|false\b|null\b)")
 """The beginning of a JSON list, but not a name in brackets, with which the header of a CSV may begin."""
+EXCEL_SEPARATOR = re.compile(rb"sep=[\t,;|](?=\r?\n)")
 FOREIGN = {
-    b"PK\x03\x04": "a zip archive",
+    b"PK\x03\x04": "a zip archive, as Excel files (.xlsx) are too",
     b"\x28\xb5\x2f\xfd": "compressed with zstd",
     b"BZh": "compressed with bzip2",
     b"\xfd7zXZ": "compressed with xz",
@@ -187,6 +188,8 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
     start = len(head) - len(text)
     if not text.strip():
         raise UserError(f"{path} is empty: check how it was made, or leave it out")
+    if line := EXCEL_SEPARATOR.match(text):
+        raise UserError(f"the first line of {path} is {line[0].decode()!r}, which only Excel knows: delete the line")
     if BEGINS_A_LIST.match(text):
         raise UserError(_no_objects(path, text))
     json_lines = text.lstrip().startswith(b"{")

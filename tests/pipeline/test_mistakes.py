@@ -44,7 +44,7 @@ EXTRA = {
 
 EMPTY = {"empty file": b"", "only a newline": b"\n", "only blanks": b"   \n  \n", "gzip of nothing": gzip.compress(b"")}
 FOREIGN = {
-    "a zip archive": b"PK\x03\x04" + bytes(200),
+    "a zip archive, as Excel files (.xlsx) are too": b"PK\x03\x04" + bytes(200),
     "an Arrow (Feather) file": b"ARROW1\0\0\xff\xff\xff\xff" + bytes(200),
     "a NumPy file": b"\x93NUMPY\x01\0v\0" + bytes(200),
     "a pickle": pickle.dumps({"a": list(N)}),
