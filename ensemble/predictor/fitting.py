@@ -12,19 +12,18 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from ensemble import folders, recipe
-from ensemble.data import census
+from ensemble import recipe
 from ensemble.errors import PREEMPTED, USER_ERROR, Failure, UserError
-from ensemble.pipeline.plan import PREPARED
 from ensemble.predictor import frames
 
 ROWS = "rows.parquet"
-COMMAND = [sys.executable, "-m", "ensemble.commands.fit"]
+COMMAND = [sys.executable, "-u", "-m", "ensemble.commands.fit"]
+"""Unbuffered, so that the lines of standard output and standard error arrive in the order in which they were printed."""
 
 
 def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[str, Any]) -> None:
-    """Fit an ensemble in the folder `out`, with the settings of scripts/fit.py; progress, and messages about how the
-    rows were read, are printed on standard error.
+    """Fit an ensemble in the folder `out`, with the settings of scripts/fit.py. What the command prints, such as messages
+    about how the rows were read, is printed on standard error.
 
     source : a path, a list of paths, or rows as for `frames.to_arrow`. name : of the recipe. Raises `UserError` for a
     mistake in the arguments, and `Failure` if the process fails or is stopped.
@@ -48,9 +47,11 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
             recipe.named(name)
         error: list[str] = []  # its lines: the last that begins with `error: `, and those that follow
         last = ""
-        with subprocess.Popen([*COMMAND, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        outputs: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        with subprocess.Popen([*COMMAND, *words], **outputs) as process:
             try:
-                for line in process.stderr or ():
+                for line in process.stdout or ():
+                    line = line.replace(f"{scratch}/", "").replace(ROWS, Path(ROWS).stem)
                     print(line, end="", file=sys.stderr)
                     last = line.strip() or last
                     error = [line] if line.startswith("error: ") else [*error, line] if error else []
@@ -59,22 +60,12 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
                 process.terminate()
                 raise
     if code == USER_ERROR:
-        sentence = ("".join(error).rstrip() or last).removeprefix("error: ").replace(f"{scratch}/", "")
-        sentence = sentence.removeprefix(f"{config.name}: ").replace("--resume auto", "resume=True")
-        raise UserError(sentence.replace(ROWS, Path(ROWS).stem))
+        sentence = ("".join(error).rstrip() or last).removeprefix("error: ").removeprefix(f"{config.name}: ")
+        raise UserError(sentence.replace("--resume auto", "resume=True"))
     if code == PREEMPTED:
         raise Failure(f"the fit was stopped: continue with resume=True and out={out}")
     if code:
         raise Failure(f"the fit ended with exit code {code}: {last}")
-    for note in _notes(folders.read_json(Path(out) / PREPARED / folders.NAME)):
-        print(note.replace(ROWS, Path(ROWS).stem), file=sys.stderr)
-
-
-def _notes(manifest: dict[str, Any]) -> list[str]:
-    """Messages about how prepared data were read, which the command prints on its standard output."""
-    left_out = [f"left out: the column '{column}' {why}" for column, why in manifest.get("left_out", {}).items()]
-    counted = census.notes(manifest["census"]) if "census" in manifest else []
-    return [*counted, *manifest.get("notes", []), *left_out]
 
 
 def _as_json(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -124,21 +123,17 @@ def test_an_error_of_several_lines_is_whole_in_python(tmp_path: Path) -> None:
         Predictor.fit(tmp_path / "a.csv", out=tmp_path / "out", target="y")
 
 
-def test_a_fit_in_python_prints_how_the_rows_were_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Cells that count as empty, and columns that are left out, would only be in the lost output of the command."""
-    census = {"rows_read": 9, "dropped": {"malformed line": {"count": 1, "first": [{"file": "rows.parquet", "line": 3}]}}}
-    manifest = {"notes": ["the column 'c' is read as text"], "left_out": {"d": "is empty in train"}, "census": census}
-    (tmp_path / "prepared").mkdir()
-    (tmp_path / "prepared/manifest.json").write_text(json.dumps(manifest))
-    monkeypatch.setattr(fitting, "COMMAND", [sys.executable, "-c", ""])
-    fitting.fit("a.csv", tmp_path, "table", False, {})
-    assert capsys.readouterr().err.splitlines() == [
-        "1 of 9 rows are left out: malformed line (rows:3)",
-        "the column 'c' is read as text",
-        "left out: the column 'd' is empty in train",
-    ]
+def test_a_fit_in_python_prints_how_the_rows_were_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Lines that are left out, cells that count as empty, and columns that are left out would not be seen."""
+    lines = [f"{number},{'x' if number == 7 else number % 5},,{number % 2}" for number in range(200)]
+    (tmp_path / "a.csv").write_text("\n".join(["a,b,d,y", "1", *lines, ""]))
+    settings = {"target": "y", "time_limit": 0.0, "members": ["lightgbm"], "num_draws": 5}
+    fitting.fit(tmp_path / "a.csv", tmp_path / "out", "table", False, settings)
+    printed = capsys.readouterr().err
+    assert re.search(r"\n +1  malformed line\n +a.csv:2: 1\n", printed)
+    assert "the column 'b' has 1 cell" in printed
+    assert "left out: the column 'd' is empty in train" in printed
+    assert printed.index("malformed line") < printed.index("combining") < printed.index("base rate")
 
 
 def test_what_is_neither_a_path_nor_a_frame_is_refused(tmp_path: Path) -> None:
