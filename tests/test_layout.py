@@ -109,7 +109,7 @@ RULES = (
         ("ensemble",),
         ("ensemble.neural.loop",),
         (),
-        (*NEURAL, "ensemble.commands.train"),
+        (*NEURAL, "ensemble.commands.train", "ensemble.commands.train_on_cpu"),
     ),
     Rule("models import models of their recipe only", MODELS, ("ensemble",), MODELS),
     Rule(

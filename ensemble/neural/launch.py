@@ -34,7 +34,8 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
     `settings` choose the precision and the time-out of communication. With `use_cpu: true` in the YAML, all ranks run on the
     CPU and communicate through Gloo. If the launcher dies, this process receives SIGTERM.
     """
-    assert "torch" not in sys.modules, "OpenMP has read its settings already"
+    # PyTorch loads OpenMP, which reads its settings once
+    assert "torch" not in sys.modules or "OMP_WAIT_POLICY" in os.environ, "PyTorch is imported already"
     # With the default policy threads spin while they wait, which is ten times slower on a busy node
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     _keep_freed_memory()

@@ -1,4 +1,4 @@
-"""Training and prediction of neural members, in processes of `accelerate launch -m ensemble.commands.train`."""
+"""Training and prediction of neural members, with `accelerate launch` or, on a CPU, with commands/train_on_cpu.py."""
 
 import ctypes
 import fnmatch
@@ -29,8 +29,7 @@ FILES_OF_A_RUN = (
 ENDING_S, ENDING_PER_ROW_S, PREDICTING_S = 3.0, 4e-5, 8.0
 """Upper bounds of the seconds after the last step of a training, in which it writes its weights and predicts: a constant,
 and seconds per row. The third bounds the start of another process, if one makes the predictions."""
-FLOAT32 = ["--mixed_precision", "no"]
-CPU_RANKS = Path(__file__).with_name("cpu_ranks.yaml")
+TRAIN_ON_CPU = "ensemble.commands.train_on_cpu"
 NUM_CPU_RANKS, LEAST_ROWS_FOR_RANKS = (1, 2, 4), 2_000
 """Possible numbers of ranks on a CPU, and the least number of training rows for several ranks. Several ranks with one core
 each train faster than one rank with several threads, but with fewer rows their start takes longer than they save."""
@@ -59,20 +58,16 @@ def train(
     elif _is_complete(folder):
         print(f"{folder} is complete already", file=sys.stderr)
         return True
-    hardware, environment = ["--config_file", config.accelerate_config], None
-    if config.accelerate_config == "auto":
-        hardware, num_ranks = _hardware(member, manifest, num_threads)
-        environment = {**os.environ, "OMP_NUM_THREADS": str(max(1, num_threads // num_ranks))}
-    launcher = [sys.executable, "-m", "ensemble.neural.launcher", "--quiet", *hardware]
+    launcher, environment = _launcher(config.accelerate_config, member, manifest, num_threads)
     arguments = words(member, data, folder, manifest, config)
     arguments += ["--resume", "auto"] if resume else []
-    ranks_predict = predict_to and hardware[-2:] == FLOAT32  # scripts/predict.py predicts in float32 too
+    ranks_predict = predict_to and TRAIN_ON_CPU in launcher  # in float32, as scripts/predict.py
     arguments += ["--predict", str(predict_to)] if ranks_predict else []
     if seconds:
         ending_s = ENDING_S + ENDING_PER_ROW_S * sum(split["rows"] for split in manifest["splits"].values())
         arguments += ["--deadline", str(time.time() + seconds - ending_s - (0 if ranks_predict else PREDICTING_S))]
     _return_freed_memory()
-    code = run_command([*launcher, "-m", "ensemble.commands.train", *arguments], environment=environment)
+    code = run_command([*launcher, *arguments], environment=environment)
     if code == PREEMPTED or ((folder / "status").is_file() and "preempted" in (folder / "status").read_text()):
         raise Preempted(member.name)
     if code:
@@ -137,17 +132,25 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _hardware(member: PlannedMember, manifest: dict[str, Any], num_threads: int) -> tuple[list[str], int]:
-    """The arguments of the launcher for the GPUs of this machine, or for its CPU if it has none; and the number of ranks."""
+def _launcher(
+    accelerate_config: str, member: PlannedMember, manifest: dict[str, Any], num_threads: int
+) -> tuple[list[str], dict[str, str] | None]:
+    """The command that trains, without the arguments of scripts/train.py, and its environment (None: that of this process).
+
+    accelerate_config : a file, or "auto" for the GPUs of this machine, or for its CPU if it has none.
+    """
+    launcher = [sys.executable, "-m", "ensemble.neural.launcher", "--quiet"]
+    train_script = ["-m", "ensemble.commands.train"]
+    if accelerate_config != "auto":
+        return [*launcher, "--config_file", accelerate_config, *train_script], None
     num_gpus = len(list(Path("/proc/driver/nvidia/gpus").glob("*"))) if sys.platform == "linux" else 0
     num_ranks = num_gpus or num_cpu_ranks(member, manifest, num_threads)
+    environment = {**os.environ, "OMP_NUM_THREADS": str(max(1, num_threads // num_ranks))}
+    if not num_gpus:
+        return [sys.executable, "-m", TRAIN_ON_CPU, "--num_processes", str(num_ranks)], environment
     processes = ["--num_processes", str(num_ranks), "--num_machines", "1", "--dynamo_backend", "no"]
-    precision = ["--mixed_precision", "bf16"] if num_gpus else FLOAT32
-    if num_gpus:
-        kind = ["--multi_gpu"] if num_gpus > 1 else []
-    else:
-        kind = ["--config_file", str(CPU_RANKS)] if num_ranks > 1 else ["--cpu"]
-    return [*kind, *processes, *precision], num_ranks
+    kind = ["--multi_gpu"] if num_gpus > 1 else []
+    return [*launcher, *kind, *processes, "--mixed_precision", "bf16", *train_script], environment
 
 
 def num_cpu_ranks(member: PlannedMember, manifest: dict[str, Any], num_threads: int) -> int:
