@@ -411,5 +411,6 @@ def _print_summary(
     elif task.kind == "multiclass":
         shown = ", ".join(target.names[:MAX_WHOLE_CLASSES]) + (", …" if len(target.names) > MAX_WHOLE_CLASSES else "")
         names = f", {len(target.names)} classes ({shown})"
-    inferred = "" if config.task else f" (inferred from its values; override it with task=…: {', '.join(METRICS)})"
+    origin = "its values and metric" if config.metric else "its values"
+    inferred = "" if config.task else f" (inferred from {origin}; override it with task=…: {', '.join(METRICS)})"
     print(f"target: {config.target}, {task.kind}{names}{inferred}, by {task.metric}")

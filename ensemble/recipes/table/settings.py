@@ -16,7 +16,7 @@ class PrepareConfig:
     """The column to predict; rows where it is empty form the split forecast."""
     task: Literal["", "binary", "multiclass", "regression", "ranking"] = ""
     """The kind of task; empty to infer it from the target: binary for two different values, multiclass for few different
-    whole numbers or texts, else regression."""
+    whole numbers or texts, else regression. A metric of a regression makes a target of numbers a regression."""
     metric: str = ""
     """The metric for early stopping and for comparing combiners; empty for log_loss (binary), multiclass_log_loss,
     root_mean_squared_error (regression) or ndcg_at_10 (ranking)."""

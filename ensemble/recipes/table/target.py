@@ -82,7 +82,9 @@ def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells
     is_whole = values.dtype == pl.Boolean or (values.dtype == pl.Float64 and (known == known.floor()).all())
     if not kind:
         few = MAX_CLASSES if is_text else MAX_WHOLE_CLASSES
-        if len(different) == 2:
+        if config.metric in METRICS["regression"] and values.dtype == pl.Float64:
+            kind = "regression"  # also a few whole numbers, such as a number of visits
+        elif len(different) == 2:
             kind = "binary"
         elif (is_text or is_whole) and len(different) <= few:
             kind = "multiclass"

@@ -163,6 +163,13 @@ def test_the_kind_of_task_is_inferred_or_set(
         assert (raw == "yes").to_list() == (rows["target"] == 1).to_list()
 
 
+@pytest.mark.parametrize("metric", table.METRICS["regression"])
+def test_a_metric_of_a_regression_names_the_task(people: pl.DataFrame, tmp_path: Path, metric: str) -> None:
+    """A user who counts visits, and asks for RMSE, would get an error about classes."""
+    task = task_of(prepare(tmp_path, people, target="grade", metric=metric))
+    assert (task.kind, task.metric) == ("regression", metric)
+
+
 def test_metrics_are_those_that_there_are() -> None:
     """A metric that does not exist would be accepted, or one that exists would be refused."""
     assert set(table.METRICS) == set(KINDS)
