@@ -146,7 +146,7 @@ def _stripped(texts: pl.Series) -> pl.Series:
 def _without(texts: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[str, int]]:
     """The texts, null where they mark missing values, and the counts of these texts, the most frequent first."""
     is_missing = texts.is_in(missing).fill_null(False)
-    counted = texts.filter(is_missing).value_counts(sort=True, name="count")
+    counted = texts.filter(is_missing).rename("text").value_counts(sort=True, name="count")
     return texts.set(is_missing, None), dict(counted.iter_rows())
 
 

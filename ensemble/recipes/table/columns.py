@@ -140,8 +140,8 @@ def _categories(known: pl.Series, num_different: int, most: int) -> list[str]:
     """The categories, in alphabetical order: all texts, or the most frequent ones that are in several rows."""
     if num_different <= min(FEW_CATEGORIES, most):
         return known.unique().sort().to_list()
-    counts = known.value_counts(name="count").filter(pl.col("count") > 1).sort("count", known.name, descending=[True, False])
-    return counts[known.name].head(most).sort().to_list()
+    counts = known.rename("text").value_counts(name="count").filter(pl.col("count") > 1)
+    return counts.sort("count", "text", descending=[True, False])["text"].head(most).sort().to_list()
 
 
 def kind_of(feature: dict[str, Any]) -> Kind:

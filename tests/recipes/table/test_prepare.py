@@ -170,6 +170,13 @@ def test_a_metric_of_a_regression_names_the_task(people: pl.DataFrame, tmp_path:
     assert (task.kind, task.metric) == ("regression", metric)
 
 
+@pytest.mark.parametrize("source", ["city", "age"])
+def test_a_column_may_be_named_count(people: pl.DataFrame, tmp_path: Path, source: str) -> None:
+    """Polars refuses to count the values of a column with this name into another one of the same name."""
+    about = prepare(tmp_path, people.rename({source: "count"}), target="income")
+    assert "count" in rows_of(tmp_path, about).columns
+
+
 def test_metrics_are_those_that_there_are() -> None:
     """A metric that does not exist would be accepted, or one that exists would be refused."""
     assert set(table.METRICS) == set(KINDS)
