@@ -21,22 +21,22 @@ from types import FrameType
 from ensemble import errors, recipe, signals
 from ensemble.commands import train
 
-GRACE_S = 10.0
-"""When a rank has failed, the others have this time to end by themselves, and this time again after SIGTERM."""
+GRACE_S = 30.0
+"""When a rank has ended with an error or was stopped, the others have this time to end too, such as to write a checkpoint,
+and this time again after SIGTERM."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, parents=[recipe.option(recipe.DEFAULT)])
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--num_processes", type=int, required=True)
-    options, _ = parser.parse_known_args()
-    place = sys.argv.index("--num_processes")
-    sys.argv = [train.__file__, *sys.argv[1:place], *sys.argv[place + 2 :]]
+    options, words = parser.parse_known_args()
+    sys.argv = [train.__file__, *words]
     os.environ |= {"ACCELERATE_USE_CPU": "true", "ACCELERATE_MIXED_PRECISION": "no"}
     if options.num_processes == 1:
         train.main()
     else:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before PyTorch is imported, as in `launch.start`
-        _import_what_ranks_need(options.recipe)
+        _import_what_ranks_need(recipe.option(recipe.DEFAULT).parse_known_args(words)[0].recipe)
         folder = tempfile.mkdtemp()  # a TemporaryDirectory would be deleted by the first rank that exits
         try:
             sys.exit(_train_with_ranks(options.num_processes, folder))

@@ -25,8 +25,8 @@ def words(data: Path, out: Path, *more: str, **values: Any) -> list[str]:
     return [f"data={data}", f"out={out}", *TINY, *(f"{name}={value}" for name, value in values.items()), *more]
 
 
-def ranks_in_training(process: subprocess.Popen[str], out: Path, printed: Path) -> dict[str, psutil.Process]:
-    """The ranks by number, once the training has made a step."""
+def ranks_in_training(process: subprocess.Popen[str], out: Path, printed: Path) -> list[psutil.Process]:
+    """The ranks in their order, once the training has made a step."""
     deadline = time.monotonic() + TIMEOUT_S
     while not (out / "metrics.jsonl").exists() or not (out / "metrics.jsonl").read_text():
         assert process.poll() is None, printed.read_text()
@@ -34,8 +34,7 @@ def ranks_in_training(process: subprocess.Popen[str], out: Path, printed: Path) 
         time.sleep(0.05)
     children = psutil.Process(process.pid).children()
     assert len(children) == 2, "a rank must be a child, without a launcher of its own"
-    by_port = sorted(children, key=lambda child: child.pid)
-    return {str(rank): child for rank, child in enumerate(by_port)}
+    return sorted(children, key=lambda child: (child.create_time(), child.pid))
 
 
 def test_forked_ranks_learn_the_same_bits(prepared: Path, tmp_path: Path) -> None:
@@ -73,7 +72,7 @@ def test_ranks_save_when_the_launcher_is_killed(prepared: Path, tmp_path: Path) 
     with started([*FORKED, *arguments], tmp_path, printed) as process:
         ranks = ranks_in_training(process, out, printed)
         process.kill()
-        _, alive = psutil.wait_procs(ranks.values(), TIMEOUT_S)
+        _, alive = psutil.wait_procs(ranks, TIMEOUT_S)
         for rank in alive:
             rank.kill()
     assert not alive
@@ -86,9 +85,9 @@ def test_a_killed_rank_ends_the_launch(prepared: Path, tmp_path: Path) -> None:
     arguments = words(prepared, out, max_epochs=400, batch_size=64, patience=10**6, timeout_s=10)
     with started([*FORKED, *arguments], tmp_path, printed) as process:
         ranks = ranks_in_training(process, out, printed)
-        os.kill(ranks["1"].pid, signal.SIGKILL)
+        os.kill(ranks[1].pid, signal.SIGKILL)
         assert process.wait(TIMEOUT_S) in (128 + signal.SIGKILL, errors.FAILED)
-        assert not ranks["0"].is_running()
+        assert not ranks[0].is_running()
     assert (out / "status").read_text().startswith("lost\nrank 1 of 2 ")
 
 
