@@ -33,8 +33,8 @@ NODE_TIMEOUT_S = 20
 
 def missing() -> str:
     """What this machine lacks for a cluster, "" for nothing."""
-    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-    lacking = [program for program in PROGRAMS if shutil.which(program, path=path) is None]
+    os.environ["PATH"] += ":/usr/sbin:/sbin"  # after `su` without a login shell, root lacks them
+    lacking = [program for program in PROGRAMS if shutil.which(program) is None]
     if lacking:
         return f"{', '.join(lacking)} not installed (apt install slurmctld slurmd slurm-client munge iproute2)"
     if os.geteuid() != 0:
