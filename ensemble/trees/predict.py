@@ -5,6 +5,7 @@
 Call `threads.configure` before loading a member.
 """
 
+import functools
 import importlib
 import math
 import os
@@ -72,6 +73,12 @@ def average_predictions(output: str, predictions: list[np.ndarray]) -> np.ndarra
     return from_raw(output, np.mean(predictions, axis=0))
 
 
+@functools.cache
+def warn_once(warning: str, data: str) -> None:
+    """Print a warning about a folder of data, once: members that learned from the same rows give the same warnings."""
+    print(f"warning: {warning}", file=sys.stderr)
+
+
 class TreeMember:
     """A member in memory. Checksums are compared before it is loaded, since both libraries abort on a damaged model.
 
@@ -113,7 +120,7 @@ class TreeMember:
         blocks = list(in_blocks(lambda block: self._seen.predict(self.predict_features, block), rows))
         prediction, counts = np.concatenate([part for part, _ in blocks]), np.sum([counts for _, counts in blocks], axis=0)
         for warning in warnings(counts, rows.features, len(rows), split):
-            print(f"warning: {warning}", file=sys.stderr)
+            warn_once(warning, str(data))
         weight = rows.task.weight
         return {
             **self._origin(manifest),

@@ -35,8 +35,10 @@ def main() -> None:
     rows = pandas.read_parquet(file) if file.suffix == ".parquet" else pandas.read_csv(file)
     if description["time_format"]:
         rows[description["time"]] = pandas.to_datetime(rows[description["time"]], format=description["time_format"])
-    if description["time_format"] and (method == LIGHTGBM or method.endswith(DATE_PARTS)):
+    if description["time_format"] and (method == LIGHTGBM or DATE_PARTS in method):
         rows = with_date_parts(rows, description["time"])
+        if not method.endswith(BY_TIME):
+            rows = rows.drop(columns=description["time"])
     if not description.get("time_is_feature", True) and not method.endswith(BY_TIME):
         rows = rows.drop(columns=description["time"])
     model = Path(out) / "model"
@@ -146,8 +148,8 @@ def predict_sklearn(rows: pandas.DataFrame, description: dict[str, Any], model: 
 
 
 def with_date_parts(rows: pandas.DataFrame, name: str) -> pandas.DataFrame:
-    """Replace a date by its parts, as users of such libraries do."""
-    moment = rows.pop(name)
+    """Add the parts of a date, as users of such libraries do."""
+    moment = rows[name]
     parts = ("year", "month", "day", "day_of_week", "day_of_year", "hour")
     return rows.assign(**{f"{name}_{part}": getattr(moment.dt, part) for part in parts})
 

@@ -47,7 +47,8 @@ def tables(
     folder : for the split tables and the results; a stored result is not measured again
     names : the tables to measure; empty for all
     methods : ours, presets of AutoGluon, lightgbm. A preset with the suffix _by_time validates in blocks of time, on tables
-        with a time; one with _date_parts gets hours and other parts of dates, on tables with dates
+        with a time; one with _date_parts gets hours and other parts of dates, on tables with dates; _date_parts_by_time
+        has both
     time_limit : seconds for a fit
     rivals_time_limit : seconds for a fit of AutoGluon; 0 for `time_limit`. Give more on a machine with other load
     seeds : each method is fitted with the seeds 0, 1, …; lightgbm with 0 only, since its defaults are not random

@@ -21,7 +21,8 @@ from ensemble import folders
 
 OURS = "ours"
 AUTOGLUON = ("best_quality", "good_quality", "best_quality_v150", "high_quality", "medium_quality")
-METHODS = (OURS, LIGHTGBM, *AUTOGLUON, *(f"{preset}{suffix}" for suffix in (BY_TIME, DATE_PARTS) for preset in AUTOGLUON))
+SUFFIXES = (BY_TIME, DATE_PARTS, DATE_PARTS + BY_TIME)
+METHODS = (OURS, LIGHTGBM, *AUTOGLUON, *(f"{preset}{suffix}" for suffix in SUFFIXES for preset in AUTOGLUON))
 METRIC = {"binary": "log_loss", "multiclass": "multiclass_log_loss", "regression": "root_mean_squared_error"}
 """The metric that is compared, and that every method optimises."""
 PROBABILITY_OF = "probability of "
@@ -35,7 +36,7 @@ the costs."""
 
 def is_applicable(method: str, table: Table) -> bool:
     """Whether a method can be used for a table: validation by time needs a time column, and parts of dates need dates."""
-    if method.endswith(DATE_PARTS):
+    if DATE_PARTS in method:
         return bool(table.time_format)
     return bool(table.time) or not method.endswith(BY_TIME)
 
