@@ -32,8 +32,6 @@ FILE = "model.cbm"
 OBJECTIVES = {"binary": "Logloss", "regression": "RMSE", "multiclass": "MultiClass"}
 PROBED_TREES = 6
 """The number of trees with which the time of a tree is measured."""
-NO_LOGS: dict[str, Any] = dict.fromkeys(("log_cout", "log_cerr"), lambda message: None)
-"""CatBoost 1.2.10 warns of a class without rows, which a fold may have, even if its `logging_level` is Silent."""
 MISSING_CATEGORY = -1
 """The category code of a missing value."""
 
@@ -120,7 +118,7 @@ def train_copy(
     early = {} if stop is None else {"early_stopping_rounds": config.early_stopping_rounds}
     held_out = None if stop is None else pool(objective, stop)
     callbacks = [SimpleNamespace(after_iteration=lambda _: not is_over())]  # CatBoost stops if the result is false
-    booster.fit(pool(objective, rows), eval_set=held_out, use_best_model=False, callbacks=callbacks, **early, **NO_LOGS)
+    booster.fit(pool(objective, rows), eval_set=held_out, use_best_model=False, callbacks=callbacks, **early)
     evaluated = booster.get_evals_result().get("validation", {}) if stop is not None else {}
     return booster, np.array(evaluated.get(OBJECTIVES[objective.kind], ()))
 
@@ -135,7 +133,7 @@ def _seconds_of_a_tree(config: TreesConfig, objective: Objective, rows: TreeData
 
     settings = {**parameters(config, objective), "iterations": PROBED_TREES}
     callbacks = [SimpleNamespace(after_iteration=after_iteration)]
-    catboost.CatBoost(settings).fit(pool(objective, rows), callbacks=callbacks, **NO_LOGS)
+    catboost.CatBoost(settings).fit(pool(objective, rows), callbacks=callbacks)
     return (times[-1] - times[0]) / max(1, len(times) - 1)
 
 
