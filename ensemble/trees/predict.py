@@ -73,7 +73,7 @@ def average_predictions(output: str, predictions: list[np.ndarray]) -> np.ndarra
     return from_raw(output, np.mean(predictions, axis=0))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=100)  # a service that runs for weeks must not keep all warnings
 def warn_once(warning: str, data: str) -> None:
     """Print a warning about a folder of data, once: members that learned from the same rows give the same warnings."""
     print(f"warning: {warning}", file=sys.stderr)
