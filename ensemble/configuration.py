@@ -13,7 +13,7 @@ import difflib
 import inspect
 import textwrap
 import typing
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,7 +32,7 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
     from omegaconf import OmegaConf, errors
 
     merged = _unlock(OmegaConf.structured(schema))
-    layers = [] if file is None else [(str(file), read_yaml(file))]
+    settings = [] if file is None else [(str(file), *setting) for setting in _settings(schema, read_yaml(file))]
     lists: dict[str, str] = {}
     for word in overrides:
         key, equals, text = word.partition("=")
@@ -45,31 +45,31 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         try:
             # A string is not parsed: YAML would read parts of a path as a comment or a number, and `no` as false
             if kind is str or _is_choice(kind):
-                layer: Any = _nested(key, text)
+                given: Iterable[tuple[str, Any, Any]] = [(key, kind, text)]
             elif kind == tuple[str, ...]:  # BaseLoader keeps strings: yes is no boolean in missing=[yes,NA]
                 listed = yaml.load(text, Loader=yaml.BaseLoader) if text.strip()[:1] in "[]{}" else [text]
-                layer = _nested(key, "" if listed is None else listed)
+                given = [(key, kind, "" if listed is None else listed)]
             else:
-                layer = OmegaConf.to_container(OmegaConf.from_dotlist([word]))
+                layer: Any = OmegaConf.to_container(OmegaConf.from_dotlist([word]))
+                given = _settings(schema, layer)
         except (yaml.YAMLError, errors.OmegaConfBaseException, ValueError, RecursionError) as error:
             begins_with_star = any(f"{mark}*" in text for mark in "[,")
             advice = f'quote a pattern, as in {key}=["*.csv"]' if begins_with_star else "check its brackets and quotes"
             raise UserError(f"'{shortened(word)}' cannot be read ({_in_a_line(error)}): {advice}") from None
-        layers.append(("the command line", layer))
-    for origin, layer in layers:
-        for key, kind, value in _settings(schema, layer):
-            if kind is None:
-                raise UserError(f"{origin}: {_unknown_key(schema, key)}")
-            if value is False and _is_choice(kind) and "no" in typing.get_args(kind):
-                value = "no"
-            try:
-                OmegaConf.update(merged, key, value)
-            except (errors.OmegaConfBaseException, ValueError, TypeError):
-                raise UserError(f"{origin}: {key}={value} does not fit: {_advice(key, kind, value)}") from None
-            _refuse_out_of_range(origin, key, value)
-            for text in value if isinstance(value, list) else [value]:
-                if isinstance(text, str) and text.startswith("~/"):  # a folder named ~ would be created
-                    raise UserError(f"{origin}: {key}={text} begins with ~, which only shells expand: write the full path")
+        settings += [("the command line", *setting) for setting in given]
+    for origin, key, kind, value in settings:
+        if kind is None:
+            raise UserError(f"{origin}: {_unknown_key(schema, key)}")
+        if value is False and _is_choice(kind) and "no" in typing.get_args(kind):
+            value = "no"
+        try:
+            OmegaConf.update(merged, key, value)
+        except (errors.OmegaConfBaseException, ValueError, TypeError):
+            raise UserError(f"{origin}: {key}={value} does not fit: {_advice(key, kind, value)}") from None
+        _refuse_out_of_range(origin, key, value)
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and text.startswith("~/"):  # a folder named ~ would be created
+                raise UserError(f"{origin}: {key}={text} begins with ~, which only shells expand: write the full path")
     try:
         config = OmegaConf.to_object(merged)
         _refuse_empty(config)
@@ -78,13 +78,6 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         raise UserError(f"the setting '{error.full_key}' has no default: add {error.full_key}=…") from None
     except errors.OmegaConfBaseException as error:  # an interpolation ${…} of an unknown setting
         raise UserError(f"the setting '{error.full_key}' cannot be resolved: {str(error).splitlines()[0]}") from None
-
-
-def _nested(key: str, value: Any) -> dict[str, Any]:
-    """Nested dicts with one value, from the dotted name of its setting: {"a": {"b": value}} for a.b."""
-    for name in reversed(key.split(".")):
-        value = {name: value}
-    return value
 
 
 def type_of(schema: type, key: str) -> Any:

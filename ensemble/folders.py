@@ -360,8 +360,7 @@ def _read(folder: Path) -> dict[str, Any]:
             raise UserError(f"{folder / NAME} lists {name}, a file outside of the folder: use another copy of the folder")
         if not file.is_file():
             raise UserError(f"{file} is missing, though the manifest lists it: run the stage that wrote it again")
-        if file.stat().st_size != entry["bytes"]:
-            size = file.stat().st_size
+        if (size := file.stat().st_size) != entry["bytes"]:
             raise UserError(f"{file} has {size} bytes, not {entry['bytes']}: run the stage that wrote it again")
     return manifest
 

@@ -83,17 +83,17 @@ class Words:
     """Terms for the rows, in the report and the model card."""
 
     unit: str = "row"
-    """What a cluster is, of those that the bootstrap draws, such as product; its plural ends in s."""
+    """What a cluster of the bootstrap is, such as product. The page and the card add an s for the plural."""
     yes: str = "positive"
     """A binary target of 1, as an adjective or a noun."""
     positives: str = "positive rows"
     """Rows whose target is 1."""
     became_yes: str = "was positive"
-    """The outcome that a row's target is 1."""
+    """The words after "the share of rows that", for rows whose target is 1."""
     block: str = "block of rows"
     """Rows with the same value of the task's `group` column, such as week."""
     blocks: str = "rows"
-    """Plural of the parts of the blend split, in the order in which combiners are compared."""
+    """Plural of what the blend split consists of, such as weeks; combiners are compared on blocks of them."""
     follow_time: bool = False
     """Whether the splits follow each other in time. They also do if the data's settings name a `time`."""
 

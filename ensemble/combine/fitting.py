@@ -167,10 +167,9 @@ def fit_cross_fitted(
     target : (num_rows,), 0 or 1, the number of a class, a number, or a relevance. predictions : (num_rows, num_members), or
     for a multiclass task (num_rows, num_members, num_classes). group : (num_rows,), such as the week as a number that grows
     with time, or the group of a ranking. kind : the kind of task. outputs : the output of each member; empty for the first
-    of `OUTPUTS_OF[kind]`. num_folds : number of blocks
-    of groups; with fewer groups, each is a block. weight : (num_rows,), 0 for rows that do not count; None for 1 each.
-    is_forward : whether each block is predicted from earlier blocks only, not from all others. compare : whether all methods
-    are scored even if `combiner` or `calibration` names one.
+    of `OUTPUTS_OF[kind]`. num_folds : number of blocks of groups; with fewer groups, each is a block. weight : (num_rows,),
+    0 for rows that do not count; None for 1 each. is_forward : whether each block is predicted from earlier blocks only, not
+    from all others. compare : whether all methods are scored even if `combiner` or `calibration` names one.
 
     The second result contains the prediction of each row by weights and calibration that were fitted on other blocks:
     (num_rows,), or (num_rows, num_classes); NaN for rows without a prediction.

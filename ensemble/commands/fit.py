@@ -20,11 +20,9 @@ from ensemble import configuration, errors, recipe
 from ensemble.pipeline.budget import Budget
 from ensemble.pipeline.settings import STAGES, config_class
 
-DEFAULT = "table"
-
 
 def main() -> None:
-    parser = recipe.option(DEFAULT, "recipe of the raw data")
+    parser = recipe.option("table", "recipe of the raw data")
     parser.add_argument("--resume", default="", choices=("auto",), help="continue the fit in out, if there is one")
     parser.add_argument("--stage", default="", choices=STAGES, help="run only this part of the fit; needs time_limit=0")
     parser.add_argument("--task", type=int, default=0, metavar="I", help="number of this task of the stage, from 0")

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-UNITS_MS = (86_400_000, 60_000, 1000, 1)
-UNIT_NAMES = dict(zip(UNITS_MS, ("days", "minutes", "seconds", "milliseconds"), strict=True))
+UNIT_NAMES = {86_400_000: "days", 60_000: "minutes", 1000: "seconds", 1: "milliseconds"}
+UNITS_MS = tuple(UNIT_NAMES)
 
 
 def unit_of(time_ms: np.ndarray, coarsest_ms: int) -> int:

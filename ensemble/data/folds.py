@@ -2,8 +2,7 @@
 
 A fold has the splits train, validation, blend (the block of rows after its training rows), test and, if there is one,
 forecast. The last fold has no blend: its training rows are all rows before test. Files that the folders have in common are
-hard links. A
-row has the same `row_id` in all folders. The recipe decides which rows are in a fold.
+hard links. A row has the same `row_id` in all folders. The recipe decides which rows are in a fold.
 """
 
 from collections.abc import Callable, Sequence

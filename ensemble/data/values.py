@@ -88,12 +88,11 @@ def identifiers(values: pl.Series, lines: pl.Series, path: Path, column: str) ->
 def _whole(values: pl.Series, lines: pl.Series, path: Path, column: str) -> pl.Series:
     """Floating-point or decimal numbers as the text of integers."""
     if values.dtype.is_decimal():
-        whole, integers = values.cast(pl.String).str.extract(r"^(-?\d+)(?:\.0*)?$"), None
+        whole = values.cast(pl.String).str.extract(r"^(-?\d+)(?:\.0*)?$")
     else:
         values = values.fill_nan(None)
         exact = (values.floor() == values) & (values.abs() < MOST_EXACT[values.dtype])
-        integers = values.zip_with(exact.fill_null(True), pl.Series([None], dtype=values.dtype))
-        whole = integers.cast(pl.Int64).cast(pl.String)
+        whole = values.zip_with(exact.fill_null(True), pl.Series([None], dtype=values.dtype)).cast(pl.Int64).cast(pl.String)
     lost = values.is_not_null() & whole.is_null()
     if lost.any():
         first = int(lost.arg_max() or 0)

@@ -166,7 +166,7 @@ def all_reduce(backend: str, device_index: int) -> dict[str, Any]:
     repeats = max(1, int(ALL_REDUCE_S / seconds_of(2)))
     each_s = seconds_of(repeats)
     bandwidth = message.nbytes / each_s * 2 * (num_ranks - 1) / num_ranks
-    return {"num_ranks": num_ranks, "each_s": each_s, "repeats": repeats, "bus_gb_s": bandwidth / 1e9}
+    return {"each_s": each_s, "repeats": repeats, "bus_gb_s": bandwidth / 1e9}
 
 
 if __name__ == "__main__":

@@ -66,10 +66,8 @@ def machine() -> dict[str, Any]:
         "core_limits": cores.limits(os.environ),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "python": platform.python_version(),
-        "versions": {
-            **predictions.versions(),
-            **{name: importlib.metadata.version(name) for name in ("evaluate", "safetensors")},
-        },
+        "versions": predictions.versions()
+        | {name: importlib.metadata.version(name) for name in ("evaluate", "safetensors")},
     }
 
 

@@ -172,9 +172,8 @@ def update(run: Training, result: StepResult) -> None:
 def evaluate(run: Training) -> None:
     """Score the validation split, and store the weights in best/ if the score is the best so far.
 
-    If there is a moving average of the weights, it is scored and stored instead of them.
-
-    Does nothing for a recipe with an empty `monitor`, which has no rows to validate on (refit.py).
+    If there is a moving average of the weights, it is scored and stored instead of them. Does nothing for a recipe with an
+    empty `monitor`, which has no rows to validate on (refit.py).
     """
     recipe, progress, start = run.recipe, run.progress, time.monotonic()
     if not recipe.monitor:

@@ -113,12 +113,11 @@ def summary(
     model: torch.nn.Module,
     optimizers: list[torch.optim.Optimizer],
     precision: str,
-    forward: Callable[[], torch.Tensor] | None = None,
+    forward: Callable[[], torch.Tensor],
 ) -> str:
     """Settings, model size, memory per rank and batch sizes, on several lines.
 
-    `optimizers` must not be wrapped by Accelerate. `forward` runs one micro-batch through `model` and returns the loss;
-    without it the memory of activations is left out.
+    `optimizers` must not be wrapped by Accelerate. `forward` runs one micro-batch through `model` and returns the loss.
     """
     from omegaconf import OmegaConf
 
@@ -133,8 +132,7 @@ def summary(
         num_bytes[name] = optimizer_state_bytes(optimizer)
     if config.ema_decay:
         num_bytes["averaged weights"] = num_bytes["gradients"]  # of the trainable parameters, too
-    if forward is not None:
-        num_bytes["activations"] = activation_bytes(model, forward)
+    num_bytes["activations"] = activation_bytes(model, forward)
     num_bytes["total"] = sum(size or 0 for size in num_bytes.values())
     rates = sorted({group["lr"] for optimizer in optimizers for group in optimizer.param_groups}, reverse=True)
     scaling = config.learning_rate_scaling
@@ -145,7 +143,7 @@ def summary(
         "model",
         f"  {sum(parameter.numel() for parameter in parameters):,} parameters, "
         f"{sum(parameter.numel() for parameter in trainable):,} trainable, precision {precision}",
-        f"memory per rank, at least{'' if forward else ', without activations'}",
+        "memory per rank, at least",
         *(f"  {name:<16} {'unknown' if size is None else f'{size / 1e6:,.1f} MB':>14}" for name, size in num_bytes.items()),
         "batches",
         f"  examples per step: {plan.description}",

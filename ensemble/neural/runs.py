@@ -57,7 +57,7 @@ def end(run: Path, status: Status) -> None:
 
 
 def _root(run: Path) -> Path:
-    """The folder of the run, also for that of a part of its refit (refit.py)."""
+    """The folder of the whole run, if `run` is a part of its refit (refit.py); otherwise `run` itself."""
     return run.parent if run.name in (folders.TRIAL, folders.NEWEST) and (run.parent / "config.json").is_file() else run
 
 
@@ -67,15 +67,16 @@ def status_on_error(run: Path, accelerator: Accelerator) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        name = f"rank {accelerator.process_index} of {accelerator.num_processes} (host {socket.gethostname()})"
+        rank = f"rank {accelerator.process_index} of {accelerator.num_processes} (host {socket.gethostname()})"
+        reason = f"{rank}: {one_line(error)}"
         if isinstance(error, RankLost):
             mark_lost(run, one_line(error))
         elif is_communication_error(error):  # before the heartbeat started
-            mark_lost(run, f"{name}: {one_line(error)}")
+            mark_lost(run, reason)
         else:
             with suppress(OSError):  # a full disk must not hide the exception
-                folders.write_text(_root(run) / FAILURE, f"{name}: {one_line(error)}")
-                set_status(run, "failed", f"{name}: {one_line(error)}")
+                folders.write_text(_root(run) / FAILURE, reason)
+                set_status(run, "failed", reason)
         raise
 
 

@@ -127,13 +127,13 @@ def set_up(
     resumed_from = runs.open_run(out, description, accelerator, resume, override)
     stack.enter_context(runs.status_on_error(out, accelerator))
     if resumed_from:
-        _restore(state, resumed_from, plan, config, override)
+        _restore(state, resumed_from, config, override)
     progress = state.progress
     start_time, num_steps = time.monotonic() - progress.seconds, plan.num_steps(config.max_epochs)
     set_lost = partial(runs.mark_lost, out)
     heartbeat = stack.enter_context(Heartbeat.from_accelerator(accelerator, config.timeout_s, out, set_lost))
-    is_main, evaluated = accelerator.is_main_process, progress.evaluated_step
-    tracker = Tracker(out, is_main, num_steps, progress.step, config.trackers, description["config"], evaluated)
+    steps = (num_steps, progress.step, progress.evaluated_step)
+    tracker = Tracker(out, accelerator.is_main_process, *steps, config.trackers, description["config"])
     stack.enter_context(closing(tracker))
     if not state.is_sharded:  # with sharded weights the forward pass itself is collective
         plan = _fit_micro_batch(recipe, rows, plan, state, accelerator, tracker)
@@ -166,9 +166,9 @@ def set_up(
     return training
 
 
-def _restore(state: TrainingState, folder: Path, plan: BatchPlan, config: TrainConfig, override: bool) -> None:
+def _restore(state: TrainingState, folder: Path, config: TrainConfig, override: bool) -> None:
     """Restore the state from a checkpoint, which may be one of another run."""
-    state.restore(folder, plan.num_ranks, config.seed, override)
+    state.restore(folder, config.seed, override)
     progress, out = state.progress, Path(config.out)
     if not (out / "best").exists():  # a new run from the checkpoint of another one
         progress.best_score, progress.best_step, progress.evaluations_since_best = None, 0, 0

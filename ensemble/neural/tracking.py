@@ -55,15 +55,15 @@ class Tracker:
         enabled: bool,
         num_steps: int,
         first_step: int,
-        trackers: Sequence[str] = ("tensorboard",),
-        settings: dict[str, Any] | None = None,
-        evaluated_step: int | None = None,
+        evaluated_step: int,
+        trackers: Sequence[str],
+        settings: dict[str, Any],
     ):
         self.enabled = enabled
         if not enabled:
             return
         self._trackers = [_start(name, folder, first_step, settings) for name in trackers]
-        _remove_after(first_step, first_step if evaluated_step is None else evaluated_step, folder / "metrics.jsonl")
+        _remove_after(first_step, evaluated_step, folder / "metrics.jsonl")
         names = ("train.log", "val.log", "metrics.jsonl")
         self._files = {name: (folder / name).open("a", encoding="utf-8", buffering=1) for name in names}
         # smoothing=0: the mean speed since the start, which includes evaluations. disable=None: no bar in a log file
@@ -90,10 +90,10 @@ class Tracker:
             shown = (form.format(values[name]) for name, form in SHOWN.items() if name in values)
             self._bar.set_postfix_str(", ".join(shown), refresh=False)
 
-    def event(self, step: int, sentence: str, **values: Any) -> None:
-        """Log an event, such as a skipped step or a rollback; `values` are added to the entry in metrics.jsonl."""
+    def event(self, step: int, sentence: str) -> None:
+        """Log an event, such as a skipped step or a rollback."""
         if self.enabled:
-            self._record("event", step, sentence, {"event": sentence, **values})
+            self._record("event", step, sentence, {"event": sentence})
             self.message(f"step {step}  {sentence}")
 
     def advance(self) -> None:
@@ -125,12 +125,12 @@ class Tracker:
         print(json.dumps(entry, ensure_ascii=False), file=self._files["metrics.jsonl"])
 
 
-def _start(name: str, folder: Path, first_step: int, settings: dict[str, Any] | None) -> Any:
+def _start(name: str, folder: Path, first_step: int, settings: dict[str, Any]) -> Any:
     """Start one of Accelerate's trackers; for a resumed run it continues the curves of that run."""
     from accelerate import tracking
 
     label, run_name = folder.resolve().name, _run_name(folder)
-    common: dict[str, Any] = {"resume": "allow", "config": settings or {}}
+    common: dict[str, Any] = {"resume": "allow", "config": settings}
     tracker: Any
     if name == "tensorboard":
         tracker = tracking.TensorBoardTracker("tensorboard", folder, purge_step=first_step + 1, flush_secs=10)

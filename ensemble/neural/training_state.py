@@ -123,34 +123,6 @@ class TrainingState:
             return sharded.gather(weights)
         return self.copies.copy(weights) if self._accelerator.is_main_process else {}
 
-    def snapshot(self) -> tuple[Tensors, dict[str, Any]]:
-        """The tensors and the JSON of a checkpoint, without the weights: copies on the main process, empty on other ranks.
-
-        Collective.
-
-        For sharded weights, the tensors of optimizers and moving average are not included; `checkpoint_write` copies them.
-        """
-        from accelerate.utils import gather_object
-
-        rank, device = self._accelerator.process_index, self._accelerator.device
-        own = {f"rank{rank}.random.cpu": torch.get_rng_state()}
-        if device.type == "cuda":
-            own[f"rank{rank}.random.cuda"] = torch.cuda.get_rng_state(device)
-        own |= {f"carry.{name}": tensor.cpu() for name, tensor in self.carry.tensors().items()}
-        states_of_ranks = gather_object([own])
-        if not self._accelerator.is_main_process:
-            return {}, {}
-        tensors: Tensors = {name: tensor for state in states_of_ranks for name, tensor in state.items()}
-        moments, optimizers = self._moments()
-        if not self.is_sharded:
-            tensors |= moments
-        return self.copies.copy(tensors), {
-            "progress": dataclasses.asdict(self.progress),
-            "optimizers": optimizers,
-            "has_average": self.average is not None,
-            "scaler": self.scaler.state_dict() if self.scaler else {},
-        }
-
     def weights_write(self, folder: Path, description: dict[str, Any]) -> Callable[[], None]:
         """Copy the weights, and return a function that writes them, on the main process, in any thread.
 
@@ -172,12 +144,19 @@ class TrainingState:
         Collective. If the weights are sharded, the returned function is collective too: all ranks must call the functions of
         several checkpoints in the same order.
         """
-        tensors, description = self.snapshot()
-        description = {**run_description, **description}
+        tensors, (moments, optimizers) = self._states_of_ranks(), self._moments()
+        description = {
+            **run_description,
+            "progress": dataclasses.asdict(self.progress),
+            "optimizers": optimizers,
+            "has_average": self.average is not None,
+            "scaler": self.scaler.state_dict() if self.scaler else {},
+        }
         if self.is_sharded:
-            weights = self.copies.copy({**self._unwrapped().state_dict(), **self._moments()[0]})
+            weights = self.copies.copy({**self._unwrapped().state_dict(), **moments})
         else:
-            weights = self.weights()
+            tensors, weights = {**tensors, **moments}, self.weights()
+        tensors = self.copies.copy(tensors) if self._accelerator.is_main_process else {}
 
         def write() -> None:
             if self.is_sharded:
@@ -190,7 +169,7 @@ class TrainingState:
 
         return write
 
-    def restore(self, folder: Path, num_ranks: int, seed: int, override: bool) -> None:
+    def restore(self, folder: Path, seed: int, override: bool) -> None:
         """Restore everything but the carried state (see `restore_carry`) from a checkpoint.
 
         On another number of ranks the random states are seeded anew. With `override`, the optimizers keep their present
@@ -198,7 +177,7 @@ class TrainingState:
         """
         description, tensors = checkpoint.read(folder)
         self.restore_weights(folder, description, tensors, override)
-        self.progress = Progress(**description["progress"])
+        self.progress, num_ranks = Progress(**description["progress"]), self._accelerator.num_processes
         rank, device = self._accelerator.process_index, self._accelerator.device
         random_states = checkpoint.with_prefix(f"rank{rank}.", tensors)
         if self.progress.ranks == num_ranks:
@@ -244,6 +223,17 @@ class TrainingState:
 
     def _unwrapped(self) -> torch.nn.Module:
         return self._accelerator.unwrap_model(self.model, keep_torch_compile=False)
+
+    def _states_of_ranks(self) -> Tensors:
+        """The random states and carried states of all ranks, not copied; collective."""
+        from accelerate.utils import gather_object
+
+        rank, device = self._accelerator.process_index, self._accelerator.device
+        own = {f"rank{rank}.random.cpu": torch.get_rng_state()}
+        if device.type == "cuda":
+            own[f"rank{rank}.random.cuda"] = torch.cuda.get_rng_state(device)
+        own |= {f"carry.{name}": tensor.cpu() for name, tensor in self.carry.tensors().items()}
+        return {name: tensor for state in gather_object([own]) for name, tensor in state.items()}
 
     def _moments(self) -> tuple[Tensors, list[dict[str, Any]]]:
         """The tensors of moving average and optimizers, not copied, and the JSON of each optimizer."""

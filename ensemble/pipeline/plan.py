@@ -5,7 +5,8 @@ A recipe may have a module `plan.py` with `plan(manifest, num_threads) -> list[P
 others. For a recipe without plan.py, XGBoost, LightGBM and the neural network are trained with their default settings.
 
 The prepared data of a recipe whose members rank items, such as next_item, have no task. The module of such a recipe has
-`follow_up(manifest, data, rankings) -> FollowUp`. The last members of its plan are trained on the data of the follow-up.
+`follow_up(manifest, data, rankings) -> FollowUp`, where `rankings` is the folder of the predictions of members and of
+baselines. The last members of its plan are trained on the data of the follow-up.
 """
 
 import dataclasses
@@ -94,12 +95,3 @@ def preset(recipe_folder: Path, name: str) -> dict[str, Any]:
     # On the command line a list is one argument without blanks, such as [a,b]
     list_arguments = {key: f"[{','.join(map(str, value))}]" for key, value in settings.items() if isinstance(value, list)}
     return {**content, **settings, **list_arguments}
-
-
-def follow_up(manifest: dict[str, Any], data: Path, rankings: Path) -> FollowUp | None:
-    """The follow-up for prepared `data` with this manifest; None if the recipe has none.
-
-    rankings : the folder of the predictions of members and baselines.
-    """
-    function = recipe.of(manifest).get("plan", "follow_up")
-    return function(manifest, data, rankings) if function else None

@@ -27,9 +27,8 @@ from ensemble.errors import UserError
 from ensemble.pipeline import fit_folder, network
 from ensemble.pipeline.budget import Budget
 from ensemble.pipeline.fit_folder import PREDICTIONS, RANKINGS
-from ensemble.pipeline.plan import PREPARED, FollowUp, PlannedMember, Preempted, follow_up, plan
+from ensemble.pipeline.plan import PREPARED, FollowUp, PlannedMember, Preempted, plan
 from ensemble.pipeline.settings import FILE as SETTINGS
-from ensemble.pipeline.settings import preparation
 
 if TYPE_CHECKING:
     from ensemble.trees.settings import TreesConfig
@@ -81,7 +80,8 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
 
     manifest = prepare(config, name, resume)
     out, num_threads = Path(config.out), threads.configure(config.threads)
-    second = follow_up(manifest, out / PREPARED, out / RANKINGS)
+    follow_up = recipe.of(manifest).get("plan", "follow_up")
+    second: FollowUp | None = follow_up(manifest, out / PREPARED, out / RANKINGS) if follow_up else None
     data = second.recipe if second else PREPARED
     run = Fit(config=config, resume=resume, budget=budget, num_threads=num_threads, data=data)
     planned = chosen(manifest, config, run.num_threads)
@@ -229,7 +229,9 @@ def prepare(config: Any, name: str, resume: bool) -> dict[str, Any]:
     out, num_threads = Path(config.out), threads.configure(config.threads)
     folder = out / PREPARED
     with fit_folder.opened(out, config, name, resume) as earlier:
-        settings = preparation(config, name, str(folder))
+        schema = recipe.prepare_config(name)
+        values = {field.name: getattr(config, field.name) for field in dataclasses.fields(schema)}
+        settings = schema(**{**values, "out": str(folder)})
         if earlier and earlier.get(PREPARED) and (folder / folders.NAME).is_file():
             manifest = folders.read_manifest(folder)
             if manifest["fingerprint"] == earlier[PREPARED]:

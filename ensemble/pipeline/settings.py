@@ -1,7 +1,6 @@
 """Settings of scripts/fit.py. Nothing heavy is imported here, so that `--help` answers at once."""
 
 import dataclasses
-from typing import Any
 
 from ensemble import recipe
 
@@ -40,10 +39,3 @@ def config_class(name: str) -> type:
     return dataclasses.make_dataclass(
         "Config", [], bases=(FitConfig, recipe.prepare_config(name)), frozen=True, kw_only=True
     )
-
-
-def preparation(config: Any, name: str, out: str) -> Any:
-    """The settings of the preparation of the recipe `name`, from `config`, with another `out`."""
-    schema = recipe.prepare_config(name)
-    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(schema)}
-    return schema(**{**values, "out": out})

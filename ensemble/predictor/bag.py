@@ -64,9 +64,8 @@ def model_fingerprint(folder: Path) -> str | None:
 def default_splits(folder: Path, manifest: dict[str, Any], is_baseline: bool) -> list[str]:
     """The splits that an ensemble needs from the member or the bag in `folder`, or from a baseline.
 
-    A baseline is compared with members and bags, so it predicts the splits of both.
-
-    A recipe may name others, as `outputs.PREDICTED_SPLITS`.
+    A baseline is compared with members and bags, so it predicts the splits of both. A recipe may name others, as
+    `outputs.PREDICTED_SPLITS`.
     """
     if splits := recipe.of(manifest).get("outputs", "PREDICTED_SPLITS"):
         return list(splits)

@@ -67,8 +67,8 @@ def write_forecast(
     files: list[Predictions],
     ensemble: combine.Ensemble,
     intervals: Intervals | None = None,
-) -> None:
-    """Write forecast.parquet and forecast.csv, the row with the highest prediction first.
+) -> pa.Array:
+    """Write forecast.parquet and forecast.csv, the row with the highest prediction first; return the column `why`.
 
     files : the members' prediction files, in the order of the ensemble's members; their reasons are combined. intervals :
     the prediction intervals of a regression. Rows of a ranking task are ranked within their group. Rows of a multiclass task
@@ -93,8 +93,9 @@ def write_forecast(
     parquet = table.append_column("reasons", pa.array(ordered, predictions.REASONS))
     pq.write_table(parquet, out / "forecast.parquet", compression="zstd")
     features = {feature["name"]: feature for feature in manifest["features"]}
-    sentences = [_sentence(reasons_of_row, features) for reasons_of_row in ordered]
-    pyarrow.csv.write_csv(table.append_column("why", pa.array(sentences, pa.string())), out / "forecast.csv")
+    why = pa.array([_sentence(reasons_of_row, features) for reasons_of_row in ordered], pa.string())
+    pyarrow.csv.write_csv(table.append_column("why", why), out / "forecast.csv")
+    return why
 
 
 def _sentence(reasons_of_row: reasons.Reasons, features: dict[str, dict[str, Any]]) -> str:

@@ -53,7 +53,8 @@ def fit(target: np.ndarray, prediction: np.ndarray) -> Intervals:
     num_bins = max(1, min(MOST_BINS, len(target) // LEAST_ROWS))
     cuts = np.quantile(prediction, np.arange(1, num_bins) / num_bins)
     begins = np.unique(cuts[cuts > prediction.min()])  # equal predictions are in one bin
-    bins = np.searchsorted(begins, prediction, side="right")
+    numbers, bins = np.unique(np.searchsorted(begins, prediction, side="right"), return_inverse=True)
+    begins = begins[numbers[1:] - 1]  # interpolated cuts can leave a bin empty
     quantiles = [_quantiles(np.sort((target - prediction)[bins == number])) for number in range(len(begins) + 1)]
     low, high = zip(*quantiles, strict=True)
     return Intervals(begins=tuple(begins.tolist()), low=low, high=high)

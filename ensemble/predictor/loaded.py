@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ensemble import combine, folders, predictions, recipe
@@ -43,9 +42,6 @@ from ensemble.predictor.intervals import Intervals
 
 PREPARATION = "preparation"
 """Name of the worker that prepares data; the others have the names of their members."""
-WHY_COLUMN = pyarrow.csv.ConvertOptions(
-    include_columns=["why"], column_types={"why": pa.string()}, strings_can_be_null=False
-)
 END_TIMEOUT_S = 10
 
 
@@ -111,8 +107,8 @@ class Predictor(AbstractContextManager["Predictor"]):
         """The predictions of new rows.
 
         rows : a path or a list of paths, a pandas or polars DataFrame, or an Arrow table, with the columns of the training
-        table; the target is not needed. Reviews have the columns of Amazon Reviews 2023 or of another known format. products
-        : the metadata of the products, needed if the members were trained with metadata.
+        table; the target is not needed. Reviews have the columns of Amazon Reviews 2023 or of another known format.
+        products : the metadata of the products, needed if the members were trained with metadata.
 
         Returns a frame of the same kind, polars for paths; a pandas frame has the index of `rows`. Its columns are `row_id`,
         which counts the rows from 0; the id column, if there is one; `prediction`, which is the probability of the second of
@@ -166,16 +162,13 @@ class Predictor(AbstractContextManager["Predictor"]):
                 tasks = [{"data": data, "out": str(file)} for file in files]
                 list(pool.map(lambda member, task: self.workers[member].run(task), names, tasks))
             member_files = [predictions.read(file) for file in files]
-            forecast.write_forecast(scratch, data, member_files, self.ensemble, self.intervals)
+            why = forecast.write_forecast(scratch, data, member_files, self.ensemble, self.intervals)
             manifest = folders.read_json(Path(data) / "manifest.json")
             counts = [manifest[kind] for kind in ("census", "product_census") if kind in manifest]
             notes = [*manifest.get("notes", []), *(note for each in counts for note in census.notes(each))]
             notes = [_without_files(note, name, tables) for note in notes]
             table = pq.read_table(scratch / "forecast.parquet")  # equal to the file, also in the types of nested columns
-            if in_row_order:
-                why = pyarrow.csv.read_csv(scratch / "forecast.csv", convert_options=WHY_COLUMN)["why"]
-                table = in_order_of_rows(table, why)
-            return table, notes
+            return in_order_of_rows(table, why) if in_row_order else table, notes
 
     def lost(self) -> list[str]:
         """Names of the workers whose process has ended. With one or more of them nothing can be predicted."""
@@ -198,7 +191,7 @@ def _without_files(message: str, scratch: str, names: Iterable[str]) -> str:
     return message
 
 
-def in_order_of_rows(table: pa.Table, why: pa.ChunkedArray) -> pa.Table:
+def in_order_of_rows(table: pa.Table, why: pa.Array) -> pa.Table:
     """A forecast with `why` in place of `reasons`; if it has row ids, in their order and without the column `rank`."""
     table = table.drop_columns(["reasons"]).append_column("why", why)
     if "row_id" not in table.column_names:

@@ -49,21 +49,14 @@ def _load_network(folder: Path, data: str | Path, accelerator: Any, options: dic
     return LoadedMember(predict, accelerator.is_main_process)
 
 
-def configure_quietly(threads: int) -> None:
-    """Configure the number of threads of trees without printing it, since another process has printed it."""
-    from ensemble.trees import threads as openmp
-
-    openmp.configure(threads, quiet=True)
-
-
-def _load_trees(folder: Path, threads: int, options: dict[str, Any] | None) -> LoadedMember:
+def _load_trees(folder: Path, threads: int, options: dict[str, Any] | None, quiet: bool) -> LoadedMember:
     if options:
         raise UserError(f"{', '.join(options)} are settings of neural members, and {folder} holds trees: leave them out")
 
     from ensemble.trees import threads as openmp
 
     if not openmp.is_openmp_loaded():
-        openmp.configure(threads)
+        openmp.configure(threads, quiet)
 
     from ensemble.trees.predict import TreeMember
 
@@ -90,11 +83,10 @@ def kind_of(folder: Path, manifest: dict[str, Any] | None = None) -> str:
 
     manifest : of the data to predict, for the names of baselines in the error.
     """
-    names = ", ".join(baselines(manifest)) if manifest and not folder.exists() else ""
-    if names:
+    if manifest and not folder.exists() and (names := baselines(manifest)):
         raise UserError(
             f"{folder / 'summary.json'} does not exist: check the path, or name a baseline of the recipe "
-            f"{manifest['recipe'] if manifest else ''}: {names}"
+            f"{manifest['recipe']}: {', '.join(names)}"
         )
     kind = bag.kind_of(folder)
     if kind not in KINDS:
@@ -113,15 +105,18 @@ def check_splits(splits: Sequence[str], data: str | Path, manifest: dict[str, An
             raise UserError(f"{data} has no split '{split}' to predict: it has {', '.join(known)}")
 
 
-def load(folder: Path, data: str | Path, threads: int = 0, options: dict[str, Any] | None = None) -> LoadedMember:
+def load(
+    folder: Path, data: str | Path, threads: int = 0, options: dict[str, Any] | None = None, quiet: bool = False
+) -> LoadedMember:
     """Compare the checksums of a trained member or bag, and load it.
 
     data : prepared data with the same columns as the data to predict. threads : 0 for all granted cores. options : starts,
-    votes and select, all three, for recipes with such a choice: see `NeuralRecipe`.
+    votes and select, all three, for recipes with such a choice: see `NeuralRecipe`. quiet : whether not to print the number
+    of threads of trees.
     """
     bag.model_fingerprint(folder)  # compares the checksums
     if kind_of(folder) in TREES:
-        return _load_trees(folder, threads, options)
+        return _load_trees(folder, threads, options, quiet)
     if threads:
         os.environ["OMP_NUM_THREADS"] = str(threads)
 

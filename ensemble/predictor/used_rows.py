@@ -65,9 +65,8 @@ def _training(manifest: dict[str, Any], cv: CrossValidation) -> str:
 def _predicted(manifest: dict[str, Any], cv: CrossValidation, num_rows: int) -> str:
     others = manifest["splits"]["train"]["rows"] - num_rows
     sentence = f"{num_rows:,} rows, each by the copy that was not fitted on it."
-    if cv.scheme == "forward":
-        return f"{sentence} The other {others:,} rows, before the first block, have none: they are only used for training."
-    return f"{sentence} The other {others:,} rows have none: they are only used for training." if others else sentence
+    which = " rows, before the first block," if cv.scheme == "forward" else " rows"
+    return f"{sentence} The other {others:,}{which} have none: they are only used for training." if others else sentence
 
 
 def _scored(manifest: dict[str, Any], cv: CrossValidation, scores: dict[str, Any]) -> str:
@@ -76,9 +75,7 @@ def _scored(manifest: dict[str, Any], cv: CrossValidation, scores: dict[str, Any
         how = "the last in time" if cv.scheme == "forward" else "set aside at random"
         return f"{rows} of the {scores['split']} split, {how}, on which nothing was fitted."
     others = scores["out_of_fold_rows"] - scores["rows"]
-    if cv.scheme == "forward":
-        which, reason = "earlier", "there are no earlier rows or their weight is 0"
-    else:
-        which, reason = "other", "there are no other rows or their weight is 0"
+    which = "earlier" if cv.scheme == "forward" else "other"
     sentence = f"{rows} with out-of-fold predictions. For each, weights and calibration were fitted on {which} rows."
-    return f"{sentence} {others:,} rows are not scored, since {reason}." if others else sentence
+    reason = f"since there are no {which} rows or their weight is 0"
+    return f"{sentence} {others:,} rows are not scored, {reason}." if others else sentence

@@ -1,4 +1,4 @@
-"""The boosting loop of both libraries. It grows trees in chunks, so that a resumed training ends with the same bits.
+"""The boosting loop of XGBoost and LightGBM. It grows trees in chunks, so that a resumed training ends with the same bits.
 
 The libraries draw rows and features from random generators whose state no model file contains. So the generators are seeded
 again every `chunk_rounds` trees, from the seed of the training and the number of the chunk. At the start of a chunk, an

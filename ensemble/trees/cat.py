@@ -91,11 +91,9 @@ def train_copies(
     if math.isfinite(seconds) and parts[0][1] is not None:
         rate = rate_in_time(config.learning_rate, _seconds_of_a_tree(config, objectives[0], parts[0][0]), seconds)
         config = dataclasses.replace(config, learning_rate=rate)
-
-    def load_copy(model: bytes) -> Any:
-        return catboost.CatBoost().load_model(blob=model)
-
-    results = train_separately(config, parts, seconds, training, load_copy, train_copy, run)
+    results = train_separately(
+        config, parts, seconds, training, lambda model: catboost.CatBoost().load_model(blob=model), train_copy, run
+    )
     boosters = [booster for booster, _ in results]
     curves = [
         curve * (objective.scaling.scale if objective.kind == "regression" else 1)

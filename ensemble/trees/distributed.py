@@ -190,12 +190,16 @@ class RankGroup:
     def _accept_ranks(self, hello: dict[str, Any]) -> None:
         """On rank 0: accept a connection from each other rank, and then send all of them the message to begin."""
         deadline = time.monotonic() + self._timeout_s
-        family = _address_family(self._rank_info)
+        address, port = self._rank_info.address, self._rank_info.port
         try:
-            server = socket.create_server(("", self._rank_info.port), family=family, backlog=self.num_ranks)
+            family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
+        except OSError as error:
+            raise UserError(f"MASTER_ADDR={address} is not an address of rank 0's machine ({error.strerror})") from None
+        try:
+            server = socket.create_server(("", port), family=family, backlog=self.num_ranks)
         except OSError as error:
             raise UserError(
-                f"rank 0 cannot listen on port {self._rank_info.port} ({error.strerror}): set MASTER_PORT to a free port"
+                f"rank 0 cannot listen on port {port} ({error.strerror}): set MASTER_PORT to a free port"
             ) from None
         with server:
             while len(self._peers) < self.num_ranks - 1:
@@ -205,8 +209,8 @@ class RankGroup:
                 except TimeoutError:
                     missing = [str(rank) for rank in range(1, self.num_ranks) if rank not in self._peers]
                     raise RankLost(
-                        f"rank {', '.join(missing)} of {self.num_ranks} did not connect to {self._rank_info.address}:"
-                        f"{self._rank_info.port} within timeout_s={self._timeout_s:g}: see its output, or raise timeout_s"
+                        f"rank {', '.join(missing)} of {self.num_ranks} did not connect to {address}:{port} within "
+                        f"timeout_s={self._timeout_s:g}: see its output, or raise timeout_s"
                     ) from None
                 self._welcome(connection)
         self.address = self._peers[1].connection.getsockname()[0]  # the address at which rank 1 reached this machine
@@ -313,12 +317,3 @@ def free_port() -> int:
     """A port that is free now on all addresses of this machine."""
     with socket.create_server(("", 0)) as server:
         return server.getsockname()[1]
-
-
-def _address_family(rank_info: RankInfo) -> socket.AddressFamily:
-    try:
-        return socket.getaddrinfo(rank_info.address, rank_info.port, type=socket.SOCK_STREAM)[0][0]
-    except OSError as error:
-        raise UserError(
-            f"MASTER_ADDR={rank_info.address} is not an address of rank 0's machine ({error.strerror})"
-        ) from None

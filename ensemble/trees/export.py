@@ -170,6 +170,10 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
 
 def _load(member: Path, kind: str) -> tuple[ModuleType, Any]:
     """The library's module and the booster of a member; `UserError` for a member that one ONNX file cannot hold."""
+    if kind not in READERS:
+        raise UserError(
+            f"{member} is of kind '{kind}', and only {' and '.join(READERS)} can be exported: name another member"
+        )
     library = library_module(kind)
     if not (member / library.FILE).is_file():
         raise UserError(
@@ -305,17 +309,14 @@ def _model(trees: Trees, num_features: int, metadata: dict[str, Any], scaling: S
         last = graph.add("Cast", last, to=TensorProto.DOUBLE)
         last = graph.add("Mul", last, graph.constant([scaling.scale], np.float64))
         last = graph.add("Add", last, graph.constant([scaling.center], np.float64))
-    shape: list[str | int] = ["n", num_classes] if num_classes > 1 else ["n"]
-    if num_classes == 1:
-        graph.add("Reshape", last, graph.constant([-1]), name="prediction")
-    else:
-        graph.add("Identity", last, name="prediction")
+    classes = [num_classes] if num_classes > 1 else []
+    graph.add("Reshape", last, graph.constant([-1, *classes]), name="prediction")
     kind = TensorProto.FLOAT if scaling.is_identity else TensorProto.DOUBLE
     onnx_graph = helper.make_graph(
         graph.nodes,
         metadata["library"],
         [helper.make_tensor_value_info(FEATURES, TensorProto.FLOAT, ["n", num_features])],
-        [helper.make_tensor_value_info("prediction", kind, shape)],
+        [helper.make_tensor_value_info("prediction", kind, ["n", *classes])],
         graph.constants,
     )
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", OPSET_ML)]

@@ -118,11 +118,8 @@ def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
     }
 
 
-def train(
-    config: TreesConfig, rows: TreeData, validation: TreeData, training: Training | None = None
-) -> tuple[Any, list[Scores], int]:
+def train(config: TreesConfig, rows: TreeData, validation: TreeData, training: Training) -> tuple[Any, list[Scores], int]:
     """The booster up to its best round, the validation scores after each round, and the number of the best round."""
-    training = training or Training()
     with training.group.wait_for_lost_rank():
         booster = Booster(config, rows, validation, training)
         score = None if training.is_refit else ValidationMetrics(booster.objective, validation)

@@ -6,7 +6,7 @@ improve the ensemble. Columns of the model, for each feature:
     a number      its standard score; the mean score if it is missing
                   the normal score of its rank among the training rows (only in the second half of `CANDIDATES`)
     a category    one column for each frequent category
-    any           an indicator of missing values, if there are any
+    any feature   an indicator of missing values, if it has some
 
 Instead of a number of trees, early stopping chooses one of `CANDIDATES`: the one with the least loss, over all copies.
 """

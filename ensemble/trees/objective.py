@@ -25,7 +25,7 @@ OUTPUT_OF = {"binary": "probability", "multiclass": "probabilities", "regression
 ORDER_METRICS = ("average_precision", "roc_auc", "ndcg_at_10")
 """Metrics that depend on the order of the predictions only, so they apply to scores on any scale."""
 NUM_GRADES = 31
-"""Both libraries accept a relevance from 0 to 30, with gains of 2^relevance − 1."""
+"""XGBoost and LightGBM accept a relevance from 0 to 30, with gains of 2^relevance − 1."""
 
 
 def from_raw(output: str, raw: np.ndarray) -> np.ndarray:
@@ -168,15 +168,12 @@ def dataset_of(objective: Objective, rows: TreeData) -> Dataset:
     is_learned = ~np.isnan(target) if weight is None else ~np.isnan(target) & (weight > 0)
     if not is_learned.any():
         raise UserError(f"no training row has a {objective.target}{f' and a {task.weight}' if task.weight else ''}")
-    order, group_sizes = None, None
+    order, group_sizes = np.flatnonzero(is_learned), None
     if objective.kind == "ranking":
-        order = np.flatnonzero(is_learned)
         group = rows.column(task.group)[order]
         order = order[np.argsort(group, kind="stable")]
         _, group_sizes = np.unique(group, return_counts=True)
-    elif not is_learned.all():
-        order = np.flatnonzero(is_learned)
-    if order is not None:
+    if group_sizes is not None or not is_learned.all():
         rows, target = rows.take(order), target[order]
         weight = None if weight is None else weight[order]
     if group_sizes is not None:

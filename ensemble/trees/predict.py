@@ -80,7 +80,7 @@ def warn_once(warning: str, data: str) -> None:
 
 
 class TreeMember:
-    """A member in memory. Checksums are compared before it is loaded, since both libraries abort on a damaged model.
+    """A member in memory. Checksums are compared before it is loaded: XGBoost and LightGBM abort on a damaged model.
 
     Splits after blend, such as test and forecast, are predicted by the member in its folder `newest`, if there is one: its
     trees also learned blend, so they must not predict it. Raises `UserError` for a folder that is no valid member.

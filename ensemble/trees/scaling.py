@@ -1,6 +1,6 @@
 """The scale on which trees learn a regression target: standardised, as float32.
 
-Both libraries store targets as float32, which has 7 digits: 1700000000000 + i would be one value for all small i.
+XGBoost and LightGBM store targets as float32, which has 7 digits: 1700000000000 + i would be one value for all small i.
 Mean and standard deviation are those of the training rows, in float64. They are stored in the member's summary.json, and
 predictions are scaled back with them in float64.
 """

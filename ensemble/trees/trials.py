@@ -54,10 +54,6 @@ class Range(NamedTuple):
     log: bool
 
 
-class Pruned(Exception):
-    """The trial is stopped early, since its score is worse than those of other trials."""
-
-
 class Trial(NamedTuple):
     """A trial that this task runs: its record in the journal, its place, and the settings to try."""
 
@@ -68,11 +64,11 @@ class Trial(NamedTuple):
     def report(self, score: float, rung: int) -> None:
         """Record the trial's best score so far at `rung`, the number of a stage of training at which trials are compared.
 
-        Raises `Pruned` if the score is worse than the median of the completed trials at this rung.
+        Raises `TrialPruned` if the score is worse than the median of the completed trials at this rung.
         """
         self.record.report(score, rung)
         if self.record.should_prune():
-            raise Pruned
+            raise optuna.TrialPruned
 
 
 class EndedTrial(NamedTuple):
@@ -187,12 +183,12 @@ class Trials:
 
     def run(self, trial: Trial, work: Callable[[Trial], tuple[float, dict[str, Any]]]) -> None:
         """Run `work`, which returns the trial's score and facts, and record both. If it raises an exception other than
-        `Pruned`, the place becomes free again."""
+        `TrialPruned`, the place becomes free again."""
         began = time.monotonic()
         score, state = None, TrialState.PRUNED
         facts: dict[str, Any] = {}
         try:
-            with contextlib.suppress(Pruned):
+            with contextlib.suppress(optuna.TrialPruned):
                 score, facts = work(trial)
                 state = TrialState.COMPLETE
             for name, fact in {**facts, "seconds": round(time.monotonic() - began, 3)}.items():

@@ -63,11 +63,12 @@ def describe(objective: Objective, parts: list[TreeData]) -> dict[str, Any]:
         if name in rows.categories:
             unseen[name] = np.setdiff1d(np.arange(rows.categories[name]), values[~is_missing]).tolist()
         if name in complete or (unseen.get(name) and not is_missing.all()):
-            known = values[sampled]
+            known = values[sampled][~is_missing[sampled]]
+            known = known if known.size else values[~is_missing]
             column = np.empty(NUM_REFERENCE, np.float32)
             # The quantiles of the column, in the order of the reference rows' own values
             order = np.argsort(values[chosen], kind="stable")
-            column[order] = np.quantile(known[~np.isnan(known)], quantiles, method="inverted_cdf")
+            column[order] = np.quantile(known, quantiles, method="inverted_cdf")
             reference[name] = column.tolist()
     return {
         "complete": complete,

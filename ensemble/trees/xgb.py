@@ -147,11 +147,8 @@ def feature_types(rows: TreeData) -> list[str] | None:
     return ["c" if name in rows.categories else "q" for name in rows.features] if rows.categories else None
 
 
-def train(
-    config: TreesConfig, rows: TreeData, validation: TreeData, training: Training | None = None
-) -> tuple[Any, list[Scores], int]:
+def train(config: TreesConfig, rows: TreeData, validation: TreeData, training: Training) -> tuple[Any, list[Scores], int]:
     """The booster up to its best round, the validation scores after each round, and the number of the best round."""
-    training = training or Training()
     with _collective(training.group, config.timeout_s), training.group.wait_for_lost_rank():
         booster = Booster(config, rows, validation, training)
         try:

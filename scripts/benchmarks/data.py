@@ -84,8 +84,7 @@ def basic_panel(source: str, out: str) -> None:
     import numpy as np
     import polars as pl
 
-    from ensemble.recipes.hot_sellers import prepare as panels
-    from ensemble.recipes.hot_sellers import weekly
+    from ensemble.recipes.hot_sellers import splits, weekly
 
     columns = ["parent_asin", "timestamp", "rating", "helpful_vote", "verified_purchase"]
     raw = pl.read_parquet(source, columns=columns)
@@ -114,15 +113,14 @@ def basic_panel(source: str, out: str) -> None:
     before, after = rows.sum("reviews", 4), rows.next("reviews", 12)
     growth = (after / (before + 1)).astype(np.float32)
     week = rows.week.astype(np.int16)
-    thresholds = panels.growth_thresholds(week, growth, 0.05)
-    least = np.array([thresholds.get(number, np.inf) for number in range(week.min(), week.max() + 1)], np.float32)
+    hot = splits.is_hot(week, growth, splits.growth_thresholds(week, growth, 0.05))
     weeks.select(
         products["parent_asin"].gather(weeks["product"]).alias("product_id"),
         pl.exclude("key", "product"),
         pl.Series("previous_4w", before),
         pl.Series("next_12w", after),
         pl.Series("growth", growth),
-        pl.Series("hot", growth > least[week - week.min()]),
+        pl.Series("hot", hot),
     ).write_parquet(out, compression="snappy")  # as the reference writes
 
 

@@ -8,7 +8,6 @@ In Markdown a figure is between two comments, as slurm/results/README.md describ
     <!--f help_times train.py/median_s .0f*1000-->45<!--/f-->
 """
 
-import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -17,9 +16,10 @@ from typing import Any
 
 from benchmarks import commands
 from benchmarks.commands import command
+from benchmarks.timing import ROOT
+from ensemble import folders
 from ensemble.errors import UserError
 
-ROOT = Path(__file__).resolve().parents[2]
 RESULTS = "slurm/results"
 OPENING = "<!--f "
 MARKER = re.compile(rf"({OPENING}(\S+) ([^>]+?) ([^\s>]+)-->)(.*?)(<!--/f-->)")
@@ -115,7 +115,7 @@ def figure(root: Path, where: str, name: str, keys: str, form: str) -> str:
     if not path.is_file():
         raise UserError(f"{where}: there is no {RESULTS}/{name}.json")
     aggregate, _, address = keys.rpartition(":")
-    values = list(select(json.loads(path.read_text(encoding="utf-8")), address.split("/")))
+    values = list(select(folders.read_json(path), address.split("/")))
     if not values:
         raise UserError(f"{where}: {RESULTS}/{name}.json has no {address}")
     if (aggregate and aggregate not in AGGREGATES) or bool(aggregate) != ("*" in address.split("/")):
@@ -163,7 +163,7 @@ def ages(root: Path = ROOT) -> list[str]:
     """A line for each JSON file whose code has changed since it was measured, or whose commit is not in this clone."""
     lines = []
     for path in sorted((root / RESULTS).glob("*.json")):
-        recorded = json.loads(path.read_text(encoding="utf-8")).get("environment", {}).get("commit")
+        recorded = folders.read_json(path).get("environment", {}).get("commit")
         commit = recorded or git(root, "log", "-1", "--format=%H", "--", str(path)).strip()
         measured = MEASURED.get(path.stem)
         changed = changes(root, commit, measured) if commit and measured else None
@@ -181,7 +181,9 @@ def changes(root: Path, commit: str, measured: Sequence[str]) -> list[str] | Non
         return None
     entries = [line.split("\t") for line in git(root, "diff", "--find-renames", "-l0", "--name-status", commit).splitlines()]
     names = [names[-1] for status, *names in entries if status != "R100" and not names[-1].endswith(".md")]
-    return [name for name in names if any(name.startswith(f"{path}/") or Path(name).match(path) for path in measured)]
+    return [
+        name for name in names if any(name.startswith(f"{path}/") or Path("/", name).match(f"/{path}") for path in measured)
+    ]
 
 
 def git(root: Path, *words: str) -> str:

@@ -44,7 +44,6 @@ def knobs(rounds: int = 3) -> dict[str, Any]:
     rounds : trainings with each setting, each between two without it; at least 2
     """
     enough(rounds, 2)
-    has_gpu = num_gpus() > 0
     results: dict[str, Any] = {"settings": SMALL}
     with tempfile.TemporaryDirectory() as folder:
         data = prepared_market(folder, *MARKET)
@@ -60,7 +59,7 @@ def knobs(rounds: int = 3) -> dict[str, Any]:
 
         for setting, hardware, reference in KNOBS:
             name = f"{setting} on single_{hardware}"
-            if hardware == "gpu" and not has_gpu:
+            if hardware == "gpu" and not num_gpus():
                 results[name] = "not measured: no GPU"
                 continue
             first, second = (partial(run, settings, hardware) for settings in (reference, setting))

@@ -11,10 +11,12 @@ The profiler's times of PyTorch's operations divide a step into matrix products 
 waiting for the next batch, and the remaining time, which is Python, the overhead of the profiler and, on a GPU, idle time.
 """
 
+import itertools
 import os
 import re
 import tempfile
 import time
+import timeit
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -73,18 +75,15 @@ def roofline(
     refuse_unknown("precisions", precisions, PRECISIONS)
     earlier = {"before": folders.read_json(Path(before))["steps"]} if before else {}
     results: dict[str, Any] = {}
-    for recipe in recipes or WORDS:
+    for recipe, precision, is_compiled in itertools.product(recipes or WORDS, precisions, compiled):
         data = str(prepared(Path(folder), recipe))
-        for precision in precisions:
-            for is_compiled in compiled:
-                name = f"{recipe}, {precision}{', compiled' if is_compiled else ''}"
-                try:
-                    with tempfile.TemporaryDirectory() as scratch:
-                        run = (recipe, data, precision, is_compiled, seconds, f"{scratch}/run")
-                        results[name] = called(training_step, *run)
-                except UserError as error:  # a precision or a compiler that this machine lacks
-                    results[name] = {"failed": str(error)}
-                print(name, results[name], flush=True)
+        name = f"{recipe}, {precision}{', compiled' if is_compiled else ''}"
+        try:
+            with tempfile.TemporaryDirectory() as scratch:
+                results[name] = called(training_step, recipe, data, precision, is_compiled, seconds, f"{scratch}/run")
+        except UserError as error:  # a precision or a compiler that this machine lacks
+            results[name] = {"failed": str(error)}
+        print(name, results[name], flush=True)
     return {"steps": results, **earlier}
 
 
@@ -281,12 +280,7 @@ def limits(device: Any, precision: str, clock: Clock) -> tuple[float, float]:
     return 2 * SIDE**3 / product_s, 2 * values.nbytes / copy_s
 
 
-def _shortest(work: Callable[[], object], clock: Clock, times: int = 7) -> float:
-    """Seconds of the fastest call, without the first one."""
+def _shortest(work: Callable[[], object], clock: Clock) -> float:
+    """Seconds of the fastest call of seven, after one call as a warm-up."""
     work()
-    seconds = []
-    for _ in range(times):
-        began = clock()
-        work()
-        seconds.append(clock() - began)
-    return min(seconds)
+    return min(timeit.repeat(work, timer=clock, number=1, repeat=7))

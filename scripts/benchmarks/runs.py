@@ -113,7 +113,7 @@ def enough(rounds: int, least: int, name: str = "rounds", what: str = "quartiles
 
 
 def refuse_unknown(setting: str, names: Sequence[str], known: Iterable[str], kind: str = "") -> None:
-    """Raise `UserError` if a name in the list of a setting is not known."""
+    """Raise `UserError` if a name in the list of a setting is not known; `kind` precedes the name in the error."""
     for name in names:
         if name not in known:
             raise UserError(f"{setting}={list(names)}: {kind}'{name}' is unknown, choose from {', '.join(known)}")

@@ -25,7 +25,7 @@ PAGE_MB = 0.004
 """The size of a page of memory in MB, the smallest amount that is compared."""
 
 Work = Callable[[], dict[str, float]]
-"""Makes a worker do its work once. Returns `cpu_s`, and `peak_mb`, its peak memory so far less the memory before any."""
+"""Makes a worker do its work once. Returns `cpu_s`, and `peak_mb`, its peak memory minus that before the first call."""
 
 
 @contextmanager

@@ -23,7 +23,7 @@ LOSSES = {10: 0.7, 20: 0.5, 30: 0.4}
 
 
 def run(folder: Path, first_step: int, last_step: int, *trackers: str) -> None:
-    with closing(Tracker(folder, True, 30, first_step, trackers or ("tensorboard",), {"width": 8})) as tracker:
+    with closing(Tracker(folder, True, 30, first_step, first_step, trackers or ("tensorboard",), {"width": 8})) as tracker:
         for step, loss in LOSSES.items():
             if first_step < step <= last_step:
                 tracker.metrics("train", step, {"loss": loss, "learning_rate": 0.1})
@@ -71,19 +71,20 @@ def test_a_kill_while_lines_are_removed_leaves_the_file_complete(tmp_path: Path,
 
 def test_an_event_is_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A skipped step or a rollback would not be logged, or NaN would make the file invalid JSON."""
-    with closing(Tracker(tmp_path, True, 30, 0)) as tracker:
-        tracker.event(7, "the loss is nan: skipped", loss=float("nan"), rank=1, rows=[3, 5])
-    (entry,) = entries(tmp_path)
-    assert entry.pop("time_s") > 0
-    expected = {"kind": "event", "step": 7, "event": "the loss is nan: skipped", "loss": None, "rank": 1, "rows": [3, 5]}
-    assert entry == expected
+    with closing(Tracker(tmp_path, True, 30, 0, 0, ("tensorboard",), {})) as tracker:
+        tracker.metrics("train", 7, {"loss": float("nan"), "learning_rate": 0.1})
+        tracker.event(7, "the loss is nan: skipped")
+    metrics, event = entries(tmp_path)
+    assert event.pop("time_s") > 0
+    assert event == {"kind": "event", "step": 7, "event": "the loss is nan: skipped"}
+    assert (metrics["loss"], metrics["learning_rate"]) == (None, 0.1)
     assert (tmp_path / "train.log").read_text().endswith("  step 7  the loss is nan: skipped\n")
     assert capsys.readouterr().out == "step 7  the loss is nan: skipped\n"
 
 
 def test_other_ranks_write_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All ranks would write to the same files."""
-    with closing(Tracker(tmp_path, False, 30, 0)) as tracker:
+    with closing(Tracker(tmp_path, False, 30, 0, 0, ("tensorboard",), {})) as tracker:
         tracker.metrics("train", 1, {"loss": 1.0})
         tracker.metrics("val", 1, {"score": 1.0})
         tracker.event(1, "skipped")
@@ -103,7 +104,7 @@ from accelerate import Accelerator
 from ensemble.neural.tracking import Tracker, require_installed
 
 Accelerator(cpu=True)
-tracker = Tracker(Path(sys.argv[1]), True, 40, 10)
+tracker = Tracker(Path(sys.argv[1]), True, 40, 10, 10, ("tensorboard",), {})
 tracker.advance()
 tracker.metrics("train", 11, {"loss": 0.25, "learning_rate": 0.1, "samples_per_s": 1234.5, "data_wait": 0.031, "mfu": 0.412})
 tracker.advance()

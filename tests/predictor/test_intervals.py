@@ -55,6 +55,8 @@ def test_few_rows_and_equal_predictions_have_intervals() -> None:
     assert high.tolist() == [19, 12]
     same = intervals.fit(np.tile(target, 100), np.full(2000, 10.0))
     assert same.begins == ()
+    two = intervals.fit(np.tile(target, 100), np.repeat([0.0, 1.0], [200, 1800]))  # the first cut is at 0.9
+    assert two.begins == (1.0,)
 
 
 def test_an_interval_holds_its_prediction() -> None:

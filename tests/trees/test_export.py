@@ -123,6 +123,16 @@ def test_categories_are_distinguished(library: str, trained: Train) -> None:
     assert {split.missing_to_yes for split in splits if split.categories is None} == {True, False}
 
 
+def test_other_kinds_of_members_are_refused(tmp_path: Path) -> None:
+    """The export of a linear model or of CatBoost would end in a traceback."""
+    member_folder = tmp_path / "member"
+    member_folder.mkdir()
+    folders.write_json(member_folder / "summary.json", {"kind": "linear"})
+    folders.write_manifest(member_folder, {"kind": member.KIND})
+    with pytest.raises(UserError, match="is of kind 'linear', and only xgboost and lightgbm can be exported"):
+        export.export(member_folder, tmp_path / "member.onnx")
+
+
 def nearest(value: float) -> float:
     return float(np.float32(value))
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 from tree_members import ROOT, SCRIPT, Start, config_of, words
 
@@ -22,7 +23,7 @@ from ensemble.errors import PREEMPTED, UserError
 from ensemble.trees import search, train
 from ensemble.trees.distributed import RankInfo
 from ensemble.trees.settings import SearchConfig, TreesConfig
-from ensemble.trees.trials import JOURNAL, NUM_RANDOM, Pruned, Range, Trial, Trials
+from ensemble.trees.trials import JOURNAL, NUM_RANDOM, Range, Trial, Trials
 
 NUM_TRIALS = NUM_RANDOM + 3
 QUICK: dict[str, Any] = {"num_rounds": 12, "early_stopping_rounds": 6, "chunk_rounds": 4, "threads": 1, "learning_rate": 0.1}
@@ -336,9 +337,9 @@ def test_an_error_frees_the_place(tmp_path: Path) -> None:
             run_next(trials, lambda trial: 1 / 0)
         assert not trials.ended()
         assert run_next(trials, lambda trial: 1.0)
-    with pytest.raises(Pruned), task(tmp_path, trials=1, task="named"):
-        raise Pruned("what is raised is the reason")
-    assert (tmp_path / "tasks/named/status").read_text() == "failed\nPruned: what is raised is the reason\n"
+    with pytest.raises(optuna.TrialPruned), task(tmp_path, trials=1, task="named"):
+        raise optuna.TrialPruned("what is raised is the reason")
+    assert (tmp_path / "tasks/named/status").read_text() == "failed\nTrialPruned: what is raised is the reason\n"
 
 
 def test_the_seconds_of_all_runs_of_a_task_are_added(tmp_path: Path) -> None:

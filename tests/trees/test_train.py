@@ -17,6 +17,7 @@ from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers import prepare
 from ensemble.recipes.hot_sellers.settings import MarketConfig, PrepareConfig
 from ensemble.trees import train
+from ensemble.trees.boosting import Training
 from ensemble.trees.distributed import LIBRARIES
 from ensemble.trees.objective import Dataset
 from ensemble.trees.predict import MODULES, TreeMember, library_module
@@ -145,6 +146,7 @@ def test_the_planted_feature_comes_first(library: ModuleType, prepared_copy: Pat
     booster, _, _ = library.train(
         config(library, prepared_copy, tmp_path, num_rounds=5, column_fraction=1.0),
         *(Planted(prepared_copy, split, manifest) for split in ("train", "validation")),
+        Training(),
     )
     importance = library.importance(booster)
     assert max(importance, key=importance.__getitem__) == planted
@@ -210,7 +212,7 @@ def test_impossible_settings_are_refused(setting: str, value: float, prepared: P
 def test_a_saved_model_predicts_as_it_did_in_memory(library: ModuleType, prepared: Path, tmp_path: Path) -> None:
     """The saved model would have other trees than the one that was validated."""
     splits = (rows_of(prepared, split) for split in ("train", "validation"))
-    booster, _, _ = library.train(config(library, prepared, tmp_path), *splits)
+    booster, _, _ = library.train(config(library, prepared, tmp_path), *splits, Training())
     (tmp_path / library.FILE).write_bytes(library.to_bytes(booster))
     features = features_of(rows_of(prepared, "test"))
     assert np.array_equal(

@@ -127,6 +127,17 @@ def test_a_category_without_training_rows_is_unknown(library: str, made: Any, tm
     assert not unknown.SeenValues.load(tmp_path / "older", rows.features).is_unknown(features).any()
 
 
+def test_a_category_outside_of_the_sample(made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more rows than are sampled, a training would fail at its end if none of the sampled rows has a category."""
+    monkeypatch.setattr(unknown, "NUM_SAMPLED", 10)
+    rows = rows_of(made("regression"))
+    rows = rows.replaced({"size": np.where(np.arange(len(rows)) == 0, 2, np.nan).astype(np.float32)})
+    rows.categories = {"size": 4}
+    content = unknown.describe(objective_of(config_of("xgboost", made("regression"), tmp_path), rows), [rows])
+    assert content["unseen"] == {"size": [0, 1, 3]}
+    assert set(content["reference"]["size"]) == {2}
+
+
 def test_probabilities_between_quartiles_sum_to_one() -> None:
     """Medians of probabilities sum to less than 1, or to more, and divided by that they leave their quartiles."""
     generator = np.random.default_rng(0)

@@ -25,8 +25,6 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
 }
-OUTPUTS = ("linear", "sigmoid")
-NETWORKS = ("mlp", "bilinear")
 STATISTICS = ("input_mean", "input_std", "output_mean", "output_std")
 OFFSETS = (-2, -1, 0, 1, 2)
 """Offsets of the points in the stencil of every layer of a bilinear convolution, relative to its centre."""
@@ -145,8 +143,8 @@ class Mlp(Emulator):
         super().__init__(num_inputs, num_outputs, residual)
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation={activation} is not one of {', '.join(ACTIVATIONS)}")
-        if output not in OUTPUTS:
-            raise ValueError(f"output={output} is not one of {', '.join(OUTPUTS)}")
+        if output not in ("linear", "sigmoid"):
+            raise ValueError(f"output={output} is not one of linear, sigmoid")
         if output == "sigmoid" and residual:
             raise ValueError(
                 "output=sigmoid bounds the outputs, and residual=True would add the inputs to them: leave one of the two out"
@@ -337,7 +335,7 @@ def build(
             raise ValueError(f"bilinear needs as many outputs as inputs, not {num_outputs} and {num_inputs}")
         network = BilinearConvolution(num_inputs, widths)
     else:
-        raise ValueError(f"network={name} is not one of {', '.join(NETWORKS)}")
+        raise ValueError(f"network={name} is not one of mlp, bilinear")
     if len(conserve):
         network = ConservedSum(network, conserve, conserve)
     if statistics:

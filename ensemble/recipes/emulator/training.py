@@ -92,7 +92,10 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
             "recipe.",
             widths=(len(config.widths) > 0 and min(config.widths) >= 1, "one number or more, each at least 1"),
             jacobian_weight=(config.jacobian_weight >= 0, "0 or more"),
-            conserve=(len(config.conserve) in (0, num_inputs), f"empty, or a weight for each of the {num_inputs} inputs"),
+            conserve=(
+                not config.conserve or (len(config.conserve) == num_inputs and any(config.conserve)),
+                f"empty, or a weight for each of the {num_inputs} inputs, not all of them 0",
+            ),
         )
         if system != lorenz96.NAME and config.network == "bilinear":
             raise UserError(f"recipe.network=bilinear is for states on a ring, not for {system}: choose mlp")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ensemble.predictor.card import Parts, fitted_on, sources
+from ensemble.predictor.card import SPLIT, Parts, fitted_on, sources
 
 
 def parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
@@ -33,8 +33,7 @@ def parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
         limits=[
             "- It was trained on these categories and weeks; other markets and later years are not measured here.",
             "- Give all reviews of all products of the categories, old and new: ages and market totals are features.",
-            f"- Members stopped early on validation, weights and calibration were fitted on {fitted_on(scores)}, and test "
-            "was only scored; the intervals do not include the difference between seasons.",
+            f"{SPLIT.format(fitted_on(scores))} The intervals do not include the difference between seasons.",
         ],
         tags=("time-series",),
     )

@@ -152,7 +152,6 @@ class Feature:
 
 Row = tuple[str, str, str, str, Callable[[PanelBlock], np.ndarray]]
 """Name, unit, label, meaning and formula of a feature."""
-YEAR = 52
 
 
 def _windows(

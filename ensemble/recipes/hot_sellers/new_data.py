@@ -34,8 +34,8 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     from ensemble.recipes.hot_sellers import prepare as preparation
 
     check(like, bool(settings["source"]), bool(settings.get("metadata")))
-    training_settings = {name: like[name] for name in ("min_matched",) if name in like}
-    config = configuration.from_dict(PrepareConfig, {"panel": like["config"], **training_settings, **settings})
+    of_training = {"panel": like["config"], "min_matched": like.get("min_matched", PrepareConfig.min_matched)}
+    config = configuration.from_dict(PrepareConfig, of_training | settings)
     manifest = preparation.prepare(config, like)
     for note in manifest["notes"]:
         print(f"warning: {note}", file=sys.stderr)

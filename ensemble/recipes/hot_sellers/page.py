@@ -41,17 +41,14 @@ def parts(run: Run) -> dict[str, Any]:
 
 def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
     """Average precision week by week."""
-    target = run.test.target
+    by_week = run.diversity["by_week"]
 
-    def by_week(axes: Any) -> None:
-        weeks = np.unique(run.test.group)
-        for name, probability in run.candidates.items():
-            scores = [
-                metrics.binary_scores(target[rows], probability[rows], run.test.group[rows])["average_precision"]
-                for rows in (run.test.group == week for week in weeks)
-            ]
-            axes.plot(weeks, scores, marker="o", markersize=3, **series[name])
-        share_of_hot = [target[run.test.group == week].mean() for week in weeks]
+    def draw(axes: Any) -> None:
+        weeks = [int(week) for week in by_week]
+        for name in run.candidates:
+            scores = [week["average_precision"][name] for week in by_week.values()]
+            axes.plot(weeks, np.array(scores, float), marker="o", markersize=3, **series[name])
+        share_of_hot = [week["positives"] / week["rows"] for week in by_week.values()]
         axes.plot(weeks, share_of_hot, color=colour("muted"), linewidth=1)
         ticks = weeks[:: max(1, -(-len(weeks) // 5))]
         axes.set_xticks(ticks, [f"{monday(week).day} {monday(week):%b}" for week in ticks])
@@ -59,7 +56,7 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
         axes.set(ylim=(0, None), xlabel=f"test week, {years}", ylabel="average precision")
 
     caption = "Shows whether the score depends on a single week. The grey line is the week’s share of hot products."
-    return [("Average precision by test week", caption, "Average precision in each test week.", by_week)]
+    return [("Average precision by test week", caption, "Average precision in each test week.", draw)]
 
 
 def prepare_words(manifest: dict[str, Any]) -> list[str]:

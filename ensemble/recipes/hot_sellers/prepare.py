@@ -37,7 +37,7 @@ from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers import advice, coverage, features, folds, spills, weekly
 from ensemble.recipes.hot_sellers.market import MARKET_FILES, write_market
-from ensemble.recipes.hot_sellers.settings import MarketConfig, PanelConfig, PrepareConfig
+from ensemble.recipes.hot_sellers.settings import NUM_WEEKS, MarketConfig, PanelConfig, PrepareConfig
 from ensemble.recipes.hot_sellers.splits import SPLITS, growth_by_week, growth_of, growth_thresholds, is_hot
 from ensemble.task import Task
 
@@ -377,7 +377,7 @@ class _Builder:
             "row_id": np.arange(next_id, next_id + num_rows),
             "product": rows.product + part["first_product"],
             "week": rows.week,
-            "weeks_begin": rows.position(features.YEAR) + part["first_active_week"],
+            "weeks_begin": rows.position(NUM_WEEKS) + part["first_active_week"],
             "weeks_end": rows.position(0) + part["first_active_week"],
             "reviews_begin": totals[rows.position(weekly.SPAN)] + part["first_review"],
             "reviews_end": totals[rows.position(0)] + part["first_review"],

@@ -7,6 +7,9 @@ from typing import Literal
 from ensemble import configuration
 from ensemble.errors import UserError
 
+NUM_WEEKS = 52
+"""The length of the weekly series that the network reads: the weeks up to that of the row."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MarketConfig:

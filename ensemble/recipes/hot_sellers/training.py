@@ -24,10 +24,8 @@ from ensemble.neural.settings import check_heads
 from ensemble.recipe import Size
 from ensemble.recipes.hot_sellers import pretrained
 from ensemble.recipes.hot_sellers.model import TARGETS, Forecaster, HashedTextEncoder, PretrainedTextEncoder
-from ensemble.recipes.hot_sellers.settings import RecipeConfig
+from ensemble.recipes.hot_sellers.settings import NUM_WEEKS, RecipeConfig
 
-NUM_WEEKS = 52
-"""The length of the weekly series."""
 SERIES = ("reviews", "rating", "fives", "ones", "verified", "images", "words", "sentiment")
 ROWS_FOR_STATISTICS = 100_000
 """The largest number of training rows from which feature statistics are computed."""
@@ -111,7 +109,14 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
 
     def __init__(self, config: RecipeConfig, data: str | Path):
         super().__init__(config, data)
-        _check(config)
+        configuration.check(
+            config,
+            "recipe.",
+            at_least_1="width num_heads",
+            at_least_0="num_layers text_layers num_reviews focal_gamma weight_growth weight_rating weight_engagement",
+            dropout=(0 <= config.dropout < 1, "0 or more and below 1"),
+        )
+        check_heads(config.width, config.num_heads)
         if config.text_encoder != self.manifest["config"]["tokenizer"]:
             raise UserError(
                 f"recipe.text_encoder='{config.text_encoder}', but the data's tokens are of panel.tokenizer="
@@ -237,14 +242,3 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
 
 
 make = HotSellers
-
-
-def _check(config: RecipeConfig) -> None:
-    configuration.check(
-        config,
-        "recipe.",
-        at_least_1="width num_heads",
-        at_least_0="num_layers text_layers num_reviews focal_gamma weight_growth weight_rating weight_engagement",
-        dropout=(0 <= config.dropout < 1, "0 or more and below 1"),
-    )
-    check_heads(config.width, config.num_heads)

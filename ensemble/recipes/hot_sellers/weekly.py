@@ -105,13 +105,6 @@ class WeeklySeries:
         self.week, self.totals = weeks["week"].to_numpy(), _Totals(weeks)
         self.key = weeks["product"].to_numpy().astype(np.int64) * SPAN + self.week + 1
 
-    def position(self, product: np.ndarray, week: np.ndarray) -> np.ndarray:
-        """The number of active weeks up to and including (product, week), (n,): an index into each array of `totals`.
-
-        All active weeks of products with smaller numbers are counted too.
-        """
-        return np.searchsorted(self.key, product.astype(np.int64) * SPAN + np.maximum(week + 1, 0), side="right")
-
 
 class Windows:
     """Rows (product, week), and sums over windows of calendar weeks; t is the week of a row."""
@@ -121,9 +114,14 @@ class Windows:
         self._positions: dict[int, np.ndarray] = {}
 
     def position(self, ago: int) -> np.ndarray:
-        """`WeeklySeries.position` of the week t − ago of each row; a negative `ago` means later weeks."""
+        """The number of active weeks of the product of each row up to its week t − ago, (num_rows,).
+
+        All active weeks of products with smaller numbers are counted too, so it is an index into each array of `totals`. A
+        negative `ago` means later weeks.
+        """
         if ago not in self._positions:
-            self._positions[ago] = self.series.position(self.product, self.week - ago)
+            key = self.product.astype(np.int64) * SPAN + np.maximum(self.week - ago + 1, 0)
+            self._positions[ago] = np.searchsorted(self.series.key, key, side="right")
         return self._positions[ago]
 
     def sum(self, channel: str, weeks: int, ago: int = 0) -> np.ndarray:

@@ -22,6 +22,8 @@ from torch import Tensor, nn
 
 STARTING_SCALE = 0.01
 """Initial value of α, which scales the part of the mappings that depends on the token."""
+NUM_ITERATIONS = 20
+"""Iterations of `sinkhorn`."""
 READ_FROM_OTHERS = 0.02
 """Initial value of h_pre for each stream except stream k mod N."""
 STARTING_DIAGONAL = 8.0
@@ -29,14 +31,11 @@ STARTING_DIAGONAL = 8.0
 
 
 class HyperConnection(nn.Module):
-    """The connection of the streams with one layer.
+    """The connection of the streams with one layer. layer_number : the number k of the layer in the model, from 0."""
 
-    layer_number : the number k of the layer in the model, from 0. num_iterations : iterations of `sinkhorn`.
-    """
-
-    def __init__(self, num_streams: int, width: int, layer_number: int, num_iterations: int = 20):
+    def __init__(self, num_streams: int, width: int, layer_number: int):
         super().__init__()
-        self.num_streams, self.num_iterations = num_streams, num_iterations
+        self.num_streams = num_streams
         self.mapping = nn.Linear(num_streams * width, num_streams * (num_streams + 2))
         self.scale = nn.Parameter(torch.full((3,), STARTING_SCALE))
         nn.init.zeros_(self.mapping.weight)
@@ -69,7 +68,7 @@ class HyperConnection(nn.Module):
                     self.scale.float(), self._split(projected), self._split(self.mapping.bias.float()), strict=True
                 )
             )
-            return torch.sigmoid(pre_N), 2 * torch.sigmoid(post_N), sinkhorn(res_NN, self.num_iterations)
+            return torch.sigmoid(pre_N), 2 * torch.sigmoid(post_N), sinkhorn(res_NN, NUM_ITERATIONS)
 
     def _split(self, mapped: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The parts for h_pre (…, N), h_post (…, N) and H_res (…, N, N) of (…, N (N + 2)) values."""

@@ -37,7 +37,6 @@ from ensemble.errors import UserError
 
 SCHEMA = {"user": pl.String(), "item": pl.String(), "time": pl.Int64()}
 """time: milliseconds since 1970 or since the user's first item; 0 in formats without time, where only the order is known."""
-TEXT_FORMATS = ("ratings", "times", "pairs", "sequences", "gaps")
 TIMED = {"ratings", "times", "gaps"}
 """Text formats with times."""
 DATED = {"ratings", "times", "reviews"}
@@ -53,13 +52,6 @@ SHORTEST_TIME = 9
 """The smallest number of characters of a time that is detected, which excludes 1970 to 1973. A shorter number is an item."""
 MOST_SECONDS = 1e11
 """Times must be below this: 1e11 seconds is the year 5138, and 1e11 milliseconds is 1973."""
-MEANING = {
-    "ratings": "user, item, rating and seconds since 1970",
-    "times": "user, item and seconds since 1970",
-    "pairs": "user and item",
-    "sequences": "a user and all items",
-    "gaps": "a user and all items, a tab, and the seconds since the item before",
-}
 WORD = r"\S+"
 WORDS = pl.col("line").str.extract_all(WORD)
 FIRST_OF_USER, SECOND_LINE = pl.col("user").is_first_distinct(), "is a second line of its user; each user has only one"
@@ -83,7 +75,8 @@ def read(files: Sequence[Path], format: str, columns: dict[str, str], census: Ce
             lines = _lines(file)
             if file_format == "sequences" and format == "auto":
                 _refuse_two_groups(file, lines)
-            frame = _READERS[file_format](file, lines)
+            reader, _ = TEXT_FORMATS[file_format]
+            frame = reader(file, lines)
             census.read(frame.height)
             time_unit = {"time": "seconds"} if file_format in TIMED else {}
             census.files.append({"file": str(file), "format": file_format, **time_unit})
@@ -170,8 +163,9 @@ def _advice_for_text(file: Path, as_table: str) -> str:
             len(rows[0]) > 1 and not any(mark in lines[0] for mark in ",;\t")
         ):
             likely = _likely_format(lines)
+            _, meaning = TEXT_FORMATS[likely]
             return (
-                f"{file}, {place}: name the format if they are ids: format={likely} fits the first lines, {MEANING[likely]} "
+                f"{file}, {place}: name the format if they are ids: format={likely} fits the first lines, {meaning} "
                 f"(all formats: {others}). As a table: {as_table}"
             )
         return f"{as_table}; as lines of text, {place}: name the format if they are ids, one of {others}"
@@ -239,7 +233,8 @@ def _has_gaps(line: str) -> bool:
 
 def _ratings(file: Path, lines: list[str]) -> pl.DataFrame:
     line, user, item, rating, seconds = (pl.col(name) for name in ("line", "user", "item", "rating", "seconds"))
-    joined = pl.when(line.str.contains("::", literal=True)).then(line).otherwise(line.str.replace_all(r"\s+", "::"))
+    by_blanks = line.str.strip_chars().str.replace_all(r"\s+", "::")
+    joined = pl.when(line.str.contains("::", literal=True)).then(line).otherwise(by_blanks)
     names = ["user", "item", "rating", "seconds"]
     table = _numbered(lines).with_columns(fields=joined.str.splitn("::", 4).struct.rename_fields(names)).unnest("fields")
     table = table.with_columns(
@@ -314,13 +309,14 @@ def _refuse(file: Path, table: pl.DataFrame, is_valid: pl.Expr, what: str, advic
         raise UserError(f"{file}, line {number}: '{line[:80]}' {what}: {advice}")
 
 
-_READERS: dict[str, Callable[[Path, list[str]], pl.DataFrame]] = {
-    "ratings": _ratings,
-    "times": _times,
-    "pairs": _pairs,
-    "sequences": _sequences,
-    "gaps": _gaps,
+TEXT_FORMATS: dict[str, tuple[Callable[[Path, list[str]], pl.DataFrame], str]] = {
+    "ratings": (_ratings, "user, item, rating and seconds since 1970"),
+    "times": (_times, "user, item and seconds since 1970"),
+    "pairs": (_pairs, "user and item"),
+    "sequences": (_sequences, "a user and all items"),
+    "gaps": (_gaps, "a user and all items, a tab, and the seconds since the item before"),
 }
+"""The reader of each text format, and the content of its lines."""
 
 
 def ordered(interactions: pl.DataFrame) -> pl.DataFrame:

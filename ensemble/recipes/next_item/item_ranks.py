@@ -14,7 +14,6 @@ NUM_TOP = 200
 """Number of best items of each row in a ranking file."""
 NUM_SAMPLED = 100
 """Number of sampled items of each row."""
-SEED = 0
 
 
 def ranks_of(
@@ -68,5 +67,5 @@ def sampled_items(row_id: np.ndarray, owner: np.ndarray, taken: np.ndarray, num_
 
 def uniform(row_id: np.ndarray) -> np.ndarray:
     """Numbers in [0, 1) by the generator SplitMix64, seeded with each row id; (B, 100)."""
-    begin = finalised(np.asarray(row_id).astype(np.uint64) * GOLDEN + np.uint64(SEED))[:, None]
+    begin = finalised(np.asarray(row_id).astype(np.uint64) * GOLDEN)[:, None]
     return (finalised(begin + np.arange(1, NUM_SAMPLED + 1, dtype=np.uint64) * GOLDEN) >> np.uint64(11)) * 2.0**-53

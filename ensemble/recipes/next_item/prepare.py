@@ -63,7 +63,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     if len(items) < 2:
         raise UserError(f"only item {items[0]} is left with core={config.core}: lower it, or give more data")
     if window:
-        split = _by_time(user, time, begin, end, window, users.is_in(core["user"].unique().implode()).to_numpy())
+        split = _by_time(user, time, begin, window, users.is_in(core["user"].unique().implode()).to_numpy())
     else:
         split = _by_leave_one_out(begin, end)
     for name in SPLITS:
@@ -184,7 +184,7 @@ def _by_leave_one_out(begin: np.ndarray, end: np.ndarray) -> dict[str, tuple[np.
 
 
 def _by_time(
-    user: np.ndarray, time: np.ndarray, begin: np.ndarray, end: np.ndarray, window: tuple[int, int], is_core: np.ndarray
+    user: np.ndarray, time: np.ndarray, begin: np.ndarray, window: tuple[int, int], is_core: np.ndarray
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Begin and end of each split's rows. Validation and test have a row for each event that is not its user's first.
 

@@ -111,7 +111,15 @@ class NextItem(PreparedRecipe[RecipeConfig, SequenceRows]):
 
     def __init__(self, config: RecipeConfig, data: str | Path):
         super().__init__(config, data)
-        _check(config)
+        configuration.check(
+            config,
+            "recipe.",
+            at_least_1="max_length width num_heads widening num_intervals num_negatives",
+            at_least_0="num_layers num_streams negative_power num_groups",
+            fractions="gbce_calibration",
+            dropout=(0 <= config.dropout < 1, "0 or more and below 1"),
+        )
+        check_heads(config.width, config.num_heads)
         if config.time_aware and not self.manifest["has_time"]:
             raise UserError(f"recipe.time_aware=true needs times, but the data of {data} have none: use false")
         self.count = torch.from_numpy(open_table(self.folder / "items")["count"].to_numpy().astype(np.int64))
@@ -268,15 +276,3 @@ def _taken(item: np.ndarray, owner: np.ndarray) -> np.ndarray:
     rows = np.full((owner[-1] + 1, index.max() + 1), NO_ITEM)
     rows[owner, index] = item - index
     return rows
-
-
-def _check(config: RecipeConfig) -> None:
-    configuration.check(
-        config,
-        "recipe.",
-        at_least_1="max_length width num_heads widening num_intervals num_negatives",
-        at_least_0="num_layers num_streams negative_power num_groups",
-        fractions="gbce_calibration",
-        dropout=(0 <= config.dropout < 1, "0 or more and below 1"),
-    )
-    check_heads(config.width, config.num_heads)

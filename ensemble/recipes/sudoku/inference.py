@@ -74,26 +74,21 @@ def with_settings(options: PredictOptions, variant: str, starts: int, votes: int
 
 
 def one_segment(
-    model: torch.nn.Module,
-    puzzle: torch.Tensor,
-    puzzle_id: torch.Tensor,
-    is_new: torch.Tensor,
-    high: torch.Tensor,
-    low: torch.Tensor,
+    model: torch.nn.Module, puzzle: torch.Tensor, is_new: torch.Tensor, high: torch.Tensor, low: torch.Tensor
 ) -> Segment:
     """One segment of K latent states of each of B puzzles, high and low (B, K, L, D); the result has B × K rows."""
     num_starts = high.shape[1]
-    *inputs, begins = (tensor.repeat_interleave(num_starts, dim=0) for tensor in (puzzle, puzzle_id, is_new))
+    repeated, begins = (tensor.repeat_interleave(num_starts, dim=0) for tensor in (puzzle, is_new))
     # Other puzzles continue from `high` and `low`, which may be of a start that the model does not store
     start = torch.where(begins, torch.arange(num_starts, device=puzzle.device).repeat(len(puzzle)), 0)
-    segment: Segment = model(*inputs, start, begins, high.flatten(0, 1), low.flatten(0, 1))
+    segment: Segment = model(repeated, start, begins, high.flatten(0, 1), low.flatten(0, 1))
     return segment
 
 
 def first_states(
     model: torch.nn.Module, shape: Shape, num_puzzles: int, num_starts: int, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The first is_new, high and low for `one_segment`. high and low contain all starts if the model does not store some."""
+    """is_new, high and low of the first `one_segment`. high and low contain all starts if the model does not store some."""
     high, low = torch.zeros(2, num_puzzles, num_starts, shape.num_tokens, shape.width, device=device)
     is_new = torch.full((num_puzzles,), num_starts <= shape.num_starts, device=device)
     if num_starts > shape.num_starts:
@@ -112,7 +107,6 @@ def predict(
     num_puzzles, num_candidates = len(puzzle), options.votes * options.starts
     symmetries = images_of(puzzle, board, options.votes)
     images = torch.stack([symmetry.apply(puzzle) for symmetry in symmetries], dim=1).flatten(0, 1)
-    puzzle_id = torch.zeros_like(images[:, 0])
     is_new, high, low = first_states(model, shape, len(images), options.starts, puzzle.device)
     unfinished = torch.arange(num_puzzles, device=puzzle.device)
     probabilities = torch.zeros(num_puzzles, board.cells, board.side, dtype=torch.float64, device=puzzle.device)
@@ -120,7 +114,7 @@ def predict(
     candidates = torch.zeros(num_puzzles, num_candidates, board.cells, board.side, dtype=torch.float64, device=puzzle.device)
     logits = torch.zeros(num_puzzles, num_candidates, device=puzzle.device)
     for number in range(1, options.segments + 1):
-        segment = one_segment(model, images, puzzle_id, is_new, high, low)
+        segment = one_segment(model, images, is_new, high, low)
         high, low = (states.unflatten(0, (len(images), options.starts)) for states in (segment.high, segment.low))
         is_new = torch.zeros_like(is_new)
         halting = segment.halting[:, 0].view(len(unfinished), num_candidates)
@@ -141,7 +135,7 @@ def predict(
         probabilities[done] = combined(candidates[done], halting[is_done], options.select)
         segments[done] = number
         continues = ~is_done.repeat_interleave(options.votes)
-        images, puzzle_id, is_new, high, low = (tensor[continues] for tensor in (images, puzzle_id, is_new, high, low))
+        images, is_new, high, low = (tensor[continues] for tensor in (images, is_new, high, low))
         unfinished = unfinished[~is_done]
         if not len(unfinished):
             break

@@ -45,8 +45,8 @@ class Shape:
     high_cycles: int
     low_cycles: int
     num_starts: int
-    num_puzzle_ids: int
-    """Rows of the puzzle embedding; 0 for no puzzle token."""
+    has_puzzle_token: bool
+    """Whether there is a learned token before the cells, the same for all puzzles."""
 
     @property
     def num_cells(self) -> int:
@@ -54,7 +54,7 @@ class Shape:
 
     @property
     def num_tokens(self) -> int:
-        return self.num_cells + (self.num_puzzle_ids > 0)
+        return self.num_cells + self.has_puzzle_token
 
 
 class Segment(NamedTuple):
@@ -84,7 +84,7 @@ class Reasoner(nn.Module):
         super().__init__()
         self.shape = shape
         self.digits = nn.Embedding(shape.side + 1, shape.width)
-        self.puzzles = PuzzleEmbedding(shape.num_puzzle_ids, shape.width) if shape.num_puzzle_ids else None
+        self.puzzles = PuzzleEmbedding(1, shape.width) if shape.has_puzzle_token else None
         counts = {"learned": [shape.num_tokens], "units": [shape.side] * 3}.get(shape.positions, [])
         self.positions = nn.ParameterList(truncated_normal(count, shape.width, std=shape.width**-0.5) for count in counts)
         arguments = shape.num_tokens, shape.width, shape.num_layers, shape.num_heads, shape.inner_width
@@ -107,7 +107,7 @@ class Reasoner(nn.Module):
         nn.init.zeros_(self.to_halting.weight)
         nn.init.constant_(self.to_halting.bias, HALT_BIAS)
 
-    def embed(self, puzzle_BL: torch.Tensor, puzzle_id_B: torch.Tensor) -> torch.Tensor:
+    def embed(self, puzzle_BL: torch.Tensor) -> torch.Tensor:
         """The input that is added to the latent states in every cycle. puzzle_BL : int64, 0 for a blank cell."""
         x_BLD = self.digits(puzzle_BL)
         if self.shape.positions == "units":
@@ -115,7 +115,7 @@ class Reasoner(nn.Module):
             row_embedding, column_embedding, box_embedding = self.positions
             x_BLD = (x_BLD + row_embedding[rows] + column_embedding[columns] + box_embedding[boxes]) / 2
         if self.puzzles is not None:
-            x_BLD = torch.cat([self.puzzles(puzzle_id_B)[:, None], x_BLD], dim=1)
+            x_BLD = torch.cat([self.puzzles(torch.zeros_like(puzzle_BL[:, 0]))[:, None], x_BLD], dim=1)
         if self.shape.positions == "learned":
             x_BLD = SPREAD * (x_BLD + self.positions[0])
         return math.sqrt(self.shape.width) * x_BLD
@@ -123,7 +123,6 @@ class Reasoner(nn.Module):
     def forward(
         self,
         puzzle_BL: torch.Tensor,
-        puzzle_id_B: torch.Tensor,
         start_B: torch.Tensor,
         is_new_B: torch.Tensor,
         high_BLD: torch.Tensor,
@@ -134,7 +133,7 @@ class Reasoner(nn.Module):
 
         others_BOD : the first tokens of z_H of O latent starts, for which only halting is predicted.
         """
-        x_BLD, is_new = self.embed(puzzle_BL, puzzle_id_B), is_new_B[:, None, None]
+        x_BLD, is_new = self.embed(puzzle_BL), is_new_B[:, None, None]
         high_BLD = torch.where(is_new, self.high_start[start_B][:, None], high_BLD)
         low_BLD = torch.where(is_new, self.low_start[start_B][:, None], low_BLD)
         high_BLD, low_BLD = self._reason(x_BLD, high_BLD, low_BLD)

@@ -4,11 +4,11 @@ It is the smallest of all images of the puzzle and its solution. Images are comp
 row, and if these are equal by the positions of the clues. An orbit is the set of all images of a puzzle.
 
 The group has 3,359,232 · 9! elements for 9 × 9 boards, but few can give the smallest image. Digits are renamed so that the
-first row is 1 … n. The second row is then the permutation p(c) = the column in which the first row has the second row's
-digit of column c, relative to the order of columns. Columns are placed from left to right: where p(c) has no place yet, the
-smallest free one that boxes allow gives the smallest second row, so that only the columns of a first box, and of further
-boxes that p does not reach, are tried in all orders. The first two rows and the order of the columns determine the order of
-all other rows: the remaining rows of each band, and the bands, are sorted by their first digit.
+first row is 1 … n. The second row is then given by a permutation p of the columns: in column p(c) the first row has the
+digit that the second row has in column c. Columns are placed from left to right. If p(c) has no place yet, it gets the
+smallest free place that its box allows, since this gives the smallest second row. So only the columns of the first box, and
+of boxes that p does not reach, are tried in all orders. The first two rows and the order of the columns determine the order
+of all other rows: the remaining rows of each band, and the bands, are sorted by their first digit.
 """
 
 import numpy as np

@@ -45,7 +45,7 @@ def traces_of(member: Path, data: Path) -> dict[str, Any]:
     with torch.inference_mode():
         is_new, high, low = inference.first_states(model, shape, len(puzzle), 1, puzzle.device)
         for _ in range(recipe.options.segments):
-            segment = inference.one_segment(model, puzzle, torch.zeros_like(puzzle[:, 0]), is_new, high, low)
+            segment = inference.one_segment(model, puzzle, is_new, high, low)
             probability, digit = log_probabilities(segment.digits, recipe.config.loss).exp().max(dim=-1)
             halt = segment.halting[:, 0].sigmoid()
             steps.append((1 + digit.numpy(), probability.numpy(), halt.numpy()))

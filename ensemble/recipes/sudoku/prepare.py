@@ -244,12 +244,10 @@ def _draw(config: PrepareConfig, board: Board, files: list[Path], wanted: int, c
         num_drawn += len(new)
         drawn = rows[new]
         parts.append(Puzzles(raw.puzzles[drawn], solved.solutions[new], solved.backtracks[new], raw.ratings[drawn]))
-        if num_drawn < most:
-            counts.drop(COPY, len(good) - len(new))
-        else:  # puzzles after the last drawn one were not compared, so they do not count as copies
-            num_compared = int((good <= new[-1]).sum())
-            counts.drop(COPY, num_compared - len(new))
-            counts.drop(NOT_DRAWN, len(good) - num_compared)
+        # Puzzles after the last drawn one were not compared, so they do not count as copies
+        num_compared = int((good <= new[-1]).sum()) if num_drawn == most else len(good)
+        counts.drop(COPY, num_compared - len(new))
+        counts.drop(NOT_DRAWN, len(good) - num_compared)
     counts.check(config.max_bad_fraction, BAD_KINDS, num_examined)
     counts.drop(NOT_DRAWN, len(order) - num_examined)
     _add(census, counts)

@@ -144,7 +144,7 @@ def _parsed(
     return Raw(*(column[is_valid] for column in columns))
 
 
-def _fields(line: bytes) -> tuple[bytes, bytes, float] | None:
+def _fields(line: bytes) -> tuple[bytes, bytes, float]:
     """Puzzle, solution (empty if there is none) and rating of a line of a file without a header."""
     parts = line.replace(b",", b" ").replace(b";", b" ").split(None, 2)
     answer = parts[1] if len(parts) > 1 and len(parts[1]) == len(parts[0]) else b""

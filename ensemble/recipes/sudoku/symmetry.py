@@ -49,7 +49,7 @@ class Symmetries:
         return digits[row, moved.long()].to(boards.dtype)
 
     def undo_classes(self, values: Any) -> Any:
-        """Scores of the digits 1 … side in each cell, (B, cells, side), of the images as scores of the original boards."""
+        """Scores of the digits in each cell, (B, cells, side), of the original boards from those of their images."""
         back, image = np.argsort(self.cells, axis=1)[:, :, None], self.digits[:, None, 1:] - 1
         return values[_as_type_of(values, np.arange(len(values))[:, None, None], back, image)]
 

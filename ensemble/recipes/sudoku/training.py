@@ -40,7 +40,7 @@ from ensemble.recipes.sudoku.symmetry import mixed, symmetries_of
 
 HALTING_WEIGHT = 0.5
 """Weight of the loss of halting."""
-OFFERED = ("puzzle", "solution", "puzzle_id", "patience")
+OFFERED = ("puzzle", "solution", "patience")
 """The arrays that a slot takes from the batch when its puzzle has halted."""
 SEED_OF_IMAGES = 3
 DRAWN_SHARE, DRAWN_CELLS, DRAWN_EXPLORATION = range(3)
@@ -59,7 +59,7 @@ class PuzzleRows(PreparedRows):
         return super().__len__() * (self.config.images if self.is_train else 1)
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
-        """puzzle and solution (B, cells), puzzle_id and patience (the fewest segments of a puzzle) (B,), all int64.
+        """puzzle and solution (B, cells), and patience (the fewest segments of a puzzle) (B,), all int64.
 
         The training rows are `recipe.images` random symmetric images of each puzzle, in which some blank cells may be given
         too (`recipe.reveal`). All random numbers are a function of row id, epoch and the number of the image.
@@ -80,7 +80,7 @@ class PuzzleRows(PreparedRows):
             decision, segments = draw(DRAWN_EXPLORATION, np.arange(2)).T
             fewest = 2 + np.floor(segments * max(1, self.config.segments - 1)).astype(np.int64)
             patience = np.where(decision < self.config.exploration, fewest, 0)
-        arrays = {"puzzle": puzzle, "solution": solution, "puzzle_id": np.zeros(len(rows)), "patience": patience}
+        arrays = {"puzzle": puzzle, "solution": solution, "patience": patience}
         return {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}
 
 
@@ -115,7 +115,7 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
             **{name: getattr(config, name) for name in sizes},
             inner_width=config.inner_width or reference_inner_width(config.width),
             num_starts=config.starts,
-            num_puzzle_ids=int(config.puzzle_embedding),
+            has_puzzle_token=config.puzzle_embedding,
         )
 
     def size(self, num_rows: int) -> Size:
@@ -138,17 +138,15 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
 
         The schedule scales all rates.
         """
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        layers = [model.low, model.high] if isinstance(model, Reasoner) and self.config.muon_rate else []
-        matrices = {weight for layer in layers if layer is not None for weight in layer.parameters() if weight.dim() == 2}
-        other_weights = [parameter for parameter in trained if parameter not in matrices]
-        optimizers: list[torch.optim.Optimizer] = [AdamATan2(other_weights, learning_rate, weight_decay=weight_decay)]
+        assert isinstance(model, Reasoner)
+        layers = [layer for layer in (model.low, model.high) if layer is not None and self.config.muon_rate]
+        matrices = dict.fromkeys(weight for layer in layers for weight in layer.parameters() if weight.dim() == 2)
+        others = [weight for weight in model.parameters() if weight.requires_grad and weight not in matrices]
+        optimizers: list[torch.optim.Optimizer] = [AdamATan2(others, learning_rate, weight_decay=weight_decay)]
         if matrices:
-            in_order = [parameter for parameter in trained if parameter in matrices]
-            optimizers.append(torch.optim.Muon(in_order, self.config.muon_rate, weight_decay))
-        puzzles = getattr(model, "puzzles", None)
-        if puzzles is not None:
-            optimizers.append(SparseSignSGD([puzzles.table], self.config.puzzle_rate, weight_decay))
+            optimizers.append(torch.optim.Muon(list(matrices), self.config.muon_rate, weight_decay))
+        if model.puzzles is not None:
+            optimizers.append(SparseSignSGD([model.puzzles.table], self.config.puzzle_rate, weight_decay))
         return optimizers
 
     def step(self, model: torch.nn.Module, batch: Batch, state: Batch | None) -> tuple[torch.Tensor, torch.Tensor, Batch]:
@@ -171,7 +169,7 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
         if self.config.continue_loss:
             with torch.no_grad():
                 start, begins = torch.zeros_like(steps), torch.zeros_like(is_new)
-                after = model(slot["puzzle"], slot["puzzle_id"], start, begins, high[:, 0], low[:, 0])
+                after = model(slot["puzzle"], start, begins, high[:, 0], low[:, 0])
                 next_halt, next_go_on = after.halting.unbind(1)
                 value = torch.where(is_last, next_halt, torch.maximum(next_halt, next_go_on)).sigmoid()
             loss_B = loss_B + HALTING_WEIGHT * binary(halting_B2[:, 1], value)
@@ -184,18 +182,18 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
         self, model: torch.nn.Module, slot: Batch, is_new: torch.Tensor, high: torch.Tensor, low: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         """Loss (B,) and logits of halting (B, 2) of the best start, with gradient, and the new states of all starts."""
-        puzzle, puzzle_id, solution = (slot[name] for name in ("puzzle", "puzzle_id", "solution"))
+        puzzle, solution = slot["puzzle"], slot["solution"]
         num_puzzles, num_starts = len(puzzle), self.config.starts
-        rows, best, others = torch.arange(num_puzzles, device=puzzle.device), torch.zeros_like(puzzle_id), None
+        rows, best, others = torch.arange(num_puzzles, device=puzzle.device), torch.zeros_like(puzzle[:, 0]), None
         if num_starts > 1:
             with torch.no_grad():
-                of_starts = inference.one_segment(model, puzzle, puzzle_id, is_new, high, low)
+                of_starts = inference.one_segment(model, puzzle, is_new, high, low)
                 expected = solution.repeat_interleave(num_starts, dim=0)
                 losses_BK = cross_entropy(of_starts.digits, expected, self.config.loss).view(num_puzzles, num_starts)
                 solved_BK = is_solved(of_starts.digits, expected).view(num_puzzles, num_starts)
                 best = losses_BK.argmin(dim=1)
             others = of_starts.high[:, 0].view(num_puzzles, num_starts, -1)
-        segment = model(puzzle, puzzle_id, best, is_new, high[rows, best], low[rows, best], others)
+        segment = model(puzzle, best, is_new, high[rows, best], low[rows, best], others)
         solved = is_solved(segment.digits, solution)
         halting_loss = binary(segment.halting[:, 0], solved)
         if num_starts > 1:
@@ -271,8 +269,7 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
     def _all_halted(self, batch: Batch) -> Batch:
         """The state before the first batch."""
         config, puzzle = self.config, batch["puzzle"]
-        num_tokens = self.board.cells + config.puzzle_embedding
-        latent = torch.zeros(len(puzzle), config.starts, num_tokens, config.width, device=puzzle.device)
+        latent = torch.zeros(len(puzzle), config.starts, self.shape.num_tokens, config.width, device=puzzle.device)
         halted = torch.ones(len(puzzle), dtype=torch.bool, device=puzzle.device)
         return {**batch, "halted": halted, "steps": halted.long(), "high": latent, "low": latent}
 

@@ -204,10 +204,11 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
 
 def _like_numbers(column: str, cells: pl.Series, allowed: float) -> tuple[str, ...]:
     """A message about a column of texts that are probably numbers or dates of an unknown form."""
-    unlike = cells.drop_nulls().str.contains(LIKE_A_NUMBER).not_()
-    if unlike.is_empty() or unlike.sum() > allowed:
+    known = cells.drop_nulls()
+    is_like = known.str.contains(LIKE_A_NUMBER)
+    if (~is_like).sum() > allowed:
         return ()
-    shown = cells.drop_nulls().filter(~unlike)[0]
+    shown = known.filter(is_like)[0]
     advice = "if they are numbers or dates, write them as 1234.5, or as 2024-01-31 with four digits of the year"
     return (f"the column '{column}' is read as text, such as '{shown}': {advice}",)
 
@@ -281,7 +282,8 @@ def _form_notes(column: str, form: str) -> tuple[str, ...]:
 def _choose(column: str, cells: pl.Series, decimal: str, known: str, allowed: float, advice: str) -> tuple[str, pl.Series]:
     """The form of numbers that leaves the fewest cells unread, and its values; `known` if it is one of several that do.
 
-    Raises `UserError`, with `advice`, if several do without `known`, leave at most `allowed` unread, and differ in values.
+    Raises `UserError`, with `advice`, if several do, `known` is not one of them, at most `allowed` cells are unread, and the
+    values differ.
     """
     readings = dict(_numbers(cells, decimal, known))
     unread = {form: int((cells.is_not_null() & values.is_null()).sum()) for form, values in readings.items()}
@@ -348,11 +350,12 @@ def days(cells: Cells) -> Cells:
     return dataclasses.replace(cells, kind="date", values=values, form=DIGITS_OF_A_DAY, notes=notes)
 
 
-def exact_texts(table: Table, column: str, cells: Cells) -> Cells:
+def exact_texts(table: Table, cells: Cells) -> Cells:
     """Convert numbers back to their texts if some are codes, with leading zeros or too many digits to be exact as floats."""
-    if cells.kind != "number" or any(piece.dtype.is_float() for piece in table.pieces[column]):
+    pieces = table.pieces[cells.column]
+    if cells.kind != "number" or any(piece.dtype.is_float() for piece in pieces):
         return cells
-    texts = pl.concat([as_text(piece) for piece in table.pieces[column]]).str.strip_chars()
+    texts = pl.concat([as_text(piece) for piece in pieces]).str.strip_chars()
     is_code = texts.str.contains(LEADING_ZERO) | (cells.values.abs() >= MOST_EXACT) & texts.str.contains(r"^[+-]?\d+$")
     if not is_code.any():
         return cells
@@ -385,20 +388,17 @@ def _mark_notes(column: str, marks: dict[str, int]) -> tuple[str, ...]:
     return (f"the column '{column}' has {sum(marks.values()):,} cells that count as empty: {words}",)
 
 
-def in_range(table: Table, column: str, cells: Cells) -> Cells:
+def in_range(table: Table, cells: Cells) -> Cells:
     """The cells of a feature, with messages about numbers that float32 cannot hold: 1e300 counts as empty, 1e-50 as 0."""
     if cells.kind != "number":
         return cells
-    sizes = cells.values.abs()
+    sizes, column = cells.values.abs(), cells.column
     huge, tiny = (sizes > LARGEST).fill_null(False), (sizes.is_between(0, SMALLEST, closed="none")).fill_null(False)
     texts = cells.values.cast(pl.String)
     notes = (*cells.notes, *_bad_notes(table, column, texts, huge, "32-bit floats"))
     if tiny.any():
         shown = first_of(table, texts, _rows(tiny))
-        notes = (
-            *notes,
-            f"the column '{column}' has {tiny.sum():,} cells that count as 0, too small for 32-bit floats: {shown}",
-        )
+        notes += (f"the column '{column}' has {tiny.sum():,} cells that count as 0, too small for 32-bit floats: {shown}",)
     return dataclasses.replace(cells, values=cells.values.set(huge, None), notes=notes)
 
 

@@ -43,9 +43,9 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     if settings.get("columns"):
         raise UserError("columns= is for reviews, but this ensemble was fitted on a table: name its columns as in training")
     config = configuration.from_dict(PrepareConfig, {**like["config"], "out": str(settings["out"])})
-    census = Census()
+    census, kind = Census(), like["task"]["kind"]
     with folders.new_folder(settings["out"], False, KIND) as folder:
-        table = sources.read(reviews.expand_sources(settings["source"], "", "reviews"), census)
+        table = sources.read(reviews.expand_sources(settings["source"], ""), census)
         census.check(settings.get("max_bad_fraction", config.max_bad_fraction))
         if not table.height:
             raise UserError("there are no rows in the new files: check how they were made")
@@ -56,11 +56,9 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
             unit, groups = units(config, table)
             assert groups is not None
             number = np.where(unit < 0, len(groups), unit)  # rows without a group form one
-            coded = ("cluster", "group") if like["task"]["kind"] == "ranking" else ("cluster",)
-            arrays |= dict.fromkeys(coded, number)
-            groups = groups.extend_constant("", 1)
-            write_names(folder / "names", groups, dict.fromkeys(coded, number), number, number >= 0)
-        arrays["target"] = np.full(table.height, np.nan, np.float64 if like["task"]["kind"] == "regression" else np.float32)
+            arrays |= {"cluster": number, **({"group": number} if kind == "ranking" else {})}
+            write_names(folder / "names", kind, groups.extend_constant("", 1), arrays, number, number >= 0)
+        arrays["target"] = np.full(table.height, np.nan, np.float64 if kind == "regression" else np.float32)
         for features in columns.by_column(like["features"]).values():
             encoded, column_notes = _encoded(table, features, like.get("texts", {}), config)
             arrays |= encoded
@@ -93,7 +91,6 @@ def _other_columns(like: dict[str, Any], config: PrepareConfig, table: sources.T
     lacking = sorted(used - set(table.columns))
     named = {config.target, config.time, config.group, config.weight, config.id, *config.drop, *like["left_out"]}
     extra = [name for name in table.columns if name not in used | named]
-    notes = []
     near = {name: other for name in lacking for other in extra if name.strip().lower() == other.strip().lower()}
     hint = "".join(f"; is '{other}' meant by '{name}'? Then rename it" for name, other in near.items())
     if len(lacking) == len(used):
@@ -101,6 +98,7 @@ def _other_columns(like: dict[str, Any], config: PrepareConfig, table: sources.T
             f"the new rows have none of the columns that members learned from: they have {', '.join(table.columns[:9])}, "
             f"but need {', '.join(lacking[:9])}{hint}"
         )
+    notes = []
     if lacking:
         notes.append(f"the new rows lack {_list(lacking)}: the cells count as empty{hint}")
     if config.id and config.id not in table.columns:

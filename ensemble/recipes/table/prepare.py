@@ -54,7 +54,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     """Write the prepared folder and return its manifest. Raises `UserError` for settings and data that cannot be used."""
     _check(config)
     census = Census()
-    files = reviews.expand_sources(config.source, "", "reviews")
+    files = reviews.expand_sources(config.source, "")
     octets.refuse_inside(config.out, files)
     with folders.new_folder(config.out, config.overwrite, KIND) as folder:
         table = sources.read(files, census)
@@ -77,12 +77,13 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
             "target": target.values if target.kind == "regression" else target.values.astype(np.float32),
             **({"weight": _weights(config, table, cells_of[config.weight], split)} if config.weight else {}),
             **({cross_validation.TIME: time} if time is not None else {}),
-            **_feature_columns(cells_of, features, contents),
-            **({"id": table.texts(config.id, "id").fill_null("").to_numpy()} if config.id else {}),
         }
+        for column, entries in columns.by_column(features).items():
+            arrays |= columns.encode(cells_of[column].values, entries, contents)
+        if config.id:
+            arrays["id"] = table.texts(config.id, "id").fill_null("").to_numpy()
         if groups is not None:
-            coded = ("cluster", "group") if target.kind == "ranking" else ("cluster",)
-            write_names(folder / "names", groups, {name: arrays[name] for name in coded}, unit, split >= 0)
+            write_names(folder / "names", target.kind, groups, arrays, unit, split >= 0)
         rows_of = _write_splits(folder / "rows", splits, arrays)
         described = {name: _describe(config, cells_of, target, rows, unit) for name, rows in rows_of.items()}
         task = _task(config, target)
@@ -163,7 +164,8 @@ def _check_columns(config: PrepareConfig, table: sources.Table) -> None:
 
 def _read_columns(config: PrepareConfig, table: sources.Table) -> dict[str, cells.Cells]:
     """The cells of each column, except ids and columns of lists or other nested values."""
-    skipped = {config.id, config.group, *config.drop} - {config.target, config.time, config.weight}
+    others = {config.target, config.time, config.weight}
+    skipped = {config.id, config.group, *config.drop} - others
     for key, name in (("target", config.target), ("time", config.time), ("weight", config.weight)):
         if name in table.nested:
             raise UserError(f"{key}={name} holds {table.nested[name]}: name a column of numbers, dates or texts")
@@ -171,12 +173,11 @@ def _read_columns(config: PrepareConfig, table: sources.Table) -> dict[str, cell
     cells_of = {name: cells.read(table, name, config) for name in names}
     if not config.decimal:
         cells.refuse_two_marks(table, cells_of)
-    others = {config.target, config.time, config.weight}
-    cells_of |= {name: cells.in_range(table, name, cells_of[name]) for name in names if name not in others}
+    cells_of |= {name: cells.in_range(table, cells_of[name]) for name in names if name not in others}
     if config.time:
         cells_of[config.time] = cells.days(cells_of[config.time])
     if config.task in ("", "binary", "multiclass") and cells_of[config.target].values.n_unique() <= MAX_CLASSES:
-        cells_of[config.target] = cells.exact_texts(table, config.target, cells_of[config.target])
+        cells_of[config.target] = cells.exact_texts(table, cells_of[config.target])
     return cells_of
 
 
@@ -193,10 +194,15 @@ def units(config: PrepareConfig, table: sources.Table) -> tuple[np.ndarray, pl.S
     return number.to_numpy(), groups
 
 
-def write_names(folder: Path, groups: pl.Series, codes: dict[str, np.ndarray], unit: np.ndarray, kept: np.ndarray) -> None:
-    """Write tables of `code` and `name`: the texts of the `codes` of some columns, each (num_rows,)."""
-    for column, values in codes.items():
-        code, first = np.unique(values[kept], return_index=True)
+def write_names(
+    folder: Path, kind: str, groups: pl.Series, arrays: dict[str, np.ndarray], unit: np.ndarray, kept: np.ndarray
+) -> None:
+    """Write tables of `code` and `name`: the texts of the codes in the column `cluster`, and with ranking in `group`.
+
+    unit : index of each row's group in `groups`. kept : bool, the rows whose codes are written.
+    """
+    for column in ("cluster", "group") if kind == "ranking" else ("cluster",):
+        code, first = np.unique(arrays[column][kept], return_index=True)
         texts = groups.gather(unit[kept][first]).to_arrow(compat_level=pl.CompatLevel.oldest())
         write_table(folder / column, pa.table({"code": code, "name": texts}))
 
@@ -236,17 +242,6 @@ def _weights(config: PrepareConfig, table: sources.Table, column: cells.Cells, s
                 "give larger weights, or leave those rows out"
             )
     return weight
-
-
-def _feature_columns(
-    cells_of: dict[str, cells.Cells], features: list[dict[str, Any]], contents: dict[str, Any]
-) -> dict[str, np.ndarray]:
-    """The encoded columns of features that `_features` returned, (num_rows,) each."""
-    return {
-        name: numbers
-        for column, entries in columns.by_column(features).items()
-        for name, numbers in columns.encode(cells_of[column].values, entries, contents).items()
-    }
 
 
 def _features(

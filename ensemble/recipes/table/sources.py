@@ -80,10 +80,10 @@ def read(files: Sequence[Path], census: Census) -> Table:
     floats: dict[str, str] = {}
     notes: list[str] = []
     for path, file in zip(files, looked_at, strict=True):
-        nested_keys: set[str] = set()
         names = file.names
         if isinstance(file.layout, records.JsonLines):
             names, nested_keys, file_floats = records.keys(file)
+            nested |= dict.fromkeys(nested_keys, "lists or objects")
             floats = {**{name: f"{value} ({path.name}:{line})" for name, (value, line) in file_floats.items()}, **floats}
         column_names = _column_names(path, names)
         layout = "Parquet" if file.layout is None else "JSON lines"
@@ -98,7 +98,6 @@ def read(files: Sequence[Path], census: Census) -> Table:
         lines.append(frame["source_line"].to_numpy())
         frames.append(frame.select(*fields).rename(dict(zip(fields, column_names, strict=True))))
         nested |= {name: str(kind) for name, kind in frames[-1].schema.items() if not _is_scalar(kind)}
-        nested |= dict.fromkeys(nested_keys, "lists or objects")
         if isinstance(file.layout, records.Delimited) and all(records.is_number(name) for name in names):
             notes.append(f"the first line of {path.name} gives the names of the columns, and all are numbers: is it a row?")
     names = list(dict.fromkeys(name for frame in frames for name in frame.columns))

@@ -222,9 +222,8 @@ def _groups(kind: str, split: np.ndarray, time: np.ndarray | None, unit: np.ndar
         if time is not None and kind != "ranking":
             _, inverse, size = np.unique(time[rows], return_inverse=True, return_counts=True)
             middle = (np.cumsum(size) - size / 2) / rows.size
-            slices = np.zeros(rows.size, np.int64)
-            if number != FORECAST:
-                slices = (NUM_SLICES * middle).astype(np.int64)[inverse]
+            num_slices = 1 if number == FORECAST else NUM_SLICES
+            slices = (num_slices * middle).astype(np.int64)[inverse]
             group[rows] = begin + np.unique(slices, return_inverse=True)[1]
             begin = int(group[rows].max()) + 1
             continue

@@ -40,20 +40,19 @@ with imports.without("sklearn"):  # rtdl_num_embeddings imports it only for embe
 ANY_FEATURES = True
 """This network can be trained on prepared data of any recipe with a task and flat features."""
 OUT_OF_FOLD, VALIDATION, FORECAST = "oof", "validation", inputs.FORECAST
-MONITORS = {
-    "binary": ("log_loss", False),
-    "multiclass": ("multiclass_log_loss", False),
-    "regression": ("root_mean_squared_error", False),
-    "ranking": ("ndcg_at_10", True),
+BY_KIND = {
+    "binary": ("log_loss", False, "probability"),
+    "multiclass": ("multiclass_log_loss", False, "probabilities"),
+    "regression": ("root_mean_squared_error", False, "value"),
+    "ranking": ("ndcg_at_10", True, "score"),
 }
-"""By kind of task: the metric that chooses the step, and whether higher is better."""
+"""By kind of task: the metric that chooses the step, whether higher is better, and the type of the predictions."""
 LEAST_EXPLAINED, MOST_EVALUATED = 50, 16_000
-"""Minimum number of forecast rows with reasons, and approximate maximum number of evaluations of the network for more rows,
-which take seconds on one core."""
+"""Reasons are computed for at least the first number of forecast rows, and for more if they need at most about the second
+number of evaluations of the network, some seconds on one core."""
 EXPLAINING_COPIES = 2
 """Number of copies whose predictions are explained, to limit the time."""
 NUM_REFERENCES = 8
-OUTPUTS = {"binary": "probability", "multiclass": "probabilities", "regression": "value", "ranking": "score"}
 
 
 class FlatRows(PreparedRows):
@@ -66,10 +65,10 @@ class FlatRows(PreparedRows):
         column_of = {"row_id": "row_id", "target": task.target, "group": task.group, "cluster": task.cluster}
         column_of |= {"weight": task.weight} if task.weight and task.weight in table.column_names else {}
         self.columns = {name: Column(table, column) for name, column in column_of.items()}
-        self.uses = uses
-        """Which copies process a row: (num_rows, num_copies) bool, or (num_copies,) if it is the same for all rows."""
         self.row_numbers = rows
         """Row numbers in the stored split; None for all of them."""
+        self.uses = np.broadcast_to(uses, (len(self), uses.shape[-1]))
+        """Which copies process a row, (num_rows, num_copies) bool. The argument may be (num_copies,) for all rows."""
 
     def __len__(self) -> int:
         return super().__len__() if self.row_numbers is None else len(self.row_numbers)
@@ -77,13 +76,12 @@ class FlatRows(PreparedRows):
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         """numbers and codes (B, …) float32, uses (B, C) bool, target (B,) float64, weight (B,) float32, group (B,)."""
         stored = rows if self.row_numbers is None else self.row_numbers[rows]
-        uses = self.uses[rows] if self.uses.ndim == 2 else np.broadcast_to(self.uses, (len(rows), len(self.uses))).copy()
         columns = {name: self.columns[name].take(stored) for name in self.columns.keys() - {"row_id", "cluster"}}
         weight = columns.get("weight", np.ones(len(rows)))
         batch = {
             "numbers": _stacked(self.numbers, stored),
             "codes": _stacked(self.codes, stored),
-            "uses": uses,
+            "uses": self.uses[rows],
             "target": columns["target"].astype(np.float64),
             "weight": weight.astype(np.float32),
             "group": columns["group"].astype(np.int64),
@@ -104,7 +102,8 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
     def __init__(self, config: RecipeConfig, data: str | Path):
         sizes.check(config)
         super().__init__(config, data)
-        if not self.manifest.get("features"):
+        features = self.manifest.get("features")
+        if not features:
             raise UserError(
                 f"{data} has no flat features for this network, since it was prepared for the recipe "
                 f"{self.manifest['recipe']}: train the network of that recipe with --recipe {self.manifest['recipe']}"
@@ -112,10 +111,8 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
         self.task = task_of(self.manifest)
         self.cross_validation = CrossValidation.from_manifest(self.manifest)
         num_rows = self.manifest["splits"].get("train", {"rows": 0})["rows"]
-        self.config = sizes.of_network(config, self.task, num_rows, len(self.manifest["features"]), self.cross_validation)
-        self.monitor, self.higher_is_better = MONITORS[self.task.kind]
-        self.output = OUTPUTS[self.task.kind]
-        features = self.manifest["features"]
+        self.config = sizes.of_network(config, self.task, num_rows, len(features), self.cross_validation)
+        self.monitor, self.higher_is_better, self.output = BY_KIND[self.task.kind]
         self.categories = {entry["name"]: int(entry["categories"]) for entry in features if entry.get("categories")}
         numbers = [entry["name"] for entry in features if entry["name"] not in self.categories]
         self.names = numbers, list(self.categories)
@@ -208,7 +205,7 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
         group = rows.column("group") if self.task.kind == "ranking" else None
         first = order_of_forecast(rows.column("row_id"), prediction, group)[:num_rows]
         features = np.concatenate([_stacked(rows.numbers, first), _stacked(rows.codes, first)], axis=1)
-        explaining = np.flatnonzero(rows.uses)[:EXPLAINING_COPIES]
+        explaining = np.flatnonzero(rows.uses[0])[:EXPLAINING_COPIES]
         uses = torch.zeros(self.num_copies, dtype=torch.bool)
         uses[explaining] = True
         references = model.copies[explaining[0]].references(NUM_REFERENCES)

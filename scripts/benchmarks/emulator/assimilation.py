@@ -48,7 +48,7 @@ def emulator_dapper(
     settings = AssimilateConfig(model=model, member=member, data=data, out="", seeds=seeds, cycles=cycles)
     assimilated = experiment.run(settings, models.Emulated(network) if network else None)
     print(experiment.as_text(experiment.table(assimilated.errors)), flush=True)
-    names = ("seeds", "cycles", "spin_up", "inflation", "members", "ensemble_inflation", "radius")
+    names = ("seeds", "cycles", "spin_up", "members", "inflation", "ensemble_inflation", "radius")
     words = [str(getattr(settings, name)) for name in names]
     done = subprocess.run([python, "-P", FOREIGN_RUN, *words], capture_output=True, text=True, check=False)
     if done.returncode:

@@ -1,6 +1,6 @@
 """DAPPER's EKF and LETKF on Lorenz-96, for `benchmark.py emulator_dapper`, run by an interpreter that has DAPPER.
 
-    V/bin/python -P scripts/benchmarks/emulator/foreign_run.py SEEDS CYCLES SPIN_UP EKF_INFLATION MEMBERS \
+    V/bin/python -P scripts/benchmarks/emulator/foreign_run.py SEEDS CYCLES SPIN_UP MEMBERS EKF_INFLATION \
         ENSEMBLE_INFLATION RADIUS
 
 The last line of the output is JSON: the version of DAPPER, and the analysis RMSE of each method and seed.
@@ -12,8 +12,8 @@ from importlib.metadata import version
 
 
 def main() -> None:
-    seeds, cycles, spin_up, members = (int(sys.argv[number]) for number in (1, 2, 3, 5))
-    inflation, ensemble_inflation, radius = (float(sys.argv[number]) for number in (4, 6, 7))
+    seeds, cycles, spin_up, members = map(int, sys.argv[1:5])
+    inflation, ensemble_inflation, radius = map(float, sys.argv[5:])
     import dapper
     import dapper.da_methods as da
     import dapper.mods as modelling

@@ -17,7 +17,7 @@ from benchmarks.process_tree import private_mb, watched
 from benchmarks.runs import Commands, enough, launcher, on_rank
 from benchmarks.timing import called, script, timed
 from ensemble import folders
-from ensemble.arrow import Column, open_table
+from ensemble.arrow import read_columns
 from ensemble.recipes.emulator import generator, sea_ice
 from ensemble.recipes.emulator.settings import PrepareConfig
 
@@ -145,11 +145,10 @@ def _scores(member: Path, data: Path) -> dict[str, Any]:
 
 def _references(data: Path) -> tuple[float, float, float, float]:
     """R² on test of the formula without noise (the ceiling), of linear and of logistic regression; the targets' variance."""
-    columns = {}
-    for split in ("train", "test"):
-        table = open_table(data / "pairs" / split)
-        columns[split] = [Column(table, name).all().astype(np.float64) for name in ("inputs", "outputs")]
-    (inputs, outputs), (test_inputs, test_outputs) = columns["train"], columns["test"]
+    (inputs, outputs), (test_inputs, test_outputs) = (
+        [column.astype(np.float64) for column in read_columns(data / "pairs" / split, ("inputs", "outputs")).values()]
+        for split in ("train", "test")
+    )
     target, test_target = outputs[:, 0], test_outputs[:, 0]
     design, test_design = (
         np.c_[(values - inputs.mean(axis=0)) / inputs.std(axis=0), np.ones(len(values))] for values in (inputs, test_inputs)

@@ -47,17 +47,18 @@ def measure_rank(accelerator: "Accelerator", rounds: int, folder: str) -> dict[s
     folder : contains the prepared data.
     """
     figures, numbers, out = {}, itertools.count(), Path(folder)
+
+    def block(is_ours: bool, batch_size: int, num_steps: int) -> float:
+        recipe = Timed(RecipeConfig(), out / "prepared")
+        if is_ours:
+            _ours(recipe, batch_size, num_steps, out / str(next(numbers)), accelerator)
+        else:
+            _plain(recipe, batch_size, num_steps)
+        return 1e3 * float(np.median(np.diff(recipe.times[WARM_UP_STEPS:])))
+
     for batch_size, num_steps in BATCHES.items():
-
-        def block(is_ours: bool, batch_size: int = batch_size, num_steps: int = num_steps) -> float:
-            recipe = Timed(RecipeConfig(), out / "prepared")
-            if is_ours:
-                _ours(recipe, batch_size, num_steps, out / str(next(numbers)), accelerator)
-            else:
-                _plain(recipe, batch_size, num_steps)
-            return 1e3 * float(np.median(np.diff(recipe.times[WARM_UP_STEPS:])))
-
-        plain_ms, ours_ms = measure_alternating(partial(block, False), partial(block, True), rounds)
+        plain, ours = (partial(block, is_ours, batch_size, num_steps) for is_ours in (False, True))
+        plain_ms, ours_ms = measure_alternating(plain, ours, rounds)
         throughput = quartiles([1 / ratio for ratio in paired_ratios(plain_ms, ours_ms).ratios])
         figures[str(batch_size)] = {**compared(plain_ms, ours_ms), "throughput": throughput}
     return figures

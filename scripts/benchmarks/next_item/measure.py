@@ -45,9 +45,9 @@ PARTS: dict[str, dict[str, tuple[str, NextItemRun]]] = {
     },
 }
 """The data and the work of each comparison. `num_sequences` is the number of sequences of a batch, or of users."""
-NUM_USERS, NUM_ITEMS = 6040, 3416
+NUM_USERS = 6040
 SETS = {
-    "movielens": (next_item_data.movielens_lengths, NUM_USERS, NUM_ITEMS),
+    "movielens": (next_item_data.movielens_lengths, NUM_USERS, 3416),
     "beauty": (next_item_data.beauty_lengths, 22363, 12101),
 }
 """For each generated set, the function that draws the lengths of sequences, the number of users and the number of items."""
@@ -75,7 +75,7 @@ def next_item(
     results: dict[str, Any] = {"threads": 1}
     with tempfile.TemporaryDirectory() as scratch:
         results["data"] = {
-            name: _generate(Path(scratch) / name, share)
+            name: generate(Path(scratch) / name, share)
             for name in sorted({data for part in parts or PARTS for data, _ in PARTS[part].values()})
         }
         for part in parts or PARTS:
@@ -88,7 +88,8 @@ def next_item(
     return results
 
 
-def _generate(folder: Path, share: float) -> dict[str, Any]:
+def generate(folder: Path, share: float) -> dict[str, int]:
+    """Write the set of `SETS` that the folder is named after, with a share of its users and items; returns its size."""
     generator = np.random.default_rng(0)
     draw, num_users, num_items = SETS[folder.name]
     lengths = draw(round(share * num_users), generator)

@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks.pains import rows, sides
 from benchmarks.runs import launcher
+from ensemble import folders
 
 THREADS = ("accelerate#3036", "accelerate#4067", "GHSA-4j2p-28q2-5m79")
 MARK = "mark"
@@ -79,8 +80,6 @@ def rank(settings: Any) -> None:
 
 
 def reproduce(folder: Path, short: bool) -> sides.Reproduced:
-    from ensemble import folders
-
     outcome = folders.read_json(sides.plain("code_on_load", folder / "plain", ranks=1) / "outcome.json")
     plain = sides.Side(code_run=len(outcome["ran"]), outside=outcome["outside"], note=", ".join(outcome["ran"]) or "none")
     return {"plain": plain}, here(folder, outcome["ran"], short)
@@ -88,8 +87,6 @@ def reproduce(folder: Path, short: bool) -> sides.Reproduced:
 
 def here(folder: Path, names: list[str], short: bool) -> sides.Side:
     """Resume from manipulated checkpoints of this project; each must be refused, or loaded without running code."""
-    from ensemble import folders
-
     data = sides.prepared(folder.parent)
     sides.here(data, folder / "sound", ranks=1, max_epochs=0.1)
     (sound,) = (folder / "sound" / "checkpoints").iterdir()

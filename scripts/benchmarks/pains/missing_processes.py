@@ -24,13 +24,13 @@ use_cpu: true
 def reproduce(folder: Path, short: bool) -> sides.Reproduced:
     yaml = folder / "multi_cpu.yaml"
     yaml.write_text(YAML, encoding="utf-8")
-    start = launcher(2)[:3]  # the launcher without its options
-    launches: dict[str, list[str | Path]] = {"--cpu --num_processes 2": [*start, "--quiet", "--cpu", "--num_processes", "2"]}
+    start = launcher(2)[:4]  # the launcher with its option --quiet only
+    launches: dict[str, list[str | Path]] = {"--cpu --num_processes 2": [*start, "--cpu", "--num_processes", "2"]}
     if not short:
-        launches["distributed_type: MULTI_CPU"] = [*start, "--quiet", "--config_file", yaml]
+        launches["distributed_type: MULTI_CPU"] = [*start, "--config_file", yaml]
         if not num_gpus():
             gpu = ROOT / "accelerate_configs" / "multi_gpu.yaml"
-            launches["MULTI_GPU without a GPU"] = [*start, "--quiet", "--config_file", gpu, "--mixed_precision", "no"]
+            launches["MULTI_GPU without a GPU"] = [*start, "--config_file", gpu, "--mixed_precision", "no"]
     expected = [{row: 1 / 16 for row in range(begin, begin + 16)} for begin in range(0, sides.NUM_ROWS, 16)]
     data = sides.prepared(folder.parent)
     variants, refusals = {}, []

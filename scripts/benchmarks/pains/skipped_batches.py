@@ -5,12 +5,14 @@ discarded; otherwise only the sampler runs. The loader that skips also loses its
 does not drop the rows that fill up the last batch.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.pains import sides
+from ensemble import folders
 
 THREADS = ("accelerate#2606", "accelerate#2859", "accelerate#4295")
 BATCH_SIZE, NUM_STEPS = 4, 3
@@ -57,7 +59,7 @@ def scores(settings: Any) -> None:
     resumed = [*whole[: BATCH_SIZE * accelerator.num_processes], *after_skip]
     if accelerator.is_main_process:
         counted = {"whole": len(whole) - len(set(whole)), "resumed": len(resumed) - len(set(resumed))}
-        Path(settings.out, "twice.json").write_text(json.dumps(counted), encoding="utf-8")
+        folders.write_json(Path(settings.out, "twice.json"), counted)
     accelerator.end_training()
 
 
@@ -73,7 +75,7 @@ def reproduce(folder: Path, short: bool) -> sides.Reproduced:
         variants[variant] = sides.compared(record, expected, f"{num_skipped:,} batches skipped")
     if not short:
         scored = sides.plain("skipped_batches", folder / "scores", variant="scores")
-        twice = json.loads((scored / "twice.json").read_text(encoding="utf-8"))
+        twice = folders.read_json(scored / "twice.json")
         note = f"rows that gather_for_metrics returns twice after a skip; without one {twice['whole']}"
         variants["scores"] = sides.Side(wrong_rows=twice["resumed"], rows=NUM_SCORED, note=note)
     return variants, here(folder, num_skipped, num_rows)
@@ -81,15 +83,13 @@ def reproduce(folder: Path, short: bool) -> sides.Reproduced:
 
 def here(folder: Path, num_skipped: int, num_rows: int) -> sides.Side:
     """Resume from an early checkpoint whose step is set to `num_skipped`, since a million steps would take half an hour."""
-    import numpy as np
-
     data = sides.prepared(folder, num_rows)
     options: dict[str, Any] = {"batch_size": BATCH_SIZE, "checkpoint_steps": num_rows}
     sides.here(data, folder / "first", ranks=1, max_epochs=1.5 * BATCH_SIZE / num_rows, **options)
     (checkpoint,) = (folder / "first" / "checkpoints").iterdir()
-    state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+    state = folders.read_json(checkpoint / "state.json")
     state["progress"]["step"] = num_skipped
-    (checkpoint / "state.json").write_text(json.dumps(state), encoding="utf-8")
+    folders.write_json(checkpoint / "state.json", state)
     sides.sign(checkpoint)
     resume = ("--resume", str(checkpoint), "--resume-override")
     record = sides.here(data, folder / "here", *resume, ranks=1, max_epochs=1, **options)

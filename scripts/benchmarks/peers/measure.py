@@ -19,12 +19,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.commands import command
 from benchmarks.data import market, market_parquet
-from benchmarks.next_item import data as next_item_data
-from benchmarks.next_item.measure import NUM_ITEMS, NUM_USERS
+from benchmarks.next_item.measure import NUM_USERS, generate
 from benchmarks.peers.run import BATCH, NUM_ROWS, work_of
 from benchmarks.runs import enough, in_turn, launcher, on_rank
 from benchmarks.timing import ALL_CORES, SCRIPTS, called, script, timed
@@ -94,12 +91,9 @@ def peers_next_item(rounds: int = 5, packages: str = "", num_users: int = NUM_US
     others = {f"{work}_{side}": f"{work}_ours" for work in ("step", "rank") for side in ("recbole", "rectools")}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "movielens"
-        generator = np.random.default_rng(0)
-        lengths = next_item_data.movielens_lengths(num_users, generator)
-        num_items = round(NUM_ITEMS * num_users / NUM_USERS)
-        next_item_data.write(folder, lengths, num_items, generator)
+        size = generate(folder, num_users / NUM_USERS)
         results = _compare("next_item", others, rounds, packages, ("recbole", "rectools", "torch"), folder)
-    return {"users": num_users, "items": num_items, "interactions": int(lengths.sum()), **results}
+    return {**size, **results}
 
 
 @command

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ensemble.arrow import Column, open_table
+from ensemble.arrow import read_columns
 from ensemble.neural.optimizers import AdamATan2
 from ensemble.recipes.sudoku.boards import board_of
 from ensemble.recipes.sudoku.symmetry import symmetries_of
@@ -121,9 +121,8 @@ class Data:
         self.puzzle, self.solution = self.split("train")
 
     def split(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        table = open_table(self.folder / "rows" / name)
-        puzzle, solution = (Column(table, column).all().astype(np.int64) for column in ("puzzle", "solution"))
-        return puzzle, solution
+        puzzle, solution = read_columns(self.folder / "rows" / name, ("puzzle", "solution")).values()
+        return puzzle.astype(np.int64), solution.astype(np.int64)
 
     def draw(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Random symmetric images of a batch of random puzzles, and of their solutions."""
@@ -156,7 +155,7 @@ def advance(model: Prototype, carry: Carry, data: Data, step: int) -> tuple[torc
     return losses(digits, halting, solution), Carry(puzzle, solution, high.detach(), low.detach(), steps, halted)
 
 
-def train(folder: Path, seed: int, total_s: float = 400.0, every_s: float = 25.0) -> dict[str, Any]:
+def train(folder: str | Path, seed: int, total_s: float = 400.0, every_s: float = 25.0) -> dict[str, Any]:
     """Train for `total_s` CPU seconds, imports included. Returns the share of test puzzles solved, and a learning curve.
 
     The curve has the share of validation puzzles solved after every `every_s` CPU seconds. The CPU time of these
@@ -164,7 +163,7 @@ def train(folder: Path, seed: int, total_s: float = 400.0, every_s: float = 25.0
     """
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    data, model = Data(folder, seed), Prototype()
+    data, model = Data(Path(folder), seed), Prototype()
     optimizer, average = AdamATan2(model.parameters(), RATE, weight_decay=WEIGHT_DECAY), copy.deepcopy(model)
     blank, latent = torch.zeros(BATCH, CELLS, dtype=torch.int64), torch.zeros(BATCH, CELLS, WIDTH)
     carry = Carry(blank, blank, latent, latent, torch.zeros(BATCH, dtype=torch.int64), torch.ones(BATCH, dtype=torch.bool))

@@ -115,7 +115,7 @@ def _compared(reference: Step, ours: Step, batch_size: int, rounds: int) -> dict
 
 def _batch(batch_size: int) -> Batch:
     puzzle, solution = puzzles.generate(board_of(SIDE), seed=0, first=0, count=batch_size, clues=CLUES, threads=1)
-    arrays = {"puzzle": puzzle, "solution": solution, "puzzle_id": np.zeros(batch_size), "patience": np.zeros(batch_size)}
+    arrays = {"puzzle": puzzle, "solution": solution, "patience": np.zeros(batch_size)}
     return {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}
 
 
@@ -124,8 +124,8 @@ def pair(name: str, width: int, model: type, losses: type, batch: Batch) -> tupl
     size, (_, _, sizes) = len(batch["puzzle"]), REFERENCES[name]
     torch.manual_seed(0)
     shape = Shape(
-        side=SIDE, box_rows=3, box_columns=3, variant=name, mixing="attention", positions="rope", width=width,
-        num_heads=width // HEAD_WIDTH, inner_width=reference_inner_width(width), num_starts=1, num_puzzle_ids=0, **sizes,
+        side=SIDE, box_rows=3, box_columns=3, variant=name, mixing="attention", positions="rope", width=width, num_starts=1,
+        num_heads=width // HEAD_WIDTH, inner_width=reference_inner_width(width), has_puzzle_token=False, **sizes,
     )  # fmt: skip
     ours = Reasoner(shape)
     wrapped = losses(
@@ -180,7 +180,8 @@ def _in_reference_order(weight: torch.Tensor) -> torch.Tensor:
 
 def _reference_step(wrapped: torch.nn.Module, batch: Batch) -> Step:
     """As in `train_batch` of the reference's pretrain.py."""
-    inputs = {"inputs": batch["puzzle"], "labels": batch["solution"] - 1, "puzzle_identifiers": batch["puzzle_id"]}
+    ids = torch.zeros_like(batch["patience"])
+    inputs = {"inputs": batch["puzzle"], "labels": batch["solution"] - 1, "puzzle_identifiers": ids}
     optimizer = AdamATan2(wrapped.parameters(), RATE, weight_decay=WEIGHT_DECAY)
     carry = wrapped.initial_carry(inputs)  # type: ignore[operator]
 

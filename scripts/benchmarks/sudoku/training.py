@@ -57,6 +57,8 @@ def sudoku_demo(seeds: int = 3, prototypes: int = 1, picture: str = "slurm/resul
     prototypes : trainings of the prototype, each before one of TRM
     picture : the file for a picture of the learning curves; empty for none
     """
+    from benchmarks.sudoku import prototype
+
     counts = {"prototype": prototypes, "trm": seeds, "hrm": 1, "direct": 1}
     results: dict[str, Any] = {name: {} for name in counts}
     with tempfile.TemporaryDirectory() as scratch:
@@ -66,7 +68,7 @@ def sudoku_demo(seeds: int = 3, prototypes: int = 1, picture: str = "slurm/resul
             for name in [name for name, count in counts.items() if seed < count]:
                 member = Path(scratch) / f"{name}_{seed}"
                 if name == "prototype":
-                    trained = called(train_prototype, str(data), seed)
+                    trained = called(prototype.train, str(data), seed)
                 else:
                     trained = train_one(member, data, seed, name)
                 results[name][str(seed)] = trained
@@ -85,13 +87,6 @@ def sudoku_demo(seeds: int = 3, prototypes: int = 1, picture: str = "slurm/resul
         draw(curves, "CPU seconds; evaluations are included, except those of the prototype", Path(picture))
     exact = [scores["exact"] for scores in results["trm"].values()]
     return {"settings": list(DATA), **results, "trm_exact_mean": statistics.mean(exact), "joined": joined}
-
-
-def train_prototype(data: str, seed: int) -> dict[str, Any]:
-    """Train the prototype in this process."""
-    from benchmarks.sudoku import prototype
-
-    return prototype.train(Path(data), seed)
 
 
 def train_one(member: Path, data: Path, seed: int, name: str) -> dict[str, Any]:

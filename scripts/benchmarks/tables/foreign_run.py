@@ -23,7 +23,7 @@ LIGHTGBM, STACKING = "lightgbm", "stacking"
 BY_TIME = "_by_time"
 """Suffix of a preset with which AutoGluon validates on later rows."""
 DATE_PARTS = "_date_parts"
-"""Suffix of a preset with which AutoGluon gets the same parts of a date as plain LightGBM. Its own lack the hour."""
+"""Suffix of a preset with which AutoGluon gets the parts of a date that plain LightGBM gets; by itself it lacks the hour."""
 NUM_TREES, LEARNING_RATE = 300, 0.05
 ROW_ID = "row_id"
 
@@ -33,14 +33,13 @@ def main() -> None:
     description = json.loads((Path(table) / "table.json").read_text())
     file = Path(table) / description.get(work, {"fit": "train.csv", "predict": "new.csv"}[work])
     rows = pandas.read_parquet(file) if file.suffix == ".parquet" else pandas.read_csv(file)
+    moment, is_feature = description["time"], description.get("time_is_feature", True)
     if description["time_format"]:
-        rows[description["time"]] = pandas.to_datetime(rows[description["time"]], format=description["time_format"])
-    if description["time_format"] and (method == LIGHTGBM or DATE_PARTS in method):
-        rows = with_date_parts(rows, description["time"])
-        if not method.endswith(BY_TIME):
-            rows = rows.drop(columns=description["time"])
-    if not description.get("time_is_feature", True) and not method.endswith(BY_TIME):
-        rows = rows.drop(columns=description["time"])
+        rows[moment] = pandas.to_datetime(rows[moment], format=description["time_format"])
+        if method == LIGHTGBM or DATE_PARTS in method:
+            rows, is_feature = with_date_parts(rows, moment), False
+    if not is_feature and not method.endswith(BY_TIME):
+        rows = rows.drop(columns=moment)
     model = Path(out) / "model"
     if work == "fit":
         if method in (LIGHTGBM, STACKING):

@@ -118,18 +118,18 @@ def one_table(
             results[method], losses[method] = _means(by_seed), row_losses
             means = {key: value for key, value in results[method].items() if key != "each"}
             print(f"  {method:>20}  {means}", flush=True)
-    ours = losses.get(runners.OURS)
-    rivals = [method for method in losses if method != runners.OURS] if ours else []
+    ours = losses.pop(runners.OURS, [])
     return {
         **{key: facts[key] for key in ("origin", "sha256", "task", "split", "rows", "columns")},
         "methods": results,
         "against": {
             rival: {
-                **comparison.compare(table.task, ours or [], losses[rival]),
+                **comparison.compare(table.task, ours, rival_losses),
                 "memory_ratio": results[runners.OURS]["peak_mb"] / results[rival]["peak_mb"],
                 "had_our_time": rival == LIGHTGBM or limits[rival] >= results[runners.OURS]["fit_s"],
             }
-            for rival in rivals
+            for rival, rival_losses in losses.items()
+            if ours
         },
     }, failed
 

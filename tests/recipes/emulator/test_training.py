@@ -192,6 +192,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     r"recipe\.widths=\(\) is impossible": ("ice", {"widths": ()}),
     r"recipe\.jacobian_weight=-1.* is impossible": ("ice", {"jacobian_weight": -1.0}),
     r"recipe\.conserve=.* is impossible": ("ring", {"conserve": (1.0, 1.0)}),
+    r"recipe\.conserve=.* not all of them 0": ("ring", {"conserve": (0.0,) * 8}),
 }
 
 

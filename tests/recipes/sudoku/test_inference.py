@@ -16,7 +16,7 @@ from ensemble.recipes.sudoku.model import Reasoner, Segment, Shape
 BOARD = board_of(4)
 SHAPE = Shape(
     side=4, box_rows=2, box_columns=2, variant="trm", mixing="heads", positions="units", width=16, num_layers=1,
-    num_heads=2, inner_width=24, high_cycles=1, low_cycles=1, num_starts=2, num_puzzle_ids=0,
+    num_heads=2, inner_width=24, high_cycles=1, low_cycles=1, num_starts=2, has_puzzle_token=False,
 )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ class Equivariant(torch.nn.Module):
         super().__init__()
         self.high_start = self.low_start = torch.zeros(2, 16)
 
-    def forward(self, puzzle: Any, ids: Any, start: Any, is_new: Any, high: Any, low: Any, others: Any = None) -> Segment:
+    def forward(self, puzzle: Any, start: Any, is_new: Any, high: Any, low: Any, others: Any = None) -> Segment:
         count = torch.where(is_new[:, None, None], 0, high) + 1
         digits = torch.nn.functional.one_hot(puzzle, 5)[..., 1:].double() * count[:, :, :1]
         low = torch.where(is_new[:, None, None], start[:, None, None].to(low.dtype), low)
@@ -77,7 +77,7 @@ def test_one_candidate_is_the_trained_start_after_all_segments() -> None:
     network, puzzle = model(), puzzles(4)
     is_new, high, low = inference.first_states(network, SHAPE, 4, 1, puzzle.device)
     for _ in range(3):
-        segment = inference.one_segment(network, puzzle, torch.zeros(4, dtype=torch.long), is_new, high, low)
+        segment = inference.one_segment(network, puzzle, is_new, high, low)
         is_new, high, low = torch.zeros_like(is_new), segment.high[:, None], segment.low[:, None]
     alone = predicted(network, puzzle)
     expected = inference.log_probabilities(segment.digits, "stablemax").exp()

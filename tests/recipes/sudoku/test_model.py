@@ -34,9 +34,9 @@ SHAPE = Shape(
     high_cycles=2,
     low_cycles=2,
     num_starts=2,
-    num_puzzle_ids=0,
+    has_puzzle_token=False,
 )
-PUZZLES, IDS = torch.randint(0, 5, (3, 16), generator=torch.Generator().manual_seed(1)), torch.zeros(3, dtype=torch.long)
+PUZZLES = torch.randint(0, 5, (3, 16), generator=torch.Generator().manual_seed(1))
 
 
 def model(**changed: Any) -> Reasoner:
@@ -49,7 +49,7 @@ def segment(
 ) -> Any:
     """A segment of three puzzles."""
     high, low = torch.zeros(2, 3, network.shape.num_tokens, 16, dtype=torch.float64) if states is None else states
-    return network(PUZZLES, IDS, torch.full((3,), start), torch.tensor(is_new), high, low)
+    return network(PUZZLES, torch.full((3,), start), torch.tensor(is_new), high, low)
 
 
 def calls(network: Reasoner) -> list[str]:
@@ -86,7 +86,7 @@ def test_hrm_is_its_update_rule() -> None:
     """z_H would reach the low module late, or the input would be left out of an update."""
     network = model()
     result = segment(network)
-    x = network.embed(PUZZLES, IDS)
+    x = network.embed(PUZZLES)
     high, low = network.high_start[0].expand_as(x), network.low_start[0].expand_as(x)
     assert network.high is not None
     for _ in range(2):
@@ -103,7 +103,7 @@ def test_trm_updates_both_states_with_one_network() -> None:
     """The input would enter the update of z_H, or there would be a second network."""
     network = model(variant="trm", high_cycles=2, low_cycles=3)
     result = segment(network)
-    x = network.embed(PUZZLES, IDS)
+    x = network.embed(PUZZLES)
     high, low = network.high_start[0].expand_as(x), network.low_start[0].expand_as(x)
     for _ in range(2):
         for _ in range(3):
@@ -165,7 +165,7 @@ def test_every_mixing_reaches_every_cell(mixing: str, positions: str) -> None:
     network.low(x)[0, 3].sum().backward()
     assert x.grad is not None
     assert x.grad.abs().sum(-1).ne(0).all()
-    blank = network.embed(torch.zeros(1, 16, dtype=torch.long), torch.zeros(1, dtype=torch.long))
+    blank = network.embed(torch.zeros(1, 16, dtype=torch.long))
     assert len(network.low(blank)[0].unique(dim=0)) == 16, "two cells look the same"
 
 
@@ -216,7 +216,7 @@ def test_gradients_written_by_hand_are_those_of_the_functions() -> None:
 
 def test_the_puzzle_embedding_has_a_sparse_gradient_of_each_use() -> None:
     """The gradients of one id would be summed before the ranks exchange them, or another optimizer would train the table."""
-    network = model(positions="learned", num_puzzle_ids=5)
+    network = model(positions="learned", has_puzzle_token=True)
     assert network.puzzles is not None
     result = segment(network)
     assert result.digits.shape == (3, 16, 4)

@@ -215,7 +215,7 @@ def test_the_loss_is_a_sum_over_puzzles(data: Path) -> None:
     assert whole.item() == pytest.approx(sum(part.item() for part in parts), rel=1e-6)
     expected = 6 * (np.log1p(np.exp(-5.0)) / 2)  # no place is solved, and the logit of halting is -5
     new, latent = torch.ones(6, dtype=torch.bool), torch.zeros(2, 6, 16, 16)
-    result: Any = model(batch["puzzle"], batch["puzzle_id"], torch.zeros(6, dtype=torch.long), new, *latent)
+    result: Any = model(batch["puzzle"], torch.zeros(6, dtype=torch.long), new, *latent)
     expected += cross_entropy(result.digits, batch["solution"], "stablemax").sum().item()
     assert whole.item() == pytest.approx(expected)
     assert count == 6
@@ -229,7 +229,7 @@ def test_the_winner_takes_it_all(data: Path) -> None:
     each = []
     for start in range(3):
         numbers, new = torch.full((6,), start), torch.ones(6, dtype=torch.bool)
-        result = model(batch["puzzle"], batch["puzzle_id"], numbers, new, *torch.zeros(2, 6, 16, 16))
+        result = model(batch["puzzle"], numbers, new, *torch.zeros(2, 6, 16, 16))
         each.append(cross_entropy(result.digits, batch["solution"], "stablemax"))
     best = torch.stack(each).min(0)
     assert len(best.indices.unique()) > 1

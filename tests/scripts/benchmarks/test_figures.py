@@ -99,16 +99,17 @@ def test_figures_whose_code_changed_are_listed(root: Path) -> None:
     git("init")
     old = root / "ensemble/settings.py"
     page = root / "scripts/benchmarks/trees/README.md"
-    old.parent.mkdir()
-    page.parent.mkdir(parents=True)
+    unmeasured = root / "tests/scripts/test_train.py"
+    for file in (old, page, unmeasured):
+        file.parent.mkdir(parents=True)
     page.write_text("1", encoding="utf-8")
     (root / figures.RESULTS / "trees.json").write_text("{}", encoding="utf-8")
     old.write_text("".join(f"line {number}\n" for number in range(50)), encoding="utf-8")
-    (root / "unmeasured.py").write_text("1", encoding="utf-8")
+    unmeasured.write_text("1", encoding="utf-8")
     commit()  # the JSON names no commit: the one that wrote it counts
     assert figures.ages(root) == []
     old.rename(root / "ensemble/errors.py")
-    for changed in (root / "unmeasured.py", page):
+    for changed in (unmeasured, page):
         changed.write_text("2", encoding="utf-8")
     commit()
     assert figures.ages(root) == []

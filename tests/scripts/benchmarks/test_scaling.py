@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +20,11 @@ from ensemble.errors import Failure, UserError
 
 ROOT = Path(__file__).resolve().parents[3]
 BENCHMARK = [sys.executable, str(ROOT / "scripts" / "benchmark.py"), "scaling"]
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
-QUIET = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if not name.startswith("SLURM_")},
+    "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE",
+}  # fmt: skip
 YAML = str(ROOT / "accelerate_configs" / "multi_cpu.yaml")
-
-
-def wait_for(condition: Callable[[], bool], timeout_s: float = 120) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "the condition did not become true"
-        time.sleep(0.1)
-
-
-def command_lines() -> list[str]:
-    """The command lines of all processes, except for those that have ended."""
-    return [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
 
 
 def write_run(folder: Path, ranks: int, samples_per_s: float, seconds: float = 90.0, gpu: str = "") -> Path:
@@ -233,7 +222,7 @@ def test_a_real_measurement(prepared: Path, tmp_path: Path) -> None:
     words = [f"data={prepared}", f"results={tmp_path / 'results'}", f"folder={tmp_path / 'runs'}", "rounds=2", training]
     done = subprocess.run(
         [*BENCHMARK, f"configuration={YAML}", *words],
-        env={**ENVIRONMENT, **QUIET}, capture_output=True, text=True, timeout=300, check=False,
+        env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     results = folders.read_json(tmp_path / "results" / "scaling.json")
@@ -257,16 +246,20 @@ def test_a_stopped_measurement_leaves_no_process_and_no_file(prepared: Path, tmp
     ]
     started = subprocess.Popen(
         [*BENCHMARK, *words],
-        env={**ENVIRONMENT, **QUIET}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     try:
-        wait_for(lambda: any(runs.glob("*/*/metrics.jsonl")))
+        end = time.monotonic() + 120
+        while not any(runs.glob("*/*/metrics.jsonl")):
+            assert time.monotonic() < end, "the training did not write its log"
+            time.sleep(0.1)
         (training,) = (path.parent for path in runs.glob("*/*/metrics.jsonl"))
         started.send_signal(signal.SIGTERM)
         assert started.wait(60) == 143
     finally:
         started.kill()
         started.communicate()
-    assert not [line for line in command_lines() if str(training) in line]
+    lines = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
+    assert not [line for line in lines if str(training) in line]
     assert list(runs.iterdir()) == []
     assert not (tmp_path / "results").exists()

@@ -13,15 +13,12 @@ class Model(Protocol):
 
     def step(self, states: np.ndarray) -> np.ndarray:
         """The next states, (B, N)."""
-        ...
 
     def adjoint(self, states: np.ndarray, directions: np.ndarray) -> np.ndarray:
         """The products of the transposed Jacobians with the directions, (B, N)."""
-        ...
 
     def jacobian(self, states: np.ndarray) -> np.ndarray:
         """The derivatives of the next states by the states, (B, N, N)."""
-        ...
 
 
 class Emulated:

@@ -2,7 +2,8 @@
 
     python scripts/predict.py member=sasrec data=runs/beauty/candidates out=runs/beauty/predictions
 
-The scores of each ranking file are a column of the prepared data, so a prediction is a copy of this column.
+The scores of each ranking file are a column of the prepared data, which the entry `rankings` of the manifest names. A
+prediction is a copy of this column.
 """
 
 from pathlib import Path
@@ -14,13 +15,10 @@ from ensemble import folders
 from ensemble.arrow import open_table
 from ensemble.task import task_of
 
-LISTED = "rankings"
-"""The entry of the manifest that gives, for each ranking file, its kind and the column with its scores."""
-
 
 def kinds(manifest: dict[str, Any]) -> dict[str, str]:
     """The kind of each ranking file by name: `baseline` if a baseline of next_item wrote it, else `ranking`."""
-    return {name: file["kind"] for name, file in manifest[LISTED].items()}
+    return {name: file["kind"] for name, file in manifest["rankings"].items()}
 
 
 def predict(data: str | Path, split: str, name: str) -> dict[str, Any]:
@@ -29,7 +27,7 @@ def predict(data: str | Path, split: str, name: str) -> dict[str, Any]:
     A candidate that is not in the ranking file gets the lowest score of its group's candidates in the file, minus 1.
     """
     manifest = folders.read_manifest(data)
-    file = manifest[LISTED][name]
+    file = manifest["rankings"][name]
     task, table = task_of(manifest), open_table(Path(data) / "rows" / split)
     score, group = table[file["column"]].to_numpy().astype(np.float64), table[task.group].to_numpy()
     return {
