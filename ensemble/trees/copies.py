@@ -203,6 +203,18 @@ def _train_by_library(
     return models, history, best_round
 
 
+def train_one(
+    library: ModuleType, config: TreesConfig, rows: TreeData, validation: TreeData, training: Training
+) -> tuple[Any, list[Scores], int]:
+    """One booster, stopped early on `validation`, with the results of `lgbm.train`; in a refit on all of `rows`."""
+    if not hasattr(library, "train_copies"):
+        booster, history, best_round = library.train(config, rows, validation, training)
+        return booster, history, best_round
+    part = rows, None if training.is_refit else validation
+    (booster,), history, best_round = library.train_copies(config, [part], training, map)
+    return library.first_rounds(booster, best_round), history, best_round
+
+
 def train_separately(
     config: TreesConfig,
     parts: Sequence[tuple[TreeData, TreeData | None]],

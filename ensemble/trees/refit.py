@@ -16,13 +16,15 @@ from ensemble.trees.boosting import Training
 from ensemble.trees.settings import TreesConfig
 
 BEFORE_BLEND = ("train", "validation")
-COST_OF_REFIT = 1.5
-"""An upper bound of the time of a refit, as a multiple of the time of the training with early stopping."""
+COST_OF_REFIT, COST_OF_LINEAR_REFIT = 1.5, 0.2
+"""Upper bounds of the time of a refit, as a multiple of the time of the training with early stopping. In a refit a linear
+model is fitted with one penalty instead of many."""
 
 
 def share_of_time(config: TreesConfig) -> float:
     """The share of a limited time that is reserved for both refits."""
-    cost = 2 * config.num_refits * COST_OF_REFIT if config.refit else 0.0
+    cost_of_one = COST_OF_LINEAR_REFIT if config.library == "linear" else COST_OF_REFIT
+    cost = 2 * config.num_refits * cost_of_one if config.refit else 0.0
     return cost / (1 + cost)
 
 
@@ -50,7 +52,7 @@ def boosters(
             page_folder.mkdir()
         refit = Training(group=group, page_folder=page_folder, stop_requested=training.stop_requested, is_refit=True)
         seeded = dataclasses.replace(config, num_rounds=num_rounds, seed=config.seed + number)
-        yield library.train(seeded, joined, validation, refit)[0]
+        yield copies.train_one(library, seeded, joined, validation, refit)[0]
 
 
 def on_blend(

@@ -31,7 +31,7 @@ from ensemble.signals import StopSignals
 from ensemble.trees import boosting, rows
 from ensemble.trees import train as member
 from ensemble.trees.boosting import Scores, Stopped, Training
-from ensemble.trees.distributed import SINGLE_RANK, RankGroup, RankInfo
+from ensemble.trees.distributed import LIBRARIES, SINGLE_RANK, RankGroup, RankInfo
 from ensemble.trees.predict import library_module
 from ensemble.trees.settings import FREE_TO_CHANGE, TreesConfig
 from ensemble.trees.trials import JOURNAL, EndedTrial, Range, Trial, Trials
@@ -165,8 +165,8 @@ def write_results(folder: Path, trials: Trials, config: TreesConfig, fingerprint
     completed = [trial for trial in ended if not trial.pruned]
     if not completed:
         return {"trials": len(ended), "table": "no trial was trained to its end"}
-    sign = 1 if METRIC_FUNCTIONS[config.metric].higher_is_better else -1
-    ranking = sorted(completed, key=lambda trial: -sign * trial.score)
+    higher_is_better = METRIC_FUNCTIONS[config.metric].higher_is_better
+    ranking = sorted(completed, key=lambda trial: trial.score, reverse=higher_is_better)
     best = ranking[0]
     given = next((trial.score for trial in completed if trial.place == 0), None)
     folders.write_text(folder / "trials.csv", _csv(ended))
@@ -240,6 +240,8 @@ def _check(config: TreesConfig, rank_info: RankInfo) -> None:
         lost_after_s=(config.search.lost_after_s > 0, "more than 0"),
         task=("/" not in config.search.task, "a name without a slash"),
     )
+    if config.library not in LIBRARIES:
+        raise UserError(f"a search does not support library={config.library}: choose {' or '.join(LIBRARIES)}")
     if rank_info.num_ranks > 1:
         raise UserError(
             f"a search is shared by independent tasks, not by {rank_info.num_ranks} ranks: start one task per node with "

@@ -26,7 +26,8 @@ class TreesConfig:
 
     library: Literal["xgboost", "lightgbm", "catboost", "linear", "both"] = "xgboost"
     """The library. linear is a ridge or logistic regression. both trains a member with XGBoost and one with LightGBM, in
-    `out`/xgboost and `out`/lightgbm. catboost and linear need data for cross-validation."""
+    `out`/xgboost and `out`/lightgbm. catboost and linear are trained by one rank, in memory, and stop early by the log loss
+    or the squared error, whatever `metric` is."""
     together: Literal["auto", "one_after_other", "side_by_side"] = "auto"
     """With library=both: train one after the other on all cores, or side by side on half of the cores each; auto: the faster
     way in a short trial."""

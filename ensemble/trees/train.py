@@ -2,7 +2,7 @@
 
     python scripts/train_trees.py library=xgboost data=runs/demo/prepared out=runs/demo/members/xgboost
 
-Both libraries train on the same rows, and stop early by the task's metric on the validation split. The folder contains
+Training stops early by the task's metric on the validation split. The folder contains
 
     model.ubj | model.txt   config.json  metrics.jsonl  importance.json  importance.png  summary.json  manifest.json
     known.json              the values of the training rows (unknown.py)
@@ -14,7 +14,7 @@ contains model.0.ubj, model.1.ubj …, whose mean predicts new rows, out_of_fold
 permutation.json, the importance of features by permutation, unless that would take too long.
 
 Each of several ranks trains on its shard of the training rows. All ranks end with the same trees, and rank 0 writes the
-folder. Checksums are compared before a model is read: both libraries abort the process when they read a damaged model.
+folder. Checksums are compared before a model is read: XGBoost and LightGBM abort the process if it is damaged.
 """
 
 import base64
@@ -43,7 +43,7 @@ from ensemble.task import task_of
 from ensemble.trees import copies, memory, refit, rows, stored, target_encoding, unknown
 from ensemble.trees.boosting import CannotLearn, Stopped, Training
 from ensemble.trees.checkpoint import Checkpoints
-from ensemble.trees.distributed import SINGLE_RANK, RankGroup, RankInfo
+from ensemble.trees.distributed import LIBRARIES, SINGLE_RANK, RankGroup, RankInfo
 from ensemble.trees.objective import ORDER_METRICS, Objective, are_learned, objective_of
 from ensemble.trees.pictures import bars
 from ensemble.trees.predict import library_module, model_files
@@ -87,7 +87,7 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
             "num_ranks": group.num_ranks,
             "config": settings,
             "scaling": dataclasses.asdict(objective.scaling),
-            "memory": "in_core" if cv else memory_mode(config, manifest, group),
+            "memory": "in_core" if cv or config.library not in LIBRARIES else memory_mode(config, manifest, group),
         }
         _check_ranks_agree(group, state)
         start = group.gather(_start(config, resume, checkpoints, state) if group.rank == 0 else None)[0]
@@ -140,8 +140,10 @@ def _summary(
 ) -> dict[str, Any]:
     """The content of summary.json. num_rows : of the training rows. cost : time and memory of the training."""
     cv = CrossValidation.from_manifest(manifest)
-    scalings = [dataclasses.asdict(model.scaling) for model in result.models if not model.scaling.is_identity]
+    scalings = [dataclasses.asdict(model.scaling) for model in result.models]
+    is_scaled = any(not model.scaling.is_identity for model in result.models)
     scores = result.history[result.best_round - 1] if result.history else {}
+    wanted = scores if cv or objective.metric not in scores else [objective.metric]
     return {
         "kind": config.library,
         "recipe": manifest["recipe"],
@@ -153,13 +155,13 @@ def _summary(
         "target": objective.target,
         "metric": objective.metric,
         "output": objective.output,
-        **({"scaling": scalings[0]} if len(scalings) == 1 else {"scalings": scalings} if scalings else {}),
+        **({} if not is_scaled else {"scalings": scalings} if len(scalings) > 1 else {"scaling": scalings[0]}),
         "candidate" if config.library == "linear" else "trees": result.best_round,
         **({} if result.learning_rate is None else {"learning_rate": result.learning_rate}),
         **({"models": len(result.models)} if cv or len(result.models) > 1 else {}),
         "memory": config.memory,
         **cost,
-        **{f"validation_{name}": value for name, value in scores.items() if name == objective.metric or cv},
+        **{f"validation_{name}": value for name, value in scores.items() if name in wanted},
     }
 
 
@@ -167,10 +169,11 @@ def _check_fit(config: TreesConfig, objective: Objective, is_cross_validation: b
     """Raise `UserError` for settings that do not fit the data or the number of ranks."""
     if objective.kind == "ranking" and group.num_ranks > 1:
         raise UserError(f"objective=ranking keeps the rows of a {objective.task.group} together: train it on one rank")
-    if config.library in ("catboost", "linear") and not is_cross_validation:
-        raise UserError(
-            f"library={config.library} needs data for cross-validation, and {config.data} has no folds: choose another"
-        )
+    if config.library not in LIBRARIES:
+        if group.num_ranks > 1:
+            raise UserError(f"library={config.library} cannot be trained by {group.num_ranks} ranks together: use one rank")
+        if config.memory == "low":
+            raise UserError(f"memory=low does not support library={config.library}: leave it out")
     if is_cross_validation and group.num_ranks > 1:
         raise UserError(f"{config.data} is for cross-validation, whose copies are trained together: use one rank")
     if is_cross_validation and config.memory == "low":
@@ -196,7 +199,8 @@ def _train_models(
     validation = rows.TreeData(config.data, "validation", manifest)
     reserved = config.max_seconds * refit.share_of_time(config)
     first = dataclasses.replace(training, seconds_left=lambda: training.seconds_left() - reserved)
-    booster, history, best_round = library.train(config, train_rows, validation, first)
+    with refusals_explained(config):
+        booster, history, best_round = copies.train_one(library, config, train_rows, validation, first)
     boosters, learned = [booster], [train_rows]
     if config.refit:
         boosters = list(refit.boosters(library, config, refit.BEFORE_BLEND, best_round, manifest, training))
@@ -327,9 +331,7 @@ def refusals_explained(config: TreesConfig) -> Iterator[None]:
         if type(error).__module__.split(".")[0].lstrip("_") != config.library:
             raise
         reason = " ".join(str(error).split())
-        raise CannotLearn(
-            f"{config.library} cannot learn from the folds of {config.data} ({reason}): leave it out"
-        ) from None
+        raise CannotLearn(f"{config.library} cannot learn from the rows of {config.data} ({reason}): leave it out") from None
 
 
 class _Probed(Exception):

@@ -2,12 +2,12 @@
 
     make bench-autogluon
 
-Ours are the commands of `make demo`: the trees alone, the trees in bags on folds forward in time, and the trees with the
-transformer, which also reads weekly series and words that the table of features does not contain. The other methods get this
-table for train, validation and blend together, since they make their own folds. Their models are therefore trained on later
-weeks than our members, except for the last copies of the bags. AutoGluon gets the same cores as our commands and as many
-seconds as the trees and the transformer took together, at least `least_s`. `good_quality_by_week` also gets the weeks, and
-validates in blocks of weeks instead of folds. All run with OMP_WAIT_POLICY=PASSIVE, which our scripts set themselves;
+Ours are the members of `make demo`: the trees alone, the trees in bags on folds forward in time, and the trees with a linear
+model and the transformer, which also reads weekly series and words that the table of features does not contain. The other
+methods get this table for train, validation and blend together, since they make their own folds. Our members learn these
+rows too before they predict test, except for all but the last copies of the bags. AutoGluon gets the same cores as our
+commands and as many seconds as all members took together, at least `least_s`. `good_quality_by_week` also gets the weeks,
+and validates in blocks of weeks instead of folds. All run with OMP_WAIT_POLICY=PASSIVE, which our scripts set themselves;
 `benchmark.py threads` measures its effect.
 
 Prediction is measured as a whole process, since all methods predict a file of new rows in this way; `warm_s` is the duration

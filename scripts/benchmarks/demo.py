@@ -16,7 +16,7 @@ from benchmarks.timing import SCRIPTS, script, timed
 from ensemble import folders
 
 TREES = ("xgboost", "lightgbm")
-MEMBERS, BASELINE = ("transformer", *TREES), "momentum"
+MEMBERS, BASELINE = ("transformer", *TREES, "linear"), "momentum"
 
 # For short or sparse data the horizon is shorter, or a larger share of products counts as hot
 REAL_SETS: dict[str, dict[str, str]] = {
@@ -34,9 +34,9 @@ REAL_SETS: dict[str, dict[str, str]] = {
     "ml-100k": {"source": "movielens/ml-100k.inter.gz", "panel.horizon_weeks": "3"},
 }
 SMALL = ["max_epochs=10", "batch_size=256", "evaluations_per_epoch=1", "refit_epochs=1"]
-"""The training of the transformer on real sets, which have few rows."""
+"""The training of the transformer on real sets, which have few rows, as in scripts/fit.py."""
 SMALL_TREES = ["num_refits=3"]
-"""The training of the trees on real sets, as in scripts/fit.py."""
+"""The same for the trees."""
 
 
 @command
@@ -62,8 +62,11 @@ def stages_of(
         "prepare": script("prepare_data", f"out={folder / 'prepared'}", f"raw={folder / 'raw'}", *prepare),
         "transformer": [*launch, SCRIPTS / "train.py", data, f"out={members / 'transformer'}", *train],
     }
-    for library in TREES:
-        stages[library] = script("train_trees", f"library={library}", "refit=true", data, f"out={members / library}", *trees)
+    for library in MEMBERS[1:]:
+        settings = trees if library in TREES else ()
+        stages[library] = script(
+            "train_trees", f"library={library}", "refit=true", data, f"out={members / library}", *settings
+        )
     predictions = folder / "predictions"
     for member in (*MEMBERS, BASELINE):
         source = member if member == BASELINE else members / member
@@ -84,7 +87,7 @@ def run_stages(
 
 
 def pipeline(folder: Path, prepare: Sequence[str], train: Sequence[str] = (), trees: Sequence[str] = ()) -> dict[str, Any]:
-    """Prepare, train the three members, predict, fit: the seconds of each stage, and the scores on test."""
+    """Prepare, train the members, predict, fit: the seconds of each stage, and the scores on test."""
     usage = run_stages(stages_of(folder, prepare, train, trees), timed)
     scores = folders.read_json(folder / "ensemble" / "scores.json")
     splits = folders.read_manifest(folder / "prepared")["splits"]

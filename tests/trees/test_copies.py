@@ -262,6 +262,24 @@ def test_large_targets_keep_their_differences(library: str, data_of: Any, tmp_pa
     assert len(folders.read_json(tmp_path / "m-large" / "summary.json")["scalings"]) == 3
 
 
+def test_a_copy_whose_targets_need_no_scale_keeps_its_place(library: str, tmp_path: Path) -> None:
+    """The predictions of each copy would be multiplied by the scale of another one."""
+    group = pl.int_range(NUM_ROWS) % 6
+    frame = frame_of("regression").with_columns(shop=group, y=pl.when(group == 0).then("y").otherwise(pl.col("y") * 0))
+    data = prepared_of(tmp_path, frame, group="shop", drop=("day",))
+    if library == "catboost":
+        with pytest.raises(CannotLearn):  # it refuses rows whose targets are all equal
+            train.train(config_of(library, data, tmp_path / "m"))
+        return
+    train.train(config_of(library, data, tmp_path / "m"))
+    scalings = [scaling for _, scaling in models_of(tmp_path / "m")]
+    target = rows_of(data).column("target")
+    learned = [target[np.union1d(fold.fit, fold.stop)] for fold in folds_of(data)]
+    assert [scaling.is_identity for scaling in scalings] == [not values.any() for values in learned]
+    assert sorted(values.any() for values in learned) == [False, True, True]
+    assert np.isfinite(TreeMember(tmp_path / "m").predict(data, "forecast")["prediction"]).all()
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_class_of_few_rows_has_its_column(number: int, library: str, tmp_path: Path) -> None:
     """A copy without a row of a class would give fewer probabilities, or those of other classes."""
@@ -292,7 +310,7 @@ def test_rows_that_a_library_refuses_have_an_error_message(what: str, library: s
         assert train.train(config_of(library, data, out))["status"] == "done"
         assert np.isfinite(TreeMember(out).predict(data, "oof")["prediction"]).all()
         return
-    with pytest.raises(CannotLearn, match=rf"^{library} cannot learn from the folds of \S+ \([^\n]+\): leave it out$"):
+    with pytest.raises(CannotLearn, match=rf"^{library} cannot learn from the rows of \S+ \([^\n]+\): leave it out$"):
         train.train(config_of(library, data, out))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "data.parquet"]
 

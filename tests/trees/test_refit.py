@@ -66,6 +66,28 @@ def test_blend_is_learned_by_the_trees_that_predict_later_splits(library: str, p
     assert not np.array_equal(other, TreeMember(newest).predict(prepared, "test")["prediction"])
 
 
+@pytest.mark.parametrize("library", ["catboost", "linear"])
+def test_a_library_that_trains_by_itself_is_refitted_too(library: str, prepared: Path, tmp_path: Path) -> None:
+    """It would end with a traceback, or be refitted with another number of trees, or on other rows."""
+    pytest.importorskip(library) if library == "catboost" else None
+    summary = member.train(settings(library, prepared, tmp_path / "m", refit=True, learning_rate=0.2))
+    module = library_module(library)
+    train, validation, blend = (rows_of(prepared, split) for split in ("train", "validation", "blend"))
+    by_hand, _, _ = member.resolve(settings(library, prepared, tmp_path, learning_rate=0.2), train, validation)
+    _, history, best = module.train_copies(by_hand, [(train, validation)], Training(), map)
+    count = summary["candidate" if library == "linear" else "trees"]
+    assert (count, summary["validation_log_loss"]) == (best, history[best - 1]["log_loss"])
+    by_hand = dataclasses.replace(by_hand, num_rounds=best)
+    joined = train.joined(validation)
+    for split, rows_to_fit, rows_to_predict in (
+        ("blend", joined, blend),
+        ("test", joined.joined(blend), rows_of(prepared, "test")),
+    ):
+        (booster,), _, _ = module.train_copies(by_hand, [(rows_to_fit, None)], Training(is_refit=True), map)
+        expected = module.predict(booster, rows_to_predict.matrix())
+        assert np.array_equal(TreeMember(tmp_path / "m").predict(prepared, split)["prediction"], expected), split
+
+
 def test_refits_differ_in_their_seed_and_are_averaged(library: str, prepared: Path, tmp_path: Path) -> None:
     """The second booster would be the first again, or only one of them would predict."""
     one = member.train(settings(library, prepared, tmp_path / "one", refit=True))

@@ -9,8 +9,9 @@ from copied_members import config_of, frame_of, prepared_of
 from ensemble.data import out_of_fold
 from ensemble.errors import UserError
 from ensemble.task import Task
-from ensemble.trees import train
+from ensemble.trees import search, train
 from ensemble.trees.predict import TreeMember
+from ensemble.trees.settings import SearchConfig
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +72,11 @@ def test_settings_that_copies_do_not_support_are_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_catboost_needs_folds(prepared: Path, tmp_path: Path) -> None:
-    """It would end with a traceback on data with a validation split."""
-    pytest.importorskip("catboost")
-    with pytest.raises(
-        UserError, match=r"library=catboost needs data for cross-validation, and .* has no folds: choose another"
-    ):
-        train.train(config_of("catboost", prepared, tmp_path / "m"))
+def test_a_linear_model_is_trained_in_memory_and_has_no_search(prepared: Path, tmp_path: Path) -> None:
+    """A setting would be ignored, or the search would end with a traceback."""
+    with pytest.raises(UserError, match="memory=low does not support library=linear: leave it out"):
+        train.train(config_of("linear", prepared, tmp_path / "m", memory="low"))
+    searched = config_of("linear", prepared, tmp_path / "m", search=SearchConfig(trials=2))
+    with pytest.raises(UserError, match="a search does not support library=linear: choose xgboost or lightgbm"):
+        search.search(searched)
+    assert list(tmp_path.iterdir()) == []
