@@ -11,6 +11,7 @@ written (continue with --resume auto). The launcher's exit code only shows that 
 import dataclasses
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from ensemble import configuration, errors, recipe
@@ -51,7 +52,8 @@ def main() -> None:
     from ensemble.predictor import members
 
     if words.deadline:
-        settings = dataclasses.replace(settings, max_seconds=max(1.0, words.deadline - time.time()))
+        earlier_s = refit.seconds_of_checkpoints(Path(settings.out)) if words.resume else 0.0  # max_seconds counts them too
+        settings = dataclasses.replace(settings, max_seconds=earlier_s + max(1.0, words.deadline - time.time()))
     settings = configuration.from_dict(schema, launch.from_main_process(configuration.to_dict(settings)))
     with launch.together(accelerator):
         make = recipe.named(words.recipe).require("training", "make", "has no neural network to train")

@@ -154,18 +154,21 @@ class _Source:
     """Fields whose absence from a row means zero or an empty list; the absence of others means that they are unknown."""
 
 
-def expand_sources(sources: Sequence[str | Path], cache_dir: str | Path, kind: Kind = "reviews") -> list[Path]:
+def expand_sources(sources: Sequence[str | Path], cache_dir: str | Path | None, kind: Kind = "reviews") -> list[Path]:
     """The files that paths, globs and `hub:CATEGORY` name, in their order, each once.
 
-    A category of `hub:` is downloaded into `cache_dir`: its reviews or its metadata, depending on `kind`. If a file is given
-    twice, under another name, by a link or as a copy, the second one is left out with a warning. Raises `UserError` for no
-    source, a path that is no regular file, a glob without matches, and a download that fails.
+    A category of `hub:` is downloaded into `cache_dir`: its reviews or its metadata, depending on `kind`. If `cache_dir` is
+    None, it is refused. If a file is given twice, under another name, by a link or as a copy, the second one is left out
+    with a warning. Raises `UserError` for no source, a path that is no regular file, a glob without matches, and a download
+    that fails.
     """
     if not sources:
         raise UserError(f"no {kind} are given: name at least one file, glob or hub:CATEGORY")
     files: list[Path] = []
     for source in map(str, sources):
         if source.startswith("hub:"):
+            if cache_dir is None:
+                raise UserError(f"{source} names reviews of products, which are not read here: name files")
             paths = [_download(source.removeprefix("hub:"), Path(cache_dir), kind)]
         elif "://" in source:
             raise UserError(f"{source} is a URL, and only local files are read: download it, and give the file")

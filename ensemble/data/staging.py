@@ -20,7 +20,7 @@ def stage(source: str | Path, out: str | Path) -> tuple[int, bool]:
     source, out = Path(source), Path(out)
     manifest = folders.read_manifest(source)
     num_bytes = sum(entry["bytes"] for entry in manifest["files"].values())
-    if out.exists():
+    if (out / folders.NAME).exists():
         if folders.verify(out)["fingerprint"] != manifest["fingerprint"]:
             raise UserError(f"{out} holds other data than {source}: choose another folder")
         return num_bytes, False

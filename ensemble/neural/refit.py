@@ -10,6 +10,7 @@ score beats that of the best weights. A stopped run continues in the part where 
 """
 
 import dataclasses
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,16 @@ def _check(recipe: NeuralRecipe, config: TrainConfig, override: bool) -> None:
             f"refit_epochs={config.refit_epochs:g} joins the rows of splits, and examples of the recipe {recipe.name} "
             "differ in length: set refit_epochs=0"
         )
+
+
+def seconds_of_checkpoints(run: Path) -> float:
+    """The seconds of training until the newest checkpoints of a run and of the parts of its refit."""
+    seconds = 0.0
+    for part in (run, run / TRIAL, run / NEWEST):
+        if states := sorted((part / "checkpoints").glob("step-*/state.json")):
+            with suppress(UserError, KeyError):  # a damaged one, which is not resumed
+                seconds += folders.read_json(states[-1])["progress"]["seconds"]
+    return seconds
 
 
 def score_of_best(recipe: NeuralRecipe, config: TrainConfig, accelerator: Accelerator) -> float:

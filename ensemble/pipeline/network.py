@@ -33,6 +33,10 @@ TRAIN_ON_CPU = "ensemble.commands.train_on_cpu"
 NUM_CPU_RANKS, LEAST_ROWS_FOR_RANKS = (1, 2, 4), 2_000
 """Possible numbers of ranks on a CPU, and the least number of training rows for several ranks. Several ranks with one core
 each train faster than one rank with several threads, but with fewer rows their start takes longer than they save."""
+GPUS = Path("/proc/driver/nvidia/gpus")
+"""The folder with an entry for each GPU, where Linux has a driver for them."""
+CHOSEN_BATCH_SIZE = 2**20
+"""A power of 2, in place of a batch size that the recipe chooses."""
 
 
 def train(
@@ -143,25 +147,37 @@ def _launcher(
     train_script = ["-m", "ensemble.commands.train"]
     if accelerate_config != "auto":
         return [*launcher, "--config_file", accelerate_config, *train_script], None
-    num_gpus = len(list(Path("/proc/driver/nvidia/gpus").glob("*"))) if sys.platform == "linux" else 0
-    num_ranks = num_gpus or num_cpu_ranks(member, manifest, num_threads)
+    num_gpus = visible_gpus()
+    num_ranks = most_ranks(num_gpus, member, manifest) if num_gpus else num_cpu_ranks(member, manifest, num_threads)
     environment = {**os.environ, "OMP_NUM_THREADS": str(max(1, num_threads // num_ranks))}
     if not num_gpus:
         return [sys.executable, "-m", TRAIN_ON_CPU, "--num_processes", str(num_ranks)], environment
     processes = ["--num_processes", str(num_ranks), "--num_machines", "1", "--dynamo_backend", "no"]
-    kind = ["--multi_gpu"] if num_gpus > 1 else []
+    kind = ["--multi_gpu"] if num_ranks > 1 else []
     return [*launcher, *kind, *processes, "--mixed_precision", "bf16", *train_script], environment
 
 
-def num_cpu_ranks(member: PlannedMember, manifest: dict[str, Any], num_threads: int) -> int:
-    """The number of ranks for `num_threads` threads of a CPU. It divides the batch size, as ranks have equal shares.
+def visible_gpus() -> int:
+    """The number of NVIDIA GPUs of this machine, or of those that CUDA_VISIBLE_DEVICES names."""
+    num_gpus = len(list(GPUS.glob("*")))
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return num_gpus if named is None else min(num_gpus, sum(bool(name.strip()) for name in named.split(",")))
 
-    The batch size is 0 if the recipe chooses it; then it is a power of 2, which all of `NUM_CPU_RANKS` divide.
-    """
+
+def num_cpu_ranks(member: PlannedMember, manifest: dict[str, Any], num_threads: int) -> int:
+    """The number of ranks for `num_threads` threads of a CPU: 1 for few rows, else a power of 2."""
     if manifest["splits"]["train"]["rows"] < LEAST_ROWS_FOR_RANKS:
         return 1
+    return most_ranks(max(ranks for ranks in NUM_CPU_RANKS if ranks <= max(1, num_threads)), member, manifest)
+
+
+def most_ranks(most: int, member: PlannedMember, manifest: dict[str, Any]) -> int:
+    """The largest number of ranks up to `most` that divides the batch size, since ranks have equal shares of it.
+
+    The batch size is 0 if the recipe chooses it; then it is a power of 2.
+    """
     batch_size = int(member.settings.get("batch_size", config_class(manifest["recipe"])().batch_size))
-    return max(ranks for ranks in NUM_CPU_RANKS if ranks <= max(1, num_threads) and batch_size % ranks == 0)
+    return max(ranks for ranks in range(1, most + 1) if (batch_size or CHOSEN_BATCH_SIZE) % ranks == 0)
 
 
 def run_command(command: list[str], output: int | None = None, environment: dict[str, str] | None = None) -> int:

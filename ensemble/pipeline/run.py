@@ -275,7 +275,7 @@ def _refuse_other_sources(config: Any, manifest: dict[str, Any], folder: Path) -
     if not paths or "sources" not in manifest or any(source.startswith("hub:") for source in paths):
         return
     before = {source["sha256"]: source["name"] for source in manifest["sources"]}
-    now = {source["sha256"]: source["name"] for source in folders.sources(reviews.expand_sources(paths, ""))}
+    now = {source["sha256"]: source["name"] for source in folders.sources(reviews.expand_sources(paths, None))}
     if changed := sorted({name for sha, name in {**before, **now}.items() if (sha in before) != (sha in now)}):
         raise UserError(
             f"{', '.join(changed[:MOST_NAMED])} changed since {folder} was prepared: restore the old content, or start "

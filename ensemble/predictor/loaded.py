@@ -206,6 +206,8 @@ class Worker:
     def __init__(self, name: str, config: dict[str, Any]):
         self.name = name
         self._lock = threading.Lock()
+        self._num_unread = 0
+        """The number of lines that the worker has not answered, or whose answer was not read, as after Ctrl-C."""
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "ensemble.predictor.worker"],
             stdin=subprocess.PIPE,
@@ -228,13 +230,16 @@ class Worker:
             print(json.dumps(content), file=self.process.stdin, flush=True)
         except (OSError, ValueError):  # ValueError: after `close`
             raise self._lost() from None
+        self._num_unread += 1
 
     def wait(self) -> None:
         """Wait until the worker has loaded, or has run its task; raise the error that it reports."""
         assert self.process.stdout
-        line = self.process.stdout.readline()
-        if not line:
-            raise self._lost()
+        line = ""
+        while self._num_unread:  # only the last answer is that of this task
+            if not (line := self.process.stdout.readline()):
+                raise self._lost()
+            self._num_unread -= 1
         answer = json.loads(line)
         if "mistake" in answer:
             raise UserError(answer["mistake"])

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from toy import Toy, ToyRows
 
 from ensemble.errors import UserError
-from ensemble.neural import loop, refit, runs
+from ensemble.neural import checkpoint, loop, refit, runs
 from ensemble.neural.loader import Batch, BatchPlan
 from ensemble.neural.settings import TrainConfig
 from ensemble.signals import StopSignals
@@ -249,3 +249,15 @@ def test_the_plan_has_the_steps_that_the_tests_above_count(config: TrainConfig) 
     """The crashes and signals of the tests above would be in other parts."""
     steps = [BatchPlan(rows, 16, 16, 1, 0, 0).num_steps(1) for rows in (37, 48, 61)]
     assert steps == [3, 3, 4]
+
+
+def test_the_seconds_of_all_parts_of_a_run_are_added(tmp_path: Path) -> None:
+    """A run that is continued with a deadline would end at once, since its earlier seconds count too."""
+    for part, step, seconds in (("", 3, 20.0), ("", 12, 50.0), ("trial", 2, 7.0)):
+        folder = checkpoint.step_folder(tmp_path / part, step)
+        folder.mkdir(parents=True)
+        (folder / "state.json").write_text(json.dumps({"progress": {"seconds": seconds}}))
+    assert refit.seconds_of_checkpoints(tmp_path) == 57.0
+    (checkpoint.step_folder(tmp_path / "trial", 2) / "state.json").write_text("{")
+    assert refit.seconds_of_checkpoints(tmp_path) == 50.0
+    assert refit.seconds_of_checkpoints(tmp_path / "missing") == 0.0

@@ -253,7 +253,7 @@ COMMANDS = {
     "out=new source=[folder] target=y": "folder is a folder: name its files, as in 'folder/*.jsonl.gz'",
     "out=new source=[t.csv,other.csv] target=y": "t.csv has no column 'c', which another of the files has: give files",
     "out=new source=[t.csv target=y": "'source=[t.csv' cannot be read (while parsing a flow sequence in \"<unicode",
-    "out=new source=[hub:All_Beauty] target=y": "hub:All_Beauty names reviews of products, not a table: name its files",
+    "out=new source=[hub:All_Beauty] target=y": "hub:All_Beauty names reviews of products, which are not read here",
     "out=new source=[t.csv] target=": "the setting 'target' is empty: write target=…",
     "out=new source=[t.csv] target=Y": "target=Y: the table has no such column; did you mean 'y'?",
     "… targte=y": "the command line: there is no setting 'targte'; did you mean 'target'?",

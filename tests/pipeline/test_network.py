@@ -40,6 +40,29 @@ def test_the_number_of_ranks_on_a_cpu(num_threads: int, num_rows: int, settings:
 
 
 @pytest.mark.parametrize(
+    ("visible", "batch_size", "num_ranks"),
+    [(None, 0, 4), ("0", 0, 1), ("1,2,5", 0, 2), ("1,2,5", 96, 3), ("0,1,2,3,4,5", 5, 5), ("", 0, None), (None, 7, 1)],
+)
+def test_a_fit_uses_the_visible_gpus(
+    visible: str | None, batch_size: int, num_ranks: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks would be started without a GPU, or with a batch that cannot be divided among them, and the network would fail."""
+    for number in range(6):
+        (tmp_path / f"0000:0{number}:00.0").mkdir()
+    monkeypatch.setattr(network, "GPUS", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    member = PlannedMember(name="tabm", kind="neural", settings={"batch_size": batch_size})
+    manifest = {"recipe": "table", "splits": {"train": {"rows": 500}}}
+    command, _ = network._launcher("auto", member, manifest, 1)
+    assert (network.TRAIN_ON_CPU in command) == (num_ranks is None)
+    if num_ranks:
+        assert command[command.index("--num_processes") + 1] == str(num_ranks)
+        assert ("--multi_gpu" in command) == (num_ranks > 1)
+
+
+@pytest.mark.parametrize(
     ("ranks_predict", "ending_s"), [(True, network.ENDING_S), (False, network.ENDING_S + network.PREDICTING_S)]
 )
 def test_the_time_of_the_start_counts(

@@ -112,7 +112,7 @@ def _refuse_unused(config: PrepareConfig) -> None:
 
 def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str, Any]:
     if config.source:
-        files = reviews.expand_sources(config.source, Path("."))
+        files = reviews.expand_sources(config.source, None)
     elif config.raw:
         raw = stack.enter_context(folders.new_folder(config.raw, config.overwrite, "generated sea ice"))
         files = generator.write(raw, config)

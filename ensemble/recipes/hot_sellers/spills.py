@@ -164,12 +164,15 @@ def _estimate_rows(files: list[Path]) -> int:
     return num_rows
 
 
+MILLISECONDS_OF_A_DAY = 86_400_000
+
+
 def _end_of(day: str) -> int | None:
     """The last millisecond of a day (UTC), in milliseconds since 1970; None for ''."""
     if not day:
         return None
     try:
-        end = datetime.datetime.fromisoformat(day).replace(tzinfo=datetime.UTC) + datetime.timedelta(days=1)
-    except (ValueError, OverflowError):
+        begin = datetime.datetime.combine(datetime.date.fromisoformat(day), datetime.time(), datetime.UTC)
+    except ValueError:
         raise UserError(f"until={day} is not a date: write it as in 2023-09-30") from None
-    return int(end.timestamp() * 1000) - 1
+    return int(begin.timestamp() * 1000) + MILLISECONDS_OF_A_DAY - 1

@@ -65,6 +65,8 @@ def read(files: Sequence[Path], format: str, columns: dict[str, str], census: Ce
     format : one of `TEXT_FORMATS`, reviews, or auto. columns : as for `reviews.read_reviews`. Raises `UserError`, with file
     and line, for invalid lines, and for files that cannot be read together.
     """
+    if columns and format in TEXT_FORMATS:
+        raise UserError(f"columns is for tables with a header, and format={format} has fixed columns: leave one of them out")
     if columns and "rating" not in columns:
         raise UserError(f"columns does not name the column of the rating: add rating=NAME; {NO_RATING}")
     frames: list[pl.DataFrame] = []

@@ -66,7 +66,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     _check(config, board)
     census = Census()
     files, test_files = (
-        reviews.expand_sources(source, Path(".")) if source else [] for source in (config.source, config.test_source)
+        reviews.expand_sources(source, None) if source else [] for source in (config.source, config.test_source)
     )
     if files:
         splits = _read_splits(config, board, files, test_files, census)
@@ -138,9 +138,6 @@ def _check(config: PrepareConfig, board: Board) -> None:
             f"clues={config.clues} is too few for one solution on a board of side {board.side}: give at least "
             f"{board.least_clues}, or 0 for minimal puzzles"
         )
-    for source in (*config.source, *config.test_source):
-        if source.startswith("hub:"):
-            raise UserError(f"{source} names reviews of products, not puzzles: name files of puzzles")
 
 
 def _num_rows(config: PrepareConfig, split: str) -> int:

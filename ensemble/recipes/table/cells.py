@@ -98,7 +98,7 @@ def _read(table: Table, column: str, config: PrepareConfig) -> Cells:
             known = _native(pieces, kind)
             known = _without_numbers(known, config.missing)[0] if kind == "number" else known
             return dataclasses.replace(text_cells, values=text_cells.values.zip_with(known.is_null(), known))
-    return _read_texts(table, column, _stripped(pl.concat([as_text(piece) for piece in pieces])), config)
+    return _read_texts(table, column, _texts(pieces, "text"), config)
 
 
 def _is_native(piece: pl.Series, kind: Kind) -> bool:

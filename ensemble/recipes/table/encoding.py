@@ -49,7 +49,8 @@ def fit(values: np.ndarray, num_bins: int) -> Scale:
     low, high = scores[edge[bin_number]], scores[edge[bin_number + 1]]
     start = (scores - low) / (high - low)
     share = np.append(np.diff(scores), 0.0) / (high - low)
-    inverse_length = np.append(1 / np.diff(finite), 0.0)
+    with np.errstate(over="ignore"):  # between denormal numbers; 0 × inf would be NaN
+        inverse_length = np.append(np.minimum(1 / np.diff(finite), np.finfo(np.float32).max), 0.0)
     scale.knots[: len(finite)] = finite
     scale.segments[: len(finite)] = np.stack([finite, inverse_length, start, share, bin_number], axis=1)
     scale.edges[: len(edge)] = scores[edge]

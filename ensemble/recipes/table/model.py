@@ -181,7 +181,7 @@ def dropout(x: torch.Tensor, rate: float) -> torch.Tensor:
     """Dropout. On CPUs eight elements share a 64-bit random number, so the rate is rounded to a multiple of 1/256."""
     if x.device.type != "cpu" or not rate:
         return F.dropout(x, rate)
-    threshold = round(rate * 256)
+    threshold = min(round(rate * 256), 255)
     bits = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
     kept = bits.view(torch.uint8)[: x.numel()].view(x.shape) >= threshold
     return x * kept.to(x.dtype).mul_(256 / (256 - threshold))

@@ -54,7 +54,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     """Write the prepared folder and return its manifest. Raises `UserError` for settings and data that cannot be used."""
     _check(config)
     census = Census()
-    files = reviews.expand_sources(config.source, "")
+    files = reviews.expand_sources(config.source, None)
     octets.refuse_inside(config.out, files)
     with folders.new_folder(config.out, config.overwrite, KIND) as folder:
         table = sources.read(files, census)
@@ -125,9 +125,6 @@ def _check(config: PrepareConfig) -> None:
     )
     if not config.source:
         raise UserError("no table is given: name its files, as in 'source=[people.csv]'")
-    for source in config.source:
-        if source.startswith("hub:"):
-            raise UserError(f"{source} names reviews of products, not a table: name its files")
     if not config.target:
         raise UserError("target= names no column: name the column to predict, as in target=income")
     if config.embargo and not config.time:

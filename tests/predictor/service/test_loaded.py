@@ -15,7 +15,7 @@ import pytest
 from ensemble import folders
 from ensemble.errors import Failure, UserError
 from ensemble.predictor import new_data
-from ensemble.predictor.loaded import Predictor
+from ensemble.predictor.loaded import Predictor, Worker
 from ensemble.recipes.hot_sellers import requests
 
 
@@ -60,6 +60,23 @@ def test_the_forecast_is_that_of_the_files(predictor: Predictor, fitted: Path, r
     assert request.products
     forecast = predictor.predict(requests.review_table(request.reviews), requests.product_table(request.products))
     assert forecast.equals(pq.read_table(fitted / "ensemble/forecast.parquet"), check_metadata=True)
+
+
+def test_a_forecast_after_one_that_was_interrupted_is_its_own(
+    predictor: Predictor, fitted: Path, request_rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After Ctrl-C, each later call would read the answer to the one before it."""
+    request = requests.Request(**request_rows)
+    tables = requests.review_table(request.reviews), requests.product_table(request.products or [])
+
+    def interrupted(worker: Worker) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Worker, "wait", interrupted)
+        predictor.predict(*tables)
+    for _ in range(2):
+        assert predictor.predict(*tables).equals(pq.read_table(fitted / "ensemble/forecast.parquet"))
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,7 @@ FAULTS: dict[str, dict[str, Any]] = {
     "raw= is the folder for generated files": {"raw": "raw", "source": ("a.nc",)},
     "stencil=20 is impossible": {"system": "lorenz96", "stencil": 20},
     "no file matches 'nothing": {"source": ("nothing*.nc",)},
+    "hub:All_Beauty names reviews of products, which are not read here": {"source": ("hub:All_Beauty",)},
     "the split .* has no row: .* lower tile": {**small_emulators.SMALL, "tile": 24},
     "names.hi and names.hs are both hs_h": {"names": NamesConfig(hi="hs_h")},
     "the setting 'names.sst' is empty": {"names": NamesConfig(sst="")},

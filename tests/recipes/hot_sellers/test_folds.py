@@ -184,6 +184,7 @@ def test_a_fold_is_prepared_data_like_any_other(folded: Path, tmp_path: Path) ->
         for split, facts in manifest["splits"].items():
             assert open_table(fold / "rows" / split).num_rows == facts["rows"]
             assert len(manifest["files"]) > 10
+    (tmp_path / "staged").mkdir()  # an empty folder is used as it is
     staging.stage(folded / "folds/1", tmp_path / "staged")
     assert content(tmp_path / "staged", "blend") == content(folded / "folds/1", "blend")
     assert folders.verify(tmp_path / "staged")["fingerprint"] == about["folds"][1]["fingerprint"]

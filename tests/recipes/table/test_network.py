@@ -377,6 +377,13 @@ def test_numbers_are_embedded_as_in_the_authors_package() -> None:
     torch.testing.assert_close(embedded, package(scores[:, None]).flatten(1), rtol=1e-4, atol=1e-4)
 
 
+def test_numbers_near_zero_have_finite_embeddings() -> None:
+    """The slope between two denormal numbers is infinite in float32, and the loss would be NaN."""
+    values = np.array([1e-42, 3e-42, 2e-41, 0.1, 0.5], np.float32)
+    scale = encoding.fit(values, 4)
+    assert np.isfinite(scale.segments[np.isfinite(scale.knots)]).all()
+
+
 def test_a_copy_is_the_network_of_the_authors_package(tmp_path: Path) -> None:
     """Scaling the weights instead of the inputs would give other outputs."""
     tabm, model = made(written(tmp_path / "data"))
@@ -408,6 +415,7 @@ def test_dropout_drops_what_it_should() -> None:
     assert abs(float(dropped.mean()) - 1) < 0.01
     assert ((dropped == 0).float().mean(dim=0) - 0.1).abs().max() < 0.02
     assert torch.equal(dropout(x, 0.0), x)
+    assert 0 < (dropout(x, 0.999) != 0).float().mean() < 0.01
 
 
 @pytest.mark.parametrize(

@@ -328,7 +328,7 @@ def test_bad_lines_are_counted_and_named(people: pl.DataFrame, tmp_path: Path, c
         ({"target": "income", "test": 0.95}, "test=0.95 is impossible: it must be a part of the rows, from 0 to 0.9"),
         ({"target": "income", "num_folds": 2}, "num_folds=2 is impossible: it must be 0, 1, or 3 and more"),
         ({"target": "income", "num_folds": 1, "group": "household"}, "num_folds=1 is impossible with group=household"),
-        ({"target": "income", "source": ("hub:All_Beauty",)}, "hub:All_Beauty names reviews of products, not a table"),
+        ({"target": "income", "source": ("hub:All_Beauty",)}, "hub:All_Beauty names reviews of products, which are not"),
         ({"target": "income", "source": ("no.csv",)}, "the file no.csv does not exist"),
         ({"target": "income", "drop": tuple("who age city member joined household rich tier grade w".split())},
          "no column is left to predict income from: note has"),

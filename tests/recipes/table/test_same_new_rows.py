@@ -98,6 +98,17 @@ def test_cells_of_parquet_are_the_same_in_new_rows(column: pa.Array, tmp_path: P
     assert (values, notes) == (rows_of(tmp_path, about).sort("row_id")["c"].to_list(), [])
 
 
+def test_numbers_beside_texts_of_another_file_are_the_same_categories_in_new_rows(tmp_path: Path) -> None:
+    """3.0 of Parquet was the category '3.0' in training and '3' in new rows, where it counted as empty."""
+    numbers = {"c": [3.0, 4.0] * (NUM_ROWS // 2), "other": range(NUM_ROWS), "y": [0, 1] * (NUM_ROWS // 2)}
+    pq.write_table(pa.table(numbers), tmp_path / "a.parquet")
+    write_csv(tmp_path / "b.csv", ["u", "v"])
+    about = prepare(tmp_path, tmp_path / "a.parquet", tmp_path / "b.csv")
+    values, notes = read_again(tmp_path, about, tmp_path / "a.parquet")
+    assert (values, notes) == (rows_of(tmp_path, about).sort("row_id")["c"].to_list()[:NUM_ROWS], [])
+    assert len(set(values)) == 2
+
+
 def test_a_date_after_the_year_9999_is_named(tmp_path: Path) -> None:
     """The run would end in an OverflowError; a column of times would be empty without a message."""
     times = pa.array([600_000_000_000_000, *range(1, NUM_ROWS)], pa.timestamp("ms"))
