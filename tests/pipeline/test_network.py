@@ -46,7 +46,7 @@ def test_the_number_of_ranks_on_a_cpu(num_threads: int, num_rows: int, settings:
 def test_a_fit_uses_the_visible_gpus(
     visible: str | None, batch_size: int, num_ranks: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ranks would be started without a GPU, or with a batch that cannot be divided among them, and the network would fail."""
+    """Ranks would be started without a GPU, or with a batch that cannot be divided among them."""
     for number in range(6):
         (tmp_path / f"0000:0{number}:00.0").mkdir()
     monkeypatch.setattr(network, "GPUS", tmp_path)
