@@ -78,7 +78,7 @@ def _load(config: WorkerConfig) -> RunTask:
     with tempfile.TemporaryDirectory(prefix="ensemble-") as empty:  # there are no rows yet
         manifest = {name: value for name, value in config["manifest"].items() if name not in ("files", "fingerprint")}
         folders.write_manifest(Path(empty), {**manifest, "splits": {}})
-        member = members.load(Path(config["folder"]), empty, config["threads"], quiet=config["quiet"])
+        member = members.load(Path(config["folder"]), empty, config["threads"], quiet=config.get("quiet", False))
 
     def predict(task: Task) -> None:
         from ensemble import predictions

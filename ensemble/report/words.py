@@ -97,7 +97,7 @@ def percent(value: float | None, digits: int | None = None) -> str:
     if value is None:
         return "–"
     digits = (1 if abs(value) < 0.0995 else 0) if digits is None else digits
-    return f"{100 * value:,.{digits}f}{THIN}%".replace("-", "−")
+    return f"{number(100 * value, digits)}{THIN}%"
 
 
 def number(value: float | None, digits: int | None = None) -> str:

@@ -148,8 +148,7 @@ CASES = {
     # train_trees
     "train_trees": "the setting 'data' has no default: add data=…",
     f"{TREES} num_round=3": "there is no setting 'num_round'; did you mean 'num_rounds'?",
-    f"{TREES} library=catboost": "library=catboost needs data for cross-validation, and prepared has no "
-    "folds: choose another",
+    f"{TREES} library=linear memory=low": "memory=low does not support library=linear: leave it out",
     f"{TREES} threads=-2": "threads=-2 is impossible: give a number of cores, or 0",
     f"{TREES} row_fraction=0": "row_fraction=0.0 is impossible: it must be above 0 and at most 1",
     "train_trees data=nowhere out=new": "there is no prepared data at nowhere: run scripts/prepare_data.py first",
@@ -225,7 +224,7 @@ AS_PROCESSES = {
     f"{TRAIN} batchsize=64",
     f"{TRAIN} --resume last",
     "train data=nowhere out=new",
-    f"{TREES} library=catboost",
+    f"{TREES} library=linear memory=low",
     "train_trees data=prepared out=taken",
     f"{PREDICT} splits=[test",
     "predict data=prepared out=file member=momentum",

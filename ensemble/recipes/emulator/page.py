@@ -149,7 +149,9 @@ def _tiles(run: Run) -> list[dict[str, float]]:
     tiles = []
     for tile in np.unique(points["tile"]):
         rows = points["tile"] == tile
-        position = {name: float(points[name][rows].mean()) for name in ("latitude", "longitude")}
+        angles = np.radians(points["longitude"][rows])  # 359° and 1° have the mean 0°
+        longitude = np.degrees(np.arctan2(np.sin(angles).mean(), np.cos(angles).mean()))
+        position = {"latitude": float(points["latitude"][rows].mean()), "longitude": float(longitude)}
         tiles.append({**position, "error": float(np.sqrt(squared_error[rows].mean()))})
     return tiles
 

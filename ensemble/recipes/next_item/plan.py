@@ -7,6 +7,8 @@ from ensemble.errors import UserError
 from ensemble.pipeline.plan import FollowUp, PlannedMember, preset, trees
 
 CANDIDATES = "candidates"
+TREES: dict[str, Any] = {"refit": True}
+"""Settings of the trees beside the defaults."""
 NUM_CANDIDATES, NUM_CANDIDATES_OF_FEW = 50, 200
 FEW_SEQUENCES = 500
 """With fewer validation sequences, `NUM_CANDIDATES_OF_FEW` candidates are used, so that the next item is among them in
@@ -31,7 +33,7 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
             "give more users, or with split=time other values of validation_from and test_from"
         )
     sasrec = PlannedMember(name="sasrec", kind="neural", settings=_preset(manifest), share=6.0, least_seconds=25.0)
-    return [sasrec, *trees("lightgbm", "xgboost", data=CANDIDATES, refit=True)]
+    return [sasrec, *trees("lightgbm", "xgboost", data=CANDIDATES, **TREES)]
 
 
 def follow_up(manifest: dict[str, Any], data: Path, rankings: Path) -> FollowUp:

@@ -355,8 +355,7 @@ def _describe(
     values = target.values[rows]
     if config.group:
         described["groups"] = len(np.unique(unit[rows]))
-    if config.time:
-        times = cells_of[config.time].values.gather(rows)
+    if config.time and len(times := cells_of[config.time].values.gather(rows).drop_nulls()):
         described |= {"from": _time_name(times.min()), "to": _time_name(times.max())}
     if np.isnan(values).all():
         return described
