@@ -213,7 +213,6 @@ def new_file(path: Path, what: str) -> Iterator[Path]:
     Raises `UserError`, which calls the file `what`, if it cannot be written, or would replace a file without the project's
     mark.
     """
-    refuse_inside(path)
     refuse_foreign_file(path, what)
     scratch = path.with_name(f".{path.name}.writing-{uuid.uuid4().hex[:8]}")
     is_new = not path.parent.exists()
@@ -235,7 +234,8 @@ def new_file(path: Path, what: str) -> Iterator[Path]:
 
 
 def refuse_foreign_file(path: Path, what: str) -> None:
-    """Raise `UserError` if `path` exists and was not written by a command of this project."""
+    """Raise `UserError` if `path` exists and was not written by this project, or as `refuse_inside` does."""
+    refuse_inside(path)
     if not path.exists():
         return
     if not path.is_file():

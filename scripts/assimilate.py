@@ -16,7 +16,6 @@ def main() -> None:
 
     from ensemble import folders
 
-    folders.refuse_inside(Path(settings.out))
     folders.refuse_foreign_file(Path(settings.out), "page")
 
     from ensemble.recipes.emulator import trained

@@ -73,7 +73,6 @@ def export_neural(settings: ExportConfig, named: str) -> None:
     manifest = folders.read_manifest(settings.data)
     recipe.check_named(named, manifest, settings.data)
     export = recipe.of(manifest).require("export", "export", "cannot export its networks")
-    folders.refuse_inside(Path(settings.out))
     folders.refuse_foreign_file(Path(settings.out), "exported model")
     for line in export(settings.member, settings.data, settings.out, settings.dtype):
         print(line)

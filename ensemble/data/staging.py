@@ -13,15 +13,16 @@ KIND = "staged data"
 
 
 def stage(source: str | Path, out: str | Path) -> tuple[int, bool]:
-    """Copy prepared data to `out`, unless it contains them already. Returns their bytes, and whether they were copied.
+    """Copy prepared data, with their folds, to `out`, unless it has them. Returns their bytes, and whether they were copied.
 
     Raises `UserError` for damaged data, for a disk without enough space, and if `out` has other content.
     """
     source, out = Path(source), Path(out)
-    manifest = folders.read_manifest(source)
-    num_bytes = sum(entry["bytes"] for entry in manifest["files"].values())
+    parts = [Path(), *(manifest.parent.relative_to(source) for manifest in sorted(source.glob(f"folds/*/{folders.NAME}")))]
+    manifests = {part: folders.read_manifest(source / part) for part in parts}
+    num_bytes = sum(entry["bytes"] for manifest in manifests.values() for entry in manifest["files"].values())
     if (out / folders.NAME).exists():
-        if folders.verify(out)["fingerprint"] != manifest["fingerprint"]:
+        if any(folders.verify(out / part)["fingerprint"] != manifests[part]["fingerprint"] for part in parts):
             raise UserError(f"{out} holds other data than {source}: choose another folder")
         return num_bytes, False
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -31,8 +32,9 @@ def stage(source: str | Path, out: str | Path) -> tuple[int, bool]:
             "slurm/site.sh empty, or name a larger disk"
         )
     with folders.new_folder(out, False, KIND) as folder:
-        for name in (*manifest["files"], folders.NAME):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source / name, folder / name)
-        folders.verify(folder)
+        for part, manifest in manifests.items():
+            for name in (*manifest["files"], folders.NAME):
+                (folder / part / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source / part / name, folder / part / name)
+            folders.verify(folder / part)
     return num_bytes, True

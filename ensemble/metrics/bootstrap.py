@@ -13,6 +13,10 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    def as_json(self) -> dict[str, float | None]:
+        """By name, with None instead of NaN, which JSON lacks; the bounds of an interval over one cluster are NaN."""
+        return {name: value if np.isfinite(value) else None for name, value in self._asdict().items()}
+
 
 class Scorer(Protocol):
     """Computes the scores of one prediction for any weights of its rows; the constructor does what all weights share."""

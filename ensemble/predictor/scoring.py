@@ -75,18 +75,14 @@ def score(
         "left_out": metrics.groups_left_out(target, group, task.kind),
         "num_draws": num_draws,
         "members": member_names,
-        "scores": {name: _as_json(intervals_of_metrics) for name, intervals_of_metrics in scores.items()},
+        "scores": {name: _as_json(by_metric) for name, by_metric in scores.items()},
         "best_member": best,
         "gain_over_best_member": _as_json(gain),
     }
 
 
-def _as_json(intervals_of_metrics: dict[str, metrics.Interval]) -> dict[str, dict[str, float | None]]:
-    """By metric: value, low and high, with None for NaN, which JSON does not have."""
-    return {
-        metric: {name: value if np.isfinite(value) else None for name, value in interval._asdict().items()}
-        for metric, interval in intervals_of_metrics.items()
-    }
+def _as_json(by_metric: dict[str, metrics.Interval]) -> dict[str, dict[str, float | None]]:
+    return {metric: interval.as_json() for metric, interval in by_metric.items()}
 
 
 def warnings_of_leaks(task: Task, blend: Predictions, predictions: dict[str, np.ndarray]) -> list[str]:

@@ -40,7 +40,6 @@ def write(
     out = Path(out)
     if out.is_dir():
         raise UserError(f"{out} is a folder: name the file, as in out={out / 'report.html'}")
-    folders.refuse_inside(out)
     folders.refuse_foreign_file(out, "report")
     page = render(read(Path(ensemble), Path(data), Path(prediction_folder), scaling))
     with folders.new_file(out, "report") as scratch:

@@ -28,7 +28,7 @@ import numpy as np
 from ensemble import folders
 from ensemble.data import inputs
 from ensemble.errors import Failure, UserError
-from ensemble.folders import MARK, new_file, refuse_foreign_file, refuse_inside
+from ensemble.folders import MARK, new_file, refuse_foreign_file
 from ensemble.trees import target_encoding, unknown
 from ensemble.trees.predict import library_module
 from ensemble.trees.rows import TreeData, tree_manifest
@@ -113,7 +113,6 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
     predictions differ; then no file is written.
     """
     member, out = Path(member), Path(out)
-    refuse_inside(out)
     refuse_foreign_file(out, "ONNX file")
     model = folders.verify(member)["fingerprint"]
     if (member / folders.NEWEST).is_dir():

@@ -210,8 +210,8 @@ def score(table: Table, data: str | Path, best: str, num_draws: int, seed: int) 
             "scores": item_metrics.item_scores(
                 member.rank, member.items, table.rows.target, count, member.rank_of_101 if has_sample else None
             ),
-            METRIC: _finite(intervals[member.name]),
-            "less_best_on_validation": _finite(intervals[f"less {member.name}"]),
+            METRIC: intervals[member.name].as_json(),
+            "less_best_on_validation": intervals[f"less {member.name}"].as_json(),
             "by_length": item_metrics.scores_by_length(member.rank, table.rows.length),
         }
         for member in table.members
@@ -261,11 +261,6 @@ def as_text(scores: dict[str, Any]) -> str:
         label = f"{name} (baseline)" if member["is_baseline"] else name
         lines.append(f"| {label} | {_cell(member[METRIC], '.4f')} | {difference} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
-
-
-def _finite(interval: bootstrap.Interval) -> dict[str, float | None]:
-    """An interval with None instead of NaN, which JSON lacks; the bounds of an interval over a single user are NaN."""
-    return {name: value if np.isfinite(value) else None for name, value in interval._asdict().items()}
 
 
 def _cell(interval: dict[str, float], form: str) -> str:

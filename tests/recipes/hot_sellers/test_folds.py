@@ -188,6 +188,9 @@ def test_a_fold_is_prepared_data_like_any_other(folded: Path, tmp_path: Path) ->
     staging.stage(folded / "folds/1", tmp_path / "staged")
     assert content(tmp_path / "staged", "blend") == content(folded / "folds/1", "blend")
     assert folders.verify(tmp_path / "staged")["fingerprint"] == about["folds"][1]["fingerprint"]
+    assert staging.stage(folded, tmp_path / "whole")[1]  # with its folds, which a bag is trained on
+    assert content(tmp_path / "whole/folds/1", "blend") == content(folded / "folds/1", "blend")
+    assert staging.stage(folded, tmp_path / "whole")[1] is False
 
 
 def test_a_swapped_fold_is_refused(folded: Path, tmp_path: Path) -> None:
