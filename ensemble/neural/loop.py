@@ -153,7 +153,7 @@ def update(run: Training, result: StepResult) -> None:
         if config.nonfinite == "stop" or progress.skipped > config.max_nonfinite:
             raise UserError(report)
         run.tracker.event(num_done, report)
-    elif progress.rollback_step and run.spike_detector.is_spike(loss):
+    elif run.spike_detector.is_spike(loss) and progress.rollback_step:
         progress.rollbacks += 1
         sentence = f"the loss rose to {loss:.4g} at step {num_done}, over {config.spike_factor:g} times its recent median"
         if progress.rollbacks > config.max_rollbacks:

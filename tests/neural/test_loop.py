@@ -202,6 +202,11 @@ def test_a_spike_restores_the_last_checkpoint(config: TrainConfig, accelerator: 
     toy.at_micro_batch = {26: lambda: setattr(toy, "times", 1000.0)}
     with pytest.raises(UserError, match="after 1 rollbacks: lower learning_rate"):
         loop.train(toy, dataclasses.replace(config, out=config.out + "2"), accelerator)
+    toy = Toy()  # the losses before the first checkpoint count too
+    toy.at_micro_batch = {26: lambda: setattr(toy, "times", 1000.0), 27: lambda: setattr(toy, "times", 1.0)}
+    once = dataclasses.replace(config, out=config.out + "3", checkpoint_steps=24)
+    loop.train(toy, once, accelerator)
+    assert [line["step"] for line in lines(once) if line["kind"] == "event"] == [25]
 
 
 def test_a_spike_restores_the_same_checkpoint_after_a_preemption(
