@@ -23,6 +23,7 @@ UNSEEN = NOTE_OF_ROWS + "kept with a category that training does not have, such 
 REVIEWS_PER_SPILL = 1_000_000
 """The approximate number of reviews in a spill file, which must fit into memory."""
 NUM_PRODUCT_SPILLS = 64
+MILLISECONDS_OF_A_DAY = 86_400_000
 
 
 class _Spill:
@@ -162,9 +163,6 @@ def _estimate_rows(files: list[Path]) -> int:
         except (pa.ArrowException, OSError):  # another format, or a damaged file, for which `read_reviews` raises an error
             num_rows += file.stat().st_size // (100 if file.suffix == ".gz" else 300)
     return num_rows
-
-
-MILLISECONDS_OF_A_DAY = 86_400_000
 
 
 def _end_of(day: str) -> int | None:
