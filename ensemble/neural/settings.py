@@ -76,8 +76,9 @@ class TrainConfig:
     max_rollbacks: int = 3
     """Number of returns to a checkpoint after a loss spike; the next spike stops the run."""
     max_seconds: float = 0.0
-    """Time limit of the training in seconds, without the start of the processes; 0 for none. The learning rate decays to
-    the last step that fits, so the result depends on the speed of the machine."""
+    """Time limit of the training in seconds, without the start of the processes; 0 for none. The seconds before a resumed
+    checkpoint count. The learning rate decays to the last step that fits, so the result depends on the speed of the
+    machine."""
     timeout_s: int = 600
     """Seconds that a rank waits for the others before the job ends."""
 
