@@ -62,7 +62,7 @@ def train(
     elif _is_complete(folder):
         print(f"{folder} is complete already", file=sys.stderr)
         return True
-    launcher, environment = _launcher(config.accelerate_config, member, manifest, num_threads)
+    launcher, environment = launch_command(config.accelerate_config, member, manifest, num_threads)
     arguments = words(member, data, folder, manifest, config)
     arguments += ["--resume", "auto"] if resume else []
     ranks_predict = predict_to and TRAIN_ON_CPU in launcher  # in float32, as scripts/predict.py
@@ -136,7 +136,7 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _launcher(
+def launch_command(
     accelerate_config: str, member: PlannedMember, manifest: dict[str, Any], num_threads: int
 ) -> tuple[list[str], dict[str, str] | None]:
     """The command that trains, without the arguments of scripts/train.py, and its environment (None: that of this process).

@@ -55,7 +55,7 @@ def test_a_fit_uses_the_visible_gpus(
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     member = PlannedMember(name="tabm", kind="neural", settings={"batch_size": batch_size})
     manifest = {"recipe": "table", "splits": {"train": {"rows": 500}}}
-    command, _ = network._launcher("auto", member, manifest, 1)
+    command, _ = network.launch_command("auto", member, manifest, 1)
     assert (network.TRAIN_ON_CPU in command) == (num_ranks is None)
     if num_ranks:
         assert command[command.index("--num_processes") + 1] == str(num_ranks)
