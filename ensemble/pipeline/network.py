@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,10 @@ def launch_command(
     if accelerate_config != "auto":
         return [*launcher, "--config_file", accelerate_config, *train_script], None
     num_gpus = visible_gpus()
-    num_ranks = most_ranks(num_gpus, member, manifest) if num_gpus else num_cpu_ranks(member, manifest, num_threads)
+    if num_gpus:
+        num_ranks = most_ranks(range(1, num_gpus + 1), member, manifest)
+    else:
+        num_ranks = num_cpu_ranks(member, manifest, num_threads)
     environment = {**os.environ, "OMP_NUM_THREADS": str(max(1, num_threads // num_ranks))}
     if not num_gpus:
         return [sys.executable, "-m", TRAIN_ON_CPU, "--num_processes", str(num_ranks)], environment
@@ -165,19 +169,19 @@ def visible_gpus() -> int:
 
 
 def num_cpu_ranks(member: PlannedMember, manifest: dict[str, Any], num_threads: int) -> int:
-    """The number of ranks for `num_threads` threads of a CPU: 1 for few rows, else a power of 2."""
+    """The number of ranks for `num_threads` threads of a CPU: 1 for few rows, else one of `NUM_CPU_RANKS`."""
     if manifest["splits"]["train"]["rows"] < LEAST_ROWS_FOR_RANKS:
         return 1
-    return most_ranks(max(ranks for ranks in NUM_CPU_RANKS if ranks <= max(1, num_threads)), member, manifest)
+    return most_ranks([ranks for ranks in NUM_CPU_RANKS if ranks <= max(1, num_threads)], member, manifest)
 
 
-def most_ranks(most: int, member: PlannedMember, manifest: dict[str, Any]) -> int:
-    """The largest number of ranks up to `most` that divides the batch size, since ranks have equal shares of it.
+def most_ranks(numbers: Iterable[int], member: PlannedMember, manifest: dict[str, Any]) -> int:
+    """The largest of some numbers of ranks that divides the batch size, since ranks have equal shares of it.
 
     The batch size is 0 if the recipe chooses it; then it is a power of 2.
     """
     batch_size = int(member.settings.get("batch_size", config_class(manifest["recipe"])().batch_size))
-    return max(ranks for ranks in range(1, most + 1) if (batch_size or CHOSEN_BATCH_SIZE) % ranks == 0)
+    return max(ranks for ranks in numbers if (batch_size or CHOSEN_BATCH_SIZE) % ranks == 0)
 
 
 def run_command(command: list[str], output: int | None = None, environment: dict[str, str] | None = None) -> int:
