@@ -148,17 +148,15 @@ def launch_command(
     train_script = ["-m", "ensemble.commands.train"]
     if accelerate_config != "auto":
         return [*launcher, "--config_file", accelerate_config, *train_script], None
-    num_gpus = visible_gpus()
-    if num_gpus:
+    if num_gpus := visible_gpus():
         num_ranks = most_ranks(range(1, num_gpus + 1), member, manifest)
+        processes = ["--num_processes", str(num_ranks), "--num_machines", "1", "--dynamo_backend", "no"]
+        kind = ["--multi_gpu"] if num_ranks > 1 else []
+        command = [*launcher, *kind, *processes, "--mixed_precision", "bf16", *train_script]
     else:
         num_ranks = num_cpu_ranks(member, manifest, num_threads)
-    environment = {**os.environ, "OMP_NUM_THREADS": str(max(1, num_threads // num_ranks))}
-    if not num_gpus:
-        return [sys.executable, "-m", TRAIN_ON_CPU, "--num_processes", str(num_ranks)], environment
-    processes = ["--num_processes", str(num_ranks), "--num_machines", "1", "--dynamo_backend", "no"]
-    kind = ["--multi_gpu"] if num_ranks > 1 else []
-    return [*launcher, *kind, *processes, "--mixed_precision", "bf16", *train_script], environment
+        command = [sys.executable, "-m", TRAIN_ON_CPU, "--num_processes", str(num_ranks)]
+    return command, {**os.environ, "OMP_NUM_THREADS": str(max(1, num_threads // num_ranks))}
 
 
 def visible_gpus() -> int:
