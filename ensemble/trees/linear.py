@@ -1,4 +1,4 @@
-"""Linear models: ridge and logistic regression, trained on the folds of a cross-validation as the tree models are.
+"""Linear models: ridge and logistic regression, trained on the same data as the tree models.
 
 A linear model has few parameters and extrapolates. On tables with few rows it is often the best member, and elsewhere it can
 improve the ensemble. Columns of the model, for each feature:
