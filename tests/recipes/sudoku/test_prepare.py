@@ -234,7 +234,7 @@ def test_a_few_of_many_puzzles(tmp_path: Path) -> None:
         ({"num_blend": 1}, "num_blend=1 is impossible"),
         ({"test_source": ("a",)}, "test_source= needs source= too"),
         ({"source": ("a.txt",), "clues": 18}, "clues=18 is for generated puzzles"),
-        ({"source": ("hub:All_Beauty",)}, "name files of puzzles"),
+        ({"source": ("hub:All_Beauty",)}, "which are not read here: name files"),
         ({"source": ("nowhere.txt",)}, "nowhere.txt does not exist"),
         ({"max_bad_fraction": 2.0}, "max_bad_fraction=2.0 is impossible"),
     ],
