@@ -320,13 +320,12 @@ class _Copies:
         return map(np.concatenate, by_round)
 
     def to_bytes(self) -> bytes:
-        return pack([*self._run(lambda booster: booster.to_bytes(), self._boosters)])
+        return pack([booster.to_bytes() for booster in self._boosters])
 
     def first_rounds(self, num_rounds: int) -> list[Model]:
-        shorter = self._run(lambda booster: booster.first_rounds(num_rounds), self._boosters)
         return [
-            Model(booster=first, scaling=booster.objective.scaling, encoding=encoding)
-            for first, booster, encoding in zip(shorter, self._boosters, self._encodings, strict=True)
+            Model(booster=booster.first_rounds(num_rounds), scaling=booster.objective.scaling, encoding=encoding)
+            for encoding, booster in zip(self._encodings, self._boosters, strict=True)
         ]
 
 
