@@ -199,7 +199,8 @@ def _train_models(
     validation = rows.TreeData(config.data, "validation", manifest)
     reserved = config.max_seconds * refit.share_of_time(config)
     first = dataclasses.replace(training, seconds_left=lambda: training.seconds_left() - reserved)
-    with refusals_explained(config):
+    # An error of XGBoost or LightGBM may be that of a rank or a machine, after which a job is repeated
+    with nullcontext() if config.library in LIBRARIES else refusals_explained(config):
         booster, history, best_round = copies.train_one(library, config, train_rows, validation, first)
     boosters, learned = [booster], [train_rows]
     if config.refit:
