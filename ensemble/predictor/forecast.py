@@ -105,7 +105,8 @@ def _sentence(reasons_of_row: reasons.Reasons, features: dict[str, dict[str, Any
         feature = features.get(reason["feature"], {})
         value = value_as_text(reason["value"], feature)
         name = feature["meaning"] if "text" in feature else reason["feature"]  # "text": computed from a column of free text
-        parts.append(f"{name} = " + (f"{reason['value']:.4g}" if value is None else value))
+        number = "unknown" if math.isnan(reason["value"]) else f"{reason['value']:.4g}"
+        parts.append(f"{name} = {number if value is None else value}")
     lowers = "lowers the prediction: " if reasons_of_row and reasons_of_row[0]["contribution"] < 0 else ""
     return lowers + "; ".join(parts)
 
