@@ -90,11 +90,11 @@ class Training:
 
 def boost(
     config: TreesConfig, metric: str, booster: Booster, score: Callable[[np.ndarray], Scores] | None, training: Training
-) -> tuple[Any, list[Scores], int]:
+) -> tuple[list[Scores], int]:
     """Train until early stopping by `metric`, a key of the scores; without `score`, as in a refit, train all trees.
 
-    Returns the booster with the best number of trees, the scores after each tree, and that number. score : scores the
-    predictions that `booster.update` returns.
+    Returns the scores after each tree, and the best number of trees, to which `booster.first_rounds` then cuts the booster.
+    score : scores the predictions that `booster.update` returns.
 
     Every rank scores the whole validation split, since average precision is not a mean over parts. The scores of rank 0
     decide on all ranks, so all stop at the same tree. If any rank was asked to stop, rank 0 saves the trees at the end of
@@ -121,8 +121,7 @@ def boost(
             predictions = booster.update()
             history.append(group.gather(score(predictions) if score else {})[0])
             progress.update(f"{metric} {history[-1][metric]:.4f}" if score else "")
-    best = best_round(history, metric) if score else len(history)
-    return booster.first_rounds(best), history, best
+    return history, best_round(history, metric) if score else len(history)
 
 
 def best_round(history: list[Scores], metric: str) -> int:

@@ -96,23 +96,26 @@ def train(
         parts: Parts = [(fold.fit, fold.stop) for fold in folds]
         learning_rate = None
         try:
-            models, history, best_round = fit(config=config, parts=parts, training=first_training)
+            make_models, history, best_round = fit(config=config, parts=parts, training=first_training)
         except _TooSlow as error:
             learning_rate = error.learning_rate
             config = dataclasses.replace(config, learning_rate=learning_rate)
             first_training = dataclasses.replace(first_training, on_chunk=training.on_chunk)
-            models, history, best_round = fit(config=config, parts=parts, training=first_training)
+            make_models, history, best_round = fit(config=config, parts=parts, training=first_training)
         learned = [fold.fit for fold in folds]
 
         def refit_on(parts: Sequence[np.ndarray]) -> list[Model]:
             """Models with the best number of trees, trained on `parts`. Checkpoints contain the first training only."""
             refit = Training(group=training.group, stop_requested=training.stop_requested, is_refit=True)
             refit_config = dataclasses.replace(config, num_rounds=best_round)
-            return fit(config=refit_config, parts=[(part, None) for part in parts], training=refit)[0]
+            return fit(config=refit_config, parts=[(part, None) for part in parts], training=refit)[0]()
 
         if config.regrow and training.seconds_left() > REGROWING * (time.monotonic() - began):
+            del make_models  # with the boosters and their copies of the rows
             learned = [np.union1d(fold.fit, fold.stop) for fold in folds]
             models = refit_on(learned)
+        else:
+            models = make_models()
         seen = [unknown.describe(objective, [rows.take(part)]) for part in learned]
         predictors = [_predictor(library, rows, model, content) for model, content in zip(models, seen, strict=True)]
         blocks = pool.map(lambda predict, fold: [*map(predict, rows.take(fold.held).batches())], predictors, folds)
@@ -169,15 +172,20 @@ Parts = Sequence[tuple[np.ndarray, np.ndarray | None]]
 
 def _train_together(
     library: ModuleType, *, rows: TreeData, run: Callable[..., Any], config: TreesConfig, parts: Parts, training: Training
-) -> tuple[list[Model], list[Scores], int]:
-    """Add trees to each copy in turn; all stop at the number of trees that is best by their pooled score."""
+) -> tuple[Callable[[], list[Model]], list[Scores], int]:
+    """Add trees to each copy in turn; all stop at the number of trees that is best by their pooled score.
+
+    Returns a function that makes the models, the scores after each tree, and the best number of trees.
+    """
     # A booster needs validation rows, also where none are scored
     splits = [(fit, fit[:1] if stop is None else stop) for fit, stop in parts]
     objective = objective_of(config, rows)
     in_unit = dataclasses.replace(objective, scaling=Scaling())
     stops = rows.take(np.concatenate([stop for _, stop in splits]))
     score = None if training.is_refit else ValidationMetrics(in_unit, stops)
-    return boost(config, objective.metric, _Copies(library, config, rows, splits, training, run), score, training)
+    copies = _Copies(library, config, rows, splits, training, run)
+    history, best_round = boost(config, objective.metric, copies, score, training)
+    return partial(copies.first_rounds, best_round), history, best_round
 
 
 def check_learnable(config: TreesConfig, objective: Objective) -> None:
@@ -192,15 +200,18 @@ def check_learnable(config: TreesConfig, objective: Objective) -> None:
 
 def _train_by_library(
     library: ModuleType, *, rows: TreeData, run: Callable[..., Any], config: TreesConfig, parts: Parts, training: Training
-) -> tuple[list[Model], list[Scores], int]:
-    """Train the copies by `train_copies` of the library, which calls `train_separately`."""
+) -> tuple[Callable[[], list[Model]], list[Scores], int]:
+    """Train the copies by `train_copies` of the library, which calls `train_separately`; results as of `_train_together`."""
     splits = [(rows.take(fit), None if stop is None else rows.take(stop)) for fit, stop in parts]
     boosters, history, best_round = library.train_copies(config, splits, training, run)
-    models = [
-        Model(booster=library.first_rounds(booster, best_round), scaling=objective_of(config, fit).scaling)
-        for booster, (fit, _) in zip(boosters, splits, strict=True)
-    ]
-    return models, history, best_round
+
+    def make_models() -> list[Model]:
+        return [
+            Model(booster=library.first_rounds(booster, best_round), scaling=objective_of(config, fit).scaling)
+            for booster, (fit, _) in zip(boosters, splits, strict=True)
+        ]
+
+    return make_models, history, best_round
 
 
 def train_one(

@@ -123,7 +123,8 @@ def train(config: TreesConfig, rows: TreeData, validation: TreeData, training: T
     with training.group.wait_for_lost_rank():
         booster = Booster(config, rows, validation, training)
         score = None if training.is_refit else ValidationMetrics(booster.objective, validation)
-        return boost(config, booster.objective.metric, booster, score, training)
+        history, best = boost(config, booster.objective.metric, booster, score, training)
+        return booster.first_rounds(best), history, best
 
 
 def _network(group: RankGroup, timeout_s: float) -> dict[str, Any]:

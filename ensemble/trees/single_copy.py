@@ -109,5 +109,5 @@ def _train(
     booster = library.Booster(config, encoded.take(fold.fit), encoded.take(fold.stop), training)
     no_early_stopping = dataclasses.replace(config, early_stopping_rounds=config.num_rounds)  # `on_chunk` stops instead
     with suppress(_EarlyStop):
-        _, history, _ = boost(no_early_stopping, objective.metric, booster, score, training)
+        history, _ = boost(no_early_stopping, objective.metric, booster, score, training)
     return stored.StoredCopy(booster.to_bytes(), np.stack(predictions)), history

@@ -154,7 +154,8 @@ def train(config: TreesConfig, rows: TreeData, validation: TreeData, training: T
         try:
             # XGBoost's own metrics are not used: its aucpr interpolates, so it is not the average precision of metrics.py
             score = None if training.is_refit else ValidationMetrics(booster.objective, validation)
-            return boost(config, booster.objective.metric, booster, score, training)
+            history, best = boost(config, booster.objective.metric, booster, score, training)
+            return booster.first_rounds(best), history, best
         finally:
             booster.release()
 
