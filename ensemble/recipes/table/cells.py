@@ -95,9 +95,16 @@ def _read(table: Table, column: str, config: PrepareConfig) -> Cells:
             continue
         text_cells = _read_texts(table, column, _texts(pieces, kind), config)
         if text_cells.kind == kind:
-            known = _native(pieces, kind)
-            known = _without_numbers(known, config.missing)[0] if kind == "number" else known
-            return dataclasses.replace(text_cells, values=text_cells.values.zip_with(known.is_null(), known))
+            known, infinite = _native(pieces, kind), pl.zeros(len(text_cells.values), pl.Boolean, eager=True)
+            if kind == "number":
+                known = _without_numbers(known, config.missing)[0]
+                infinite = known.is_infinite().fill_null(False)
+            return dataclasses.replace(
+                text_cells,
+                values=text_cells.values.zip_with(known.is_null(), known).set(infinite, None),
+                bad=np.union1d(text_cells.bad, _rows(infinite)),
+                notes=(*text_cells.notes, *_bad_notes(table, column, known.cast(pl.String), infinite, PLURALS[kind])),
+            )
     return _read_texts(table, column, _texts(pieces, "text"), config)
 
 

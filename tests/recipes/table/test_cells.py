@@ -119,6 +119,14 @@ def test_groups_do_not_depend_on_the_other_files(tmp_path: Path) -> None:
 # -- what a column holds -----------------------------------------------------------------------------------------------
 
 
+def test_an_infinite_number_of_parquet_beside_texts_is_bad(tmp_path: Path) -> None:
+    """Members would learn from the infinity, and no message would name the cell."""
+    frame = pl.DataFrame({"other": [1.0, 1.0], "x": [2.5, float("inf")]})
+    cells_of_x = cells.read(read_files(tmp_path, a="other,x\n1,7\n", b=frame), "x", RULES)
+    assert (cells_of_x.kind, cells_of_x.values.to_list(), cells_of_x.bad.tolist()) == ("number", [7.0, 2.5, None], [2])
+    assert "has 1 cells that are not numbers and count as empty: 'inf' (b:2)" in cells_of_x.notes[-1]
+
+
 @pytest.mark.parametrize(
     ("values", "rules", "kind", "expected"),
     [
