@@ -15,14 +15,20 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     facts, presets = manifest["emulator"], partial(preset, Path(__file__).parent)
     if facts["system"] == "sea_ice":
         mlp = presets("sea_ice") if facts["formula"] else {**presets("sea_ice"), JACOBIAN: 0.0}
-        tanh = {**mlp, "seed": manifest["config"]["seed"] + 1, "recipe.activation": "tanh"}
-        networks = {"mlp": mlp, "mlp_tanh": tanh, "mlp_16": presets("sea_ice_source")}
+        networks = {"mlp": mlp, "mlp_tanh": {**mlp, "recipe.activation": "tanh"}, "mlp_16": presets("sea_ice_source")}
     else:
         networks = {"bilinear": presets("lorenz96_bilinear"), "mlp": presets("lorenz96_mlp")}
     return [
         *trees("xgboost", "lightgbm", **TREES),
         *(
-            PlannedMember(name=name, kind="neural", settings=settings, share=4.0, least_seconds=20.0)
+            PlannedMember(
+                name=name,
+                kind="neural",
+                settings=settings,
+                share=4.0,
+                least_seconds=20.0,
+                seed_offset=int(name == "mlp_tanh"),
+            )
             for name, settings in networks.items()
         ),
     ]
