@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.commands import command
-from benchmarks.demo import MEMBERS, SMALL, SMALL_TREES, TREES, real_sets, run_stages, stages_of
+from benchmarks.demo import MEMBERS, SMALL, TREES, real_sets, run_stages, stages_of
 from benchmarks.process_tree import watched
 from benchmarks.runs import refuse_unknown
 from benchmarks.tables.foreign_run import BY_TIME, ROW_ID, STACKING
@@ -75,8 +75,8 @@ def autogluon(
     refuse_unknown("methods", methods, METHODS)
     if set(methods) - {STACKING} and not Path(python).exists():
         raise UserError(f"there is no {python}: `make bench-autogluon` installs AutoGluon there")
-    known: dict[str, Words] = {name: ([*words, *market], list(training), []) for name, words in MARKETS.items()}
-    known |= {name: (words, [*SMALL, *training], SMALL_TREES) for name, words in real_sets(data).items()}
+    known: dict[str, Words] = {name: ([*words, *market], list(training)) for name, words in MARKETS.items()}
+    known |= {name: (words, [*SMALL, *training]) for name, words in real_sets(data).items()}
     refuse_unknown("sets", sets, known)
     results = {}
     for name in sets or known:
@@ -97,8 +97,8 @@ def at_least_level(results: dict[str, Any]) -> dict[str, str]:
     return counts
 
 
-Words = tuple[list[str], list[str], list[str]]
-"""Settings of prepare_data.py, train.py and train_trees.py for a set."""
+Words = tuple[list[str], list[str]]
+"""Settings of prepare_data.py and train.py for a set."""
 
 
 def one_set(folder: Path, words: Words, python: str, methods: Sequence[str], least_s: float) -> dict[str, Any]:
@@ -151,20 +151,20 @@ def _once(file: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return folders.read_json(file)
 
 
-def _ours(folder: Path, prepare: list[str], training: list[str], trees: list[str]) -> dict[str, Any]:
+def _ours(folder: Path, prepare: list[str], training: list[str]) -> dict[str, Any]:
     """Run our commands from raw files to the ensembles, predict test from a cold start, and write rows for other methods."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     usage: dict[str, dict[str, float]] = {}
     failed = {}
     try:
-        commands = stages_of(folder, [*prepare, f"panel.folds={FOLDS}"], training, trees)
+        commands = stages_of(folder, [*prepare, f"panel.folds={FOLDS}"], training)
         usage |= run_stages({"prepare": commands.pop("prepare")}, watched)
         commands |= _stages_of_bags(folder, commands)
     except UserError as error:
         failed["bagged"] = str(error)
         print(f"  bagged failed: {error}", flush=True)
-        commands = stages_of(folder, prepare, training, trees)
+        commands = stages_of(folder, prepare, training)
     commands["trees"] = [*commands["ensemble"], f"out={folder / 'trees'}", f"members=[{','.join(TREES)}]"]
     for member in MEMBERS:
         commands[f"test {member}"] = [*commands[f"predict {member}"], f"out={folder / 'again'}", "splits=[test]"]

@@ -35,8 +35,6 @@ REAL_SETS: dict[str, dict[str, str]] = {
 }
 SMALL = ["max_epochs=10", "batch_size=256", "evaluations_per_epoch=1", "refit_epochs=1"]
 """The training of the transformer on real sets, which have few rows, as in scripts/fit.py."""
-SMALL_TREES = ["num_refits=3"]
-"""The same for the trees."""
 
 
 @command
@@ -49,12 +47,10 @@ def help_times() -> dict[str, Any]:
     return results
 
 
-def stages_of(
-    folder: Path, prepare: Sequence[str], train: Sequence[str] = (), trees: Sequence[str] = ()
-) -> dict[str, list[str | Path]]:
+def stages_of(folder: Path, prepare: Sequence[str], train: Sequence[str] = ()) -> dict[str, list[str | Path]]:
     """The commands of `make demo` from raw reviews to an ensemble in `folder`, by their names.
 
-    prepare, train, trees : further settings of prepare_data.py, train.py and train_trees.py.
+    prepare, train : further settings of prepare_data.py and train.py.
     """
     data, members = f"data={folder / 'prepared'}", folder / "members"
     launch = launcher(1, threads=os.cpu_count() or 1)
@@ -63,7 +59,7 @@ def stages_of(
         "transformer": [*launch, SCRIPTS / "train.py", data, f"out={members / 'transformer'}", *train],
     }
     for library in MEMBERS[1:]:
-        settings = trees if library in TREES else ()
+        settings = ("num_refits=3",) if library in TREES else ()
         stages[library] = script(
             "train_trees", f"library={library}", "refit=true", data, f"out={members / library}", *settings
         )
@@ -86,9 +82,9 @@ def run_stages(
     return usage
 
 
-def pipeline(folder: Path, prepare: Sequence[str], train: Sequence[str] = (), trees: Sequence[str] = ()) -> dict[str, Any]:
+def pipeline(folder: Path, prepare: Sequence[str], train: Sequence[str] = ()) -> dict[str, Any]:
     """Prepare, train the members, predict, fit: the seconds of each stage, and the scores on test."""
-    usage = run_stages(stages_of(folder, prepare, train, trees), timed)
+    usage = run_stages(stages_of(folder, prepare, train), timed)
     scores = folders.read_json(folder / "ensemble" / "scores.json")
     splits = folders.read_manifest(folder / "prepared")["splits"]
     metrics = ("average_precision", "log_loss", "lift_at_5pct")
@@ -146,7 +142,7 @@ def real(data: str = "../shared/data") -> dict[str, Any]:
     for name, words in real_sets(data).items():
         print(name, flush=True)
         with tempfile.TemporaryDirectory() as folder:
-            results[name] = {"settings": REAL_SETS[name], **pipeline(Path(folder), words, SMALL, SMALL_TREES)}
+            results[name] = {"settings": REAL_SETS[name], **pipeline(Path(folder), words, SMALL)}
     return results
 
 

@@ -1,8 +1,9 @@
 """The seconds of `scripts/fit.py` on a small table, without those in which the libraries train.
 
 The time in which at least one thread is in a training call of LightGBM, XGBoost or CatBoost, which bins the rows and adds
-trees, is measured within the process of the fit. The time of steps and evaluations of the network is read from its summary.json. This project spends the other
-seconds: on start, reading, folds, encodings, predictions, combination, report, and the launcher.
+trees, is measured within the process of the fit. The time of steps and evaluations of the network is read from its
+summary.json. This project spends the other seconds: on start, reading, folds, encodings, predictions, combination, report,
+and the launcher.
 """
 
 import statistics
