@@ -180,17 +180,17 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
 
     drop = f", or drop=[{column}]" if column not in (config.target, config.time, config.weight) else ""
     advice = f": add decimal=. or decimal=,{drop}"
-    form, values = _choose(column, cells, config.decimal, PLAIN, allowed, advice)
+    forms, values = _choose(table, column, cells, config.decimal, PLAIN, allowed, advice)
     no_number = cells.is_not_null() & values.is_null()
     if no_number.sum() <= allowed:
         bad = no_number | values.is_infinite().fill_null(False)
         values, as_numbers = _without_numbers(values, config.missing)
-        notes = _form_notes(column, form)
+        notes = _form_notes(table, column, forms)
         zeros = cells.filter(cells.str.contains(LEADING_ZERO))
         if len(zeros):
             example = f"'{zeros[0]}' is {int(zeros[0])}"
             notes += (f"the column '{column}' is read as numbers, so that {example}: their leading zeros do not count",)
-        form = "" if form == PLAIN else form
+        form = next((form for form in forms if form != PLAIN), "")
         return _of_kind(table, column, "number", values, cells, bad, all_marks | as_numbers, notes, form)
 
     found = dates.read(table, cells, config.dates)
@@ -234,7 +234,8 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
     cells, marks = _without(_texts(pieces, kind), config.missing or (() if kind == "text" else MISSING))
     native = _native(pieces, kind) if kind in ("number", "date") else None
     advice = ", and training had neither: write them as in training"
-    forms: tuple[str, ...] = ()
+    form_notes: tuple[str, ...] = ()
+    new_form = ""
     if kind == "text":
         values = cells
     elif kind == "truth":
@@ -244,14 +245,14 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
         known = form.split(dates.SEPARATOR) if form else [dates.ISO[0]]
         read_dates = dates.read(table, cells, config.dates, known)
         dates.refuse_ambiguous(table, column, cells, read_dates, advice)
-        values, forms = read_dates.values, dates.forms_note(table, column, read_dates)
-        forms = (*forms, *_zone_notes(column, pieces), *dates.offset_note(column, read_dates, form))
+        values, form_notes = read_dates.values, dates.forms_note(table, column, read_dates)
+        form_notes = (*form_notes, *_zone_notes(column, pieces), *dates.offset_note(column, read_dates, form))
     else:
         allowed = cells.count() - 1  # at least one cell is a number
-        known_form = PLAIN if column in table.floats else form or PLAIN  # numbers of JSON have a decimal point
-        new_form, values = _choose(column, cells, config.decimal, known_form, allowed, advice)
+        forms, values = _choose(table, column, cells, config.decimal, form or PLAIN, allowed, advice)
+        new_form = next((form for form in forms if form != PLAIN), "")
         is_other = values.ne_missing(cells.cast(pl.Float64, strict=False)).any()
-        forms = _form_notes(column, new_form) if is_other else ()
+        form_notes = _form_notes(table, column, forms) if is_other else ()
     if native is not None:
         values = values.zip_with(native.is_null(), native)
         cells = cells.zip_with(native.is_null(), native.to_physical().cast(pl.String))
@@ -265,7 +266,7 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
     if bad.any() and bad.sum() == cells.count():
         first = first_of(table, cells, _rows(bad))
         raise UserError(f"the column '{column}' held {kinds} in training, but has none now: {first}: give {kinds}")
-    return _in_years(table, _of_kind(table, column, kind, values, cells, bad, marks, forms))
+    return _in_years(table, _of_kind(table, column, kind, values, cells, bad, marks, form_notes, new_form))
 
 
 def _in_years(table: Table, cells: Cells) -> Cells:
@@ -281,45 +282,91 @@ def _in_years(table: Table, cells: Cells) -> Cells:
     return dataclasses.replace(cells, values=cells.values.set(far, None), bad=bad, notes=notes)
 
 
-def _form_notes(column: str, form: str) -> tuple[str, ...]:
-    """A message about the form of numbers, if it is not the default."""
-    return () if form == PLAIN else (f"the column '{column}' is read as numbers that are written as {form}",)
+def _form_notes(table: Table, column: str, forms: Sequence[str]) -> tuple[str, ...]:
+    """Messages about the form of the numbers of each file, if it is not the default."""
+    notes = []
+    for form in dict.fromkeys(form for form in forms if form != PLAIN):
+        where = "" if len(set(forms)) == 1 else f" in {table.files[forms.index(form)].name}"
+        notes.append(f"the column '{column}' is read as numbers that are written as {form}{where}")
+    return tuple(notes)
 
 
-def _choose(column: str, cells: pl.Series, decimal: str, known: str, allowed: float, advice: str) -> tuple[str, pl.Series]:
-    """The form of numbers that leaves the fewest cells unread, and its values; `known` if it is one of several that do.
+def _choose(
+    table: Table, column: str, cells: pl.Series, decimal: str, known: str, allowed: float, advice: str
+) -> tuple[list[str], pl.Series]:
+    """The form of the numbers of each file, which leaves the fewest of its cells unread, and the values of all cells.
 
-    Raises `UserError`, with `advice`, if several do, `known` is not one of them, at most `allowed` cells are unread, and the
-    values differ.
+    If several forms do, `known` is taken if it is one of them, or the one with the decimal mark of the other files. Raises
+    `UserError`, with `advice`, if that decides nothing, at most `allowed` cells are unread, and the values differ; and for a
+    file with numbers such as 1.234 only, if another one has decimal commas. Numbers of JSON have a decimal point.
     """
-    readings = dict(_numbers(cells, decimal, known))
-    unread = {form: int((cells.is_not_null() & values.is_null()).sum()) for form, values in readings.items()}
-    fewest = min(unread.values())
-    best = [form for form in readings if unread[form] == fewest]
-    form = known if known in best else best[0]
-    for other in best if form != known and fewest <= allowed else ():
-        differ = readings[other].ne_missing(readings[form])
-        if differ.any():
-            shown = cells[int(differ.arg_max() or 0)]
+    sizes = [len(piece) for piece in table.pieces[column]]
+    parts = [cells.slice(sum(sizes[:number]), size) for number, size in enumerate(sizes)]
+    are_json = [is_json and not part.str.contains(",").any() for part, is_json in zip(parts, table.are_json, strict=True)]
+    readings = [
+        _best_readings(part, "" if is_json else decimal, PLAIN if is_json else known)
+        for part, is_json in zip(parts, are_json, strict=True)
+    ]
+    marks = {
+        _mark(next(iter(best)))
+        for part, best in zip(parts, readings, strict=True)
+        if len(best) == 1 and part.str.contains("[.,]").any()
+    }
+    forms = []
+    for part, is_json, best in zip(parts, are_json, readings, strict=True):
+        alike = [form for form in best if {_mark(form)} == marks]
+        form = known if known in best else alike[0] if len(alike) == 1 else next(iter(best))
+        num_unread = (part.is_not_null() & best[form].is_null()).sum()
+        for other in best if form != known and form not in alike and num_unread <= allowed else ():
+            if (differ := best[other].ne_missing(best[form])).any():
+                raise UserError(
+                    f"the column '{column}' holds numbers such as '{part[int(differ.arg_max() or 0)]}', written as {form} "
+                    f"or as {other}{advice}"
+                )
+        points = part.filter(part.str.contains(".", literal=True))
+        if (
+            form == PLAIN
+            and not (is_json or decimal)
+            and "," in marks
+            and len(points)
+            and part.drop_nulls().str.contains(NUMBERS[DECIMAL_COMMA]).all()
+        ):
             raise UserError(
-                f"the column '{column}' holds numbers such as '{shown}', written as {form} or as {other}{advice}"
+                f"the column '{column}' holds numbers such as '{points[0]}', whose point may be decimal or, as in 1.234,5, "
+                "separate thousands, since another file has decimal commas: write the numbers of all files alike"
             )
-    return form, readings[form]
+        forms.append(form)
+    return forms, pl.concat([best[form] for best, form in zip(readings, forms, strict=True)])
 
 
-def refuse_two_marks(table: Table, cells_of: dict[str, Cells]) -> None:
-    """Raise `UserError` for a column such as 1.234 and 987 beside a column with decimal commas: it may hold 1234."""
+def _mark(form: str) -> str:
+    """The decimal mark of a form of numbers."""
+    return "," if form == DECIMAL_COMMA else "."
+
+
+def _best_readings(cells: pl.Series, decimal: str, known: str) -> dict[str, pl.Series]:
+    """The forms of numbers that leave the fewest cells unread, each with its values."""
+    readings = dict(_numbers(cells, decimal, known))
+    unread = {form: (cells.is_not_null() & values.is_null()).sum() for form, values in readings.items()}
+    return {form: values for form, values in readings.items() if unread[form] == min(unread.values())}
+
+
+def refuse_two_marks(table: Table, cells_of: dict[str, Cells], advice: str) -> None:
+    """Raise `UserError`, with `advice`, for a column such as 1.234 and 987 beside decimal commas: it may hold 1234."""
     with_comma = [column for column, cells in cells_of.items() if cells.form == DECIMAL_COMMA]
     for column, cells in cells_of.items() if with_comma else ():
         if cells.kind != "number" or cells.form:
             continue
-        texts = _texts(table.pieces[column], "number").drop_nulls()
+        pieces = zip(table.pieces[column], table.are_json, strict=True)
+        texts = pl.concat(
+            [pl.Series([], dtype=pl.String)] + [_texts([piece], "number") for piece, is_json in pieces if not is_json]
+        )
+        texts = texts.drop_nulls()
         grouped = texts.filter(texts.str.contains(".", literal=True))
-        if len(grouped) and column not in table.floats and texts.str.contains(NUMBERS[DECIMAL_COMMA]).all():
+        if len(grouped) and texts.str.contains(NUMBERS[DECIMAL_COMMA]).all():
             raise UserError(
                 f"the column '{column}' holds numbers such as '{grouped[0]}', whose point may be decimal or, as in "
-                f"1.234,5, separate thousands, since '{with_comma[0]}' has decimal commas: add decimal=, or leave out "
-                "the thousands separators"
+                f"1.234,5, separate thousands, since '{with_comma[0]}' has decimal commas: {advice}"
             )
 
 

@@ -59,8 +59,16 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
             arrays |= {"cluster": number, **({"group": number} if kind == "ranking" else {})}
             write_names(folder / "names", kind, groups.extend_constant("", 1), arrays, number, number >= 0)
         arrays["target"] = np.full(table.height, np.nan, np.float64 if kind == "regression" else np.float32)
-        for features in columns.by_column(like["features"]).values():
-            encoded, column_notes = _encoded(table, features, like.get("texts", {}), config)
+        features_of = columns.by_column(like["features"])
+        cells_of = {
+            name: cells.read_as(table, name, columns.kind_of(features[0]), features[0].get("form", ""), config)
+            for name, features in features_of.items()
+            if name in table.columns
+        }
+        if not config.decimal:
+            cells.refuse_two_marks(table, cells_of, "leave out the thousands separators, or write 1.234 as 1.2340")
+        for name, features in features_of.items():
+            encoded, column_notes = _encoded(cells_of.get(name), table.height, features, like.get("texts", {}))
             arrays |= encoded
             notes += column_notes
         if config.id and config.id in table.columns:
@@ -109,22 +117,24 @@ def _other_columns(like: dict[str, Any], config: PrepareConfig, table: sources.T
 
 
 def _encoded(
-    table: sources.Table, features: list[dict[str, Any]], texts: dict[str, Any], config: PrepareConfig
+    new_cells: cells.Cells | None, num_rows: int, features: list[dict[str, Any]], texts: dict[str, Any]
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """The features of one column of the new rows, (num_rows,) float32 each, and messages about unusual cells."""
-    column = features[0]["column"]
-    if column not in table.columns:
-        return {feature["name"]: np.full(table.height, np.nan, np.dtype(np.float32)) for feature in features}, []
-    new_cells = cells.read_as(table, column, columns.kind_of(features[0]), features[0].get("form", ""), config)
+    """The features of one column of the new rows, (num_rows,) float32 each, and messages about unusual cells.
+
+    new_cells : None if the new rows lack the column
+    """
+    if new_cells is None:
+        return {feature["name"]: np.full(num_rows, np.nan, np.dtype(np.float32)) for feature in features}, []
     values, notes = new_cells.values, list(new_cells.notes)
     for feature in features:
         if "values" in feature:
             unseen = values.is_not_null() & ~values.is_in(feature["values"]).fill_null(True)
             if unseen.any():
                 examples = values.filter(unseen).unique(maintain_order=True).to_list()
+                shown = ", ".join(repr(cells.shortened(text)) for text in examples[: cells.MOST_SHOWN])
                 notes.append(
-                    f"the column '{column}' has {unseen.sum():,} cells with texts that training does not have, such as "
-                    f"{', '.join(repr(cells.shortened(text)) for text in examples[: cells.MOST_SHOWN])}: they count as empty"
+                    f"the column '{new_cells.column}' has {unseen.sum():,} cells with texts that training does not have, "
+                    f"such as {shown}: they count as empty"
                 )
     return columns.encode(values, features, texts), notes
 

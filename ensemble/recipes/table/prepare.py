@@ -169,7 +169,7 @@ def _read_columns(config: PrepareConfig, table: sources.Table) -> dict[str, cell
     names = [name for name in table.columns if name not in skipped and name not in table.nested]
     cells_of = {name: cells.read(table, name, config) for name in names}
     if not config.decimal:
-        cells.refuse_two_marks(table, cells_of)
+        cells.refuse_two_marks(table, cells_of, "add decimal=, or leave out the thousands separators")
     cells_of |= {name: cells.in_range(table, cells_of[name]) for name in names if name not in others}
     if config.time:
         cells_of[config.time] = cells.days(cells_of[config.time])

@@ -35,6 +35,8 @@ class Table:
     floats: dict[str, str]
     """Columns of JSON lines with floats that cannot be ids, each with the first of these floats."""
     files: Sequence[Path]
+    are_json: Sequence[bool]
+    """Whether each file has JSON lines, whose numbers have a decimal point."""
     file_number: np.ndarray
     """(num_rows,) index in `files`."""
     line: np.ndarray
@@ -116,6 +118,7 @@ def read(files: Sequence[Path], census: Census) -> Table:
         nested=nested,
         floats=floats,
         files=files,
+        are_json=[isinstance(file.layout, records.JsonLines) for file in looked_at],
         file_number=np.repeat(np.arange(len(files)), [len(numbers) for numbers in lines]),
         line=np.concatenate(lines),
         notes=tuple(notes),
