@@ -183,17 +183,17 @@ def ranges(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.arange(lengths.sum()) - np.repeat(starts - begin, lengths), range_number
 
 
-def stored_names(columns: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
-    """A distinct name for each column, without the brackets, commas and quotes that the tree libraries refuse.
+def stored_names(columns: Iterable[str], taken: Iterable[str]) -> list[str]:
+    """A distinct name for each column, in their order, without brackets, commas and quotes: the tree libraries refuse them.
 
     taken : names that are used already.
     """
-    used, names = set(taken), {}
+    used, names = set(taken), []
     for column in columns:
         name = plain = re.sub(r"\W+", "_", column).strip("_") or "column"
         number = 2
         while name in used:
             name, number = f"{plain}_{number}", number + 1
         used.add(name)
-        names[column] = name
+        names.append(name)
     return names

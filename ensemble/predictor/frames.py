@@ -1,5 +1,6 @@
 """Conversion of pandas and polars DataFrames to Arrow tables, and of results back to the same kind of frame."""
 
+import datetime
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -53,6 +54,21 @@ def _to_pandas(table: pa.Table, rows: Any) -> Any:
     return frame.set_axis(rows.index) if has_row_order else frame
 
 
+def _refuse_mixed_times(name: str, cells: Any) -> None:
+    """Raise `UserError` if only some of the objects have a time, or a time zone: Arrow would remove it from the others."""
+    if cells.dtype != object:
+        return
+    kinds = set()
+    for cell in cells:
+        if isinstance(cell, datetime.datetime):
+            if cell == cell:  # NaT, a missing time, differs from itself
+                kinds.add("times with a zone" if cell.tzinfo else "times without a zone")
+        elif isinstance(cell, datetime.date):
+            kinds.add("dates without a time")
+    if len(kinds) > 1:
+        raise UserError(f"the column '{name}' has {' and '.join(sorted(kinds))}: convert it, as by pandas.to_datetime")
+
+
 def _from_pandas(rows: Any) -> pa.Table:
     """An Arrow table of a pandas DataFrame, without its index."""
     names = [str(name) for name in rows.columns]
@@ -62,6 +78,7 @@ def _from_pandas(rows: Any) -> pa.Table:
     columns = {}
     for position, name in enumerate(names):
         cells = rows.iloc[:, position]
+        _refuse_mixed_times(name, cells)
         try:
             column = pa.Array.from_pandas(cells.sparse.to_dense() if hasattr(cells, "sparse") else cells)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

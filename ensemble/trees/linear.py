@@ -39,6 +39,8 @@ from ensemble.trees.settings import TreesConfig
 FILE = "model.safetensors"
 CANDIDATES = tuple(itertools.product((False, True), 10.0 ** np.arange(0.5, -8, -1)))
 """Whether the model has columns of ranks, and λ of the objective: the mean loss + λ / 2 × the sum of squared weights."""
+LEAST_CANDIDATES = 5
+"""The number of candidates that are fitted even if there is no time: the first ones are almost constant."""
 NUM_QUANTILES = 100
 MOST_DEVIATIONS = 5.0
 """Standard scores are limited to this range."""
@@ -188,7 +190,7 @@ def train_copy(
     """Fit the candidates of copy `number`, and compute their losses on the rows `stop`, (T,).
 
     The losses of a regression are in the target's squared unit. If `is_over` returns true, fitting ends early, with at least
-    one candidate. Without `stop` only candidate `config.num_rounds` is fitted, and there are no losses.
+    `LEAST_CANDIDATES` candidates. Without `stop` only candidate `config.num_rounds` is fitted, and there are no losses.
     """
     objective = objective_of(config, rows)
     check_learnable(config, objective)
@@ -199,7 +201,7 @@ def train_copy(
     fit = _ridge(columns, dataset) if objective.kind == "regression" else _logistic(columns, dataset, objective)
     fitted: list[tuple[np.ndarray, np.ndarray]] = []
     for with_ranks, penalty in CANDIDATES if stop else CANDIDATES[config.num_rounds - 1 :][:1]:
-        if fitted and is_over():
+        if len(fitted) >= LEAST_CANDIDATES and is_over():
             break
         num_columns = design.num_columns(with_ranks)
         weight_KD, intercept_K = fit(num_columns, penalty)
@@ -339,7 +341,10 @@ def feature_names(model: Linear) -> list[str]:
 
 def predict(model: Linear, features: np.ndarray) -> np.ndarray:
     """Probabilities or values (n,), or probabilities of classes (n, K), for features (n, F)."""
-    values = model.values(model.design.columns(features))
+    # Each row is summed by itself: in a matrix product, the last bits of a row depend on the other rows
+    columns = np.ascontiguousarray(model.design.columns(features))
+    values = np.stack([(columns * weight_D).sum(axis=1) for weight_D in model.weights_TKD[0]], axis=1)
+    values += model.intercepts_TK[0]
     return values[:, 0] if model.kind == "regression" else _probabilities(values)
 
 

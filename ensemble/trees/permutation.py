@@ -17,8 +17,11 @@ from ensemble.trees.rows import TreeData
 
 MAX_TREE_PREDICTIONS = 2_000_000
 """The largest number of predictions of single trees, over all rows and features. They take some 0.2 s on one core."""
+MAX_CELLS = 8_000_000
+"""The largest number of cells of all permuted rows, the square of the number of features for each drawn row. A linear model
+predicts them in 1 s."""
 MIN_ROWS, MAX_ROWS = 200, 1000
-"""The number of drawn rows. If `MAX_TREE_PREDICTIONS` allows fewer than `MIN_ROWS`, nothing is computed."""
+"""The number of drawn rows. If `MAX_TREE_PREDICTIONS` or `MAX_CELLS` allows fewer than `MIN_ROWS`, nothing is computed."""
 Predict = Callable[[np.ndarray], np.ndarray]
 """Features (n, F) to predictions in the unit of the target, (n,) or (n, K)."""
 
@@ -34,7 +37,7 @@ def importance(
     """
     num_held_out, num_features = sum(len(fold.held) for fold in folds), len(rows.features)
     num_affordable = MAX_TREE_PREDICTIONS // max(1, num_trees * objective.num_classes * num_features)
-    num_rows = min(num_held_out, MAX_ROWS, num_affordable)
+    num_rows = min(num_held_out, MAX_ROWS, num_affordable, MAX_CELLS // num_features**2)
     if objective.kind == "ranking" or objective.kind != objective.task.kind or num_rows < min(MIN_ROWS, num_held_out):
         return None
     generator = np.random.default_rng(0)

@@ -1,5 +1,6 @@
 """DataFrames of pandas as Arrow tables."""
 
+import datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +40,18 @@ def test_a_column_that_parquet_cannot_hold_is_refused(tmp_path: Path) -> None:
     table, _ = to_arrow(pl.DataFrame({"x": [1], "extra": [{}]}))
     with pytest.raises(UserError, match=r"cannot be stored as Parquet .*'extra'.*: leave that column out, or convert it"):
         write(table, tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize(
+    ("first", "kinds"),
+    [
+        (datetime.date(2024, 1, 1), "dates without a time and times without a zone"),
+        (datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC), "times with a zone and times without a zone"),
+    ],
+)
+def test_objects_of_which_only_some_have_a_time_or_a_zone_are_refused(first: datetime.date, kinds: str) -> None:
+    """Arrow would set the times of the column to midnight, or read local times as UTC, without a message."""
+    column = pd.Series([first, pd.NaT, None, datetime.datetime(2024, 1, 2, 3)], dtype=object)
+    with pytest.raises(UserError, match=f"the column 'when' has {kinds}: convert it, as by pandas.to_datetime"):
+        to_arrow(pd.DataFrame({"when": column}))
+    assert to_arrow(pd.DataFrame({"when": column[1:]}))[0]["when"][2].as_py() == datetime.datetime(2024, 1, 2, 3)

@@ -137,6 +137,24 @@ def test_a_file_gives_the_same_bits_and_a_damaged_one_a_sentence(fitted: Any, tm
             linear.load(file)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_prediction_does_not_depend_on_the_other_rows(kind: str, fitted: Any) -> None:
+    """A new row would have another prediction than the same row among others, in its last bits."""
+    model, features, _, _ = fitted(kind)
+    model = linear.first_rounds(model, 9)
+    expected = linear.predict(model, features)
+    for rows in (slice(0, 1), slice(3, 5), slice(7, 40)):
+        assert linear.predict(model, features[rows]).tobytes() == expected[rows].tobytes()
+
+
+def test_the_first_candidates_are_fitted_without_time(tmp_path: Path) -> None:
+    """The first candidate alone is almost constant, and would be the member."""
+    data = prepared_of(tmp_path, frame_of("multiclass"), drop=("day",))
+    rows = rows_of(data)
+    _, losses = linear.train_copy(config_of("linear", data), 0, rows, rows, lambda: True)
+    assert len(losses) == linear.LEAST_CANDIDATES
+
+
 def test_features_that_do_not_vary_give_a_constant_prediction(tmp_path: Path) -> None:
     """Rows of a fold may be so; a standard deviation of 0 would make every prediction NaN."""
     frame = frame_of("binary")

@@ -74,3 +74,9 @@ def test_there_is_no_importance_for_long_computations_and_rankings() -> None:
     """A table of many columns would wait for minutes, and a ranking would be scored on parts of its groups."""
     assert permutation.importance(objective(), Rows(), FOLDS, [predict] * 3, 100_000) is None  # type: ignore[arg-type]
     assert permutation.importance(objective("ranking"), Rows(), FOLDS, [predict] * 3, 10) is None  # type: ignore[arg-type]
+
+
+def test_there_is_no_importance_of_very_many_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A linear model of a thousand features would spend ten times as long on it as on its training."""
+    monkeypatch.setattr(permutation, "MAX_CELLS", 9 * permutation.MIN_ROWS - 1)
+    assert permutation.importance(objective(), Rows(), FOLDS, [predict] * 3, 1) is None  # type: ignore[arg-type]

@@ -84,7 +84,8 @@ def _read(table: Table, column: str, config: PrepareConfig) -> Cells:
     if all(kind == pl.Boolean for kind in kinds):
         return Cells(column=column, kind="truth", values=pl.concat(_as(piece, pl.Boolean()) for piece in pieces))
     if all(kind.is_temporal() for kind in kinds):
-        return Cells(column=column, kind="date", values=_native(pieces, "date"), notes=_zone_notes(column, pieces))
+        zone_notes, form = _zone_notes(column, pieces), dates.OFFSET if set(_zones(pieces)) - {"UTC"} else ""
+        return Cells(column=column, kind="date", values=_native(pieces, "date"), form=form, notes=zone_notes)
     # If some files have text, and others numbers or dates (Parquet), the text is read separately, since its form may differ
     kinds_of_parquet: tuple[Kind, ...] = ("number", "date")
     for kind in kinds_of_parquet:
@@ -246,7 +247,9 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
         read_dates = dates.read(table, cells, config.dates, known)
         dates.refuse_ambiguous(table, column, cells, read_dates, advice)
         values, form_notes = read_dates.values, dates.forms_note(table, column, read_dates)
-        form_notes = (*form_notes, *_zone_notes(column, pieces), *dates.offset_note(column, read_dates, form))
+        form_notes = (*form_notes, *_zone_notes(column, pieces))
+        if native is not None and (read_dates.values.is_not_null() | native.is_not_null()).any():
+            form_notes = (*form_notes, *dates.offset_note(column, read_dates, form, has_zone=bool(_zones(pieces))))
     else:
         allowed = cells.count() - 1  # at least one cell is a number
         forms, values = _choose(table, column, cells, config.decimal, form or PLAIN, allowed, advice)
@@ -418,9 +421,14 @@ def exact_texts(table: Table, cells: Cells) -> Cells:
 
 def _zone_notes(column: str, pieces: Sequence[pl.Series]) -> tuple[str, ...]:
     """A message about dates of Parquet with another time zone than UTC."""
-    zones = (piece.dtype.time_zone for piece in pieces if isinstance(piece.dtype, pl.Datetime))
-    others = dict.fromkeys(zone for zone in zones if zone not in (None, "UTC"))
+    others = [zone for zone in _zones(pieces) if zone != "UTC"]
     return tuple(f"the column '{column}' has times of the zone {zone}, which are converted to UTC" for zone in others)
+
+
+def _zones(pieces: Sequence[pl.Series]) -> list[str]:
+    """The different time zones of times of Parquet."""
+    zones = (piece.dtype.time_zone for piece in pieces if isinstance(piece.dtype, pl.Datetime))
+    return list(dict.fromkeys(zone for zone in zones if zone is not None))
 
 
 def _as(piece: pl.Series, kind: pl.DataType) -> pl.Series:

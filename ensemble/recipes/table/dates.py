@@ -33,6 +33,8 @@ FIRST_YEAR = 1000
 SAMPLE = 1000
 """Number of first cells by which the forms of a column are recognised."""
 MOST_SHOWN = 3
+OFFSET = "%z"
+"""Part of the form of times with a UTC offset. The form of times of Parquet with a time zone is this part alone."""
 SEPARATOR = "|"
 """Separates the forms of one file, which differ in the time, and in a manifest the forms of several files."""
 
@@ -101,11 +103,17 @@ def forms_note(table: Table, column: str, dates: Dates) -> tuple[str, ...]:
     return (f"the column '{column}' is read as dates that are written as {' and as '.join(forms)}{rule}",)
 
 
-def offset_note(column: str, dates: Dates, known: str) -> tuple[str, ...]:
-    """A message if new rows have UTC offsets, and those of training, whose form is `known`, had none."""
-    if "%z" not in dates.form or "%z" in known:
+def offset_note(column: str, dates: Dates, known: str, has_zone: bool) -> tuple[str, ...]:
+    """A message if only the new rows have UTC offsets, or only those of training, whose form is `known`.
+
+    has_zone : whether new rows have a time zone of Parquet, which has a message of its own
+    """
+    has_offsets = OFFSET in dates.form
+    if has_zone or has_offsets == (OFFSET in known):
         return ()
-    return (f"the column '{column}' has times with a UTC offset, unlike in training: they are converted to UTC",)
+    if has_offsets:
+        return (f"the column '{column}' has times with a UTC offset, unlike in training: they are converted to UTC",)
+    return (f"the column '{column}' has times without a UTC offset, unlike in training: they are read as times in UTC",)
 
 
 def refuse_ambiguous(table: Table, column: str, cells: pl.Series, dates: Dates, advice: str) -> None:

@@ -47,7 +47,13 @@ KIND = "prepared data"
 SPLITS = ("train", "test", FORECAST)
 """The splits in the order of their numbers in splits.py."""
 ID_COLUMNS = {"row_id": pa.int64(), "group": pa.int64(), "cluster": pa.int64()}
-LEAK = "warning: the column '{}' determines the target: add it to drop=[…] unless it is known when you forecast"
+LEAK = "the column '{}' determines the target: add it to drop=[…] unless it is known when you forecast"
+LEAST_REPEATED = 0.05
+"""A message is printed if at least this share of the labelled rows repeat an earlier row."""
+REPEATED = (
+    "{:,} of {:,} rows with a target repeat an earlier row in all columns: with a copy in another fold, scores are too good "
+    "and intervals too narrow; leave copies out, or name the column that copies share as group="
+)
 
 
 def prepare(config: PrepareConfig) -> dict[str, Any]:
@@ -66,10 +72,13 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         unit, groups = units(config, table)
         splits = split_rows(config, target.kind, target.values, time, unit, census)
         split = splits.split
+        if groups is not None:  # rows to forecast without a group form one
+            unit, groups = np.where(unit < 0, len(groups), unit), groups.extend_constant("", 1)
         _refuse_missing_classes(config, target, split)
         in_train = split == TRAIN
         features, left_out, contents = _features(config, table, cells_of, in_train)
-        _warn_of_leaks(cells_of, features, target, in_train)
+        leaks = _leak_notes(config, cells_of, features, target, in_train)
+        print(*(f"warning: {note}" for note in leaks), sep="\n", end="\n" if leaks else "", file=sys.stderr)
         arrays = {
             "row_id": np.arange(table.height),
             "group": splits.group,
@@ -108,7 +117,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                 **({"texts": contents} if contents else {}),
                 "left_out": left_out,
                 "unseen": _unseen(cells_of, features, split == FORECASTED),
-                "notes": notes,
+                "notes": [*leaks, *notes],
                 "alike": _alike(config, target, features, contents),
             },
         )
@@ -270,7 +279,7 @@ def _features(
         )
     reserved = [*ID_COLUMNS, "id", "weight", "target", cross_validation.TIME, cross_validation.COLUMN]
     names = stored_names([feature["meaning"] for feature in features], reserved)
-    return [{"name": names[feature["meaning"]], **feature} for feature in features], left_out, contents
+    return [{"name": name, **feature} for name, feature in zip(names, features, strict=True)], left_out, contents
 
 
 def _unseen(cells_of: dict[str, cells.Cells], features: list[dict[str, Any]], rows: np.ndarray) -> dict[str, int]:
@@ -283,26 +292,42 @@ def _unseen(cells_of: dict[str, cells.Cells], features: list[dict[str, Any]], ro
     return {name: count for name, count in counts.items() if count}
 
 
-def _warn_of_leaks(
-    cells_of: dict[str, cells.Cells], features: list[dict[str, Any]], target: Target, in_train: np.ndarray
-) -> None:
-    """Print a warning for each feature that corresponds to the target one to one, or is a linear function of it."""
+def _leak_notes(
+    config: PrepareConfig,
+    cells_of: dict[str, cells.Cells],
+    features: list[dict[str, Any]],
+    target: Target,
+    in_train: np.ndarray,
+) -> list[str]:
+    """A message for each feature that corresponds to the target one to one, or is a linear function of it, apart from empty
+    cells; and one about rows that are repeated."""
     rows = pl.Series(in_train)
-    expected = pl.Series(target.values).filter(rows)
+    expected = pl.Series("target", target.values).filter(rows)
+    columns_of = {feature["column"] for feature in features}
+    values_of = {column: cells_of[column].values.filter(rows).alias(f"{column}:") for column in columns_of}
+    distinct = pl.DataFrame([*values_of.values(), expected]).unique(maintain_order=True)
+    notes = []
+    num_repeated = len(expected) - len(distinct)
+    # If no column tells most of the distinct rows apart, rows of different observations may be equal by chance
+    most_varied = max(distinct[values.name].n_unique() for values in values_of.values())
+    if not config.group and num_repeated >= LEAST_REPEATED * len(expected) and most_varied > len(distinct) / 2:
+        notes.append(REPEATED.format(num_repeated, len(expected)))
     for feature in features:
         if "part" in feature or "text" in feature:
             continue
-        values = cells_of[feature["column"]].values.filter(rows)
-        num_pairs = pl.DataFrame({"value": values, "target": expected}).n_unique()
-        one_to_one = num_pairs == values.n_unique() == expected.n_unique() and num_pairs < len(values) / 2
+        pairs = distinct.select(value=f"{feature['column']}:", target="target").drop_nulls()
+        num_pairs = pairs.n_unique()
+        one_to_one = num_pairs == pairs["value"].n_unique() == pairs["target"].n_unique()
+        one_to_one = one_to_one and 1 < num_pairs < len(pairs) / 2 and len(pairs) > len(distinct) / 2
         is_linear = False
-        if target.kind == "regression" and columns.is_number(values):
-            x, y = columns.numbers_of(values), expected.to_numpy()
+        if target.kind == "regression" and columns.is_number(pairs["value"]):
+            x, y = columns.numbers_of(pairs["value"]), pairs["target"].to_numpy()
             known = np.isfinite(x)
             if known.sum() > 2 and np.ptp(x[known]) > 0 and np.ptp(y[known]) > 0:
                 is_linear = bool(abs(np.corrcoef(x[known], y[known])[0, 1]) > 1 - 1e-9)
         if one_to_one or is_linear:
-            print(LEAK.format(feature["column"]), file=sys.stderr)
+            notes.append(LEAK.format(feature["column"]))
+    return notes
 
 
 def _write_splits(folder: Path, splits: Splits, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -59,7 +59,7 @@ def split_rows(
     divides, -1 for none. Raises `UserError` if a split would be too small.
     """
     split = np.where(np.isnan(target), FORECAST, TRAIN)
-    _leave_out(unit < 0, NO_GROUP, split, census)
+    _leave_out((split == TRAIN) & (unit < 0), NO_GROUP, split, census)
     if time is not None:
         _leave_out((split == TRAIN) & np.isnan(time), NO_TIME, split, census)
     num_labelled = int((split == TRAIN).sum())

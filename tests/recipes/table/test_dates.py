@@ -124,6 +124,22 @@ def test_offsets_of_new_rows_alone_get_a_message(tmp_path: Path, form: str, is_n
     assert new.notes == ((note,) if is_noted else ())
 
 
+@pytest.mark.parametrize(("form", "is_noted"), [("", False), ("%Y-%m-%dT%H:%M:%S%.f%z", True), ("%z", True)])
+def test_times_of_new_rows_without_the_offset_of_training_get_a_message(tmp_path: Path, form: str, is_noted: bool) -> None:
+    """A local time would be another hour of the day than the same time in training, without a message."""
+    new = cells.read_as(files_of(tmp_path, ["2024-02-01 08:00", "2024-02-01 14:00"]), "x", "date", form, PrepareConfig())
+    note = "the column 'x' has times without a UTC offset, unlike in training: they are read as times in UTC"
+    assert (note in new.notes) == is_noted
+    empty = cells.read_as(files_of(tmp_path, ["", ""]), "x", "date", form, PrepareConfig())
+    assert empty.notes == ()
+
+
+def test_a_time_zone_of_parquet_is_part_of_the_form(tmp_path: Path) -> None:
+    """New rows without it would be read as times in UTC, without a message."""
+    values = pl.Series([JANUARY_31, FEBRUARY_1]).dt.replace_time_zone("Asia/Karachi")
+    assert cells.read(files_of(tmp_path, values), "x", PrepareConfig()).form == "%z"
+
+
 @pytest.mark.parametrize(
     "shown",
     ["31/01/99", "99-01-31", "$3.50", "12 %", "12:30", "31-JAN-24", "2024-01-31T10:00:00+02:00[Europe/Berlin]",

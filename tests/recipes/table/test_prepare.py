@@ -286,6 +286,40 @@ def test_columns_that_determine_the_target_are_named(
     assert "'tier'" not in error
     prepare(tmp_path, people, target="income", overwrite=True)
     assert not capsys.readouterr().err
+    gap = frame.with_columns(pl.when(pl.int_range(pl.len()) != 3).then("tier_code").alias("tier_code"))
+    about = prepare(tmp_path, gap, target="tier", drop=("income", "rich", "grade", "cents"), overwrite=True)
+    assert "the column 'tier_code' determines the target" in about["notes"][0]
+
+
+def test_repeated_rows_are_counted_and_are_no_evidence_of_a_leak(tmp_path: Path) -> None:
+    """A copy in another fold makes every score too good; and of three copies, each random column would be accused."""
+    generator = np.random.default_rng(0)
+    noise = pl.DataFrame({name: generator.normal(size=60) for name in "xzy"})
+    assert prepare(tmp_path, noise, target="y")["notes"] == []
+    (note,) = prepare(tmp_path, pl.concat([noise] * 3), target="y", overwrite=True)["notes"]
+    assert note.startswith("120 of 180 rows with a target repeat an earlier row in all columns")
+    few = pl.DataFrame({"sex": ["f", "m"] * 60, "class": [1, 2, 3] * 40, "y": [0, 1, 1, 0] * 30})
+    assert prepare(tmp_path, few, target="y", overwrite=True)["notes"] == []
+
+
+def test_a_column_that_is_called_as_a_part_of_another_is_kept(tmp_path: Path) -> None:
+    """One of the two would overwrite the other, and the model would have more features than the data."""
+    days = [f"2024-{1 + row % 12:02}-{1 + row // 12:02}" for row in range(60)]
+    frame = pl.DataFrame({"d": days, "d: weekday": [float(row % 9) for row in range(60)], "y": [0, 1, 1] * 20})
+    about = prepare(tmp_path, frame, target="y")
+    names = [feature["name"] for feature in about["features"]]
+    assert len(set(names)) == len(names)
+    assert rows_of(tmp_path, about)[names[-1]].n_unique() == 9
+
+
+def test_rows_to_forecast_need_no_group(tmp_path: Path) -> None:
+    """Their forecast would be missing without a message."""
+    groups = [*(f"g{row % 20}" for row in range(100)), "", "g1"]
+    frame = pl.DataFrame(
+        {"g": groups, "x": [row % 7 for row in range(102)], "y": [*(row % 3 for row in range(100)), None, None]}
+    )
+    about = prepare(tmp_path, frame, target="y", task="regression", group="g")
+    assert about["splits"]["forecast"]["rows"] == 2
 
 
 def test_bad_lines_are_counted_and_named(people: pl.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -189,13 +189,15 @@ def test_whole_groups_are_in_one_fold(group_sizes: list[int], num_folds: int, se
         assert len(set(assigned.group[unit == number])) == 1
 
 
-def test_rows_without_a_group_are_left_out() -> None:
-    """Rows with an empty group would form one large group, or a group each, without a message."""
+def test_rows_without_a_group_are_left_out_of_training_alone() -> None:
+    """Rows with an empty group would form one large group, or those to forecast would be missing from the forecast."""
     unit = np.r_[np.full(5, -1), np.arange(60) % 12]
     census = Census()
-    assigned = split(np.arange(65), unit=unit, census=census)
-    assert (assigned.split == np.where(unit < 0, -1, TRAIN)).all()
-    assert census.to_dict()["dropped"][splits.NO_GROUP]["count"] == 5
+    target = np.r_[np.nan, np.arange(64)]
+    assigned = split(target, unit=unit, census=census)
+    assert assigned.split[0] == FORECAST
+    assert (assigned.split[1:] == np.where(unit[1:] < 0, -1, TRAIN)).all()
+    assert census.to_dict()["dropped"][splits.NO_GROUP]["count"] == 4
 
 
 def test_queries_are_numbered_in_ranking() -> None:
