@@ -23,6 +23,7 @@ from ensemble.errors import UserError, error_on_all_ranks
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.settings import TrainConfig
 
+NO_GPU = "PyTorch finds no GPU on this machine, see scripts/doctor.py"
 NO_LAUNCHER = "no launcher"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """mallopt(3)."""
@@ -59,13 +60,21 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
         from ensemble.neural import sharded
 
         sharded.use_on_cpu(accelerator)
+    is_on_cpu = accelerator.device.type == "cpu" and not parse_flag_from_env("ACCELERATE_USE_CPU")
+    lacks_gpu = request["needs_gpu"] and is_on_cpu
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     for origin, requested in ((request["origin"], request["num_processes"]), ("the variable WORLD_SIZE", world_size)):
         if requested is not None and requested != accelerator.num_processes:
+            advice = NO_GPU if lacks_gpu else "MULTI_CPU and --cpu always start one process"
             raise UserError(
                 f"{origin} asks for {requested} processes, but this run has {accelerator.num_processes}: launch with a file "
-                "of accelerate_configs/ (multi_cpu.yaml for CPU ranks); MULTI_CPU and --cpu always start one process"
+                f"of accelerate_configs/ (multi_cpu.yaml for CPU ranks); {advice}"
             )
+    if lacks_gpu:
+        raise UserError(
+            f"{request['origin']} asks for a GPU (use_cpu: false): {NO_GPU}; launch with accelerate_configs/single_cpu.yaml "
+            "to train on the CPU"
+        )
     return accelerator
 
 
@@ -131,14 +140,15 @@ def together(accelerator: Accelerator) -> Iterator[None]:
 
 
 def launcher_request() -> dict[str, Any]:
-    """The launcher's arguments: `num_processes` (None if not given), `use_cpu`, and `origin`, a name for their source."""
+    """The launcher's arguments: `num_processes` (None if not given), `use_cpu`, whether its file `needs_gpu`, and `origin`,
+    a name for their source."""
     import psutil
 
     with suppress(psutil.Error):
         for parent in psutil.Process().parents():
             if (arguments := launch_arguments(parent.cmdline())) is not None:
                 return requested_processes(arguments)
-    return {"num_processes": None, "use_cpu": False, "origin": NO_LAUNCHER}
+    return {"num_processes": None, "use_cpu": False, "needs_gpu": False, "origin": NO_LAUNCHER}
 
 
 def launch_arguments(command: list[str]) -> list[str] | None:
@@ -153,15 +163,21 @@ def launch_arguments(command: list[str]) -> list[str] | None:
 
 
 def requested_processes(arguments: list[str]) -> dict[str, Any]:
-    """The number of processes that arguments of `accelerate launch` ask for, if on CPUs, and where the number is set."""
+    """What arguments of `accelerate launch` ask for, as in `launcher_request`.
+
+    A file needs a GPU if the arguments name it and it says `use_cpu: false`. Without that line it may be for any machine.
+    """
+    import yaml
     from accelerate.commands.config.config_args import default_config_file, load_config_from_file
     from accelerate.commands.launch import launch_command_parser
 
     args = launch_command_parser().parse_args(arguments)
     file = args.config_file or (default_config_file if os.path.isfile(default_config_file) else None)
     settings = load_config_from_file(file) if file else None
+    named_file = yaml.safe_load(Path(args.config_file).read_text(encoding="utf-8")) if args.config_file else {}
     return {
         "num_processes": args.num_processes or (settings.num_processes if settings else None),
         "use_cpu": bool(args.cpu or (settings and settings.use_cpu)),
+        "needs_gpu": bool(named_file) and not args.cpu and named_file.get("use_cpu") is False,
         "origin": f"the launcher ({file})" if file and not args.num_processes else "the launcher (--num_processes)",
     }

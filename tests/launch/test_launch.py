@@ -128,12 +128,15 @@ def test_a_launch_with_too_few_processes_is_refused(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="on a machine with GPUs these two processes form a group")
-def test_a_gpu_yaml_on_a_machine_without_gpus_is_refused(prepared: Path, tmp_path: Path) -> None:
-    """Accelerate starts two ranks 0 here, which would both train into the same folder."""
-    code, errors = run([*ACCELERATE, *MULTI_GPU, TRAIN, *settings(prepared, tmp_path / "run")], tmp_path)
+@pytest.mark.skipif(torch.cuda.is_available(), reason="on a machine with GPUs these processes train on them")
+@pytest.mark.parametrize("name", ["single_gpu", "multi_gpu"])
+def test_a_gpu_yaml_on_a_machine_without_gpus_is_refused(name: str, prepared: Path, tmp_path: Path) -> None:
+    """One process would train on the CPU. Of two, Accelerate makes two ranks 0, which would train into the same folder."""
+    file = ROOT / "accelerate_configs" / f"{name}.yaml"
+    command = [*ACCELERATE, "--config_file", file, TRAIN, *settings(prepared, tmp_path / "run")]
+    code, errors = run(command, tmp_path)
     assert code != 0
-    assert "error: " in errors, errors
+    assert "PyTorch finds no GPU on this machine" in errors, errors
     assert not (tmp_path / "run").exists()
 
 
@@ -151,5 +154,6 @@ def test_the_arguments_of_the_launcher_are_parsed(tmp_path: Path) -> None:
         assert arguments is not None
         request = launch.requested_processes(arguments)
         assert (request["num_processes"], request["use_cpu"]) == expected, command
+        assert request["needs_gpu"] == (MULTI_GPU[1] in command)
     for other in (["python", "x.py"], ["accelerate", "config"], ["bash", "-c", "accelerate launch x.py"], []):
         assert launch.launch_arguments(other) is None
