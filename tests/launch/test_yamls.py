@@ -34,6 +34,7 @@ def test_its_ranks_start(name: str, tmp_path: Path) -> None:
     file = ROOT / "accelerate_configs" / f"{name}.yaml"
     settings = yaml.safe_load(file.read_text())
     on_cpu = {} if settings["use_cpu"] else {"ACCELERATE_USE_CPU": "true"}
+    cpu = ["--cpu"] if on_cpu and settings["num_processes"] == 1 else []  # the launcher of one process sets the variable
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -49,7 +50,7 @@ def test_its_ranks_start(name: str, tmp_path: Path) -> None:
                 port,
                 "--same_network",
             ]
-            words = [*ACCELERATE, "--config_file", file, *(place if settings["num_machines"] > 1 else [])]
+            words = [*ACCELERATE, "--config_file", file, *cpu, *(place if settings["num_machines"] > 1 else [])]
             launchers.append(stack.enter_context(started([*words, WORKER, tmp_path], tmp_path, **on_cpu)))
         for launcher in launchers:
             _, errors = launcher.communicate(timeout=TIMEOUT_S)
