@@ -117,6 +117,13 @@ def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[
     scored = scores.get("split", "test")
     ensemble_file = predictions.read(ensemble / f"{scored}.parquet")
     files = [predictions.read(prediction_folder / f"{name}.{scored}.parquet") for name in names]
+    for file in files:
+        entry = description["members"].get(file.member)
+        if entry and file.config.get("model") != entry["model"]:
+            raise UserError(
+                f"{prediction_folder} has predictions by another model {file.member} than that of the ensemble {ensemble}: "
+                "fit the ensemble again"
+            )
     if scored != "test":  # the ensemble has no cross-fitted prediction of some rows, such as those of the first block
         files = [predictions.select_rows(file, np.isin(file.row_id, ensemble_file.row_id)) for file in files]
     test, columns = predictions.align([ensemble_file, *files])
@@ -187,7 +194,8 @@ def _member(name: str, weight: float, ensemble: Path, entry: dict[str, str] | No
     if not folder.is_dir():
         raise UserError(f"member {name} of the ensemble is not at {folder}: put it back, or fit the ensemble again")
     summary = _read_json(folder / "summary.json", ("kind", "seconds"))
-    bag.model_fingerprint(folder)  # compares checksums
+    if bag.model_fingerprint(folder) != entry["model"]:
+        raise UserError(f"member {name} at {folder} was trained again after the ensemble was fitted: predict and fit again")
     try:
         history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     except FileNotFoundError:

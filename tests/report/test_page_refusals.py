@@ -1,5 +1,6 @@
 """Files that are missing, damaged or of another run: the report is refused with a sentence."""
 
+import dataclasses
 import re
 import shutil
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from report_runs import seal, write
 
-from ensemble import folders
+from ensemble import folders, predictions
 from ensemble.errors import UserError
 
 
@@ -132,9 +133,30 @@ def edit_member(folder: Path) -> str:
     return r"config.json was changed after it was written"
 
 
+def train_again(folder: Path) -> str:
+    path = folder / "ensemble" / "ensemble.json"
+    description = folders.read_json(path)
+    description["members"]["trees"]["model"] = "0123456789abcdef"
+    folders.write_json(path, description)
+    seal(folder)
+    file = predictions.read(folder / "predictions" / "trees.test.parquet")
+    config = {**file.config, "model": "0123456789abcdef"}
+    predictions.write(folder / "predictions" / "trees.test.parquet", dataclasses.replace(file, config=config))
+    return r"member trees at .* was trained again after the ensemble was fitted"
+
+
+def predict_again(folder: Path) -> str:
+    path = folder / "predictions" / "trees.test.parquet"
+    file = predictions.read(path)
+    predictions.write(path, dataclasses.replace(file, config={**file.config, "model": "0123456789abcdef"}))
+    return r"predictions has predictions by another model trees than that of the ensemble"
+
+
 @pytest.mark.parametrize(
-    "damage", [damage_lines, damage_parquet, change_fingerprint, drop_key, rename_column, edit_ensemble, edit_member]
-)
+    "damage",
+    [damage_lines, damage_parquet, change_fingerprint, drop_key, rename_column, edit_ensemble, edit_member, train_again,
+     predict_again],
+)  # fmt: skip
 def test_refuses_what_is_damaged_or_foreign(copy: Path, tmp_path: Path, damage: Callable[[Path], str]) -> None:
     """The page would mix two runs, or the person see a traceback."""
     with pytest.raises(UserError, match=damage(copy)):
