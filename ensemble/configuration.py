@@ -289,6 +289,9 @@ def _sentences(schema: type) -> dict[str, str]:
 
 def _unknown_key(schema: type, key: str) -> str:
     names = list(field_names(schema))
+    if key in names:  # only YAML has no dotted names
+        part, _, name = key.rpartition(".")
+        return f"there is no setting '{key}' in YAML: nest it, as in {part}: {{{name}: …}}"
     leaves = {name.rsplit(".", 1)[-1]: name for name in names}
     near = difflib.get_close_matches(key, names, n=1) or [
         leaves[leaf] for leaf in difflib.get_close_matches(key.rsplit(".", 1)[-1], list(leaves), n=1)

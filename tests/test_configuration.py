@@ -213,6 +213,7 @@ def test_a_required_setting_is_asked_for() -> None:
         (b"num_eggs: many\n", "num_eggs=many does not fit: write a whole number"),
         (b"oven:\n  mood: fan\n", "there is no setting 'oven.mood'; did you mean 'oven.mode'?"),
         (b"3: 4\n", "there is no setting '3'; known are: name,"),
+        (b"oven.mode: fan\n", "there is no setting 'oven.mode' in YAML: nest it, as in oven: {mode: …}"),
         (b"toppings: nut\n", "toppings=nut does not fit: write a list"),
     ],
 )

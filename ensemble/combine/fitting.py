@@ -107,7 +107,7 @@ class Ensemble:
             return self
         present = [position for position, name in enumerate(self.member_names) if name in member_names]
         if not sum(self.weights[position] for position in present) > 0:
-            raise UserError(f"without {missing} no member of the ensemble has weight: predict with them too")
+            raise UserError(f"without {missing} no member of the ensemble has weight: put it back, or predict with it too")
         print(f"warning: predictions of {missing} are missing: the other weights increase in proportion", file=sys.stderr)
         return self._at(present)
 

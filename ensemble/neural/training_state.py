@@ -77,6 +77,11 @@ class TrainingState:
         self._peak_rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
 
     def backward(self, loss: torch.Tensor) -> None:
+        if loss.dim():
+            raise UserError(
+                f"`step` of the recipe returns losses of the shape {tuple(loss.shape)} instead of their sum: return "
+                "losses.sum()"
+            )
         (self.scaler.scale(loss) if self.scaler else loss).backward()  # as accelerator.backward, which costs twice as much
 
     def gradient_norm(self) -> torch.Tensor:

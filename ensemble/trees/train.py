@@ -463,7 +463,7 @@ def check(config: TreesConfig) -> None:
         at_least_1="num_rounds num_refits early_stopping_rounds chunk_rounds",
         at_least_0="min_leaf_weight l2 seed checkpoint_s max_seconds",
         learning_rate=(0 < config.learning_rate <= 1, "above 0 and at most 1"),
-        max_leaves=(config.max_leaves >= 2, "at least 2"),
+        max_leaves=(2 <= config.max_leaves <= 131_072, "from 2 to 131072, LightGBM's limit"),
         row_fraction=(0 < config.row_fraction <= 1, "above 0 and at most 1"),
         column_fraction=(0 < config.column_fraction <= 1, "above 0 and at most 1"),
         timeout_s=(config.timeout_s > 0, "more than 0"),

@@ -17,7 +17,7 @@ from toy import NUM_ROWS, Toy, checkpoints, last, lines, same_checkpoints, tenso
 
 from ensemble.errors import UserError
 from ensemble.neural import evaluation, guards, loop, speed
-from ensemble.neural.loader import BatchPlan
+from ensemble.neural.loader import Batch, BatchPlan
 from ensemble.neural.optim import learning_rate_scale
 from ensemble.neural.settings import TrainConfig
 
@@ -162,6 +162,20 @@ def test_invalid_settings_are_refused_and_nothing_is_written(
     with pytest.raises(UserError, match=sentence):
         loop.train(Toy(), dataclasses.replace(config, **changed), accelerator)
     assert not Path(config.out).exists()
+
+
+class WithoutSum(Toy):
+    """A recipe whose author forgot the sum over rows."""
+
+    def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> Any:
+        loss, count, state = super().step(model, batch, state)
+        return loss.expand(4), count, state
+
+
+def test_a_loss_for_each_row_is_refused(config: TrainConfig, accelerator: Accelerator) -> None:
+    """The author of a recipe would see a traceback of PyTorch."""
+    with pytest.raises(UserError, match=r"`step` of the recipe returns losses of the shape \(4,\) instead of their sum"):
+        loop.train(WithoutSum(), config, accelerator)
 
 
 def test_a_loss_that_explodes_stops_the_run(config: TrainConfig, accelerator: Accelerator) -> None:

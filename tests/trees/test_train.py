@@ -192,6 +192,7 @@ def test_a_member_is_replaced_only_on_request(prepared: Path, tmp_path: Path) ->
         ("num_rounds", 0),
         ("early_stopping_rounds", 0),
         ("max_leaves", 1),
+        ("max_leaves", 131_073),
         ("min_leaf_weight", -1.0),
         ("row_fraction", 0.0),
         ("column_fraction", 1.1),

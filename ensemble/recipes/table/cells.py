@@ -33,10 +33,16 @@ NUMBERS = {
 """Patterns of numbers in other forms than Python's. With groups of digits, numbers without groups are read too."""
 TWO_GROUPS = r"\.\d{3}\.\d{3}"
 LEADING_ZERO = r"^[+-]?0\d+$"
-LIKE_A_NUMBER = (
-    rf"^\PL*\d\PL*$|{dates.LOOKS_LIKE_A_DATE}|\b\d{{1,2}}[-/ ]\pL{{3,9}}[-/ ]\d{{2}}|\b\pL{{3,9}} \d{{1,2}},? \d{{4}}"
+LIKE_A_NUMBER = "|".join(
+    [
+        r"^\PL*\d\PL*$",
+        r"^[+-]?\d[\d.,']* ?(?:k|K|M|[a-z]{2,4}|[A-Z]{3})$",
+        dates.LOOKS_LIKE_A_DATE,
+        r"\b\d{1,2}[-/ ]\pL{3,9}[-/ ]\d{2}|\b\pL{3,9} \d{1,2},? \d{4}",
+    ]
 )
-"""A text with digits and without letters, such as 12 % or 31/01/24, or with a date such as 31-JAN-24."""
+"""A text with digits and without letters, such as 12 % or 31/01/24, with a unit such as 62 kg, or with a date such as
+31-JAN-24."""
 NEARLY = 0.1
 """A message is printed for a column of texts if more than this fraction of the cells are numbers, or dates."""
 LARGEST = float(np.finfo(np.float32).max)

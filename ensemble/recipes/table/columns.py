@@ -64,10 +64,11 @@ def is_number(values: pl.Series) -> bool:
 
 
 def name_of(value: Any) -> str:
-    """A value as text: 3 for 3.0, true for True."""
+    """A value as text: 3 for 3.0, true for True, and a day for its midnight."""
     if isinstance(value, bool):
         return str(value).lower()
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < MOST_EXACT
+    return str(int(value)) if is_whole else str(value).removesuffix(" 00:00:00")
 
 
 PARTS: dict[str, Callable[[pl.Series], pl.Series]] = {

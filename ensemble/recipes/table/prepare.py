@@ -96,7 +96,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         rows_of = _write_splits(folder / "rows", splits, arrays)
         described = {name: _describe(config, cells_of, target, rows, unit) for name, rows in rows_of.items()}
         task = _task(config, target)
-        if cells_of[config.target].kind == "date":
+        if cells_of[config.target].kind == "date" and target.kind == "regression":
             print(f"the target '{config.target}' holds dates: days since 1970-01-01 are predicted")
         notes = _notes(config, table, cells_of, target)
         _print_summary(config, task, target, census, notes, left_out)

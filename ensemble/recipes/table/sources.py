@@ -160,11 +160,21 @@ def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.D
 
 def _copies(files: Sequence[Path], frames: list[pl.DataFrame], names: list[str]) -> list[str]:
     """Messages about files most of whose rows are in an earlier file too, such as the same table in two formats."""
+    as_type: dict[str, pl.DataType] = {}
+    # Dates and truth values are left out if files have them in different types, since each type writes them differently
+    for name in names:
+        kinds = {frame.schema[name] for frame in frames if name in frame.columns and _is_scalar(frame.schema[name])}
+        if len(kinds) == 1:
+            as_type[name] = pl.String()
+        elif kinds and all(kind.is_numeric() or kind == pl.String for kind in kinds):
+            as_type[name] = pl.Float64()
     keys = []
-    for frame in frames if len(frames) > 1 else ():
-        scalars = [name for name in frame.columns if _is_scalar(frame.schema[name])]
-        lacking = [pl.lit(None, pl.String).alias(name) for name in names if name not in scalars]
-        keys.append(frame.with_columns(pl.col(scalars).cast(pl.String), *lacking).select(names).hash_rows())
+    for frame in frames if len(frames) > 1 and as_type else ():
+        cells = [
+            pl.col(name).cast(kind, strict=False) if name in frame.columns else pl.lit(None, kind).alias(name)
+            for name, kind in as_type.items()
+        ]
+        keys.append(frame.select(cells).hash_rows())
     notes = []
     for number, key in enumerate(keys):
         for earlier, other in enumerate(keys[:number]):

@@ -33,6 +33,16 @@ def test_copies_of_rows_in_another_file_get_a_message(tmp_path: Path) -> None:
     assert note.startswith("7 of 8 rows of b.jsonl are in a.csv too: leave copies out")
 
 
+def test_a_copy_in_parquet_is_found_beside_other_types(tmp_path: Path) -> None:
+    """A date, a truth value or a whole number is written in another way in CSV, and no row would be equal."""
+    frame = pl.DataFrame({"n": [1.0, 2.0, 3.5], "t": ["a", "b", "c"], "is": [True, False, None], "w": [1.0, 2.0, 3.0]})
+    frame = frame.with_columns(day=pl.Series(["2024-01-01", "2024-01-02", None]).str.to_datetime())
+    frame.write_parquet(tmp_path / "a.parquet")
+    (tmp_path / "b.csv").write_text("n,t,is,w,day\n1.0,a,True,1,2024-01-01\n2.0,b,False,2,2024-01-02\n3.5,c,,3,\n")
+    (note,) = sources.read([tmp_path / "a.parquet", tmp_path / "b.csv"], Census()).notes
+    assert note.startswith("3 of 3 rows of b.csv are in a.parquet too: leave copies out")
+
+
 def test_half_a_character_is_a_malformed_record(tmp_path: Path) -> None:
     """A lone surrogate would be a NUL byte in a text, and be reported as one in an id."""
     lines = [r'{"a": "x\ud800y"}', r'{"a": "\ud83d\ude00"}', r'{"a": "\\ud800"}', r'{"a": "x\udc00"}', r'{"a\ud800": "x"}']
