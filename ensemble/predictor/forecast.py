@@ -27,6 +27,7 @@ from ensemble.predictor import reasons
 from ensemble.predictor.intervals import Intervals
 from ensemble.predictor.scoring import BASE_RATE, ENSEMBLE
 
+MINUTES_OF_A_DAY = 24 * 60
 DAYS_SINCE = "days since "
 """The unit of a feature that is a date begins with this."""
 ENDS = ("lower_90", "upper_90")
@@ -125,7 +126,10 @@ def value_as_text(value: float, feature: dict[str, Any]) -> str | None:
         return str(feature["values"][int(value)])
     if is_date:
         begin = datetime.datetime.fromisoformat(feature["unit"].removeprefix(DAYS_SINCE))
-        return (begin + datetime.timedelta(days=value)).isoformat(" ", "minutes").removesuffix(" 00:00")
+        # Days since 1970 are 3 minutes apart as 32-bit floats: 10:00 is stored as 9:59
+        step = 5 if np.spacing(np.float32(abs(value))) * MINUTES_OF_A_DAY > 0.5 else 1
+        minutes = step * round(value * MINUTES_OF_A_DAY / step)
+        return (begin + datetime.timedelta(minutes=minutes)).isoformat(" ", "minutes").removesuffix(" 00:00")
     return f"{value + feature['offset']:.15g}"
 
 

@@ -1,9 +1,11 @@
 """The ranked forecast: one order, one probability for each product, and why."""
 
 import csv
+import datetime
 import itertools
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -11,6 +13,7 @@ from prediction_files import REASONS, fit
 
 from ensemble import folders, predictions
 from ensemble.arrow import open_table
+from ensemble.predictor import forecast
 
 
 def test_parquet_and_csv_hold_one_ranked_forecast(files: Path, prepared: Path, tmp_path: Path) -> None:
@@ -55,3 +58,12 @@ def test_titles_of_any_kind_pass_through_the_csv(files: Path, prepared: Path, tm
         fit(files, prepared, tmp_path / "ensemble")
     with open(tmp_path / "ensemble/forecast.csv", newline="", encoding="utf-8") as stream:
         assert {line["title"] for line in csv.DictReader(stream)} == {strange}
+
+
+@pytest.mark.parametrize(
+    ("since", "time"), [("1970-01-01", "2024-01-01 10:00"), ("2024-01-01", "2024-01-01 10:07"), ("1970-01-01", "2024-01-01")]
+)
+def test_a_time_is_shown_as_it_is_in_the_column(since: str, time: str) -> None:
+    """The 32-bit float of 10:00 is that of 9:59, which no cell holds."""
+    days = (datetime.datetime.fromisoformat(time) - datetime.datetime.fromisoformat(since)) / datetime.timedelta(days=1)
+    assert forecast.value_as_text(float(np.float32(days)), {"unit": f"days since {since}"}) == time
