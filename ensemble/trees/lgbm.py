@@ -27,6 +27,11 @@ MAX_GROUP_ROWS = 10_000
 LEAF_ROWS, MIN_LEAVES = 20, 20
 """LightGBM's default `min_data_in_leaf`; a copy with fewer than LEAF_ROWS × MIN_LEAVES rows gets rows / MIN_LEAVES."""
 
+GROUP_ROWS, MIN_GROUPS = (10, 100), 40
+"""The range of `min_data_per_group`, the least rows of a category in a split; for a copy it is rows / MIN_GROUPS. LightGBM's
+default is 100. Loss of five folds: 1.1 % lower on ames (2,198 rows, 40 columns of categories), 1.5 % on 600 of these rows,
+0.3 % on 600 rows of adult. With 3,000 and 4,000 rows, 10 and 30 changed it by −0.4 to +0.3 % on six tables."""
+
 
 class Booster:
     """A `boosting.Booster`. On several ranks, it has this rank's training rows, and all validation rows."""
@@ -34,8 +39,10 @@ class Booster:
     def __init__(self, config: TreesConfig, rows: TreeData, validation: TreeData, training: Training):
         self.objective = objective_of(config, rows)
         settings = parameters(config, self.objective) | _network(training.group, config.timeout_s)
-        if training.copy is not None and len(rows) < MIN_LEAVES * LEAF_ROWS:
-            settings["min_data_in_leaf"] = max(1, len(rows) // MIN_LEAVES)
+        if training.copy is not None:
+            settings["min_data_per_group"] = int(np.clip(len(rows) // MIN_GROUPS, *GROUP_ROWS))
+            if len(rows) < MIN_LEAVES * LEAF_ROWS:
+                settings["min_data_in_leaf"] = max(1, len(rows) // MIN_LEAVES)
         data, held_out = training.binned(
             lambda: datasets(settings, dataset_of(self.objective, rows), Dataset(rows=validation))
         )

@@ -318,6 +318,16 @@ def test_rows_that_a_library_refuses_have_an_error_message(what: str, library: s
 # ------------------------------------------------------------------------------------------------ time
 
 
+def test_few_rows_of_many_categories_are_learned(tmp_path: Path) -> None:
+    """By its default, LightGBM ignores categories of fewer than 100 rows, and the member would predict the mean."""
+    generator = np.random.default_rng(0)
+    kind, value = generator.integers(0, 8, 400), generator.normal(size=8)
+    frame = pl.DataFrame({"kind": [f"k{number}" for number in kind], "y": value[kind] + generator.normal(0, 0.1, 400)})
+    data = prepared_of(tmp_path, frame)
+    summary = train.train(config_of("lightgbm", data, tmp_path / "m", num_rounds=60, learning_rate=0.2))
+    assert summary["validation_root_mean_squared_error"] < 0.5 * np.std(value[kind])
+
+
 def test_a_time_limit_ends_a_training_with_a_valid_member(library: str, data_of: Any, tmp_path: Path) -> None:
     """A fit would take twice its time, or a member would be missing."""
     data = data_of("binary")
