@@ -1,0 +1,58 @@
+"""The decimal mark of a column in each of several files."""
+
+from pathlib import Path
+
+import pytest
+
+from ensemble.data.census import Census
+from ensemble.errors import UserError
+from ensemble.recipes.table import cells, sources
+from ensemble.recipes.table.settings import PrepareConfig
+
+RULES = PrepareConfig()
+
+
+def read_files(folder: Path, **contents: str) -> sources.Table:
+    """A table of files that are written to `folder`."""
+    for name, content in contents.items():
+        (folder / name).write_text(content)
+    return sources.read([folder / name for name in contents], Census())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("other;x\n1;1,0\n1;2,5\n", '{"other": 1, "x": 1.234}\n{"other": 1, "x": 7}\n', [1.0, 2.5, 1.234, 7.0]),
+        ("other;x\n1;1,0\n1;2,5\n", "other,x\n1,0.5\n1,1.25\n", [1.0, 2.5, 0.5, 1.25]),
+        ("other;x\n1;1,234\n1;2,345\n", "other;x\n1;2,5\n1;7\n", [1.234, 2.345, 2.5, 7.0]),
+        ('other,x\n1,"1,234"\n', "other,x\n1,0.5\n", [1234.0, 0.5]),
+        ("other;x\n1;1.234,5\n", "other;x\n1;7\n1;8\n", [1234.5, 7.0, 8.0]),
+    ],
+)
+def test_each_file_may_have_its_own_decimal_mark(tmp_path: Path, first: str, second: str, expected: list[float]) -> None:
+    """Numbers of one file would be a thousand times as large because of the other file."""
+    cells_of_x = cells.read(read_files(tmp_path, a=first, b=second), "x", RULES)
+    assert (cells_of_x.kind, cells_of_x.values.to_list()) == ("number", expected)
+
+
+def test_a_file_of_thousands_or_decimals_beside_decimal_commas_is_refused(tmp_path: Path) -> None:
+    """1.234 in one file is 1234 or 1.234, whatever the other file holds."""
+    table = read_files(tmp_path, a="other;x\n1;1,0\n1;2,5\n", b="other;x\n1;1.234\n1;5\n")
+    with pytest.raises(
+        UserError, match=r"'x' holds numbers such as '1.234', whose point may be decimal or, as in 1.234,5, sep"
+    ):
+        cells.read(table, "x", RULES)
+
+
+def test_a_decimal_comma_in_the_settings_is_not_for_numbers_of_json(tmp_path: Path) -> None:
+    """The number 1.234 would be 1234, and 1.5 no number."""
+    table = read_files(tmp_path, a="other;x\n1;1,234\n", b='{"other": 1, "x": 1.234}\n{"other": 1, "x": 1.5}\n')
+    assert cells.read(table, "x", PrepareConfig(decimal=",")).values.to_list() == [1.234, 1.234, 1.5]
+
+
+def test_new_files_are_read_in_the_form_of_training_each_by_itself(tmp_path: Path) -> None:
+    """A number of JSON beside them would turn 1,234 of new rows into 1234."""
+    table = read_files(tmp_path, a="other;x\n1;1,234\n1;2,345\n", b='{"other": 1, "x": 0.5}\n')
+    new = cells.read_as(table, "x", "number", cells.DECIMAL_COMMA, RULES)
+    assert new.values.to_list() == [1.234, 2.345, 0.5]
+    assert new.notes == ("the column 'x' is read as numbers that are written as 1.234,5 in a",)
