@@ -201,7 +201,10 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
         layout = JsonLines()
         objects = [json.loads(record.octets) for record in records if layout.is_valid(record.octets)]
         if not objects:
-            raise UserError(f"{path} begins with '{excerpt(text)}', which is not a JSON object: write one on each line")
+            fix = "write one on each line"
+            if any("\ufffd" in record.octets.decode(errors="replace") for record in records):
+                fix = "convert it to UTF-8, as `iconv -f latin1 -t utf-8` does from Latin-1, and write one on each line"
+            raise UserError(f"{path} begins with '{excerpt(text)}', which is not a JSON object: {fix}")
         names = list(dict.fromkeys(name for row in objects for name in row))
         return RawFile(path=path, layout=layout, names=names, head=objects, start=start)
     rows = [row for record in records for row in _rows(record.octets.decode(errors="replace"), delimiter, quoted)]
@@ -422,7 +425,8 @@ def _well_quoted(octets: bytes, delimiter: str) -> bool:
 
 def _delimiter(head: bytes) -> str:
     """The mark between the fields. If several are in the first line, such as the comma in a name, it is one with which most
-    lines have as many fields as the first: the tab, or the mark with most fields."""
+    lines have as many fields as the first: the tab, or the mark with most fields. A semicolon with which all lines have goes
+    before a comma, which may be decimal."""
     text = head.lstrip()
     marks = [mark for mark in "\t,;|" if mark.encode() in text.split(b"\n", 1)[0]]
     if len(marks) < 2:
@@ -433,6 +437,8 @@ def _delimiter(head: bytes) -> str:
         rows = [row for row in csv.reader(lines[:HEAD_RECORDS], delimiter=mark) if row]
         is_like_first = [len(row) == len(rows[0]) for row in rows[1:]]
         num_fields[mark] = len(rows[0]) if sum(is_like_first) * 2 >= len(is_like_first) else 0
+        if mark == ";" and num_fields[mark] > 1 and all(is_like_first):
+            num_fields[","] = 0
     return marks[0] if num_fields.get("\t", 0) > 1 else max(marks, key=lambda mark: num_fields[mark])
 
 

@@ -82,12 +82,20 @@ def test_settings_of_reviews_are_refused_for_new_rows() -> None:
         ("a, b, c\ty\n1, 2, 3\t0\n", ["a, b, c", "y"]),
         ("a;b,y\n1,0\n2,1\n", ["a;b", "y"]),
         ('"a;b|c",y\n1,0\n', ["a;b|c", "y"]),
+        ("Preis, EUR;Menge, kg;y, z\n1,5;2,3;7,1\n2,5;0,3;4,2\n", ["Preis, EUR", "Menge, kg", "y, z"]),
     ],
 )
 def test_a_comma_in_a_name_does_not_separate_columns(tmp_path: Path, content: str, names: list[str]) -> None:
     """A table with semicolons would be cut at the comma of a name such as `size, m`, and its target not be found."""
     (tmp_path / "a.csv").write_text(content)
     assert sources.read([tmp_path / "a.csv"], Census()).columns == names
+
+
+def test_json_lines_in_latin_1_are_explained(tmp_path: Path) -> None:
+    """The person would be told that the lines are no objects, which they are."""
+    (tmp_path / "a.jsonl").write_bytes('{"a": "Köln"}\n{"a": "Münster"}\n'.encode("latin-1"))
+    with pytest.raises(UserError, match="which is not a JSON object: convert it to UTF-8, as `iconv -f latin1"):
+        sources.read([tmp_path / "a.jsonl"], Census())
 
 
 @pytest.mark.parametrize("lines", ["1,2,3\n4,5,6\n", "1,2,\n", '1,5" tube\n'])
