@@ -79,6 +79,9 @@ HUB_FILES = {"reviews": "raw/review_categories/{}.jsonl", "products": "raw/meta_
 Kind = Literal["reviews", "products"]
 
 
+BY_NUMBER = "name the columns by their numbers, such as columns={user_id: 1, product_id: 2, rating: 3, time: 4}"
+
+
 class UnknownFormat(UserError):
     """A file with the columns of no known format."""
 
@@ -387,7 +390,9 @@ def _shown(value: Any) -> str:
 def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
     """The file with its format, which is recognised by the names of its columns."""
     is_mapped = formats[0].name == YOUR_COLUMNS
-    file = records.look(path, headless=is_mapped and all(column.isdigit() for column in formats[0].fields.values()))
+    is_headless = is_mapped and all(column.isdigit() for column in formats[0].fields.values())
+    file = records.look(path, is_headless)
+    has_numbers = isinstance(file.layout, records.Delimited) and sum(map(records.is_number, file.names)) > 1
     seen = f"its columns are {', '.join(file.names)[:300]}"
     if kind == "products" and _fits_any(file, "reviews"):
         raise UserError(f"{path} contains reviews, not product metadata ({seen}): give it among the reviews")
@@ -397,6 +402,8 @@ def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
         # Later JSON lines may have keys that none of the first has
         fields = {field: column for field, column in format.fields.items() if is_json or field in present}
         missing = [column for field, column in format.fields.items() if field not in present]
+        if is_mapped and not is_headless and has_numbers and any(map(records.is_number, format.fields.values())):
+            raise UserError(f"columns names values of the first line of {path}, which has no header: {BY_NUMBER}")
         if is_mapped and missing and not (is_json and values.have_keys(path, missing)):
             raise UserError(f"{path} has no column '{missing[0]}', which the setting columns names: {seen}")
         if _fits(format, file, kind):
@@ -411,6 +418,8 @@ def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
     if kind == "reviews" and _fits_any(file, "products"):
         raise UserError(f"{path} contains product metadata, not reviews ({seen}): give it as the metadata")
     advice = "name with columns which are product_id, user_id, rating and time" if kind == "reviews" else "convert it"
+    if kind == "reviews" and has_numbers:
+        advice = f"if that line is a review, {BY_NUMBER}"
     raise UnknownFormat(f"{path} has no known format of {kind} ({seen}): {advice}; {_nearest(file, formats, kind)}")
 
 

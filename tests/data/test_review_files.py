@@ -83,6 +83,10 @@ def test_a_damaged_parquet_is_refused(tmp_path):
         (b"\n\x16\xcb", "is not UTF-8 text"),
         (b"who,what\n1,2\n", r"has no known format of reviews \(its columns are who, what\): name with columns"),
         (json_lines({"a": 1, "b": 2}), r"has no known format of reviews \(its columns are a, b\)"),
+        (
+            b"A3,B1,5,1369699200\nA4,B1,3,1369699201\n",
+            "if that line is a review, name the columns by their numbers, such as",
+        ),
         (json_lines({"parent_asin": "P", "title": "T", "categories": []}), "contains product metadata, not reviews"),
         (json_lines(review(timestamp="soon")), r"no time in its column 'timestamp', as in 'soon'"),
         (json_lines(review(timestamp=None)), "no time in its column 'timestamp': it must"),
@@ -118,6 +122,17 @@ def test_wrong_columns(tmp_path, columns, message):
     file = write(tmp_path / "a.csv", "who,what,stars,when\nU,P,4,1600000000\n")
     with pytest.raises(UserError, match=message):
         read(file, columns=columns)
+
+
+def test_values_of_the_first_line_are_no_names_of_columns(tmp_path):
+    """The first review would be the header, and be lost without a message."""
+    file = write(tmp_path / "a.csv", "A3,B1,5,1369699200\nA4,B1,3,1369699201\n")
+    with pytest.raises(
+        UserError, match=r"columns names values of the first line of .*, which has no header: name the columns"
+    ):
+        read(file, columns={"user_id": "A3", "product_id": "B1", "rating": "5", "time": "1369699200"})
+    rows = read(file, columns={"user_id": "1", "product_id": "2", "rating": "3", "time": "4"})
+    assert len(rows) == 2
 
 
 # ------------------------------------------------------------------------------------------------------- sources
