@@ -16,13 +16,14 @@ RANDOM = CrossValidation(scheme="random", num_folds=5)
     ("kind", "scheme", "expected"),
     [
         ("regression", FORWARD, {"combiner": "auto"}),
-        ("binary", FORWARD, {"combiner": "auto", "calibration": "none"}),
-        ("multiclass", FORWARD, {"combiner": "auto", "calibration": "none"}),
+        ("binary", FORWARD, {"combiner": "simplex", "calibration": "none"}),
         ("ranking", FORWARD, {"combiner": "simplex"}),
         ("regression", RANDOM, {"combiner": "simplex"}),
         ("binary", RANDOM, {"combiner": "simplex", "calibration": "platt"}),
     ],
 )
-def test_the_combiner_is_chosen_by_the_next_blocks_in_time(kind: str, scheme: CrossValidation, expected: Any) -> None:
+def test_numbers_in_time_are_combined_as_is_best_for_the_next_blocks(
+    kind: str, scheme: CrossValidation, expected: Any
+) -> None:
     """Weights that fit past blocks only would be used, or probabilities be calibrated to a past frequency."""
     assert combining({"task": {"kind": kind}, cross_validation.KEY: scheme.to_dict()}) == expected
