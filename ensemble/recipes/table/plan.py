@@ -102,8 +102,8 @@ def combining(manifest: dict[str, Any]) -> dict[str, str]:
     """The combiner and calibration. They are not chosen for each table: no others were better, and a comparison takes time.
 
     For a regression with folds forward in time the combiner is chosen by the next blocks. On the last quarter of nine tables
-    in time it was better than simplex on four and worse on five: −60, −13, −2.4, −0.1, then +0.3 to +3.6 %. For classes there
-    is no calibration then, since their frequency changes from block to block.
+    in time it was better than simplex on four and worse on five: −60, −13, −2.4, −0.1, then +0.3 to +3.6 %. For classes
+    there is no calibration then, since their frequency changes from block to block.
     """
     cv, kind = CrossValidation.from_manifest(manifest), manifest["task"]["kind"]
     calibrations = {"binary": "platt", "multiclass": "temperature"}
