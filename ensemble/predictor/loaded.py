@@ -79,8 +79,10 @@ class Predictor(AbstractContextManager["Predictor"]):
         that is no complete ensemble, and for a member that is missing, damaged, of an unknown kind, or trained again since
         the ensemble was fitted.
         """
-        if threads < 0:
-            raise UserError(f"threads={threads} is impossible: give a number of cores, or 0 for as many as are granted")
+        if not isinstance(threads, int) or threads < 0:
+            raise UserError(f"threads={threads!r} is impossible: give a number of cores, or 0 for as many as are granted")
+        if not isinstance(folder, (str, Path)):
+            raise UserError(f"{folder!r} is not a path: give the folder of an ensemble, as in 'runs/people/ensemble'")
         folder = Path(folder)
         description, manifest = new_data.read_fitted(folder)
         ensemble = new_data.needed_members(description, manifest)
