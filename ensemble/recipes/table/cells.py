@@ -173,6 +173,11 @@ def _without_numbers(values: pl.Series, missing: Sequence[str]) -> tuple[pl.Seri
 
 
 def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConfig) -> Cells:
+    if not config.missing and config.decimal != ",":  # most columns are plain numbers, and tables can have thousands of them
+        plain = texts.cast(pl.Float64, strict=False)
+        are_plain = plain.null_count() == texts.null_count() < len(texts) and plain.is_finite().all()
+        if are_plain and not texts.str.contains(LEADING_ZERO).any():
+            return Cells(column=column, kind="number", values=plain)
     texts, marks = _without(texts, config.missing)
     cells, default_marks = _without(texts, () if config.missing else MISSING)
     all_marks = marks | default_marks
