@@ -321,17 +321,20 @@ def _choose(
         _best_readings(part, "" if is_json else decimal, PLAIN if is_json else known)
         for part, is_json in zip(parts, are_json, strict=True)
     ]
+    are_numbers = [
+        (part.is_not_null() & next(iter(best.values())).is_null()).sum() <= allowed
+        for part, best in zip(parts, readings, strict=True)
+    ]
     marks = {
         _mark(next(iter(best)))
-        for part, best in zip(parts, readings, strict=True)
-        if len(best) == 1 and part.str.contains("[.,]").any()
+        for part, best, is_number in zip(parts, readings, are_numbers, strict=True)
+        if is_number and len(best) == 1 and part.str.contains("[.,]").any()
     }
     forms = []
-    for part, is_json, best in zip(parts, are_json, readings, strict=True):
+    for part, is_json, best, is_number in zip(parts, are_json, readings, are_numbers, strict=True):
         alike = [form for form in best if {_mark(form)} == marks]
         form = known if known in best else alike[0] if len(alike) == 1 else next(iter(best))
-        num_unread = (part.is_not_null() & best[form].is_null()).sum()
-        for other in best if form != known and form not in alike and num_unread <= allowed else ():
+        for other in best if is_number and form != known and form not in alike else ():
             if (differ := best[other].ne_missing(best[form])).any():
                 raise UserError(
                     f"the column '{column}' holds numbers such as '{part[int(differ.arg_max() or 0)]}', written as {form} "

@@ -56,3 +56,9 @@ def test_new_files_are_read_in_the_form_of_training_each_by_itself(tmp_path: Pat
     new = cells.read_as(table, "x", "number", cells.DECIMAL_COMMA, RULES)
     assert new.values.to_list() == [1.234, 2.345, 0.5]
     assert new.notes == ("the column 'x' is read as numbers that are written as 1.234,5 in a",)
+
+
+def test_texts_of_another_file_have_no_decimal_mark(tmp_path: Path) -> None:
+    """A fit would be refused for a column of texts, because one of them looks like a number."""
+    table = read_files(tmp_path, a="other;x\n1;1,5\n1;red\n1;blue\n", b="other;x\n1;1.234\n1;5\n")
+    assert cells.read(table, "x", RULES).kind == "text"
