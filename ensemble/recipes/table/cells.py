@@ -321,20 +321,20 @@ def _choose(
         _best_readings(part, "" if is_json else decimal, PLAIN if is_json else known)
         for part, is_json in zip(parts, are_json, strict=True)
     ]
-    are_numbers = [
+    are_read = [
         (part.is_not_null() & next(iter(best.values())).is_null()).sum() <= allowed
         for part, best in zip(parts, readings, strict=True)
     ]
     marks = {
         _mark(next(iter(best)))
-        for part, best, is_number in zip(parts, readings, are_numbers, strict=True)
-        if is_number and len(best) == 1 and part.str.contains("[.,]").any()
+        for part, best, is_read in zip(parts, readings, are_read, strict=True)
+        if is_read and len(best) == 1 and part.str.contains("[.,]").any()
     }
     forms = []
-    for part, is_json, best, is_number in zip(parts, are_json, readings, are_numbers, strict=True):
+    for part, is_json, best, is_read in zip(parts, are_json, readings, are_read, strict=True):
         alike = [form for form in best if {_mark(form)} == marks]
         form = known if known in best else alike[0] if len(alike) == 1 else next(iter(best))
-        for other in best if is_number and form != known and form not in alike else ():
+        for other in best if is_read and form != known and form not in alike else ():
             if (differ := best[other].ne_missing(best[form])).any():
                 raise UserError(
                     f"the column '{column}' holds numbers such as '{part[int(differ.arg_max() or 0)]}', written as {form} "
