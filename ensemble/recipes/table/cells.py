@@ -6,11 +6,11 @@
 A column holds numbers (or dates) if all but `max_bad_fraction` of its non-empty cells are numbers (dates); the others count
 as empty, and a message names the first of them. Otherwise all cells are texts. If a number or date is ambiguous, such as
 1,234 or 01/02/2020, the other cells of the column decide; if they do not, `UserError` asks for a setting. Each file may have
-its own form of dates (`dates.py`).
+its own form of numbers (`number_forms.py`) and of dates (`dates.py`).
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -18,20 +18,13 @@ import polars as pl
 
 from ensemble.data.records import EXCERPT_CHARACTERS, MOST_EXACT, is_number
 from ensemble.errors import UserError
-from ensemble.recipes.table import dates
+from ensemble.recipes.table import dates, number_forms
 from ensemble.recipes.table.dates import DIGITS_OF_A_DAY, MOST_SHOWN
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.recipes.table.sources import Table, as_text, in_utc, whole
 
 MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "None", "?", "-")
 """Texts that mark missing values in columns of numbers or dates, if `missing` is empty."""
-PLAIN, COMMA_GROUPS, DECIMAL_COMMA = "1234.5", "1,234.5", "1.234,5"
-NUMBERS = {
-    COMMA_GROUPS: r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?$",
-    DECIMAL_COMMA: r"^[+-]?([1-9]\d{0,2}(\.\d{3})+(,\d*)?|\d+(,\d*)?|,\d+)$",
-}
-"""Patterns of numbers in other forms than Python's. With groups of digits, numbers without groups are read too."""
-TWO_GROUPS = r"\.\d{3}\.\d{3}"
 LEADING_ZERO = r"^[+-]?0\d+$"
 LIKE_A_NUMBER = "|".join(
     [
@@ -192,17 +185,17 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
 
     drop = f", or drop=[{column}]" if column not in (config.target, config.time, config.weight) else ""
     advice = f": add decimal=. or decimal=,{drop}"
-    forms, values = _choose(table, column, cells, config.decimal, PLAIN, allowed, advice)
+    forms, values = number_forms.choose(table, column, cells, config.decimal, number_forms.PLAIN, allowed, advice)
     no_number = cells.is_not_null() & values.is_null()
     if no_number.sum() <= allowed:
         bad = no_number | values.is_infinite().fill_null(False)
         values, as_numbers = _without_numbers(values, config.missing)
-        notes = _form_notes(table, column, forms)
+        notes = number_forms.notes(table, column, forms)
         zeros = cells.filter(cells.str.contains(LEADING_ZERO))
         if len(zeros):
             example = f"'{zeros[0]}' is {int(zeros[0])}"
             notes += (f"the column '{column}' is read as numbers, so that {example}: their leading zeros do not count",)
-        form = next((form for form in forms if form != PLAIN), "")
+        form = next((form for form in forms if form != number_forms.PLAIN), "")
         return _of_kind(table, column, "number", values, cells, bad, all_marks | as_numbers, notes, form)
 
     found = dates.read(table, cells, config.dates)
@@ -263,10 +256,12 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
             form_notes = (*form_notes, *dates.offset_note(column, read_dates, form, has_zone=bool(_zones(pieces))))
     else:
         allowed = cells.count() - 1  # at least one cell is a number
-        forms, values = _choose(table, column, cells, config.decimal, form or PLAIN, allowed, advice)
-        new_form = next((form for form in forms if form != PLAIN), "")
+        forms, values = number_forms.choose(
+            table, column, cells, config.decimal, form or number_forms.PLAIN, allowed, advice
+        )
+        new_form = next((form for form in forms if form != number_forms.PLAIN), "")
         is_other = values.ne_missing(cells.cast(pl.Float64, strict=False)).any()
-        form_notes = _form_notes(table, column, forms) if is_other else ()
+        form_notes = number_forms.notes(table, column, forms) if is_other else ()
     if native is not None:
         values = values.zip_with(native.is_null(), native)
         cells = cells.zip_with(native.is_null(), native.to_physical().cast(pl.String))
@@ -296,81 +291,9 @@ def _in_years(table: Table, cells: Cells) -> Cells:
     return dataclasses.replace(cells, values=cells.values.set(far, None), bad=bad, notes=notes)
 
 
-def _form_notes(table: Table, column: str, forms: Sequence[str]) -> tuple[str, ...]:
-    """Messages about the form of the numbers of each file, if it is not the default."""
-    notes = []
-    for form in dict.fromkeys(form for form in forms if form != PLAIN):
-        where = "" if len(set(forms)) == 1 else f" in {table.files[forms.index(form)].name}"
-        notes.append(f"the column '{column}' is read as numbers that are written as {form}{where}")
-    return tuple(notes)
-
-
-def _choose(
-    table: Table, column: str, cells: pl.Series, decimal: str, known: str, allowed: float, advice: str
-) -> tuple[list[str], pl.Series]:
-    """The form of the numbers of each file, which leaves the fewest of its cells unread, and the values of all cells.
-
-    If several forms do, `known` is taken if it is one of them, or the one with the decimal mark of the other files. Raises
-    `UserError`, with `advice`, if that decides nothing, at most `allowed` cells are unread, and the values differ; and for a
-    file with numbers such as 1.234 only, if another one has decimal commas. Numbers of JSON have a decimal point.
-    """
-    sizes = [len(piece) for piece in table.pieces[column]]
-    parts = [cells.slice(sum(sizes[:number]), size) for number, size in enumerate(sizes)]
-    are_json = [is_json and not part.str.contains(",").any() for part, is_json in zip(parts, table.are_json, strict=True)]
-    readings = [
-        _best_readings(part, "" if is_json else decimal, PLAIN if is_json else known)
-        for part, is_json in zip(parts, are_json, strict=True)
-    ]
-    are_read = [
-        (part.is_not_null() & next(iter(best.values())).is_null()).sum() <= allowed
-        for part, best in zip(parts, readings, strict=True)
-    ]
-    marks = {
-        _mark(next(iter(best)))
-        for part, best, is_read in zip(parts, readings, are_read, strict=True)
-        if is_read and len(best) == 1 and part.str.contains("[.,]").any()
-    }
-    forms = []
-    for part, is_json, best, is_read in zip(parts, are_json, readings, are_read, strict=True):
-        alike = [form for form in best if {_mark(form)} == marks]
-        form = known if known in best else alike[0] if len(alike) == 1 else next(iter(best))
-        for other in best if is_read and form != known and form not in alike else ():
-            if (differ := best[other].ne_missing(best[form])).any():
-                raise UserError(
-                    f"the column '{column}' holds numbers such as '{part[int(differ.arg_max() or 0)]}', written as {form} "
-                    f"or as {other}{advice}"
-                )
-        points = part.filter(part.str.contains(".", literal=True))
-        if (
-            form == PLAIN
-            and not (is_json or decimal)
-            and "," in marks
-            and len(points)
-            and part.drop_nulls().str.contains(NUMBERS[DECIMAL_COMMA]).all()
-        ):
-            raise UserError(
-                f"the column '{column}' holds numbers such as '{points[0]}', whose point may be decimal or, as in 1.234,5, "
-                "separate thousands, since another file has decimal commas: write the numbers of all files alike"
-            )
-        forms.append(form)
-    return forms, pl.concat([best[form] for best, form in zip(readings, forms, strict=True)])
-
-
-def _mark(form: str) -> str:
-    """The decimal mark of a form of numbers."""
-    return "," if form == DECIMAL_COMMA else "."
-
-
-def _best_readings(cells: pl.Series, decimal: str, known: str) -> dict[str, pl.Series]:
-    """The forms of numbers that leave the fewest cells unread, each with its values."""
-    readings = dict(_numbers(cells, decimal, known))
-    unread = {form: (cells.is_not_null() & values.is_null()).sum() for form, values in readings.items()}
-    return {form: values for form, values in readings.items() if unread[form] == min(unread.values())}
-
-
 def refuse_two_marks(table: Table, cells_of: dict[str, Cells], advice: str) -> None:
     """Raise `UserError`, with `advice`, for a column such as 1.234 and 987 beside decimal commas: it may hold 1234."""
-    with_comma = [column for column, cells in cells_of.items() if cells.form == DECIMAL_COMMA]
+    with_comma = [column for column, cells in cells_of.items() if cells.form == number_forms.DECIMAL_COMMA]
     for column, cells in cells_of.items() if with_comma else ():
         if cells.kind != "number" or cells.form:
             continue
@@ -380,30 +303,11 @@ def refuse_two_marks(table: Table, cells_of: dict[str, Cells], advice: str) -> N
         )
         texts = texts.drop_nulls()
         grouped = texts.filter(texts.str.contains(".", literal=True))
-        if len(grouped) and texts.str.contains(NUMBERS[DECIMAL_COMMA]).all():
+        if len(grouped) and texts.str.contains(number_forms.PATTERNS[number_forms.DECIMAL_COMMA]).all():
             raise UserError(
                 f"the column '{column}' holds numbers such as '{grouped[0]}', whose point may be decimal or, as in "
                 f"1.234,5, separate thousands, since '{with_comma[0]}' has decimal commas: {advice}"
             )
-
-
-def _numbers(cells: pl.Series, decimal: str, known: str) -> Iterator[tuple[str, pl.Series]]:
-    """The possible forms of numbers, each with the values of the cells, null for cells in another form.
-
-    Without a comma, as in 1.234, numbers have the form 1.234,5 only if it is `known`, or if a cell has two separators.
-    """
-    plain = cells.cast(pl.Float64, strict=False).fill_nan(None)
-    if decimal != ",":
-        yield PLAIN, plain
-    if decimal != "," and known != DECIMAL_COMMA and not cells.str.contains(f",|{TWO_GROUPS}").any():
-        return
-    if decimal != ",":
-        grouped = cells.str.replace_all(",", "", literal=True).cast(pl.Float64, strict=False)
-        yield COMMA_GROUPS, grouped.set(plain.is_null() & ~cells.str.contains(NUMBERS[COMMA_GROUPS]).fill_null(False), None)
-    if decimal != ".":
-        swapped = cells.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
-        swapped = swapped.cast(pl.Float64, strict=False)
-        yield DECIMAL_COMMA, swapped.set(~cells.str.contains(NUMBERS[DECIMAL_COMMA]).fill_null(False), None)
 
 
 def days(cells: Cells) -> Cells:

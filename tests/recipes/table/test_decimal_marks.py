@@ -6,7 +6,7 @@ import pytest
 
 from ensemble.data.census import Census
 from ensemble.errors import UserError
-from ensemble.recipes.table import cells, sources
+from ensemble.recipes.table import cells, number_forms, sources
 from ensemble.recipes.table.settings import PrepareConfig
 
 RULES = PrepareConfig()
@@ -53,7 +53,7 @@ def test_a_decimal_comma_in_the_settings_is_not_for_numbers_of_json(tmp_path: Pa
 def test_new_files_are_read_in_the_form_of_training_each_by_itself(tmp_path: Path) -> None:
     """A number of JSON beside them would turn 1,234 of new rows into 1234."""
     table = read_files(tmp_path, a="other;x\n1;1,234\n1;2,345\n", b='{"other": 1, "x": 0.5}\n')
-    new = cells.read_as(table, "x", "number", cells.DECIMAL_COMMA, RULES)
+    new = cells.read_as(table, "x", "number", number_forms.DECIMAL_COMMA, RULES)
     assert new.values.to_list() == [1.234, 2.345, 0.5]
     assert new.notes == ("the column 'x' is read as numbers that are written as 1.234,5 in a",)
 

@@ -1,0 +1,113 @@
+"""The forms of numbers in texts: 1234.5, 1,234.5 and 1.234,5. Each file of a table may have its own.
+
+    forms, values = choose(table, "price", cells, decimal="", known=PLAIN, allowed=0, advice="")
+    forms, values       # the form of each file; Series of Float64, null where a cell is not a number
+
+The form of a file is the one that leaves the fewest cells unread.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import polars as pl
+
+from ensemble.errors import UserError
+from ensemble.recipes.table.sources import Table
+
+PLAIN, COMMA_GROUPS, DECIMAL_COMMA = "1234.5", "1,234.5", "1.234,5"
+PATTERNS = {
+    COMMA_GROUPS: r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?$",
+    DECIMAL_COMMA: r"^[+-]?([1-9]\d{0,2}(\.\d{3})+(,\d*)?|\d+(,\d*)?|,\d+)$",
+}
+"""Patterns of numbers in other forms than Python's. With groups of digits, numbers without groups are read too."""
+TWO_GROUPS = r"\.\d{3}\.\d{3}"
+
+
+def notes(table: Table, column: str, forms: Sequence[str]) -> tuple[str, ...]:
+    """Messages about the form of the numbers of each file, if it is not the default."""
+    messages = []
+    for form in dict.fromkeys(form for form in forms if form != PLAIN):
+        where = "" if len(set(forms)) == 1 else f" in {table.files[forms.index(form)].name}"
+        messages.append(f"the column '{column}' is read as numbers that are written as {form}{where}")
+    return tuple(messages)
+
+
+def choose(
+    table: Table, column: str, cells: pl.Series, decimal: str, known: str, allowed: float, advice: str
+) -> tuple[list[str], pl.Series]:
+    """The form of the numbers of each file, which leaves the fewest of its cells unread, and the values of all cells.
+
+    If several forms do, `known` is taken if it is one of them, or the one with the decimal mark of the other files. Raises
+    `UserError`, with `advice`, if that decides nothing, at most `allowed` cells are unread, and the values differ; and for a
+    file with numbers such as 1.234 only, if another one has decimal commas. Numbers of JSON have a decimal point.
+    """
+    sizes = [len(piece) for piece in table.pieces[column]]
+    parts = [cells.slice(sum(sizes[:number]), size) for number, size in enumerate(sizes)]
+    are_json = [is_json and not part.str.contains(",").any() for part, is_json in zip(parts, table.are_json, strict=True)]
+    readings = [
+        _best_readings(part, "" if is_json else decimal, PLAIN if is_json else known)
+        for part, is_json in zip(parts, are_json, strict=True)
+    ]
+    are_read = [
+        (part.is_not_null() & next(iter(best.values())).is_null()).sum() <= allowed
+        for part, best in zip(parts, readings, strict=True)
+    ]
+    marks = {
+        _mark(next(iter(best)))
+        for part, best, is_read in zip(parts, readings, are_read, strict=True)
+        if is_read and len(best) == 1 and part.str.contains("[.,]").any()
+    }
+    forms = []
+    for part, is_json, best, is_read in zip(parts, are_json, readings, are_read, strict=True):
+        alike = [form for form in best if {_mark(form)} == marks]
+        form = known if known in best else alike[0] if len(alike) == 1 else next(iter(best))
+        for other in best if is_read and form != known and form not in alike else ():
+            if (differ := best[other].ne_missing(best[form])).any():
+                raise UserError(
+                    f"the column '{column}' holds numbers such as '{part[int(differ.arg_max() or 0)]}', written as {form} "
+                    f"or as {other}{advice}"
+                )
+        points = part.filter(part.str.contains(".", literal=True))
+        if (
+            form == PLAIN
+            and not (is_json or decimal)
+            and "," in marks
+            and len(points)
+            and part.drop_nulls().str.contains(PATTERNS[DECIMAL_COMMA]).all()
+        ):
+            raise UserError(
+                f"the column '{column}' holds numbers such as '{points[0]}', whose point may be decimal or, as in 1.234,5, "
+                "separate thousands, since another file has decimal commas: write the numbers of all files alike"
+            )
+        forms.append(form)
+    return forms, pl.concat([best[form] for best, form in zip(readings, forms, strict=True)])
+
+
+def _mark(form: str) -> str:
+    """The decimal mark of a form of numbers."""
+    return "," if form == DECIMAL_COMMA else "."
+
+
+def _best_readings(cells: pl.Series, decimal: str, known: str) -> dict[str, pl.Series]:
+    """The forms of numbers that leave the fewest cells unread, each with its values."""
+    readings = dict(_numbers(cells, decimal, known))
+    unread = {form: (cells.is_not_null() & values.is_null()).sum() for form, values in readings.items()}
+    return {form: values for form, values in readings.items() if unread[form] == min(unread.values())}
+
+
+def _numbers(cells: pl.Series, decimal: str, known: str) -> Iterator[tuple[str, pl.Series]]:
+    """The possible forms of numbers, each with the values of the cells, null for cells in another form.
+
+    Without a comma, as in 1.234, numbers have the form 1.234,5 only if it is `known`, or if a cell has two separators.
+    """
+    plain = cells.cast(pl.Float64, strict=False).fill_nan(None)
+    if decimal != ",":
+        yield PLAIN, plain
+    if decimal != "," and known != DECIMAL_COMMA and not cells.str.contains(f",|{TWO_GROUPS}").any():
+        return
+    if decimal != ",":
+        grouped = cells.str.replace_all(",", "", literal=True).cast(pl.Float64, strict=False)
+        yield COMMA_GROUPS, grouped.set(plain.is_null() & ~cells.str.contains(PATTERNS[COMMA_GROUPS]).fill_null(False), None)
+    if decimal != ".":
+        swapped = cells.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
+        swapped = swapped.cast(pl.Float64, strict=False)
+        yield DECIMAL_COMMA, swapped.set(~cells.str.contains(PATTERNS[DECIMAL_COMMA]).fill_null(False), None)
