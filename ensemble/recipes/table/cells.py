@@ -297,17 +297,8 @@ def refuse_two_marks(table: Table, cells_of: dict[str, Cells], advice: str) -> N
     for column, cells in cells_of.items() if with_comma else ():
         if cells.kind != "number" or cells.form:
             continue
-        pieces = zip(table.pieces[column], table.are_json, strict=True)
-        texts = pl.concat(
-            [pl.Series([], dtype=pl.String)] + [_texts([piece], "number") for piece, is_json in pieces if not is_json]
-        )
-        texts = texts.drop_nulls()
-        grouped = texts.filter(texts.str.contains(".", literal=True))
-        if len(grouped) and texts.str.contains(number_forms.PATTERNS[number_forms.DECIMAL_COMMA]).all():
-            raise UserError(
-                f"the column '{column}' holds numbers such as '{grouped[0]}', whose point may be decimal or, as in "
-                f"1.234,5, separate thousands, since '{with_comma[0]}' has decimal commas: {advice}"
-            )
+        texts = _texts(table.pieces[column], "number").filter(~pl.Series(table.are_json).gather(table.file_number))
+        number_forms.refuse_thousands(column, texts, f"'{with_comma[0]}' has decimal commas: {advice}")
 
 
 def days(cells: Cells) -> Cells:

@@ -10,10 +10,10 @@ these have no order or both orders, the form is ambiguous: see `dates.ambiguous_
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from ensemble.errors import UserError
@@ -66,9 +66,9 @@ def read(table: Table, cells: pl.Series, order: str, known: Sequence[str] = ()) 
     order : day_first or month_first; empty for both.
     known : for new rows, the forms in the training data; with them, 20240131 is a date too.
     """
-    sizes = np.bincount(table.file_number, minlength=len(table.files)).tolist()
-    starts = [0, *np.cumsum(sizes).tolist()]
-    best = [_best(cells.slice(start, size), order, bool(known)) for start, size in zip(starts, sizes, strict=False)]
+    parts = table.by_file(cells)
+    starts = [0, *itertools.accumulate(map(len, parts))]
+    best = [_best(part, order, bool(known)) for part in parts]
     orders = {_order_of(form) for form in known}
     for readings in best:
         file_orders = {_order_of(form) for form in readings}
@@ -76,11 +76,11 @@ def read(table: Table, cells: pl.Series, order: str, known: Sequence[str] = ()) 
     orders.discard("")
     forms, values = [], []
     ambiguous: dict[str, Any] = {}
-    for start, size, readings in zip(starts, sizes, best, strict=False):
+    for start, part, readings in zip(starts, parts, best, strict=False):
         fitting = [form for form in readings if _order_of(form) in orders] or list(readings)
         form = next((form for form in known if form in fitting), fitting[0] if fitting else "")
         forms.append(form)
-        values.append(readings[form] if form else pl.repeat(None, size, dtype=pl.Datetime("us"), eager=True))
+        values.append(readings[form] if form else pl.repeat(None, len(part), dtype=pl.Datetime("us"), eager=True))
         for other in fitting:
             differ = readings[other].ne_missing(readings[form])
             if not ambiguous and differ.any() and (form not in known or other in known or _order_of(form)):

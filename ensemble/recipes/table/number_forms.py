@@ -40,8 +40,7 @@ def choose(
     `UserError`, with `advice`, if that decides nothing, at most `allowed` cells are unread, and the values differ; and for a
     file with numbers such as 1.234 only, if another one has decimal commas. Numbers of JSON have a decimal point.
     """
-    sizes = [len(piece) for piece in table.pieces[column]]
-    parts = [cells.slice(sum(sizes[:number]), size) for number, size in enumerate(sizes)]
+    parts = table.by_file(cells)
     are_json = [is_json and not part.str.contains(",").any() for part, is_json in zip(parts, table.are_json, strict=True)]
     readings = [
         _best_readings(part, "" if is_json else decimal, PLAIN if is_json else known)
@@ -66,20 +65,23 @@ def choose(
                     f"the column '{column}' holds numbers such as '{part[int(differ.arg_max() or 0)]}', written as {form} "
                     f"or as {other}{advice}"
                 )
-        points = part.filter(part.str.contains(".", literal=True))
-        if (
-            form == PLAIN
-            and not (is_json or decimal)
-            and "," in marks
-            and len(points)
-            and part.drop_nulls().str.contains(PATTERNS[DECIMAL_COMMA]).all()
-        ):
-            raise UserError(
-                f"the column '{column}' holds numbers such as '{points[0]}', whose point may be decimal or, as in 1.234,5, "
-                "separate thousands, since another file has decimal commas: write the numbers of all files alike"
-            )
+        if form == PLAIN and "," in marks and not (is_json or decimal):
+            refuse_thousands(column, part, "another file has decimal commas: write the numbers of all files alike")
         forms.append(form)
     return forms, pl.concat([best[form] for best, form in zip(readings, forms, strict=True)])
+
+
+def refuse_thousands(column: str, texts: pl.Series, why: str) -> None:
+    """Raise `UserError` for numbers such as 1.234 and 987 only, which may also be 1234 and 987.
+
+    why : the reason for which they may be, and the fix
+    """
+    points = texts.filter(texts.str.contains(".", literal=True))
+    if len(points) and texts.drop_nulls().str.contains(PATTERNS[DECIMAL_COMMA]).all():
+        raise UserError(
+            f"the column '{column}' holds numbers such as '{points[0]}', whose point may be decimal or, as in 1.234,5, "
+            f"separate thousands, since {why}"
+        )
 
 
 def _mark(form: str) -> str:

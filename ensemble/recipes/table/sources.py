@@ -7,6 +7,7 @@
 CSV, TSV and JSON lines hold text; Parquet has types. `cells.py` determines the kind of each column over all files.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,6 +56,11 @@ class Table:
     def place(self, row: int) -> str:
         """File and line of a row, as in a.csv:483."""
         return f"{self.files[self.file_number[row]].name}:{self.line[row]}"
+
+    def by_file(self, cells: pl.Series) -> list[pl.Series]:
+        """The part of each file of a column, (num_rows,)."""
+        sizes = np.bincount(self.file_number, minlength=len(self.files)).tolist()
+        return [cells.slice(end - size, size) for size, end in zip(sizes, itertools.accumulate(sizes), strict=True)]
 
     def texts(self, column: str, setting: str) -> pl.Series:
         """A column as ids: texts exactly as written, null for empty cells; whole numbers with all digits.
