@@ -1,22 +1,27 @@
 """The folder of a fit, and its `fit.json`, which records the settings. run.py lists the other files of the folder."""
 
+import fcntl
 import json
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from ensemble import configuration, folders
-from ensemble.errors import UserError
+from ensemble.errors import UserError, shortened
 from ensemble.pipeline.plan import PREPARED
 from ensemble.pipeline.settings import FILE, FREE_TO_CHANGE
 
 RANKINGS, PREDICTIONS = "rankings", "predictions"
+MOST_NAMED = 3
+"""The maximum number of settings that an error names."""
 
 
 @contextmanager
-def opened(out: Path, config: Any, name: str, resume: bool) -> Iterator[dict[str, Any] | None]:
-    """Create the folder of a fit, or use the existing one, and write its `fit.json`.
+def opened(out: Path, config: Any, name: str, resume: bool, lock: ExitStack) -> Iterator[dict[str, Any] | None]:
+    """Create the folder of a fit, or use the existing one, and write its `fit.json`. No other fit may use the folder until
+    `lock` is closed.
 
     Yields the content of the earlier `fit.json` with `resume`, otherwise None. If the `with` block raises, the earlier
     `fit.json` is restored; without one, the new `fit.json` and new empty folders are removed.
@@ -37,6 +42,7 @@ def opened(out: Path, config: Any, name: str, resume: bool) -> Iterator[dict[str
     except OSError as error:
         remove_new(file, new_folders)
         raise UserError(f"the folder {out} cannot be created: {error.strerror}") from None
+    lock.enter_context(_locked(out))
     limits = {"time_limit": config.time_limit, "num_draws": config.num_draws}
     try:
         _recover(out)
@@ -51,6 +57,21 @@ def opened(out: Path, config: Any, name: str, resume: bool) -> Iterator[dict[str
         raise
 
 
+@contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    """Lock a folder, if its file system has locks; `UserError` if another command has locked it."""
+    descriptor = os.open(out, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(f"another command is fitting in {out}: wait until it has ended, or choose another out") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _content(config: Any, name: str) -> dict[str, Any]:
     """The content of `fit.json` for these settings, without the limits and the fingerprint of prepared data."""
     settings = configuration.to_dict(config, FREE_TO_CHANGE)
@@ -63,18 +84,27 @@ def read(out: Path, config: Any, name: str, must_be_equal: bool = True) -> dict[
     content = folders.read_json(out / FILE)
     if not isinstance(content, dict) or content.get("written_by") != folders.MARK:
         raise UserError(f"{out / FILE} was not written by this project, so nothing is changed: choose another out")
-    if must_be_equal and _settings_to_compare(content) != _settings_to_compare(_content(config, name)):
-        raise UserError(f"{out} was fitted with other settings: give the same, or add overwrite=true without --resume")
+    before, now = _settings_to_compare(content), _settings_to_compare(_content(config, name))
+    if must_be_equal and before != now:
+        changed = [
+            f"{key}={shortened(str(before.get(key)))}, not {shortened(str(now.get(key)))}"
+            for key in sorted({*before, *now})
+            if before.get(key) != now.get(key)
+        ]
+        raise UserError(
+            f"{out} was fitted with other settings: give the same ({'; '.join(changed[:MOST_NAMED])}), or add overwrite=true "
+            "without --resume"
+        )
     return content
 
 
-def _settings_to_compare(fit_json: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _settings_to_compare(fit_json: dict[str, Any]) -> dict[str, Any]:
     """The recipe and the settings that must be equal to continue a fit.
 
     `source` and `metadata` are left out, since these files may have moved: run.py compares their content.
     """
     settings = {name: value for name, value in fit_json.get("settings", {}).items() if name not in ("source", "metadata")}
-    return fit_json.get("recipe", ""), settings
+    return {"recipe": fit_json.get("recipe", ""), **settings}
 
 
 def remove_new(file: Path, new_folders: list[Path]) -> None:

@@ -18,7 +18,7 @@ that tasks of a cluster have computed (stages.py).
 import dataclasses
 import math
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,9 +76,14 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
 
     config : an instance of `settings.config_class(name)`. Raises `UserError` for a mistake of the user, and `Preempted`.
     """
+    with ExitStack() as lock:
+        return _fit(prepare(config, name, resume, lock), config, resume, budget)
+
+
+def _fit(manifest: dict[str, Any], config: Any, resume: bool, budget: Budget) -> list[dict[str, Any]]:
+    """Fit an ensemble to the prepared data with this manifest."""
     from ensemble.trees import threads
 
-    manifest = prepare(config, name, resume)
     out, num_threads = Path(config.out), threads.configure(config.threads)
     follow_up = recipe.of(manifest).get("plan", "follow_up")
     second: FollowUp | None = follow_up(manifest, out / PREPARED, out / RANKINGS) if follow_up else None
@@ -217,10 +222,10 @@ def share_of(member: PlannedMember, later: list[PlannedMember], seconds: float) 
     return member.share / (member.share + sum(counted))
 
 
-def prepare(config: Any, name: str, resume: bool) -> dict[str, Any]:
+def prepare(config: Any, name: str, resume: bool, lock: ExitStack) -> dict[str, Any]:
     """Create the folder of the fit and prepare the data; returns their manifest.
 
-    A fit that is continued uses the data that it has prepared before.
+    A fit that is continued uses the data that it has prepared before. The folder is locked until `lock` is closed.
     """
     from ensemble.data import prepared as prepared_data
     from ensemble.trees import threads
@@ -228,7 +233,7 @@ def prepare(config: Any, name: str, resume: bool) -> dict[str, Any]:
     _check(config)
     out, num_threads = Path(config.out), threads.configure(config.threads)
     folder = out / PREPARED
-    with fit_folder.opened(out, config, name, resume) as earlier:
+    with fit_folder.opened(out, config, name, resume, lock) as earlier:
         schema = recipe.prepare_config(name)
         values = {field.name: getattr(config, field.name) for field in dataclasses.fields(schema)}
         settings = schema(**{**values, "out": str(folder)})

@@ -10,7 +10,7 @@ is started again: it skips what is complete, and continues from the last checkpo
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,9 @@ def run(stage: str, config: Any, name: str, task: int = 0, num_tasks: int = 1) -
         raise UserError("--stage needs time_limit=0 and no overwrite=true: Slurm limits the time of tasks and restarts them")
     if not 0 <= task < num_tasks:
         raise UserError(f"--task {task} --num-tasks {num_tasks} is impossible: --task counts from 0 to --num-tasks minus 1")
-    manifest = pipeline.prepare(config, name, resume=True) if stage == "prepare" else pipeline.prepared(config, name)
+    with ExitStack() as lock:
+        is_first = stage == "prepare"
+        manifest = pipeline.prepare(config, name, True, lock) if is_first else pipeline.prepared(config, name)
     num_threads = threads.configure(config.threads)
     planned = pipeline.chosen(manifest, config, num_threads)
     # Members of a follow-up are trained on predictions of the others, so the fit without --stage trains them

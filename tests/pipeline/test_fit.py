@@ -1,6 +1,7 @@
 """One command from a table to a fitted ensemble: the files it writes, how it continues, and what it refuses."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -161,13 +162,34 @@ def test_going_on_needs_the_same_settings(table: Path, tmp_path: Path, monkeypat
     out = tmp_path / "out"
     killed(monkeypatch, table, out, run.Fit, "print")
     before = snapshot(out)
-    for other in ({"seed": 1}, {"members": ("xgboost",)}, {"num_folds": 4}, {"drop": ()}):
-        with pytest.raises(UserError, match=r"out was fitted with other settings: give the same, or add overwrite=true"):
+    for other, named in (
+        ({"seed": 1}, "seed=0, not 1"),
+        ({"members": ("xgboost",)}, "members=[], not ['xgboost']"),
+        ({"num_folds": 4, "test": 0.2}, "num_folds=3, not 4; test=0.0, not 0.2"),
+    ):
+        sentence = f"out was fitted with other settings: give the same ({named}), or add overwrite=true without --resume"
+        with pytest.raises(UserError, match=re.escape(sentence)):
             fit(table, out, resume=True, **other)
     assert snapshot(out) == before
     fit(table, out, resume=True, time_limit=1e6, num_draws=3)
     with pytest.raises(UserError, match="contains a fit: add --resume auto"):
         fit(table, out)
+
+
+def test_one_fit_at_a_time(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second fit with --resume auto would delete the files that the first one is writing."""
+    out, begin = tmp_path / "out", run.Fit.print
+
+    def second_fit(self: run.Fit, sentence: str) -> None:
+        monkeypatch.setattr(run.Fit, "print", begin)
+        for settings in ({"resume": True}, {"overwrite": True}):
+            with pytest.raises(UserError, match=r"another command is fitting in .*out: wait until it has ended, or choose"):
+                fit(table, out, **settings)
+        begin(self, sentence)
+
+    monkeypatch.setattr(run.Fit, "print", second_fit)
+    fit(table, out)
+    fit(table, out, resume=True)
 
 
 def test_going_on_with_a_moved_file(table: Path, tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_tasks_need_the_settings_of_their_preparation(config: Any, table: Path, 
     """Half of the copies would be of another target."""
     stages.run("prepare", config, "table")
     before = snapshot(tmp_path)
-    with pytest.raises(UserError, match="out was fitted with other settings: give the same"):
+    with pytest.raises(UserError, match=r"out was fitted with other settings: give the same \(seed=0, not 1\)"):
         stages.run("copies", configured(table, tmp_path / "out", seed=1), "table")
     fit(table, tmp_path / "other", seed=1)
     (tmp_path / "out/prepared").rename(tmp_path / "aside")
