@@ -66,7 +66,8 @@ def _locked(out: Path) -> Iterator[None]:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise UserError(f"another command is fitting in {out}: wait until it has ended, or choose another out") from None
+                sentence = f"another command is fitting in {out}: wait until it has ended, or choose another out"
+                raise UserError(sentence) from None
         yield
     finally:
         os.close(descriptor)
@@ -92,8 +93,8 @@ def read(out: Path, config: Any, name: str, must_be_equal: bool = True) -> dict[
             if before.get(key) != now.get(key)
         ]
         raise UserError(
-            f"{out} was fitted with other settings: give the same ({'; '.join(changed[:MOST_NAMED])}), or add overwrite=true "
-            "without --resume"
+            f"{out} was fitted with other settings: give the same ({'; '.join(changed[:MOST_NAMED])}), or add "
+            "overwrite=true without --resume"
         )
     return content
 

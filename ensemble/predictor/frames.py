@@ -69,8 +69,20 @@ def _refuse_mixed_times(name: str, cells: Any) -> None:
         raise UserError(f"the column '{name}' has {' and '.join(sorted(kinds))}: convert it, as by pandas.to_datetime")
 
 
+def _with_texts(cells: Any) -> Any:
+    """A pandas column, with texts as its categories if they are numbers, booleans or intervals: 3 for the float 3.0."""
+    if not hasattr(cells, "cat") or cells.cat.categories.dtype.kind not in "biufO":
+        return cells
+
+    def text(category: Any) -> str:
+        is_whole = isinstance(category, float) and category.is_integer()
+        return str(category).lower() if isinstance(category, bool) else str(int(category) if is_whole else category)
+
+    return cells.cat.rename_categories([text(category) for category in cells.cat.categories.tolist()])
+
+
 def _from_pandas(rows: Any) -> pa.Table:
-    """An Arrow table of a pandas DataFrame, without its index."""
+    """An Arrow table of a pandas DataFrame, without its index. A categorical column of texts is a dictionary array."""
     names = [str(name) for name in rows.columns]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
@@ -80,10 +92,13 @@ def _from_pandas(rows: Any) -> pa.Table:
         cells = rows.iloc[:, position]
         _refuse_mixed_times(name, cells)
         try:
-            column = pa.Array.from_pandas(cells.sparse.to_dense() if hasattr(cells, "sparse") else cells)
+            cells = _with_texts(cells.sparse.to_dense() if hasattr(cells, "sparse") else cells)
+            column = pa.Array.from_pandas(cells)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             reason = " ".join(str(error).split())
             raise UserError(f"the column '{name}' cannot be read ({reason}): give all its cells one type") from None
         column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        columns[name] = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        if pa.types.is_dictionary(column.type) and column.type.value_type not in (pa.string(), pa.large_string()):
+            column = column.dictionary_decode()
+        columns[name] = column
     return pa.table(columns)

@@ -10,6 +10,7 @@ its own form of numbers (`number_forms.py`) and of dates (`dates.py`).
 """
 
 import dataclasses
+import datetime
 from collections.abc import Sequence
 from typing import Literal
 
@@ -75,6 +76,10 @@ def read(table: Table, column: str, config: PrepareConfig) -> Cells:
 def _read(table: Table, column: str, config: PrepareConfig) -> Cells:
     pieces = table.pieces[column]
     kinds = [piece.dtype for piece in pieces if piece.null_count() < len(piece)]
+    are_categories = bool(kinds) and all(isinstance(kind, pl.Categorical | pl.Enum) for kind in kinds)
+    if column in config.categorical or (are_categories and column not in (config.target, config.time, config.weight)):
+        texts, marks = _without(_texts(pieces, "text"), config.missing)
+        return Cells(column=column, kind="text", values=texts, marks=marks, notes=_mark_notes(column, marks))
     if all(kind.is_numeric() for kind in kinds):
         values = pl.concat(_as(piece, pl.Float64()) for piece in pieces).fill_nan(None)
         values, marks = _without_numbers(values, config.missing)
@@ -301,10 +306,11 @@ def refuse_two_marks(table: Table, cells_of: dict[str, Cells], advice: str) -> N
         number_forms.refuse_thousands(column, texts, f"'{with_comma[0]}' has decimal commas: {advice}")
 
 
-def days(cells: Cells) -> Cells:
-    """Convert the cells to dates if all are numbers such as 20240131; else return them unchanged."""
+def days(cells: Cells, first: datetime.date = datetime.date(1000, 1, 1), last: datetime.date = datetime.date.max) -> Cells:
+    """Convert the cells to dates if all are numbers such as 20240131 from `first` to `last`; else return them unchanged."""
     known = cells.values.drop_nulls()
-    if cells.kind != "number" or known.is_empty() or not known.is_between(1_000_00_00, 9999_12_31).all():
+    least, most = (int(day.strftime(DIGITS_OF_A_DAY)) for day in (first, last))
+    if cells.kind != "number" or known.is_empty() or not known.is_between(least, most).all():
         return cells
     if (known != known.floor()).any():
         return cells

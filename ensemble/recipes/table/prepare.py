@@ -48,6 +48,8 @@ SPLITS = ("train", "test", FORECAST)
 """The splits in the order of their numbers in splits.py."""
 ID_COLUMNS = {"row_id": pa.int64(), "group": pa.int64(), "cluster": pa.int64()}
 LEAK = "the column '{}' determines the target: add it to drop=[…] unless it is known when you forecast"
+YEARS = datetime.date(1900, 1, 1), datetime.date(2100, 12, 31)
+"""Numbers of a feature such as 20240131 are dates if all are between these days."""
 LEAST_REPEATED = 0.05
 """A message is printed if at least this share of the labelled rows repeat an earlier row."""
 REPEATED = (
@@ -152,14 +154,15 @@ def _check_columns(config: PrepareConfig, table: sources.Table) -> None:
     """Raise `UserError` for a setting with a column that does not exist, or that is the target too."""
     used: dict[str, str] = {}
     named = [(key, getattr(config, key)) for key in ("target", "time", "group", "weight", "id")]
-    for key, name in [*named, *(("drop", name) for name in config.drop)]:
+    lists = {"drop": config.drop, "categorical": config.categorical}
+    for key, name in [*named, *((key, name) for key, names in lists.items() for name in names)]:
         if not name:
             continue
         if name not in table.columns:
             near = [other for other in table.columns if other.lower() == name.lower()]
             near = near or difflib.get_close_matches(name, table.columns, n=1)
             fix = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(table.columns[:30])}"
-            fix = f"write a list as drop=[{name}]" if key == "drop" and set(name.split(",")) <= set(table.columns) else fix
+            fix = f"write a list as {key}=[{name}]" if key in lists and set(name.split(",")) <= set(table.columns) else fix
             raise UserError(f"{key}={name}: the table has no such column; {fix}")
         if name in used and "target" in (key, used[name]):
             raise UserError(f"{key}={name} is the target too: name another column")
@@ -179,7 +182,7 @@ def _read_columns(config: PrepareConfig, table: sources.Table) -> dict[str, cell
     cells_of = {name: cells.read(table, name, config) for name in names}
     if not config.decimal:
         cells.refuse_two_marks(table, cells_of, "add decimal=, or leave out the thousands separators")
-    cells_of |= {name: cells.in_range(table, cells_of[name]) for name in names if name not in others}
+    cells_of |= {name: cells.days(cells.in_range(table, cells_of[name]), *YEARS) for name in names if name not in others}
     if config.time:
         cells_of[config.time] = cells.days(cells_of[config.time])
     if config.task in ("", "binary", "multiclass") and cells_of[config.target].values.n_unique() <= MAX_CLASSES:

@@ -34,6 +34,9 @@ class PrepareConfig:
     """A column that identifies rows in the forecast; its texts are copied unchanged, and it is not a feature."""
     drop: tuple[str, ...] = ()
     """Columns that are not features, such as those that are not yet known when a forecast is made."""
+    categorical: tuple[str, ...] = ()
+    """Columns of categories that look like numbers or dates, such as [zip,store]. A column with a categorical type, as in
+    Parquet, pandas and polars, is read so without this setting."""
     missing: tuple[str, ...] = ()
     """Texts that mark missing values, such as [NA,unknown], in all columns except id and group. If none are given,
     NA, N/A, NaN, null, None, ? and - do so in columns of numbers and dates, but not in the target or in columns of texts."""

@@ -1,0 +1,82 @@
+"""Columns of categories that look like numbers, and dates that look like numbers."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from small_tables import prepare
+
+from ensemble.arrow import open_table
+from ensemble.errors import UserError
+from ensemble.predictor import frames
+from ensemble.recipes.table import new_data
+
+NUM_ROWS = 120
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    generator = np.random.default_rng(0)
+    zips = generator.choice([10115, 20095, 80331], NUM_ROWS)
+    return pd.DataFrame({"zip": zips, "x": generator.random(NUM_ROWS), "y": generator.random(NUM_ROWS)})
+
+
+def forecast(folder: Path) -> pa.Table:
+    return open_table(folder / "rows" / "forecast")
+
+
+def names_of(manifest: dict[str, Any], column: str) -> list[str] | None:
+    (feature,) = (feature for feature in manifest["features"] if feature["column"] == column)
+    return feature.get("values")
+
+
+def test_the_setting_makes_numbers_categories(frame: pd.DataFrame, tmp_path: Path) -> None:
+    """The network and the linear model would learn that a postal code is a size."""
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    assert names_of(prepare(tmp_path / "numbers", tmp_path / "a.csv"), "zip") is None
+    manifest = prepare(tmp_path / "codes", tmp_path / "a.csv", categorical=("zip",))
+    assert names_of(manifest, "zip") == ["10115", "20095", "80331"]
+    with pytest.raises(UserError, match=r"categorical=zipp: the table has no such column; did you mean 'zip'\?"):
+        prepare(tmp_path / "other", tmp_path / "a.csv", categorical=("zipp",))
+
+
+@pytest.mark.parametrize("kind", [int, float, str])
+def test_a_categorical_type_makes_numbers_categories(kind: type, frame: pd.DataFrame, tmp_path: Path) -> None:
+    """pandas and Parquet say that these are categories, and they would be read as numbers; so would those of new rows."""
+    frame["zip"] = frame["zip"].astype(kind).astype("category")
+    frames.write(frames.to_arrow(frame)[0], tmp_path / "a.parquet")
+    manifest = prepare(tmp_path, tmp_path / "a.parquet")
+    assert names_of(manifest, "zip") == ["10115", "20095", "80331"]
+    pl.DataFrame({"zip": [20095.0, 99999.0], "x": [0.1, 0.2]}).write_parquet(tmp_path / "new.parquet")
+    new = new_data.prepare(manifest, {"source": (str(tmp_path / "new.parquet"),), "out": str(tmp_path / "new")})
+    assert np.array_equal(forecast(tmp_path / "new")["zip"], [1, np.nan], equal_nan=True)
+    assert any("texts that training does not have, such as '99999'" in note for note in new["notes"])
+
+
+def test_a_number_of_a_categorical_type_can_be_the_target(frame: pd.DataFrame, tmp_path: Path) -> None:
+    """0 and 1 as categories are still two classes, and a weight is still a number."""
+    frame["y"], frame["w"] = pd.Categorical(frame["y"] > 0.5), pd.Categorical(np.ones(NUM_ROWS))
+    frames.write(frames.to_arrow(frame)[0], tmp_path / "a.parquet")
+    manifest = prepare(tmp_path, tmp_path / "a.parquet", weight="w")
+    assert (manifest["task"]["kind"], manifest["target"]["names"]) == ("binary", ["false", "true"])
+
+
+def test_numbers_of_eight_digits_are_dates(frame: pd.DataFrame, tmp_path: Path) -> None:
+    """20231231 and 20240101 would be 8,870 apart, and the weekday unknown."""
+    days = pd.date_range("2022-03-01", periods=NUM_ROWS)
+    frame["day"], frame["code"] = days.strftime("%Y%m%d").astype(int), 20240100 + np.arange(NUM_ROWS)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    manifest = prepare(tmp_path, tmp_path / "a.csv")
+    units = {feature["meaning"]: feature["unit"] for feature in manifest["features"]}
+    assert units["day"].startswith("days since")
+    assert (units["day: weekday"], units["code"]) == ("weekday", "above 20240100")
+    assert "the column 'day' is read as dates that are written as 20240131" in manifest["notes"]
+    frame.assign(day=frame["day"].astype(float)).to_parquet(tmp_path / "new.parquet")
+    new_data.prepare(manifest, {"source": (str(tmp_path / "new.parquet"),), "out": str(tmp_path / "new")})
+    expected = days.day_of_week.to_numpy() + 1
+    (weekday,) = (feature["name"] for feature in manifest["features"] if feature.get("part") == "weekday")
+    assert np.array_equal(forecast(tmp_path / "new")[weekday], expected)
