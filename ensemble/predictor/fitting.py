@@ -30,6 +30,8 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
     """
     if not isinstance(out, (str, Path)):
         raise UserError(f"out={out!r} is not a path: name the folder to write, as in out='runs/people'")
+    if not isinstance(resume, bool):
+        raise UserError(f"resume={resume!r} is neither True nor False: give True to continue the fit in out")
     with tempfile.TemporaryDirectory(prefix="ensemble-") as scratch:
         paths = list(source) if isinstance(source, (list, tuple)) else [source]
         if all(isinstance(path, (str, Path)) for path in paths):

@@ -69,8 +69,16 @@ def _refuse_mixed_times(name: str, cells: Any) -> None:
         raise UserError(f"the column '{name}' has {' and '.join(sorted(kinds))}: convert it, as by pandas.to_datetime")
 
 
-def _with_texts(cells: Any) -> Any:
-    """A pandas column, with texts as its categories if they are numbers, booleans or intervals: 3 for the float 3.0."""
+def _of_arrow_types(cells: Any) -> Any:
+    """A pandas column with values of types that Arrow has: the first time of a period, texts for intervals, and texts for
+    categories that are numbers, booleans or intervals: 3 for the float 3.0."""
+    kind = type(cells.dtype).__name__
+    if kind == "SparseDtype":
+        return cells.sparse.to_dense()
+    if kind == "PeriodDtype":
+        return cells.dt.to_timestamp()
+    if kind == "IntervalDtype":
+        return cells.astype("object").map(str, na_action="ignore")
     if not hasattr(cells, "cat") or cells.cat.categories.dtype.kind not in "biufO":
         return cells
 
@@ -92,8 +100,7 @@ def _from_pandas(rows: Any) -> pa.Table:
         cells = rows.iloc[:, position]
         _refuse_mixed_times(name, cells)
         try:
-            cells = _with_texts(cells.sparse.to_dense() if hasattr(cells, "sparse") else cells)
-            column = pa.Array.from_pandas(cells)
+            column = pa.Array.from_pandas(_of_arrow_types(cells))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             reason = " ".join(str(error).split())
             raise UserError(f"the column '{name}' cannot be read ({reason}): give all its cells one type") from None

@@ -22,6 +22,15 @@ def test_a_sparse_or_categorical_column_is_that_of_its_values() -> None:
     assert table["kind"].to_pylist() == list("abca")
 
 
+def test_periods_are_dates_and_intervals_are_texts() -> None:
+    """A month would be the number of months since 1970, and an interval a pair of numbers that is left out."""
+    periods, intervals = pd.period_range("2024-01", periods=3, freq="M"), pd.interval_range(0, 3)
+    table, _ = to_arrow(pd.DataFrame({"month": periods, "range": intervals, "bin": pd.cut([0, 1, 2], [-1, 0, 2])}))
+    assert table["month"].to_pylist() == [datetime.datetime(2024, month, 1) for month in (1, 2, 3)]
+    assert table["range"].to_pylist() == ["(0, 1]", "(1, 2]", "(2, 3]"]
+    assert table["bin"].to_pylist() == ["(-1, 0]", "(0, 2]", "(0, 2]"]
+
+
 @pytest.mark.parametrize("frame", [pd.DataFrame({"a": []}), pd.DataFrame(index=[1, 2]), pl.DataFrame({"a": []})])
 def test_a_frame_without_rows_is_refused(frame: Any) -> None:
     """The error would be about a file that the caller does not have."""

@@ -22,8 +22,8 @@ from ensemble.recipes.table.sources import Table
 ISO, DAY_FIRST, MONTH_FIRST = ("%Y-%m-%d", "%Y/%m/%d"), ("%d/%m/%Y", "%d-%m-%Y", "%d.%m.%Y"), ("%m/%d/%Y", "%m-%d-%Y")
 NAMED = ("%d %b %Y", "%d-%b-%Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y")
 """Forms with the English name of the month; %b is its first three letters."""
-TIMES = ("", " %H:%M", " %H:%M:%S%.f", "T%H:%M", "T%H:%M:%S%.f", " %H:%M:%S%.f%z", "T%H:%M:%S%.f%z", " %I:%M %p",
-         " %I:%M:%S %p")  # fmt: skip
+TIMES = ("", " %H:%M", " %H:%M:%S%.f", "T%H:%M", "T%H:%M:%S%.f", " %H:%M:%S%.f%z", "T%H:%M:%S%.f%z", " %H:%M%z",
+         "T%H:%M%z", " %I:%M %p", " %I:%M:%S %p")  # fmt: skip
 DIGITS_OF_A_DAY = "%Y%m%d"
 OFFSET_OF_HOURS = r"(:\d\d(?:\.\d+)?[+-]\d\d)$"
 """The end of a time as PostgreSQL writes it, such as 10:00:00+01."""

@@ -46,6 +46,7 @@ def files_of(folder: Path, *contents: list[str] | pl.Series) -> sources.Table:
         ((ISO, ["31-Jan-2024", "01-Feb-2024"]), [JANUARY_31, FEBRUARY_1] * 2),
         ((["31 January 2024", "1 February 2024"], ["Jan 31, 2024"]), [JANUARY_31, FEBRUARY_1, JANUARY_31]),
         ((["31/01/2024 01:30 PM"],), [datetime.datetime(2024, 1, 31, 13, 30)]),
+        ((["2024-01-31T08:30-05:00", "2024-01-31 13:30Z"],), [datetime.datetime(2024, 1, 31, 13, 30)] * 2),
         ((DAY * 999, ["01/31/2024", "02/01/2024"]), [*[JANUARY_31, FEBRUARY_1] * 1000]),
         ((["31/01/2024"] * 1001 + ["01/02/2024 00:00"],), [*[JANUARY_31] * 1001, FEBRUARY_1]),
         ((["2024-01-31", "2024-02-01T09:00:00+09:00", "2024-02-01 00:00"],), [JANUARY_31, FEBRUARY_1, FEBRUARY_1]),
@@ -53,8 +54,8 @@ def files_of(folder: Path, *contents: list[str] | pl.Series) -> sources.Table:
         ((["2024-01-31 01:00:00+01", "2024-01-31 19:00:00.00-05"],), [JANUARY_31, FEBRUARY_1]),
     ],
     ids=["iso, day", "day, month", "with a time", "with Parquet", "an empty file", "decided by another file", "the same",
-         "names of months", "long names of months", "AM and PM", "a few after many", "a few of another order after many",
-         "a time after many", "with and without an offset", "BigQuery", "PostgreSQL"],
+         "a few after many", "names of months", "long names of months", "AM and PM", "an offset without seconds",
+         "a few of another order after many", "a time after many", "with and without an offset", "BigQuery", "PostgreSQL"],
 )  # fmt: skip
 def test_each_file_has_a_form_of_its_own(tmp_path: Path, contents: Any, expected: list[Any]) -> None:
     """Dates would become texts and be left out, or February 1st be January 2nd in a small file beside a large one."""

@@ -143,6 +143,8 @@ def test_what_is_neither_a_path_nor_a_frame_is_refused(tmp_path: Path) -> None:
         Predictor.fit([frame, frame], out=tmp_path / "out", target="x")
     with pytest.raises(UserError, match=r"^out=None is not a path: name the folder to write"):
         Predictor.fit(frame, out=None, target="x")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"^resume='no' is neither True nor False: give True to continue the fit in out"):
+        Predictor.fit(frame, out=tmp_path / "out", target="x", resume="no")  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"^None is not a path: give the folder of an ensemble"):
         Predictor.load(None)  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"^threads='two' is impossible"):
