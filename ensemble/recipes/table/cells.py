@@ -19,7 +19,7 @@ import polars as pl
 
 from ensemble.data.records import EXCERPT_CHARACTERS, MOST_EXACT, is_number
 from ensemble.errors import UserError
-from ensemble.recipes.table import dates, number_forms
+from ensemble.recipes.table import dates, number_forms, units
 from ensemble.recipes.table.dates import DIGITS_OF_A_DAY, MOST_SHOWN
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.recipes.table.sources import Table, as_text, in_utc, whole
@@ -189,19 +189,11 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
         return Cells(column=column, kind="truth", values=truths == "true", marks=all_marks, notes=notes)
 
     drop = f", or drop=[{column}]" if column not in (config.target, config.time, config.weight) else ""
-    advice = f": add decimal=. or decimal=,{drop}"
-    forms, values = number_forms.choose(table, column, cells, config.decimal, number_forms.PLAIN, allowed, advice)
-    no_number = cells.is_not_null() & values.is_null()
-    if no_number.sum() <= allowed:
-        bad = no_number | values.is_infinite().fill_null(False)
-        values, as_numbers = _without_numbers(values, config.missing)
-        notes = number_forms.notes(table, column, forms)
-        zeros = cells.filter(cells.str.contains(LEADING_ZERO))
-        if len(zeros):
-            example = f"'{zeros[0]}' is {int(zeros[0])}"
-            notes += (f"the column '{column}' is read as numbers, so that {example}: their leading zeros do not count",)
-        form = next((form for form in forms if form != number_forms.PLAIN), "")
-        return _of_kind(table, column, "number", values, cells, bad, all_marks | as_numbers, notes, form)
+    numbers, no_number = _numbers(
+        table, column, cells, "", all_marks, allowed, f": add decimal=. or decimal=,{drop}", config
+    )
+    if numbers:
+        return numbers
 
     found = dates.read(table, cells, config.dates)
     no_date = cells.is_not_null() & found.values.is_null()
@@ -211,12 +203,54 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
         notes = dates.forms_note(table, column, found)
         return _of_kind(table, column, "date", found.values, cells, no_date, all_marks, notes, found.form)
 
-    notes = _like_numbers(column, cells, allowed)
+    unit_notes: tuple[str, ...] = ()
+    if unit := units.find(cells, allowed):
+        try:
+            advice = f": it is read as text; add decimal=. or decimal=,{drop}"
+            with_unit, _ = _numbers(table, column, cells, unit, all_marks, allowed, advice, config)
+        except UserError as error:  # its separators are ambiguous, as in $1,234
+            with_unit, unit_notes = None, (str(error),)
+        if with_unit:
+            return with_unit
+
+    notes = unit_notes or _like_numbers(column, cells, allowed)
     for bad, what in ((no_date, "dates"), (no_number, "numbers")):
         if num_cells - bad.sum() > NEARLY * num_cells:
             notes = (_nearly(table, column, cells, bad, what),)
     notes = (*_mark_notes(column, marks), *notes)
     return Cells(column=column, kind="text", values=texts, marks=marks, notes=notes)
+
+
+def _numbers(
+    table: Table,
+    column: str,
+    cells: pl.Series,
+    unit: str,
+    marks: dict[str, int],
+    allowed: float,
+    advice: str,
+    config: PrepareConfig,
+) -> tuple[Cells | None, pl.Series]:
+    """The column as numbers with a unit (units.py), None if more than `allowed` cells are not; and the rows that are not,
+    (num_rows,) bool.
+
+    advice : how to resolve an ambiguous form.
+    """
+    bare = units.remove(cells, unit)
+    forms, values = number_forms.choose(table, column, bare, config.decimal, number_forms.PLAIN, allowed, advice)
+    no_number = cells.is_not_null() & values.is_null()
+    if no_number.sum() > allowed:
+        return None, no_number
+    bad = no_number | values.is_infinite().fill_null(False)
+    values, as_numbers = _without_numbers(values, config.missing)
+    forms = [units.form_of(unit, form) for form in forms]
+    notes = number_forms.notes(table, column, forms)
+    zeros = bare.filter(bare.str.contains(LEADING_ZERO))
+    if len(zeros):
+        example = f"'{zeros[0]}' is {int(zeros[0])}"
+        notes += (f"the column '{column}' is read as numbers, so that {example}: their leading zeros do not count",)
+    form = next((form for form in forms if form != number_forms.PLAIN), "")
+    return _of_kind(table, column, "number", values, cells, bad, marks | as_numbers, notes, form), no_number
 
 
 def _like_numbers(column: str, cells: pl.Series, allowed: float) -> tuple[str, ...]:
@@ -261,9 +295,9 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
             form_notes = (*form_notes, *dates.offset_note(column, read_dates, form, has_zone=bool(_zones(pieces))))
     else:
         allowed = cells.count() - 1  # at least one cell is a number
-        forms, values = number_forms.choose(
-            table, column, cells, config.decimal, form or number_forms.PLAIN, allowed, advice
-        )
+        unit, known_form = units.split(form)
+        cells = units.remove(cells, unit)
+        forms, values = number_forms.choose(table, column, cells, config.decimal, known_form, allowed, advice)
         new_form = next((form for form in forms if form != number_forms.PLAIN), "")
         is_other = values.ne_missing(cells.cast(pl.Float64, strict=False)).any()
         form_notes = number_forms.notes(table, column, forms) if is_other else ()
@@ -298,7 +332,8 @@ def _in_years(table: Table, cells: Cells) -> Cells:
 
 def refuse_two_marks(table: Table, cells_of: dict[str, Cells], advice: str) -> None:
     """Raise `UserError`, with `advice`, for a column such as 1.234 and 987 beside decimal commas: it may hold 1234."""
-    with_comma = [column for column, cells in cells_of.items() if cells.form == number_forms.DECIMAL_COMMA]
+    forms = {column: units.split(cells.form)[1] for column, cells in cells_of.items() if cells.kind == "number"}
+    with_comma = [column for column, form in forms.items() if form == number_forms.DECIMAL_COMMA]
     for column, cells in cells_of.items() if with_comma else ():
         if cells.kind != "number" or cells.form:
             continue
@@ -323,13 +358,14 @@ def days(cells: Cells, first: datetime.date = datetime.date(1000, 1, 1), last: d
 
 
 def exact_texts(table: Table, cells: Cells) -> Cells:
-    """Convert numbers back to their texts if some are codes, with leading zeros or too many digits to be exact as floats."""
+    """Convert numbers back to their texts if they have a unit, or if some are codes: with leading zeros or too many digits to
+    be exact as floats."""
     pieces = table.pieces[cells.column]
     if cells.kind != "number" or any(piece.dtype.is_float() for piece in pieces):
         return cells
     texts = pl.concat([as_text(piece) for piece in pieces]).str.strip_chars()
     is_code = texts.str.contains(LEADING_ZERO) | (cells.values.abs() >= MOST_EXACT) & texts.str.contains(r"^[+-]?\d+$")
-    if not is_code.any():
+    if not (units.split(cells.form)[0] or is_code.any()):
         return cells
     return dataclasses.replace(cells, kind="text", values=texts.set(cells.values.is_null(), None), notes=())
 

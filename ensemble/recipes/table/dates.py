@@ -22,14 +22,20 @@ from ensemble.recipes.table.sources import Table
 ISO, DAY_FIRST, MONTH_FIRST = ("%Y-%m-%d", "%Y/%m/%d"), ("%d/%m/%Y", "%d-%m-%Y", "%d.%m.%Y"), ("%m/%d/%Y", "%m-%d-%Y")
 NAMED = ("%d %b %Y", "%d-%b-%Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y")
 """Forms with the English name of the month; %b is its first three letters."""
+SHORT = ("%d/%m/%Y", "%d.%m.%Y", "%m/%d/%Y", "%d %b %Y", "%d-%b-%Y")
+"""Forms whose years may have two digits. With other separators, as in 01-02-03, the first number may be the year."""
+MONTHS = ("%Y-%m", "%b-%Y", "%b %Y", "%B-%Y", "%B %Y")
+"""Forms without a day; the first of the month is meant."""
 TIMES = ("", " %H:%M", " %H:%M:%S%.f", "T%H:%M", "T%H:%M:%S%.f", " %H:%M:%S%.f%z", "T%H:%M:%S%.f%z", " %H:%M%z",
          "T%H:%M%z", " %I:%M %p", " %I:%M:%S %p")  # fmt: skip
 DIGITS_OF_A_DAY = "%Y%m%d"
 OFFSET_OF_HOURS = r"(:\d\d(?:\.\d+)?[+-]\d\d)$"
 """The end of a time as PostgreSQL writes it, such as 10:00:00+01."""
-LOOKS_LIKE_A_DATE = r"^\d{1,4}[-/.]\d{1,2}[-/.]\d|^\d{1,2}[- ]\pL{3,9}[- ]\d{4}|^\pL{3,9} \d{1,2}, \d{4}"
+LOOKS_LIKE_A_DATE = (
+    r"^\d{1,4}[-/.]\d{1,2}[-/.]\d|^\d{1,2}[- ]\pL{3,9}[- ]\d\d|^\pL{3,9} \d{1,2}, \d{4}|^\d{4}-\d\d$|^\pL{3,9}[- ]\d{4}$"
+)
 FIRST_YEAR = 1000
-"""Years have four digits: 01/02/24 is not a date of the year 24."""
+"""With %Y, years have four digits: 01/02/24 is not a date of the year 24, but of 2024."""
 SAMPLE = 1000
 """Number of first cells by which the forms of a column are recognised."""
 MOST_SHOWN = 3
@@ -100,6 +106,7 @@ def forms_note(table: Table, column: str, dates: Dates) -> tuple[str, ...]:
     num_offsets = sum("%z" in form for form in dates.form.split(SEPARATOR))
     is_mixed = any(SEPARATOR in form for form in dates.forms) or 0 < num_offsets < len(dates.form.split(SEPARATOR))
     rule = "; a date without a time is midnight, and a time without an offset is in UTC" if is_mixed else ""
+    rule += "; years of two digits are from 1970 to 2069" if "%y" in dates.form else ""
     return (f"the column '{column}' is read as dates that are written as {' and as '.join(forms)}{rule}",)
 
 
@@ -135,7 +142,7 @@ def example(form: str) -> str:
     if form == DIGITS_OF_A_DAY:
         return "20240131"
     words = {
-        **{"%Y": "year", "%m": "month", "%d": "day", "%b": "Jan", "%B": "January"},
+        **{"%Y": "year", "%y": "year", "%m": "month", "%d": "day", "%b": "Jan", "%B": "January"},
         **{"%H": "hour", "%I": "hour", "%M": "minute", "%S%.f": "second", "%S": "second", "%p": "AM"},
     }
     for code, word in words.items():
@@ -179,8 +186,10 @@ def _readings(cells: pl.Series, order: str) -> Iterator[tuple[str, pl.Series]]:
     utc = cells.str.replace("(Z| UTC)$", "+0000").str.replace(OFFSET_OF_HOURS, "${1}00")
     sample = utc.drop_nulls().head(SAMPLE)
     day_first, month_first = DAY_FIRST if order != "month_first" else (), MONTH_FIRST if order != "day_first" else ()
-    for date in (*ISO, *NAMED, *day_first, *month_first):
-        counts = {form: int(_parsed(sample, form).is_not_null().sum()) for form in _forms([date])}
+    for date in (*ISO, *NAMED, *MONTHS, *day_first, *month_first):
+        dates = [date, date.replace("%Y", "%y")] if date in SHORT else [date]
+        forms = dates if date in MONTHS else _forms(dates)
+        counts = {form: int(_parsed(sample, form).is_not_null().sum()) for form in forms}
         if not any(counts.values()):
             continue
         values = pl.repeat(None, len(utc), dtype=pl.Datetime("us"), eager=True)
@@ -193,5 +202,7 @@ def _readings(cells: pl.Series, order: str) -> Iterator[tuple[str, pl.Series]]:
 
 
 def _parsed(texts: pl.Series, form: str) -> pl.Series:
+    if form in MONTHS:
+        texts, form = texts + " 01", f"{form} %d"
     values = texts.str.to_datetime(form, time_unit="us", strict=False).dt.replace_time_zone(None)
     return values.set(values.dt.year() < FIRST_YEAR, None)

@@ -1,0 +1,73 @@
+"""Numbers with a unit, such as 74 bhp, $1,200 or 17 %, and times of day such as 13:45.
+
+    unit = find(cells, allowed=0)         # '# bhp', where # stands for a number; TIME; or '' for neither
+    remove(cells, unit)                   # the texts without the unit, times in hours: '74', '13.75'
+
+The cells of a column must have the same unit: 74 and 98 are not the numbers of `74 bhp` and `98 kW`.
+"""
+
+import re
+
+import polars as pl
+
+from ensemble.recipes.table.number_forms import COMMA_GROUPS, DECIMAL_COMMA, PLAIN
+
+TIME = "13:45, in hours"
+NUMBER = r"[+-]?\d(?:[\d.,]*\d)?"
+PARTS = rf"^[+-]?(\p{{Sc}}|[A-Z]{{3}} |Rs\.?)? ?{NUMBER}( ?[^\d\s.,][^\d]{{0,19}})?$"
+"""A currency before the number, or a unit without digits, of at most 20 characters, after it."""
+CODE = r"^\D*0\d"
+"""Codes such as 007A are no numbers."""
+CLOCK = r"^(\d{1,3}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?(?: ?([AaPp])\.?[Mm]\.?)?$"
+ZERO = r"^0(?:[.,]0*)?$"
+SAMPLE = 1000
+"""Number of first cells by which the unit of a column is recognised."""
+
+
+def find(cells: pl.Series, allowed: float) -> str:
+    """The unit that all but `allowed` of the cells have, beside zeros without a unit."""
+    known = cells.drop_nulls()
+    sample = known.head(SAMPLE)
+    if sample.str.contains(CODE).any() and not sample.str.contains(CLOCK).all():
+        return ""
+    if sample.str.contains(CLOCK).any():
+        unit = TIME
+    else:
+        parts = sample.str.extract_groups(PARTS).struct.unnest().fill_null("").filter(sample.str.contains(PARTS))
+        units = (parts["1"] + "#" + parts["2"]).filter(parts["1"] + parts["2"] != "")
+        if units.is_empty():
+            return ""
+        unit = units.mode().sort()[0]
+    has_no_unit = (remove(known, unit) == known) & ~known.str.contains(ZERO)
+    return unit if has_no_unit.sum() <= allowed else ""
+
+
+def remove(cells: pl.Series, unit: str) -> pl.Series:
+    """The texts without the unit, times as hours. Texts without this unit, such as plain numbers, are unchanged."""
+    if unit == TIME:
+        parts = cells.str.extract_groups(CLOCK).struct.unnest().cast({"1": pl.Float64, "2": pl.Float64, "3": pl.Float64})
+        half = pl.col("4").str.to_lowercase()
+        hour = (
+            pl.when(half.is_null())
+            .then(pl.col("1"))
+            .otherwise(pl.col("1") % 12 + pl.when(half == "p").then(12).otherwise(0))
+        )
+        hours = parts.select(hour + pl.col("2") / 60 + pl.col("3").fill_null(0) / 3600).to_series()
+        return cells.zip_with(hours.is_null(), hours.cast(pl.String))
+    if not unit:
+        return cells
+    prefix, suffix = (re.escape(part.strip()) for part in unit.split("#"))
+    return cells.str.replace(rf"^([+-]?){prefix} ?({NUMBER}) ?{suffix}$", "${1}${2}")
+
+
+def form_of(unit: str, numbers: str) -> str:
+    """The form of numbers with a unit, such as `$1,234.5`. numbers : their form without it."""
+    return unit if unit == TIME else unit.replace("#", numbers) or numbers
+
+
+def split(form: str) -> tuple[str, str]:
+    """The unit, '' for none, and the form of the numbers without it."""
+    if form == TIME:
+        return TIME, PLAIN
+    numbers = next((numbers for numbers in (COMMA_GROUPS, DECIMAL_COMMA, PLAIN) if numbers in form), PLAIN)
+    return form.replace(numbers, "#") if form not in ("", numbers) else "", numbers

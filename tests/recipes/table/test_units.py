@@ -1,0 +1,94 @@
+"""Numbers with a unit and times of day, in training, in new rows and in requests."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from small_tables import prepare
+
+from ensemble.data.census import Census
+from ensemble.errors import UserError
+from ensemble.recipes.table import cells, requests, sources
+from ensemble.recipes.table.settings import PrepareConfig
+
+RULES = PrepareConfig()
+
+
+def table_of(folder: Path, texts: list[str]) -> sources.Table:
+    pl.DataFrame({"x": texts, "y": range(len(texts))}).write_csv(folder / "a.csv")
+    return sources.read([folder / "a.csv"], Census())
+
+
+@pytest.mark.parametrize(
+    ("texts", "numbers", "form"),
+    [
+        (["74 bhp", "98.5bhp", ""], [74.0, 98.5, None], "1234.5 bhp"),
+        (["17% off", "9% off", "-5 % off"], [17.0, 9.0, -5.0], "1234.5% off"),
+        (["$1,200", "-$3.5", "$-4", "0"], [1200.0, -3.5, -4.0, 0.0], "$1,234.5"),
+        (["1.200,50 €", "7 €"], [1200.5, 7.0], "1.234,5 €"),
+        (["EUR 12", "EUR 3"], [12.0, 3.0], "EUR 1234.5"),
+        (["1,000,000+", "5+"], [1e6, 5.0], "1,234.5+"),
+        (["13:45", "00:30:36", "130:00"], [13.75, 0.51, 130.0], "13:45, in hours"),
+        (["12:00 AM", "12:30 PM", "1:15 pm"], [0.0, 12.5, 13.25], "13:45, in hours"),
+    ],
+)
+def test_numbers_with_one_unit_are_numbers(tmp_path: Path, texts: list[str], numbers: list[float], form: str) -> None:
+    """A power or a price would be a category, or be left out as an id."""
+    column = cells.read(table_of(tmp_path, texts), "x", RULES)
+    assert (column.kind, column.values.to_list(), column.form) == ("number", numbers, form)
+    assert column.notes == (f"the column 'x' is read as numbers that are written as {form}",)
+    new = cells.read_as(table_of(tmp_path, texts), "x", "number", form, RULES)
+    assert new.values.to_list() == numbers
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["74 bhp", "98 kW"],
+        ["74 bhp", "98"],
+        ["OUT049", "OUT010"],
+        ["007A", "008A"],
+        ["A12", "A13"],
+        ["1. Male", "2. Male"],
+        ["4.0.3 and up", "5.0.1 and up"],
+        ["45-54", "55-64"],
+        ["10:00", "1 pm"],
+        ["5more", "more"],
+    ],
+)
+def test_several_units_and_codes_are_texts(tmp_path: Path, texts: list[str]) -> None:
+    """74 horsepower would be less than 98 kilowatts, or a code be a size."""
+    assert cells.read(table_of(tmp_path, texts), "x", RULES).kind == "text"
+
+
+def test_an_ambiguous_number_with_a_unit_is_a_text_with_a_message(tmp_path: Path) -> None:
+    """$1,234 is 1234 or 1.234; and a fit would stop for a column that may be of no importance."""
+    column = cells.read(table_of(tmp_path, ["$1,234", "$9,000"]), "x", RULES)
+    assert column.kind == "text"
+    assert "written as 1,234.5 or as 1.234,5: it is read as text; add decimal=." in column.notes[0]
+    assert cells.read(table_of(tmp_path, ["$1,234"]), "x", PrepareConfig(decimal=".")).values.to_list() == [1234.0]
+
+
+def test_new_rows_may_leave_out_the_unit_but_not_change_it(tmp_path: Path) -> None:
+    """Kilowatts would be horsepower, without a message."""
+    new = cells.read_as(table_of(tmp_path, ["74 bhp", "98", "98 kW"]), "x", "number", "1234.5 bhp", RULES)
+    assert new.values.to_list() == [74.0, 98.0, None]
+    assert new.notes == ("the column 'x' has 1 cells that are not numbers and count as empty: '98 kW' (a.csv:4)",)
+    with pytest.raises(UserError, match=r"held numbers in training, but has none now: '98 kW'"):
+        cells.read_as(table_of(tmp_path, ["98 kW", "7 kW"]), "x", "number", "1234.5 bhp", RULES)
+
+
+def test_a_target_with_a_unit(tmp_path: Path) -> None:
+    """A price would be refused as too many classes; and a few sizes would be classes without their unit."""
+    rows = [(f"${number},000.00", ("64 GB", "128 GB")[number % 2], number) for number in range(1, 121)]
+    pl.DataFrame(rows, schema=["price", "disk", "x"], orient="row").write_csv(tmp_path / "a.csv")
+    assert prepare(tmp_path, tmp_path / "a.csv", target="price")["task"]["kind"] == "regression"
+    manifest = prepare(tmp_path, tmp_path / "a.csv", target="disk", overwrite=True)
+    assert manifest["target"]["names"] == ["128 GB", "64 GB"]
+
+
+def test_a_request_may_have_the_unit_of_training() -> None:
+    """The service would refuse what a file may hold."""
+    like = {"features": [{"name": "x", "column": "x", "unit": "", "form": "$1,234.5"}]}
+    asked = [requests.Request(rows=[{"x": value}]) for value in ("$1,200", "1,200", 1200, "€ 1,200")]
+    assert [requests.problem(request, like) is None for request in asked] == [True, True, True, False]
