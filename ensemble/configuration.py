@@ -11,6 +11,7 @@ import ast
 import dataclasses
 import difflib
 import inspect
+import re
 import textwrap
 import typing
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -47,8 +48,7 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
             if kind is str or _is_choice(kind):
                 given: Iterable[tuple[str, Any, Any]] = [(key, kind, text)]
             elif kind == tuple[str, ...]:  # BaseLoader keeps strings: yes is no boolean in missing=[yes,NA]
-                listed = yaml.load(text, Loader=yaml.BaseLoader) if text.strip()[:1] in "[]{}" else [text]
-                given = [(key, kind, "" if listed is None else listed)]
+                given = [(key, kind, _texts_of(text))]
             else:
                 layer: Any = OmegaConf.to_container(OmegaConf.from_dotlist([word]))
                 given = _settings(schema, layer)
@@ -129,6 +129,24 @@ def _refuse_empty(config: Any, prefix: str = "") -> None:
             _refuse_empty(value, f"{name}.")
         elif field.default == "???" and value == "":
             raise UserError(f"the setting '{name}' is empty: write {name}=…")
+
+
+def _texts_of(text: str) -> Any:
+    """The texts of a list such as [a,b], and of one such as [#NV,?], which is no list of texts in YAML."""
+    import yaml
+
+    if text.strip()[:1] not in "[]{}":
+        return [text]
+    is_plain = re.fullmatch(r"""\s*\[[^][{}*'"]*\]\s*""", text)
+    try:
+        listed = yaml.load(text, Loader=yaml.BaseLoader)
+    except yaml.YAMLError:
+        if not is_plain:
+            raise
+        listed = [{}]
+    if is_plain and not all(isinstance(value, str) for value in listed):
+        listed = [value.strip() for value in text.strip()[1:-1].split(",")]
+    return "" if listed is None else listed
 
 
 def _in_a_line(error: Exception) -> str:

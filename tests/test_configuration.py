@@ -94,6 +94,7 @@ def test_values_have_their_types() -> None:
     assert type(result.oven.temperature_c) is float
     assert load("toppings=nut").toppings == ("nut",)
     assert load("toppings=[yes,no,NA,1,null]").toppings == ("yes", "no", "NA", "1", "null")  # texts, as they are written
+    assert load("toppings=[#NV, NA, ?, -]").toppings == ("#NV", "NA", "?", "-")  # as in YAML no list of texts
     assert result.name == "2023-09-30"
     with pytest.raises(dataclasses.FrozenInstanceError):
         result.num_eggs = 5  # type: ignore[misc]

@@ -1,5 +1,6 @@
 """Batches of rows of a Parquet file, with types that polars reads."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,29 +15,48 @@ from ensemble.errors import UserError
 BUFFER_BYTES = 1 << 20  # without it, pyarrow reads a whole column of a row group into memory
 OFFSET = r"[+-]\d\d:?\d\d"
 """A time zone that is an offset, such as +05:30."""
+ZONE_OF_OFFSETS = "Etc/GMT"
+"""The time zone in which such times are returned. It has another name than UTC, so that readers can tell them apart."""
 
 
 def batches(path: Path, columns: list[str] | None, num_rows: int) -> Iterator[pa.RecordBatch]:
     """The `columns` of a file, None for all, in batches of `num_rows` rows. Raises `UserError` for a damaged file."""
     try:
         with pa.parquet.ParquetFile(path, buffer_size=BUFFER_BYTES) as file:
+            categorical = _categorical(file.schema_arrow.metadata or {})
             for batch in file.iter_batches(num_rows, columns=columns, use_threads=False):
                 batch.validate(full=True)  # polars panics at text or metadata that is not UTF-8
-                yield _with_known_types(batch.replace_schema_metadata(None))
+                yield _with_known_types(batch.replace_schema_metadata(None), categorical)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UserError(f"{path} is not a valid Parquet file ({' '.join(str(error).split())}): get it again") from None
 
 
-def _with_known_types(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch without 16-bit floats, 256-bit decimals and zones such as +05:30, which polars does not read."""
+def _categorical(metadata: dict[bytes, bytes]) -> set[str]:
+    """The columns that were categorical in pandas. Parquet keeps the type of categories that are texts only."""
+    try:
+        columns = json.loads(metadata[b"pandas"])["columns"]
+        return {column["field_name"] for column in columns if column["pandas_type"] == "categorical"}
+    except (KeyError, TypeError, ValueError):
+        return set()
+
+
+def _with_known_types(batch: pa.RecordBatch, categorical: set[str]) -> pa.RecordBatch:
+    """The batch without 16-bit floats, decimals of other than 128 bits and zones such as +05:30, which polars does not read;
+    and with whole numbers and booleans in the columns `categorical` as categories."""
     for position, field in enumerate(batch.schema):
         kind = field.type
         if pa.types.is_float16(kind):
             kind = pa.float32()
         elif pa.types.is_decimal256(kind):
             kind = pa.float64()
+        elif pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
+            kind = pa.decimal128(kind.precision, kind.scale)
+        elif field.name in categorical and (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+            texts = batch.column(position).cast(pa.string()).dictionary_encode()
+            batch = batch.set_column(position, field.name, texts)
+            continue
         elif pa.types.is_timestamp(kind) and re.fullmatch(OFFSET, kind.tz or ""):
-            kind = pa.timestamp(kind.unit, "UTC")  # Arrow stores times of any zone in UTC
+            kind = pa.timestamp(kind.unit, ZONE_OF_OFFSETS)  # Arrow stores times of any zone in UTC
         if kind != field.type:
             batch = batch.set_column(position, field.name, batch.column(position).cast(kind))
     return batch

@@ -13,6 +13,7 @@ quoting, unless all quotes at the beginning of the file enclose fields.
 import codecs
 import csv
 import io
+import itertools
 import json
 import math
 import re
@@ -34,6 +35,8 @@ BLOCK_BYTES = 32 << 20
 HEAD_BYTES = 1 << 20
 """Bytes at the beginning of a file by which its format is recognised."""
 HEAD_RECORDS = 1000
+MOST_LINES = 0.9
+"""If at least this share of the first lines have as many fields as the header with semicolons, these separate the fields."""
 """The largest number of records that are parsed of these bytes."""
 LONGEST_RECORD_BYTES = 64 << 20
 CHECKED_RECORDS = 1000
@@ -220,6 +223,8 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
                 f"'{excerpt(header[: error.start])}'): convert it, as `iconv -f latin1 -t utf-8` does from Latin-1"
             ) from None
         names, rows = [name.strip() for name in rows[0]], rows[1:]
+        while rows and not names[-1] and all(len(row) < len(names) for row in rows):  # the header ends with a delimiter
+            names.pop()
         start += text.index(header.removesuffix(b"\n")) + len(header)
         first_line = records[0].line + header.count(b"\n")
     return RawFile(
@@ -425,10 +430,11 @@ def _well_quoted(octets: bytes, delimiter: str) -> bool:
 
 def _delimiter(head: bytes) -> str:
     """The mark between the fields. If several are in the first line, such as the comma in a name, it is one with which most
-    lines have as many fields as the first: the tab, or the mark with most fields. A semicolon with which all lines have goes
-    before a comma, which may be decimal."""
+    lines have as many fields as the first: the tab, or the mark with most fields. A semicolon goes before a comma, which may
+    be decimal, if all lines have as many fields with it, but for a few without one, such as a footer."""
     text = head.lstrip()
-    marks = [mark for mark in "\t,;|" if mark.encode() in text.split(b"\n", 1)[0]]
+    first = next((cut for cut in itertools.accumulate(text.splitlines(keepends=True)) if cut.count(b'"') % 2 == 0), text)
+    marks = [mark for mark in "\t,;|" if mark.encode() in first]
     if len(marks) < 2:
         return (marks or [","])[0]
     lines = [line.decode(errors="replace") for line in text[: HEAD_BYTES // 8].splitlines(keepends=True)]
@@ -437,7 +443,11 @@ def _delimiter(head: bytes) -> str:
         rows = [row for row in csv.reader(lines[:HEAD_RECORDS], delimiter=mark) if row]
         is_like_first = [len(row) == len(rows[0]) for row in rows[1:]]
         num_fields[mark] = len(rows[0]) if sum(is_like_first) * 2 >= len(is_like_first) else 0
-        if mark == ";" and num_fields[mark] > 1 and all(is_like_first):
+        are_semicolons = sum(is_like_first) >= MOST_LINES * len(is_like_first) and {len(row) for row in rows} <= {
+            1,
+            len(rows[0]),
+        }
+        if mark == ";" and num_fields[mark] > 1 and are_semicolons:
             num_fields[","] = 0
     return marks[0] if num_fields.get("\t", 0) > 1 else max(marks, key=lambda mark: num_fields[mark])
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ensemble.data import records
+from ensemble.data.parquet import ZONE_OF_OFFSETS
 from ensemble.errors import UserError
 
 MICROSECONDS = 1_704_067_200_000_000
@@ -23,9 +24,10 @@ MICROSECONDS = 1_704_067_200_000_000
     [
         (pa.array(np.array([0.5, 1.5], np.float16)), [0.5, 1.5]),
         (pa.array([decimal.Decimal("1.5"), None], pa.decimal256(60, 2)), [1.5, None]),
+        (pa.array([decimal.Decimal("1.5"), None], pa.decimal64(12, 2)), [1.5, None]),
         (pa.array([MICROSECONDS], pa.timestamp("us", "+05:30")), [datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)]),
     ],
-    ids=["float16", "decimal256", "offset"],
+    ids=["float16", "decimal256", "decimal64", "offset"],
 )
 def test_types_that_polars_lacks_are_read(column: pa.Array, expected: list[Any], tmp_path: Path) -> None:
     """A table from pandas or BigQuery would end in a traceback, and 16-bit floats would be zeros in new rows."""
@@ -33,7 +35,7 @@ def test_types_that_polars_lacks_are_read(column: pa.Array, expected: list[Any],
     file = records.look(tmp_path / "a.parquet")
     ((frame, _),) = records.read_blocks(file, {"x": "x"}, {}, records.BLOCK_BYTES)
     assert frame["x"].to_list() == expected
-    assert frame["x"].dtype in (pl.Float32, pl.Float64, pl.Datetime("us", "UTC"))
+    assert frame["x"].dtype in (pl.Float32, pl.Float64, pl.Decimal(12, 2), pl.Datetime("us", ZONE_OF_OFFSETS))
 
 
 def test_a_date_beyond_python_is_no_traceback(tmp_path: Path) -> None:

@@ -78,11 +78,11 @@ TABLES: dict[str, tuple[bytes, str]] = {
     ),
     "binary garbage": (
         bytes(range(256)) * 40,
-        r"x.csv has a column whose name '\x00\x01\x02\x03\x04\x05\x06\x07\x08' holds a NUL byte: rename it, or check",
+        r"x.csv has a column whose name '\x00\x01\x02\x03\x04\x05\x06\x07\x08' holds a NUL byte: rename it, or conv",
     ),
     "zeros": (
         bytes(4000),
-        "x.csv has a column whose name '" + 20 * r"\x00" + "' holds a NUL byte: rename it, or check the file",
+        "x.csv has a column whose name '" + 20 * r"\x00" + "' holds a NUL byte: rename it, or convert the file to UTF-8",
     ),
     "a picture": (
         b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9,

@@ -17,15 +17,18 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
+from ensemble.data.parquet import ZONE_OF_OFFSETS
 from ensemble.data.records import EXCERPT_CHARACTERS, MOST_EXACT, is_number
 from ensemble.errors import UserError
-from ensemble.recipes.table import dates, number_forms, units
+from ensemble.recipes.table import dates, number_forms, number_units
 from ensemble.recipes.table.dates import DIGITS_OF_A_DAY, MOST_SHOWN
 from ensemble.recipes.table.settings import PrepareConfig
-from ensemble.recipes.table.sources import Table, as_text, in_utc, whole
+from ensemble.recipes.table.sources import Table, as_text, in_utc
 
 MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "None", "?", "-")
 """Texts that mark missing values in columns of numbers or dates, if `missing` is empty."""
+INVISIBLE = "\u200b\u200e\u200f\u2060\ufeff"
+"""Characters without width, such as the marks of the direction of writing that Windows puts before dates."""
 LEADING_ZERO = r"^[+-]?0\d+$"
 LIKE_A_NUMBER = "|".join(
     [
@@ -88,7 +91,7 @@ def _read(table: Table, column: str, config: PrepareConfig) -> Cells:
     if all(kind == pl.Boolean for kind in kinds):
         return Cells(column=column, kind="truth", values=pl.concat(_as(piece, pl.Boolean()) for piece in pieces))
     if all(kind.is_temporal() for kind in kinds):
-        zone_notes, form = _zone_notes(column, pieces), dates.OFFSET if set(_zones(pieces)) - {"UTC"} else ""
+        zone_notes, form = _zone_notes(column, pieces), dates.OFFSET if _zones(pieces) else ""
         return Cells(column=column, kind="date", values=_native(pieces, "date"), form=form, notes=zone_notes)
     # If some files have text, and others numbers or dates (Parquet), the text is read separately, since its form may differ
     kinds_of_parquet: tuple[Kind, ...] = ("number", "date")
@@ -127,9 +130,7 @@ def _native(pieces: Sequence[pl.Series], kind: Kind) -> pl.Series:
 
 def _texts(pieces: Sequence[pl.Series], kind: Kind) -> pl.Series:
     """The cells that are not in `_native`, as texts without surrounding blanks, (num_rows,)."""
-    return _stripped(
-        pl.concat(as_text(piece.clear(len(piece)) if _is_native(piece, kind) else whole(piece)) for piece in pieces)
-    )
+    return _stripped(pl.concat(as_text(piece.clear(len(piece)) if _is_native(piece, kind) else piece) for piece in pieces))
 
 
 def _of_kind(
@@ -150,8 +151,8 @@ def _of_kind(
 
 
 def _stripped(texts: pl.Series) -> pl.Series:
-    """Texts without surrounding blanks; null for blank texts."""
-    texts = texts.str.strip_chars()
+    """Texts without surrounding blanks and invisible characters; null for blank texts."""
+    texts = texts.str.strip_chars(INVISIBLE).str.strip_chars()
     return texts.set(texts == "", None)
 
 
@@ -204,7 +205,7 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
         return _of_kind(table, column, "date", found.values, cells, no_date, all_marks, notes, found.form)
 
     unit_notes: tuple[str, ...] = ()
-    if unit := units.find(cells, allowed):
+    if unit := number_units.find(cells, allowed):
         try:
             advice = f": it is read as text; add decimal=. or decimal=,{drop}"
             with_unit, _ = _numbers(table, column, cells, unit, all_marks, allowed, advice, config)
@@ -231,20 +232,25 @@ def _numbers(
     advice: str,
     config: PrepareConfig,
 ) -> tuple[Cells | None, pl.Series]:
-    """The column as numbers with a unit (units.py), None if more than `allowed` cells are not; and the rows that are not,
-    (num_rows,) bool.
+    """The column as numbers with a unit (number_units.py), None if more than `allowed` cells are not; and the rows that are
+    not, (num_rows,) bool.
 
     advice : how to resolve an ambiguous form.
     """
-    bare = units.remove(cells, unit)
+    signed = number_forms.with_signs(cells)
+    is_odd = (signed != cells).fill_null(False)
+    signed = cells if is_odd.sum() == cells.count() else signed  # (1) and (2) alone are no negative numbers
+    bare = number_units.remove(signed, unit)
     forms, values = number_forms.choose(table, column, bare, config.decimal, number_forms.PLAIN, allowed, advice)
     no_number = cells.is_not_null() & values.is_null()
     if no_number.sum() > allowed:
         return None, no_number
     bad = no_number | values.is_infinite().fill_null(False)
     values, as_numbers = _without_numbers(values, config.missing)
-    forms = [units.form_of(unit, form) for form in forms]
+    forms = [number_units.form_of(unit, form) for form in forms]
     notes = number_forms.notes(table, column, forms)
+    if is_odd.any():
+        notes += (f"the column '{column}' is read as numbers, so that '{cells.filter(is_odd)[0]}' is negative",)
     zeros = bare.filter(bare.str.contains(LEADING_ZERO))
     if len(zeros):
         example = f"'{zeros[0]}' is {int(zeros[0])}"
@@ -287,6 +293,8 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
         values = cells.str.to_lowercase().replace_strict(truths, default=None, return_dtype=pl.Boolean)
     elif kind == "date":
         known = form.split(dates.SEPARATOR) if form else [dates.ISO[0]]
+        if dates.DIGITS_OF_A_DAY in form:
+            cells = cells.str.replace(r"^(\d{8})\.0*$", "${1}")  # of a column of floats
         read_dates = dates.read(table, cells, config.dates, known)
         dates.refuse_ambiguous(table, column, cells, read_dates, advice)
         values, form_notes = read_dates.values, dates.forms_note(table, column, read_dates)
@@ -295,8 +303,8 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
             form_notes = (*form_notes, *dates.offset_note(column, read_dates, form, has_zone=bool(_zones(pieces))))
     else:
         allowed = cells.count() - 1  # at least one cell is a number
-        unit, known_form = units.split(form)
-        cells = units.remove(cells, unit)
+        unit, known_form = number_units.split(form)
+        cells = number_units.remove(number_forms.with_signs(cells), unit)
         forms, values = number_forms.choose(table, column, cells, config.decimal, known_form, allowed, advice)
         new_form = next((form for form in forms if form != number_forms.PLAIN), "")
         is_other = values.ne_missing(cells.cast(pl.Float64, strict=False)).any()
@@ -309,7 +317,9 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
         values, as_numbers = _without_numbers(values, config.missing)
         marks |= as_numbers
         cells = cells.set(is_read & values.is_null(), None)
-        values = values.set((values.abs() > LARGEST).fill_null(False), None)
+        is_huge = (values.abs() > LARGEST).fill_null(False)
+        values = values.set(is_huge, None)
+        kinds = f"numbers up to {LARGEST:.1e}" if is_huge.any() else kinds
     bad = cells.is_not_null() & values.is_null()
     if bad.any() and bad.sum() == cells.count():
         first = first_of(table, cells, _rows(bad))
@@ -332,7 +342,7 @@ def _in_years(table: Table, cells: Cells) -> Cells:
 
 def refuse_two_marks(table: Table, cells_of: dict[str, Cells], advice: str) -> None:
     """Raise `UserError`, with `advice`, for a column such as 1.234 and 987 beside decimal commas: it may hold 1234."""
-    forms = {column: units.split(cells.form)[1] for column, cells in cells_of.items() if cells.kind == "number"}
+    forms = {column: number_units.split(cells.form)[1] for column, cells in cells_of.items() if cells.kind == "number"}
     with_comma = [column for column, form in forms.items() if form == number_forms.DECIMAL_COMMA]
     for column, cells in cells_of.items() if with_comma else ():
         if cells.kind != "number" or cells.form:
@@ -358,22 +368,23 @@ def days(cells: Cells, first: datetime.date = datetime.date(1000, 1, 1), last: d
 
 
 def exact_texts(table: Table, cells: Cells) -> Cells:
-    """Convert numbers back to their texts if they have a unit, or if some are codes: with leading zeros or too many digits to
-    be exact as floats."""
+    """Convert numbers back to their texts if they have a unit, or if some are codes: with leading zeros or too many digits
+    to be exact as floats."""
     pieces = table.pieces[cells.column]
     if cells.kind != "number" or any(piece.dtype.is_float() for piece in pieces):
         return cells
     texts = pl.concat([as_text(piece) for piece in pieces]).str.strip_chars()
     is_code = texts.str.contains(LEADING_ZERO) | (cells.values.abs() >= MOST_EXACT) & texts.str.contains(r"^[+-]?\d+$")
-    if not (units.split(cells.form)[0] or is_code.any()):
+    if not (number_units.split(cells.form)[0] or is_code.any()):
         return cells
     return dataclasses.replace(cells, kind="text", values=texts.set(cells.values.is_null(), None), notes=())
 
 
 def _zone_notes(column: str, pieces: Sequence[pl.Series]) -> tuple[str, ...]:
     """A message about dates of Parquet with another time zone than UTC."""
-    others = [zone for zone in _zones(pieces) if zone != "UTC"]
-    return tuple(f"the column '{column}' has times of the zone {zone}, which are converted to UTC" for zone in others)
+    named = {ZONE_OF_OFFSETS: "with a UTC offset"}
+    others = [named.get(zone, f"of the zone {zone}") for zone in _zones(pieces) if zone != "UTC"]
+    return tuple(f"the column '{column}' has times {which}, which are converted to UTC" for which in others)
 
 
 def _zones(pieces: Sequence[pl.Series]) -> list[str]:
@@ -427,7 +438,8 @@ def _nearly(table: Table, column: str, cells: pl.Series, bad: pl.Series, what: s
     rows = _rows(bad)
     return (
         f"the column '{column}' is read as text, since {len(rows):,} of {cells.count():,} cells are not "
-        f"{what}: {first_of(table, cells, rows)}; name them in missing=[…], or allow more with max_bad_fraction"
+        f"{what}: {first_of(table, cells, rows)}; correct them, name them in missing=[…] if they mean an empty cell, or "
+        "allow more with max_bad_fraction"
     )
 
 

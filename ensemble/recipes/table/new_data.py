@@ -14,6 +14,7 @@ from ensemble.data.census import Census
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 from ensemble.recipes.table import cells, columns, sources
+from ensemble.recipes.table.number_forms import DECIMAL_COMMA
 from ensemble.recipes.table.prepare import KIND, units, write_names, write_rows
 from ensemble.recipes.table.settings import PrepareConfig
 
@@ -65,7 +66,9 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
             for name, features in features_of.items()
             if name in table.columns
         }
-        if not config.decimal:
+        # Training has proved the decimal points of its columns if others had decimal commas
+        had_commas = any(DECIMAL_COMMA in feature.get("form", "") for feature in like["features"])
+        if not (config.decimal or had_commas):
             cells.refuse_two_marks(table, cells_of, "leave out the thousands separators, or write 1.234 as 1.2340")
         for name, features in features_of.items():
             encoded, column_notes = _encoded(cells_of.get(name), table.height, features, like.get("texts", {}))

@@ -16,10 +16,18 @@ from ensemble.recipes.table.sources import Table
 PLAIN, COMMA_GROUPS, DECIMAL_COMMA = "1234.5", "1,234.5", "1.234,5"
 PATTERNS = {
     COMMA_GROUPS: r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?$",
-    DECIMAL_COMMA: r"^[+-]?([1-9]\d{0,2}(\.\d{3})+(,\d*)?|\d+(,\d*)?|,\d+)$",
+    DECIMAL_COMMA: r"^[+-]?([1-9]\d{0,2}(\.\d{3})+(,\d*)?|\d+(,\d*)?([eE][+-]?\d+)?|,\d+)$",
 }
 """Patterns of numbers in other forms than Python's. With groups of digits, numbers without groups are read too."""
 TWO_GROUPS = r"\.\d{3}\.\d{3}"
+_AMOUNT = r"\d+(?:[.,]\d+)*"
+NEGATIVE = rf"^(?:\(({_AMOUNT})\)|({_AMOUNT})-|−({_AMOUNT}))$"
+"""Negative numbers as accounting, SAP and typesetting write them: (12.5), 12.5- and −12.5."""
+
+
+def with_signs(cells: pl.Series) -> pl.Series:
+    """The cells with a minus sign before the negative numbers of `NEGATIVE`."""
+    return cells.str.replace(NEGATIVE, "-${1}${2}${3}")
 
 
 def notes(table: Table, column: str, forms: Sequence[str]) -> tuple[str, ...]:

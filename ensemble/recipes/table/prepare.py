@@ -47,6 +47,8 @@ KIND = "prepared data"
 SPLITS = ("train", "test", FORECAST)
 """The splits in the order of their numbers in splits.py."""
 ID_COLUMNS = {"row_id": pa.int64(), "group": pa.int64(), "cluster": pa.int64()}
+ALONE = "the table has no other column; if a line has several fields, separate them by commas, semicolons or tabs"
+ROW_NUMBER = "the column '{}' numbers the rows in their order: add it to drop=[…] unless that order means something"
 LEAK = "the column '{}' determines the target: add it to drop=[…] unless it is known when you forecast"
 YEARS = datetime.date(1900, 1, 1), datetime.date(2100, 12, 31)
 """Numbers of a feature such as 20240131 are dates if all are between these days."""
@@ -79,7 +81,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         _refuse_missing_classes(config, target, split)
         in_train = split == TRAIN
         features, left_out, contents = _features(config, table, cells_of, in_train)
-        leaks = _leak_notes(config, cells_of, features, target, in_train)
+        leaks = _leak_notes(config, cells_of, features, target, in_train) + _row_number_notes(cells_of, features)
         print(*(f"warning: {note}" for note in leaks), sep="\n", end="\n" if leaks else "", file=sys.stderr)
         arrays = {
             "row_id": np.arange(table.height),
@@ -233,6 +235,8 @@ def _refuse_missing_classes(config: PrepareConfig, target: Target, split: np.nda
 
 
 def _weights(config: PrepareConfig, table: sources.Table, column: cells.Cells, split: np.ndarray) -> np.ndarray:
+    if column.kind == "date":
+        raise UserError(f"weight={config.weight} holds dates: name a column of numbers")
     numbers = columns.numbers_of(numeric(table, column, "weight"))
     with np.errstate(over="ignore"):
         weight = numbers.astype(np.float32)
@@ -278,7 +282,7 @@ def _features(
     if not features:
         raise UserError(
             f"no column is left to predict {config.target} from: "
-            f"{'; '.join(f'{c} {w}' for c, w in left_out.items()) or 'the table has no other column'}"
+            f"{'; '.join(f'{c} {w}' for c, w in left_out.items()) or ALONE}"
         )
     reserved = [*ID_COLUMNS, "id", "weight", "target", cross_validation.TIME, cross_validation.COLUMN]
     names = stored_names([feature["meaning"] for feature in features], reserved)
@@ -331,6 +335,13 @@ def _leak_notes(
         if one_to_one or is_linear:
             notes.append(LEAK.format(feature["column"]))
     return notes
+
+
+def _row_number_notes(cells_of: dict[str, cells.Cells], features: list[dict[str, Any]]) -> list[str]:
+    """A message for each feature that is the number of the row, such as an index that pandas or R has written."""
+    names = [feature["column"] for feature in features if cells_of[feature["column"]].kind == "number"]
+    steps = ((name, cells_of[name].values.diff().slice(1)) for name in names)
+    return [ROW_NUMBER.format(name) for name, step in steps if not step.null_count() and (step == 1).all()]
 
 
 def _write_splits(folder: Path, splits: Splits, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

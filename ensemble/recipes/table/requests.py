@@ -14,7 +14,8 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from ensemble.data.records import MOST_EXACT
-from ensemble.recipes.table import units
+from ensemble.recipes.table import number_units
+from ensemble.recipes.table.cells import MISSING
 from ensemble.recipes.table.columns import kind_of, name_of
 
 Value = bool | int | float | str | None
@@ -35,10 +36,11 @@ def counts(request: Request) -> dict[str, int]:
 def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], str] | None:
     """Location and error message of the first value that does not fit its column; None if all fit."""
     kinds = columns(like)
-    unit_of = {feature["column"]: units.split(feature.get("form", ""))[0] for feature in like["features"]}
+    missing = like["config"]["missing"] or MISSING
+    unit_of = {feature["column"]: number_units.split(feature.get("form", ""))[0] for feature in like["features"]}
     for number, row in enumerate(request.rows):
         for name, value in row.items():
-            if name in kinds and not _fits(kinds[name], value, unit_of[name]):
+            if name in kinds and value not in missing and not _fits(kinds[name], value, unit_of[name]):
                 kind = kinds[name] if kinds[name] == "true or false" else f"{kinds[name]}s"
                 return ["rows", number, name], f"{json.dumps(value)} does not fit: the column '{name}' holds {kind}"
     if not any(name in kinds for row in request.rows for name in row):
@@ -82,8 +84,8 @@ def columns(like: dict[str, Any]) -> dict[str, str]:
 
 
 def _fits(kind: str, value: Value, unit: str) -> bool:
-    """Whether a value can be a cell of a column that holds `kind`. A number may be a text, also with commas and the unit that
-    it had in training, or blank."""
+    """Whether a value can be a cell of a column that holds `kind`. A number may be a text, also with commas and the unit
+    that it had in training, or blank."""
     if value is None or kind == "text":
         return True
     if kind == "true or false":
@@ -94,7 +96,7 @@ def _fits(kind: str, value: Value, unit: str) -> bool:
         return isinstance(value, (str, int))
     if isinstance(value, str) and value.strip():
         try:
-            value = float(units.remove(pl.Series([value.strip()]), unit)[0].replace(",", ""))
+            value = float(number_units.remove(pl.Series([value.strip()]), unit)[0].replace(",", ""))
         except ValueError:
             return False
     return value not in (math.inf, -math.inf)

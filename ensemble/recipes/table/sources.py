@@ -7,6 +7,7 @@
 CSV, TSV and JSON lines hold text; Parquet has types. `cells.py` determines the kind of each column over all files.
 """
 
+import csv
 import itertools
 from collections import Counter
 from collections.abc import Sequence
@@ -155,11 +156,21 @@ def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.D
     excerpt = records.excerpt(first_malformed.octets) if first_malformed else ""
     is_encoded = "\ufffd" in excerpt  # the error of the census names the encoding
     if isinstance(file.layout, records.Delimited) and first_malformed and rows.is_empty() and not is_encoded:
+        text = first_malformed.octets.decode(errors="replace")
+        num_fields = len(next(csv.reader(text.splitlines(), delimiter=file.layout.delimiter), []))
+        advice = (
+            "give each field a name, with no line above the names, and enclose a field with quotes in quotes, with its own "
+        )
+        advice += "quotes doubled"
+        if num_fields == len(fields) + 1:
+            advice = (
+                "give each field a name, also the name or number of the row that R writes first, and an empty one if each "
+            )
+            advice += "line ends with a delimiter"
         names = f"{'names' if len(fields) > 1 else 'name'} ({', '.join(list(fields.values())[:MOST_NAMED])})"
         raise UserError(
             f"no line of {file.path} can be read: the header has {len(fields)} {names}, and line {first_malformed.line} is "
-            f"'{excerpt}': give each field a name, with no line above the names, and enclose a field with quotes in quotes, "
-            "with its own quotes doubled"
+            f"'{excerpt}': {advice}"
         )
     return rows
 
@@ -201,7 +212,10 @@ def _column_names(path: Path, names: list[str]) -> list[str]:
             raise UserError(f"{path} has {what}: give each its own name")
     for name in names:
         if "\0" in name:
-            raise UserError(f"{path} has a column whose name {name[:20]!r} holds a NUL byte: rename it, or check the file")
+            raise UserError(
+                f"{path} has a column whose name {name[:20]!r} holds a NUL byte: rename it, or convert the file to UTF-8, "
+                "as `iconv -f utf-16le -t utf-8` does from UTF-16"
+            )
     filled = [name or f"column {position}" for position, name in enumerate(names, start=1)]
     if len(set(filled)) < len(filled):
         raise UserError(f"{path} has a column without a name and one that is called 'column …': give the former a name")
@@ -220,7 +234,7 @@ def _ids(piece: pl.Series, what: str) -> pl.Series:
     """The column of a file as texts, with floats as whole numbers."""
     if piece.dtype.is_float() and len(inexact := _inexact(piece)):
         raise UserError(NO_ID.format(what, repr(inexact[0])))
-    return as_text(whole(piece))
+    return as_text(piece)
 
 
 def _inexact(floats: pl.Series) -> pl.Series:
@@ -229,16 +243,12 @@ def _inexact(floats: pl.Series) -> pl.Series:
     return known.filter((known != known.floor()) | (known.abs() >= records.MOST_EXACT))
 
 
-def whole(piece: pl.Series) -> pl.Series:
-    """Floats as integers, if all are whole numbers; other types unchanged."""
-    if not piece.dtype.is_float():
-        return piece
-    known = piece.fill_nan(None)
-    return known if len(_inexact(piece)) else known.cast(pl.Int64)
-
-
 def as_text(piece: pl.Series) -> pl.Series:
-    """Values as text: numbers and booleans as in JSON, dates in ISO 8601."""
+    """Values as text: numbers and booleans as in JSON, 3 for the float 3.0, dates in ISO 8601."""
+    if piece.dtype.is_float():
+        is_whole = (piece == piece.floor()) & (piece.abs() < records.MOST_EXACT)
+        integers = piece.set(~is_whole, None).fill_nan(None).cast(pl.Int64)
+        return piece.fill_nan(None).cast(pl.String).zip_with(integers.is_null(), integers.cast(pl.String))
     if isinstance(piece.dtype, pl.Datetime):
         return in_utc(piece).dt.to_string("%Y-%m-%d %H:%M:%S%.6f")
     return piece.cast(pl.String)

@@ -9,6 +9,7 @@ import polars as pl
 from ensemble.data.prepared import LARGEST_TARGET
 from ensemble.errors import UserError
 from ensemble.recipes.table import cells, columns, sources
+from ensemble.recipes.table.dates import LOOKS_LIKE_A_DATE
 from ensemble.recipes.table.settings import PrepareConfig
 
 MAX_WHOLE_CLASSES = 10
@@ -51,7 +52,11 @@ def refuse_bad(table: sources.Table, column: cells.Cells, setting: str) -> None:
 def numeric(table: sources.Table, column: cells.Cells, setting: str) -> pl.Series:
     """The values of a named column. Raises `UserError` if it holds texts, or cells of another kind."""
     if column.kind == "text":
-        example = column.values.drop_nulls().head(1).to_list()
+        if not column.values.count():
+            raise UserError(f"{setting}={column.column} is empty in every row: name another column")
+        known = column.values.drop_nulls()
+        others = known.filter(~known.str.contains(LOOKS_LIKE_A_DATE))
+        example = (others if len(others) else known).head(1).to_list()
         notes = f" ({'; '.join(column.notes)})" if column.notes else ""
         raise UserError(
             f"{setting}={column.column} holds neither numbers nor dates, such as '{''.join(example)}': write all dates in "

@@ -57,7 +57,8 @@ def files_of(folder: Path, *contents: list[str] | pl.Series) -> sources.Table:
         ((["2024-01-31 01:00:00+01", "2024-01-31 19:00:00.00-05"],), [JANUARY_31, FEBRUARY_1]),
     ],
     ids=["iso, day", "day, month", "with a time", "with Parquet", "an empty file", "decided by another file", "the same",
-         "a few after many", "names of months", "long names of months", "two digits of the year", "and the month first", "months", "AM and PM", "an offset without seconds",
+         "a few after many", "names of months", "long names of months", "two digits of the year",
+         "and the month first", "months", "AM and PM", "an offset without seconds",
          "a few of another order after many", "a time after many", "with and without an offset", "BigQuery", "PostgreSQL"],
 )  # fmt: skip
 def test_each_file_has_a_form_of_its_own(tmp_path: Path, contents: Any, expected: list[Any]) -> None:

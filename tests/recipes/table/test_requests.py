@@ -22,6 +22,7 @@ from ensemble.recipes.table import requests
 from ensemble.trees import threads
 
 LIKE: dict[str, Any] = {
+    "config": {"missing": []},
     "task": {"kind": "binary"},
     "target": {"column": "y", "names": ["no", "yes"]},
     "features": [
@@ -196,3 +197,9 @@ def test_the_service_answers_as_a_file_of_the_rows(tmp_path: Path, monkeypatch: 
         Predictor.load(tmp_path / "out")
     with pytest.raises(UserError, match=r"people.csv/ensemble.json does not exist"):
         Predictor.load(tmp_path / "people.csv")
+
+
+def test_a_missing_value_of_a_file_is_one_of_a_request() -> None:
+    """The service would refuse NA, which a file of new rows may hold."""
+    assert requests.problem(request_of({"age": "NA"}, {"age": "?"}), LIKE) is None
+    assert requests.problem(request_of({"age": "NA"}), {**LIKE, "config": {"missing": ["none"]}}) is not None

@@ -126,7 +126,7 @@ def test_a_date_after_the_year_9999_is_named(tmp_path: Path) -> None:
 def test_numbers_that_become_zero_are_counted(tmp_path: Path) -> None:
     """A column of small probabilities would become a constant without a message."""
     (tmp_path / "a.jsonl").write_text(
-        "".join(json.dumps({"c": 1e-50 * row, "x": row, "y": row % 2}) + "\n" for row in range(NUM_ROWS))
+        "".join(json.dumps({"c": 1e-50 * row, "x": 2 * row, "y": row % 2}) + "\n" for row in range(NUM_ROWS))
     )
     (note,) = prepare(tmp_path, tmp_path / "a.jsonl")["notes"]
     assert note.startswith("the column 'c' has 59 cells that count as 0, too small for 32-bit floats: '1e-50' (a.jsonl:2)")

@@ -89,6 +89,6 @@ def test_a_target_with_a_unit(tmp_path: Path) -> None:
 
 def test_a_request_may_have_the_unit_of_training() -> None:
     """The service would refuse what a file may hold."""
-    like = {"features": [{"name": "x", "column": "x", "unit": "", "form": "$1,234.5"}]}
+    like = {"config": {"missing": []}, "features": [{"name": "x", "column": "x", "unit": "", "form": "$1,234.5"}]}
     asked = [requests.Request(rows=[{"x": value}]) for value in ("$1,200", "1,200", 1200, "€ 1,200")]
     assert [requests.problem(request, like) is None for request in asked] == [True, True, True, False]

@@ -1,0 +1,163 @@
+"""Tables as spreadsheets, R, SAP and pandas export them."""
+
+import datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from small_tables import prepare
+
+from ensemble.arrow import open_table
+from ensemble.data.census import Census
+from ensemble.errors import UserError
+from ensemble.recipes.table import cells, new_data, number_forms, sources
+from ensemble.recipes.table.settings import PrepareConfig
+
+RULES = PrepareConfig()
+NUM_ROWS = 120
+
+
+def read_file(folder: Path, content: str) -> sources.Table:
+    (folder / "a.csv").write_text(content)
+    return sources.read([folder / "a.csv"], Census())
+
+
+def predicted(folder: Path, train: pl.DataFrame, new: pl.DataFrame, suffix: str = ".csv", **settings: str) -> pa.Table:
+    """The features of new rows, prepared like the training rows."""
+    for name, frame in (("train", train), ("new", new)):
+        if suffix == ".csv":
+            frame.write_csv(folder / f"{name}.csv", separator=";")
+        else:
+            frame.write_parquet(folder / f"{name}{suffix}")
+    manifest = prepare(folder, folder / f"train{suffix}", **settings)
+    new_data.prepare(manifest, {"source": (str(folder / f"new{suffix}"),), "out": str(folder / "prepared")})
+    return open_table(folder / "prepared" / "rows" / "forecast")
+
+
+@pytest.mark.parametrize(
+    ("content", "columns"),
+    [
+        ("a,b,y,\n1,2,3\n4,5,6\n", ["a", "b", "y"]),
+        ('"Betrag\n(€)";Farbe;y\n1,5;rot;1\n2,5;blau;0\n', ["Betrag\n(€)", "Farbe", "y"]),
+        ("Umsatz, netto;y\n1,5;1\n2,5;0\n3,5;1\n4,5;0\n5,5;1\n6,5;0\n7,5;1\n8,5;0\n9,5;1\nEnde\n", ["Umsatz, netto", "y"]),
+    ],
+    ids=["a delimiter at the end of the header", "a line break in the header", "a footer"],
+)
+def test_headers_of_spreadsheets(tmp_path: Path, content: str, columns: list[str]) -> None:
+    """No line of the file could be read, or the names and the numbers would be cut at their commas."""
+    assert read_file(tmp_path, content).columns == columns
+
+
+def test_row_names_of_r_get_an_advice(tmp_path: Path) -> None:
+    """The sentence would speak of quotes and of lines above the names."""
+    with pytest.raises(UserError, match=r"give each field a name, also the name or number of the row that R writes"):
+        read_file(tmp_path, '"a","y"\n"1",2,3\n"2",5,6\n')
+
+
+def test_fields_between_blanks_are_no_columns(tmp_path: Path) -> None:
+    """The target would have too many classes."""
+    (tmp_path / "a.data").write_text("".join(f" {row % 5}  {row % 2} \n" for row in range(NUM_ROWS)))
+    with pytest.raises(
+        UserError, match="the table has no other column; if a line has several fields, separate them by commas"
+    ):
+        prepare(tmp_path, tmp_path / "a.data", target="0  0", max_categories=500)
+
+
+@pytest.mark.parametrize(
+    ("texts", "numbers"),
+    [
+        (["46.043,00-", "1,50"], [-46043.0, 1.5]),
+        (["(46,043.00)", "1.50"], [-46043.0, 1.5]),
+        (["−3.5", "4"], [-3.5, 4.0]),
+        (["1,136e-06", "2,5"], [1.136e-6, 2.5]),
+        (["\u200e849", "850\ufeff"], [849.0, 850.0]),
+    ],
+)
+def test_numbers_of_spreadsheets(tmp_path: Path, texts: list[str], numbers: list[float]) -> None:
+    """Negative amounts would be texts, and the advice be to count them as empty."""
+    table = read_file(tmp_path, "other;x\n" + "".join(f"1;{text}\n" for text in texts))
+    column = cells.read(table, "x", RULES)
+    assert (column.kind, column.values.to_list()) == ("number", numbers)
+    assert cells.read_as(table, "x", "number", column.form, RULES).values.to_list() == numbers
+
+
+def test_numbers_in_parentheses_alone_are_texts(tmp_path: Path) -> None:
+    """The categories (1) and (2) would be negative numbers."""
+    assert cells.read(read_file(tmp_path, "other;x\n1;(1)\n1;(2)\n"), "x", RULES).kind == "text"
+
+
+def test_days_as_floats_are_days_in_new_rows_too(tmp_path: Path) -> None:
+    """pandas writes 20240131.0 if one cell of the column is empty: the same file could not be predicted."""
+    days = pd.date_range("2022-03-01", periods=NUM_ROWS).strftime("%Y%m%d")
+    frame = pl.DataFrame(
+        {"day": [f"{day}.0" for day in days], "x": np.arange(NUM_ROWS) * 2.0, "y": [0, 1] * (NUM_ROWS // 2)}
+    )
+    new = predicted(tmp_path, frame, frame.drop("y"))
+    month = next(name for name in new.column_names if "month" in name)
+    assert new[month].to_pylist()[:2] == [3.0, 3.0]
+
+
+def test_decimal_points_of_training_are_those_of_new_rows(tmp_path: Path) -> None:
+    """Rows that were training rows would be refused, since none of them has fewer or more decimals."""
+    price = [f"{row}.000,5" for row in range(1, NUM_ROWS + 1)]
+    factor = [f"{row}.125" if row else "0.5" for row in range(NUM_ROWS)]
+    frame = pl.DataFrame({"price": price, "factor": factor, "y": [0, 1] * (NUM_ROWS // 2)})
+    new = predicted(tmp_path, frame, frame.drop("y").tail(3))
+    assert new["factor"].to_pylist() == [117.125, 118.125, 119.125]
+
+
+def test_the_category_of_a_number_does_not_depend_on_other_rows(tmp_path: Path) -> None:
+    """1.0 alone would be the text 1, and beside 0.5 the text 1.0."""
+    rating = pl.Series([0.5, 1.0, 1.5, 2.0] * (NUM_ROWS // 4))
+    frame = pl.DataFrame({"rating": rating, "x": rating * 3, "y": [0, 1] * (NUM_ROWS // 2)})
+    new = pl.DataFrame({"rating": [1.0, 2.0], "x": [1.0, 2.0]})
+    table = predicted(tmp_path, frame, new, ".parquet", categorical=("rating",))  # type: ignore[arg-type]
+    assert table["rating"].to_pylist() == [1.0, 3.0]
+
+
+def test_categories_of_pandas_in_parquet_are_categories(tmp_path: Path) -> None:
+    """Parquet stores whole numbers, and the type of pandas beside them."""
+    frame = pd.DataFrame({"store": pd.Categorical([3, 1, 2, 1] * (NUM_ROWS // 4)), "y": [0.5, 1.5] * (NUM_ROWS // 2)})
+    frame.to_parquet(tmp_path / "a.parquet")
+    (feature,) = prepare(tmp_path, tmp_path / "a.parquet")["features"]
+    assert feature["values"] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("zone", ["+05:30", "UTC"])
+def test_times_without_the_zone_of_training_get_a_message(tmp_path: Path, zone: str) -> None:
+    """13:00 would be 7:30 in training and 13:00 in new rows, without a message in either."""
+    times = pa.array([datetime.datetime(2024, 5, 5, 13, tzinfo=datetime.UTC)], pa.timestamp("us", zone))
+    pq.write_table(pa.table({"x": times, "y": [1]}), tmp_path / "a.parquet")
+    column = cells.read(sources.read([tmp_path / "a.parquet"], Census()), "x", RULES)
+    has_offset = "the column 'x' has times with a UTC offset, which are converted to UTC"
+    assert column.notes == ((has_offset,) if zone != "UTC" else ())
+    new = cells.read_as(read_file(tmp_path, "x,y\n2024-05-05 13:00,1\n"), "x", "date", column.form, RULES)
+    assert new.notes == ("the column 'x' has times without a UTC offset, unlike in training: they are read as times in UTC",)
+
+
+def test_a_column_of_row_numbers_gets_a_message(tmp_path: Path) -> None:
+    """If the rows are sorted by their class, the score would be perfect, and useless for new rows."""
+    frame = pl.DataFrame({"Id": range(1, NUM_ROWS + 1), "x": [1, 5, 3] * (NUM_ROWS // 3), "y": [0] * 60 + [1] * 60})
+    frame.write_csv(tmp_path / "a.csv")
+    notes = prepare(tmp_path, tmp_path / "a.csv")["notes"]
+    assert "the column 'Id' numbers the rows in their order: add it to drop=[…] unless that order means something" in notes
+
+
+def test_dates_are_no_weights(tmp_path: Path) -> None:
+    """Each row would have a weight of some 19,700, its days since 1970."""
+    frame = pl.DataFrame({"w": ["2024-01-05", "2024-01-06"] * 60, "e": "", "x": range(0, 240, 2), "y": [0, 1] * 60})
+    frame.write_csv(tmp_path / "a.csv")
+    with pytest.raises(UserError, match="weight=w holds dates: name a column of numbers"):
+        prepare(tmp_path, tmp_path / "a.csv", weight="w")
+    with pytest.raises(UserError, match="weight=e is empty in every row: name another column"):
+        prepare(tmp_path, tmp_path / "a.csv", weight="e")
+
+
+def test_a_number_beyond_32_bits_is_named_as_such(tmp_path: Path) -> None:
+    """The sentence would say that 1e39 is no number."""
+    with pytest.raises(UserError, match=r"held numbers up to 3.4e\+38 in training, but has none now: '1e39'"):
+        cells.read_as(read_file(tmp_path, "x,y\n1e39,1\n"), "x", "number", number_forms.PLAIN, RULES)
