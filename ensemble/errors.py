@@ -12,6 +12,7 @@ contains the sentence.
 
 import atexit
 import errno
+import io
 import os
 import signal
 import sys
@@ -80,6 +81,9 @@ def run(main: Callable[[], None]) -> None:
     _is_command = True
     # Exit by an exception, so that half-written folders are deleted, as after Ctrl-C
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
+    for stream in (sys.stdout, sys.stderr):  # a terminal in Latin-1 has no arrow: a question mark instead of an error
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     code, sentence = 0, ""
     try:
         main()
@@ -114,6 +118,7 @@ def run(main: Callable[[], None]) -> None:
         code = INTERRUPTED
     except SystemExit as error:
         code = int(error.code or 0)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the process ends anyway
     if sentence:
         _write_launcher_error(sentence)
     if "torch" in sys.modules:

@@ -54,6 +54,12 @@ def test_exit_codes(body: str, expected: tuple[int, str, str]) -> None:
     assert run(body) == expected
 
 
+def test_a_terminal_without_a_character_shows_a_question_mark() -> None:
+    """doctor.py would end in a UnicodeEncodeError on a node whose locale is Latin-1."""
+    before = "import sys; sys.stdout.reconfigure(encoding='latin1')\n"
+    assert run("print('a \u2192 b')", before) == (0, "a ? b\n", "")
+
+
 @pytest.mark.parametrize("error", ["ValueError('ours')", "AssertionError", "OSError(5, 'Input/output error')"])
 def test_our_own_mistakes_keep_their_traceback(error: str) -> None:
     """An error of the program would look like an error of the user, and its place would be unknown."""

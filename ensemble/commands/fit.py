@@ -42,6 +42,10 @@ def main() -> None:
     except plan.Preempted as member:
         print(f"stopped while {member} was trained: continue with --resume auto", file=sys.stderr)
         sys.exit(errors.PREEMPTED)
+    except SystemExit as stop:
+        if stop.code == errors.TERMINATED:
+            print("stopped: continue with --resume auto", file=sys.stderr)
+        raise
     print("\n".join(run.lines(board)))
 
 

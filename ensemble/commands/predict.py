@@ -87,6 +87,8 @@ def predict(settings: PredictConfig, manifest: dict[str, Any]) -> None:
     name = settings.name or folder.resolve().name
     forecast.check_name(name, manifest)
     where = None if baseline == "ranking" else folder
+    for split in splits:
+        members.refuse_other_member(Path(settings.out) / f"{name}.{split}.parquet", name, where)
     for split, path, num_rows in members.write_splits(
         loaded, name, kind, splits, settings.data, manifest, settings.out, where
     ):

@@ -55,6 +55,8 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
     if manifest["recipe"] != name:
         raise UserError(f"the recipe {name} wrote recipe={manifest['recipe']} into its manifest: write {name} there")
     for feature in manifest["features"]:
+        if missing := [entry for entry in ("name", "unit") if entry not in feature]:
+            raise UserError(f"the entry {feature} of the features lacks {' and '.join(missing)}: {GUIDE}")
         if feature.get("unit") == "category" and not feature.get("categories"):
             raise UserError(f"the feature {feature['name']} has the unit category, but no categories: give their number")
     if "task" not in manifest:  # members of such a recipe are networks with files of their own
@@ -65,8 +67,15 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
     if task.kind == "multiclass" and len(task.classes) < 2:
         raise UserError("a multiclass task names its classes: give Task(…, classes=(…))")
     names = [feature["name"] for feature in manifest["features"]]
+    if task.target in names:
+        raise UserError(f"the target {task.target} is one of the features: leave it out of them, for members would copy it")
     tables = {split: open_table(Path(folder) / "rows" / split) for split in manifest["splits"]}
     for split, table in tables.items():
+        if len(table) != manifest["splits"][split]["rows"] or not len(table):
+            raise UserError(
+                f"rows/{split} has {len(table):,} rows, and the manifest says {manifest['splits'][split]['rows']:,}: both must "
+                f"be equal, and at least 1; {GUIDE}"
+            )
         ids = ["row_id", task.group, task.cluster]
         _check_columns(split, table.schema, ids, pa.types.is_integer, "whole numbers, such as int64")
         targets = "float32 or float64, or a fixed-size list of integers"

@@ -72,6 +72,10 @@ FOREIGN = {
     b"SQLite format 3": "an SQLite database",
     b"\xd0\xcf\x11\xe0": "an Excel file of the .xls format",
     b"Obj\x01": "an Avro file",
+    b"\x80\x02": "a pickle",
+    b"\x80\x03": "a pickle",
+    b"\xff\xff\xff\xff": "an Arrow stream",
+    b"\x1f\x8b": "compressed with gzip twice",
 }
 
 
@@ -179,6 +183,8 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
     with Bytes(path) as stream:
         head = stream.read(HEAD_BYTES)
     refuse_bare_returns(path, head)
+    if head[257:262] == b"ustar":
+        raise UserError(f"{path} is a tar archive: unpack it")
     for magic, what in FOREIGN.items():
         if head.startswith(magic):
             raise UserError(f"{path} is {what}: unpack or convert it to UTF-8 text, gzip or Parquet")

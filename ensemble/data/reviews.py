@@ -340,6 +340,8 @@ def _decimal_mark(source: _Source, block_bytes: int) -> str:
 def _blocks(file: records.RawFile, fields: Mapping[str, str], census: Census, block_bytes: int) -> Iterator[pl.DataFrame]:
     """Frames with one column per field, and `source_line`; malformed lines are counted in the census."""
     for frame, malformed in records.read_blocks(file, fields, JSON_TYPES, block_bytes):
+        categories = [name for name, kind in frame.schema.items() if isinstance(kind, pl.Categorical | pl.Enum)]
+        frame = frame.with_columns(pl.col(categories).cast(pl.String))
         census.read(frame.height + len(malformed))
         examples = (Example(str(file.path), record.line, records.excerpt(record.octets)) for record in malformed)
         census.drop(MALFORMED, len(malformed), examples)

@@ -55,6 +55,11 @@ def check_types(path: Path, fields: Mapping[str, str]) -> None:
     for field, column in fields.items():
         accepted = ACCEPTED.get(field, (TEXT, NUMBER))
         dtype = pl.DataFrame(schema.empty_table().select([column])).schema[column]
+        if field == "time" and dtype == pl.Float32:
+            raise UserError(
+                f"the column '{column}' of {path} has times as 32-bit floats, which are rounded to two minutes: export them "
+                "as whole numbers or 64-bit floats"
+            )
         if not dtype.is_(pl.Null) and _kind(dtype, field) not in accepted:
             raise UserError(
                 f"the column '{column}' of {path} has the type {schema.field(column).type}, and the {field} must be "
@@ -211,7 +216,8 @@ def time_ms(dtype: pl.DataType, unit: str) -> pl.Expr:
     if dtype.is_temporal():
         return time.dt.epoch("ms")
     if unit == "dates":
-        text = time.cast(pl.String).str.strip_chars().str.replace("T", " ").str.replace(r"\s*(Z|UTC|\+00:?00)$", "")
+        text = time.cast(pl.String).str.strip_chars().str.replace(r"^(\S+-\d\d)T", "${1} ")
+        text = text.str.replace(r"\s*(Z|UTC|[+]00(:?00)?)$", "").str.replace(r"^(\S+ \d\d:\d\d)$", "${1}:00")
         zoned = text.str.replace(r"\s+([+-]\d\d:?\d\d)$", "$1")
         return pl.coalesce(
             zoned.str.to_datetime("%Y-%m-%d %H:%M:%S%.f%z", time_unit="ms", strict=False).dt.replace_time_zone(None),
@@ -253,8 +259,13 @@ def text(fields: Sequence[str]) -> pl.Expr | None:
 
 
 def helpful_votes() -> pl.Expr:
-    """Votes as a whole number, null if it is negative; the 2018 release has '1,234'."""
-    number = pl.col("helpful_votes").cast(pl.String).str.replace_all(",", "", literal=True).cast(pl.Float64, strict=False)
+    """Votes as a whole number, null for anything else, such as 1.234; the 2018 release has '1,234'."""
+    text = pl.col("helpful_votes").cast(pl.String).str.strip_chars()
+    text = (
+        pl.when(text.str.contains(r"^\d{1,3}(,\d{3})+$")).then(text.str.replace_all(",", "", literal=True)).otherwise(text)
+    )
+    number = text.cast(pl.Float64, strict=False)
+    number = pl.when(number == number.floor()).then(number)
     return pl.when(number >= 0).then(number.clip(upper_bound=2**31 - 1)).cast(pl.Int32, strict=False)
 
 
@@ -282,9 +293,12 @@ def lists(values: pl.Series) -> pl.Series:
 
 
 def _list(text: str | None) -> list[str]:
-    """The items of a list printed as JSON or by Python; any other text is one item."""
-    if text in (None, "", "[]", "None", "null"):
+    """The items of a list printed as JSON or by Python, or as many as a number of up to four digits says; any other text is
+    one item."""
+    if text in (None, "", "[]", "{}", "None", "null"):
         return []
+    if re.fullmatch(r"\d{1,4}", text):
+        return [text] * int(text)
     for parse in (json.loads, ast.literal_eval):
         try:
             items = parse(text)

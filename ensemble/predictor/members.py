@@ -5,12 +5,16 @@ and the tree libraries must not share a process, since each brings an OpenMP run
 """
 
 import dataclasses
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ensemble import folders, recipe
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ensemble import folders, predictions, recipe
 from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import UserError
 from ensemble.predictor import bag
@@ -139,6 +143,24 @@ def load_baseline(name: str, manifest: dict[str, Any]) -> LoadedMember:
     return LoadedMember(bag.with_out_of_fold(predict_split))
 
 
+def refuse_other_member(path: Path, name: str, folder: Path | None) -> None:
+    """Raise `UserError` if a prediction file is of another member: one of another folder that still exists, or a baseline.
+
+    folder : of the member that would replace the file; None for a baseline.
+    """
+    try:
+        metadata = json.loads((pq.read_schema(path).metadata or {})[predictions.KEY])
+        before = metadata["config"].get("folder", "")
+    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
+        return  # there is none, or it is damaged
+    now = "" if folder is None else os.path.abspath(folder)
+    if before != now and (not before or Path(before).is_dir()):
+        raise UserError(
+            f"{path} has predictions of {before or f'the baseline {name}'}: add name=… to give this member another name, or "
+            "choose another out"
+        )
+
+
 def write_splits(
     loaded: LoadedMember,
     name: str,
@@ -164,8 +186,6 @@ def write_splits(
             if write_format:
                 write_format(path, columns, split, name)
             else:
-                from ensemble import predictions
-
                 predictions.write(path, predictions.Predictions(**columns, split=split, member=name))
             yield split, path, len(columns["row_id"])
 

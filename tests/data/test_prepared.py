@@ -40,7 +40,7 @@ def write(folder: Path, split: str = "", kinds: dict[str, Any] | None = None, **
         "recipe": "small",
         "config": {},
         "splits": {name: {"rows": NUM_ROWS} for name in SPLITS},
-        "features": [{"name": "size"}, {"name": "gaps"}],
+        "features": [{"name": "size", "unit": ""}, {"name": "gaps", "unit": ""}],
         "task": dataclasses.asdict(task),
     }
 
@@ -57,6 +57,20 @@ def test_other_types_are_refused(tmp_path: Path) -> None:
         prepared.check("small", tmp_path / "a", write(tmp_path / "a", "train", target=np.arange(NUM_ROWS)))
     with pytest.raises(UserError, match="the column size of rows/test is double: it must be float32"):
         prepared.check("small", tmp_path / "b", write(tmp_path / "b", "test", size=np.arange(NUM_ROWS) / 2))
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "sentence"),
+    [
+        ("features", [{"name": "size"}], r"the entry {'name': 'size'} of the features lacks unit"),
+        ("features", [{"name": "target", "unit": ""}], "the target target is one of the features: leave it out"),
+        ("splits", {"train": {"rows": 12345}}, "rows/train has 20 rows, and the manifest says 12,345: both must be equal"),
+    ],
+)
+def test_a_wrong_manifest_is_refused(tmp_path: Path, entry: str, value: Any, sentence: str) -> None:
+    """Its author would get a KeyError in the report, after all members were trained, or too good a score."""
+    with pytest.raises(UserError, match=sentence):
+        prepared.check("small", tmp_path, {**write(tmp_path), entry: value})
 
 
 def numbers(first: float) -> np.ndarray:

@@ -131,6 +131,42 @@ def test_truth_values_and_votes(tmp_path: Path) -> None:
     assert read(json_file).select("verified", "helpful_votes").row(0) == (True, 1203)
 
 
+@pytest.mark.parametrize("votes", ["1.234", "12,5", "0.5"])
+def test_votes_that_are_no_whole_number_are_unreadable(votes: str, tmp_path: Path) -> None:
+    """1.234 votes of a German export would be 1, and 12,5 would be 125."""
+    file, census = write_json(tmp_path / "a.jsonl", ["u"], helpful_vote=votes), Census()
+    assert read(file, census=census)["helpful_votes"].to_list() == [0]
+    assert census.notes == {UNREADABLE.format("helpful_vote"): 1}
+
+
+def test_a_number_of_images_is_their_number(tmp_path: Path) -> None:
+    """Each review would have one image, also one without."""
+    rows = [f"P,U{number},5,{NOON_MS},{number}" for number in (0, 3)]
+    file = table(tmp_path / "a.csv", "parent_asin,user_id,rating,timestamp,images", *rows)
+    assert sorted(read(file)["num_images"].to_list()) == [0, 3]
+
+
+def test_texts_of_a_categorical_type_are_texts(tmp_path: Path) -> None:
+    """A frame of pandas with categories would end in a traceback."""
+    columns = {
+        "parent_asin": ["P"],
+        "user_id": ["U"],
+        "rating": ["5"],
+        "timestamp": [str(NOON_MS)],
+        "helpful_vote": ["1,203"],
+    }
+    pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Categorical)).write_parquet(tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet").select("product_id", "rating", "helpful_votes").row(0) == ("P", 5.0, 1203)
+
+
+def test_times_as_32_bit_floats_are_refused(tmp_path: Path) -> None:
+    """They are rounded to two minutes, so that the order of a user's reviews would be lost."""
+    frame = pl.DataFrame({"parent_asin": ["P"], "user_id": ["U"], "rating": [5.0], "timestamp": [1_602_169_779.0]})
+    frame.with_columns(pl.col("timestamp").cast(pl.Float32)).write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(UserError, match="has times as 32-bit floats, which are rounded to two minutes"):
+        read(tmp_path / "a.parquet")
+
+
 @pytest.mark.parametrize("write", [write_json, write_parquet])
 def test_negative_votes_are_unreadable(write: Any, tmp_path: Path) -> None:
     """A review would take votes away from the others of its product."""
@@ -180,9 +216,11 @@ def test_times_with_an_offset_are_read(tmp_path: Path) -> None:
         "2020-10-07 11:28:50.250 +0530",
         "2020-10-07T00:58:50-05:00",
         "2020-10-07T05:58:50Z",
+        "2020-10-07 05:58:50 UTC",
+        "2020-10-07 05:58:50+00",
     ]
     found = read(table(tmp_path / "a.csv", ",".join(COLUMNS), *(f"P,U,5,{time}" for time in times)))["time_ms"]
-    assert [time - 1_602_050_330_000 for time in found] == [0, 250, 0, 0]
+    assert [time - 1_602_050_330_000 for time in found] == [0, 250, 0, 0, 0, 0]
 
 
 def test_one_column_for_two_fields_is_refused(tmp_path: Path) -> None:

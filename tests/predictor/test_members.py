@@ -1,8 +1,10 @@
 """The one way to ask a member or a baseline."""
 
+import shutil
 from pathlib import Path
 
 import pytest
+from prediction_files import run
 
 from ensemble import folders
 from ensemble.errors import UserError
@@ -27,3 +29,20 @@ def test_an_unknown_split_is_named(prepared: Path) -> None:
     with pytest.raises(UserError, match=sentence):
         members.check_splits(["blend", "tset"], prepared, manifest)
     members.check_splits(["train", "oof"], prepared, manifest)
+
+
+def test_predictions_of_another_member_are_not_replaced(fitted: Path, prepared: Path, tmp_path: Path) -> None:
+    """Of two members in folders of one name, the ensemble would have the second alone, without a message."""
+    first, second = tmp_path / "seed0" / "xgboost", tmp_path / "seed1" / "xgboost"
+    for folder in (first, second):
+        shutil.copytree(fitted / "members" / "xgboost", folder)
+    words = (f"data={prepared}", f"out={tmp_path}/predictions", "splits=[test]")
+    for _ in range(2):  # the same member may predict again
+        assert run("predict", f"member={first}", *words).returncode == 0
+    refused = run("predict", f"member={second}", *words)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"has predictions of {first}: add name=… to give this member another name, or choose another" in refused.stderr
+    assert run("predict", f"member={second}", "name=other", *words).returncode == 0
+    assert "has predictions of" in run("predict", "member=momentum", "name=xgboost", *words).stderr
+    shutil.rmtree(first)  # as if it had been moved
+    assert run("predict", f"member={second}", *words).returncode == 0

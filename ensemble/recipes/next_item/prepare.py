@@ -161,7 +161,8 @@ def _why_empty(config: PrepareConfig, time: np.ndarray, formats: list[str]) -> s
         read_as = ", ".join(sorted(set(formats)))
         others = ", ".join(interactions.TEXT_FORMATS)
         return (
-            f"no user has enough interactions for split=leave_one_out. The files were read as {read_as}: if that is wrong, "
+            "no user has enough interactions for split=leave_one_out: at least four, the last two for validation and test. "
+            f"The files were read as {read_as}: if that is wrong, "
             f"name the format with format=… (of {others})"
         )
     first, last = pl.Series([time.min(), time.max()]).cast(pl.Datetime("ms"))
