@@ -73,8 +73,8 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
     for split, table in tables.items():
         if len(table) != manifest["splits"][split]["rows"] or not len(table):
             raise UserError(
-                f"rows/{split} has {len(table):,} rows, and the manifest says {manifest['splits'][split]['rows']:,}: both must "
-                f"be equal, and at least 1; {GUIDE}"
+                f"rows/{split} has {len(table):,} rows, and the manifest says {manifest['splits'][split]['rows']:,}: both "
+                f"must be equal, and at least 1; {GUIDE}"
             )
         ids = ["row_id", task.group, task.cluster]
         _check_columns(split, table.schema, ids, pa.types.is_integer, "whole numbers, such as int64")

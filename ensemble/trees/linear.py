@@ -20,7 +20,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from safetensors import SafetensorError
@@ -37,15 +37,22 @@ from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
 
 FILE = "model.safetensors"
-CANDIDATES = tuple(itertools.product((False, True), 10.0 ** np.arange(0.5, -8, -1)))
-"""Whether the model has columns of ranks, and λ of the objective: the mean loss + λ / 2 × the sum of squared weights."""
+PENALTIES = tuple(10.0 ** np.arange(0.5, -8, -1))
+"""Values of λ in the objective: the mean loss + λ / 2 × the sum of squared weights."""
+ColumnSet = Literal["scores", "ranks", "wide"]
+Candidate = tuple[int, ColumnSet, float]
+"""The power (see `_ridge`), the columns of the model (see `Design.of_set`), and λ."""
+CANDIDATES: tuple[Candidate, ...] = tuple(itertools.product((0,), ("scores", "ranks"), PENALTIES))
+CANDIDATES_OF_REGRESSION: tuple[Candidate, ...] = tuple(itertools.product((0, 1, 2), ("scores", "ranks", "wide"), PENALTIES))
 LEAST_CANDIDATES = 5
 """The number of candidates that are fitted even if there is no time: the first ones are almost constant."""
 NUM_QUANTILES = 100
 MOST_DEVIATIONS = 5.0
-"""Standard scores are limited to this range."""
+"""Standard scores are limited to this range, except those of the columns `wide`."""
 MOST_CATEGORIES, LEAST_ROWS = 100, 3
 """The categories of a feature that have a column: at most `MOST_CATEGORIES`, each with at least `LEAST_ROWS` rows."""
+MANY_CATEGORIES, MOST_CELLS = 1000, 6e6
+"""In a regression it is at most `MANY_CATEGORIES`, in any number of rows, if all columns have at most `MOST_CELLS` cells."""
 NEWTON_WEIGHTS = 200
 """Newton's method is faster than L-BFGS up to this number of weights."""
 MOST_STEPS = 200
@@ -69,15 +76,27 @@ class Design:
     """The code of the category of each category column."""
     quantile_SQ: np.ndarray
     mean_D: np.ndarray
-    """The mean of each column over the training rows. D = 2 S + M + C; columns of ranks are the last."""
+    """The mean of each column over the training rows. D = 2 S + M + C + W, in the order of `raw_columns`."""
+    wide_W: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
+    """The positions in `number_S` of numbers with standard scores beyond `MOST_DEVIATIONS`."""
+    least_W: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))
+    most_W: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))
+    """The range of their scores: that of the training rows, and once as much on both sides."""
 
     @property
     def feature_D(self) -> np.ndarray:
         """The index of the feature of each column."""
-        return np.concatenate([self.number_S, self.missing_M, self.category_C, self.number_S])
+        wide = self.number_S[self.wide_W]
+        return np.concatenate([self.number_S, self.missing_M, self.category_C, self.number_S, wide])
 
-    def num_columns(self, with_ranks: bool) -> int:
-        return len(self.mean_D) - (0 if with_ranks else len(self.number_S))
+    def of_set(self, columns: ColumnSet) -> slice | np.ndarray:
+        """The columns of a model: scores, missing values and categories; with `ranks` also the ranks of the numbers; with
+        `wide` the numbers `wide_W` in their whole range."""
+        num_scores = len(self.mean_D) - len(self.number_S) - len(self.wide_W)
+        if columns == "wide" and len(self.wide_W):
+            kept = np.delete(np.arange(num_scores), self.wide_W)
+            return np.concatenate([kept, np.arange(len(self.mean_D) - len(self.wide_W), len(self.mean_D))])
+        return slice(num_scores + (len(self.number_S) if columns == "ranks" else 0))
 
     def columns(self, features: np.ndarray) -> np.ndarray:
         """Columns (n, D) minus their means, for features (n, F); 0 for the scores and ranks of missing values."""
@@ -89,17 +108,23 @@ class Design:
         numbers = features[:, self.number_S]
         normal_scores = ndtri((np.arange(NUM_QUANTILES) + 0.5) / NUM_QUANTILES)
         ranks = [np.interp(*pair, normal_scores) for pair in zip(numbers.T, self.quantile_SQ, strict=True)]
+        scores = (numbers - self.center_S) / self.scale_S
         parts = [
-            np.clip((numbers - self.center_S) / self.scale_S, -MOST_DEVIATIONS, MOST_DEVIATIONS),
+            np.clip(scores, -MOST_DEVIATIONS, MOST_DEVIATIONS),
             np.isnan(features[:, self.missing_M]),
             features[:, self.category_C] == self.code_C,
             np.array(ranks).reshape(numbers.T.shape).T,
+            np.clip(scores[:, self.wide_W], self.least_W, self.most_W),
         ]
         return np.concatenate(parts, axis=1)
 
 
-def fit_design(rows: TreeData, features: np.ndarray) -> Design:
+def fit_design(rows: TreeData, features: np.ndarray, is_regression: bool) -> Design:
     """The columns for training rows with these features, (n, F). A constant number has neither a score nor a rank."""
+    most, least_rows = MOST_CATEGORIES, LEAST_ROWS
+    num_columns = sum(min(rows.categories.get(name, 2), MANY_CATEGORIES) for name in rows.features)
+    if is_regression and num_columns * len(features) <= MOST_CELLS:
+        most, least_rows = MANY_CATEGORIES, 1
     numbers, missing, categories, codes, quantiles = [], [], [], [], []
     for index, name in enumerate(rows.features):
         known = features[:, index].astype(np.float64)
@@ -108,8 +133,8 @@ def fit_design(rows: TreeData, features: np.ndarray) -> Design:
             missing.append(index)
         if name in rows.categories:
             values, counts = np.unique(known, return_counts=True)
-            order = np.argsort(-counts, kind="stable")[:MOST_CATEGORIES]
-            frequent = values[order][counts[order] >= LEAST_ROWS]
+            order = np.argsort(-counts, kind="stable")[:most]
+            frequent = values[order][counts[order] >= least_rows]
             categories += [index] * len(frequent)
             codes += list(frequent)
         elif len(known) and known.min() < known.max():
@@ -118,15 +143,22 @@ def fit_design(rows: TreeData, features: np.ndarray) -> Design:
     values = features[:, numbers].astype(np.float64)
     unit = np.nanmax(np.abs(values), axis=0, initial=0.0)  # so that no square overflows
     scaled = values / unit
+    center_S, scale_S = np.nanmean(scaled, axis=0), np.nanstd(scaled, axis=0)
+    least_S, most_S = np.nanmin(scaled, axis=0), np.nanmax(scaled, axis=0)
+    least_S, most_S = (least_S - center_S) / scale_S, (most_S - center_S) / scale_S
+    is_wide = (np.maximum(-least_S, most_S) > MOST_DEVIATIONS) & is_regression
     design = Design(
         number_S=np.array(numbers, np.int64),
-        center_S=np.nanmean(scaled, axis=0) * unit,
-        scale_S=np.nanstd(scaled, axis=0) * unit,
+        center_S=center_S * unit,
+        scale_S=scale_S * unit,
         missing_M=np.array(missing, np.int64),
         category_C=np.array(categories, np.int64),
         code_C=np.array(codes, np.float64),
         quantile_SQ=np.array(quantiles, np.float64).reshape(-1, NUM_QUANTILES),
-        mean_D=np.zeros(2 * len(numbers) + len(missing) + len(categories)),
+        mean_D=np.zeros(2 * len(numbers) + len(missing) + len(categories) + int(is_wide.sum())),
+        wide_W=np.flatnonzero(is_wide),
+        least_W=(2 * least_S - most_S)[is_wide],
+        most_W=(2 * most_S - least_S)[is_wide],
     )
     return dataclasses.replace(design, mean_D=np.nanmean(design.raw_columns(features), axis=0))
 
@@ -196,16 +228,19 @@ def train_copy(
     check_learnable(config, objective)
     dataset = dataset_of(objective, rows)
     features = dataset.rows.matrix()
-    design = fit_design(dataset.rows, features)
+    is_regression = objective.kind == "regression"
+    design = fit_design(dataset.rows, features, is_regression)
     columns = design.columns(features)
-    fit = _ridge(columns, dataset) if objective.kind == "regression" else _logistic(columns, dataset, objective)
+    fit = _ridge(columns, dataset, design) if is_regression else _logistic(columns, dataset, objective, design)
+    candidates = CANDIDATES_OF_REGRESSION if is_regression else CANDIDATES
     fitted: list[tuple[np.ndarray, np.ndarray]] = []
-    for with_ranks, penalty in CANDIDATES if stop else CANDIDATES[config.num_rounds - 1 :][:1]:
+    for power, column_set, penalty in candidates if stop else candidates[config.num_rounds - 1 :][:1]:
         if len(fitted) >= LEAST_CANDIDATES and is_over():
             break
-        num_columns = design.num_columns(with_ranks)
-        weight_KD, intercept_K = fit(num_columns, penalty)
-        fitted.append((np.pad(weight_KD, ((0, 0), (0, columns.shape[1] - num_columns))), intercept_K))
+        weight_KE, intercept_K = fit(power, column_set, penalty)
+        weight_KD = np.zeros((len(weight_KE), columns.shape[1]))
+        weight_KD[:, design.of_set(column_set)] = weight_KE
+        fitted.append((weight_KD, intercept_K))
     weights_TKD, intercepts_TK = (np.array(values) for values in zip(*fitted, strict=True))
     model = Linear(
         kind=objective.kind,
@@ -222,32 +257,55 @@ def train_copy(
     return model, np.array(losses)
 
 
-Fit = Callable[[int, float], tuple[np.ndarray, np.ndarray]]
-"""From the number of columns and λ to weights (K, D) and intercepts (K,)."""
+Fit = Callable[[int, ColumnSet, float], tuple[np.ndarray, np.ndarray]]
+"""From a candidate to weights (K, E), E of them for the columns of its set, and intercepts (K,)."""
 
 
-def _ridge(columns: np.ndarray, dataset: Dataset) -> Fit:
-    """Ridge regression for any λ from one singular value decomposition for each number of columns."""
+def _ridge(columns: np.ndarray, dataset: Dataset, design: Design) -> Fit:
+    """Ridge regression for any λ from one eigenvalue decomposition for each set of columns and power.
+
+    Each column is multiplied by the absolute value of its correlation with the target, to the power 0, 1 or 2. With a power
+    above 0 the penalty is larger for columns that tell little, as helps if only some of many columns matter.
+    """
     assert dataset.target is not None
     target = dataset.target.astype(np.float64)
     weight = np.ones(len(target)) if dataset.weight is None else dataset.weight.astype(np.float64)
     root = np.sqrt(weight / weight.sum())
     mean, center_D = np.average(target, weights=weight), np.average(columns, axis=0, weights=weight)
 
-    @functools.cache
-    def decomposition(num_columns: int) -> Any:
-        return np.linalg.svd(root[:, None] * (columns - center_D)[:, :num_columns], full_matrices=False)
+    centred, residual = root[:, None] * (columns - center_D), root * (target - mean)
+    covariance_D = centred.T @ residual
+    norm_D = np.sqrt((centred**2).sum(axis=0)) * np.linalg.norm(residual)
+    correlation_D = np.abs(covariance_D) / np.where(norm_D > 0, norm_D, 1.0)
 
-    def fit(num_columns: int, penalty: float) -> tuple[np.ndarray, np.ndarray]:
-        left, singular, right = decomposition(num_columns)
-        weight_D = (singular / (singular**2 + penalty) * ((root * (target - mean)) @ left)) @ right
-        return weight_D[None], np.array([mean - center_D[:num_columns] @ weight_D])
+    @functools.cache
+    def products() -> np.ndarray:
+        return centred.T @ centred
+
+    @functools.cache
+    def decomposition(power: int, column_set: ColumnSet) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+        """The scale of each column; eigenvalues and eigenvectors of the products of the scaled columns with each other, or
+        of the rows, if there are fewer of them; and in this case the scaled columns."""
+        chosen = design.of_set(column_set)
+        scale_E = correlation_D[chosen] ** power
+        if len(scale_E) <= len(centred):
+            return scale_E, *np.linalg.eigh(scale_E[:, None] * products()[chosen][:, chosen] * scale_E), None
+        scaled = centred[:, chosen] * scale_E
+        return scale_E, *np.linalg.eigh(scaled @ scaled.T), scaled
+
+    def fit(power: int, column_set: ColumnSet, penalty: float) -> tuple[np.ndarray, np.ndarray]:
+        chosen = design.of_set(column_set)
+        scale_E, eigenvalues, vectors, scaled = decomposition(power, column_set)
+        right_side = scale_E * covariance_D[chosen] if scaled is None else residual
+        solution = vectors @ ((vectors.T @ right_side) / (np.maximum(eigenvalues, 0.0) + penalty))
+        weight_E = scale_E * (solution if scaled is None else scaled.T @ solution)
+        return weight_E[None], np.array([mean - center_D[chosen] @ weight_E])
 
     return fit
 
 
-def _logistic(columns: np.ndarray, dataset: Dataset, objective: Objective) -> Fit:
-    """Logistic regression; each fit starts from the weights of the previous fit with the same number of columns."""
+def _logistic(columns: np.ndarray, dataset: Dataset, objective: Objective, design: Design) -> Fit:
+    """Logistic regression; each fit starts from the weights of the previous fit with the same columns."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
@@ -260,29 +318,30 @@ def _logistic(columns: np.ndarray, dataset: Dataset, objective: Objective) -> Fi
     weight = np.concatenate([weight, np.full(num_classes, PRIOR_ROWS * sum_weights / len(weight))])
 
     @functools.cache
-    def model_of(num_columns: int) -> LogisticRegression:
+    def model_of(column_set: ColumnSet) -> LogisticRegression:
         return LogisticRegression(warm_start=True, max_iter=MOST_STEPS)
 
     @functools.cache
-    def axes(num_columns: int) -> np.ndarray:
+    def axes(column_set: ColumnSet) -> np.ndarray:
         """A basis of the span of the rows, which contains the weights that minimise the objective."""
-        return np.linalg.svd(columns[:, :num_columns], full_matrices=False)[2]
+        return np.linalg.svd(columns[:, design.of_set(column_set)], full_matrices=False)[2]
 
-    def fit(num_columns: int, penalty: float) -> tuple[np.ndarray, np.ndarray]:
-        if not num_columns:  # scikit-learn refuses to fit intercepts alone
+    def fit(power: int, column_set: ColumnSet, penalty: float) -> tuple[np.ndarray, np.ndarray]:
+        inputs = columns[:, design.of_set(column_set)]
+        if not inputs.shape[1]:  # scikit-learn refuses to fit intercepts alone
             shares = np.bincount(target, weights=weight) / weight.sum()
             logits = np.log(shares) if objective.num_classes > 1 else logit(shares[1:])
             return np.zeros((len(logits), 0)), logits
-        inputs, is_wide = columns[:, :num_columns], num_columns > len(columns)
+        is_wide = inputs.shape[1] > len(columns)
         if is_wide:
-            inputs = inputs @ axes(num_columns).T
+            inputs = inputs @ axes(column_set).T
         is_small = inputs.shape[1] * objective.num_classes <= NEWTON_WEIGHTS
-        model = model_of(num_columns)
+        model = model_of(column_set)
         model.set_params(C=1 / (penalty * sum_weights), solver="newton-cholesky" if is_small else "lbfgs")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(inputs, target, sample_weight=weight)
-        return model.coef_ @ axes(num_columns) if is_wide else model.coef_.copy(), model.intercept_.copy()
+        return model.coef_ @ axes(column_set) if is_wide else model.coef_.copy(), model.intercept_.copy()
 
     return fit
 

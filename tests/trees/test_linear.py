@@ -36,27 +36,67 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return make
 
 
-@pytest.mark.parametrize("with_ranks", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_candidate_is_the_minimum_of_its_objective(kind: str, with_ranks: bool, fitted: Any) -> None:
+def number_of(kind: str, power: int, column_set: str) -> tuple[int, float]:
+    """The number of a candidate with these columns and a small penalty, and the penalty."""
+    candidates = linear.CANDIDATES_OF_REGRESSION if kind == "regression" else linear.CANDIDATES
+    return next((n, c[2]) for n, c in enumerate(candidates) if c[:2] == (power, column_set) and c[2] < 0.05)
+
+
+@pytest.mark.parametrize("column_set", ["scores", "ranks"])
+@pytest.mark.parametrize("kind", ["binary", "multiclass"])
+def test_each_candidate_is_the_minimum_of_its_objective(kind: str, column_set: Any, fitted: Any) -> None:
     """A wrong scale of the penalty or of the weights would give another model than the one that is described."""
     model, features, target, weight = fitted(kind)
+    number, penalty = number_of(kind, 0, column_set)
     columns = model.design.columns(features)
-    used = model.design.num_columns(with_ranks)
-    number = next(n for n, (ranks, penalty) in enumerate(linear.CANDIDATES) if ranks == with_ranks and penalty < 0.05)
-    penalty = linear.CANDIDATES[number][1]
+    used = len(columns[0, model.design.of_set(column_set)])
     assert not model.weights_TKD[number][:, used:].any()
-    if kind == "regression":
-        expected = Ridge(penalty * weight.sum(), tol=1e-12).fit(columns[:, :used], target, weight)
-        assert model.weights_TKD[number][0, :used] == pytest.approx(expected.coef_, abs=1e-8)
-        assert model.intercepts_TK[number][0] == pytest.approx(expected.intercept_, abs=1e-8)
-        return
     num_classes = 3 if kind == "multiclass" else 2
     columns = np.concatenate([columns[:, :used], np.zeros((num_classes, used))])
     target = np.concatenate([target, np.arange(num_classes)])
     weights = np.concatenate([weight, np.full(num_classes, linear.PRIOR_ROWS * weight.mean())])
     expected = LogisticRegression(C=1 / (penalty * weight.sum()), tol=1e-8, max_iter=1000).fit(columns, target, weights)
     assert model.weights_TKD[number][:, :used] == pytest.approx(expected.coef_, abs=1e-3)
+
+
+@pytest.mark.parametrize("power", [0, 2])
+@pytest.mark.parametrize("column_set", ["scores", "ranks", "wide"])
+@pytest.mark.parametrize("num_rows", [200, 20])
+def test_each_candidate_of_a_regression_is_the_minimum(num_rows: int, column_set: Any, power: int, tmp_path: Path) -> None:
+    """A wrong scale of the penalty or of the weights would give another model, also with fewer rows than columns."""
+    generator = np.random.default_rng(0)
+    frame = pl.DataFrame(
+        {f"x{n}": generator.normal(size=num_rows) for n in range(12)} | {"late": np.arange(num_rows) % 19 == 3}
+    )
+    frame = frame.with_columns(x0=pl.when(pl.int_range(num_rows) == 5).then(900.0).otherwise("x0"))
+    frame = frame.with_columns(y=pl.col("x0") + pl.col("x1"), w=1.0 + pl.int_range(num_rows) % 3)
+    data = prepared_of(tmp_path, frame, weight="w")
+    config, rows = config_of("linear", data), rows_of(data)
+    model, _ = linear.train_copy(config, 0, rows, rows, lambda: False)
+    dataset = dataset_of(objective_of(config, rows), rows)
+    number, penalty = number_of("regression", power, column_set)
+    chosen, columns = model.design.of_set(column_set), model.design.columns(dataset.rows.matrix())
+    weight, target = dataset.weight, dataset.target
+    centred = columns - np.average(columns, axis=0, weights=weight)
+    residual = target - np.average(target, weights=weight)
+    norms = np.sqrt(weight @ centred**2) * np.sqrt(weight @ residual**2)
+    scale = (np.abs((weight * residual) @ centred) / norms)[chosen] ** power
+    expected = Ridge(penalty * weight.sum(), tol=1e-12).fit(columns[:, chosen] * scale, target, weight)
+    assert model.weights_TKD[number][0, chosen] == pytest.approx(expected.coef_ * scale, abs=1e-6)
+    assert model.intercepts_TK[number][0] == pytest.approx(expected.intercept_, abs=1e-6)
+    assert np.count_nonzero(model.weights_TKD[number]) == len(expected.coef_)
+    assert (np.ptp(columns[:, chosen], axis=0).max() > 10) == (column_set == "wide" and num_rows == 200)
+
+
+def test_a_regression_learns_from_each_of_many_categories(tmp_path: Path) -> None:
+    """Of 300 shops the linear model would know 100, and none with one row."""
+    shop = np.arange(900) // 3
+    frame = pl.DataFrame({"shop": [f"s{n}" for n in shop], "x": np.arange(900) % 7, "y": shop * 7.0 % 31})
+    data = prepared_of(tmp_path, frame)
+    for kind, most in ((True, 300), (False, 100)):
+        rows = rows_of(data)
+        design = linear.fit_design(rows, rows.matrix(), kind)
+        assert len(design.code_C) == most
 
 
 def test_more_columns_than_rows_have_the_minimum_too(tmp_path: Path) -> None:
@@ -68,11 +108,11 @@ def test_more_columns_than_rows_have_the_minimum_too(tmp_path: Path) -> None:
     model, _ = linear.train_copy(config, 0, rows, rows, lambda: False)
     dataset = dataset_of(objective_of(config, rows), rows)
     columns = model.design.columns(dataset.rows.matrix())
-    used = model.design.num_columns(False)
+    used = len(columns[0, model.design.of_set("scores")])
     assert used > len(columns) + 2
     columns, target = np.concatenate([columns[:, :used], np.zeros((2, used))]), np.append(dataset.target, [0, 1])
     weights = np.append(np.ones(len(rows)), [linear.PRIOR_ROWS] * 2)
-    penalty = linear.CANDIDATES[1][1]
+    penalty = linear.CANDIDATES[1][2]
     expected = LogisticRegression(C=1 / (penalty * len(rows)), tol=1e-8, max_iter=1000).fit(columns, target, weights)
     assert model.weights_TKD[1][:, :used] == pytest.approx(expected.coef_, abs=1e-3)
 

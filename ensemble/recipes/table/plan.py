@@ -8,6 +8,8 @@ from ensemble.pipeline.plan import PlannedMember
 from ensemble.recipes.table.sizes import MANY_CLASSES
 
 FEW_ROWS = 10_000
+FEATURES_OF_A_TREE = 6
+"""A tree of XGBoost or LightGBM may use at least this number of features: with fewer it could not learn interactions."""
 MOST_LINEAR_WORK = 2e10
 """The linear model is a member if one copy is fitted in at most this number of operations (a few seconds)."""
 SMALL: dict[str, dict[str, Any]] = {
@@ -55,6 +57,7 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     """The members, in order of their gain per second."""
     num_rows, num_classes = manifest["splits"]["train"]["rows"], len(manifest["task"].get("classes") or ())
     settings, variants = (SMALL, SMALL_VARIANTS) if num_rows < FEW_ROWS else (LARGE, LARGE_VARIANTS)
+    least_fraction = FEATURES_OF_A_TREE / len(manifest["features"])
     cv = CrossValidation.from_manifest(manifest)
     # A refit adds the rows of early stopping. If these are only a part of a fold, they are not worth its time
     regrow = cv is None or cv.stop_share == 1
@@ -68,7 +71,7 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
         PlannedMember(
             name=library,
             kind="trees",
-            settings={"library": library, **common, **tuned},
+            settings=_with_fraction({"library": library, **common, **tuned}, least_fraction),
             share=SHARES[library],
             least_seconds=2.0 if library == "lightgbm" else least_seconds,
         )
@@ -81,9 +84,16 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     by_name, numbers = {member.name: member for member in planned}, dict.fromkeys(SHARES, 1)
     for library, changes in variants:
         numbers[library] += 1
-        planned.append(_variant(by_name[library], numbers[library], changes))
+        planned.append(_variant(by_name[library], numbers[library], _with_fraction(changes, least_fraction)))
     is_ranking = manifest["task"]["kind"] == "ranking"
     return [member for member in planned if not is_ranking or (member.variant_of or member.name) not in NOT_RANKED]
+
+
+def _with_fraction(settings: dict[str, Any], least: float) -> dict[str, Any]:
+    """The settings of a tree member with a `column_fraction`, if they have one, of at least `least`, and at most 1."""
+    if "column_fraction" not in settings:
+        return settings
+    return {**settings, "column_fraction": min(1.0, max(settings["column_fraction"], least))}
 
 
 def _variant(member: PlannedMember, number: int, changes: dict[str, Any]) -> PlannedMember:
@@ -117,7 +127,7 @@ def _linear_work(manifest: dict[str, Any]) -> float:
     """The approximate number of operations to fit the candidates of a copy of the linear model (trees/linear.py)."""
     num_rows, task = manifest["splits"]["train"]["rows"], manifest["task"]
     num_columns = sum(min(feature.get("categories") or 2, 100) for feature in manifest["features"])
-    if task["kind"] == "regression":  # a singular value decomposition
+    if task["kind"] == "regression":
         return 10.0 * num_rows * num_columns * min(num_rows, num_columns)
     num_weights = min(num_rows, num_columns) * max(1, len(task.get("classes") or ()))
     return 18.0 * num_rows * num_weights * min(5 * num_weights, 200)  # Newton's method, or the steps of L-BFGS

@@ -54,9 +54,17 @@ YEARS = datetime.date(1900, 1, 1), datetime.date(2100, 12, 31)
 """Numbers of a feature such as 20240131 are dates if all are between these days."""
 LEAST_REPEATED = 0.05
 """A message is printed if at least this share of the labelled rows repeat an earlier row."""
+MANY_REPEATED = 0.2
+"""From this share on, copies stay in one fold."""
+MOST_COPIES = 10
+"""With a larger mean number of equal rows, these are taken for different observations."""
 REPEATED = (
     "{:,} of {:,} rows with a target repeat an earlier row in all columns: with a copy in another fold, scores are too good "
     "and intervals too narrow; leave copies out, or name the column that copies share as group="
+)
+TOGETHER = (
+    "{:,} of {:,} rows with a target repeat an earlier row in all columns: copies stay in one fold, so that no score is too "
+    "good; leave them out, unless rows are to count several times"
 )
 
 
@@ -74,6 +82,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         target = read_target(config, table, cells_of[config.target])
         time = columns.numbers_of(numeric(table, cells_of[config.time], "time")) if config.time else None
         unit, groups = units(config, table)
+        unit, copies = _keep_copies_together(config, cells_of, target, unit)
         splits = split_rows(config, target.kind, target.values, time, unit, census)
         split = splits.split
         if groups is not None:  # rows to forecast without a group form one
@@ -81,7 +90,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         _refuse_missing_classes(config, target, split)
         in_train = split == TRAIN
         features, left_out, contents = _features(config, table, cells_of, in_train)
-        leaks = _leak_notes(config, cells_of, features, target, in_train) + _row_number_notes(cells_of, features)
+        leaks = copies + _leak_notes(cells_of, features, target, in_train) + _row_number_notes(cells_of, features)
         print(*(f"warning: {note}" for note in leaks), sep="\n", end="\n" if leaks else "", file=sys.stderr)
         arrays = {
             "row_id": np.arange(table.height),
@@ -299,26 +308,43 @@ def _unseen(cells_of: dict[str, cells.Cells], features: list[dict[str, Any]], ro
     return {name: count for name, count in counts.items() if count}
 
 
+def _keep_copies_together(
+    config: PrepareConfig, cells_of: dict[str, cells.Cells], target: Target, unit: np.ndarray
+) -> tuple[np.ndarray, list[str]]:
+    """The units of `units`, or with many copies and random folds one unit for all copies of a row; and a message."""
+    is_labelled = ~np.isnan(target.values)
+    others = {config.target, config.weight}
+    values = [cell.values.filter(pl.Series(is_labelled)) for name, cell in cells_of.items() if name not in others]
+    columns_of_row = [*values, pl.Series(target.values[is_labelled])]
+    key = pl.DataFrame([value.alias(str(number)) for number, value in enumerate(columns_of_row)]).hash_rows().to_numpy()
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    num_repeated = len(key) - len(first)
+    if config.group or num_repeated < max(LEAST_REPEATED * len(key), 1):
+        return unit, []
+    # If no column tells most of the distinct rows apart, rows of different observations may be equal by chance
+    if max((value.n_unique() for value in values), default=0) <= max(len(first) / 2, len(key) / MOST_COPIES):
+        return unit, []
+    if config.time or num_repeated < MANY_REPEATED * len(key):
+        return unit, [REPEATED.format(num_repeated, len(key))]
+    unit = unit.copy()
+    unit[is_labelled] = np.flatnonzero(is_labelled)[first][inverse]
+    return unit, [TOGETHER.format(num_repeated, len(key))]
+
+
 def _leak_notes(
-    config: PrepareConfig,
     cells_of: dict[str, cells.Cells],
     features: list[dict[str, Any]],
     target: Target,
     in_train: np.ndarray,
 ) -> list[str]:
     """A message for each feature that corresponds to the target one to one, or is a linear function of it, apart from empty
-    cells; and one about rows that are repeated."""
+    cells."""
     rows = pl.Series(in_train)
     expected = pl.Series("target", target.values).filter(rows)
     columns_of = {feature["column"] for feature in features}
     values_of = {column: cells_of[column].values.filter(rows).alias(f"{column}:") for column in columns_of}
     distinct = pl.DataFrame([*values_of.values(), expected]).unique(maintain_order=True)
     notes = []
-    num_repeated = len(expected) - len(distinct)
-    # If no column tells most of the distinct rows apart, rows of different observations may be equal by chance
-    most_varied = max(distinct[values.name].n_unique() for values in values_of.values())
-    if not config.group and num_repeated >= LEAST_REPEATED * len(expected) and most_varied > len(distinct) / 2:
-        notes.append(REPEATED.format(num_repeated, len(expected)))
     for feature in features:
         if "part" in feature or "text" in feature:
             continue

@@ -78,7 +78,11 @@ def split_rows(
         fold[rows] = _by_group(unit[rows], num_folds, config.seed)
         scheme = CrossValidation(scheme="groups", num_folds=num_folds)
     else:
-        scheme, fold[rows] = _random(config, kind, target[rows])
+        _, first, inverse = np.unique(unit[rows], return_index=True, return_inverse=True)
+        scheme, fold_of_unit = _random(config, kind, target[rows[first]])
+        fold[rows] = fold_of_unit[inverse]
+        if len(first) < rows.size:  # a part of a fold for early stopping would leave copies of its rows to be fitted on
+            scheme = dataclasses.replace(scheme, stop_share=1.0)
     group = _groups(kind, split, time, unit, config.seed)
     _refuse_empty(config, scheme, fold[rows], None if time is None else time[rows], unit[rows])
     if kind in ("binary", "multiclass"):

@@ -298,8 +298,25 @@ def test_repeated_rows_are_counted_and_are_no_evidence_of_a_leak(tmp_path: Path)
     assert prepare(tmp_path, noise, target="y")["notes"] == []
     (note,) = prepare(tmp_path, pl.concat([noise] * 3), target="y", overwrite=True)["notes"]
     assert note.startswith("120 of 180 rows with a target repeat an earlier row in all columns")
+    assert "copies stay in one fold" in note
     few = pl.DataFrame({"sex": ["f", "m"] * 60, "class": [1, 2, 3] * 40, "y": [0, 1, 1, 0] * 30})
     assert prepare(tmp_path, few, target="y", overwrite=True)["notes"] == []
+
+
+def test_copies_of_a_row_stay_in_one_fold(tmp_path: Path) -> None:
+    """A model would be trained on copies of the rows that score it, and the one that remembers rows best would be chosen."""
+    generator = np.random.default_rng(0)
+    noise = pl.DataFrame({"x": generator.normal(size=100), "y": [0, 1] * 50})
+    table = pl.concat([noise, noise.head(60)]).sample(fraction=1, shuffle=True, seed=0)
+    about = prepare(tmp_path, table, target="y")
+    rows = rows_of(tmp_path, about)
+    assert rows.group_by("x").agg(pl.col("fold", "cluster").n_unique())["fold", "cluster"].to_numpy().max() == 1
+    assert rows["cluster"].n_unique() == 100
+    assert rows["fold"].n_unique() == 8
+    few = pl.concat([noise, noise.head(8)])
+    about = prepare(tmp_path, few, target="y", overwrite=True)
+    assert rows_of(tmp_path, about)["cluster"].n_unique() == 108
+    assert "with a copy in another fold" in about["notes"][0]
 
 
 def test_a_column_that_is_called_as_a_part_of_another_is_kept(tmp_path: Path) -> None:
