@@ -31,8 +31,15 @@ TIMES = ("", " %H:%M", " %H:%M:%S%.f", "T%H:%M", "T%H:%M:%S%.f", " %H:%M:%S%.f%z
 DIGITS_OF_A_DAY = "%Y%m%d"
 OFFSET_OF_HOURS = r"(:\d\d(?:\.\d+)?[+-]\d\d)$"
 """The end of a time as PostgreSQL writes it, such as 10:00:00+01."""
-LOOKS_LIKE_A_DATE = (
-    r"^\d{1,4}[-/.]\d{1,2}[-/.]\d|^\d{1,2}[- ]\pL{3,9}[- ]\d\d|^\pL{3,9} \d{1,2}, \d{4}|^\d{4}-\d\d$|^\pL{3,9}[- ]\d{4}$"
+LOOKS_LIKE_A_DATE = "|".join(
+    [
+        r"^\d{8}T\d{6}",
+        r"^\d{1,4}[-/.]\d{1,2}[-/.]\d",
+        r"^\d{1,2}[- ]\pL{3,9}[- ]\d\d",
+        r"^\pL{3,9} \d{1,2}, \d{4}",
+        r"^\d{4}-\d\d$",
+        r"^\pL{3,9}[- ]\d{4}$",
+    ]
 )
 FIRST_YEAR = 1000
 """With %Y, years have four digits: 01/02/24 is not a date of the year 24, but of 2024."""
@@ -183,6 +190,7 @@ def _readings(cells: pl.Series, order: str) -> Iterator[tuple[str, pl.Series]]:
     """
     if not cells.drop_nulls().head(SAMPLE).str.contains(LOOKS_LIKE_A_DATE).any():
         return
+    cells = cells.str.replace(r"^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)", "${1}-${2}-${3}T${4}:${5}:${6}")
     utc = cells.str.replace("(Z| UTC)$", "+0000").str.replace(OFFSET_OF_HOURS, "${1}00")
     sample = utc.drop_nulls().head(SAMPLE)
     day_first, month_first = DAY_FIRST if order != "month_first" else (), MONTH_FIRST if order != "day_first" else ()

@@ -49,8 +49,8 @@ XGBoost, which need a tree per class. On the table letter (26 classes) the out-o
 18 s, that of XGBoost 0.252 after 7 s, and that of CatBoost 0.698 after 7 s."""
 LEAST_S_PER_OUTPUT = 2.5e-5
 """Seconds per row and class. With less time XGBoost and CatBoost have too few trees to get a weight (letter: 10 s)."""
-NOT_RANKED = ("linear", "catboost", "tabm")
-"""Members without a ranking objective."""
+POINTWISE = {"objective": "regression"}
+"""Settings of the linear model and of CatBoost for a ranking task: they predict the relevance of each row by itself."""
 
 
 def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
@@ -62,16 +62,20 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     # A refit adds the rows of early stopping. If these are only a part of a fold, they are not worth its time
     regrow = cv is None or cv.stop_share == 1
     common = {**COMMON, "regrow": regrow}
+    pointwise = POINTWISE if manifest["task"]["kind"] == "ranking" else {}
     planned = []
     if _linear_work(manifest) <= MOST_LINEAR_WORK:
-        linear = {"library": "linear", "regrow": regrow}
+        linear = {"library": "linear", "regrow": regrow, **pointwise}
         planned.append(PlannedMember(name="linear", kind="trees", settings=linear, share=3.0))
     least_seconds = max(2.0, LEAST_S_PER_OUTPUT * num_rows * max(1, num_classes))
     planned += [
         PlannedMember(
             name=library,
             kind="trees",
-            settings=_with_fraction({"library": library, **common, **tuned}, least_fraction),
+            settings={
+                **_with_fraction({"library": library, **common, **tuned}, least_fraction),
+                **(pointwise if library == "catboost" else {}),
+            },
             share=SHARES[library],
             least_seconds=2.0 if library == "lightgbm" else least_seconds,
         )
@@ -85,8 +89,7 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     for library, changes in variants:
         numbers[library] += 1
         planned.append(_variant(by_name[library], numbers[library], _with_fraction(changes, least_fraction)))
-    is_ranking = manifest["task"]["kind"] == "ranking"
-    return [member for member in planned if not is_ranking or (member.variant_of or member.name) not in NOT_RANKED]
+    return planned
 
 
 def _with_fraction(settings: dict[str, Any], least: float) -> dict[str, Any]:
@@ -127,7 +130,7 @@ def _linear_work(manifest: dict[str, Any]) -> float:
     """The approximate number of operations to fit the candidates of a copy of the linear model (trees/linear.py)."""
     num_rows, task = manifest["splits"]["train"]["rows"], manifest["task"]
     num_columns = sum(min(feature.get("categories") or 2, 100) for feature in manifest["features"])
-    if task["kind"] == "regression":
+    if task["kind"] in ("regression", "ranking"):
         return 10.0 * num_rows * num_columns * min(num_rows, num_columns)
     num_weights = min(num_rows, num_columns) * max(1, len(task.get("classes") or ()))
     return 18.0 * num_rows * num_weights * min(5 * num_weights, 200)  # Newton's method, or the steps of L-BFGS

@@ -35,7 +35,7 @@ from ensemble.data import cross_validation, octets, reviews
 from ensemble.data.census import Census
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
-from ensemble.recipes.table import cells, columns, sources
+from ensemble.recipes.table import cells, columns, sources, trend
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.recipes.table.splits import FORECAST as FORECASTED
 from ensemble.recipes.table.splits import TEST, TRAIN, Splits, split_rows
@@ -48,6 +48,7 @@ SPLITS = ("train", "test", FORECAST)
 """The splits in the order of their numbers in splits.py."""
 ID_COLUMNS = {"row_id": pa.int64(), "group": pa.int64(), "cluster": pa.int64()}
 ALONE = "the table has no other column; if a line has several fields, separate them by commas, semicolons or tabs"
+TREND = "the target has a trend: the time '{}' is a feature, since a linear model with it predicts later rows better"
 ROW_NUMBER = "the column '{}' numbers the rows in their order: add it to drop=[…] unless that order means something"
 LEAK = "the column '{}' determines the target: add it to drop=[…] unless it is known when you forecast"
 YEARS = datetime.date(1900, 1, 1), datetime.date(2100, 12, 31)
@@ -89,7 +90,16 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
             unit, groups = np.where(unit < 0, len(groups), unit), groups.extend_constant("", 1)
         _refuse_missing_classes(config, target, split)
         in_train = split == TRAIN
-        features, left_out, contents = _features(config, table, cells_of, in_train)
+        features, left_out, contents = _features(config, table, cells_of, in_train, with_time=False)
+        encoded = _encode(cells_of, features, contents)
+        trends = []
+        if time is not None and target.kind == "regression":
+            matrix = np.column_stack([encoded[feature["name"]][in_train] for feature in features])
+            known = time[in_train], target.values[in_train], splits.fold[in_train]
+            if trend.has_trend(matrix, *known, config.embargo, config.seed):
+                features, left_out, contents = _features(config, table, cells_of, in_train, with_time=True)
+                encoded = _encode(cells_of, features, contents)
+                trends = [TREND.format(config.time)]
         leaks = copies + _leak_notes(cells_of, features, target, in_train) + _row_number_notes(cells_of, features)
         print(*(f"warning: {note}" for note in leaks), sep="\n", end="\n" if leaks else "", file=sys.stderr)
         arrays = {
@@ -100,8 +110,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
             **({"weight": _weights(config, table, cells_of[config.weight], split)} if config.weight else {}),
             **({cross_validation.TIME: time} if time is not None else {}),
         }
-        for column, entries in columns.by_column(features).items():
-            arrays |= columns.encode(cells_of[column].values, entries, contents)
+        arrays |= encoded
         if config.id:
             arrays["id"] = table.texts(config.id, "id").fill_null("").to_numpy()
         if groups is not None:
@@ -111,7 +120,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         task = _task(config, target)
         if cells_of[config.target].kind == "date" and target.kind == "regression":
             print(f"the target '{config.target}' holds dates: days since 1970-01-01 are predicted")
-        notes = _notes(config, table, cells_of, target)
+        notes = _notes(config, table, cells_of, target) + trends
         _print_summary(config, task, target, census, notes, left_out)
         return folders.write_manifest(
             folder,
@@ -266,10 +275,23 @@ def _weights(config: PrepareConfig, table: sources.Table, column: cells.Cells, s
     return weight
 
 
+def _encode(
+    cells_of: dict[str, cells.Cells], features: list[dict[str, Any]], contents: dict[str, Any]
+) -> dict[str, np.ndarray]:
+    """The features of all rows, (num_rows,) float32 each."""
+    encoded: dict[str, np.ndarray] = {}
+    for column, entries in columns.by_column(features).items():
+        encoded |= columns.encode(cells_of[column].values, entries, contents)
+    return encoded
+
+
 def _features(
-    config: PrepareConfig, table: sources.Table, cells_of: dict[str, cells.Cells], in_train: np.ndarray
+    config: PrepareConfig, table: sources.Table, cells_of: dict[str, cells.Cells], in_train: np.ndarray, with_time: bool
 ) -> tuple[list[dict[str, Any]], dict[str, str], dict[str, Any]]:
-    """Features as entries of the manifest, the reason for each column that is left out, and the topics of free text."""
+    """Features as entries of the manifest, the reason for each column that is left out, and the topics of free text.
+
+    with_time : whether `config.time` itself is a feature, not only its periodic parts
+    """
     features: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}
     contents: dict[str, Any] = {}
@@ -281,7 +303,7 @@ def _features(
             left_out[column] = f"holds {table.nested[column]}, not numbers, dates or texts"
             continue
         values, form = cells_of[column].values, cells_of[column].form
-        if column == config.time:  # new rows have later times, so only periodic parts of the time are features
+        if column == config.time and not with_time:  # new rows have later times, which no model has seen
             learned = columns.Learned(features=columns.parts_of(column, values, in_train))
         else:
             learned = columns.learn(column, values, in_train, config.max_categories)

@@ -22,7 +22,7 @@ class PrepareConfig:
     root_mean_squared_error (regression) or ndcg_at_10 (ranking)."""
     time: str = ""
     """A column of dates or numbers that orders the folds in time; empty for random folds. The hour, weekday, month and
-    day of the year of a date are features, but the date itself is not."""
+    day of the year of a date are features, but the date itself is not, unless the target has a trend (see trend.py)."""
     embargo: float = 0.0
     """The time from a row's `time` until its target is known, in the unit of `time`, or in days for dates."""
     group: str = ""

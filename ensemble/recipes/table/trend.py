@@ -1,0 +1,66 @@
+"""Whether the target of a table in time has a trend that goes on, so that the time itself should be a feature.
+
+Models of the forecast extrapolate such a feature, so it is one only if it would have helped before: a linear model with the
+time must predict the later folds clearly better than one without.
+"""
+
+import numpy as np
+
+LEAST_GAIN, LEAST_SHARE = 0.05, 0.75
+"""The time is a feature if it reduces the squared error of all predicted rows by at least `LEAST_GAIN`, and that of at least
+`LEAST_SHARE` of the folds."""
+PENALTY = 1e-3
+"""λ of the ridge regression, whose columns have a variance of 1."""
+MOST_VALUES = 31
+"""Numbers with at most as many different values, such as a month or the code of a category, become one-hot columns."""
+MOST_COLUMNS, MOST_ROWS = 300, 50_000
+"""With more columns there is no such model. Of more rows, a sample is used."""
+
+
+def has_trend(
+    features: np.ndarray, time: np.ndarray, target: np.ndarray, fold: np.ndarray, embargo: float, seed: int
+) -> bool:
+    """Whether the time is to be a feature.
+
+    features : (num_rows, F) float32 of the train rows, NaN for missing values. time, target : (num_rows,) float64. fold :
+    (num_rows,) of the folds forward in time, at most -1 for rows that are not predicted. embargo : time until a target is
+    known.
+    """
+    rows = np.sort(np.random.default_rng(seed).permutation(len(time))[:MOST_ROWS])
+    columns, time, target, fold = _columns(features[rows]), time[rows], target[rows], fold[rows]
+    if columns.shape[1] > MOST_COLUMNS:
+        return False
+    errors = []
+    for number in range(fold.max() + 1):
+        held = fold == number
+        fit = (fold < number) & (time + embargo < time[held].min(initial=np.inf))
+        if fit.sum() > columns.shape[1] + 2 and held.any():
+            with_time = np.column_stack([columns, time])
+            errors.append([_squared_error(inputs, target, fit, held) for inputs in (columns, with_time)])
+    if not errors:
+        return False
+    without, with_time_too = np.array(errors).T
+    is_better = np.mean(with_time_too < without) >= LEAST_SHARE
+    return bool(is_better and with_time_too.sum() < (1 - LEAST_GAIN) * without.sum())
+
+
+def _columns(features: np.ndarray) -> np.ndarray:
+    """The inputs of the linear model, (num_rows, E) float64: one-hot columns, and numbers with 0 for a missing value."""
+    columns = [np.zeros((len(features), 0))]
+    for values in features.T.astype(np.float64):
+        different = np.unique(values[~np.isnan(values)])
+        if len(different) <= MOST_VALUES:
+            columns.append(values[:, None] == different)
+        else:
+            columns.append(np.nan_to_num(values - np.nanmean(values))[:, None])
+    return np.concatenate(columns, axis=1)
+
+
+def _squared_error(columns: np.ndarray, target: np.ndarray, fit: np.ndarray, held: np.ndarray) -> float:
+    """The sum of squared errors on the rows `held` of a ridge regression on the rows `fit`."""
+    mean, mean_target = columns[fit].mean(axis=0), target[fit].mean()
+    scale = columns[fit].std(axis=0)
+    inputs = (columns - mean) / np.where(scale > 0, scale, np.inf)  # a constant column is left out
+    products = inputs[fit].T @ inputs[fit] / fit.sum() + PENALTY * np.eye(inputs.shape[1])
+    weights = np.linalg.solve(products, inputs[fit].T @ (target[fit] - mean_target) / fit.sum())
+    return float(((target[held] - mean_target - inputs[held] @ weights) ** 2).sum())

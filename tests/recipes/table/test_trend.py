@@ -1,0 +1,59 @@
+"""The time of a table in time is a feature if the target has a trend."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from small_tables import prepare
+
+from ensemble.arrow import open_table
+from ensemble.recipes.table import new_data, trend
+
+NUM_ROWS = 1500
+
+
+def frame(slope: float) -> pl.DataFrame:
+    """A target that depends on a number, the weekday and, by `slope`, the time."""
+    generator = np.random.default_rng(0)
+    day = np.datetime64("2022-01-03") + np.arange(NUM_ROWS).astype("timedelta64[D]")
+    x, late = generator.normal(size=NUM_ROWS), np.arange(NUM_ROWS) % 7 == 6
+    y = slope * np.arange(NUM_ROWS) + 2 * x + 5 * late + generator.normal(size=NUM_ROWS)
+    return pl.DataFrame({"day": day, "x": x, "shop": [f"s{n % 3}" for n in range(NUM_ROWS)], "y": y})
+
+
+@pytest.mark.parametrize(("slope", "is_feature"), [(0.02, True), (0.0, False)])
+def test_the_time_is_a_feature_if_the_target_has_a_trend(slope: float, is_feature: bool, tmp_path: Path) -> None:
+    """The forecast of a growing target would be its past mean; without a trend, trees would learn dates by heart."""
+    frame(slope).write_csv(tmp_path / "a.csv")
+    manifest = prepare(tmp_path, tmp_path / "a.csv", time="day")
+    units = [feature["unit"] for feature in manifest["features"] if feature["column"] == "day"]
+    assert [unit for unit in units if not unit.startswith("days since")] == ["weekday", "month", "day of the year"]
+    assert any(unit.startswith("days since") for unit in units) == is_feature
+    note = "the target has a trend: the time 'day' is a feature, since a linear model with it predicts later rows better"
+    assert (note in manifest["notes"]) == is_feature
+    if not is_feature:
+        return
+    new = frame(slope).with_columns(pl.col("day").dt.offset_by(f"{NUM_ROWS}d")).drop("y")
+    new.write_csv(tmp_path / "new.csv")
+    new_data.prepare(manifest, {"source": (str(tmp_path / "new.csv"),), "out": str(tmp_path / "new")})
+    (name,) = (feature["name"] for feature in manifest["features"] if feature["unit"].startswith("days since"))
+    days = open_table(tmp_path / "new" / "rows" / "forecast")[name].to_numpy()
+    assert days[0] == open_table(tmp_path / "out" / "rows" / "train")[name].to_numpy()[-1] + 1
+
+
+@pytest.mark.parametrize("wrong", ["one block", "unknown yet", "many columns"])
+def test_a_trend_that_did_not_go_on_is_no_feature(wrong: str) -> None:
+    """The forecast would follow a trend that ended, or one that nobody knew of at the time."""
+    time = np.arange(NUM_ROWS, dtype=np.float64)
+    fold = np.repeat([-2, -1, 0, 1, 2, 3], [300, 300, 225, 225, 225, 225])
+    features = np.random.default_rng(0).normal(size=(NUM_ROWS, 3)).astype(np.float32)
+    arguments = {"features": features, "time": time, "target": time.copy(), "fold": fold, "embargo": 0.0, "seed": 0}
+    assert trend.has_trend(**arguments)
+    if wrong == "one block":
+        arguments["target"][fold >= 0] = 600 - np.arange(900)
+    elif wrong == "unknown yet":
+        arguments["embargo"] = 1e6
+    else:
+        arguments["features"] = np.repeat(features, 200, axis=1)
+    assert not trend.has_trend(**arguments)
