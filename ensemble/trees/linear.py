@@ -4,11 +4,12 @@ A linear model has few parameters and extrapolates. On tables with few rows it i
 improve the ensemble. Columns of the model, for each feature:
 
     a number      its standard score; the mean score if it is missing
-                  the normal score of its rank among the training rows (only in the second half of `CANDIDATES`)
+                  the normal score of its rank among the training rows (only of candidates with `ranks`)
     a category    one column for each frequent category
     any feature   an indicator of missing values, if it has some
 
-Instead of a number of trees, early stopping chooses one of `CANDIDATES`: the one with the least loss, over all copies.
+Instead of a number of trees, early stopping chooses one of `CANDIDATES`, for a regression one of `CANDIDATES_OF_REGRESSION`:
+the one with the least loss, over all copies.
 """
 
 import dataclasses

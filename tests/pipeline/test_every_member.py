@@ -36,7 +36,9 @@ def test_a_table_of_queries(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     x = generator.normal(size=(600, 3))
     relevance = np.digitize(x @ [1.0, 0.7, 0.0] + 0.3 * generator.normal(size=600), [-0.5, 0.5, 1.5])
-    rows = pl.DataFrame({"query": [f"q{n // 10}" for n in range(600)], **{f"x{n}": x[:, n] for n in range(3)}, "y": relevance})
+    rows = pl.DataFrame(
+        {"query": [f"q{n // 10}" for n in range(600)], **{f"x{n}": x[:, n] for n in range(3)}, "y": relevance}
+    )
     rows.head(500).write_csv(tmp_path / "rows.csv")
     source = ("target=y", "task=ranking", "group=query", "num_folds=3", "num_draws=4", "threads=1", "time_limit=0")
     run("fit", f"source=[{tmp_path}/rows.csv]", f"out={tmp_path}/out", *source)
