@@ -247,6 +247,10 @@ def check_neural(name: str, neural_recipe: Any) -> None:
         raise UserError(
             f"what make(…) of the recipe {name} returns lacks {', '.join(missing)}: see NeuralRecipe in recipe.py"
         )
+    if neural_recipe.name != name:
+        raise UserError(
+            f"the network of the recipe {name} has name={neural_recipe.name}: write {name} there, by which scripts find it"
+        )
     if neural_recipe.output not in OUTPUTS:
         raise UserError(f"the recipe {name} has output={neural_recipe.output}: choose one of {', '.join(OUTPUTS)}")
 
