@@ -1,5 +1,6 @@
 """The network of a fit, trained by the real launcher on one rank and on two."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ def test_two_ranks_learn_what_one_learns(tmp_path: Path, monkeypatch: pytest.Mon
     people().write_csv(tmp_path / "people.csv")
     config = configured(tmp_path / "people.csv", tmp_path / "out")
     monkeypatch.setattr(threads, "configure", lambda requested: 1)  # other tests of this process loaded OpenMP
-    manifest = run.prepare(config, "table", False)
+    with ExitStack() as lock:
+        manifest = run.prepare(config, "table", False, lock)
     settings: dict[str, Any] = {"max_epochs": 8, "learning_rate": 0.01, "recipe.dropout": 0}
     data, predicted = tmp_path / "out" / "prepared", []
     for num_ranks in (1, 2):
