@@ -64,7 +64,8 @@ number times the mean weight of a row."""
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Design:
-    """The columns of the model. S features are numbers, M have missing values, C is the number of category columns."""
+    """The columns of the model. S features are numbers, M have missing values, C is the number of category columns, and W of
+    the numbers are also used in their whole range."""
 
     number_S: np.ndarray
     """The indices of the numeric features."""
