@@ -73,7 +73,7 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
     for split, table in tables.items():
         if len(table) != manifest["splits"][split]["rows"] or (not len(table) and split != FORECAST):
             raise UserError(
-                f"rows/{split} has {len(table):,} rows, and the manifest says {manifest['splits'][split]['rows']:,}: both "
+                f"rows/{split} has {len(table):,} rows, and {manifest['splits'][split]['rows']:,} in the manifest: both "
                 f"must be equal, and at least 1; {GUIDE}"
             )
         ids = ["row_id", task.group, task.cluster]

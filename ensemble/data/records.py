@@ -35,6 +35,8 @@ BLOCK_BYTES = 32 << 20
 HEAD_BYTES = 1 << 20
 """Bytes at the beginning of a file by which its format is recognised."""
 HEAD_RECORDS = 1000
+MOST_HEADER_LINES = 20
+"""The maximum number of lines in which quoted names of a header may be broken."""
 MOST_LINES = 0.9
 """If at least this share of the first lines have as many fields as the header with semicolons, these separate the fields."""
 """The largest number of records that are parsed of these bytes."""
@@ -439,7 +441,9 @@ def _delimiter(head: bytes) -> str:
     lines have as many fields as the first: the tab, or the mark with most fields. A semicolon goes before a comma, which may
     be decimal, if all lines have as many fields with it, but for a few without one, such as a footer."""
     text = head.lstrip()
-    first = next((cut for cut in itertools.accumulate(text.splitlines(keepends=True)) if cut.count(b'"') % 2 == 0), text)
+    lines_of_header = text.split(b"\n", MOST_HEADER_LINES)[:MOST_HEADER_LINES]
+    cuts = itertools.accumulate(lines_of_header, lambda cut, line: cut + b"\n" + line)
+    first = next((cut for cut in cuts if cut.count(b'"') % 2 == 0), lines_of_header[0])  # the first record
     marks = [mark for mark in "\t,;|" if mark.encode() in first]
     if len(marks) < 2:
         return (marks or [","])[0]
@@ -449,11 +453,9 @@ def _delimiter(head: bytes) -> str:
         rows = [row for row in csv.reader(lines[:HEAD_RECORDS], delimiter=mark) if row]
         is_like_first = [len(row) == len(rows[0]) for row in rows[1:]]
         num_fields[mark] = len(rows[0]) if sum(is_like_first) * 2 >= len(is_like_first) else 0
-        are_semicolons = sum(is_like_first) >= MOST_LINES * len(is_like_first) and {len(row) for row in rows} <= {
-            1,
-            len(rows[0]),
-        }
-        if mark == ";" and num_fields[mark] > 1 and are_semicolons:
+        others = [row for row, is_like in zip(rows[1:], is_like_first, strict=True) if not is_like]
+        are_most_alike = sum(is_like_first) >= MOST_LINES * len(is_like_first) and all(len(row) == 1 for row in others)
+        if mark == ";" and num_fields[mark] > 1 and are_most_alike:
             num_fields[","] = 0
     return marks[0] if num_fields.get("\t", 0) > 1 else max(marks, key=lambda mark: num_fields[mark])
 

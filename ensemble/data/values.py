@@ -293,7 +293,7 @@ def lists(values: pl.Series) -> pl.Series:
 
 
 def _list(text: str | None) -> list[str]:
-    """The items of a list printed as JSON or by Python, or as many as a number of up to four digits says; any other text is
+    """The items of a list printed as JSON or by Python; for a number of up to four digits, so many items; any other text is
     one item."""
     if text in (None, "", "[]", "{}", "None", "null"):
         return []

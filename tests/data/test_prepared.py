@@ -64,7 +64,7 @@ def test_other_types_are_refused(tmp_path: Path) -> None:
     [
         ("features", [{"name": "size"}], r"the entry {'name': 'size'} of the features lacks unit"),
         ("features", [{"name": "target", "unit": ""}], "the target target is one of the features: leave it out"),
-        ("splits", {"train": {"rows": 12345}}, "rows/train has 20 rows, and the manifest says 12,345: both must be equal"),
+        ("splits", {"train": {"rows": 12345}}, "rows/train has 20 rows, and 12,345 in the manifest: both must be equal"),
     ],
 )
 def test_a_wrong_manifest_is_refused(tmp_path: Path, entry: str, value: Any, sentence: str) -> None:

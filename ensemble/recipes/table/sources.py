@@ -24,6 +24,14 @@ from ensemble.errors import UserError
 HEADER = "the header again"
 MOST_NAMED = 5
 NO_ID = "{} holds floats such as {}, and ids are texts or whole numbers below 2^53: write it as text"
+GIVE_NAMES = (
+    "give each field a name, with no line above the names, and enclose a field with quotes in quotes, with its own quotes "
+    "doubled"
+)
+GIVE_ALL_NAMES = (
+    "give each field a name, also the name or number of the row that R writes first, and an empty one if each line ends "
+    "with a delimiter"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,15 +166,7 @@ def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.D
     if isinstance(file.layout, records.Delimited) and first_malformed and rows.is_empty() and not is_encoded:
         text = first_malformed.octets.decode(errors="replace")
         num_fields = len(next(csv.reader(text.splitlines(), delimiter=file.layout.delimiter), []))
-        advice = (
-            "give each field a name, with no line above the names, and enclose a field with quotes in quotes, with its own "
-        )
-        advice += "quotes doubled"
-        if num_fields == len(fields) + 1:
-            advice = (
-                "give each field a name, also the name or number of the row that R writes first, and an empty one if each "
-            )
-            advice += "line ends with a delimiter"
+        advice = GIVE_ALL_NAMES if num_fields == len(fields) + 1 else GIVE_NAMES
         names = f"{'names' if len(fields) > 1 else 'name'} ({', '.join(list(fields.values())[:MOST_NAMED])})"
         raise UserError(
             f"no line of {file.path} can be read: the header has {len(fields)} {names}, and line {first_malformed.line} is "
