@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import polars
 
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Training
@@ -61,16 +61,13 @@ def pool(objective: Objective, rows: TreeData) -> Any:
     assert dataset.target is not None
     label = dataset.target if objective.kind == "regression" else dataset.target.astype(np.int64)
     names = list(rows.categories)
-    features = frame(dataset.rows.matrix(), rows.features, names)
+    features = frame(polars.DataFrame(dataset.rows.feature_table()), names)
     return catboost.Pool(features, label=label, weight=dataset.weight, cat_features=names)
 
 
-def frame(features: np.ndarray, names: Sequence[str], categories: Sequence[str]) -> pd.DataFrame:
-    """Features (n, F) as a data frame, with the columns of `categories` as integers."""
-    columns = dict(zip(names, features.T, strict=True))
-    for name in categories:
-        columns[name] = np.where(np.isnan(columns[name]), MISSING_CATEGORY, columns[name]).astype(np.int64)
-    return pd.DataFrame(columns, copy=False)
+def frame(features: polars.DataFrame, categories: Sequence[str]) -> polars.DataFrame:
+    """The features with the columns of `categories` as integers."""
+    return features.with_columns(polars.col(categories).fill_nan(MISSING_CATEGORY).cast(polars.Int64))
 
 
 def train_copies(
@@ -173,7 +170,7 @@ def _category_names(booster: Any) -> list[str]:
 def predict(booster: Any, features: np.ndarray) -> np.ndarray:
     """Probabilities or values (n,), or probabilities of classes (n, K), for features (n, F)."""
     loss = booster.get_all_params()["loss_function"]
-    data = frame(features, feature_names(booster), _category_names(booster))
+    data = frame(polars.DataFrame(features, schema=feature_names(booster)), _category_names(booster))
     raw = np.asarray(booster.predict(data, prediction_type="RawFormulaVal", thread_count=1))
     (kind,) = (kind for kind, name in OBJECTIVES.items() if name == loss)
     return from_raw(OUTPUT_OF[kind], raw)
@@ -182,7 +179,9 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
 def contributions(booster: Any, features: np.ndarray) -> np.ndarray:
     """The same as `xgb.contributions`."""
     categories = _category_names(booster)
-    data = catboost.Pool(frame(features, feature_names(booster), categories), cat_features=categories)
+    data = catboost.Pool(
+        frame(polars.DataFrame(features, schema=feature_names(booster)), categories), cat_features=categories
+    )
     return booster.get_feature_importance(data, type="ShapValues", thread_count=1)
 
 

@@ -391,7 +391,7 @@ def test_new_rows_get_the_mean_of_the_copies(
     files = sorted(path.name for path in (tmp_path / "m").glob("model*"))
     module = library_module(library)
     assert files == predict.model_files(module.FILE, 3)
-    monkeypatch.setattr(threads, "configure", lambda requested=0: 1)  # which other tests have done
+    monkeypatch.setattr(threads, "configure", lambda requested=0, quiet=False: 1)  # which other tests have done
     loaded = members.load(tmp_path / "m", data, 1)
     result = loaded.predict(data, "forecast")
     member = TreeMember(tmp_path / "m")
