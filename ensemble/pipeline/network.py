@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from ensemble import folders, predictions, recipe
+from ensemble.doctor.machine import BF16_CAPABILITY
 from ensemble.errors import PREEMPTED, Failure, UserError
 from ensemble.neural.settings import config_class
 from ensemble.pipeline.plan import PlannedMember, Preempted
@@ -36,6 +37,8 @@ NUM_CPU_RANKS, LEAST_ROWS_FOR_RANKS = (1, 2, 4), 2_000
 each train faster than one rank with several threads, but with fewer rows their start takes longer than they save."""
 GPUS = Path("/proc/driver/nvidia/gpus")
 """The folder with an entry for each GPU, where Linux has a driver for them."""
+GPU_QUERY, GPU_QUERY_S = ("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"), 30
+"""The command that prints the compute capability of each GPU, and the seconds that it may take."""
 CHOSEN_BATCH_SIZE = 2**20
 """A power of 2, in place of a batch size that the recipe chooses."""
 
@@ -152,7 +155,7 @@ def launch_command(
         num_ranks = most_ranks(range(1, num_gpus + 1), member, manifest)
         processes = ["--num_processes", str(num_ranks), "--num_machines", "1", "--dynamo_backend", "no"]
         kind = ["--multi_gpu"] if num_ranks > 1 else []
-        command = [*launcher, *kind, *processes, "--mixed_precision", "bf16", *train_script]
+        command = [*launcher, *kind, *processes, "--mixed_precision", gpu_precision(), *train_script]
     else:
         num_ranks = num_cpu_ranks(member, manifest, num_threads)
         command = [sys.executable, "-m", TRAIN_ON_CPU, "--num_processes", str(num_ranks)]
@@ -164,6 +167,15 @@ def visible_gpus() -> int:
     num_gpus = len(list(GPUS.glob("*")))
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     return num_gpus if named is None else min(num_gpus, sum(bool(name.strip()) for name in named.split(",")))
+
+
+def gpu_precision() -> str:
+    """fp16 if a GPU of this machine has no tensor cores for bf16, as V100 and T4; otherwise, or if that is unknown, bf16."""
+    try:
+        answer = subprocess.run(GPU_QUERY, capture_output=True, text=True, timeout=GPU_QUERY_S, check=True).stdout
+        return "fp16" if min(map(float, answer.split())) < BF16_CAPABILITY else "bf16"
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return "bf16"
 
 
 def num_cpu_ranks(member: PlannedMember, manifest: dict[str, Any], num_threads: int) -> int:

@@ -1,5 +1,6 @@
 """The hardware that a fit trains its network on, and whether its predictions are there already."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -60,6 +61,19 @@ def test_a_fit_uses_the_visible_gpus(
     if num_ranks:
         assert command[command.index("--num_processes") + 1] == str(num_ranks)
         assert ("--multi_gpu" in command) == (num_ranks > 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "precision"),
+    [("9.0\n9.0", "bf16"), ("8.0", "bf16"), ("8.6\n7.5", "fp16"), ("7.0", "fp16"), ("[N/A]", "bf16"), ("", "bf16")],
+)
+def test_old_gpus_get_fp16(answer: str, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A T4 would emulate bf16, which is several times slower than fp16."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\nprintf '{answer}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert network.gpu_precision() == precision
 
 
 @pytest.mark.parametrize(
