@@ -153,12 +153,17 @@ def test_sources_are_files_and_globs(tmp_path):
         (["https://nowhere.org/a.csv"], r"https://nowhere\.org/a\.csv is a URL, .* download it, and give the file"),
         (["nowhere.jsonl"], "the file nowhere.jsonl does not exist"),
         (["nowhere*.jsonl"], r"no file matches 'nowhere\*.jsonl'"),
-        (["."], r"\. is a folder: name its files"),
+        (["empty"], r"empty is a folder: name its files, as in 'empty/\*\.jsonl\.gz'"),
+        (["deep"], r"deep is a folder: name its files, as in 'deep/\*\*/\*\.csv\.gz'"),
+        (["deep/a"], r"deep/a is a folder: name its files, as in 'deep/a/\*\.csv\.gz'"),
     ],
 )
 def test_wrong_sources(tmp_path, monkeypatch, sources, message):
     """A mistyped path would end in a traceback or an empty table."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "deep" / "a").mkdir(parents=True)
+    (tmp_path / "deep" / "a" / "b.csv.gz").touch()
     with pytest.raises(UserError, match=message):
         expand_sources(sources, tmp_path)
 

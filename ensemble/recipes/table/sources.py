@@ -4,7 +4,8 @@
     table.texts("order_id")     # pl.Series of String: ids exactly as they were written; null where the cell is empty
     table.place(481)            # 'a.csv:483'
 
-CSV, TSV and JSON lines hold text; Parquet has types. `cells.py` determines the kind of each column over all files.
+CSV, TSV and JSON lines hold text; Parquet has types. `cells.py` determines the kind of each column over all files. A folder
+named `KEY=VALUE`, as Spark and Hive write them, is a column of the files in it.
 """
 
 import csv
@@ -13,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import polars as pl
@@ -22,6 +24,9 @@ from ensemble.data.census import MALFORMED, Census, Example
 from ensemble.errors import UserError
 
 HEADER = "the header again"
+FOLDER_KEY = "the column '{0}' is read from the names of folders such as {0}={1}"
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+"""The value in the name of a folder whose rows have no value."""
 MOST_NAMED = 5
 NO_ID = "{} holds floats such as {}, and ids are texts or whole numbers below 2^53: write it as text"
 GIVE_NAMES = (
@@ -96,6 +101,7 @@ def read(files: Sequence[Path], census: Census) -> Table:
     nested: dict[str, str] = {}
     floats: dict[str, str] = {}
     notes: list[str] = []
+    folder_keys: dict[str, str | None] = {}
     for path, file in zip(files, looked_at, strict=True):
         names = file.names
         if isinstance(file.layout, records.JsonLines):
@@ -113,7 +119,10 @@ def read(files: Sequence[Path], census: Census) -> Table:
         fields = {str(position): name for position, name in enumerate(names)}
         frame = _rows(file, fields, census)
         lines.append(frame["source_line"].to_numpy())
-        frames.append(frame.select(*fields).rename(dict(zip(fields, column_names, strict=True))))
+        frame = frame.select(*fields).rename(dict(zip(fields, column_names, strict=True)))
+        of_folder = {name: value for name, value in _keys_of_folders(path).items() if name not in column_names}
+        folder_keys = of_folder | folder_keys
+        frames.append(frame.with_columns(pl.lit(value, pl.String).alias(name) for name, value in of_folder.items()))
         nested |= {name: str(kind) for name, kind in frames[-1].schema.items() if not _is_scalar(kind)}
         if isinstance(file.layout, records.Delimited) and all(records.is_number(name) for name in names):
             notes.append(f"the first line of {path.name} gives the names of the columns, and all are numbers: is it a row?")
@@ -123,6 +132,7 @@ def read(files: Sequence[Path], census: Census) -> Table:
             if not isinstance(file.layout, records.JsonLines):  # a record of JSON lines may lack a key
                 raise UserError(f"{path} has no column '{name}', which another of the files has: give files of one table")
             notes.append(f"no record of {path.name} has the key '{name}': its cells are empty there")
+    notes += [FOLDER_KEY.format(name, value or HIVE_NULL) for name, value in folder_keys.items()]
     notes += _copies(files, frames, names)
     return Table(
         pieces={
@@ -138,6 +148,12 @@ def read(files: Sequence[Path], census: Census) -> Table:
         line=np.concatenate(lines),
         notes=tuple(notes),
     )  # fmt: skip
+
+
+def _keys_of_folders(path: Path) -> dict[str, str | None]:
+    """The values of folders such as `year=2024` on the path of a file, by name."""
+    pairs = [part.split("=", 1) for part in path.parent.parts if part.partition("=")[0] and "=" in part]
+    return {unquote(name): None if value == HIVE_NULL else unquote(value) for name, value in pairs}
 
 
 def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.DataFrame:

@@ -43,6 +43,22 @@ def test_a_copy_in_parquet_is_found_beside_other_types(tmp_path: Path) -> None:
     assert note.startswith("3 of 3 rows of b.csv are in a.parquet too: leave copies out")
 
 
+def test_folders_named_key_and_value_are_a_column(tmp_path: Path) -> None:
+    """Spark and Hive store the columns of a partition in these names alone: the table would lose them without a message."""
+    cells = {"year=2024/shop=a%2Fb": "1\n2", f"year={sources.HIVE_NULL}/shop=c": "3", "n=9/year=2023/shop=": "4"}
+    for folder, rows in cells.items():
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "part.csv").write_text(f"n\n{rows}\n")
+    table = sources.read([tmp_path / folder / "part.csv" for folder in cells], Census())
+    assert table.texts("year", "id").to_list() == ["2024", "2024", None, "2023"]
+    assert table.texts("shop", "id").to_list() == ["a/b", "a/b", "c", None]
+    assert table.texts("n", "id").to_list() == ["1", "2", "3", "4"]
+    assert table.notes[0] == "the column 'year' is read from the names of folders such as year=2024"
+    (tmp_path / "part.csv").write_text("n\n5\n")
+    with pytest.raises(UserError, match="has no column 'year', which another of the files has"):
+        sources.read([tmp_path / "year=2024/shop=a%2Fb/part.csv", tmp_path / "part.csv"], Census())
+
+
 def test_half_a_character_is_a_malformed_record(tmp_path: Path) -> None:
     """A lone surrogate would be a NUL byte in a text, and be reported as one in an id."""
     lines = [r'{"a": "x\ud800y"}', r'{"a": "\ud83d\ude00"}', r'{"a": "\\ud800"}', r'{"a": "x\udc00"}', r'{"a\ud800": "x"}']
