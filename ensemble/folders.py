@@ -8,6 +8,7 @@ by accident.
 
 import hashlib
 import json
+import operator
 import os
 import re
 import shutil
@@ -292,7 +293,8 @@ def write_manifest(
     leave_out: str | None = None,
     only: Iterable[str] | None = None,
 ) -> dict[str, Any]:
-    """Add the list of files and the fingerprint to `content`, write it as the folder's manifest, and return it.
+    """Add the list of files and the fingerprint to `content`, write it as the folder's manifest, and return it. NumPy's
+    numbers are written as those of Python.
 
     checksums : by device and inode; new ones are added, so that a file with hard links in several folders is read once.
     leave_out : a subfolder whose files are not listed, since they have manifests of their own. only : the names of the files
@@ -308,7 +310,7 @@ def write_manifest(
             if inode not in checksums:
                 checksums[inode] = sha256(file)
             files[str(name)] = {"bytes": status.st_size, "sha256": checksums[inode]}
-    manifest = {**content, "files": files}
+    manifest = json.loads(json.dumps({**content, "files": files}, default=operator.methodcaller("item")))
     manifest["fingerprint"] = fingerprint_of(manifest)
     write_json(folder / NAME, manifest)
     return manifest

@@ -5,6 +5,7 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ensemble import folders, verification
@@ -328,6 +329,9 @@ def test_the_fingerprint_names_the_content(tmp_path: Path) -> None:
     assert len(set(fingerprints)) == 3
     shutil.move(tmp_path / "a", tmp_path / "elsewhere")
     assert folders.verify(tmp_path / "elsewhere")["fingerprint"] == fingerprints[0]
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e" / "file").write_text("x")
+    assert folders.write_manifest(tmp_path / "e", {"about": np.int64(1)})["fingerprint"] == fingerprints[0]
 
 
 def test_json_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
