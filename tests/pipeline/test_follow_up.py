@@ -14,6 +14,7 @@ from ensemble.pipeline import network, plan, run
 from ensemble.pipeline.budget import Budget
 from ensemble.pipeline.settings import config_class
 from ensemble.recipes.next_item import plan as of_recipe
+from ensemble.recipes.next_item.candidates.settings import PrepareConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 NUM_USERS = 160
@@ -130,3 +131,12 @@ def test_time_is_kept_for_the_follow_up(tmp_path: Path, monkeypatch: pytest.Monk
     seconds_of.clear()
     assert "ensemble" in fit("short", 40.0)
     assert not seconds_of
+
+
+@pytest.mark.parametrize("num_sequences", [of_recipe.LEAST_SEQUENCES, 120, 249, 250, 5_000])
+def test_no_part_of_few_sequences_is_tiny(num_sequences: int) -> None:
+    """A fit would train its network, and then stop, since a part has fewer than ten next items among its candidates."""
+    manifest = {"splits": {split: {"rows": num_sequences} for split in ("validation", "test")}}
+    settings = of_recipe.follow_up(manifest, Path("prepared"), Path("rankings")).settings
+    shares = settings.get("shares", PrepareConfig().shares)
+    assert num_sequences * min(shares) / sum(shares) >= 20

@@ -14,7 +14,11 @@ FEW_SEQUENCES = 500
 """With fewer validation sequences, `NUM_CANDIDATES_OF_FEW` candidates are used, so that the next item is among them in
 enough sequences."""
 LEAST_SEQUENCES = 67
-"""Minimum number of validation sequences. They are split again for the trees: each part needs 10, the smallest has 15 %."""
+"""Minimum number of validation sequences, which are split again for the trees. Each part needs 10 sequences whose next item
+is among the candidates."""
+VERY_FEW_SEQUENCES, SHARES_OF_VERY_FEW = 250, (0.4, 0.3, 0.3)
+"""With fewer validation sequences, the shares of train, validation and blend. By default validation has 15 %, which may be
+fewer than 10 such sequences."""
 FEW_USERS, MANY_EVENTS_PER_USER = 5_000, 40
 """With fewer users, or at least this mean number of events per user, a preset of MovieLens is used."""
 MANY_EVENTS = 500_000
@@ -38,11 +42,13 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
 
 def follow_up(manifest: dict[str, Any], data: Path, rankings: Path) -> FollowUp:
     """The preparation of candidates, the best items of all ranking files, on which trees are trained."""
-    has_few_sequences = manifest["splits"]["validation"]["rows"] < FEW_SEQUENCES
-    num_candidates = NUM_CANDIDATES_OF_FEW if has_few_sequences else NUM_CANDIDATES
-    settings = {"data": str(data), "rankings": (str(rankings),), "num_candidates": num_candidates}
-    sequences = sum(manifest["splits"][split]["rows"] for split in ("validation", "test"))
-    return FollowUp(recipe=CANDIDATES, settings=settings, seconds=FOLLOW_S + FOLLOW_PER_SEQUENCE_S * sequences)
+    num_learned = manifest["splits"]["validation"]["rows"]
+    num_candidates = NUM_CANDIDATES_OF_FEW if num_learned < FEW_SEQUENCES else NUM_CANDIDATES
+    settings: dict[str, Any] = {"data": str(data), "rankings": (str(rankings),), "num_candidates": num_candidates}
+    if num_learned < VERY_FEW_SEQUENCES:
+        settings["shares"] = SHARES_OF_VERY_FEW
+    num_predicted = num_learned + manifest["splits"]["test"]["rows"]
+    return FollowUp(recipe=CANDIDATES, settings=settings, seconds=FOLLOW_S + FOLLOW_PER_SEQUENCE_S * num_predicted)
 
 
 def _preset(manifest: dict[str, Any]) -> dict[str, Any]:
