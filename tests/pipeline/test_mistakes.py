@@ -250,7 +250,7 @@ COMMANDS = {
     "out=new source=[] target=y": "no table is given: name its files, as in 'source=[people.csv]'",
     "out=new source=[nowhere.csv] target=y": "the file nowhere.csv does not exist: check the path",
     "out=new source=[no*.csv] target=y": "no file matches 'no*.csv': check the pattern, and quote it against the shell",
-    "out=new source=[folder] target=y": "folder is a folder: name its files, as in 'folder/*.jsonl.gz'",
+    "out=new source=[folder] target=y": "folder is a folder: name its files, as in 'folder/*.csv'",
     "out=new source=[t.csv,other.csv] target=y": "t.csv has no column 'c', which another of the files has: give files",
     "out=new source=[t.csv target=y": "'source=[t.csv' cannot be read (while parsing a flow sequence in \"<unicode",
     "out=new source=[hub:All_Beauty] target=y": "hub:All_Beauty names reviews of products, which are not read here",
