@@ -193,7 +193,7 @@ def _stages_of_bags(folder: Path, commands: dict[str, list[str | Path]]) -> dict
         predict = [*commands[f"predict {member}"], f"member={bag}"]
         stages[f"bag of {member}"] = [*commands[member], f"out={bag}", "folds=true"]
         stages[f"predict bag of {member}"] = [*predict, f"out={predictions_of_bags}"]
-        stages[f"test bag of {member}"] = [*predict, f"out={folder / 'again'}", "splits=[test]"]
+        stages[f"test bag of {member}"] = [*predict, f"out={folder / 'bags_again'}", "splits=[test]"]
     fit = (f"predictions={predictions_of_bags}", f"out={folder / 'bagged'}", "on=oof")
     return {**stages, "bagged": [*commands["ensemble"], *fit]}
 
