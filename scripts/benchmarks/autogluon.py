@@ -158,16 +158,12 @@ def _ours(folder: Path, prepare: list[str], training: list[str]) -> dict[str, An
     usage: dict[str, dict[str, float]] = {}
     failed = {}
     try:
-        commands = stages_of(folder, [*prepare, f"panel.folds={FOLDS}"], training)
+        commands = stages_of_ours(folder, [*prepare, f"panel.folds={FOLDS}"], training, with_bags=True)
         usage |= run_stages({"prepare": commands.pop("prepare")}, watched)
-        commands |= _stages_of_bags(folder, commands)
     except UserError as error:
         failed["bagged"] = str(error)
         print(f"  bagged failed: {error}", flush=True)
-        commands = stages_of(folder, prepare, training)
-    commands["trees"] = [*commands["ensemble"], f"out={folder / 'trees'}", f"members=[{','.join(TREES)}]"]
-    for member in MEMBERS:
-        commands[f"test {member}"] = [*commands[f"predict {member}"], f"out={folder / 'again'}", "splits=[test]"]
+        commands = stages_of_ours(folder, prepare, training, with_bags=False)
     usage |= run_stages(commands, watched)
     write_rows(folder)
     splits = folders.read_manifest(folder / "prepared")["splits"]
@@ -180,6 +176,17 @@ def _ours(folder: Path, prepare: list[str], training: list[str]) -> dict[str, An
         "failed": failed,
         "stages": usage,
     }
+
+
+def stages_of_ours(folder: Path, prepare: list[str], training: list[str], with_bags: bool) -> dict[str, list[str | Path]]:
+    """The commands of all our ensembles, by name; those that predict test write each member into a file of its own."""
+    commands = stages_of(folder, prepare, training)
+    if with_bags:
+        commands |= _stages_of_bags(folder, commands)
+    commands["trees"] = [*commands["ensemble"], f"out={folder / 'trees'}", f"members=[{','.join(TREES)}]"]
+    for member in MEMBERS:
+        commands[f"test {member}"] = [*commands[f"predict {member}"], f"out={folder / 'again'}", "splits=[test]"]
+    return commands
 
 
 def _stages_of_bags(folder: Path, commands: dict[str, list[str | Path]]) -> dict[str, list[str | Path]]:

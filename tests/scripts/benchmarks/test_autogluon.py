@@ -67,6 +67,19 @@ def test_others_get_the_rows_that_ours_are_trained_on(prepared: Path, tmp_path: 
     assert np.max(training["week"]) < np.min(test["week"])
 
 
+def test_each_prediction_file_is_of_one_member(tmp_path: Path) -> None:
+    """predict.py refuses to replace the predictions of another member: the benchmark would stop after some minutes."""
+    commands = autogluon.stages_of_ours(tmp_path, [], [], with_bags=True)
+    predicted: dict[Path, set[str]] = {}
+    for name, words in commands.items():
+        if "predict.py" in str(words[1]):
+            settings = dict(str(word).split("=", 1) for word in words[2:])
+            predicted.setdefault(Path(settings["out"], Path(settings["member"]).name), set()).add(settings["member"])
+            assert name.startswith(("predict", "test"))
+    assert len(predicted) == 13
+    assert all(len(of_members) == 1 for of_members in predicted.values())
+
+
 def test_predictions_are_joined_by_row_id(tmp_path: Path) -> None:
     """Predictions in another order of rows would get a wrong score."""
     pq.write_table(pa.table({"row_id": [7, 3, 5], "prediction": [0.7, 0.3, 0.5]}), tmp_path / "other.parquet")
