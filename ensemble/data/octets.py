@@ -30,10 +30,9 @@ def require_file(path: Path) -> None:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{shortened(str(path))!r} cannot be read ({reason}): check the path and its permissions") from None
     if stat.S_ISDIR(mode):
-        tables = (file for file in path.rglob("*") if re.search(r"\.(csv|tsv|parquet|jsonl?)(\.\w+)?$", file.name))
-        first = next(tables, path / "a.jsonl.gz")
-        pattern = f"{'' if first.parent == path else '**/'}*.{first.name.partition('.')[2]}"
-        raise UserError(f"{path} is a folder: name its files, as in '{path / pattern}'")
+        ends = ((file, re.search(r"\.(csv|tsv|parquet|jsonl?)(\.gz)?$", file.name)) for file in path.rglob("*"))
+        patterns = (f"{'' if file.parent == path else '**/'}*{end[0]}" for file, end in ends if end)
+        raise UserError(f"{path} is a folder: name its files, as in '{path / next(patterns, '*.jsonl.gz')}'")
     if not stat.S_ISREG(mode):
         kinds = {stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket", stat.S_ISCHR: "a device", stat.S_ISBLK: "a device"}
         kind = next(kind for is_kind, kind in kinds.items() if is_kind(mode))

@@ -163,7 +163,7 @@ def test_wrong_sources(tmp_path, monkeypatch, sources, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "deep" / "a").mkdir(parents=True)
-    (tmp_path / "deep" / "a" / "b.csv.gz").touch()
+    (tmp_path / "deep" / "a" / "b.1.csv.gz").touch()
     with pytest.raises(UserError, match=message):
         expand_sources(sources, tmp_path)
 

@@ -42,12 +42,12 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
 
 def follow_up(manifest: dict[str, Any], data: Path, rankings: Path) -> FollowUp:
     """The preparation of candidates, the best items of all ranking files, on which trees are trained."""
-    num_learned = manifest["splits"]["validation"]["rows"]
-    num_candidates = NUM_CANDIDATES_OF_FEW if num_learned < FEW_SEQUENCES else NUM_CANDIDATES
+    num_sequences = manifest["splits"]["validation"]["rows"]
+    num_candidates = NUM_CANDIDATES_OF_FEW if num_sequences < FEW_SEQUENCES else NUM_CANDIDATES
     settings: dict[str, Any] = {"data": str(data), "rankings": (str(rankings),), "num_candidates": num_candidates}
-    if num_learned < VERY_FEW_SEQUENCES:
+    if num_sequences < VERY_FEW_SEQUENCES:
         settings["shares"] = SHARES_OF_VERY_FEW
-    num_predicted = num_learned + manifest["splits"]["test"]["rows"]
+    num_predicted = num_sequences + manifest["splits"]["test"]["rows"]
     return FollowUp(recipe=CANDIDATES, settings=settings, seconds=FOLLOW_S + FOLLOW_PER_SEQUENCE_S * num_predicted)
 
 
