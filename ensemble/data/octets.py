@@ -31,7 +31,7 @@ def require_file(path: Path) -> None:
         raise UserError(f"{shortened(str(path))!r} cannot be read ({reason}): check the path and its permissions") from None
     if stat.S_ISDIR(mode):
         ends = ((file, re.search(r"\.(csv|tsv|parquet|jsonl?)(\.gz)?$", file.name)) for file in path.rglob("*"))
-        patterns = (f"{'' if file.parent == path else '**/'}*{end[0]}" for file, end in ends if end)
+        patterns = (f"{'' if file.parent == path else '**/'}*{end[0]}" for file, end in ends if end and file.is_file())
         raise UserError(f"{path} is a folder: name its files, as in '{path / next(patterns, '*.jsonl.gz')}'")
     if not stat.S_ISREG(mode):
         kinds = {stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket", stat.S_ISCHR: "a device", stat.S_ISBLK: "a device"}

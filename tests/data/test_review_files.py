@@ -162,7 +162,8 @@ def test_wrong_sources(tmp_path, monkeypatch, sources, message):
     """A mistyped path would end in a traceback or an empty table."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
-    (tmp_path / "deep" / "a").mkdir(parents=True)
+    (tmp_path / "deep" / "a.csv").mkdir(parents=True)
+    (tmp_path / "deep" / "a").mkdir()
     (tmp_path / "deep" / "a" / "b.1.csv.gz").touch()
     with pytest.raises(UserError, match=message):
         expand_sources(sources, tmp_path)
