@@ -24,7 +24,7 @@ from ensemble.verification import sha256
 
 NAME = "manifest.json"
 TRIAL = "trial"
-"""The subfolder of a network's run for the first part of its refit (neural/refit.py), which predicts blend."""
+"""The subfolder of a network's run for the first part of its refit (neural/refit.py)."""
 NEWEST = "newest"
 """The subfolder of a member for the model that was also trained on blend, and predicts the splits after blend."""
 MARK = "written by accelerate-ensemble"
@@ -170,11 +170,8 @@ def discard_scratch(paths: Iterable[Path]) -> None:
 
 
 def weights_of(run: Path) -> list[Path]:
-    """The folders of a network's weights: the best ones and, after a refit, those that predict blend, and the splits after
-    it."""
-    newest = run / NEWEST / "final"
-    refitted = (run / TRIAL / "best", newest) if newest.is_dir() else ()
-    return [folder for folder in (run / "best", *refitted) if folder.is_dir()]
+    """The folders of a network's weights: the best ones and, after a refit, those that predict the splits after blend."""
+    return [folder for folder in (run / "best", run / NEWEST / "final") if folder.is_dir()]
 
 
 def joint_fingerprint(paths: Sequence[Path]) -> str:

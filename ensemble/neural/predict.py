@@ -16,8 +16,7 @@ from ensemble.neural.settings import config_class
 class NeuralMember:
     """The best weights of a run, loaded. `data` must have the same inputs as the training data; its rows do not matter.
 
-    After a refit (refit.py), blend is predicted by the weights that also learned validation, and the splits after blend by
-    those that also learned blend.
+    After a refit (refit.py), the splits after blend are predicted by the weights that it ended with.
     accelerator : None for the model alone, on the CPU. options : the settings of scripts/predict.py that the recipe's
     `predicting` accepts. split : the split to predict. Raises `UserError` for damaged files, and for data with other inputs.
     """
@@ -81,8 +80,7 @@ class NeuralMember:
         return {**rows, **columns, "output": neural_recipe.output, **origin}
 
     def _model_of(self, split: str) -> Any:
-        number = {"train": 0, "validation": 0, inputs.BLEND: 1}.get(split, 2)
-        return self._models[min(number, len(self._models) - 1)]
+        return self._models[0 if split in inputs.LEARNED else -1]
 
     def recipe_of(self, data: str | Path) -> Any:
         """The member's `NeuralRecipe` on a folder of prepared data."""

@@ -1,13 +1,12 @@
 """Further training of a finished network on the rows of validation and blend, which training did not use.
 
-    RUN/trial/     the best weights, trained further on train and validation: they predict blend
+    RUN/trial/     the best weights, trained further on train and validation
     RUN/newest/    the best weights, trained further on train, validation and blend: they predict the splits after blend
 
 Splits follow each other in time, and the newest rows resemble those to predict the most. But validation selects the best
-weights, and blend must be predicted by a network not trained on it, so that an ensemble can be fitted on it. The ensemble
-needs predictions of blend by a network that resembles `newest`, such as the trial. Whether further training helps differs
-between datasets. Therefore the trial is scored on blend, and `newest` is trained only if that score beats that of the best
-weights; otherwise these predict all splits. A stopped run continues in the part where it stopped.
+weights, and blend must be predicted by a network not trained on it, so that an ensemble can be fitted on it. Whether further
+training helps differs between datasets. Therefore the trial is scored on blend, and `newest` is trained only if that
+score beats that of the best weights. A stopped run continues in the part where it stopped.
 """
 
 import dataclasses

@@ -53,7 +53,7 @@ class TrainConfig:
 
     refit_epochs: float = 0.0
     """Passes over train, validation and blend after the training, for predictions of later splits; 0 for none. Passes over
-    train and validation come first. If these improve the score on blend, they predict it; else the others are left out."""
+    train and validation come first: if these do not improve the score on blend, the others are left out."""
     evaluations_per_epoch: int = 2
     """Evaluations of the validation split per epoch."""
     patience: int = 4

@@ -1,6 +1,5 @@
 """The recipe hot_sellers and its model: batches, losses, masks, and what the model can learn."""
 
-import itertools
 import json
 import pickle
 import shutil
@@ -411,41 +410,33 @@ def test_a_member_without_a_checkpoint_is_refused(prepared: Path, accelerator: A
         NeuralMember(tmp_path, accelerator, prepared).predict(prepared, "test")
 
 
-def test_a_refit_predicts_blend_and_the_splits_after_it(
+def test_a_refit_predicts_the_splits_after_blend(
     prepared: Path, accelerator: Accelerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blend would be predicted by weights that learned it, or by those that were not refitted, whose scores the ensemble
-    would take for those of the refitted network; or new rows by weights that know only the oldest rows."""
-    run = tmp_path / "run"
+    """Blend would be predicted by weights that learned it, or new rows by those that know only the oldest ones."""
+    run, earlier = tmp_path / "run", tmp_path / "earlier"
     monkeypatch.setattr(refit, "score_of_best", lambda *_: 0.0)  # so that the trial is better
     config = train_config(run, prepared, max_epochs=0.5, refit_epochs=0.5)
     summary = refit.train(HotSellers(config.recipe, prepared), config, accelerator)
     assert summary["refit"]["is_better"]
-    member = NeuralMember(run, accelerator, prepared)
-    parts = {"best": LEARNED[:2], f"{refit.TRIAL}/best": LEARNED[2:], f"{refit.NEWEST}/final": ("test", "forecast")}
-    predicted = {}
-    for part, splits in parts.items():
-        alone = tmp_path / "alone" / part.replace("/", "-")
-        shutil.copytree(run, alone, ignore=shutil.ignore_patterns("best", refit.TRIAL, refit.NEWEST))
-        shutil.copytree(run / part, alone / "best")
-        by_part = NeuralMember(alone, accelerator, prepared)
-        predicted[part] = by_part.predict(prepared, "test")["prediction"]
-        for split in splits:
-            columns = member.predict(prepared, split)
-            assert np.array_equal(columns["prediction"], by_part.predict(prepared, split)["prediction"]), split
-            for name, values in NeuralMember(run, None, prepared, split=split).model.state_dict().items():
-                assert torch.equal(values, by_part.model.state_dict()[name]), (split, name)
-            assert columns["config"]["model"] == bag.model_fingerprint(run) != bag.model_fingerprint(alone)
-    for one, other in itertools.combinations(predicted.values(), 2):
-        assert not np.array_equal(one, other)
-    for part in parts:
-        weights = run / part / "model.safetensors"
-        intact = weights.read_bytes()
-        weights.write_bytes(intact[:-1] + b"x")
-        for read in (bag.model_fingerprint, lambda folder: NeuralMember(folder, accelerator, prepared)):
-            with pytest.raises(UserError, match=part):
-                read(run)
-        weights.write_bytes(intact)
+    shutil.copytree(run, earlier, ignore=shutil.ignore_patterns(refit.NEWEST))
+    newest = shutil.copytree(run, tmp_path / "newest", ignore=shutil.ignore_patterns("best", refit.NEWEST))
+    shutil.copytree(run / refit.NEWEST / "final", newest / "best")
+    member, by_best, by_newest = (NeuralMember(folder, accelerator, prepared) for folder in (run, earlier, newest))
+    for split in (*LEARNED, "test", "forecast"):
+        expected = (by_best if split in LEARNED else by_newest).predict(prepared, split)["prediction"]
+        columns = member.predict(prepared, split)
+        assert np.array_equal(columns["prediction"], expected), split
+        weights_of = (by_best if split in LEARNED else by_newest).model.state_dict()
+        for name, values in NeuralMember(run, None, prepared, split=split).model.state_dict().items():
+            assert torch.equal(values, weights_of[name]), (split, name)
+        assert columns["config"]["model"] == bag.model_fingerprint(run) != bag.model_fingerprint(earlier)
+    assert not np.array_equal(by_best.predict(prepared, "test")["prediction"], columns["prediction"])
+    weights = run / refit.NEWEST / "final/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    for read in (bag.model_fingerprint, lambda folder: NeuralMember(folder, accelerator, prepared)):
+        with pytest.raises(UserError, match=r"newest/final"):
+            read(run)
 
 
 @pytest.mark.parametrize(
