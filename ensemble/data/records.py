@@ -35,11 +35,11 @@ BLOCK_BYTES = 32 << 20
 HEAD_BYTES = 1 << 20
 """Bytes at the beginning of a file by which its format is recognised."""
 HEAD_RECORDS = 1000
+"""The largest number of records that are parsed of these bytes."""
 MOST_HEADER_LINES = 20
 """The maximum number of lines in which quoted names of a header may be broken."""
 MOST_LINES = 0.9
 """If at least this share of the first lines have as many fields as the header with semicolons, these separate the fields."""
-"""The largest number of records that are parsed of these bytes."""
 LONGEST_RECORD_BYTES = 64 << 20
 CHECKED_RECORDS = 1000
 """Minimum number of evenly spaced records of a JSON lines block that are checked for repeated keys. This takes 3 % of the

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import polars
+import polars as pl
 
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Training
@@ -61,13 +61,13 @@ def pool(objective: Objective, rows: TreeData) -> Any:
     assert dataset.target is not None
     label = dataset.target if objective.kind == "regression" else dataset.target.astype(np.int64)
     names = list(rows.categories)
-    features = frame(polars.DataFrame(dataset.rows.feature_table()), names)
+    features = frame(pl.DataFrame(dataset.rows.feature_table()), names)
     return catboost.Pool(features, label=label, weight=dataset.weight, cat_features=names)
 
 
-def frame(features: polars.DataFrame, categories: Sequence[str]) -> polars.DataFrame:
+def frame(features: pl.DataFrame, categories: Sequence[str]) -> pl.DataFrame:
     """The features with the columns of `categories` as integers."""
-    return features.with_columns(polars.col(categories).fill_nan(MISSING_CATEGORY).cast(polars.Int64))
+    return features.with_columns(pl.col(categories).fill_nan(MISSING_CATEGORY).cast(pl.Int64))
 
 
 def train_copies(
@@ -167,21 +167,21 @@ def _category_names(booster: Any) -> list[str]:
     return [names[number] for number in booster.get_cat_feature_indices()]
 
 
+def _frame_of(booster: Any, features: np.ndarray) -> pl.DataFrame:
+    return frame(pl.DataFrame(features, schema=feature_names(booster)), _category_names(booster))
+
+
 def predict(booster: Any, features: np.ndarray) -> np.ndarray:
     """Probabilities or values (n,), or probabilities of classes (n, K), for features (n, F)."""
     loss = booster.get_all_params()["loss_function"]
-    data = frame(polars.DataFrame(features, schema=feature_names(booster)), _category_names(booster))
-    raw = np.asarray(booster.predict(data, prediction_type="RawFormulaVal", thread_count=1))
+    raw = np.asarray(booster.predict(_frame_of(booster, features), prediction_type="RawFormulaVal", thread_count=1))
     (kind,) = (kind for kind, name in OBJECTIVES.items() if name == loss)
     return from_raw(OUTPUT_OF[kind], raw)
 
 
 def contributions(booster: Any, features: np.ndarray) -> np.ndarray:
     """The same as `xgb.contributions`."""
-    categories = _category_names(booster)
-    data = catboost.Pool(
-        frame(polars.DataFrame(features, schema=feature_names(booster)), categories), cat_features=categories
-    )
+    data = catboost.Pool(_frame_of(booster, features), cat_features=_category_names(booster))
     return booster.get_feature_importance(data, type="ShapValues", thread_count=1)
 
 

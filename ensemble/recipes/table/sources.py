@@ -152,7 +152,7 @@ def read(files: Sequence[Path], census: Census) -> Table:
 
 def _keys_of_folders(path: Path) -> dict[str, str | None]:
     """The values of folders such as `year=2024` on the path of a file, by name."""
-    pairs = [part.split("=", 1) for part in path.parent.parts if part.partition("=")[0] and "=" in part]
+    pairs = [part.split("=", 1) for part in path.parent.parts if part.find("=") > 0]
     return {unquote(name): None if value == HIVE_NULL else unquote(value) for name, value in pairs}
 
 
