@@ -48,7 +48,7 @@ def main() -> None:
     accelerator = launch.start(settings)
 
     from ensemble import folders
-    from ensemble.neural import loop, preflight, refit
+    from ensemble.neural import loop, preflight, refit, speed
     from ensemble.predictor import members
 
     if words.deadline:
@@ -67,7 +67,8 @@ def main() -> None:
             print(preflight.describe(trained, settings, accelerator))
         return
     train = refit.train if settings.refit_epochs else loop.train
-    summary = train(trained, settings, accelerator, words.resume, words.resume_override, words.profile)
+    with speed.explained_nondeterminism():
+        summary = train(trained, settings, accelerator, words.resume, words.resume_override, words.profile)
     if accelerator.is_main_process:
         print("  ".join(f"{name} {value}" for name, value in summary.items()), file=sys.stderr)
     if summary["status"] == "preempted":

@@ -31,7 +31,9 @@ def predict(
                 {name: tensor.float() if tensor.dtype in LOW_PRECISION else tensor for name, tensor in outputs}
             )
     merged = {name: torch.cat([batch[name] for batch in predictions]) for name in predictions[0]}
-    return {name: accelerator.gather(tensor)[:num_rows].cpu().numpy() for name, tensor in merged.items()}
+    # NCCL takes no tensors of a CPU, which a recipe may return
+    gathered = {name: accelerator.gather(tensor.to(accelerator.device)) for name, tensor in merged.items()}
+    return {name: tensor[:num_rows].cpu().numpy() for name, tensor in gathered.items()}
 
 
 def score(
@@ -66,7 +68,8 @@ def _sums(
                 batch_sum = tensor[:remaining].double().sum(dim=0)
                 totals[name] = totals[name] + batch_sum if name in totals else batch_sum
             remaining = max(0, remaining - len(tensor))
-    return {name: accelerator.reduce(tensor, "sum").cpu().numpy() for name, tensor in totals.items()}
+    reduced = {name: accelerator.reduce(tensor.to(accelerator.device), "sum") for name, tensor in totals.items()}
+    return {name: tensor.cpu().numpy() for name, tensor in reduced.items()}
 
 
 @contextmanager

@@ -49,6 +49,8 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
         signals.end_with_parent()
     if settings:
         os.environ |= flight_recorder_environment(settings.out)
+        if settings.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS has no deterministic kernels
     from accelerate import Accelerator
     from accelerate.utils import parse_flag_from_env
 
@@ -56,6 +58,8 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
 
     accelerator = Accelerator(**speed.accelerator_options(settings) if settings else {})
     speed.use_fp16_on_cpu(accelerator)
+    if settings and settings.deterministic:
+        speed.use_deterministic_kernels(accelerator.device)
     if parse_flag_from_env("ACCELERATE_USE_FSDP"):
         from ensemble.neural import sharded
 

@@ -67,6 +67,9 @@ class TrainConfig:
 
     precision: Literal["auto", "no", "bf16", "fp16", "fp8"] = "auto"
     """Precision of the forward pass; auto for that of the accelerate YAML."""
+    deterministic: bool = True
+    """On GPUs, use kernels that always give the same bits, so that runs can be repeated and resumed exactly. false allows
+    other kernels, which may be faster, and operations that have no such kernel."""
     nonfinite: Literal["stop", "skip"] = "stop"
     """What to do after a loss or gradient that is not finite; the batch is saved in both cases."""
     max_nonfinite: int = 10
@@ -102,9 +105,9 @@ class TrainConfig:
 
 
 FREE_TO_CHANGE = (
-    "data", "verify", "out", "micro_batch_size", "checkpoint_steps", "keep_last", "keep_steps", "max_seconds",
-    "timeout_s", "loader", "num_workers", "prefetch_factor", "trackers", "log_every", "nonfinite", "max_nonfinite",
-    "max_rollbacks", "recipe.gradient_checkpointing",
+    "data", "verify", "out", "micro_batch_size", "deterministic", "checkpoint_steps", "keep_last", "keep_steps",
+    "max_seconds", "timeout_s", "loader", "num_workers", "prefetch_factor", "trackers", "log_every", "nonfinite",
+    "max_nonfinite", "max_rollbacks", "recipe.gradient_checkpointing",
 )  # fmt: skip
 """Settings that may differ when a run is resumed: they do not change what is learned from a batch. `max_seconds` can change
 the number of steps."""

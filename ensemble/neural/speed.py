@@ -1,9 +1,11 @@
-"""Settings that change the speed of a step: precision, communication between ranks, and torch.compile."""
+"""Settings that change the speed of a step: precision, deterministic kernels, communication between ranks, torch.compile."""
 
 import datetime
 import os
 import types
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -62,6 +64,31 @@ def use_fp16_on_cpu(accelerator: Accelerator) -> None:
     if accelerator.mixed_precision == "fp16" and accelerator.device.type == "cpu":
         accelerator.native_amp = True
         accelerator.scaler = torch.amp.GradScaler("cpu")
+
+
+def use_deterministic_kernels(device: torch.device) -> None:
+    """On a GPU, let every operation give the same bits in every run; one without such a kernel raises `RuntimeError`.
+
+    On a CPU, the operations do so anyway for a given number of threads.
+    """
+    if device.type == "cuda":
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+@contextmanager
+def explained_nondeterminism() -> Iterator[None]:
+    """Raise a `UserError` instead of PyTorch's error about an operation that has no deterministic kernel."""
+    try:
+        yield
+    except RuntimeError as error:
+        operation, found, _ = str(error).partition(" does not have a deterministic implementation")
+        if not found:
+            raise
+        raise UserError(
+            f"{operation} has no deterministic kernel on GPUs: replace this operation of the recipe, or set "
+            "deterministic=false, after which equal runs may differ in their last bits"
+        ) from error
 
 
 def disable_buffer_sync(model: torch.nn.Module) -> None:

@@ -33,7 +33,17 @@ from benchmarks.timing import called, memory_mb
 from ensemble import folders
 from ensemble.errors import UserError
 
-PRECISIONS = ("no", "tf32", "bf16", "fp16")
+VARIANTS = {
+    "no": ("precision=no",),
+    "tf32": ("precision=no",),
+    "bf16": ("precision=bf16",),
+    "fp16": ("precision=fp16",),
+    "bf16, not deterministic": ("precision=bf16", "deterministic=false"),
+    "bf16, large batch": ("precision=bf16",),
+    "bf16, compiled": ("precision=bf16", "compile=true"),
+}
+"""Settings of train.py by the name of the variant; for tf32 and a large batch, others are added."""
+LARGE_BATCHES = {"hot_sellers": 8192, "next_item": 2048, "table": 4096, "sudoku": 2048, "emulator": 32_000}
 WORDS: dict[str, tuple[str, ...]] = {
     "hot_sellers": (),
     "next_item": ("batch_size=128", "recipe.max_length=50", "recipe.width=64"),
@@ -48,8 +58,8 @@ MATRIX_PRODUCT = re.compile(
     r"mm\b|matmul|linear|conv|dot_product|attention|gemm|cutlass|nvjet|xmma|fmha|flash", re.IGNORECASE
 )
 """Matches the names of matrix products among operations of PyTorch on a CPU and among kernels on a GPU."""
-SIDE, NUM_VALUES = 2048, 2**26
-"""For the limits, the side of the two matrices, and the number of values of the array that is copied."""
+SIDE, NUM_VALUES = {"cpu": 2048, "cuda": 8192}, {"cpu": 2**26, "cuda": 2**28}
+"""For the limits by kind of device: the side of the two matrices, and the number of values of the array that is copied."""
 Clock = Callable[[], float]
 
 
@@ -57,8 +67,7 @@ Clock = Callable[[], float]
 def roofline(
     folder: str = "runs/roofline",
     recipes: tuple[str, ...] = (),
-    precisions: tuple[str, ...] = ("no",),
-    compiled: tuple[bool, ...] = (False,),
+    variants: tuple[str, ...] = ("no",),
     seconds: float = 10.0,
     before: str = "",
 ) -> dict[str, Any]:
@@ -66,21 +75,20 @@ def roofline(
 
     folder : the folder for the prepared data of each recipe, which are generated if they are not there
     recipes : the recipes to measure; empty for all
-    precisions : no (float32), tf32, bf16 or fp16
-    compiled : whether torch.compile compiles the network; each value is measured
+    variants : no (float32), tf32, bf16, fp16, 'bf16, not deterministic', 'bf16, large batch' or 'bf16, compiled'
     seconds : seconds of training of each measurement, after the warm-up
     before : the JSON file of an earlier version of the code, whose results are added to the new file
     """
     refuse_unknown("recipes", recipes, WORDS)
-    refuse_unknown("precisions", precisions, PRECISIONS)
+    refuse_unknown("variants", variants, VARIANTS)
     earlier = {"before": folders.read_json(Path(before))["steps"]} if before else {}
     results: dict[str, Any] = {}
-    for recipe, precision, is_compiled in itertools.product(recipes or WORDS, precisions, compiled):
+    for recipe, variant in itertools.product(recipes or WORDS, variants):
         data = str(prepared(Path(folder), recipe))
-        name = f"{recipe}, {precision}{', compiled' if is_compiled else ''}"
+        name = f"{recipe}, {variant}"
         try:
             with tempfile.TemporaryDirectory() as scratch:
-                results[name] = called(training_step, recipe, data, precision, is_compiled, seconds, f"{scratch}/run")
+                results[name] = called(training_step, recipe, data, variant, seconds, f"{scratch}/run")
         except UserError as error:  # a precision or a compiler that this machine lacks
             results[name] = {"failed": str(error)}
         print(name, results[name], flush=True)
@@ -91,18 +99,17 @@ def roofline(
 def gpu(
     folder: str = "runs/roofline",
     recipes: tuple[str, ...] = (),
-    precisions: tuple[str, ...] = PRECISIONS,
-    compiled: tuple[bool, ...] = (False, True),
+    variants: tuple[str, ...] = tuple(VARIANTS),
     seconds: float = 3.0,
     before: str = "",
 ) -> dict[str, Any]:
-    """A training step of each recipe on an NVIDIA GPU, by precision, with and without torch.compile; ten minutes.
+    """A training step of each recipe on an NVIDIA GPU, by precision, size of the batch, and with torch.compile; ten minutes.
 
-    folder, recipes, precisions, compiled, seconds, before : as in `roofline`
+    folder, recipes, variants, seconds, before : as in `roofline`
     """
     if not num_gpus():
         raise UserError("torch finds no GPU on this machine: run `make bench-gpu` where nvidia-smi lists one")
-    return roofline(folder, recipes, precisions, compiled, seconds, before)
+    return roofline(folder, recipes, variants, seconds, before)
 
 
 def prepared(folder: Path, recipe: str) -> Path:
@@ -157,19 +164,19 @@ def set_up(recipe: str, config: Any, accelerator: Any, stack: ExitStack) -> Any:
     return setup.set_up(trained, config, accelerator, stack, "", False, False)
 
 
-def training_step(recipe: str, data: str, precision: str, is_compiled: bool, seconds: float, out: str) -> dict[str, Any]:
+def training_step(recipe: str, data: str, variant: str, seconds: float, out: str) -> dict[str, Any]:
     """Train by the shared loop in this process; steps are timed, then profiled, then counted. Returns the figures."""
     if not os.environ.get("CUDA_VISIBLE_DEVICES", "0"):  # it is set, and hides all GPUs
         os.environ["ACCELERATE_USE_CPU"] = "true"
     from ensemble.neural import launch
 
-    words = (f"compile={str(is_compiled).lower()}", f"precision={'no' if precision == 'tf32' else precision}")
-    config = config_of(recipe, data, out, *words)
+    large = (f"batch_size={LARGE_BATCHES[recipe]}",) if "large batch" in variant else ()
+    config = config_of(recipe, data, out, *VARIANTS[variant], *large)
     accelerator = launch.start(config)
 
     import torch
 
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    torch.set_float32_matmul_precision("high" if variant == "tf32" else "highest")
     device = accelerator.device
     is_gpu = device.type == "cuda"
     clock = _synchronised if is_gpu else time.process_time
@@ -272,12 +279,13 @@ def limits(device: Any, precision: str, clock: Clock) -> tuple[float, float]:
     import torch
 
     kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
-    left, right = (torch.randn(SIDE, SIDE, device=device).to(kind) for _ in range(2))
-    values = torch.randn(NUM_VALUES, device=device)
+    side = SIDE[device.type]
+    left, right = (torch.randn(side, side, device=device).to(kind) for _ in range(2))
+    values = torch.randn(NUM_VALUES[device.type], device=device)
     copied = torch.empty_like(values)
     product_s = _shortest(lambda: left @ right, clock)
     copy_s = _shortest(lambda: copied.copy_(values), clock)
-    return 2 * SIDE**3 / product_s, 2 * values.nbytes / copy_s
+    return 2 * side**3 / product_s, 2 * values.nbytes / copy_s
 
 
 def _shortest(work: Callable[[], object], clock: Clock) -> float:

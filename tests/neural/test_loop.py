@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -286,3 +287,35 @@ def test_each_row_is_predicted_once_and_in_order(batch_size: int, accelerator: A
     with torch.no_grad():
         expected = model(torch.from_numpy(toy.rows("validation").x)).numpy()
     assert predictions["prediction"] == pytest.approx(expected, abs=1e-6)
+
+
+class OtherDevice:
+    """An accelerator whose process group takes tensors of its own device only, as NCCL does."""
+
+    device, num_processes, process_index, distributed_type = torch.device("meta"), 1, 0, "NO"
+
+    def autocast(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def gather(self, tensor: torch.Tensor) -> torch.Tensor:
+        assert tensor.device == self.device
+        return torch.ones(tensor.shape, dtype=tensor.dtype)
+
+    def reduce(self, tensor: torch.Tensor, _: str) -> torch.Tensor:
+        return self.gather(tensor)
+
+
+class ReturnsToTheCpu(Toy):
+    def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:
+        return {"prediction": torch.zeros(len(batch["x"]))}
+
+
+class SumsOnTheCpu(Toy):
+    def sums(self, model: torch.nn.Module, batch: Batch) -> Batch:
+        return {"prediction": torch.zeros(len(batch["x"]), 2)}
+
+
+@pytest.mark.parametrize("toy", [ReturnsToTheCpu(), SumsOnTheCpu()])
+def test_what_a_recipe_returns_on_a_cpu_is_gathered_over_gpus(toy: Toy) -> None:
+    """Validation would fail on several GPUs, for which NCCL takes no tensors of a CPU, but on no other machine."""
+    assert evaluation.score(toy, toy.model().to("meta"), "validation", 4, OtherDevice())

@@ -7,8 +7,8 @@ from ensemble.recipe import BUILT_IN, named
 NAMES = """
 data verify out batch_size micro_batch_size max_epochs learning_rate learning_rate_scaling base_batch_size schedule
 warmup_steps decay_steps decay_factor weight_decay clip_norm ema_decay seed refit_epochs evaluations_per_epoch patience
-checkpoint_steps keep_last keep_steps precision nonfinite max_nonfinite spike_factor max_rollbacks max_seconds timeout_s
-loader num_workers prefetch_factor bucket_batches compile trackers log_every
+checkpoint_steps keep_last keep_steps precision deterministic nonfinite max_nonfinite spike_factor max_rollbacks
+max_seconds timeout_s loader num_workers prefetch_factor bucket_batches compile trackers log_every
 """.split()
 RECIPE_NAMES = {
     "hot_sellers": """

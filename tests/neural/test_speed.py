@@ -125,6 +125,40 @@ def test_an_overflow_lowers_the_loss_scale() -> None:
     assert scaler.get_scale() == 32768.0
 
 
+# Deterministic kernels
+
+
+def test_an_operation_without_a_deterministic_kernel_is_named() -> None:
+    """The user would get a traceback that asks for a call in the code of this project."""
+    message = "put_ does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'."
+    sentence = r"^put_ has no deterministic kernel on GPUs: .* deterministic=false"
+    with pytest.raises(UserError, match=sentence), speed.explained_nondeterminism():
+        raise RuntimeError(message)
+    with pytest.raises(RuntimeError, match="another"), speed.explained_nondeterminism():
+        raise RuntimeError("another")
+
+
+def test_only_gpus_need_deterministic_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs on a GPU could not be repeated, or operations that are deterministic on a CPU would be refused there."""
+    calls: list[bool] = []
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", calls.append)
+    speed.use_deterministic_kernels(torch.device("cpu"))
+    assert calls == []
+    speed.use_deterministic_kernels(torch.device("cuda", 0))
+    assert calls == [True]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_refuses_an_operation_without_a_deterministic_kernel() -> None:
+    """The operation would have other results in each run."""
+    speed.use_deterministic_kernels(torch.device("cuda"))
+    try:
+        with pytest.raises(UserError, match="has no deterministic kernel"), speed.explained_nondeterminism():
+            torch.bincount(torch.zeros(4, dtype=torch.long, device="cuda"), weights=torch.ones(4, device="cuda"))
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 # Compilation
 
 
