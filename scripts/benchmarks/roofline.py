@@ -5,19 +5,23 @@
 
 The limits are the speeds of a product of two large matrices and of a copy of a large array, measured in the same process.
 Each recipe is trained by the shared loop with generated data. On CPUs every process has one thread, and seconds are CPU
-seconds, so other load hardly matters; on a GPU they are wall-clock seconds.
+seconds, so other load hardly matters. On a GPU they are wall-clock seconds, and all trainings start together and then take
+turns in being measured.
 
 The profiler's times of PyTorch's operations divide a step into matrix products (arithmetic), all other operations (memory),
 waiting for the next batch, and the remaining time, which is Python, the overhead of the profiler and, on a GPU, idle time.
 """
 
+import fcntl
 import itertools
 import os
 import re
+import statistics
 import tempfile
 import time
 import timeit
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -35,14 +39,13 @@ from ensemble.errors import UserError
 
 VARIANTS = {
     "no": ("precision=no",),
-    "tf32": ("precision=no",),
     "bf16": ("precision=bf16",),
     "fp16": ("precision=fp16",),
     "bf16, not deterministic": ("precision=bf16", "deterministic=false"),
     "bf16, large batch": ("precision=bf16",),
     "bf16, compiled": ("precision=bf16", "compile=true"),
 }
-"""Settings of train.py by the name of the variant; for tf32 and a large batch, others are added."""
+"""Settings of train.py by the name of the variant; a large batch has the size below."""
 LARGE_BATCHES = {"hot_sellers": 8192, "next_item": 2048, "table": 4096, "sudoku": 2048, "emulator": 32_000}
 WORDS: dict[str, tuple[str, ...]] = {
     "hot_sellers": (),
@@ -52,8 +55,9 @@ WORDS: dict[str, tuple[str, ...]] = {
     "emulator": ("batch_size=1000", "recipe.widths=[64,64,64]", "recipe.jacobian_weight=0.1"),
 }
 """By recipe, the settings of train.py that differ from its defaults."""
-WARM_UP_STEPS, PROFILED_STEPS, COUNTED_STEPS = 10, 10, 3
-"""Steps before the measured ones, steps under the profiler, and steps whose operations and bytes are counted."""
+WARM_UP_STEPS, PROFILED_STEPS, COUNTED_STEPS, NUM_WINDOWS = 10, 10, 3, 3
+"""Steps before the measured ones, steps under the profiler, steps whose operations and bytes are counted, and the number of
+periods in which the other steps are timed."""
 MATRIX_PRODUCT = re.compile(
     r"mm\b|matmul|linear|conv|dot_product|attention|gemm|cutlass|nvjet|xmma|fmha|flash", re.IGNORECASE
 )
@@ -75,24 +79,32 @@ def roofline(
 
     folder : the folder for the prepared data of each recipe, which are generated if they are not there
     recipes : the recipes to measure; empty for all
-    variants : no (float32), tf32, bf16, fp16, 'bf16, not deterministic', 'bf16, large batch' or 'bf16, compiled'
+    variants : no (float32), bf16, fp16, 'bf16, not deterministic', 'bf16, large batch' or 'bf16, compiled'
     seconds : seconds of training of each measurement, after the warm-up
     before : the JSON file of an earlier version of the code, whose results are added to the new file
     """
     refuse_unknown("recipes", recipes, WORDS)
     refuse_unknown("variants", variants, VARIANTS)
     earlier = {"before": folders.read_json(Path(before))["steps"]} if before else {}
-    results: dict[str, Any] = {}
-    for recipe, variant in itertools.product(recipes or WORDS, variants):
-        data = str(prepared(Path(folder), recipe))
-        name = f"{recipe}, {variant}"
+    data = {recipe: str(prepared(Path(folder), recipe)) for recipe in recipes or WORDS}
+    trainings = list(itertools.product(data, variants))
+
+    def measured(training: tuple[str, str]) -> dict[str, Any]:
+        recipe, variant = training
+        out = f"{scratch}/{trainings.index(training)}"
         try:
-            with tempfile.TemporaryDirectory() as scratch:
-                results[name] = called(training_step, recipe, data, variant, seconds, f"{scratch}/run")
+            figures: dict[str, Any] = called(training_step, recipe, data[recipe], variant, seconds, out, f"{scratch}/lock")
         except UserError as error:  # a precision or a compiler that this machine lacks
-            results[name] = {"failed": str(error)}
-        print(name, results[name], flush=True)
-    return {"steps": results, **earlier}
+            figures = {"failed": str(error)}
+        print(f"{recipe}, {variant}", figures, flush=True)
+        return figures
+
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(len(trainings) if num_gpus() else 1) as pool:
+        Path(scratch, "lock").touch()
+        steps = {
+            ", ".join(training): figures for training, figures in zip(trainings, pool.map(measured, trainings), strict=True)
+        }
+    return {"steps": steps, **earlier}
 
 
 @command
@@ -164,8 +176,13 @@ def set_up(recipe: str, config: Any, accelerator: Any, stack: ExitStack) -> Any:
     return setup.set_up(trained, config, accelerator, stack, "", False, False)
 
 
-def training_step(recipe: str, data: str, variant: str, seconds: float, out: str) -> dict[str, Any]:
-    """Train by the shared loop in this process; steps are timed, then profiled, then counted. Returns the figures."""
+def training_step(recipe: str, data: str, variant: str, seconds: float, out: str, lock_file: str) -> dict[str, Any]:
+    """Train by the shared loop in this process; steps are counted, timed, then profiled. Returns the figures.
+
+    lock_file : a file that processes which start lock together, and one that measures for itself alone
+    """
+    lock = os.open(lock_file, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_SH)
     if not os.environ.get("CUDA_VISIBLE_DEVICES", "0"):  # it is set, and hides all GPUs
         os.environ["ACCELERATE_USE_CPU"] = "true"
     from ensemble.neural import launch
@@ -176,26 +193,25 @@ def training_step(recipe: str, data: str, variant: str, seconds: float, out: str
 
     import torch
 
-    torch.set_float32_matmul_precision("high" if variant == "tf32" else "highest")
     device = accelerator.device
     is_gpu = device.type == "cuda"
     clock = _synchronised if is_gpu else time.process_time
     with ExitStack() as stack:
         training = set_up(recipe, config, accelerator, stack)
         _steps(training, WARM_UP_STEPS)
-        waited_s, began_s, began, num_steps = training.feed.waited_s, time.perf_counter(), clock(), 0
-        while clock() - began < seconds:
-            _steps(training, 1)
-            num_steps += 1
-        step_s = (clock() - began) / num_steps
-        waiting = (training.feed.waited_s - waited_s) / (time.perf_counter() - began_s)
+        num_flops, num_bytes = (0, 0) if config.compile else _counted(training)
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        windows = [_window(training, clock, seconds / NUM_WINDOWS, lock) for _ in range(NUM_WINDOWS)]
+        step_s, waiting = (statistics.median(values) for values in zip(*windows, strict=True))
+        fcntl.flock(lock, fcntl.LOCK_EX)
         products, others = _by_operation(training, is_gpu)
         plan = training.plan
-        num_flops, num_bytes = (0, 0) if config.compile else _counted(training)
     figures = {
         "device": torch.cuda.get_device_name() if is_gpu else "cpu",
         "batch_size": plan.batch_size,
         "step_ms": step_s * 1e3,
+        "fastest_ms": min(windows)[0] * 1e3,
+        "slowest_ms": max(windows)[0] * 1e3,
         "rows_per_s": plan.batch_size / step_s,
         "arithmetic": products,
         "memory": others,
@@ -214,6 +230,21 @@ def training_step(recipe: str, data: str, variant: str, seconds: float, out: str
             "share_of_bandwidth": num_bytes / step_s / bytes_limit,
         }
     return {name: value if isinstance(value, str) else float(f"{value:.4g}") for name, value in figures.items()}
+
+
+def _window(training: Any, clock: Clock, seconds: float, lock: int) -> tuple[float, float]:
+    """The seconds of a step, and the share of time spent waiting for data, while no other process measures."""
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    _steps(training, 1)
+    waited_s, began_s, began, num_steps = training.feed.waited_s, time.perf_counter(), clock(), 0
+    while clock() - began < seconds:
+        _steps(training, 1)
+        num_steps += 1
+    step_s = (clock() - began) / num_steps
+    waiting = (training.feed.waited_s - waited_s) / (time.perf_counter() - began_s)
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    time.sleep(0.01)  # let another process have its turn
+    return step_s, waiting
 
 
 def _synchronised() -> float:

@@ -201,9 +201,19 @@ class Copies(nn.Module):
         self.register_buffer("mean", torch.zeros(num_copies, dtype=torch.float64))
         self.register_buffer("deviation", torch.ones(num_copies, dtype=torch.float64))
 
-    def forward(self, numbers: torch.Tensor, codes: torch.Tensor, uses: torch.Tensor) -> list[torch.Tensor]:
-        """The outputs of each copy for its rows, (b, k, num_outputs). uses : (B, C) bool, the rows of each copy.
+    def forward(
+        self, numbers: torch.Tensor, codes: torch.Tensor, rows_of_copies: tuple[torch.Tensor, ...]
+    ) -> list[torch.Tensor]:
+        """The outputs of each copy for its rows, (b, k, num_outputs). rows_of_copies : row numbers, (b,) for each copy.
 
         A copy without rows is called too, so that each weight has a gradient on each rank.
         """
-        return [copy(numbers[rows], codes[rows]) for copy, rows in zip(self.copies, uses.unbind(1), strict=True)]
+        return [copy(numbers[rows], codes[rows]) for copy, rows in zip(self.copies, rows_of_copies, strict=True)]
+
+
+def rows_of_copies(uses: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The numbers of the rows that each copy processes, from `uses`, (B, C) bool.
+
+    With bool as an index the CPU would wait for the GPU at each tensor and copy; here it waits twice in all.
+    """
+    return uses.T.nonzero()[:, 1].split(uses.sum(dim=0).tolist())

@@ -35,7 +35,7 @@ from ensemble.recipes.table.settings import RecipeConfig
 from ensemble.task import Task, task_of
 
 with imports.without("sklearn"):  # rtdl_num_embeddings imports it only for embeddings that are not used here
-    from ensemble.recipes.table.model import LARGEST_ONE_HOT, Copies, Network, Shape
+    from ensemble.recipes.table.model import LARGEST_ONE_HOT, Copies, Network, Shape, rows_of_copies
 
 ANY_FEATURES = True
 """This network can be trained on prepared data of any recipe with a task and flat features."""
@@ -168,19 +168,21 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
         The loss of a pair is the mean over the submodels of the copy, times the row's weight relative to the mean weight.
         """
         uses = batch["uses"]
-        outputs = model(batch["numbers"], batch["codes"], uses)
+        used_rows = rows_of_copies(uses)
+        outputs = model(batch["numbers"], batch["codes"], used_rows)
         weight = batch["weight"] / self._mean_weight
         scales = _scales(model)
         total = torch.zeros((), device=weight.device)
-        for number, (output, rows) in enumerate(zip(outputs, uses.unbind(1), strict=True)):
+        for number, (output, rows) in enumerate(zip(outputs, used_rows, strict=True)):
             total = total + (self._loss(output.float(), batch["target"][rows], scales[:, number]) * weight[rows]).sum()
         return total, uses.sum().float(), state
 
     def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:
         uses, kind, scales = batch["uses"], self.task.kind, _scales(model)
-        outputs = model(batch["numbers"], batch["codes"], uses)
+        used_rows = rows_of_copies(uses)
+        outputs = model(batch["numbers"], batch["codes"], used_rows)
         total = torch.zeros(len(uses), outputs[0].shape[-1], dtype=torch.float64, device=uses.device)
-        for number, (output, rows) in enumerate(zip(outputs, uses.unbind(1), strict=True)):
+        for number, (output, rows) in enumerate(zip(outputs, used_rows, strict=True)):
             output = output.float()
             if kind == "binary":
                 total[rows] += output.sigmoid().mean(dim=1).double()
