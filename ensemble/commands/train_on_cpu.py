@@ -2,10 +2,10 @@
 
     python -m ensemble.commands.train_on_cpu --num_processes 2 --recipe table data=… out=…
 
-A fit trains its networks with this module where there is no GPU. With `accelerate launch` the launcher and each rank import
-PyTorch, Accelerate and the recipe: on two ranks the first step comes 2.4 s later, and 0.2 GB more memory are used. With
-GPUs ranks must not be forked, since CUDA may be initialized. The other arguments and the exit codes are those of
-scripts/train.py.
+A fit trains its networks with this module where there is no GPU, or where a CPU is faster. With `accelerate launch` the
+launcher and each rank import PyTorch, Accelerate and the recipe: on two ranks the first step comes 2.4 s later, and 0.2 GB
+more memory are used. With GPUs ranks must not be forked, since CUDA may be initialized. The other arguments and the exit
+codes are those of scripts/train.py.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from types import FrameType
 
 from ensemble import errors, recipe, signals
 from ensemble.commands import train
+from ensemble.neural import launch
 
 GRACE_S = 30.0
 """When a rank has ended with an error or was stopped, the others have this time to end too, such as to write a checkpoint,
@@ -31,7 +32,7 @@ def main() -> None:
     parser.add_argument("--num_processes", type=int, required=True)
     options, words = parser.parse_known_args()
     sys.argv = [train.__file__, *words]
-    os.environ |= {"ACCELERATE_USE_CPU": "true", "ACCELERATE_MIXED_PRECISION": "no"}
+    os.environ |= {**launch.ON_CPU, "ACCELERATE_MIXED_PRECISION": "no"}
     if options.num_processes == 1:
         train.main()
     else:

@@ -25,6 +25,9 @@ from ensemble.neural.settings import TrainConfig
 
 NO_GPU = "PyTorch finds no GPU on this machine, see scripts/doctor.py"
 NO_LAUNCHER = "no launcher"
+ON_CPU = {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
+"""Environment variables of ranks on a CPU, to be set before PyTorch is imported. Accelerate's barrier uses the GPU with the
+number of the rank if PyTorch sees any GPU, and fails if that GPU does not exist (accelerate 1.15)."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """mallopt(3)."""
 
@@ -42,7 +45,7 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
     _keep_freed_memory()
     request = launcher_request()
     if request["use_cpu"]:
-        os.environ["ACCELERATE_USE_CPU"] = "true"
+        os.environ |= ON_CPU
     if request["origin"] != NO_LAUNCHER:
         # A launcher that is killed by a signal leaves its ranks running. SIGUSR1 kills any launcher; that of one process is
         # killed by every signal

@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 
 from ensemble import folders, predictions, recipe
-from ensemble.doctor.machine import BF16_CAPABILITY
 from ensemble.errors import PREEMPTED, Failure, UserError
 from ensemble.neural.settings import config_class
 from ensemble.pipeline.plan import PlannedMember, Preempted
@@ -37,8 +36,6 @@ NUM_CPU_RANKS, LEAST_ROWS_FOR_RANKS = (1, 2, 4), 2_000
 each train faster than one rank with several threads, but with fewer rows their start takes longer than they save."""
 GPUS = Path("/proc/driver/nvidia/gpus")
 """The folder with an entry for each GPU, where Linux has a driver for them."""
-GPU_QUERY, GPU_QUERY_S = ("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"), 30
-"""The command that prints the compute capability of each GPU, and the seconds that it may take."""
 CHOSEN_BATCH_SIZE = 2**20
 """A power of 2, in place of a batch size that the recipe chooses."""
 
@@ -57,8 +54,8 @@ def train(
     """Train a member for at most `seconds`, or without a limit if that is 0; returns whether the training succeeded.
 
     manifest : of the prepared data. config : the settings of the fit. num_threads : for all processes on a CPU together.
-    predict_to : the folder to which the ranks of a member that is trained on a CPU write its prediction files, which saves
-    the start of another process; None if they must not.
+    predict_to : the folder to which the ranks write the prediction files of the member, which saves the start of another
+    process; None if they must not. Ranks of a YAML file do not, since their precision may be lower.
     Without `resume` an earlier run in `folder` is replaced. Raises `Preempted` if the training was stopped by a signal.
     """
     if not resume:
@@ -69,7 +66,7 @@ def train(
     launcher, environment = launch_command(config.accelerate_config, member, manifest, num_threads)
     arguments = words(member, data, folder, manifest, config)
     arguments += ["--resume", "auto"] if resume else []
-    ranks_predict = predict_to and TRAIN_ON_CPU in launcher  # in float32, as scripts/predict.py
+    ranks_predict = predict_to and config.accelerate_config == "auto"  # in float32, as scripts/predict.py
     arguments += ["--predict", str(predict_to)] if ranks_predict else []
     if seconds:
         ending_s = ENDING_S + ENDING_PER_ROW_S * sum(split["rows"] for split in manifest["splits"].values())
@@ -145,37 +142,24 @@ def launch_command(
 ) -> tuple[list[str], dict[str, str] | None]:
     """The command that trains, without the arguments of scripts/train.py, and its environment (None: that of this process).
 
-    accelerate_config : a file, or "auto" for the GPUs of this machine, or for its CPU if it has none.
+    accelerate_config : a file, or "auto" for a GPU of this machine, or for its CPU if it has none or trains faster. Then
+    the precision is float32: in steps that take some milliseconds, starting the kernels takes longer than running them, so
+    that other precisions and several GPUs are no faster (`make bench-gpu`).
     """
-    launcher = [sys.executable, "-m", "ensemble.neural.launcher", "--quiet"]
-    train_script = ["-m", "ensemble.commands.train"]
     if accelerate_config != "auto":
-        return [*launcher, "--config_file", accelerate_config, *train_script], None
-    if num_gpus := visible_gpus():
-        num_ranks = most_ranks(range(1, num_gpus + 1), member, manifest)
-        processes = ["--num_processes", str(num_ranks), "--num_machines", "1", "--dynamo_backend", "no"]
-        kind = ["--multi_gpu"] if num_ranks > 1 else []
-        command = [*launcher, *kind, *processes, "--mixed_precision", gpu_precision(), *train_script]
-    else:
-        num_ranks = num_cpu_ranks(member, manifest, num_threads)
-        command = [sys.executable, "-m", TRAIN_ON_CPU, "--num_processes", str(num_ranks)]
+        launcher = [sys.executable, "-m", "ensemble.neural.launcher", "--quiet", "--config_file", accelerate_config]
+        return [*launcher, "-m", "ensemble.commands.train"], None
+    num_ranks = num_cpu_ranks(member, manifest, num_threads)
+    if has_gpu() and num_ranks < member.cores_like_a_gpu:
+        command = [sys.executable, "-m", "ensemble.commands.train"]
+        return command, {**os.environ, "ACCELERATE_MIXED_PRECISION": "no", "OMP_NUM_THREADS": str(num_threads)}
+    command = [sys.executable, "-m", TRAIN_ON_CPU, "--num_processes", str(num_ranks)]
     return command, {**os.environ, "OMP_NUM_THREADS": str(max(1, num_threads // num_ranks))}
 
 
-def visible_gpus() -> int:
-    """The number of NVIDIA GPUs of this machine, or of those that CUDA_VISIBLE_DEVICES names."""
-    num_gpus = len(list(GPUS.glob("*")))
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return num_gpus if named is None else min(num_gpus, sum(bool(name.strip()) for name in named.split(",")))
-
-
-def gpu_precision() -> str:
-    """fp16 if a GPU of this machine has no tensor cores for bf16, as V100 and T4; otherwise, or if that is unknown, bf16."""
-    try:
-        answer = subprocess.run(GPU_QUERY, capture_output=True, text=True, timeout=GPU_QUERY_S, check=True).stdout
-        return "fp16" if min(map(float, answer.split())) < BF16_CAPABILITY else "bf16"
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return "bf16"
+def has_gpu() -> bool:
+    """Whether this machine has an NVIDIA GPU that CUDA_VISIBLE_DEVICES does not hide."""
+    return any(GPUS.glob("*")) and os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() not in ("", "-1")
 
 
 def num_cpu_ranks(member: PlannedMember, manifest: dict[str, Any], num_threads: int) -> int:

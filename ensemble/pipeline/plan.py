@@ -11,6 +11,7 @@ baselines. The last members of its plan are trained on the data of the follow-up
 
 import dataclasses
 import importlib.util
+import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,6 +41,8 @@ class PlannedMember:
     """With fewer seconds left, the member is skipped, unless no member is trained yet and no later one needs less time."""
     data: str = PREPARED
     """The folder of the training data within the folder of the fit: prepared, or the name of the follow-up's recipe."""
+    cores_like_a_gpu: float = math.inf
+    """The number of CPU cores that train a network as fast as a GPU. On a GPU, a step takes milliseconds for any network."""
     variant_of: str = ""
     """The name of a tree member that this one resembles. Such a variant is trained only if that member was trained, and the
     time that is left before the limit is expected to be enough. Without a time limit no variants are trained."""

@@ -61,7 +61,7 @@ CODE = {
     "memory panel peers_panel": PREPARE,
     "next_item next_item_growth peers_next_item": NEXT_ITEM,
     "next_item_beauty next_item_ml-100k": (*NEXT_ITEM, *TREES, *JOINING),
-    "roofline": ("ensemble/neural", "ensemble/recipes"),
+    "gpu roofline": ("ensemble/neural", "ensemble/recipes"),
     "scaling": (*NEURAL, "accelerate_configs"),
     "startup": ("scripts/*.py", "ensemble/commands", "ensemble/neural"),
     "sudoku_9x9 sudoku_data sudoku_demo sudoku_selection sudoku_table sudoku_throughput": (

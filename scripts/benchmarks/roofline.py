@@ -115,7 +115,7 @@ def gpu(
     seconds: float = 3.0,
     before: str = "",
 ) -> dict[str, Any]:
-    """A training step of each recipe on an NVIDIA GPU, by precision, size of the batch, and with torch.compile; ten minutes.
+    """A training step of each recipe on an NVIDIA GPU, by precision, size of the batch, and with torch.compile; minutes.
 
     folder, recipes, variants, seconds, before : as in `roofline`
     """

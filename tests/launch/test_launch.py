@@ -58,6 +58,12 @@ def test_each_yaml_starts_its_ranks(trained: dict[int, Path]) -> None:
         assert values["device"].startswith("cpu")
 
 
+def test_ranks_on_a_cpu_see_no_gpu(trained: dict[int, Path]) -> None:
+    """Accelerate's barrier would use the GPU with the number of the rank, and fail where there are fewer GPUs than ranks."""
+    for out in trained.values():
+        assert json.loads((out / "environment.json").read_text())["environment"]["CUDA_VISIBLE_DEVICES"] == ""
+
+
 def test_one_and_two_ranks_learn_the_same(trained: dict[int, Path], prepared: Path) -> None:
     """The global batch or the loss would depend on the hardware, or a rank without rows in the last step would hang.
 

@@ -47,6 +47,7 @@ def test_forked_ranks_learn_the_same_bits(prepared: Path, tmp_path: Path) -> Non
     for key in ("ranks", "device", "precision", "steps", "best_step"):
         assert summaries[0][key] == summaries[1][key], key
     assert summaries[0]["ranks"] == 2
+    assert folders.read_json(tmp_path / "forked" / "environment.json")["environment"]["CUDA_VISIBLE_DEVICES"] == ""
     forked, launched = (load_file(tmp_path / name / "final/model.safetensors") for name in launches)
     assert forked.keys() == launched.keys()
     assert all(torch.equal(forked[name], launched[name]) for name in forked)

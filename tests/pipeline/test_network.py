@@ -1,6 +1,6 @@
 """The hardware that a fit trains its network on, and whether its predictions are there already."""
 
-import os
+import math
 import signal
 import subprocess
 import sys
@@ -41,39 +41,33 @@ def test_the_number_of_ranks_on_a_cpu(num_threads: int, num_rows: int, settings:
 
 
 @pytest.mark.parametrize(
-    ("visible", "batch_size", "num_ranks"),
-    [(None, 0, 4), ("0", 0, 1), ("1,2,5", 0, 2), ("1,2,5", 96, 3), ("0,1,2,3,4,5", 5, 5), ("", 0, None), (None, 7, 1)],
-)
-def test_a_fit_uses_the_visible_gpus(
-    visible: str | None, batch_size: int, num_ranks: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ("num_gpus", "visible", "cores_like_a_gpu", "is_on_gpu"),
+    [
+        (2, None, math.inf, True), (2, "1", math.inf, True), (2, "", math.inf, False), (2, "-1", math.inf, False),
+        (0, None, math.inf, False), (1, None, 2.1, True), (1, None, 2.0, False),
+    ],
+)  # fmt: skip
+def test_a_fit_uses_a_visible_gpu_that_is_faster(
+    num_gpus: int,
+    visible: str | None,
+    cores_like_a_gpu: float,
+    is_on_gpu: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Ranks would be started without a GPU, or with a batch that cannot be divided among them."""
-    for number in range(6):
+    """A network would be trained without the GPU, or on a GPU that is slower than the CPU or hidden."""
+    for number in range(num_gpus):
         (tmp_path / f"0000:0{number}:00.0").mkdir()
     monkeypatch.setattr(network, "GPUS", tmp_path)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    member = PlannedMember(name="tabm", kind="neural", settings={"batch_size": batch_size})
-    manifest = {"recipe": "table", "splits": {"train": {"rows": 500}}}
-    command, _ = network.launch_command("auto", member, manifest, 1)
-    assert (network.TRAIN_ON_CPU in command) == (num_ranks is None)
-    if num_ranks:
-        assert command[command.index("--num_processes") + 1] == str(num_ranks)
-        assert ("--multi_gpu" in command) == (num_ranks > 1)
-
-
-@pytest.mark.parametrize(
-    ("answer", "precision"),
-    [("9.0\n9.0", "bf16"), ("8.0", "bf16"), ("8.6\n7.5", "fp16"), ("7.0", "fp16"), ("[N/A]", "bf16"), ("", "bf16")],
-)
-def test_old_gpus_get_fp16(answer: str, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A T4 would emulate bf16, which is several times slower than fp16."""
-    program = tmp_path / "nvidia-smi"
-    program.write_text(f"#!/bin/sh\nprintf '{answer}'\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert network.gpu_precision() == precision
+    member = PlannedMember(name="tabm", kind="neural", cores_like_a_gpu=cores_like_a_gpu)
+    manifest = {"recipe": "table", "splits": {"train": {"rows": 100_000}}}
+    command, environment = network.launch_command("auto", member, manifest, 2)
+    assert (network.TRAIN_ON_CPU in command) != is_on_gpu
+    assert environment is not None
+    assert environment["OMP_NUM_THREADS"] == ("2" if is_on_gpu else "1")
 
 
 @pytest.mark.parametrize(

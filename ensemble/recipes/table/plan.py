@@ -47,6 +47,10 @@ TABM_SHARE, TABM_SHARE_OF_MANY_CLASSES = 2.0, 6.0
 """The share of the network. From `MANY_CLASSES` classes on it is larger, and the network is trained before CatBoost and
 XGBoost, which need a tree per class. On the table letter (26 classes) the out-of-fold loss of the network is 0.120 after
 18 s, that of XGBoost 0.252 after 7 s, and that of CatBoost 0.698 after 7 s."""
+CORES_LIKE_A_GPU, CORES_PER_FEATURE, CORES_FOR_MANY_CLASSES = 0.7, 1 / 80, 1.3
+"""The number of CPU cores that train the network as fast as an H200: a constant, a number for each feature, and one that is
+added from `MANY_CLASSES` classes on. A step on one core takes 23, 34, 67 and 218 ms for 20, 60, 200 and 750 numbers, and
+48 ms for the table letter; on the GPU it takes 20 to 25 ms (`make bench-gpu`)."""
 LEAST_S_PER_OUTPUT = 2.5e-5
 """Seconds per row and class. With less time XGBoost and CatBoost have too few trees to get a weight (letter: 10 s)."""
 POINTWISE = {"objective": "regression"}
@@ -84,7 +88,9 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     has_many_classes = num_classes >= MANY_CLASSES
     share = TABM_SHARE_OF_MANY_CLASSES if has_many_classes else TABM_SHARE
     position = -2 if has_many_classes else len(planned)  # before CatBoost and XGBoost
-    planned.insert(position, PlannedMember(name="tabm", kind="neural", share=share, least_seconds=15.0))
+    cores = CORES_LIKE_A_GPU + CORES_PER_FEATURE * len(manifest["features"]) + CORES_FOR_MANY_CLASSES * has_many_classes
+    tabm = PlannedMember(name="tabm", kind="neural", share=share, least_seconds=15.0, cores_like_a_gpu=cores)
+    planned.insert(position, tabm)
     by_name, numbers = {member.name: member for member in planned}, dict.fromkeys(SHARES, 1)
     for library, changes in variants:
         numbers[library] += 1

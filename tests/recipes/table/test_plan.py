@@ -6,7 +6,7 @@ import pytest
 
 from ensemble.data import cross_validation
 from ensemble.data.cross_validation import CrossValidation
-from ensemble.recipes.table.plan import combining
+from ensemble.recipes.table.plan import combining, plan
 
 FORWARD = CrossValidation(scheme="forward", num_folds=2, embargo=0.0, begins=(0.0, 1.0, 2.0))
 RANDOM = CrossValidation(scheme="random", num_folds=5)
@@ -27,3 +27,16 @@ def test_numbers_in_time_are_combined_as_is_best_for_the_next_blocks(
 ) -> None:
     """Weights that fit past blocks only would be used, or probabilities be calibrated to a past frequency."""
     assert combining({"task": {"kind": kind}, cross_validation.KEY: scheme.to_dict()}) == expected
+
+
+@pytest.mark.parametrize(("num_features", "num_classes", "num_ranks"), [(14, 2, 1), (16, 26, 4), (200, 2, 4), (750, 2, 11)])
+def test_a_gpu_trains_only_wide_networks_faster(num_features: int, num_classes: int, num_ranks: int) -> None:
+    """A small network would wait for a GPU in each step, or a wide one be trained on a CPU."""
+    classes = [str(number) for number in range(num_classes)]
+    manifest = {
+        "splits": {"train": {"rows": 20_000}},
+        "features": [{"name": f"x{number}"} for number in range(num_features)],
+        "task": {"kind": "binary" if num_classes == 2 else "multiclass", "classes": classes},
+    }
+    tabm = next(member for member in plan(manifest, 4) if member.name == "tabm")
+    assert num_ranks / 2 < tabm.cores_like_a_gpu <= num_ranks

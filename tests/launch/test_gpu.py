@@ -1,0 +1,65 @@
+"""Trainings of all recipes on an NVIDIA GPU: whole and resumed runs have equal bits, and NCCL gets no tensors of the CPU."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from benchmarks import roofline
+from launcher import ACCELERATE, ROOT, TIMEOUT_S, TRAIN, kill, run, started
+from safetensors.torch import load_file
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+CONFIGURATIONS = ROOT / "accelerate_configs"
+EPOCHS = {"hot_sellers": 0.5, "next_item": 1, "table": 1, "sudoku": 0.1, "emulator": 0.5}
+"""Epochs by recipe: some dozens of steps, after which an evaluation and several checkpoints are written."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the generated data of the recipes."""
+    return tmp_path_factory.mktemp("data")
+
+
+def command(yaml: str, recipe: str, data: Path, out: Path, *words: Any) -> list[Any]:
+    paths = [f"data={roofline.prepared(data, recipe)}", f"out={out}"]
+    settings = [*roofline.WORDS[recipe], *paths, f"max_epochs={EPOCHS[recipe]}", "trackers=[]"]
+    return [*ACCELERATE, "--config_file", CONFIGURATIONS / yaml, *words, TRAIN, "--recipe", recipe, *settings]
+
+
+def weights(run_folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(run_folder / "final" / "model.safetensors")
+
+
+def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("precision", ["no", "bf16", "fp16"])
+@pytest.mark.parametrize("recipe", roofline.WORDS)
+def test_a_run_that_is_killed_and_resumed_has_the_bits_of_another(
+    recipe: str, precision: str, data: Path, tmp_path: Path
+) -> None:
+    """A kernel would add in another order in each run, or a part of the state on the GPU would not be restored."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    code, errors = run([*command("single_gpu.yaml", recipe, data, whole), f"precision={precision}"], tmp_path)
+    assert code == 0, errors
+    resumed = [*command("single_gpu.yaml", recipe, data, killed), f"precision={precision}", "checkpoint_steps=4"]
+    with started(resumed, tmp_path, tmp_path / "log") as process:
+        deadline = time.monotonic() + TIMEOUT_S
+        while process.poll() is None and time.monotonic() < deadline and len([*killed.glob("checkpoints/step-*")]) < 2:
+            time.sleep(0.01)
+        kill(process)
+    code, errors = run([*resumed, "--resume", "auto"], tmp_path)
+    assert code == 0, errors
+    assert same(weights(whole), weights(killed))
+
+
+@pytest.mark.parametrize("recipe", roofline.WORDS)
+def test_a_rank_with_nccl_trains_as_one_without(recipe: str, data: Path, tmp_path: Path) -> None:
+    """A tensor of the CPU would be given to NCCL, as in an evaluation."""
+    for name, yaml, words in (("alone", "single_gpu.yaml", ()), ("nccl", "multi_gpu.yaml", ("--num_processes", "1"))):
+        code, errors = run(command(yaml, recipe, data, tmp_path / name, *words), tmp_path)
+        assert code == 0, errors
+    assert same(weights(tmp_path / "alone"), weights(tmp_path / "nccl"))
