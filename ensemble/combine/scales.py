@@ -115,15 +115,15 @@ def _minimised(
 
     SciPy's L-BFGS-B is slower on a shared machine, since its BLAS threads wait for cores.
     """
+    least = loss(line)
     for _ in range(50):
         gradient, hessian = derivatives(line)
         if np.abs(gradient).max() < 1e-10:
             break
         step = np.linalg.solve(hessian + 1e-12 * np.eye(len(line)), gradient)
-        previous_loss = loss(line)
-        while loss(line - step) > previous_loss + 1e-14:
+        while (new_loss := loss(line - step)) > least + 1e-14:
             step /= 2
-        line = line - step
+        line, least = line - step, new_loss
     return line
 
 

@@ -11,15 +11,16 @@ block, so no score depends on the order of the rows. Only the precision and the 
 are multiplied by a constant; `weighting.relative_weights` gives the weights a fixed unit.
 """
 
+import copy
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ensemble.metrics import binary, multiclass, ranking, regression
 from ensemble.metrics.binary import average_precision
-from ensemble.metrics.bootstrap import Interval, Scorer, intervals
+from ensemble.metrics.bootstrap import Draws, Interval, Scorer, draws_of, intervals
 from ensemble.metrics.weighting import weight_of
 
 
@@ -155,31 +156,37 @@ def bootstrap_scores(
     The calibration error is larger in almost every draw, since resampling adds noise to each bin. So its draws are shifted
     until their median is the score, and its interval does not extend below 0.
     """
-    predictions = [prediction] if minus is None else [prediction, minus]
-    (scores, *others), cluster, weight = _draw_scorers(kind, target, predictions, group, cluster, weight)
+    options: Any = {"weight": weight, "kind": kind, "num_draws": num_draws}
+    state = copy.deepcopy(generator)  # the same draws for both predictions
+    draws = bootstrap_draws(target, prediction, group, cluster, generator=generator, **options)
+    if minus is not None:
+        draws = draws.minus(bootstrap_draws(target, minus, group, cluster, generator=state, **options))
+    return score_intervals(kind, draws, is_difference=minus is not None)
 
-    def difference(weight: np.ndarray) -> np.ndarray:
-        return scores(weight) - others[0](weight)
 
-    names = list(METRICS[kind])
-    result = intervals(names, difference if others else scores, cluster, num_draws, generator, weight, BIASED)
+def score_intervals(kind: str, draws: Draws, is_difference: bool = False) -> dict[str, Interval]:
+    """The intervals of `bootstrap_scores`, from `bootstrap_draws` or the difference of two of them."""
+    result = intervals(METRICS[kind], draws, BIASED)
     return {
-        name: interval._replace(low=max(interval.low, 0.0)) if name in BIASED and not others else interval
+        name: interval._replace(low=max(interval.low, 0.0)) if name in BIASED and not is_difference else interval
         for name, interval in result.items()
     }
 
 
-def _draw_scorers(
-    kind: str,
+def bootstrap_draws(
     target: np.ndarray,
-    predictions: list[np.ndarray],
+    prediction: np.ndarray,
     group: np.ndarray,
     cluster: np.ndarray,
+    *,
     weight: np.ndarray | None,
-) -> tuple[list[Callable[[np.ndarray], np.ndarray]], np.ndarray, np.ndarray | None]:
-    """For each prediction a function from the weights of the drawn units to scores; and the units' clusters and weights.
+    kind: str,
+    num_draws: int,
+    generator: np.random.Generator,
+) -> Draws:
+    """The scores and their bootstrap draws, with the arguments of `bootstrap_scores`. Equal generators give equal draws.
 
-    A unit is a row. In a ranking whose groups have one cluster and one weight each, it is a group: a draw then has some
+    A draw consists of rows. In a ranking whose groups have one cluster and one weight each, it consists of groups: some
     thousand users instead of millions of candidates.
     """
     if kind == "ranking":
@@ -188,9 +195,9 @@ def _draw_scorers(
         weight_of_group = weight_of(weight, first_row)
         has_one_weight = weight is None or np.array_equal(weight[first_row][group_number], weight)
         if has_one_weight and np.array_equal(cluster_of_group[group_number], cluster):
-            scorers = [ranking.RankingScorer(target, prediction, group) for prediction in predictions]
-            return [scorer.scores_of_groups for scorer in scorers], cluster_of_group, weight_of_group
-    return [SCORERS[kind](target, prediction, group).scores for prediction in predictions], cluster, weight
+            scores = ranking.RankingScorer(target, prediction, group).scores_of_groups
+            return draws_of(scores, cluster_of_group, num_draws, generator, weight_of_group)
+    return draws_of(SCORERS[kind](target, prediction, group).scores, cluster, num_draws, generator, weight)
 
 
 def why_undefined(target: np.ndarray, kind: str = "binary") -> str | None:

@@ -131,6 +131,9 @@ class BinaryScorer:
         self.sorted_target = self.target[self.order]
         self.block_prediction = prediction[self.order][self.starts]
 
+        if self.num_groups == 1:  # then both orders are the same
+            self.block_group = np.zeros(len(self.starts), np.intp)
+            return
         self.group_order = np.lexsort((-prediction, group))
         sorted_group = group[self.group_order]
         self.group_starts = starts_of(prediction[self.group_order], sorted_group)
@@ -160,17 +163,19 @@ class BinaryScorer:
         gap = np.bincount(bins, positive - mass * self.block_prediction, CALIBRATION_BINS)
         calibration_error = np.abs(gap).sum() / num_rows
 
-        precision = self._precision_at_top(weight)
+        if self.num_groups > 1:
+            sorted_weight = weight[self.group_order]
+            mass = np.add.reduceat(sorted_weight, self.group_starts)
+            positive = np.add.reduceat(sorted_weight * self.group_target, self.group_starts)
+        precision = self._precision_at_top(mass, positive)
         if num_positive > 0:
             lift = precision * num_rows / num_positive
         return np.array(
             [average_precision, roc_auc, log_loss, brier, calibration_error, precision, lift, accuracy, always_no]
         )
 
-    def _precision_at_top(self, weight: np.ndarray) -> float:
-        sorted_weight = weight[self.group_order]
-        mass = np.add.reduceat(sorted_weight, self.group_starts)
-        positive = np.add.reduceat(sorted_weight * self.group_target, self.group_starts)
+    def _precision_at_top(self, mass: np.ndarray, positive: np.ndarray) -> float:
+        """mass, positive : the weight of all rows, and of the positives, in each block of a group."""
         group_mass = np.bincount(self.block_group, mass, self.num_groups)
         # The small number makes 5 % of 60 rows equal to 3, even if the product is rounded down
         top_mass = np.minimum(np.maximum(np.floor(group_mass * TOP_FRACTION + 1e-9), 1), group_mass)

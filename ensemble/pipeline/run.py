@@ -16,9 +16,12 @@ that tasks of a cluster have computed (stages.py).
 """
 
 import dataclasses
+import importlib
 import math
 import sys
-from contextlib import ExitStack, suppress
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +47,10 @@ more time is reserved for combination and report: in proportion, up to `SLOWEST`
 SPARE, FINISH_OF_VARIANT = 1.3, 0.2
 """For a variant of a member: the time that must be left for its training, relative to the expected one; and an upper bound
 of the share by which it extends the time to combine the members and write the report."""
+LATER_MODULES = ("scipy.optimize", "matplotlib.figure", "matplotlib.backends.backend_svg")
+"""Modules that combination and report need; together they take half a second to import."""
+LATER_MODULES_WITH = ("xgboost", "lightgbm")
+"""Libraries of trees during whose training they are imported."""
 MIN_TRAINING_S = 1.0
 """The least time limit of a member, even if no time is left, since a fit needs at least one member."""
 
@@ -330,9 +337,30 @@ def train_trees(
     from ensemble.trees import train
 
     settings = trees_config(member, config, num_threads, seconds)
-    summary = train.train(dataclasses.replace(settings, overwrite=overwrite and not resume), "auto" if resume else "")
+    with _later_modules_imported(settings.library):
+        summary = train.train(dataclasses.replace(settings, overwrite=overwrite and not resume), "auto" if resume else "")
     if summary["status"] == "preempted":
         raise Preempted(member.name)
+
+
+@contextmanager
+def _later_modules_imported(library: str) -> Iterator[None]:
+    """Import in a thread what the rest of the fit needs, while XGBoost or LightGBM trains outside of Python.
+
+    The library is imported before, so that no two threads import modules that import each other.
+    """
+    from ensemble.trees.predict import library_module
+
+    if library not in LATER_MODULES_WITH:
+        yield
+        return
+    library_module(library)
+    thread = threading.Thread(target=lambda: [importlib.import_module(name) for name in LATER_MODULES])
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()  # before a process is started
 
 
 def finish(run: Fit, manifest: dict[str, Any], second: FollowUp | None) -> list[dict[str, Any]]:

@@ -53,15 +53,15 @@ def score(
     candidates = {name: candidate[counted] for name, candidate in candidates.items()}
     target, group, cluster = (column[counted] for column in (test.target, test.group, test.cluster))
 
-    def bootstrap(prediction: np.ndarray, minus: np.ndarray | None = None) -> dict[str, metrics.Interval]:
-        generator = np.random.default_rng(seed)
-        options: dict[str, Any] = {"weight": weight, "kind": task.kind, "num_draws": num_draws, "generator": generator}
-        return metrics.bootstrap_scores(target, prediction, group, cluster, minus=minus, **options)
+    def bootstrap(prediction: np.ndarray) -> metrics.Draws:
+        options: Any = {"weight": weight, "kind": task.kind, "num_draws": num_draws}
+        return metrics.bootstrap_draws(target, prediction, group, cluster, **options, generator=np.random.default_rng(seed))
 
-    scores = {name: bootstrap(candidate) for name, candidate in candidates.items()}
+    draws = {name: bootstrap(candidate) for name, candidate in candidates.items()}
+    scores = {name: metrics.score_intervals(task.kind, drawn) for name, drawn in draws.items()}
     sign = 1 if metrics.METRIC_FUNCTIONS[task.metric].higher_is_better else -1
     best = max(member_names, key=lambda name: sign * scores[name][task.metric].value)
-    gain = bootstrap(candidates[ENSEMBLE], minus=candidates[best])
+    gain = metrics.score_intervals(task.kind, draws[ENSEMBLE].minus(draws[best]), is_difference=True)
     return {
         "kind": task.kind,
         "metric": task.metric,

@@ -199,7 +199,8 @@ def test_groups_are_drawn_as_their_rows_are(is_whole: bool) -> None:
         target, prediction, group, cluster, kind="ranking", num_draws=20, generator=np.random.default_rng(5)
     )
     of_rows = RankingScorer(target, prediction, group).scores
-    assert result == metrics.intervals(list(METRICS["ranking"]), of_rows, cluster, 20, np.random.default_rng(5))
+    draws = metrics.draws_of(of_rows, cluster, 20, np.random.default_rng(5))
+    assert result == metrics.intervals(METRICS["ranking"], draws)
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,9 @@ def score(table: Table, data: str | Path, best: str, num_draws: int, seed: int) 
         return np.concatenate([mean, mean - mean[reference]])
 
     labels = [f"{what}{name}" for what in ("", "less ") for name in names]
-    intervals = bootstrap.intervals(labels, means, table.rows.user, num_draws, np.random.default_rng(seed))
+    intervals = bootstrap.intervals(
+        labels, bootstrap.draws_of(means, table.rows.user, num_draws, np.random.default_rng(seed))
+    )
     members: dict[str, dict[str, Any]] = {
         member.name: {
             "is_baseline": member.is_baseline,

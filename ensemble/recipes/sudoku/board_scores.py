@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.metrics.bootstrap import intervals
+from ensemble.metrics.bootstrap import draws_of, intervals
 
 BACKTRACKS = (0, 1, 4, 16, 64)
 """The smallest number of backtracks of the solver in each level of difficulty."""
@@ -79,7 +79,7 @@ def _ratio(name: str, top: np.ndarray, bottom: np.ndarray) -> dict[str, Any]:
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.array([top.astype(float) @ weight / (bottom.astype(float) @ weight)])
 
-    interval = intervals([name], ratio, np.arange(len(top)), NUM_DRAWS, np.random.default_rng(SEED))[name]
+    interval = intervals([name], draws_of(ratio, np.arange(len(top)), NUM_DRAWS, np.random.default_rng(SEED)))[name]
     ends = [interval.low, interval.high]
     return {
         name: interval.value if np.isfinite(interval.value) else None,

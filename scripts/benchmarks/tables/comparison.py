@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from ensemble.metrics import binary, multiclass, regression
-from ensemble.metrics.bootstrap import intervals
+from ensemble.metrics.bootstrap import draws_of, intervals
 
 NUM_DRAWS = 2000
 """Draws of the bootstrap."""
@@ -70,7 +70,7 @@ def compare(
         return np.array([loss(first, weight) - loss(second, weight)])
 
     rows = np.arange(len(first))
-    interval = intervals(["loss"], difference, rows, num_draws, np.random.default_rng(0))["loss"]
+    interval = intervals(["loss"], draws_of(difference, rows, num_draws, np.random.default_rng(0)))["loss"]
     verdict = "win" if interval.high < 0 else "loss" if interval.low > 0 else "level"
     return {
         "difference": interval._asdict(),
