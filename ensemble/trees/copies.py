@@ -116,7 +116,7 @@ def train(
             models = refit_on(learned)
         else:
             models = make_models()
-        seen = [unknown.describe(objective, [rows.take(part)]) for part in learned]
+        seen = pool.map(lambda part: unknown.describe(objective, [rows.take(part)]), learned)
         predictors = [_predictor(library, rows, model, content) for model, content in zip(models, seen, strict=True)]
         blocks = pool.map(lambda predict, fold: [*map(predict, rows.take(fold.held).batches())], predictors, folds)
         held_out = np.concatenate([fold.held for fold in folds])
@@ -334,9 +334,10 @@ class _Copies:
         return pack([booster.to_bytes() for booster in self._boosters])
 
     def first_rounds(self, num_rounds: int) -> list[Model]:
+        first = self._run(lambda booster: booster.first_rounds(num_rounds), self._boosters)
         return [
-            Model(booster=booster.first_rounds(num_rounds), scaling=booster.objective.scaling, encoding=encoding)
-            for encoding, booster in zip(self._encodings, self._boosters, strict=True)
+            Model(booster=model, scaling=booster.objective.scaling, encoding=encoding)
+            for model, encoding, booster in zip(first, self._encodings, self._boosters, strict=True)
         ]
 
 
