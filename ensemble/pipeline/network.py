@@ -3,13 +3,14 @@
 import ctypes
 import fnmatch
 import gc
+import importlib.util
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,6 @@ NUM_CPU_RANKS, LEAST_ROWS_FOR_RANKS = (1, 2, 4), 2_000
 each train faster than one rank with several threads, but with fewer rows their start takes longer than they save."""
 GPUS = Path("/proc/driver/nvidia/gpus")
 """The folder with an entry for each GPU, where Linux has a driver for them."""
-CHOSEN_BATCH_SIZE = 2**20
-"""A power of 2, in place of a batch size that the recipe chooses."""
 
 
 def train(
@@ -158,24 +157,26 @@ def launch_command(
 
 
 def has_gpu() -> bool:
-    """Whether this machine has an NVIDIA GPU that CUDA_VISIBLE_DEVICES does not hide."""
-    return any(GPUS.glob("*")) and os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() not in ("", "-1")
+    """Whether this machine has an NVIDIA GPU that CUDA_VISIBLE_DEVICES does not hide, and PyTorch is built for CUDA."""
+    is_visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() not in ("", "-1")
+    return is_visible and any(GPUS.glob("*")) and torch_is_for_cuda()
+
+
+def torch_is_for_cuda() -> bool:
+    """Whether PyTorch is built for CUDA, by its file version.py: to import PyTorch would take seconds."""
+    spec = importlib.util.find_spec("torch")
+    assert spec is not None
+    assert spec.origin is not None
+    return not re.search(r"^cuda\b.*= None$", Path(spec.origin).with_name("version.py").read_text(), re.MULTILINE)
 
 
 def num_cpu_ranks(member: PlannedMember, manifest: dict[str, Any], num_threads: int) -> int:
     """The number of ranks for `num_threads` threads of a CPU: 1 for few rows, else one of `NUM_CPU_RANKS`."""
     if manifest["splits"]["train"]["rows"] < LEAST_ROWS_FOR_RANKS:
         return 1
-    return most_ranks([ranks for ranks in NUM_CPU_RANKS if ranks <= max(1, num_threads)], member, manifest)
-
-
-def most_ranks(numbers: Iterable[int], member: PlannedMember, manifest: dict[str, Any]) -> int:
-    """The largest of some numbers of ranks that divides the batch size, since ranks have equal shares of it.
-
-    The batch size is 0 if the recipe chooses it; then it is a power of 2.
-    """
+    # Ranks have equal shares of a batch. Its size is 0 if the recipe chooses it, as a power of 2
     batch_size = int(member.settings.get("batch_size", config_class(manifest["recipe"])().batch_size))
-    return max(ranks for ranks in numbers if (batch_size or CHOSEN_BATCH_SIZE) % ranks == 0)
+    return max(ranks for ranks in NUM_CPU_RANKS if ranks <= max(1, num_threads) and batch_size % ranks == 0)
 
 
 def run_command(command: list[str], output: int | None = None, environment: dict[str, str] | None = None) -> int:

@@ -59,6 +59,7 @@ def test_a_fit_uses_a_visible_gpu_that_is_faster(
     for number in range(num_gpus):
         (tmp_path / f"0000:0{number}:00.0").mkdir()
     monkeypatch.setattr(network, "GPUS", tmp_path)
+    monkeypatch.setattr(network, "torch_is_for_cuda", lambda: True)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -68,6 +69,13 @@ def test_a_fit_uses_a_visible_gpu_that_is_faster(
     assert (network.TRAIN_ON_CPU in command) != is_on_gpu
     assert environment is not None
     assert environment["OMP_NUM_THREADS"] == ("2" if is_on_gpu else "1")
+
+
+def test_the_build_of_pytorch_is_known_without_an_import() -> None:
+    """With a build for CPUs, one process would train where several could, on a machine with a GPU."""
+    statement = "import sys; from ensemble.pipeline import network; known = network.torch_is_for_cuda(); "
+    statement += "assert 'torch' not in sys.modules; import torch; sys.exit(known != bool(torch.version.cuda))"
+    subprocess.run([sys.executable, "-c", statement], check=True, timeout=TIMEOUT_S)
 
 
 @pytest.mark.parametrize(
