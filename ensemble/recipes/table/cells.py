@@ -30,6 +30,8 @@ MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "Non
 INVISIBLE = "\u200b\u200e\u200f\u2060\ufeff"
 """Characters without width, such as the marks of the direction of writing that Windows puts before dates."""
 LEADING_ZERO = r"^[+-]?0\d+$"
+FEW_CODES = 0.05
+"""A number such as 05 is no code if at most this fraction of the numbers of a target are like it."""
 LIKE_A_NUMBER = "|".join(
     [
         r"^\PL*\d\PL*$",
@@ -157,8 +159,12 @@ def _stripped(texts: pl.Series) -> pl.Series:
 
 
 def _without(texts: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[str, int]]:
-    """The texts, null where they mark missing values, and the counts of these texts, the most frequent first."""
-    is_missing = texts.is_in(missing).fill_null(False)
+    """The texts, null where they mark missing values, and the counts of these texts, the most frequent first.
+
+    With 98 among the marks, 98.0 is one too, as in a column that was stored as floats.
+    """
+    is_missing = texts.is_in(missing) | texts.str.replace(r"^([+-]?[1-9]\d*)\.0+$", "${1}").is_in(missing)
+    is_missing = is_missing.fill_null(False)
     counted = texts.filter(is_missing).rename("text").value_counts(sort=True, name="count")
     return texts.set(is_missing, None), dict(counted.iter_rows())
 
@@ -176,6 +182,7 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
         plain = texts.cast(pl.Float64, strict=False)
         are_plain = plain.null_count() == texts.null_count() < len(texts) and plain.is_finite().all()
         if are_plain and not texts.str.contains(LEADING_ZERO).any():
+            _refuse_hidden_thousands(table, column, texts, plain, _advice(column, config), config)
             return Cells(column=column, kind="number", values=plain)
     texts, marks = _without(texts, config.missing)
     cells, default_marks = _without(texts, () if config.missing else MISSING)
@@ -189,10 +196,8 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
         notes = _mark_notes(column, all_marks)
         return Cells(column=column, kind="truth", values=truths == "true", marks=all_marks, notes=notes)
 
-    drop = f", or drop=[{column}]" if column not in (config.target, config.time, config.weight) else ""
-    numbers, no_number = _numbers(
-        table, column, cells, "", all_marks, allowed, f": add decimal=. or decimal=,{drop}", config
-    )
+    drop, advice = _or_drop(column, config), _advice(column, config)
+    numbers, no_number = _numbers(table, column, cells, "", all_marks, allowed, advice, config)
     if numbers:
         return numbers
 
@@ -222,6 +227,25 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
     return Cells(column=column, kind="text", values=texts, marks=marks, notes=notes)
 
 
+def _or_drop(column: str, config: PrepareConfig) -> str:
+    return f", or drop=[{column}]" if column not in (config.target, config.time, config.weight) else ""
+
+
+def _advice(column: str, config: PrepareConfig) -> str:
+    """How to resolve an ambiguous form of numbers."""
+    return f": add decimal=. or decimal=,{_or_drop(column, config)}"
+
+
+def _refuse_hidden_thousands(
+    table: Table, column: str, texts: pl.Series, values: pl.Series, advice: str, config: PrepareConfig
+) -> None:
+    """`number_forms.refuse_hidden_thousands` for each file; numbers of JSON have a decimal point."""
+    parts = zip(table.by_file(texts), table.by_file(values), table.are_json, strict=True)
+    for part, numbers, is_json in parts if not config.decimal else ():
+        if not is_json:
+            number_forms.refuse_hidden_thousands(column, part, numbers, advice)
+
+
 def _numbers(
     table: Table,
     column: str,
@@ -245,7 +269,11 @@ def _numbers(
     no_number = cells.is_not_null() & values.is_null()
     if no_number.sum() > allowed:
         return None, no_number
-    bad = no_number | values.is_infinite().fill_null(False)
+    if set(forms) == {number_forms.PLAIN}:
+        _refuse_hidden_thousands(table, column, bare, values, advice, config)
+    # A few cells without the unit may have another one: 900 beside 12.8K
+    has_no_unit = (bare == signed) & (values != 0) if unit else pl.zeros(len(cells), pl.Boolean, eager=True)
+    bad = no_number | has_no_unit.fill_null(False) | values.is_infinite().fill_null(False)
     values, as_numbers = _without_numbers(values, config.missing)
     forms = [number_units.form_of(unit, form) for form in forms]
     notes = number_forms.notes(table, column, forms)
@@ -281,6 +309,8 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
             f"the column '{column}' holds {table.nested[column]}, but members were trained on {kinds}: give {kinds}"
         )
     pieces = table.pieces[column]
+    if kind == "number":
+        pieces = [piece.cast(pl.Float64) if piece.dtype == pl.Boolean else piece for piece in pieces]
     cells, marks = _without(_texts(pieces, kind), config.missing or (() if kind == "text" else MISSING))
     native = _native(pieces, kind) if kind in ("number", "date") else None
     advice = ", and training had neither: write them as in training"
@@ -289,7 +319,7 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
     if kind == "text":
         values = cells
     elif kind == "truth":
-        truths = {"true": True, "false": False, "1": True, "0": False}
+        truths = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
         values = cells.str.to_lowercase().replace_strict(truths, default=None, return_dtype=pl.Boolean)
     elif kind == "date":
         known = form.split(dates.SEPARATOR) if form else [dates.ISO[0]]
@@ -375,9 +405,10 @@ def exact_texts(table: Table, cells: Cells) -> Cells:
         return cells
     texts = pl.concat([as_text(piece) for piece in pieces]).str.strip_chars()
     is_code = texts.str.contains(LEADING_ZERO) | (cells.values.abs() >= MOST_EXACT) & texts.str.contains(r"^[+-]?\d+$")
-    if not (number_units.split(cells.form)[0] or is_code.any()):
+    if not number_units.split(cells.form)[0] and not (is_code.sum() or 0) > FEW_CODES * cells.values.count():
         return cells
-    return dataclasses.replace(cells, kind="text", values=texts.set(cells.values.is_null(), None), notes=())
+    is_empty = cells.values.is_null().scatter(cells.bad, False)
+    return dataclasses.replace(cells, kind="text", values=texts.set(is_empty, None), bad=cells.bad[:0], notes=())
 
 
 def _zone_notes(column: str, pieces: Sequence[pl.Series]) -> tuple[str, ...]:

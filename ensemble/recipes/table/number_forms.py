@@ -20,6 +20,9 @@ PATTERNS = {
 }
 """Patterns of numbers in other forms than Python's. With groups of digits, numbers without groups are read too."""
 TWO_GROUPS = r"\.\d{3}\.\d{3}"
+THOUSANDS = r"^[+-]?[1-9]\d{0,2}\.\d{3}$"
+LEAST_HIDDEN = 20
+"""With fewer different numbers such as 1.234 a column of decimals may lack a shorter one by chance."""
 _AMOUNT = r"\d+(?:[.,]\d+)*"
 NEGATIVE = rf"^(?:\(({_AMOUNT})\)|({_AMOUNT})-|−({_AMOUNT}))$"
 """Negative numbers as accounting, SAP and typesetting write them: (12.5), 12.5- and −12.5."""
@@ -89,6 +92,24 @@ def refuse_thousands(column: str, texts: pl.Series, why: str) -> None:
         raise UserError(
             f"the column '{column}' holds numbers such as '{points[0]}', whose point may be decimal or, as in 1.234,5, "
             f"separate thousands, since {why}"
+        )
+
+
+def refuse_hidden_thousands(column: str, texts: pl.Series, values: pl.Series, advice: str) -> None:
+    """Raise `UserError` if numbers such as 1.234 stand beside whole numbers below 1000, and no cell has one or two decimals.
+
+    So does a writer who separates thousands by points. One who writes decimals as short as possible also writes 1.25.
+    """
+    known = values.drop_nulls()
+    is_whole = known == known.floor()
+    if not (known.abs() < 1000).all() or is_whole.all() or not (is_whole & (known != 0)).any():  # as most columns
+        return
+    has_point = texts.str.contains(".", literal=True)
+    pointed, whole = texts.filter(has_point), texts.filter(~has_point & (values != 0))
+    if len(whole) and pointed.n_unique() >= LEAST_HIDDEN and pointed.str.contains(THOUSANDS).all():
+        raise UserError(
+            f"the column '{column}' holds numbers such as '{pointed[0]}' and '{whole[0]}', none with one or two decimals: "
+            f"the points may be decimal or separate thousands{advice}"
         )
 
 

@@ -13,6 +13,9 @@ import polars as pl
 from ensemble.recipes.table.number_forms import COMMA_GROUPS, DECIMAL_COMMA, PLAIN
 
 TIME = "13:45, in hours"
+DURATION = "45:30 (minutes and seconds) and 1:23:45, in hours"
+"""Of a column of cells with two and with three parts, in which some cell of two parts begins with more than an hour of the
+day has, and none of three parts with 0 hours."""
 NUMBER = r"[+-]?\d(?:[\d.,]*\d)?"
 PARTS = rf"^[+-]?(\p{{Sc}}|[A-Z]{{3}} |Rs\.?)? ?{NUMBER}( ?[^\d\s.,][^\d]{{0,19}})?$"
 """A currency before the number, or a unit without digits, of at most 20 characters, after it."""
@@ -20,6 +23,7 @@ CODE = r"^\D*0\d"
 """Codes such as 007A are no numbers."""
 CLOCK = r"^(\d{1,3}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?(?: ?([AaPp])\.?[Mm]\.?)?$"
 ZERO = r"^0(?:[.,]0*)?$"
+LAST_HOUR = 23
 SAMPLE = 1000
 """Number of first cells by which the unit of a column is recognised."""
 
@@ -31,7 +35,10 @@ def find(cells: pl.Series, allowed: float) -> str:
     if sample.str.contains(CODE).any() and not sample.str.contains(CLOCK).all():
         return ""
     if sample.str.contains(CLOCK).any():
-        unit = TIME
+        parts = known.str.extract_groups(CLOCK).struct.unnest()
+        first, has_three = parts["1"].cast(pl.Int64), parts["3"].is_not_null()
+        are_durations = (first.filter(has_three) > 0).all() and (first.filter(~has_three) > LAST_HOUR).any()
+        unit = DURATION if has_three.any() and are_durations else TIME
     else:
         parts = sample.str.extract_groups(PARTS).struct.unnest().fill_null("").filter(sample.str.contains(PARTS))
         units = (parts["1"] + "#" + parts["2"]).filter(parts["1"] + parts["2"] != "")
@@ -44,7 +51,7 @@ def find(cells: pl.Series, allowed: float) -> str:
 
 def remove(cells: pl.Series, unit: str) -> pl.Series:
     """The texts without the unit, times as hours. Texts without this unit, such as plain numbers, are unchanged."""
-    if unit == TIME:
+    if unit in (TIME, DURATION):
         parts = cells.str.extract_groups(CLOCK).struct.unnest().cast({"1": pl.Float64, "2": pl.Float64, "3": pl.Float64})
         half = pl.col("4").str.to_lowercase()
         hour = (
@@ -53,6 +60,8 @@ def remove(cells: pl.Series, unit: str) -> pl.Series:
             .otherwise(pl.col("1") % 12 + pl.when(half == "p").then(12).otherwise(0))
         )
         hours = parts.select(hour + pl.col("2") / 60 + pl.col("3").fill_null(0) / 3600).to_series()
+        if unit == DURATION:
+            hours = hours.zip_with(parts["3"].is_not_null(), hours / 60)
         return cells.zip_with(hours.is_null(), hours.cast(pl.String))
     if not unit:
         return cells
@@ -62,12 +71,12 @@ def remove(cells: pl.Series, unit: str) -> pl.Series:
 
 def form_of(unit: str, numbers: str) -> str:
     """The form of numbers with a unit, such as `$1,234.5`. numbers : their form without it."""
-    return unit if unit == TIME else unit.replace("#", numbers) or numbers
+    return unit if unit in (TIME, DURATION) else unit.replace("#", numbers) or numbers
 
 
 def split(form: str) -> tuple[str, str]:
     """The unit, '' for none, and the form of the numbers without it."""
-    if form == TIME:
-        return TIME, PLAIN
+    if form in (TIME, DURATION):
+        return form, PLAIN
     numbers = next((numbers for numbers in (COMMA_GROUPS, DECIMAL_COMMA, PLAIN) if numbers in form), PLAIN)
     return form.replace(numbers, "#") if form not in ("", numbers) else "", numbers

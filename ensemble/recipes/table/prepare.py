@@ -205,8 +205,11 @@ def _read_columns(config: PrepareConfig, table: sources.Table) -> dict[str, cell
     cells_of |= {name: cells.days(cells.in_range(table, cells_of[name]), *YEARS) for name in names if name not in others}
     if config.time:
         cells_of[config.time] = cells.days(cells_of[config.time])
-    if config.task in ("", "binary", "multiclass") and cells_of[config.target].values.n_unique() <= MAX_CLASSES:
-        cells_of[config.target] = cells.exact_texts(table, cells_of[config.target])
+    target = cells_of[config.target]
+    most = MAX_WHOLE_CLASSES if target.form and not config.task else MAX_CLASSES
+    is_number = config.task in ("regression", "ranking") or config.metric in METRICS["regression"]
+    if not is_number and target.values.drop_nulls().n_unique() <= most:
+        cells_of[config.target] = cells.exact_texts(table, target)
     return cells_of
 
 
@@ -311,13 +314,19 @@ def _features(
         left_out |= {column: learned.left_out} if learned.left_out else {}
         contents |= {column: learned.content} if learned.content else {}
     if not features:
+        alone = f"the time {config.time} alone is no feature, since new rows have later times" if config.time else ALONE
         raise UserError(
             f"no column is left to predict {config.target} from: "
-            f"{'; '.join(f'{c} {w}' for c, w in left_out.items()) or ALONE}"
+            f"{'; '.join(_why_left_out(cells_of.get(c), c, w) for c, w in left_out.items()) or alone}"
         )
     reserved = [*ID_COLUMNS, "id", "weight", "target", cross_validation.TIME, cross_validation.COLUMN]
     names = stored_names([feature["meaning"] for feature in features], reserved)
     return [{"name": name, **feature} for name, feature in zip(names, features, strict=True)], left_out, contents
+
+
+def _why_left_out(column_cells: cells.Cells | None, column: str, why: str) -> str:
+    notes = column_cells.notes if column_cells else ()
+    return "; ".join([f"{column} {why}", *notes])
 
 
 def _unseen(cells_of: dict[str, cells.Cells], features: list[dict[str, Any]], rows: np.ndarray) -> dict[str, int]:

@@ -124,8 +124,12 @@ def read(files: Sequence[Path], census: Census) -> Table:
         folder_keys = of_folder | folder_keys
         frames.append(frame.with_columns(pl.lit(value, pl.String).alias(name) for name, value in of_folder.items()))
         nested |= {name: str(kind) for name, kind in frames[-1].schema.items() if not _is_scalar(kind)}
-        if isinstance(file.layout, records.Delimited) and all(records.is_number(name) for name in names):
-            notes.append(f"the first line of {path.name} gives the names of the columns, and all are numbers: is it a row?")
+        num_numbers = sum(records.is_number(name) for name in names)
+        if isinstance(file.layout, records.Delimited) and 2 * num_numbers >= len(names) > 0:
+            what = "all" if num_numbers == len(names) else f"{num_numbers} of {len(names)}"
+            notes.append(
+                f"the first line of {path.name} gives the names of the columns, and {what} are numbers: is it a row?"
+            )
     names = list(dict.fromkeys(name for frame in frames for name in frame.columns))
     for path, file, frame in zip(files, looked_at, frames, strict=True):
         for name in (name for name in names if name not in frame.columns):

@@ -43,9 +43,11 @@ def refuse_bad(table: sources.Table, column: cells.Cells, setting: str) -> None:
     """Raise `UserError` for cells of a named column that are not of the column's kind."""
     if len(column.bad):
         raw = pl.concat([sources.as_text(piece) for piece in table.pieces[column.column]])
+        are_codes = setting == "target" and column.values.drop_nulls().n_unique() <= MAX_WHOLE_CLASSES
         raise UserError(
-            f"{setting}={column.column} has {len(column.bad):,} cells that are not a {column.kind}: "
+            f"{setting}={column.column} has {len(column.bad):,} cells that are not {cells.PLURALS[column.kind]}: "
             f"{cells.first_of(table, raw, column.bad)}; correct them, or name them in missing=[…]"
+            f"{', or add max_bad_fraction=0 if they are classes too' if are_codes else ''}"
         )
 
 
@@ -91,6 +93,11 @@ def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells
             kind = "regression"  # also a few whole numbers, such as a number of visits
         elif len(different) == 2:
             kind = "binary"
+        elif is_text and len(known) / 2 < len(different) <= MAX_CLASSES:
+            raise UserError(
+                f"target={name} has {len(different):,} different texts in {len(known):,} rows, too many for classes: name "
+                f"another, or add task=multiclass{''.join(f'; {note}' for note in column.notes)}"
+            )
         elif (is_text or is_whole) and len(different) <= few:
             kind = "multiclass"
         elif is_text:

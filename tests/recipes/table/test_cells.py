@@ -280,8 +280,8 @@ def test_a_mark_among_booleans_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [
-        ("inf", r"target=y has 1 cells that are not a number: 'inf' \(small.csv:2\); correct them, or name them in missing"),
-        ("oops", r"target=y has 1 cells that are not a number: 'oops' \(small.csv:2\)"),
+        ("inf", r"target=y has 1 cells that are not numbers: 'inf' \(small.csv:2\); correct them, or name them in missing"),
+        ("oops", r"target=y has 1 cells that are not numbers: 'oops' \(small.csv:2\)"),
         ("NA", r"target=y holds 'NA' \(1\) among its numbers: add missing=\[NA\] if that means an empty cell"),
     ],
 )

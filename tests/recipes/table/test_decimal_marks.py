@@ -62,3 +62,35 @@ def test_texts_of_another_file_have_no_decimal_mark(tmp_path: Path) -> None:
     """A fit would be refused for a column of texts, because one of them looks like a number."""
     table = read_files(tmp_path, a="other;x\n1;1,5\n1;red\n1;blue\n", b="other;x\n1;1.234\n1;5\n")
     assert cells.read(table, "x", RULES).kind == "text"
+
+
+@pytest.mark.parametrize(
+    ("texts", "unit", "is_refused"),
+    [
+        ([f"{number / 1000:.3f}" for number in range(1001, 1099)] + ["987", "500"], "", True),
+        ([f"{number / 1000:.3f}" for number in range(1001, 1099)] + ["987", "500"], " €", True),
+        ([f"{number / 1000:.3f}" for number in range(1001, 1099)], "", False),
+        ([f"{number / 1000:.3f}" for number in range(1001, 1099)] + ["1.5", "500"], "", False),
+        ([f"{number / 1000:.3f}" for number in range(1001, 1099)] + ["1234", "500"], "", False),
+        ([f"{number / 1000:.3f}" for number in range(1001, 1099)] + ["2.000", "500.000"], "", False),
+        (["1.234", "2.345", "987"], "", False),
+    ],
+)
+def test_thousands_that_are_separated_by_points_are_no_decimals(
+    tmp_path: Path, texts: list[str], unit: str, is_refused: bool
+) -> None:
+    """987 would be more than 9.556, and thus a town of 987 inhabitants larger than one of 9556."""
+    table = read_files(tmp_path, a="other;x\n" + "".join(f"1;{text}{unit}\n" for text in texts))
+    message = (
+        r"numbers such as '1.001' and '987', none with one or two decimals: the points may be decimal or separate thous"
+    )
+    if is_refused and not unit:
+        with pytest.raises(UserError, match=message):
+            cells.read(table, "x", RULES)
+    elif is_refused:
+        column = cells.read(table, "x", RULES)
+        assert column.kind == "text"
+        assert "separate thousands: it is read as text; add decimal=. or decimal=," in column.notes[0]
+    else:
+        assert cells.read(table, "x", RULES).kind == "number"
+    assert cells.read(table, "x", PrepareConfig(decimal=".")).values[0] == float(texts[0])

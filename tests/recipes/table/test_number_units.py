@@ -8,7 +8,7 @@ from small_tables import prepare
 
 from ensemble.data.census import Census
 from ensemble.errors import UserError
-from ensemble.recipes.table import cells, requests, sources
+from ensemble.recipes.table import cells, number_units, requests, sources
 from ensemble.recipes.table.settings import PrepareConfig
 
 RULES = PrepareConfig()
@@ -29,6 +29,7 @@ def table_of(folder: Path, texts: list[str]) -> sources.Table:
         (["EUR 12", "EUR 3"], [12.0, 3.0], "EUR 1234.5"),
         (["1,000,000+", "5+"], [1e6, 5.0], "1,234.5+"),
         (["13:45", "00:30:36", "130:00"], [13.75, 0.51, 130.0], "13:45, in hours"),
+        (["16:48", "1:31:12", "59:24"], [0.28, 1.52, 0.99], number_units.DURATION),
         (["12:00 AM", "12:30 PM", "1:15 pm"], [0.0, 12.5, 13.25], "13:45, in hours"),
     ],
 )
@@ -85,6 +86,43 @@ def test_a_target_with_a_unit(tmp_path: Path) -> None:
     assert prepare(tmp_path, tmp_path / "a.csv", target="price")["task"]["kind"] == "regression"
     manifest = prepare(tmp_path, tmp_path / "a.csv", target="disk", overwrite=True)
     assert manifest["target"]["names"] == ["128 GB", "64 GB"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "metric", "task"),
+    [
+        ([f"{number} €" for number in range(10, 107)], "", "regression"),
+        (["5 €", "9 €", "12 €"] * 40, "mean_absolute_error", "regression"),
+        (["05", *map(str, range(6, 60))] * 3, "", "regression"),
+        ([f"{number:02}" for number in range(1, 13)] * 10, "", "multiclass"),
+    ],
+)
+def test_many_numbers_with_a_unit_are_no_classes(tmp_path: Path, texts: list[str], metric: str, task: str) -> None:
+    """A rent of 97 different values would have 97 classes, and an error of the regression be refused as its metric."""
+    pl.DataFrame({"x": range(len(texts)), "y": texts}).write_csv(tmp_path / "a.csv")
+    assert prepare(tmp_path, tmp_path / "a.csv", target="y", metric=metric)["task"]["kind"] == task
+
+
+def test_classes_that_rarely_repeat_are_refused(tmp_path: Path) -> None:
+    """Numbers of an unknown form would be as many classes as rows."""
+    texts = [f"{number} 373" for number in range(10, 100)]
+    pl.DataFrame({"x": range(90), "y": texts}).write_csv(tmp_path / "a.csv")
+    with pytest.raises(UserError, match="target=y has 90 different texts in 90 rows, too many for classes"):
+        prepare(tmp_path, tmp_path / "a.csv", target="y")
+
+
+@pytest.mark.parametrize(("others", "odd"), [("12.8K", "900"), ("56.6%", "0.48")])
+def test_a_cell_without_the_unit_counts_as_empty(tmp_path: Path, others: str, odd: str) -> None:
+    """900 would be more than 12.8K."""
+    column = cells.read(table_of(tmp_path, [others] * 199 + [odd]), "x", RULES)
+    assert column.values[-1] is None
+    assert f"1 cells that are not numbers and count as empty: '{odd}' (a.csv:201)" in column.notes[0]
+
+
+def test_a_rare_class_that_is_no_code_is_one(tmp_path: Path) -> None:
+    """The message would say that X1 is not a text."""
+    pl.DataFrame({"x": range(402), "y": ["01", "02", "03"] * 133 + ["X1"] * 3}).write_csv(tmp_path / "a.csv")
+    assert prepare(tmp_path, tmp_path / "a.csv", target="y")["target"]["names"] == ["01", "02", "03", "X1"]
 
 
 def test_a_request_may_have_the_unit_of_training() -> None:

@@ -119,7 +119,7 @@ def test_a_date_after_the_year_9999_is_named(tmp_path: Path) -> None:
     about = prepare(tmp_path, tmp_path / "a.parquet")
     assert about["notes"] == [note]
     assert read_again(tmp_path, about, tmp_path / "a.parquet")[1] == [note]
-    with pytest.raises(UserError, match=r"time=c has 1 cells that are not a date: '\+20983-"):
+    with pytest.raises(UserError, match=r"time=c has 1 cells that are not dates: '\+20983-"):
         prepare(tmp_path, tmp_path / "a.parquet", time="c", out=str(tmp_path / "other"))
 
 
