@@ -109,6 +109,8 @@ def write_description(folder: Path, schema: pa.Schema, num_rows: int, names: Seq
 
 def open_table(folder: str | Path) -> pa.Table:
     """The memory-mapped table in an Arrow folder; `UserError` if it is missing or damaged."""
+    if not Path(folder).exists():
+        raise UserError(f"{folder} does not exist: the prepared data have no such part")
     try:  # read without `datasets`, whose import takes a second
         state, info = (
             json.loads((Path(folder) / name).read_text(encoding="utf-8")) for name in ("state.json", "dataset_info.json")

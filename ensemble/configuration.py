@@ -167,6 +167,9 @@ def _form(key: str, kind: Any, value: Any) -> str:
     if typing.get_origin(kind) is dict:
         return f"a mapping, as in '{key}={{a: b}}'"
     assert typing.get_origin(kind) is tuple, kind
+    if _is_choice(parts[0]):
+        choices = typing.get_args(parts[0])
+        return f"a list of some of {', '.join(choices)}, as in '{key}=[{choices[0]}]'"
     if parts[-1] is not Ellipsis:
         return f"a list of {len(parts)}, each {words[parts[0]]}"
     return f"a list, as in '{key}=[{value if value and isinstance(value, str) else '…'}]'"

@@ -283,7 +283,22 @@ def option(default: str = "", what: str = "") -> argparse.ArgumentParser:
 
 def prepare_config(name: str) -> type:
     """The settings class of a recipe's preparation."""
-    return named(name).require("settings", "PrepareConfig", "cannot prepare data")
+    schema = checked_settings(named(name).require("settings", "PrepareConfig", "cannot prepare data"), name)
+    if "out" not in configuration.field_names(schema):
+        raise UserError(f'PrepareConfig of the recipe {name} lacks the folder to write: add out: str = "???"')
+    return schema
+
+
+def checked_settings(schema: type, name: str) -> type:
+    """A class of settings of the recipe `name`; `UserError` unless it is a dataclass whose fields have defaults."""
+    if not dataclasses.is_dataclass(schema):
+        fix = "write @dataclasses.dataclass(frozen=True, kw_only=True) above it"
+        raise UserError(f"{schema.__name__} of the recipe {name} is no dataclass: {fix}")
+    for field in dataclasses.fields(schema):
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            fix = 'write = and a value after its type, or = "???" if the user must give it'
+            raise UserError(f"{field.name} of {schema.__name__} of the recipe {name} has no default: {fix}")
+    return schema
 
 
 def _require_package(name: str) -> None:

@@ -40,6 +40,8 @@ def main() -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="print settings, memory and batch sizes, without training")
     words, _ = parser.parse_known_args()
+    if words.resume_override and not words.resume:
+        raise errors.UserError("--resume-override needs --resume: add --resume last, auto or a checkpoint")
     schema = config_class(words.recipe)
     settings: Any = configuration.from_command_line(schema, __doc__, [parser])
 

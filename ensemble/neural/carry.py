@@ -5,8 +5,11 @@ example at position k of the previous step returned, whatever their ranks and mi
 gradient, does not depend on how the batch is split, and a run can be resumed on another number of ranks.
 """
 
+from typing import Any
+
 import torch
 
+from ensemble.errors import UserError
 from ensemble.neural.loader import BatchPlan, MicroBatch
 
 State = dict[str, torch.Tensor] | None
@@ -27,6 +30,8 @@ class Carry:
 
     def put(self, micro: MicroBatch, state: State) -> None:
         """Store the state that a micro-batch returned; `take` returns it after `commit`."""
+        if state is not None:
+            _check(state, len(micro.rows))
         # A short batch before any full one is not stored: the remaining positions would have no state
         if state and not micro.idle and (self._states or not micro.is_short_batch):
             remaining = {name: tensor[len(micro.rows) :] for name, tensor in self._states.get(micro.begin, {}).items()}
@@ -60,3 +65,15 @@ class Carry:
             for begin in plan.begins(len(whole)):
                 if begin < len(whole):
                     self._states.setdefault(begin, {})[name] = whole[begin : begin + plan.micro_batch_size].to(device)
+
+
+def _check(state: Any, num_rows: int) -> None:
+    """Raise `UserError` unless the state is a dict of tensors whose first dimension is the batch."""
+    if not isinstance(state, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
+        raise UserError(f"`step` of the recipe returns a state of the type {type(state).__name__}: return a dict of tensors")
+    for name, tensor in state.items():
+        if tuple(tensor.shape[:1]) != (num_rows,):
+            raise UserError(
+                f"the state '{name}' that `step` of the recipe returns has the shape {tuple(tensor.shape)}: its first "
+                f"dimension must be the batch, here of {num_rows} rows"
+            )

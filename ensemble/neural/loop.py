@@ -42,8 +42,9 @@ def train(
     with ExitStack() as stack:
         run = set_up(recipe, config, accelerator, stack, resume, override, profile)
         config, progress = run.config, run.progress
-        if progress.step and progress.step % run.evaluation_steps == 0 and progress.evaluated_step < progress.step:
-            evaluate(run)  # the run was preempted before this evaluation
+        is_due = progress.step % run.evaluation_steps == 0 and progress.evaluated_step < progress.step
+        if progress.step and (is_due or (run.is_finished and progress.best_score is None)):
+            evaluate(run)  # the run was preempted before this evaluation, or begins with the last checkpoint of another one
         finished, preempted = run.is_finished, False
         run.model.train()
         while not (finished or preempted):

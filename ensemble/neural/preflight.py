@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,7 +68,26 @@ def largest_batch(rows: Rows, plan: BatchPlan, accelerator: Accelerator) -> Batc
     lengths = getattr(rows, "lengths", None)
     order = np.arange(min(len(rows), plan.micro_batch_size)) if lengths is None else np.argsort(lengths, kind="stable")
     batch = rows.gather(order[-plan.micro_batch_size :])
+    for name, tensor in batch.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise UserError(
+                f"`gather` of the rows returns '{name}' as {type(tensor).__name__}: return tensors, as by torch.from_numpy"
+            )
     return {name: tensor.to(accelerator.device) for name, tensor in batch.items()}
+
+
+def checked(result: Any) -> Any:
+    """What `step` of a recipe returned; `UserError` if it is not a sum of losses, a count and a state."""
+    if not isinstance(result, tuple) or len(result) != 3:
+        what = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+        raise UserError(
+            f"`step` of the recipe returns {what}: return the sum of the losses, their number, and a state or None"
+        )
+    if isinstance(result[1], torch.Tensor) and result[1].dim():
+        raise UserError(
+            f"`step` of the recipe returns a number of losses of the shape {tuple(result[1].shape)}: return one number"
+        )
+    return result
 
 
 def forward_pass(

@@ -131,6 +131,8 @@ def _open(run: Path, description: dict[str, Any], resume: str, override: bool) -
         resume_from = checkpoint.newest_intact(run, print)
     elif not is_in_place:
         resume_from = Path(resume)
+        if (resume_from / "checkpoints").is_dir():
+            raise UserError(f"{resume} is the folder of a run: name a checkpoint in {resume_from / 'checkpoints'}")
         folders.verify(resume_from)
     if resume == "last" and not resume_from:
         delete = "delete it and " if run.exists() else ""
@@ -171,6 +173,11 @@ def _check_resumable(folder: Path, saved: dict[str, Any], description: dict[str,
         for name in [*now, *(before.keys() - now.keys())]
         if before.get(name) != now.get(name) and name not in ("recipe", *FREE_TO_CHANGE)
     ]
+    if before.get("batch_size") != now.get("batch_size"):
+        raise UserError(
+            f"{folder} was written with batch_size={before.get('batch_size')} (now {now.get('batch_size')}), and its steps "
+            "are counted in such batches: give the previous value"
+        )
     if changed and not override:
         raise UserError(
             f"{folder} was written with {', '.join(changed)}: give the previous values, or add --resume-override to use the "

@@ -8,6 +8,7 @@ import math
 from typing import Any, Literal
 
 from ensemble import configuration, recipe
+from ensemble.errors import UserError
 from ensemble.neural.division import check_multiple
 
 
@@ -147,9 +148,11 @@ def config_class(name: str) -> type:
     `UserError` for a recipe without a neural network.
     """
     package = recipe.named(name)
-    settings = package.require("settings", "RecipeConfig", "has no neural network to train")
+    settings = recipe.checked_settings(package.require("settings", "RecipeConfig", "has no neural network to train"), name)
     types = {field.name: field.type for field in dataclasses.fields(TrainConfig)}
     defaults = package.get("settings", "TRAINING") or {}
+    if unknown := sorted(defaults.keys() - types.keys()):
+        raise UserError(f"TRAINING of the recipe {name} has '{unknown[0]}', which is no setting of a training")
     return dataclasses.make_dataclass(
         "Config",
         [

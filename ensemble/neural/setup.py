@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ensemble import configuration
-from ensemble.errors import alike_on_all_ranks
+from ensemble.errors import UserError, alike_on_all_ranks
 from ensemble.neural import checkpoint, guards, launch, loader_tuning, preflight, profiling, runs, speed
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.heartbeat import Heartbeat
@@ -111,6 +111,8 @@ def set_up(
         config = resolve(recipe, config)
         check(config)
     out, rows = Path(config.out), recipe.rows("train")
+    if recipe.monitor:
+        recipe.rows("validation")  # an error about it must not follow half an epoch
     with alike_on_all_ranks():
         plan = preflight.make_plan(rows, config, accelerator)
     preflight.check_memory(recipe, config, plan, accelerator)
@@ -198,6 +200,8 @@ def _make_state(
     torch.manual_seed(config.seed)  # the same initial weights on every rank
     model = recipe.model()
     optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
+    if not isinstance(optimizers, list | tuple):
+        raise UserError(f"`optimizers` of the recipe returns {type(optimizers).__name__}: return a list of optimizers")
     flops = preflight.flops(recipe, model, plan, accelerator)
     if config.compile:
         speed.compile_model(model, accelerator.device)
@@ -220,7 +224,7 @@ def _fit_micro_batch(
         """Forward and backward of the largest micro-batch; without all-reduce unless `synchronised`."""
         batch = preflight.largest_batch(rows, plan, accelerator)
         with nullcontext() if synchronised else accelerator.no_sync(model), accelerator.autocast():
-            state.backward(recipe.step(model, batch, None)[0])
+            state.backward(preflight.checked(recipe.step(model, batch, None))[0])
 
     plan = guards.fit_micro_batch(plan, trial_pass, model, state.optimizers, accelerator, tracker.message)
     if plan.num_ranks > 1:

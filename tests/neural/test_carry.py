@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from ensemble.errors import UserError
 from ensemble.neural.carry import Carry
 from ensemble.neural.loader import BatchPlan
 
@@ -65,3 +66,11 @@ def test_a_short_first_batch_leaves_no_state() -> None:
     carry.put(tail, {"sum": torch.zeros(len(tail.rows))})
     carry.commit()
     assert carry.take(whole) is None
+
+
+@pytest.mark.parametrize("state", [torch.zeros(1, 4), torch.tensor(0.0)])
+def test_a_state_whose_first_dimension_is_not_the_batch_is_refused(state: torch.Tensor) -> None:
+    """As that of an LSTM, (layers, batch, width): rows would get the states of others after a resume, without a message."""
+    micro = next(BatchPlan(10, 4, 4, 1, 0, 0).micro_batches(0, 1))
+    with pytest.raises(UserError, match=r"the state 'hidden' .* has the shape .*: its first dimension must be the batch"):
+        Carry().put(micro, {"hidden": state})

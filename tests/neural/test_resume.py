@@ -236,9 +236,23 @@ def test_a_new_run_can_start_from_the_checkpoint_of_another(
     with pytest.raises(UserError, match=r"holds weights only: resume from a folder in .*checkpoints"):
         loop.train(Toy(), dataclasses.replace(branch, out=branch.out + "2"), accelerator, str(Path(config.out, "best")))
     assert not Path(branch.out + "2").exists()
+    run = str(Path(config.out))
+    with pytest.raises(UserError, match=r"is the folder of a run: name a checkpoint in .*checkpoints"):
+        loop.train(Toy(), dataclasses.replace(branch, out=branch.out + "2"), accelerator, run)
+    other_batches = dataclasses.replace(branch, out=branch.out + "2", batch_size=2 * branch.batch_size)
+    with pytest.raises(UserError, match="its steps are counted in such batches: give the previous value"):
+        loop.train(Toy(), other_batches, accelerator, step_6, override=True)
     assert all(torch.equal(tensor, before[name]) for name, tensor in tensors(last(config)).items())
     with pytest.raises(UserError, match="exists already"):
         loop.train(Toy(), branch, accelerator, step_6, override=True)
+
+
+def test_a_new_run_without_steps_left_has_weights(config: TrainConfig, accelerator: Accelerator, tmp_path: Path) -> None:
+    """A run would be done without a folder best/, and could not predict."""
+    loop.train(Toy(), config, accelerator)
+    again = dataclasses.replace(config, out=str(tmp_path / "again"))
+    assert loop.train(Toy(), again, accelerator, str(last(config)))["best_step"] == 12
+    assert (tmp_path / "again" / "best" / "model.safetensors").exists()
 
 
 # Checkpoints

@@ -1,6 +1,9 @@
 """The names of the settings, which are in files, job scripts and checkpoints of users."""
 
+import pytest
+
 from ensemble import configuration
+from ensemble.errors import UserError
 from ensemble.neural.settings import FREE_TO_CHANGE, TrainConfig, config_class
 from ensemble.recipe import BUILT_IN, named
 
@@ -46,3 +49,9 @@ def test_settings_that_may_change_on_resuming_exist() -> None:
     assert {name for name in FREE_TO_CHANGE if not name.startswith("recipe.")} <= set(NAMES)
     nested = {name for recipe in trained() for name in configuration.field_names(config_class(recipe))}
     assert set(FREE_TO_CHANGE) <= nested
+
+
+def test_the_choices_of_a_list_are_named() -> None:
+    """The advice would be to write a list, which the user did."""
+    with pytest.raises(UserError, match=r"write a list of some of tensorboard, wandb, trackio, as in 'trackers=\[tensorb"):
+        configuration.load(TrainConfig, None, ["data=x", "out=y", "trackers=[foo]"])

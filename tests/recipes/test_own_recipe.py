@@ -164,6 +164,15 @@ def test_a_wrong_recipe_gets_one_sentence(desk: Path, words: tuple[str, ...], se
         ("training", f'name = "{NAME}"', 'name = "churn"', TRAIN, f"has name=churn: write {NAME} there"),
         ("training", 'output = "value"', 'output = "months"', TRAIN, "has output=months: choose one of probability"),
         ("training", '"root_mean_squared_error": ', '"rmse": ', TRAIN, "metrics rmse lack monitor=root_mean_squared_error"),
+        ("training", "[adamw(model, learning_rate, weight_decay)]", "adamw(model, 0.1, 0)", TRAIN, "AdamW: return a list"),
+        ("training", "device=loss.device), state", "device=loss.device)", TRAIN, "returns 2 values: return the sum of the"),
+        ("training", "torch.from_numpy(features)", "features", TRAIN, "returns 'features' as ndarray: return tensors"),
+        ("training", "device=loss.device), state", "device=loss.device), loss.detach()", TRAIN, "of the type Tensor"),
+        ("training", '"rows" / split', '"rows" / split.replace("val", "in")', TRAIN, "does not exist: the prepared data"),
+        ("settings", "width: int = 32", "width: int", TRAIN, f"width of RecipeConfig of the recipe {NAME} has no default"),
+        ("settings", "class RecipeConfig", "class Other:\n    pass\n\n\nclass RecipeConfig", TRAIN, "is no dataclass"),
+        ("settings", "import dataclasses\n", 'import dataclasses\nTRAINING = {"epochs": 3}\n', TRAIN, "TRAINING of the"),
+        ("settings", 'out: str = "???"', 'folder: str = "???"', ("prepare_data",), "lacks the folder to write"),
     ],
 )  # fmt: skip
 def test_a_slip_in_a_recipe_gets_one_sentence(
