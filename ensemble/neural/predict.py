@@ -88,7 +88,7 @@ class NeuralMember:
         neural_recipe = make(self._recipe_config, str(data))
         if self._options:
             if not hasattr(neural_recipe, "predicting"):
-                options = ", ".join(f"{name}={value}" for name, value in self._options.items())
+                options = ", ".join(f"{name}={value}" for name, value in self._options.items() if value)
                 name = neural_recipe.name
                 raise UserError(f"{options}: members of the recipe {name} have no such settings; leave them out")
             neural_recipe.predicting(**self._options)

@@ -55,7 +55,8 @@ def _load_network(folder: Path, data: str | Path, accelerator: Any, options: dic
 
 def _load_trees(folder: Path, threads: int, options: dict[str, Any] | None, quiet: bool) -> LoadedMember:
     if options:
-        raise UserError(f"{', '.join(options)} are settings of neural members, and {folder} holds trees: leave them out")
+        given = ", ".join(name for name, value in options.items() if value)
+        raise UserError(f"{given} are settings of neural members, and {folder} holds trees: leave them out")
 
     from ensemble.trees import threads as openmp
 
