@@ -140,8 +140,8 @@ def test_a_manifest_chooses_no_import(desk: Path, words: tuple[str, ...]) -> Non
         (("prepare_data", "--recipe", "../prepared", "out=new"), "there is no recipe '../prepared'"),
         (("train", "--recipe", "candidates", "data=prepared", "out=new"), "candidates has no neural network to train"),
         (("predict", "--recipe", "table", "member=x", "data=prepared", "out=new"), "was prepared for the recipe my_company"),
-        (("predict", "--recipe", NAME, "member=members/network", "data=prepared", "out=new", "starts=3"), "error: starts=3:"),
-        (("predict", "--recipe", NAME, "member=members/lightgbm", "data=prepared", "out=new", "votes=3"), "votes are settings"),
+        (("predict", "--recipe", NAME, "member=members/network", "data=prepared", "out=new", "starts=3"), "starts=3: mem"),
+        (("predict", "--recipe", NAME, "member=members/lightgbm", "data=prepared", "out=new", "votes=3"), "votes are set"),
         (("predict", "--recipe", NAME, "member=momentum", "data=prepared", "out=new"), "momentum/summary.json does not"),
     ],
 )  # fmt: skip
