@@ -39,7 +39,7 @@ from ensemble.recipes.table import cells, columns, sources, trend
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.recipes.table.splits import FORECAST as FORECASTED
 from ensemble.recipes.table.splits import TEST, TRAIN, Splits, split_rows
-from ensemble.recipes.table.target import MAX_CLASSES, MAX_WHOLE_CLASSES, METRICS, Target, numeric, read_target
+from ensemble.recipes.table.target import MAX_WHOLE_CLASSES, METRICS, Target, codes_as_texts, numeric, read_target
 from ensemble.task import Task
 
 RECIPE = "table"
@@ -205,11 +205,7 @@ def _read_columns(config: PrepareConfig, table: sources.Table) -> dict[str, cell
     cells_of |= {name: cells.days(cells.in_range(table, cells_of[name]), *YEARS) for name in names if name not in others}
     if config.time:
         cells_of[config.time] = cells.days(cells_of[config.time])
-    target = cells_of[config.target]
-    most = MAX_WHOLE_CLASSES if target.form and not config.task else MAX_CLASSES
-    is_number = config.task in ("regression", "ranking") or config.metric in METRICS["regression"]
-    if not is_number and target.values.drop_nulls().n_unique() <= most:
-        cells_of[config.target] = cells.exact_texts(table, target)
+    cells_of[config.target] = codes_as_texts(config, table, cells_of[config.target])
     return cells_of
 
 

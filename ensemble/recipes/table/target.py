@@ -69,6 +69,15 @@ def numeric(table: sources.Table, column: cells.Cells, setting: str) -> pl.Serie
     return column.values
 
 
+def codes_as_texts(config: PrepareConfig, table: sources.Table, column: cells.Cells) -> cells.Cells:
+    """The cells of the target; as texts if the target may be classes, and its numbers are codes or few with a unit."""
+    most = MAX_WHOLE_CLASSES if column.form and not config.task else MAX_CLASSES
+    is_number = config.task in ("regression", "ranking") or config.metric in METRICS["regression"]
+    if is_number or column.values.drop_nulls().n_unique() > most:
+        return column
+    return cells.exact_texts(table, column)
+
+
 def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells) -> Target:
     """Infer or check the kind of task, and return the target as numbers."""
     refuse_bad(table, column, "target")
