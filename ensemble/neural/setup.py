@@ -165,6 +165,9 @@ def set_up(
         f"{recipe.name}: {plan.num_rows:,} rows, {training.num_parameters:,} parameters, {num_steps} steps of "
         f"{plan.description}, on {accelerator.device}, precision {accelerator.mixed_precision}"
     )
+    if num_steps < config.warmup_steps:
+        share = num_steps / config.warmup_steps
+        tracker.message(f"warmup_steps={config.warmup_steps} is more: the learning rate ends at {share:.2g} of its peak")
     return training
 
 

@@ -100,6 +100,14 @@ def test_the_learning_rate_follows_the_schedule(config: TrainConfig, accelerator
 # Files of a run
 
 
+def test_a_warm_up_that_does_not_end_is_mentioned(
+    config: TrainConfig, accelerator: Accelerator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A training that learns almost nothing would look like one of a network that cannot learn."""
+    loop.train(Toy(), dataclasses.replace(config, warmup_steps=48), accelerator)
+    assert "warmup_steps=48 is more: the learning rate ends at 0.25 of its peak" in capsys.readouterr().out
+
+
 def test_a_run_writes_its_files(config: TrainConfig, accelerator: Accelerator) -> None:
     """It would be unknown how a run was made, or TensorBoard would show nothing."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
