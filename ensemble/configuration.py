@@ -169,7 +169,7 @@ def _form(key: str, kind: Any, value: Any) -> str:
     assert typing.get_origin(kind) is tuple, kind
     if _is_choice(parts[0]):
         choices = typing.get_args(parts[0])
-        return f"a list of some of {', '.join(choices)}, as in '{key}=[{choices[0]}]'"
+        return f"a list of some of {', '.join(map(str, choices))}, as in '{key}=[{choices[0]}]'"
     if parts[-1] is not Ellipsis:
         return f"a list of {len(parts)}, each {words[parts[0]]}"
     return f"a list, as in '{key}=[{value if value and isinstance(value, str) else '…'}]'"
