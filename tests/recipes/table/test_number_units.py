@@ -130,3 +130,18 @@ def test_a_request_may_have_the_unit_of_training() -> None:
     like = {"config": {"missing": []}, "features": [{"name": "x", "column": "x", "unit": "", "form": "$1,234.5"}]}
     asked = [requests.Request(rows=[{"x": value}]) for value in ("$1,200", "1,200", 1200, "€ 1,200")]
     assert [requests.problem(request, like) is None for request in asked] == [True, True, True, False]
+
+
+def test_a_mark_of_missing_values_counts_in_any_form(tmp_path: Path) -> None:
+    """98.0, as pandas writes the code 98 beside empty cells, would be a category."""
+    config = PrepareConfig(missing=("98",), categorical=("x",))
+    column = cells.read(table_of(tmp_path, ["1.0", "98.0", "98", "980"]), "x", config)
+    assert column.values.to_list() == ["1.0", None, None, "980"]
+
+
+def test_booleans_of_new_rows_may_be_numbers_and_numbers_booleans(tmp_path: Path) -> None:
+    """New rows would be refused that pandas wrote with other types than the rows of training."""
+    assert cells.read_as(table_of(tmp_path, ["1.0", "0.0"]), "x", "truth", "", RULES).values.to_list() == [True, False]
+    pl.DataFrame({"x": [True, False, None]}).write_parquet(tmp_path / "a.parquet")
+    table = sources.read([tmp_path / "a.parquet"], Census())
+    assert cells.read_as(table, "x", "number", "", RULES).values.to_list() == [1.0, 0.0, None]
