@@ -163,7 +163,9 @@ def _without(texts: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[
 
     With 98 among the marks, 98.0 is one too, as in a column that was stored as floats.
     """
-    is_missing = texts.is_in(missing) | texts.str.replace(r"^([+-]?[1-9]\d*)\.0+$", "${1}").is_in(missing)
+    is_missing = texts.is_in(missing)
+    if any(map(is_number, missing)):
+        is_missing |= texts.str.replace(r"^([+-]?[1-9]\d*)\.0+$", "${1}").is_in(missing)
     is_missing = is_missing.fill_null(False)
     counted = texts.filter(is_missing).rename("text").value_counts(sort=True, name="count")
     return texts.set(is_missing, None), dict(counted.iter_rows())

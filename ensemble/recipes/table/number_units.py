@@ -16,6 +16,7 @@ TIME = "13:45, in hours"
 DURATION = "45:30 (minutes and seconds) and 1:23:45, in hours"
 """Of a column of cells with two and with three parts, in which some cell of two parts begins with more than an hour of the
 day has, and none of three parts with 0 hours."""
+TIMES = (TIME, DURATION)
 NUMBER = r"[+-]?\d(?:[\d.,]*\d)?"
 PARTS = rf"^[+-]?(\p{{Sc}}|[A-Z]{{3}} |Rs\.?)? ?{NUMBER}( ?[^\d\s.,][^\d]{{0,19}})?$"
 """A currency before the number, or a unit without digits, of at most 20 characters, after it."""
@@ -51,7 +52,7 @@ def find(cells: pl.Series, allowed: float) -> str:
 
 def remove(cells: pl.Series, unit: str) -> pl.Series:
     """The texts without the unit, times as hours. Texts without this unit, such as plain numbers, are unchanged."""
-    if unit in (TIME, DURATION):
+    if unit in TIMES:
         parts = cells.str.extract_groups(CLOCK).struct.unnest().cast({"1": pl.Float64, "2": pl.Float64, "3": pl.Float64})
         half = pl.col("4").str.to_lowercase()
         hour = (
@@ -71,12 +72,12 @@ def remove(cells: pl.Series, unit: str) -> pl.Series:
 
 def form_of(unit: str, numbers: str) -> str:
     """The form of numbers with a unit, such as `$1,234.5`. numbers : their form without it."""
-    return unit if unit in (TIME, DURATION) else unit.replace("#", numbers) or numbers
+    return unit if unit in TIMES else unit.replace("#", numbers) or numbers
 
 
 def split(form: str) -> tuple[str, str]:
     """The unit, '' for none, and the form of the numbers without it."""
-    if form in (TIME, DURATION):
+    if form in TIMES:
         return form, PLAIN
     numbers = next((numbers for numbers in (COMMA_GROUPS, DECIMAL_COMMA, PLAIN) if numbers in form), PLAIN)
     return form.replace(numbers, "#") if form not in ("", numbers) else "", numbers
