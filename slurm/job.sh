@@ -53,6 +53,7 @@ export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 MASTER_ADDR=127.0.0.1
 if [ "${#nodes[@]}" -gt 1 ]; then
+  command -v ip >/dev/null || fail "$(hostname) has no program \`ip\`, which finds the address of this node: install iproute2"
   second=$(getent ahostsv4 "${nodes[1]}" | awk 'NR == 1 {print $1}')
   [ -n "$second" ] || fail "$(hostname) cannot resolve ${nodes[1]}: add the names of all nodes to DNS or /etc/hosts"
   MASTER_ADDR=$(ip route get "$second" | sed -n 's/.* src \([^ ]*\).*/\1/p')

@@ -22,10 +22,10 @@ if [ "$SLURM_STEP_NUM_NODES" -gt 1 ]; then
     interface=$(ip route get "$MASTER_ADDR" | sed -n 's/.* dev \([^ ]*\).*/\1/p')
   fi
 fi
-known=$(ip -brief link | sed 's/[@ ].*//')
 for variable in GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME; do
   name=${!variable:-${interface-}}
   [ -n "$name" ] || continue
+  known=$(ip -brief link | sed 's/[@ ].*//')
   # NCCL also accepts lists and patterns
   [[ $name == *[=^,]* ]] || grep -q "^$name" <<<"$known" ||
     fail "slurm/site.sh: there is no interface $variable=$name: it has ${known//$'\n'/ }"
