@@ -5,6 +5,7 @@ python scripts/ensemble_predictor.py predict ensemble=runs/demo/ensemble 'source
 """
 
 import dataclasses
+from pathlib import Path
 from typing import Literal
 
 from ensemble import configuration, errors, recipe
@@ -77,6 +78,8 @@ def main() -> None:
         recipe.named(named)
     command, settings = configuration.from_subcommands(COMMANDS, __doc__, [parser])
 
+    from ensemble import folders
+
     if command == "predict":
         from ensemble.predictor import new_data
 
@@ -85,10 +88,10 @@ def main() -> None:
             del extra["min_matched"]
         data = (settings.source, settings.metadata)
         path = new_data.predict(settings.ensemble, *data, settings.out, extra, settings.overwrite)
-        print(f"the ranked forecast is in {path}{new_data.meaning(settings.ensemble)}")
+        meaning = new_data.meaning(folders.read_json(Path(settings.ensemble) / "like.json"))
+        print("; ".join(filter(None, (f"the ranked forecast is in {path}", meaning))))
         return
 
-    from ensemble import folders
     from ensemble.predictor import card, fit
 
     manifest = folders.read_manifest(settings.data, settings.verify == "full")

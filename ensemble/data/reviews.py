@@ -24,7 +24,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -206,6 +206,7 @@ def read_reviews(
     columns: Mapping[str, str] | None = None,
     until_ms: int | None = None,
     with_text: bool = True,
+    with_rating: bool = True,
     block_bytes: int = records.BLOCK_BYTES,
 ) -> Iterator[pl.DataFrame]:
     """Read reviews as frames of `REVIEW_SCHEMA`, never empty, in the order of the files; `census` counts every row.
@@ -217,14 +218,20 @@ def read_reviews(
     until_ms : reviews after this time (UTC) are left out. By default, reviews dated more than a day after their file's
         modification time are bad.
     with_text : False leaves `text` null, which is faster.
+    with_rating : False leaves `rating` null; no column of ratings is needed, and any value is allowed in it.
     block_bytes : size of the raw text that is in memory at once; it has no influence on the rows.
 
     Raises `UserError` for an empty file, a damaged file (with the position of the damage), and one of an unknown format.
     """
     formats = FORMATS["reviews"]
     if columns is not None:
-        _check_columns(columns)
+        _check_columns(columns, [field for field in REQUIRED_FIELDS["reviews"] if with_rating or field != "rating"])
         formats = (Format(name=YOUR_COLUMNS, fields=columns, sparse=FIELDS["reviews"][4:]),)
+    if not with_rating:
+        formats = tuple(
+            replace(format, fields={field: column for field, column in format.fields.items() if field != "rating"})
+            for format in formats
+        )
     sources = [_recognise(Path(file), formats, "reviews") for file in files]
     times = []
     for source in sources:
@@ -280,7 +287,9 @@ def _reviews(
         invalid_ids = values.InvalidIds(source.file, source.fields)
         for raw in _blocks(source.file, fields, census, block_bytes):
             rows = _with_ids(raw, source, invalid_ids).with_columns(
-                pl.col("rating").cast(pl.Float64, strict=False),
+                pl.col("rating").cast(pl.Float64, strict=False)
+                if "rating" in fields
+                else pl.lit(None, pl.Float64).alias("rating"),
                 time_ms=values.time_ms(raw.schema["time"], time),
                 has_other_unit=values.has_other_unit(raw.schema["time"], time),
             )
@@ -290,11 +299,11 @@ def _reviews(
                 BAD_ID: pl.col("is_invalid_id"),
                 OTHER_UNIT: pl.col("has_other_unit"),
                 NO_TIME: pl.col("time_ms").is_null(),
-                BAD_RATING: ~pl.col("rating").is_between(LOWEST_RATING, HIGHEST_RATING).fill_null(False),
+                BAD_RATING: ~pl.col("rating").is_between(LOWEST_RATING, HIGHEST_RATING).fill_null("rating" not in fields),
                 TOO_OLD: pl.col("time_ms") < YEAR_1995_MS,
                 TOO_NEW if until_ms is None else AFTER_UNTIL: pl.col("time_ms") > last_ms,
             }
-            good = _keep_good(raw, rows, defects, source.file, census, REQUIRED_FIELDS["reviews"])
+            good = _keep_good(raw, rows, defects, source.file, census, [*_required(fields, "reviews")])
             if good.is_empty():
                 continue
             _note_unreadable(good, source, census)
@@ -419,7 +428,10 @@ def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
             return _Source(file=file, format=format.name, fields=fields, zero_where_absent=zero)
     if kind == "reviews" and _fits_any(file, "products"):
         raise UserError(f"{path} contains product metadata, not reviews ({seen}): give it as the metadata")
-    advice = "name with columns which are product_id, user_id, rating and time" if kind == "reviews" else "convert it"
+    advice = "convert it"
+    if kind == "reviews":
+        *others, last = _required(formats[0].fields, kind)
+        advice = f"name with columns which are {', '.join(others)} and {last}"
     if kind == "reviews" and has_numbers:
         advice = f"if that line is a review, {BY_NUMBER}"
     raise UnknownFormat(f"{path} has no known format of {kind} ({seen}): {advice}; {_nearest(file, formats, kind)}")
@@ -428,22 +440,27 @@ def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
 def _nearest(file: records.RawFile, formats: Sequence[Format], kind: Kind) -> str:
     """A sentence that names the known format of which the file lacks the fewest columns, and these columns."""
     missing = {
-        format.name: [column for field in REQUIRED_FIELDS[kind] if (column := format.fields[field]) not in file.names]
+        format.name: [column for column in _required(format.fields, kind).values() if column not in file.names]
         for format in formats
     }
     name = min(missing, key=lambda name: len(missing[name]))
     return f"the nearest format, {name}, also needs {', '.join(missing[name])}"
 
 
+def _required(fields: Mapping[str, str], kind: Kind) -> dict[str, str]:
+    """The columns of the required fields; without the rating if it is not read."""
+    return {field: fields[field] for field in REQUIRED_FIELDS[kind] if field in fields}
+
+
 def _fits(format: Format, file: records.RawFile, kind: Kind) -> bool:
-    return all(format.fields[field] in file.names for field in REQUIRED_FIELDS[kind])
+    return all(column in file.names for column in _required(format.fields, kind).values())
 
 
 def _fits_any(file: records.RawFile, kind: Kind) -> bool:
     return any(_fits(format, file, kind) for format in FORMATS[kind])
 
 
-def _check_columns(columns: Mapping[str, str]) -> None:
+def _check_columns(columns: Mapping[str, str], required: Sequence[str]) -> None:
     """Raise `UserError` for a mapping with an unknown field, without a required one, or with a column for two fields."""
     known = FIELDS["reviews"]
     for field in columns:
@@ -456,7 +473,7 @@ def _check_columns(columns: Mapping[str, str]) -> None:
         if other := of_column.get(column):
             raise UserError(f"columns names '{column}' for both {other} and {field}: name a different column for each")
         of_column[column] = field
-    for field in REQUIRED_FIELDS["reviews"]:
+    for field in required:
         if field not in columns:
             raise UserError(f"columns does not name the column of the {field}: add {field}=NAME")
 

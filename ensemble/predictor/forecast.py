@@ -106,10 +106,16 @@ def _sentence(reasons_of_row: reasons.Reasons, features: dict[str, dict[str, Any
         feature = features.get(reason["feature"], {})
         value = value_as_text(reason["value"], feature)
         name = feature["meaning"] if "text" in feature else reason["feature"]  # "text": computed from a column of free text
-        number = "unknown" if math.isnan(reason["value"]) else f"{reason['value']:.4g}"
-        parts.append(f"{name} = {number if value is None else value}")
+        parts.append(f"{name} = {_number(reason['value']) if value is None else value}")
     lowers = "lowers the prediction: " if reasons_of_row and reasons_of_row[0]["contribution"] < 0 else ""
     return lowers + "; ".join(parts)
+
+
+def _number(value: float) -> str:
+    """Whole numbers below a billion with all digits, others with four."""
+    if math.isnan(value):
+        return "unknown"
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
 def value_as_text(value: float, feature: dict[str, Any]) -> str | None:

@@ -63,8 +63,8 @@ def read_fitted(folder: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     folders.verify(folder)
     if recipe.of(manifest).module("new_data") is None:
         raise UserError(
-            f"{folder} cannot prepare new raw data, as its recipe {manifest['recipe']} has no new_data.py: give the new "
-            "rows, without a target, to scripts/prepare_data.py, and fit again"
+            f"{folder} is of the recipe {manifest['recipe']}, which has no new_data.py, the file that prepares new raw data: "
+            "it can only predict the splits of prepared data, with scripts/predict.py"
         )
     return description, manifest
 
@@ -78,13 +78,15 @@ def needed_members(description: dict[str, Any], manifest: dict[str, Any]) -> com
     return ensemble if recipe.of(manifest).get("outputs", "forecast_table") else ensemble.members_with_weight()
 
 
-def meaning(folder: str | Path) -> str:
-    """A clause for the class whose probability is the column `prediction` of a forecast; empty unless classes have names."""
-    manifest = folders.read_json(Path(folder) / "like.json")
+def meaning(manifest: dict[str, Any]) -> str:
+    """A clause for the class whose probability is the column `prediction` of a forecast; empty unless classes have names.
+
+    manifest : like.json of an ensemble.
+    """
     names = manifest.get("target", {}).get("names", ())
     if manifest["task"]["kind"] != "binary" or not names:
         return ""
-    return f"; prediction is the probability that {manifest['target']['column']} is {names[-1]}"
+    return f"prediction is the probability that {manifest['target']['column']} is {names[-1]}"
 
 
 def intervals_of(description: dict[str, Any]) -> Intervals | None:

@@ -44,6 +44,8 @@ try:
 except ModuleNotFoundError as error:
     raise UserError(f"the package {error.name} is not installed: pip install 'accelerate-ensemble[serve]'") from None
 
+from ensemble.predictor import new_data
+from ensemble.predictor.forecast import value_as_text
 from ensemble.predictor.loaded import Predictor
 
 LATENCY_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -188,9 +190,19 @@ def _predict(predictor: Predictor, settings: ServeConfig, body: bytes, reviews: 
         return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, [], "a member could not predict: look at the service's log")
     metadata = {name.decode(): value.decode() for name, value in (forecast.schema.metadata or {}).items()}
     rows = forecast.to_pylist()
+    features = {feature["name"]: feature for feature in predictor.manifest["features"]}
     for row in rows:
+        for reason in row["reasons"]:
+            text = value_as_text(reason["value"], features.get(reason["feature"], {}))
+            reason |= {} if text is None else {"text": text}
         row["members"] = {name: row.pop(name) for name in predictor.ensemble.member_names if name in row}
-    answer = {**request_module.answer(metadata), "forecast": rows, "notes": notes}
+    meaning = new_data.meaning(predictor.manifest)
+    answer = {
+        **request_module.answer(metadata),
+        **({"meaning": meaning} if meaning else {}),
+        "forecast": rows,
+        "notes": notes,
+    }
     content = to_json(answer, inf_nan_mode="null")  # the value of an unknown feature is NaN, which JSON does not have
     reviews.inc(counts[source])
     forecasts.inc(len(rows))

@@ -161,7 +161,9 @@ def test_the_file_s_end_is_its_modification_time(tmp_path):
     census = Census()
     assert read(file, census=census)["source_line"].to_list() == [1]
     assert bad_lines(census) == {TOO_NEW: [2]}
-    with pytest.raises(UserError, match=r"modification time, unless until= of prepare_data.py gives it"):
+    with pytest.raises(
+        UserError, match=r"after the file's modification time: .* `touch` it, or give the last day with until="
+    ):
         census.check(0.01)
     assert read(file, until_ms=UNTIL_MS).height == 2
 

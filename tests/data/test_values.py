@@ -197,6 +197,14 @@ def test_finer_times_are_named(unit: str, factor: int, tmp_path: Path) -> None:
             read(file)
 
 
+@pytest.mark.parametrize("time", ["20201219", "202012191904", "20201219190409", 20201219])
+def test_calendar_dates_as_numbers_are_named(time: str | int, tmp_path: Path) -> None:
+    """Every review would be dated in 1970 or in the far future, and the advice be to correct the rows."""
+    file = write_json(tmp_path / "a.jsonl", ["u", "v"], timestamp=time)
+    with pytest.raises(UserError, match=r"are calendar dates without separators, as in 20201219\d*: write 2020-12-19"):
+        read(file)
+
+
 @pytest.mark.parametrize(("most", "least"), [(1, 1000), (1000, 1), (1, 10**6), (1000, 10**6), (1000, 10**9)])
 def test_times_of_two_units_in_a_file_are_named(most: int, least: int, tmp_path: Path) -> None:
     """Seconds among milliseconds are days of 1970, and milliseconds among seconds of the far future."""

@@ -22,6 +22,8 @@ ENGINE = "netcdf4"
 LEAST_CONCENTRATION, MOST_CONCENTRATION = -0.1, 1.5
 """A concentration is between 0 and 1, apart from rounding. A larger value is probably a percentage. A smaller value probably
 marks a missing one."""
+ROUNDING = 1e-6
+"""A concentration above 1 by at most this is 1: means of 32-bit floats are above it by some 1e-7."""
 EQUAL, KELVIN = (1.0, 0.0), (1.0, -273.15)
 KNOWN_UNITS: dict[str, dict[str, tuple[float, float]]] = {
     "degC": {
@@ -207,6 +209,10 @@ class Reader:
                 f"{place.path}: {target.name} is {least:g} at a sea point, but a concentration is at least 0: if this marks "
                 "missing values, write it into the attribute _FillValue"
             )
+        # Packed integers have 0 and 1 only up to half a step
+        half_step = abs(target.encoding.get("scale_factor", 0.0) * scale[0]) / 2
+        ice[np.abs(ice) <= half_step] = 0
+        ice[(ice > 1) & (ice <= 1 + max(ROUNDING, half_step))] = 1
         is_ice = is_point & (ice > self.config.min_concentration) & (ice <= 1)
         self.counts["concentration"] += int(is_point.sum() - is_ice.sum())
         return ice, is_ice
@@ -219,6 +225,11 @@ class Reader:
         if kind != "mask" and not unit.startswith("degree"):
             raise UserError(f"{path}: {name} has the units {unit!r}, and {setting} needs degrees: convert it")
         grid = target.dims[-2:]
+        if len(target.dims) == 3 and variable.dims == target.dims[:2]:
+            raise UserError(
+                f"{path}: {target.name} has the dimensions {_listed(target.dims)}, and the time must be the first: transpose "
+                "all variables with a time"
+            )
         shape = tuple(target.sizes[dim] for dim in grid)
         values = np.asarray(variable.values, np.float64)
         if variable.dims == grid:

@@ -127,6 +127,7 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
         for split, share in zip(SPLITS, config.shares, strict=True)
     }
     tiles: dict[str, set[int]] = {split: set() for split in SPLITS}
+    groups: set[int] = set()  # of the blend split
     num_rows = 0
     for file_number, file in enumerate(files):
         for time, points in reader.read(file):
@@ -139,6 +140,7 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
                 chosen = np.flatnonzero(split_of == number)
                 if len(chosen):
                     tiles[split].update(np.unique(tile[chosen]).tolist())
+                    groups.update(np.unique(group[chosen]).tolist() if split == "blend" else ())
                     ids = {"row_id": num_rows + chosen, "group": group[chosen], "tile": tile[chosen]}
                     ids["pair"] = pairs.num_rows + np.arange(len(chosen))
                     row_columns, pair_columns = _sea_ice_columns(points.take(chosen), names, ids, bool(formula))
@@ -153,6 +155,12 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
             )
         rows.close()
         pairs.close()
+    print(f"{reader.counts['points']:,} points: {_dropped(reader.counts)}")
+    if len(groups) < 2:
+        raise UserError(
+            f"the split blend has rows of one group of tiles ({len(tiles['blend'])} of {config.tile} × {config.tile} points), "
+            "but the weights of members need two groups: lower tile, raise the share of blend, or give more data"
+        )
     emulator = {
         "system": "sea_ice",
         "inputs": list(names),
@@ -170,6 +178,17 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
         "emulator": emulator,
         "alike": {"emulator": emulator},
     }
+
+
+def _dropped(counts: dict[str, int]) -> str:
+    """The numbers of points that are left out, as text. counts : `netcdf.Reader.counts`."""
+    return ", ".join(
+        (
+            f"{counts['land']:,} on land",
+            f"{counts['low latitude']:,} at low latitudes",
+            f"{counts['concentration']:,} without ice, or with a concentration above 1, are left out",
+        )
+    )
 
 
 def _formula(files: list[Path]) -> str:

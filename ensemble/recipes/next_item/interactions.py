@@ -1,6 +1,7 @@
 """Readers of raw interaction files, which give user, item and time of each event.
 
-Besides all formats of reviews.py (Amazon Reviews, MovieLens, `.inter`, tables with named columns), lines of text are read.
+Besides all formats of reviews.py (Amazon Reviews, MovieLens, `.inter`, tables with named columns), also without their
+ratings, which are not used, lines of text are read.
 Their format is detected from the content; its name is in parentheses:
 
     1::1193::5::978300760          user, item, rating, seconds: MovieLens' ratings.dat (ratings)
@@ -55,7 +56,6 @@ MOST_SECONDS = 1e11
 WORD = r"\S+"
 WORDS = pl.col("line").str.extract_all(WORD)
 FIRST_OF_USER, SECOND_LINE = pl.col("user").is_first_distinct(), "is a second line of its user; each user has only one"
-NO_RATING = "without ratings, write lines of user, item and seconds since 1970, with blanks between them (format=times)"
 JOIN_LINES = "join the lines, or name another format: format=times has user, item and seconds, format=pairs user and item"
 
 
@@ -67,8 +67,6 @@ def read(files: Sequence[Path], format: str, columns: dict[str, str], census: Ce
     """
     if columns and format in TEXT_FORMATS:
         raise UserError(f"columns is for tables with a header, and format={format} has fixed columns: leave one of them out")
-    if columns and "rating" not in columns:
-        raise UserError(f"columns does not name the column of the rating: add rating=NAME; {NO_RATING}")
     frames: list[pl.DataFrame] = []
     formats: list[str] = []
     for file in files:
@@ -85,9 +83,9 @@ def read(files: Sequence[Path], format: str, columns: dict[str, str], census: Ce
         else:
             file_format = "reviews"
             try:
-                blocks = reviews.read_reviews([file], census, columns=columns or None, with_text=False)
+                blocks = reviews.read_reviews([file], census, columns=columns or None, with_text=False, with_rating=False)
             except reviews.UnknownFormat as error:
-                raise UserError(f"{_advice_for_text(file, str(error))}; {NO_RATING}") from None
+                raise UserError(_advice_for_text(file, str(error))) from None
             selected = (block.select(user="user_id", item="product_id", time="time_ms") for block in blocks)
             frame = pl.concat([pl.DataFrame(schema=SCHEMA), *selected])
         frames.append(frame)

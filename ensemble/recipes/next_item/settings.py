@@ -15,7 +15,7 @@ class PrepareConfig:
     format: Literal["auto", "reviews", "ratings", "times", "pairs", "sequences", "gaps"] = "auto"
     """Format of the files; auto detects it. ensemble/recipes/next_item/interactions.py has an example of each."""
     columns: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Names of the columns product_id, user_id, rating and time, for tables with unknown headers."""
+    """Names of the columns product_id, user_id and time, for tables with unknown headers."""
     raw: str = ""
     """The folder for downloaded raw files; empty for the name of `out` with -raw."""
     repeats: Literal["keep", "first"] = "keep"

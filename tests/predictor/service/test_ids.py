@@ -25,14 +25,16 @@ def predict(service: Service, content: Any) -> tuple[int, Any]:
 
 @pytest.fixture(scope="module")
 def table_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service of an ensemble of a table with the id column `who`."""
+    """A service of an ensemble of a table with the id column `who` and two classes."""
     folder = tmp_path_factory.mktemp("table")
-    age = np.random.default_rng(0).integers(18, 80, 100)
-    frame = pl.DataFrame({"who": [f"{row:05}" for row in range(100)], "age": age, "income": 1000.0 * age})
-    frame.with_columns(income=pl.when(pl.int_range(100) < 90).then("income")).write_csv(folder / "people.csv")
+    age = np.random.default_rng(0).integers(18, 80, 200)
+    frame = pl.DataFrame({"who": [f"{row:05}" for row in range(200)], "age": age, "plan": ["basic", "gold"] * 100})
+    stays = (pl.col("age") > 40).xor(pl.col("plan") == "gold")
+    target = pl.when(pl.int_range(200) < 190).then(pl.when(stays).then(pl.lit("stays")).otherwise(pl.lit("leaves")))
+    frame.with_columns(since=pl.date(2020, 1, 1) + pl.duration(days="age"), next=target).write_csv(folder / "people.csv")
     data, member = f"data={folder}/data", f"{folder}/members/lightgbm"
     source = f"source=[{folder}/people.csv]"
-    run("prepare_data", "--recipe", "table", source, f"out={folder}/data", "target=income", "id=who")
+    run("prepare_data", "--recipe", "table", source, f"out={folder}/data", "target=next", "id=who")
     run("train_trees", "library=lightgbm", data, f"out={member}", "num_rounds=10")
     run("predict", f"member={member}", data, f"out={folder}/predictions")
     run("ensemble_predictor", "fit", f"predictions={folder}/predictions", data, f"out={folder}/ensemble", "num_draws=5")
@@ -50,6 +52,19 @@ def test_ids_of_a_table_are_answered_as_they_were_sent(table_service: Service) -
         assert status == 200, answer
         of_row = {row["row_id"]: row["id"] for row in answer["forecast"]}
         assert [of_row[number] for number in range(len(ids))] == [str(name) for name in ids]
+
+
+def test_the_answer_of_a_table_explains_itself(table_service: Service) -> None:
+    """A caller could not see which class is predicted, or would have to convert 18322 to a date."""
+    row = {"age": 60, "plan": "gold", "since": "2020-03-01"}
+    status, answer = predict(table_service, {"rows": [row, {**row, "plan": "basic"}]})
+    assert status == 200, answer
+    assert answer["meaning"] == "prediction is the probability that next is stays"
+    first, last = sorted(answer["forecast"], key=lambda row: row["row_id"])
+    assert first["prediction"] < 0.5 < last["prediction"]
+    texts = {reason["feature"]: reason.get("text") for row in (first, last) for reason in row["reasons"]}
+    assert texts.pop("plan") in ("gold", "basic")
+    assert texts == {name: "2020-03-01" if name == "since" else None for name in texts}
 
 
 def renamed(request_rows: dict[str, list[dict[str, Any]]], names: dict[str, str]) -> dict[str, list[dict[str, Any]]]:

@@ -237,3 +237,31 @@ def test_generated_files_are_prepared_like_files_of_a_user(file: Path, tmp_path:
         first, *others = (small_emulators.columns(tmp_path / name, "pairs", split) for name in names)
         for name, values in first.items():
             assert all(np.array_equal(values, other[name]) for other in others), (split, name)
+
+
+def test_rounding_at_full_cover_and_packed_zeros(file: Path, tmp_path: Path) -> None:
+    """Full cover stored as 1.0000001 would be left out, and zeros of packed integers would be ice."""
+
+    def full(dataset: xarray.Dataset) -> xarray.Dataset:
+        ice = dataset["aice_h"].values
+        ice[0, :10:3] = np.nextafter(np.float32(1), np.float32(2))
+        return dataset
+
+    assert (read(changed(file, tmp_path, full)).target == 1).any()
+    packed = tmp_path / "packed.nc"
+    with xarray.open_dataset(file, decode_times=False) as dataset:
+        dataset["aice_h"].values[0, 1:10:3] = 0
+        encoding = {"dtype": "int16", "scale_factor": 1.526e-5, "add_offset": 0.5, "_FillValue": -32768}
+        dataset.to_netcdf(packed, engine="netcdf4", encoding={"aice_h": encoding})
+    with xarray.open_dataset(packed) as dataset:
+        assert (dataset["aice_h"].values[0, 1:10:3] > 0).any()
+    points = read(packed)
+    assert not np.isin(points.row, np.arange(1, 10, 3)).any()
+    assert points.target.min() > 1e-5
+
+
+def test_time_as_the_last_dimension_names_the_target(file: Path, tmp_path: Path) -> None:
+    """The error would blame the latitudes, which are right."""
+    path = changed(file, tmp_path, lambda dataset: dataset.transpose("nj", "ni", "time"))
+    with pytest.raises(UserError, match=r"aice_h has the dimensions \(nj, ni, time\), and the time must be the first"):
+        read(path)

@@ -117,6 +117,11 @@ FAULTS: dict[str, dict[str, Any]] = {
     "no file matches 'nothing": {"source": ("nothing*.nc",)},
     "hub:All_Beauty names reviews of products, which are not read here": {"source": ("hub:All_Beauty",)},
     "the split .* has no row: .* lower tile": {**small_emulators.SMALL, "tile": 24},
+    "the split blend has rows of one group of tiles .* lower tile": {
+        **small_emulators.SMALL,
+        "tile": 8,
+        "shares": (0.6, 0.1, 0.1, 0.2),
+    },
     "names.hi and names.hs are both hs_h": {"names": NamesConfig(hi="hs_h")},
     "the setting 'names.sst' is empty": {"names": NamesConfig(sst="")},
     "num_files=3 is for generated files, and source= names files": {"source": ("a.nc",), "num_files": 3},

@@ -33,6 +33,8 @@ def rows(file: Path, format: str = "auto") -> list[tuple[str, str, int]]:
         ("reviews", "user_id:token\titem_id:token\trating:float\ttimestamp:float\n7\t31\t5\t978300761\n7\t32\t3\t978300762\n"
                     "8\t31\t4\t978300762\n"),
         ("reviews", "user_id,parent_asin,rating,timestamp\n7,31,5,978300761000\n7,32,3,978300762000\n8,31,4,978300762000\n"),
+        ("reviews", "user_id,parent_asin,rating,timestamp\n7,31,10,978300761\n7,32,0,978300762\n8,31,sold,978300762\n"),
+        ("reviews", "user_id,parent_asin,timestamp\n7,31,978300761\n7,32,978300762\n8,31,978300762\n"),
     ],
 )  # fmt: skip
 def test_every_rating_format_has_the_same_events(format: str, text: str, tmp_path: Path) -> None:
@@ -145,13 +147,13 @@ def test_a_bad_line_is_named(format: str, text: str, sentence: str, tmp_path: Pa
 
 
 def test_bad_rows_of_reviews_are_counted(tmp_path: Path) -> None:
-    """Rows without a user, or with an impossible rating, would be used in training."""
+    """Rows without a user or an item would be used in training."""
     file, census = tmp_path / "raw", Census()
-    lines = ["7,31,5,978300761", ",31,5,978300762", "7,32,nan,978300763", "7,33,inf,978300764", "7,34,,978300765"]
+    lines = ["7,31,5,978300761", ",31,5,978300762", "7,,1,978300763", "7,,2,978300764", "7,,,978300765"]
     file.write_text("\n".join(["user_id,parent_asin,rating,timestamp", *lines, f"7,35,5,{LONG}{LONG}"]))
     events, _ = interactions.read([file], "auto", {}, census)
     assert events.rows() == [("7", "31", 978300761000)]
-    assert census.dropped == {"missing user id": 1, "impossible rating": 3, "missing time": 1}
+    assert census.dropped == {"missing user id": 1, "missing product id": 3, "missing time": 1}
     with pytest.raises(UserError, match="5 of 6 rows are bad"):
         census.check(max_bad_fraction=0.5)
 
