@@ -1,13 +1,13 @@
 """Scores of predicted boards: the share solved in all, by clues and by difficulty, with intervals."""
 
-import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ensemble.metrics.bootstrap import draws_of, intervals
 
-BACKTRACKS = (0, 1, 4, 16, 64)
+LEVELS = {"0": 0, "1 to 3": 1, "4 to 15": 4, "16 to 63": 16, "64 and more": 64}
 """The smallest number of backtracks of the solver in each level of difficulty."""
 STANDARD_ERRORS = 1.96
 """Half the width of a 95 % interval, in standard errors."""
@@ -41,25 +41,21 @@ def scores(
     def mean_segments(rows: np.ndarray) -> dict[str, Any]:
         return {} if segments is None else _ratio("segments", segments[rows], np.ones(rows.sum()))
 
-    def by_part(part: np.ndarray, names: dict[int, str]) -> dict[str, Any]:
-        rows_of = {name: part == number for number, name in names.items()}
+    def by_part(part: np.ndarray, name_of: Callable[[int], str]) -> dict[str, Any]:
+        rows_of = {name_of(number): part == number for number in np.unique(part).tolist()}
         return {
             name: {"puzzles": int(rows.sum()), **_share(solved[rows]), **mean_segments(rows)}
             for name, rows in rows_of.items()
         }
 
-    level = np.searchsorted(BACKTRACKS, backtracks, side="right") - 1
-    names = [
-        f"{begin} to {after - 1}" if after - 1 > begin else str(begin) for begin, after in itertools.pairwise(BACKTRACKS)
-    ]
-    names.append(f"{BACKTRACKS[-1]} and more")
+    level = np.searchsorted(list(LEVELS.values()), backtracks, side="right") - 1
     return {
         "puzzles": len(solved),
         **_share(solved),
         **_ratio("blanks", right_blanks, num_blanks),
         **mean_segments(np.ones(len(solved), bool)),
-        "by_clues": by_part(clues, {int(number): str(number) for number in np.unique(clues)}),
-        "by_backtracks": by_part(level, {int(number): names[number] for number in np.unique(level)}),
+        "by_clues": by_part(clues, str),
+        "by_backtracks": by_part(level, list(LEVELS).__getitem__),
     }
 
 

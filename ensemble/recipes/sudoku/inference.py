@@ -69,8 +69,9 @@ def with_settings(options: PredictOptions, variant: str, starts: int, votes: int
         raise UserError(f"select={select} is not a way to combine candidates: choose one of {', '.join(SELECT)}")
     if variant == "direct" and starts > 1:
         raise UserError(f"starts={starts} is for recursive networks: leave it out with recipe.variant=direct")
-    given: dict[str, Any] = {"starts": starts, "votes": votes, "select": select}
-    return dataclasses.replace(options, **{name: value for name, value in given.items() if value})
+    return dataclasses.replace(
+        options, starts=starts or options.starts, votes=votes or options.votes, select=select or options.select
+    )
 
 
 def one_segment(
@@ -81,8 +82,7 @@ def one_segment(
     repeated, begins = (tensor.repeat_interleave(num_starts, dim=0) for tensor in (puzzle, is_new))
     # Other puzzles continue from `high` and `low`, which may be of a start that the model does not store
     start = torch.where(begins, torch.arange(num_starts, device=puzzle.device).repeat(len(puzzle)), 0)
-    segment: Segment = model(repeated, start, begins, high.flatten(0, 1), low.flatten(0, 1))
-    return segment
+    return model(repeated, start, begins, high.flatten(0, 1), low.flatten(0, 1))
 
 
 def first_states(

@@ -112,8 +112,7 @@ class Perceptron(nn.Module):
         return torch.cat([self._whole(rows) for rows in x.reshape(-1, x.shape[-1]).split(ROWS_AT_ONCE)]).view(x.shape)
 
     def _whole(self, x: torch.Tensor) -> torch.Tensor:
-        gated: torch.Tensor = Gated.apply(self.widen(x))
-        return self.narrow(gated)
+        return self.narrow(Gated.apply(self.widen(x)))
 
 
 class Attention(nn.Module):

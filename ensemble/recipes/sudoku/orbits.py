@@ -24,8 +24,7 @@ GIVEN = 32
 def canonical_forms(board: Board, puzzles: np.ndarray, solutions: np.ndarray, threads: int = 0) -> np.ndarray:
     """The canonical forms of puzzles with one solution each: (n, cells) uint8, digits of the solution, clues plus `GIVEN`.
 
-    puzzles, solutions : (n, cells) uint8
-    threads : 0 for all granted cores
+    puzzles, solutions : (n, cells) uint8. threads : 0 for all granted cores
     """
     given = np.ascontiguousarray(puzzles > 0).astype(np.int64)
     forms = np.empty((len(puzzles), board.cells), np.uint8)

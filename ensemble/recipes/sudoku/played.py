@@ -61,9 +61,7 @@ def select(
 ) -> list[dict[str, Any]]:
     """The entry `puzzles`: the solved ones that took the most segments, and the unsolved ones with the most cells right.
 
-    columns : of the puzzles, (n, …)
-    digits, confidence : (n, segments, cells)
-    halt : (n, segments)
+    columns : of the puzzles, (n, …). digits, confidence : (n, segments, cells). halt : (n, segments)
     """
     is_right = digits == columns["solution"][:, None]
     is_solved = is_right[:, -1].all(axis=1)

@@ -34,11 +34,7 @@ class Solved(NamedTuple):
 
 
 def solve(board: Board, puzzles: np.ndarray, threads: int = 0, max_guesses: int = MAX_GUESSES) -> Solved:
-    """Search each puzzle for up to two solutions.
-
-    puzzles : (n, cells), 0 for a blank
-    threads : 0 for all granted cores
-    """
+    """Search each puzzle, (n, cells) with 0 for a blank, for up to two solutions. threads : 0 for all granted cores."""
     puzzles = np.ascontiguousarray(puzzles, np.uint8)
     solutions = np.empty_like(puzzles)
     results, backtracks = np.empty(len(puzzles), np.int64), np.empty(len(puzzles), np.int64)

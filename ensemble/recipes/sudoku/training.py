@@ -71,13 +71,17 @@ class PuzzleRows(PreparedRows):
             key = mixed(row_id, epoch, image)
             symmetries = symmetries_of(self.board, SEED_OF_IMAGES, 0, key)
             puzzle, solution = symmetries.apply(puzzle), symmetries.apply(solution)
-            draw = partial(_uniform, key[:, None])
-            decision, share = draw(DRAWN_SHARE, np.arange(2)).T
+
+            def uniform(kind: int, count: int) -> np.ndarray:
+                """Random numbers from [0, 1), (B, count)."""
+                return (mixed(key[:, None], kind, np.arange(count)) >> np.uint64(11)) * 2.0**-53
+
+            decision, share = uniform(DRAWN_SHARE, 2).T
             decrease = max(0.0, 1 - epoch / self.config.reveal_epochs) if self.config.reveal_epochs else 1.0
             least = self.config.reveal_least * decrease
             share = np.where(decision < self.config.reveal * decrease, least + (1 - least) * share, 0.0)
-            puzzle = np.where(draw(DRAWN_CELLS, np.arange(self.board.cells)) < share[:, None], solution, puzzle)
-            decision, segments = draw(DRAWN_EXPLORATION, np.arange(2)).T
+            puzzle = np.where(uniform(DRAWN_CELLS, self.board.cells) < share[:, None], solution, puzzle)
+            decision, segments = uniform(DRAWN_EXPLORATION, 2).T
             fewest = 2 + np.floor(segments * max(1, self.config.segments - 1)).astype(np.int64)
             patience = np.where(decision < self.config.exploration, fewest, 0)
         arrays = {"puzzle": puzzle, "solution": solution, "patience": patience}
@@ -212,10 +216,8 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
         self.options = inference.with_settings(self.options, self.config.variant, starts, votes, select)
 
     def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:
-        """prediction (B, cells, side): probabilities of the digits; target (B, cells): the classes; segments and calls (B,).
-
-        See `inference.Predicted`.
-        """
+        """prediction (B, cells, side): probabilities of the digits; target (B, cells): the classes; segments and calls of
+        `inference.Predicted`, (B,)."""
         predicted = inference.predict(model, batch["puzzle"], self.board, self.shape, self.options, self.config.loss)
         counts = {"segments": predicted.segments.float(), "calls": predicted.calls.float()}
         return {"prediction": predicted.probabilities, "target": (batch["solution"] - 1).float(), **counts}
@@ -279,11 +281,6 @@ make = Sudoku
 
 def _where(condition_B: torch.Tensor, chosen: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return torch.where(condition_B if chosen.dim() == 1 else condition_B[:, None], chosen, other)
-
-
-def _uniform(*keys: Any) -> np.ndarray:
-    """Random numbers from [0, 1), one for each combination of keys, as in `symmetry.mixed`."""
-    return (mixed(*keys) >> np.uint64(11)) * 2.0**-53
 
 
 def _check(config: RecipeConfig) -> None:
