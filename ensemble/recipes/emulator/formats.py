@@ -77,16 +77,11 @@ def export(
 
 def describe(network: Emulator, manifest: dict[str, Any]) -> dict[str, Any]:
     """The metadata of a file, as JSON."""
-    facts = manifest["emulator"]
-    statistics = {name: getattr(network, name).double().tolist() for name in STATISTICS}
     return {
         "mark": folders.MARK,
         "fingerprint": manifest["fingerprint"],
-        "system": facts["system"],
-        "inputs": facts["inputs"],
-        "outputs": facts["outputs"],
-        "units": facts["units"],
-        "normalisation": statistics,
+        **{name: manifest["emulator"][name] for name in ("system", "inputs", "outputs", "units")},
+        "normalisation": {name: getattr(network, name).double().tolist() for name in STATISTICS},
         "residual": network.residual,
         "dtype": str(network.input_mean.dtype).removeprefix("torch."),
         "torch": str(torch.__version__),

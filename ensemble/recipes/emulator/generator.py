@@ -71,8 +71,7 @@ def write(folder: Path, config: PrepareConfig) -> list[Path]:
 
 def most_noise(clean: np.ndarray) -> np.ndarray:
     """The largest noise that any allowed setting gives at points whose concentration without noise is `clean`."""
-    most: np.ndarray = np.sqrt(3) * LARGEST_NOISE * 4 * clean * (1 - clean)
-    return most
+    return np.sqrt(3) * LARGEST_NOISE * 4 * clean * (1 - clean)
 
 
 def _fields(

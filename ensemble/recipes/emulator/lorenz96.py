@@ -37,11 +37,7 @@ def step(states: np.ndarray) -> np.ndarray:
 
 
 def tangent(states: np.ndarray, directions: np.ndarray) -> np.ndarray:
-    """M'(x) v, the tangent-linear model of one step.
-
-    states : (B, N), x
-    directions : (B, N), v
-    """
+    """M'(x) v, the tangent-linear model of one step, for states x and directions v, (B, N) each."""
     stages = _stages(states)
     change_1 = _tangent_tendency(stages[0], directions)
     change_2 = _tangent_tendency(stages[1], directions + STEP / 2 * change_1)
@@ -83,9 +79,8 @@ def trajectory(num_states: int, seed: int | Sequence[int], every: int = 1, shape
     states = np.empty((num_states, *shape))
     for number in range(num_states):
         states[number] = state
-        if number < num_states - 1:
-            for _ in range(every):
-                state = step(state)
+        for _ in range(every):
+            state = step(state)
     return states
 
 

@@ -7,7 +7,6 @@ concentration above `min_concentration` and at most 1. These are errors: a missi
 another order of dimensions, and other units than in the previous files.
 """
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -46,27 +45,22 @@ POSSIBLE = {
 
 
 class Points(NamedTuple):
-    """Points of one piece of a file that are used, ordered by row and column."""
+    """Points of one piece of a file that are used, ordered by row and column of the grid. Both are int64, others float32."""
 
     inputs: np.ndarray
-    """(n, inputs) float32."""
+    """(n, inputs); all other arrays are (n,)."""
     target: np.ndarray
-    """(n,) float32."""
     latitude: np.ndarray
-    """(n,) float32, degrees."""
+    """In degrees, as the longitude."""
     longitude: np.ndarray
-    """(n,) float32, degrees."""
     row: np.ndarray
-    """(n,) int64, the row of the grid."""
     column: np.ndarray
-    """(n,) int64, the column of the grid."""
 
     def take(self, rows: np.ndarray) -> "Points":
         return Points(*(values[rows] for values in self))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Place:
+class _Place(NamedTuple):
     """The file of a piece, and its position in it, for error messages."""
 
     path: Path

@@ -130,8 +130,7 @@ def _scores(member: Path, data: Path, split: str) -> dict[str, Any]:
         )
         if done.returncode:
             raise Failure(f"the scores of {member} could not be computed: {done.stderr.strip().splitlines()[-1:]}")
-        scores: dict[str, Any] = folders.read_json(out / "scores.json")
-    return scores
+        return folders.read_json(out / "scores.json")
 
 
 def _rows_of_test(run: Run, names: list[str]) -> dict[str, np.ndarray]:

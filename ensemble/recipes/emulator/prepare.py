@@ -47,8 +47,7 @@ OF_LORENZ96 = ("num_states", "num_scored", "every", "num_points", "stencil", "po
 def prepare(config: PrepareConfig) -> dict[str, Any]:
     """Write the folder of prepared data and return its manifest; `UserError` for wrong settings or files."""
     _check(config)
-    with ExitStack() as stack:
-        folder = stack.enter_context(folders.new_folder(config.out, config.overwrite, KIND))
+    with folders.new_folder(config.out, config.overwrite, KIND) as folder, ExitStack() as stack:
         manifest = _sea_ice(config, folder, stack) if config.system == "sea_ice" else _lorenz96(config, folder)
         return folders.write_manifest(folder, {"kind": KIND, "recipe": "emulator", "schema_version": 1, **manifest})
 

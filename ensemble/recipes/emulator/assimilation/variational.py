@@ -16,11 +16,8 @@ from ensemble.recipes.emulator.assimilation.twin import OBSERVATION_VARIANCE, Tw
 def four_d_var(model: Model, twin: Twin, window: int, background_variance: float, num_outer: int) -> np.ndarray:
     """The trajectory in each window with the best fit to its observations and the background, (T, S, N).
 
-    The background of a window is the forecast from the analysis of the previous one.
-
-    window : cycles in a window; windows do not overlap
-    background_variance : b
-    num_outer : how often the model is linearised in each window
+    Windows of `window` cycles do not overlap. The background of a window is the forecast from the analysis of the previous
+    one. background_variance : b. num_outer : how often the model is linearised in each window
     """
     background = twin.start
     analyses = np.empty_like(twin.observations)
