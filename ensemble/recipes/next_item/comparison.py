@@ -176,7 +176,7 @@ def among_candidates(
 
 def best_on_validation(folder: str | Path, table: Table) -> str:
     """The name of the member with the highest NDCG@10 on validation. It is a baseline only if there are no other members."""
-    trained = [member for member in table.members if not member.is_baseline and member.rank_of_101 is not None]
+    trained = [member for member in table.members if not member.is_baseline]
     scores = {}
     for member in trained or table.members:
         file = rankings.read(Path(folder) / f"{member.name}.validation.parquet")

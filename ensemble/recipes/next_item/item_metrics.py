@@ -4,15 +4,13 @@ If the rank of a target is at most k, NDCG@k of the row is 1 / log2(rank + 1), a
 are 0. Ranks are multiples of ½, because of ties, and infinite if the target is not among the candidates.
 """
 
-import itertools
-
 import numpy as np
 
 CUT_OFFS = (1, 5, 10, 20)
 BEST = 10
 """Number of best items from which coverage and popularity are computed."""
-LENGTHS = (1, 5, 10, 20, 50)
-"""Lower bounds of the ranges of history lengths."""
+LENGTHS = {"1–4": 1, "5–9": 5, "10–19": 10, "20–49": 20, "50+": 50}
+"""The ranges of history lengths, with their lower bounds."""
 
 
 def item_scores(
@@ -44,19 +42,16 @@ def item_scores(
 
 
 def scores_by_length(rank: np.ndarray, length: np.ndarray) -> dict[str, dict[str, float]]:
-    """hr and ndcg at 10, and the number of rows, for histories of 1–4, 5–9, 10–19, 20–49 and 50+ items.
+    """hr and ndcg at 10, and the number of rows, for each range of `LENGTHS`.
 
     rank, length : (num_rows,), the rank of the target and the length of the history. Ranges without rows are left out.
     """
-    part = np.searchsorted(LENGTHS, length, side="right") - 1
-    names = [f"{begin}–{end - 1}" for begin, end in itertools.pairwise(LENGTHS)] + [f"{LENGTHS[-1]}+"]
+    part = np.searchsorted(list(LENGTHS.values()), length, side="right") - 1
+    ranks = {name: rank[part == number] for number, name in enumerate(LENGTHS)}
     return {
-        names[number]: {
-            "rows": int((part == number).sum()),
-            "hr_at_10": float(hit(rank[part == number], BEST).mean()),
-            "ndcg_at_10": float(ndcg(rank[part == number], BEST).mean()),
-        }
-        for number in np.unique(part)
+        name: {"rows": len(here), "hr_at_10": float(hit(here, BEST).mean()), "ndcg_at_10": float(ndcg(here, BEST).mean())}
+        for name, here in ranks.items()
+        if len(here)
     }
 
 

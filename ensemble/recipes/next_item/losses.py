@@ -28,23 +28,19 @@ class _CrossEntropy(torch.autograd.Function):
         chunk = max(1, LOGITS_AT_ONCE // len(item_VD))
         item = item_VD.to(hidden_TD.dtype)
         total = hidden_TD.new_zeros((), dtype=torch.float32)
-        needed = any(ctx.needs_input_grad[:2])
-        hidden_gradient = torch.empty_like(hidden_TD) if needed else None
-        item_gradient = torch.zeros_like(item_VD, dtype=torch.float32) if needed else None
+        hidden_gradient, item_gradient = torch.empty_like(hidden_TD), torch.zeros_like(item_VD, dtype=torch.float32)
         for begin in range(0, len(hidden_TD), chunk):
             hidden, target = hidden_TD[begin : begin + chunk], target_T[begin : begin + chunk, None]
             score = (hidden @ item.T).float()
             score[:, 0] = -torch.inf
             log_probability = torch.log_softmax(score, dim=1)
             total -= log_probability.gather(1, target).sum()
-            if hidden_gradient is None or item_gradient is None:
-                continue
             gradient = log_probability.exp_()
             gradient.scatter_add_(1, target, torch.full_like(target, -1, dtype=gradient.dtype))
             gradient = gradient.to(hidden.dtype)
             hidden_gradient[begin : begin + chunk] = gradient @ item
             item_gradient += (gradient.T @ hidden).float()
-        ctx.save_for_backward(hidden_gradient, None if item_gradient is None else item_gradient.to(item_VD.dtype))
+        ctx.save_for_backward(hidden_gradient, item_gradient.to(item_VD.dtype))
         return total
 
     @staticmethod

@@ -148,14 +148,10 @@ class NextItem(PreparedRecipe[RecipeConfig, SequenceRows]):
         """A lower bound: parameters, activations of the layers, and the scores of sampled negatives."""
         config, num_items = self.config, self.manifest["items"]
         width, layers, streams = config.width, config.num_layers, config.num_streams
-        num_tables = 2 if config.time_aware else 1
+        num_times = 2 * (config.max_length + config.num_intervals) if config.time_aware else config.max_length
         mappings = 2 * streams * (streams + 2) * (streams * width + 1)
-        num_parameters = (
-            (num_items + 1) * width
-            + num_tables * config.max_length * width
-            + (2 * config.num_intervals * width if config.time_aware else 0)
-            + layers * ((4 + 2 * config.widening) * width**2 + (9 + config.widening) * width + mappings + 6 * bool(streams))
-            + 2 * width
+        num_parameters = (num_items + 1 + num_times + 2) * width + layers * (
+            (4 + 2 * config.widening) * width**2 + (9 + config.widening) * width + mappings + 6 * bool(streams)
         )
         longest = np.sort(self.rows("train").lengths)[-num_rows:].astype(float)
         positions, pairs = longest.sum(), (longest**2).sum()

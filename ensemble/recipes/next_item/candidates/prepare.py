@@ -80,9 +80,6 @@ class Sequences:
     begin: np.ndarray
     end: np.ndarray
     """The index of the target among all events; the events of the sequence before it are [begin, end)."""
-    target: np.ndarray
-    time: np.ndarray
-    """Time of the target, in milliseconds."""
     rankings: list[Rankings]
 
 
@@ -109,7 +106,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         raise UserError(f"{config.data} was prepared for the recipe {manifest['recipe']}: name data of next_item")
     files = _files(config)
     item, time = read_columns(Path(config.data) / "events", ("item", "time")).values()
-    sequences = {split: _sequences(config, manifest, split, files[split], item, time) for split in RANKED}
+    sequences = {split: _sequences(config, manifest, split, files[split], item) for split in RANKED}
     members = sequences["validation"].rankings
     names = [file.member for file in members]
     if names != [file.member for file in sequences["test"].rankings]:
@@ -119,10 +116,9 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     features = _features(column_of, candidate_features.meanings(has_time, common_clock))
     past = _past(Path(config.data), item, time, has_time=has_time, common_clock=common_clock)
     census, by_time = Census(), manifest["config"]["split"] == "time"
-    kinds = ID_COLUMNS | {"target": pa.float32()} | {feature["name"]: pa.float32() for feature in features}
-    schema = pa.schema([pa.field(name, kind) for name, kind in kinds.items()])
+    schema = pa.schema(ID_COLUMNS | dict.fromkeys(["target", *(feature["name"] for feature in features)], pa.float32()))
     with folders.new_folder(config.out, config.overwrite, KIND) as folder:
-        parts = split_sequences(config, by_time, sequences)
+        parts = split_sequences(config, by_time, sequences, time)
         splits = _write_splits(folder, config, parts, past, manifest["items"], column_of, schema, census)
         task = Task(kind="ranking", target="target", metric="ndcg_at_10", group="group", cluster="cluster")
         return folders.write_manifest(
@@ -217,7 +213,7 @@ def _files(config: PrepareConfig) -> dict[str, list[Path]]:
 
 
 def _sequences(
-    config: PrepareConfig, manifest: dict[str, Any], split: str, files: list[Path], item: np.ndarray, time: np.ndarray
+    config: PrepareConfig, manifest: dict[str, Any], split: str, files: list[Path], item: np.ndarray
 ) -> Sequences:
     """The sequences of a split of next_item. Raises `UserError` for ranking files of other rows, or with too few items."""
     members = rankings.read_together(files)
@@ -239,15 +235,7 @@ def _sequences(
     row_id, user, begin, end = (values[order].astype(np.int64) for values in rows.values())
     if not np.array_equal(row_id, members[0].row_id) or not np.array_equal(item[end - 1], members[0].target):
         raise UserError(f"the ranking files do not have all rows of {split} of {config.data}: predict again")
-    return Sequences(
-        row_id=row_id,
-        user=user,
-        begin=begin,
-        end=end - 1,
-        target=item[end - 1].astype(np.int64),
-        time=time[end - 1],
-        rankings=members,
-    )
+    return Sequences(row_id=row_id, user=user, begin=begin, end=end - 1, rankings=members)
 
 
 def _past(data: Path, item: np.ndarray, time: np.ndarray, *, has_time: bool, common_clock: bool) -> PastEvents:
@@ -263,14 +251,16 @@ def _past(data: Path, item: np.ndarray, time: np.ndarray, *, has_time: bool, com
     return PastEvents(item, time, user, is_training, has_time=has_time, common_clock=common_clock)
 
 
-def split_sequences(config: PrepareConfig, by_time: bool, sequences: dict[str, Sequences]) -> dict[str, SplitSequences]:
-    """The sequences of each split, in the order of their groups."""
+def split_sequences(
+    config: PrepareConfig, by_time: bool, sequences: dict[str, Sequences], time: np.ndarray
+) -> dict[str, SplitSequences]:
+    """The sequences of each split, in the order of their groups. time : the times of all events."""
     validation, test = (sequences[split] for split in RANKED)
     shares = np.cumsum(config.shares)[:-1] / sum(config.shares)
     if by_time:
-        order, test_index = (np.lexsort((known.row_id, known.time)) for known in (validation, test))
-        time = validation.time[order]
-        ends = [int(np.searchsorted(time, time[min(int(share * len(order)), len(order) - 1)])) for share in shares]
+        order, test_index = (np.lexsort((known.row_id, time[known.end])) for known in (validation, test))
+        ordered = time[validation.end[order]]
+        ends = [int(np.searchsorted(ordered, ordered[min(int(share * len(order)), len(order) - 1)])) for share in shares]
         groups = np.split(np.arange(len(order)), ends)
         indices = [order[group] for group in groups]
         test_group = len(order) + np.arange(len(test_index))
@@ -309,7 +299,7 @@ def _tables(
         event, owner = ranges(begin, end)
         taken = owner * stride + past.item[event]
         key = np.setdiff1d(np.concatenate([keys[keys >= 0] for keys in keys_of]), taken)
-        target_key = number * stride + sequences.target[index]
+        target_key = number * stride + past.item[end]
         if name != "test":
             key = key[np.isin(target_key, key)[key // stride]]
         if name in LEARNED:
