@@ -25,7 +25,6 @@ class Combiner(NamedTuple):
     """A function that computes weights, and the scale of the columns that are averaged."""
 
     find: Find
-    """Weights from targets, columns and the loss."""
     space: Space
     """Scaled logits or probabilities (binary), values (regression), logs of probabilities (multiclass), or scores within
     their group, standardised or as the logit of their rank (ranking)."""
@@ -34,7 +33,6 @@ class Combiner(NamedTuple):
 
 
 def equal_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOSS) -> np.ndarray:
-    """The same weight for each member."""
     return np.full(columns.shape[-1], 1 / columns.shape[-1])
 
 

@@ -1,7 +1,4 @@
-"""A bag of trees: one copy of a tree member for each fold of prepared data; ensemble/predictor/bag.py predicts with them.
-
-python scripts/train_trees.py folds=true data=runs/demo/prepared out=runs/demo/bags/xgboost --resume auto
-"""
+"""A bag of trees: one copy of a tree member for each fold of prepared data; ensemble/predictor/bag.py predicts with them."""
 
 import dataclasses
 from typing import Any

@@ -55,7 +55,6 @@ class Training:
     """Where a training runs, and from which trees it resumes. The defaults: one process, a new booster, no checkpoints."""
 
     group: RankGroup = dataclasses.field(default_factory=RankGroup)
-    """The ranks that train together."""
     model: bytes | None = None
     """The trees to resume from, as `Booster.to_bytes` returned them."""
     history: tuple[Scores, ...] = ()

@@ -1,7 +1,5 @@
 """A member of each library from one command: one after the other on all cores, or side by side on half of them each.
 
-    python scripts/train_trees.py library=both data=runs/demo/prepared out=runs/demo/members
-
 Each library trains in a process of its own, by the same script, and writes its member to OUT/xgboost and OUT/lightgbm.
 OpenMP is configured once per process, and two libraries would share its threads. Side by side is faster where one library
 gains little from more threads, as with few rows. together=auto tries both ways for some seconds.

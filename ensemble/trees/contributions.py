@@ -1,8 +1,5 @@
 """The contribution of each feature to each prediction of a tree member, as a file; TreeSHAP, computed by the libraries.
 
-    python scripts/predict.py member=runs/demo/members/xgboost data=runs/demo/prepared out=runs/demo/predictions \\
-        contributions=true
-
     MEMBER.SPLIT.contributions.parquet   row_id int64, base_value float32 (float64 for a value), a float32 column per feature
     MEMBER.SPLIT.contributions.png       the twenty features with the largest contributions, and their direction
 

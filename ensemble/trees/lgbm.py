@@ -83,7 +83,6 @@ class Booster:
 
 
 def datasets(settings: dict[str, Any], dataset: Dataset, validation: Dataset) -> tuple[Any, Any]:
-    """LightGBM's datasets of training and validation rows."""
     sizes = dataset.group_sizes
     data = lightgbm.Dataset(
         table_of(dataset.rows),
@@ -103,7 +102,6 @@ def divided(group_sizes: np.ndarray) -> np.ndarray:
 
 
 def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
-    """The settings by LightGBM's names."""
     return {
         "objective": OBJECTIVES[objective.kind],
         **({"num_class": objective.num_classes} if objective.num_classes > 1 else {}),

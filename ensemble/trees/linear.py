@@ -193,12 +193,10 @@ def train_copies(
     training: Training,
     run: Callable[..., Any],
 ) -> tuple[list[Linear], list[Scores], int]:
-    """Fit the candidates on each of `parts`, which are its rows and those for early stopping, or None.
+    """Fit the candidates on each of `parts`; `copies.train_separately` describes the arguments.
 
     Returns the models, the scores of the candidates over all rows for early stopping, and the number of the best candidate,
     from 1. Without rows for early stopping, only candidate `config.num_rounds` is fitted.
-
-    run : maps a function over numbers, several at once.
     """
     if objective_of(config, parts[0][0]).kind != "regression":
         importlib.import_module("sklearn.linear_model")  # which takes a second, before the time of the candidates begins
@@ -381,7 +379,6 @@ def to_bytes(model: Linear) -> bytes:
 
 
 def from_bytes(content: bytes) -> Linear:
-    """The model that `to_bytes` returned."""
     size = int.from_bytes(content[:8], "little")
     description = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["description"])
     arrays = load_arrays(content)

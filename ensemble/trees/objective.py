@@ -44,13 +44,11 @@ class Objective:
     """What is learned, and by which metric training stops early; made by `objective_of`."""
 
     task: Task
-    """The task of the data."""
     kind: str
     """binary, regression, multiclass or ranking."""
     target: str
     """The column that is learned."""
     metric: str
-    """The metric of early stopping."""
     output: str
     """What predictions are: probability, probabilities, value, or score, of which only the order has a meaning."""
     monotone: tuple[int, ...]
@@ -69,7 +67,6 @@ class Dataset:
     """Rows with the target that is learned; for rows that are only predicted, the other fields are None."""
 
     rows: TreeData
-    """The features."""
     target: np.ndarray | None = None
     """(num_rows,) float32."""
     weight: np.ndarray | None = None

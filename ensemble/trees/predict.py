@@ -1,9 +1,4 @@
-"""Predictions and contributions of a trained tree member.
-
-    python scripts/predict.py member=runs/demo/members/xgboost data=runs/demo/prepared out=runs/demo/predictions
-
-Call `threads.configure` before loading a member.
-"""
+"""Predictions and contributions of a trained tree member. Call `threads.configure` before loading one."""
 
 import functools
 import importlib

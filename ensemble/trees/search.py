@@ -1,8 +1,5 @@
 """A search for the settings of a tree member by Optuna: each trial trains with other settings, and is scored on validation.
 
-    python scripts/train_trees.py library=xgboost data=runs/demo/prepared out=runs/demo/search search.trials=50
-    python scripts/train_trees.py --config runs/demo/search/best.yaml data=runs/demo/prepared out=runs/demo/members/tuned
-
 Any number of tasks share a search through the same `out` and --resume auto (see trials.py). Each task that ends writes the
 results so far: best.yaml, trials.csv and search.png.
 

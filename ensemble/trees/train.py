@@ -1,7 +1,5 @@
 """Training of a tree member: from the features of prepared data to a folder with a booster, which predict.py loads.
 
-    python scripts/train_trees.py library=xgboost data=runs/demo/prepared out=runs/demo/members/xgboost
-
 Training stops early by the task's metric on the validation split. The folder contains
 
     model.ubj | model.txt   config.json  metrics.jsonl  importance.json  importance.png  summary.json  manifest.json
