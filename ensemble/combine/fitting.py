@@ -45,6 +45,7 @@ OUTPUTS_OF = {
     "ranking": ("score", "value", "probability"),
 }
 """By kind of task, the outputs of members that can be combined, the kind's own output first."""
+PROBLEMS = {"probability": "is not a probability", "probabilities": "are not probabilities that sum to 1"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,6 @@ class Ensemble:
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """The weight of each member."""
         return self.combination.weights
 
     def predict(self, predictions: np.ndarray, member_names: Sequence[str], group: np.ndarray | None = None) -> np.ndarray:
@@ -124,7 +124,6 @@ class Ensemble:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dicts, lists and numbers for JSON."""
         return dataclasses.asdict(self)
 
     @classmethod
@@ -286,15 +285,13 @@ def member_inputs(predictions: np.ndarray, member_names: Sequence[str], outputs:
     assert is_classes.all() if inputs.ndim == 3 else not is_classes.any()
     if inputs.ndim == 3:
         is_valid = (inputs >= 0).all(2) & (np.abs(inputs.sum(2) - 1) <= TOLERANCE)
-        problem = "are not probabilities that sum to 1"
     else:
         is_valid = np.where(is_probability, (inputs >= 0) & (inputs <= 1), np.isfinite(inputs))
     invalid = np.argwhere(~is_valid)
     if invalid.size:
         row, member = invalid[0]
         values = ", ".join(f"{value:g}" for value in np.atleast_1d(inputs[row, member])[:5])
-        if inputs.ndim == 2:
-            problem = "is not a probability" if is_probability[member] else "is not a number"
+        problem = PROBLEMS.get(outputs[member], "is not a number")
         raise UserError(
             f"member '{member_names[member]}' predicts {values} in row {row}, which {problem}: "
             "look at its training log, and predict again"

@@ -33,11 +33,9 @@ OBJECTIVES = {"binary": "Logloss", "regression": "RMSE", "multiclass": "MultiCla
 PROBED_TREES = 6
 """The number of trees with which the time of a tree is measured."""
 MISSING_CATEGORY = -1
-"""The category code of a missing value."""
 
 
 def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
-    """The settings by CatBoost's names."""
     check_learnable(config, objective)
     return {
         "loss_function": OBJECTIVES[objective.kind],
@@ -56,7 +54,6 @@ def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
 
 
 def pool(objective: Objective, rows: TreeData) -> Any:
-    """The rows and targets in CatBoost's format."""
     dataset = dataset_of(objective, rows)
     assert dataset.target is not None
     label = dataset.target if objective.kind == "regression" else dataset.target.astype(np.int64)
@@ -76,10 +73,10 @@ def train_copies(
     training: Training,
     run: Callable[..., Any],
 ) -> tuple[list[Any], list[Scores], int]:
-    """Train a booster on each of `parts`, which are its rows and those for early stopping, or None.
+    """Train a booster on each of `parts`; `copies.train_separately` describes the arguments.
 
     Returns the boosters, their mean scores, and the mean of their best numbers of trees. Boosters without rows for early
-    stopping get `config.num_rounds` trees. run : maps a function over numbers, several at once.
+    stopping get `config.num_rounds` trees.
     """
     objectives = [objective_of(config, rows) for rows, _ in parts]
     num_at_once = max(1, min(config.threads, len(parts)))
@@ -133,7 +130,6 @@ def _seconds_of_a_tree(config: TreesConfig, objective: Objective, rows: TreeData
 
 
 def first_rounds(booster: Any, num_rounds: int) -> Any:
-    """A booster with the first rounds only."""
     shorter = booster.copy()
     shorter.shrink(min(num_rounds, booster.tree_count_))
     metadata = shorter.get_metadata()  # equal models differ in a random name, the time and the number of threads
@@ -162,13 +158,9 @@ def feature_names(booster: Any) -> list[str]:
     return [str(name) for name in booster.feature_names_]
 
 
-def _category_names(booster: Any) -> list[str]:
-    names = feature_names(booster)
-    return [names[number] for number in booster.get_cat_feature_indices()]
-
-
 def _frame_of(booster: Any, features: np.ndarray) -> pl.DataFrame:
-    return frame(pl.DataFrame(features, schema=feature_names(booster)), _category_names(booster))
+    names = feature_names(booster)
+    return frame(pl.DataFrame(features, schema=names), [names[number] for number in booster.get_cat_feature_indices()])
 
 
 def predict(booster: Any, features: np.ndarray) -> np.ndarray:
@@ -181,7 +173,7 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
 
 def contributions(booster: Any, features: np.ndarray) -> np.ndarray:
     """The same as `xgb.contributions`."""
-    data = catboost.Pool(_frame_of(booster, features), cat_features=_category_names(booster))
+    data = catboost.Pool(_frame_of(booster, features), cat_features=booster.get_cat_feature_indices())
     return booster.get_feature_importance(data, type="ShapValues", thread_count=1)
 
 

@@ -3,10 +3,6 @@
 All copies stop at the same number of trees, which has the best score over the validation rows of all copies together: with
 few rows the score of one copy is too noisy. Several copies are trained at once, each on one thread, so a member has the same
 bits on any number of cores. A single copy uses all threads.
-
-    result = train(library, config, rows, folds, training, is_forward)
-    result.out_of_fold         predictions of the rows that the copies hold out
-    result.models              models for new rows: the copies, or with config.refit boosters trained on all rows
 """
 
 import dataclasses
@@ -60,7 +56,7 @@ class TrainingResult:
     """What `train` returns: the models for new rows, their scores, and predictions of the held-out rows."""
 
     models: list[Model]
-    """Models whose mean predicts new rows."""
+    """Models whose mean predicts new rows: the copies, or with `config.refit` boosters trained on all rows."""
     history: list[Scores]
     """The scores after each tree."""
     best_round: int
@@ -219,8 +215,7 @@ def train_one(
 ) -> tuple[Any, list[Scores], int]:
     """One booster, stopped early on `validation`, with the results of `lgbm.train`; in a refit on all of `rows`."""
     if not hasattr(library, "train_copies"):
-        booster, history, best_round = library.train(config, rows, validation, training)
-        return booster, history, best_round
+        return library.train(config, rows, validation, training)
     part = rows, None if training.is_refit else validation
     (booster,), history, best_round = library.train_copies(config, [part], training, map)
     return library.first_rounds(booster, best_round), history, best_round
@@ -237,9 +232,9 @@ def train_separately(
 ) -> list[tuple[Any, np.ndarray]]:
     """Train each copy by itself, with a library that cannot add one tree at a time; returns models and losses, (T,).
 
-    parts : the rows of each copy, and those for early stopping. seconds : for each copy. load : converts the bytes of a
-    stored copy to a model. train_copy : trains the copy with a given number until its last argument returns true. run : maps
-    a function over numbers, several at once. Raises `Stopped`.
+    parts : the rows of each copy, and those for early stopping or None. seconds : for each copy. load : converts the bytes
+    of a stored copy to a model. train_copy : trains the copy with a given number until its last argument returns true. run :
+    maps a function over numbers, several at once. Raises `Stopped`.
     """
 
     def train_in_time(number: int) -> tuple[Any, np.ndarray]:
@@ -257,7 +252,7 @@ def train_separately(
     return results
 
 
-def _predictor(library: ModuleType, rows: TreeData, model: Model, content: dict[str, Any]) -> permutation.Predict:
+def _predictor(library: ModuleType, rows: TreeData, model: Model, content: dict[str, Any]) -> unknown.Predict:
     """A function from features to a copy's predictions; rows with unknown values are predicted as in unknown.py."""
     seen = unknown.SeenValues.from_dict(content, rows.features)
 

@@ -1,7 +1,5 @@
 """Export of a tree member to one ONNX file, for ONNX Runtime in any language: pip install 'accelerate-ensemble[export]'.
 
-    python scripts/export_model.py member=runs/demo/members/xgboost out=runs/demo/xgboost.onnx data=runs/demo/prepared
-
     input     features     (n, F) float32; NaN for a missing value, for a category its number
     output    prediction   (n,) float32, (n, K) for K classes, or (n,) float64 for a value: as scripts/predict.py writes it
 
@@ -254,16 +252,14 @@ def _lightgbm_nodes(root: dict[str, Any]) -> Tree:
             raise UserError(
                 "this LightGBM model treats zeros as missing values, which ONNX cannot: train without zero_as_missing"
             )
-        sides: dict[str, Any] = {"yes": numbers[id(node["left_child"])], "no": numbers[id(node["right_child"])]}
+        left, right = (numbers[id(node[side])] for side in ("left_child", "right_child"))
+        split = functools.partial(Split, feature=node["split_feature"], yes=left, no=right)
         if node["decision_type"] == "==":
             categories = tuple(int(code) for code in node["threshold"].split("||"))
-            nodes.append(Split(feature=node["split_feature"], categories=categories, missing_to_yes=False, **sides))
+            nodes.append(split(categories=categories, missing_to_yes=False))
         else:
             missing = node["default_left"] if node["missing_type"] == "NaN" else node["threshold"] >= 0
-            threshold = float32_threshold(node["threshold"])
-            nodes.append(
-                Split(feature=node["split_feature"], threshold=threshold, or_equal=True, missing_to_yes=missing, **sides)
-            )
+            nodes.append(split(threshold=float32_threshold(node["threshold"]), or_equal=True, missing_to_yes=missing))
     return nodes
 
 

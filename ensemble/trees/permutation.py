@@ -5,7 +5,7 @@ rows out predicts them again. The importance is the score of these predictions, 
 without permutation; above 0 is worse. Breiman 2001, https://doi.org/10.1023/A:1010933404324.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from ensemble.data.cross_validation import Fold
 from ensemble.metrics import METRIC_FUNCTIONS
 from ensemble.trees.objective import Objective
 from ensemble.trees.rows import TreeData
+from ensemble.trees.unknown import Predict
 
 MAX_TREE_PREDICTIONS = 2_000_000
 """The largest number of predictions of single trees, over all rows and features. They take some 0.2 s on one core."""
@@ -22,8 +23,6 @@ MAX_CELLS = 8_000_000
 predicts them in 1 s."""
 MIN_ROWS, MAX_ROWS = 200, 1000
 """The number of drawn rows. If `MAX_TREE_PREDICTIONS` or `MAX_CELLS` allows fewer than `MIN_ROWS`, nothing is computed."""
-Predict = Callable[[np.ndarray], np.ndarray]
-"""Features (n, F) to predictions in the unit of the target, (n,) or (n, K)."""
 
 
 def importance(
@@ -33,7 +32,8 @@ def importance(
 
     None for a ranking, for an objective of another kind than the task, if it would take too long, or for undefined scores.
 
-    rows : the split `train`. predictors : those of the copies, one for each fold. num_trees : the trees of a copy.
+    rows : the split `train`. predictors : those of the copies, one for each fold, in the unit of the target. num_trees : the
+    trees of a copy.
     """
     num_held_out, num_features = sum(len(fold.held) for fold in folds), len(rows.features)
     num_affordable = MAX_TREE_PREDICTIONS // max(1, num_trees * objective.num_classes * num_features)

@@ -42,7 +42,9 @@ class _Batches(xgboost.DataIter):
 
     def __init__(self, dataset: Dataset, prefix: Path | None = None):
         super().__init__(cache_prefix=str(prefix) if prefix else None)
-        self._rows = dataset.rows
+        self._rows = rows = dataset.rows
+        # c for categories, q for numbers
+        self._types = ["c" if name in rows.categories else "q" for name in rows.features] if rows.categories else None
         self._columns = {"label": dataset.target}
         if dataset.group_sizes is None:  # with groups, XGBoost takes one weight per group: see `matrix`
             self._columns["weight"] = dataset.weight
@@ -58,7 +60,7 @@ class _Batches(xgboost.DataIter):
         batch = slice(self._num_passed, self._num_passed + len(features))
         self._num_passed = batch.stop
         columns = {name: values[batch] for name, values in self._columns.items() if values is not None}
-        input_data(data=features, feature_names=self._rows.features, feature_types=feature_types(self._rows), **columns)
+        input_data(data=features, feature_names=self._rows.features, feature_types=self._types, **columns)
         return True
 
 
@@ -99,7 +101,6 @@ class Booster:
 
 
 def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
-    """XGBoost's parameters for these settings."""
     return {
         "objective": OBJECTIVES[objective.kind],
         **({"num_class": objective.num_classes} if objective.num_classes > 1 else {}),
@@ -118,7 +119,6 @@ def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
 
 
 def matrices(config: TreesConfig, dataset: Dataset, validation: Dataset, page_folder: Path | None) -> tuple[Any, Any]:
-    """XGBoost's matrices of training and validation rows."""
     data = matrix(config, dataset, page_folder, "rows")
     return data, matrix(config, validation, page_folder, "validation", data)
 
@@ -140,11 +140,6 @@ def matrix(config: TreesConfig, dataset: Dataset, page_folder: Path | None, name
         if dataset.weight is not None:
             data.set_info(weight=dataset.weight[np.cumsum(dataset.group_sizes) - 1])
     return data
-
-
-def feature_types(rows: TreeData) -> list[str] | None:
-    """XGBoost's types, c for categories and q for numbers; None if there are no categories."""
-    return ["c" if name in rows.categories else "q" for name in rows.features] if rows.categories else None
 
 
 def train(config: TreesConfig, rows: TreeData, validation: TreeData, training: Training) -> tuple[Any, list[Scores], int]:
