@@ -17,7 +17,7 @@ class Progress(AbstractContextManager["Progress"]):
     """The progress to `total` trees, of which `done` exist already; with `is_shown` false nothing is printed."""
 
     def __init__(self, name: str, total: int, done: int, is_shown: bool):
-        self._name, self._total, self._done, self._is_shown = name, total, done, is_shown
+        self._name, self._total, self._done = name, total, done
         is_terminal = sys.stderr.isatty()
         self._bar = tqdm(total=total, initial=done, desc=name, unit=" trees", disable=not (is_shown and is_terminal))
         self._every = 0 if is_terminal or not is_shown else math.ceil(total / MAX_LINES)
