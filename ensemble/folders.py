@@ -209,29 +209,39 @@ def recover(path: Path) -> None:
 
 @contextmanager
 def new_file(path: Path, what: str) -> Iterator[Path]:
-    """Yield a scratch path beside `path`; sync and rename it at the end, or delete it if an exception was raised.
-
-    Raises `UserError`, which calls the file `what`, if it cannot be written, or would replace a file without the project's
-    mark.
+    """As `replacing`. Raises `UserError`, which calls the file `what`, if it cannot be written, or would replace a file
+    without the project's mark.
     """
     refuse_foreign_file(path, what)
-    scratch = path.with_name(f".{path.name}.writing-{uuid.uuid4().hex[:8]}")
     is_new = not path.parent.exists()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            yield scratch
-            sync(scratch)
-            scratch.rename(path)
+            with replacing(path) as scratch:
+                yield scratch
         finally:
-            with suppress(OSError):  # even this fails if the name is too long
-                scratch.unlink(missing_ok=True)
             with suppress(OSError):
                 if is_new:
                     path.parent.rmdir()  # fails unless it is empty
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else error  # the text of pyarrow is longer
         raise UserError(f"the {what} {path} cannot be written: {why}") from None
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a scratch path beside `path`; sync and rename it at the end, or delete it if an exception was raised.
+
+    Readers see the old file or the new one, never a part.
+    """
+    scratch = path.with_name(f".{path.name}.writing-{uuid.uuid4().hex[:8]}")
+    try:
+        yield scratch
+        sync(scratch)
+        scratch.rename(path)
+    finally:
+        with suppress(OSError):  # even this fails if the name is too long
+            scratch.unlink(missing_ok=True)
 
 
 def refuse_foreign_file(path: Path, what: str) -> None:
@@ -256,14 +266,9 @@ def refuse_foreign_file(path: Path, what: str) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file under another name, sync it and rename it. Readers see the old file or the new one, never a part."""
-    scratch = path.with_name(f".{path.name}.writing-{uuid.uuid4().hex[:8]}")
-    try:
+    """Write a text file as by `replacing`."""
+    with replacing(path) as scratch:
         scratch.write_text(text, encoding="utf-8")
-        sync(scratch)
-        scratch.rename(path)
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -150,16 +150,12 @@ def describe_nonfinite(step: int, loss: float, norm: float, reports: Sequence[di
 
 
 def save_batch(file: Path, rows: np.ndarray, batch: Batch) -> Path:
-    """Write a batch and its row numbers to a temporary safetensors file, and rename it to `file`; creates the folder."""
+    """Write a batch and its row numbers to a safetensors file; creates the folder."""
     file.parent.mkdir(exist_ok=True)
-    scratch = file.with_name(f".{file.name}.writing")
-    try:
-        tensors = {name: tensor.cpu().clone(memory_format=torch.contiguous_format) for name, tensor in batch.items()}
+    tensors = {name: tensor.cpu().clone(memory_format=torch.contiguous_format) for name, tensor in batch.items()}
+    with folders.replacing(file) as scratch:
         save_file(tensors, scratch, {"rows": json.dumps(rows.tolist())})
-        folders.sync(scratch)
-        return scratch.rename(file)
-    finally:
-        scratch.unlink(missing_ok=True)
+    return file
 
 
 def load_batch(file: Path) -> tuple[np.ndarray, Batch]:

@@ -43,9 +43,7 @@ the last week: they contain information about the future, as in the real files.
 import datetime
 import json
 import math
-import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -55,7 +53,7 @@ import polars as pl
 from tqdm import tqdm
 
 from ensemble.errors import UserError
-from ensemble.folders import sync
+from ensemble.folders import replacing
 from ensemble.recipes.hot_sellers.market_words import (
     CATEGORIES,
     product_ids,
@@ -151,12 +149,13 @@ def write_market(folder: str | Path, config: MarketConfig, progress: bool = Fals
     """
     folder = Path(folder)
     reviews_path, metadata_path = (folder / name for name in MARKET_FILES)
-    temporary = {path: path.with_name(f".{path.name}.writing-{os.getpid()}") for path in (reviews_path, metadata_path)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with (
-            open(temporary[reviews_path], "wb") as reviews_file,
-            open(temporary[metadata_path], "w", encoding="utf-8") as metadata_file,
+            replacing(reviews_path) as reviews_scratch,
+            replacing(metadata_path) as metadata_scratch,
+            open(reviews_scratch, "wb") as reviews_file,
+            open(metadata_scratch, "w", encoding="utf-8") as metadata_file,
             tqdm(total=config.num_reviews, desc="market", unit=" reviews", unit_scale=True, disable=not progress) as bar,
         ):
             for products in simulate(config):
@@ -167,19 +166,11 @@ def write_market(folder: str | Path, config: MarketConfig, progress: bool = Fals
                     bar.update(batch.height)
                 for record in metadata(products, rating_sums, config):
                     metadata_file.write(json.dumps(record, ensure_ascii=False) + "\n")
-        for file in temporary.values():
-            sync(file)
-        for path, file in temporary.items():
-            file.rename(path)
     except OSError as error:
         reason = error.strerror or error
         raise UserError(
             f"the market cannot be written to {folder} ({reason}): free disk space, or choose another folder"
         ) from None
-    finally:
-        for file in temporary.values():
-            with suppress(OSError):  # the file was renamed, or `folder` is itself a file
-                file.unlink()
     return reviews_path, metadata_path
 
 
