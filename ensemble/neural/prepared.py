@@ -4,13 +4,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import torch
 
 from ensemble import folders, recipe
-from ensemble.arrow import Column
+from ensemble.arrow import Column, read_columns
 from ensemble.data import inputs
 from ensemble.errors import UserError
 from ensemble.neural.optim import adamw
+from ensemble.task import task_of
 
 Config = TypeVar("Config")
 Split = TypeVar("Split", bound="PreparedRows")
@@ -72,6 +74,13 @@ class PreparedRecipe(Generic[Config, Split]):
     def open_rows(self, split: str) -> Split:
         """The rows of a split that the data have; `rows` calls it once for each split."""
         raise NotImplementedError
+
+    def describe(self, split: str) -> dict[str, np.ndarray]:
+        """The columns of rows/SPLIT that are row_id, group and cluster of the prediction file."""
+        task = task_of(self.manifest)
+        names = {"row_id": "row_id", "group": task.group, "cluster": task.cluster}
+        stored = read_columns(self.folder / "rows" / split, set(names.values()))
+        return {name: stored[column] for name, column in names.items()}
 
     def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
         return [adamw(model, learning_rate, weight_decay)]

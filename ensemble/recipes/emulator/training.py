@@ -228,12 +228,6 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
             scores["jacobian_error"] = float(np.sqrt(sums["slope_error"].sum() / sums["slope"].sum()))
         return scores
 
-    def describe(self, split: str) -> dict[str, np.ndarray]:
-        """The columns row_id, group and cluster of the prediction file of a split."""
-        task = self.manifest["task"]
-        stored = read_columns(self.folder / "rows" / split, ("row_id", task["group"], task["cluster"]))
-        return dict(zip(("row_id", "group", "cluster"), stored.values(), strict=True))
-
     def columns(self, split: str, predicted: dict[str, np.ndarray]) -> dict[str, Any]:
         """The columns of a prediction file, whose rows are those of rows/SPLIT: some or all outputs of each pair."""
         names = ("pair", "output", self.manifest["task"]["target"])

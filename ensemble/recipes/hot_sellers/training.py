@@ -40,8 +40,7 @@ class PanelRows(PreparedRows):
         self.features = [Column(table, name) for name in features]
         self.columns = {
             name: Column(table, name)
-            for name in ("row_id", "product", "week", "age", "category", "weeks_begin", "weeks_end",
-                         "reviews_begin", "reviews_end", *TARGETS)
+            for name in ("week", "age", "category", "weeks_begin", "weeks_end", "reviews_begin", "reviews_end", *TARGETS)
         }  # fmt: skip
         weeks = open_table(folder / "weeks")
         self.series_week = Column(weeks, "week")
@@ -201,11 +200,6 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
             predictions=predictions["prediction"], references=predictions["target"], group=predictions["group"]
         )
         return {name: scores[name] for name in ("average_precision", "roc_auc", "log_loss", "lift_at_5pct")}
-
-    def describe(self, split: str) -> dict[str, np.ndarray]:
-        """The row ids, groups (weeks) and clusters (products) of a split."""
-        columns = self.rows(split).columns
-        return {"row_id": columns["row_id"].all(), "group": columns["week"].all(), "cluster": columns["product"].all()}
 
     def statistics(self) -> tuple[torch.Tensor, torch.Tensor, float]:
         """The mean and the standard deviation of each feature's signed logarithm, (F,) each, and the share of hot rows.

@@ -251,10 +251,6 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
             "used": used,
         }
 
-    def describe(self, split: str) -> dict[str, np.ndarray]:
-        row_id = self.rows(split).columns["row_id"].all()
-        return {"row_id": row_id, "group": row_id, "cluster": row_id}
-
     def columns(self, split: str, predicted: dict[str, np.ndarray]) -> dict[str, Any]:
         """The columns of a prediction file, with one row for each cell; group and cluster are the puzzle."""
         puzzle = np.repeat(self.rows(split).columns["row_id"].all(), self.board.cells)
