@@ -372,7 +372,7 @@ class _Builder:
     def _table(self, rows: features.PanelBlock, part: dict[str, Any], next_id: int) -> pa.Table:
         """The table of a block of rows. The writer converts the types; the targets of forecast rows are NaN."""
         num_rows = len(rows.week)
-        totals = rows.series.totals["reviews"]
+        totals = rows.series.totals("reviews")
         columns: dict[str, np.ndarray] = {
             "row_id": np.arange(next_id, next_id + num_rows),
             "product": rows.product + part["first_product"],

@@ -79,22 +79,6 @@ def sum_by_week(reviews: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-class _Totals(dict[str, np.ndarray]):
-    """Cumulative sums of each channel, and of reviews_squared, (num_active + 1,) int64, computed at their first use."""
-
-    def __init__(self, weeks: pl.DataFrame):
-        super().__init__()
-        self._weeks = weeks
-
-    def __missing__(self, channel: str) -> np.ndarray:
-        is_squared = channel == "reviews_squared"  # not a column of `weeks`, since it would not fit into 32 bits
-        values = self._weeks["reviews" if is_squared else channel].to_numpy().astype(np.int64)
-        total = np.zeros(len(self._weeks) + 1, np.int64)
-        np.cumsum(values * values if is_squared else values, out=total[1:])
-        self[channel] = total
-        return total
-
-
 class WeeklySeries:
     """The active weeks of some products, from the result of `sum_by_week`. Indices of active weeks refer to its rows.
 
@@ -102,8 +86,19 @@ class WeeklySeries:
     """
 
     def __init__(self, weeks: pl.DataFrame):
-        self.week, self.totals = weeks["week"].to_numpy(), _Totals(weeks)
+        self.week = weeks["week"].to_numpy()
         self.key = weeks["product"].to_numpy().astype(np.int64) * SPAN + self.week + 1
+        self._weeks = weeks
+        self._totals: dict[str, np.ndarray] = {}
+
+    def totals(self, channel: str) -> np.ndarray:
+        """Cumulative sums of a channel, or of reviews_squared, (num_active + 1,) int64, computed at their first use."""
+        if channel not in self._totals:
+            is_squared = channel == "reviews_squared"  # not a column of `weeks`, since it would not fit into 32 bits
+            values = self._weeks["reviews" if is_squared else channel].to_numpy().astype(np.int64)
+            self._totals[channel] = np.zeros(len(values) + 1, np.int64)
+            np.cumsum(values * values if is_squared else values, out=self._totals[channel][1:])
+        return self._totals[channel]
 
 
 class Windows:
@@ -116,7 +111,7 @@ class Windows:
     def position(self, ago: int) -> np.ndarray:
         """The number of active weeks of the product of each row up to its week t − ago, (num_rows,).
 
-        All active weeks of products with smaller numbers are counted too, so it is an index into each array of `totals`. A
+        All active weeks of products with smaller numbers are counted too, so it is an index into each result of `totals`. A
         negative `ago` means later weeks.
         """
         if ago not in self._positions:
@@ -126,7 +121,7 @@ class Windows:
 
     def sum(self, channel: str, weeks: int, ago: int = 0) -> np.ndarray:
         """The sum over (t − ago − weeks, t − ago], int64 of shape (num_rows,); weeks=SPAN for all weeks up to t − ago."""
-        totals = self.series.totals[channel]
+        totals = self.series.totals(channel)
         return totals[self.position(ago)] - totals[self.position(ago + weeks)]
 
     def next(self, channel: str, weeks: int) -> np.ndarray:
