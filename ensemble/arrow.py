@@ -64,10 +64,7 @@ def write_table(folder: Path, table: pa.Table) -> None:
 
 
 def join(folder: Path, parts: Sequence[Path]) -> None:
-    """Write an Arrow folder with the rows of all `parts`, one part after the other, by linking their files.
-
-    parts : Arrow folders with one file and the same schema.
-    """
+    """Write a folder with the rows of `parts`, Arrow folders of one file and the same schema, in order, by linking files."""
     folder.mkdir(parents=True)
     names = [f"data-{number:05d}-of-{len(parts):05d}.arrow" for number in range(len(parts))]
     for part, name in zip(parts, names, strict=True):
@@ -186,10 +183,7 @@ def ranges(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def stored_names(columns: Iterable[str], taken: Iterable[str]) -> list[str]:
-    """A distinct name for each column, in their order, without brackets, commas and quotes: the tree libraries refuse them.
-
-    taken : names that are used already.
-    """
+    """Distinct names of columns, none of `taken`, without brackets, commas and quotes, which the tree libraries refuse."""
     used, names = set(taken), []
     for column in columns:
         name = plain = re.sub(r"\W+", "_", column).strip("_") or "column"

@@ -29,7 +29,8 @@ INTERRUPTED = 130
 TERMINATED = 143
 RANK_0_PRINTS_S = 2.0
 """Seconds in which rank 0 prints an error that all ranks raise, before another rank ends."""
-_is_command = False
+is_command = False
+"""Whether this process is one of the project's commands, and not a program of the user that imports the package."""
 
 
 class Failure(RuntimeError):
@@ -70,15 +71,10 @@ def shortened(text: str) -> str:
     return text if len(text) <= 100 else f"{text[:100]}…"
 
 
-def is_command() -> bool:
-    """Whether this process is one of the project's commands, and not a program of the user that imports the package."""
-    return _is_command
-
-
 def run(main: Callable[[], None]) -> None:
     """Run a script's `main`, and exit with one of the codes in the module's docstring."""
-    global _is_command
-    _is_command = True
+    global is_command
+    is_command = True
     # Exit by an exception, so that half-written folders are deleted, as after Ctrl-C
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
     for stream in (sys.stdout, sys.stderr):  # a terminal in Latin-1 has no arrow: a question mark instead of an error
@@ -133,10 +129,7 @@ def run(main: Callable[[], None]) -> None:
 
 
 def _is_printed(sentence: str) -> bool:
-    """Whether another rank of this launch has printed the sentence on this node.
-
-    If not, an empty file records that this rank prints it.
-    """
+    """Whether another rank on this node has printed the sentence; if not, an empty file records that this rank prints it."""
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if not file:
         return False

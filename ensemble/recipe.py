@@ -202,10 +202,7 @@ class Recipe:
 
 
 def named(name: str) -> Recipe:
-    """A recipe that the user named on the command line or in Python; `UserError` if it cannot be imported.
-
-    Afterwards, manifests with this name are trusted.
-    """
+    """A recipe that the user named, so that manifests with this name are trusted; `UserError` if it cannot be imported."""
     if name not in BUILT_IN:
         _require_package(name)
         _named_by_user.add(name)

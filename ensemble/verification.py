@@ -59,10 +59,7 @@ def sha256(file: Path) -> str:
 
 
 def column_checksums(table: Any) -> dict[str, str]:
-    """The SHA-256 of the values of each column of an Arrow table, by name.
-
-    Row groups, chunks and compression make no difference.
-    """
+    """The SHA-256 of the values of each column of an Arrow table, by name, whatever its row groups, chunks, compression."""
     checksums = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         digest = hashlib.sha256()

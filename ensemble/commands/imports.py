@@ -29,7 +29,7 @@ def without(*packages: str) -> Iterator[None]:
     LightGBM and XGBoost need sklearn and pandas only for their wrapper classes, which the commands do not use; these imports
     take 1.3 CPU seconds. In a program of the user, which may use the wrapper classes, nothing is left out.
     """
-    absent = _Absent([package for package in packages if errors.is_command() and package not in sys.modules])
+    absent = _Absent([package for package in packages if errors.is_command and package not in sys.modules])
     sys.meta_path.insert(0, absent)
     try:
         yield

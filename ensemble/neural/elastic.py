@@ -50,10 +50,7 @@ class Job:
 
 
 def supervise(job: Job, report: Callable[[str], None]) -> int:
-    """Run the job to its end and return its exit code.
-
-    0: done, 1: failed, 2: an error of the user, 75: stopped by a signal after saving a checkpoint.
-    """
+    """Run the job to its end, and return one of the exit codes in errors.py."""
     out, batch_size = Path(job.settings.out), job.settings.batch_size
     largest_micro_batch = job.settings.micro_batch_size or batch_size // job.num_ranks
     available, ranks, losses = job.num_ranks, 0, 0

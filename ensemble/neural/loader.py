@@ -111,10 +111,7 @@ class BatchPlan:
         return math.ceil(num_epochs * self.steps_per_epoch)
 
     def halved(self) -> "BatchPlan":
-        """The same global batches with the largest valid micro-batch of at most half the size.
-
-        For a model that ran out of memory: `UserError` if the micro-batch is one example already.
-        """
+        """The same global batches, with the largest valid micro-batch of at most half the size; `UserError` if it is 1."""
         if self.micro_batch_size == 1:
             raise UserError(
                 "micro_batch_size=1 does not fit into memory, and a batch has at least one example: "

@@ -143,10 +143,7 @@ def resolve(neural_recipe: Any, config: TrainConfig) -> TrainConfig:
 
 
 def config_class(name: str) -> type:
-    """`TrainConfig` with the recipe's defaults and, in the field `recipe`, its settings.
-
-    `UserError` for a recipe without a neural network.
-    """
+    """`TrainConfig` with the recipe's defaults, and in `recipe` its settings; `UserError` for a recipe without a network."""
     package = recipe.named(name)
     settings = recipe.checked_settings(package.require("settings", "RecipeConfig", "has no neural network to train"), name)
     types = {field.name: field.type for field in dataclasses.fields(TrainConfig)}

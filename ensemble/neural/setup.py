@@ -196,10 +196,7 @@ def _feed(
 def _make_state(
     recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, accelerator: Accelerator
 ) -> tuple[TrainingState, tuple[float, float | None]]:
-    """The state with model and optimizers prepared by Accelerate, and FLOPs as in `preflight.flops`.
-
-    Also seeds the random numbers of the training.
-    """
+    """Seed the random numbers; return the state, prepared by Accelerate, and FLOPs as in `preflight.flops`."""
     torch.manual_seed(config.seed)  # the same initial weights on every rank
     model = recipe.model()
     optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)

@@ -129,10 +129,7 @@ class TrainingState:
         return self.copies.copy(weights) if self._accelerator.is_main_process else {}
 
     def weights_write(self, folder: Path, description: dict[str, Any]) -> Callable[[], None]:
-        """Copy the weights, and return a function that writes them, on the main process, in any thread.
-
-        Collective, but the returned function is not.
-        """
+        """Copy the weights (collective), and return a function that writes them, on the main process, in any thread."""
         weights = self.weights()
 
         def write() -> None:

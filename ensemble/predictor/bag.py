@@ -22,10 +22,10 @@ from ensemble.data.cross_validation import CrossValidation
 from ensemble.data.inputs import FORECAST
 from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import UserError
+from ensemble.predictions import COLUMNS
 
 BLOCK = "blend"
 """The split of a fold with the rows of its block."""
-COLUMNS = ("row_id", "target", "prediction", "group", "cluster")
 Predict = Callable[[str | Path, str], dict[str, Any]]
 """A function of a folder of prepared data and a split; it returns the arguments of `predictions.Predictions`."""
 

@@ -123,10 +123,7 @@ class _Fitted(NamedTuple):
 
 
 def _fit(manifest: dict[str, Any], task: Task, read: MemberFiles, **methods: Any) -> _Fitted:
-    """Fit weights, calibration and intervals, and predict the scored rows; prints the warnings.
-
-    methods : combiner, calibration and compare, as for `combine.fit`.
-    """
+    """Fit weights, calibration and intervals, predict the scored rows, print warnings. methods : as for `combine.fit`."""
     fit_rows, columns, cv = read.rows[read.on], read.of_members(read.on), CrossValidation.from_manifest(manifest)
     is_forward = cv is None or cv.scheme == "forward"
     methods |= {"kind": task.kind, "outputs": read.outputs(), "weight": fit_rows.weight, "is_forward": is_forward}

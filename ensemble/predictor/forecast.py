@@ -119,10 +119,7 @@ def _number(value: float) -> str:
 
 
 def value_as_text(value: float, feature: dict[str, Any]) -> str | None:
-    """The value of a category, a date or a number with an offset, as it is in the raw column; None for other features.
-
-    feature : an entry of the manifest's `features`.
-    """
+    """The value of a category, a date or a number with an offset, as in the raw column; None for any other `feature`."""
     is_date = feature.get("unit", "").startswith(DAYS_SINCE)
     if not ("values" in feature or is_date or "offset" in feature):
         return None

@@ -14,10 +14,7 @@ SPLIT_USE = {
 
 
 def sentences(manifest: dict[str, Any], scores: dict[str, Any]) -> dict[str, str]:
-    """A sentence for each step of the fit; empty for data with a validation split.
-
-    manifest : of the data. scores : as in scores.json.
-    """
+    """A sentence for each step of the fit, by the data's manifest and scores.json; empty with a validation split."""
     cv = CrossValidation.from_manifest(manifest)
     if cv is None:
         return {}

@@ -65,10 +65,7 @@ def _answer(answers: IO[str], run: Callable[[], None]) -> None:
 
 
 def _load(config: WorkerConfig) -> RunTask:
-    """Load a member or the preparation of new raw data; returns the function that runs a task with it.
-
-    A task of a member is to predict the split forecast.
-    """
+    """Load a member or the preparation of new raw data; returns the function that runs a task, for a member a forecast."""
     if "folder" not in config:
         return partial(recipe.of(config["manifest"]).get("new_data", "prepare"), config["manifest"])
 

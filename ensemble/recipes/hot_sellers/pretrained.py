@@ -6,10 +6,7 @@ from ensemble.errors import UserError
 
 
 def load(kind: str, name: str) -> Any:
-    """Load a tokenizer or a model. Raises `UserError` if the library or the files are missing.
-
-    kind : "AutoTokenizer" or "AutoModel". name : a folder, or a name on the Hub.
-    """
+    """Load an "AutoTokenizer" or "AutoModel", from a folder or the Hub; `UserError` if library or files are missing."""
     try:
         import transformers
     except ImportError:
