@@ -5,8 +5,7 @@
     predictor = Predictor.fit("people.csv", target="income", out="runs/people")
     forecast = predictor.predict("new.csv")
 
-README.md beside this file describes the folders. Importing `ensemble` imports nothing else, so each script loads only the
-libraries that it uses.
+README.md beside this file describes the folders. Importing `ensemble` imports nothing else.
 """
 
 import importlib

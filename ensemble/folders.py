@@ -2,8 +2,7 @@
 
 Prepared data, a tree member, a checkpoint and a fitted ensemble are such folders. They are written under another name,
 synced, and renamed. `manifest.json` contains the kind of the folder, and the size and SHA-256 of every file. The
-`fingerprint`, a hash of the manifest, identifies the data, so members that were trained on different data cannot be combined
-by accident.
+`fingerprint`, a hash of the manifest, identifies the data, so that members of different data are not combined by accident.
 """
 
 import hashlib
@@ -40,10 +39,9 @@ _checks: dict[Path, Callable[[Path], None]] = {}
 def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
     """Yield a scratch folder beside `path`; rename it to `path` at the end, or delete it if an exception was raised.
 
-    A folder that `overwrite` replaces stays until the new one is complete. `kind` is the kind in the manifests of such
-    folders. A folder of another kind is not replaced, nor one with a file that its manifest does not list. An empty folder
-    is used without `overwrite` too. Raises `UserError` if `path` exists and may not be replaced, or if its parent cannot be
-    written.
+    A folder that `overwrite` replaces stays until the new one is complete. `kind` is the kind in their manifests. A folder
+    of another kind is not replaced, nor one with a file that its manifest does not list. An empty folder is used without
+    `overwrite` too. Raises `UserError` if `path` exists and may not be replaced, or if its parent cannot be written.
     """
     target = Path(path).resolve()  # a link to a folder elsewhere stays a link
     refuse_inside(path)

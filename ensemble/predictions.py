@@ -194,10 +194,9 @@ def check_origins(members: Sequence[Any]) -> None:
 def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
     """Join members by row id: a template with sorted rows, and the members' predictions, (num_rows, num_members).
 
-    Probabilities of classes have shape (num_rows, num_members, num_classes). The template is the file of the first
-    member, with the weights of any member that has some; files by other programs may have none. Raises
-    `UserError` if fingerprints, splits, recipes, classes, row ids, targets, groups, clusters or weights differ, and if two
-    members have the same name.
+    Probabilities of classes have shape (num_rows, num_members, num_classes). The template is the file of the first member,
+    with the weights of any member that has some; files by other programs may have none. Raises `UserError` if fingerprints,
+    splits, recipes, classes, row ids, targets, groups, clusters or weights differ, or two names are equal.
     """
     if not members:
         raise UserError("an ensemble needs at least one member: name the prediction files")

@@ -1,5 +1,4 @@
-"""The interface of a recipe, and how a recipe is found. A recipe is a package that answers one question with the shared
-parts.
+"""The interface of a recipe, and how a recipe is found. A recipe is a package that answers one question.
 
 `--recipe NAME` takes a built-in name or an importable package of the user's own, such as `my_company.churn`. The package
 consists of the modules below. Only the first two are required. Each is imported when it is first used, so a process loads
@@ -34,8 +33,7 @@ only the libraries that it needs. `ensemble/recipes/README.md` is a guide with a
     card.py       parts(manifest, scores) -> Parts           the recipe's sentences of the model card
     export.py     export(member, data, out, dtype) -> [line]      scripts/export_model.py of a neural member; lines to print
 
-`manifest` is a manifest of prepared data. Shared code accesses these modules through `Recipe` only, and contains no recipe's
-name.
+`manifest` is a manifest of prepared data. Shared code accesses these modules through `Recipe` only, and names no recipe.
 """
 
 import argparse

@@ -4,9 +4,8 @@
 num_processes: 2 starts one; MULTI_GPU on a machine without GPUs starts two independent ones). `start` therefore reads the
 command line of the launcher, a parent of this process, and raises an error if the numbers differ.
 
-`start` also applies settings that must be made before PyTorch is imported or the process group exists: the wait policy of
-OpenMP threads, memory allocation, NCCL's flight recorder, a signal to the ranks if the launcher dies, and fp16 and FSDP on
-CPUs.
+`start` also applies settings that must be made before PyTorch is imported or the process group exists: OpenMP's wait policy,
+memory allocation, NCCL's flight recorder, a signal to the ranks if the launcher dies, fp16 and FSDP on CPUs.
 """
 
 import ctypes

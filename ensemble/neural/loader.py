@@ -152,8 +152,7 @@ class BatchPlan:
         """All row numbers of an epoch, one global batch after another.
 
         With bucketing, the rows of each window of `bucket_batches` shuffled batches are sorted by length before they are
-        divided into batches, so that a micro-batch needs little padding. Then the order of the batches is shuffled; the
-        short last one remains the last.
+        divided into batches, so that a micro-batch needs little padding. Then all but the short last batch are shuffled.
         """
         generator = np.random.default_rng([self.seed, epoch])
         order = generator.permutation(self.num_rows)

@@ -29,12 +29,8 @@ PEAK_TFLOPS: dict[str, dict[str, float]] = {
 }
 
 
-def peak_flops(device: torch.device, precision: str) -> float | None:
-    """The peak FLOP/s of a device in precision no | tf32 | fp16 | bf16 | fp8; None if it is not known (CPUs)."""
-    return peak_flops_by_name(torch.cuda.get_device_name(device), precision) if device.type == "cuda" else None
-
-
-def peak_flops_by_name(name: str, precision: str) -> float | None:
+def peak_flops(name: str, precision: str) -> float | None:
+    """The peak FLOP/s of the GPU `name` in precision no | tf32 | fp16 | bf16 | fp8; None if it is not known."""
     # The full name must match: an RTX 3090 Ti is not an RTX 3090, nor a MIG slice of an H100 an H100
     tflops = next((peaks.get(precision) for pattern, peaks in PEAK_TFLOPS.items() if re.fullmatch(pattern, name)), None)
     return tflops and tflops * 1e12

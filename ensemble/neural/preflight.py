@@ -107,7 +107,8 @@ def flops(
     recipe: NeuralRecipe, model: torch.nn.Module, plan: BatchPlan, accelerator: Accelerator
 ) -> tuple[float, float | None]:
     """FLOPs per example and the peak FLOP/s of a device; (0, None) for a device whose peak is unknown."""
-    peak = peak_flops(accelerator.device, accelerator.mixed_precision)
+    is_gpu = accelerator.device.type == "cuda"
+    peak = peak_flops(torch.cuda.get_device_name(accelerator.device), accelerator.mixed_precision) if is_gpu else None
     if not peak:
         return 0.0, None
     model.to(accelerator.device)

@@ -35,8 +35,7 @@ from ensemble.neural.settings import FREE_TO_CHANGE
 
 Status = Literal["running", "preempted", "lost", "failed", "done"]
 FAILURE = ".failed"
-"""The name of a file beside `status` with the reason of the rank that failed. The next start of the run deletes it. See
-`mark_lost`."""
+"""The name of a file beside `status` with the reason of the rank that failed; the next start deletes it. See `mark_lost`."""
 
 
 def set_status(run: Path, status: Status, reason: str = "") -> None:

@@ -145,9 +145,7 @@ def gather(tensors: Tensors) -> Tensors:
 
 
 class _Writer(distributed_checkpoint.HuggingFaceStorageWriter):
-    """Writes a rank's file in the format of its base class, which copies the shards once more and holds Python's lock
-    meanwhile.
-    """
+    """Writes a rank's file in the format of its base class, which would copy the shards again and hold Python's lock."""
 
     def __init__(self, scratch: Path, folder: Path):
         super().__init__(str(scratch), save_distributed=True)

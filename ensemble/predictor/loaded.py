@@ -65,8 +65,7 @@ class Predictor(AbstractContextManager["Predictor"]):
 
         source : a path, a list of paths, or a pandas or polars DataFrame. settings : those of scripts/fit.py, such as
         `target`, `time_limit` in seconds, `metric`, `time`, `group`, `drop` and `test`. resume : continue the fit in `out`.
-        Training runs in processes of its own. Raises `UserError` for mistakes, `Failure` if the training fails or is
-        stopped.
+        Training runs in processes of its own. Raises `UserError` for mistakes, `Failure` for a failed or stopped training.
         """
         fitting.fit(source, out, recipe, resume, {**settings, "threads": threads})
         return cls.load(Path(out) / "ensemble", threads)
@@ -91,10 +90,8 @@ class Predictor(AbstractContextManager["Predictor"]):
         has_trees = False
         for name, member in new_data.member_folders(folder, description, ensemble.member_names).items():
             new_data.check_member(name, folder, description["members"][name])
-            is_trees = members.kind_of(member) in members.TREES
-            quiet = is_trees and has_trees
-            has_trees |= is_trees
-            configs[name] = {**common, "name": name, "folder": str(member), "threads": threads, "quiet": quiet}
+            configs[name] = {**common, "name": name, "folder": str(member), "threads": threads, "quiet": has_trees}
+            has_trees |= members.kind_of(member) in members.TREES
         workers = {name: Worker(name, config) for name, config in configs.items()}
         loaded = cls(ensemble, manifest, workers, new_data.intervals_of(description))
         try:

@@ -62,8 +62,7 @@ def read(
     """Read the files of the splits `on`, `scored` and, if the data have it, forecast.
 
     folder : with the files. data : the prepared data, with `manifest`. names : members and baselines; if empty, all that
-    have a file of `on`. Raises `UserError` for missing files, files of other data, reserved names, and if there are only
-    baselines.
+    have a file of `on`. Raises `UserError` for missing files, files of other data, reserved names, and only baselines.
     """
     sorted_names = sorted(names or (path.name.removesuffix(f".{on}.parquet") for path in folder.glob(f"*.{on}.parquet")))
     if not sorted_names:

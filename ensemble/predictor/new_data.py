@@ -119,8 +119,7 @@ def check_member(name: str, ensemble: Path, entry: dict[str, str]) -> None:
 
 
 def _predict_with_member(name: str, member: Path, data: Path, out: Path) -> None:
-    """Write a member's prediction file: trees in this process unless it has loaded PyTorch, others in a process of their
-    own."""
+    """Write a member's prediction file: trees in this process unless it has loaded PyTorch, others in another one."""
     kind = members.kind_of(member)
     if kind in members.TREES and "torch" not in sys.modules:
         manifest = folders.read_manifest(data)

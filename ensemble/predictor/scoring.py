@@ -14,8 +14,7 @@ from ensemble.task import Task
 ENSEMBLE = "ensemble"
 """Name of the ensemble among the members."""
 BASE_RATE = "base rate"
-"""Name of the prediction that is the same for every row: the base rate, the mean or the class shares of the rows on which
-weights are fitted."""
+"""Name of the prediction that is the same for every row: the base rate, mean or class shares where weights are fitted."""
 PERFECT = 0.9999
 """A member with at least this score is suspected to have learned from a leak."""
 PERFECT_BY = {"binary": "roc_auc", "multiclass": "accuracy", "regression": "r_squared", "ranking": "ndcg_at_10"}

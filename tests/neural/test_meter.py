@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ensemble.neural import meter
-from ensemble.neural.meter import Meter, flops_per_example, peak_flops, peak_flops_by_name, preserved_state
+from ensemble.neural.meter import Meter, flops_per_example, peak_flops, preserved_state
 
 
 @pytest.fixture
@@ -42,19 +42,19 @@ def test_an_exception_in_a_pause_is_raised(clock: SimpleNamespace) -> None:
 
 def test_without_a_known_peak_there_is_no_mfu(clock: SimpleNamespace) -> None:
     """A guess would be logged beside measured values."""
-    meter_of_run = Meter(SimpleNamespace(waited_s=0.0), 1, 3.0, peak_flops(torch.device("cpu"), "no"))
+    meter_of_run = Meter(SimpleNamespace(waited_s=0.0), 1, 3.0, peak_flops("cpu", "no"))
     clock.now += 1
     assert meter_of_run.read().keys() == {"samples_per_s", "data_wait"}
 
 
 def test_peaks_hold_for_exactly_that_device() -> None:
     """A similar device, or a slice of one, would get the same peak, or the peak would be that with sparsity."""
-    assert peak_flops_by_name("NVIDIA H200", "bf16") == peak_flops_by_name("NVIDIA H100 80GB HBM3", "bf16") == 989.4e12
-    assert peak_flops_by_name("NVIDIA A100-SXM4-80GB", "tf32") == 156e12
-    assert peak_flops_by_name("NVIDIA A100 80GB PCIe", "no") == 19.5e12
+    assert peak_flops("NVIDIA H200", "bf16") == peak_flops("NVIDIA H100 80GB HBM3", "bf16") == 989.4e12
+    assert peak_flops("NVIDIA A100-SXM4-80GB", "tf32") == 156e12
+    assert peak_flops("NVIDIA A100 80GB PCIe", "no") == 19.5e12
     for name in ("NVIDIA GeForce RTX 3090 Ti", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA L40", "NVIDIA H200 NVL"):
-        assert peak_flops_by_name(name, "bf16") is None
-    assert peak_flops_by_name("Tesla V100-SXM2-32GB", "bf16") is None, "it has none"
+        assert peak_flops(name, "bf16") is None
+    assert peak_flops("Tesla V100-SXM2-32GB", "bf16") is None, "it has none"
     for peaks in meter.PEAK_TFLOPS.values():
         assert set(peaks) <= {"no", "tf32", "fp16", "bf16", "fp8"}
         assert peaks["no"] < peaks["fp16"]

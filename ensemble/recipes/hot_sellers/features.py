@@ -93,9 +93,6 @@ class PanelBlock(Windows):
         weeks, row = np.unique(self.week, return_inverse=True)
         return np.array([value_at(monday(week) + datetime.timedelta(days=6)) for week in weeks], float)[row]
 
-    def price(self) -> np.ndarray:
-        return self.context.price[self.product]
-
 
 def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
     """Element-wise division, NaN where the denominator is zero."""
@@ -283,8 +280,9 @@ TABLE: dict[str, list[Row]] = {
     ],
     # Known only at the crawl: left out by default
     "metadata": [
-        ("price", "dollars", "price", "the metadata's price", lambda r: r.price()),
-        ("price_missing", "0 or 1", "price unknown", "the metadata have no price", lambda r: np.isnan(r.price())),
+        ("price", "dollars", "price", "the metadata's price", lambda r: r.context.price[r.product]),
+        ("price_missing", "0 or 1", "price unknown", "the metadata have no price",
+         lambda r: np.isnan(r.context.price[r.product])),
     ],
     "votes": _means("helpful_votes", (4, 52), "votes/review", "helpful votes per review", "mean", name="helpful"),
 }

@@ -136,8 +136,7 @@ class HashedTextEncoder(nn.Module):
 class PretrainedTextEncoder(nn.Module):
     """A text encoder of the library transformers: the mean of the last hidden states over words, projected to width D.
 
-    `encoder` is any model whose output has `last_hidden_state`. If frozen, it stays in evaluation mode, without
-    gradients.
+    `encoder` is any model whose output has `last_hidden_state`. If frozen, it has no gradients and stays in evaluation mode.
     """
 
     def __init__(self, encoder: Any, width: int, frozen: bool):

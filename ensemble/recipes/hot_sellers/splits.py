@@ -17,8 +17,7 @@ def split_weeks(
 
     rows_per_week : (num_labelled_weeks,), beginning with `first_week`. last_week : the last week of the data.
 
-    The splits have `panel.shares` of the rows outside the embargoes, rounded to whole weeks. Raises `UserError` if the data
-    are too short for four splits.
+    The splits have `panel.shares` of the rows outside the embargoes, rounded to whole weeks. `UserError` for too few weeks.
     """
     total = np.concatenate([[0], np.cumsum(rows_per_week)])
     shares = np.array(panel.shares) / sum(panel.shares)
