@@ -116,24 +116,19 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
             first_ms, last_ms = min(first_ms, times.min()), max(last_ms, times.max())
             file_number = int(frame["source_file"][0])
             units[file_number] = duplicates.unit_of(times, units[file_number])
+            columns: dict[str, Any] = dict.fromkeys(("words", "sentiment"), pl.lit(0, pl.Int32))
             if panel.num_tokens:
                 tokens, words, sentiment = text.tokenize(frame["text"], panel.num_tokens, panel.vocabulary_size)
                 text_share.add(len(words), int((words > 0).sum()))
                 if tokenizer is not None:
                     tokens = text.tokenize_pretrained(frame["text"], panel.num_tokens, tokenizer)
-                columns: list[Any] = [
-                    pl.Series("words", words),
-                    pl.Series("sentiment", sentiment),
-                    pl.Series("tokens", tokens),
-                ]
-            else:
-                columns = [pl.lit(0, pl.Int32).alias("words"), pl.lit(0, pl.Int32).alias("sentiment")]
+                columns = {"words": pl.Series(words), "sentiment": pl.Series(sentiment), "tokens": pl.Series(tokens)}
             writer.add(
                 frame.drop("text", "user_id").with_columns(
-                    frame["user_id"].hash(0).alias("user"),
                     pl.col("verified").fill_null(False),
                     pl.col("num_images", "helpful_votes").fill_null(0),
-                    *columns,
+                    user=frame["user_id"].hash(0),
+                    **columns,
                 )
             )
             bar.update(len(frame))
