@@ -108,8 +108,8 @@ class Census:
             advice = "all times of a file must have one unit, seconds or milliseconds since 1970: convert the others"
         elif self.dropped.get(TOO_NEW, 0) * 2 > num_bad:
             advice = (
-                "a date must not be after the file's modification time: if the file was copied with an older one, `touch` it, "
-                "or give the last day with until=, if the recipe has this setting"
+                "a date must not be after the file's modification time: if the file was copied with an older one, `touch` "
+                "it, or give the last day with until=, if the recipe has this setting"
             )
         elif any("\ufffd" in example.excerpt for example in self.examples.get(MALFORMED, ())):
             advice = "convert the files to UTF-8, as `iconv -f latin1 -t utf-8` does from Latin-1"

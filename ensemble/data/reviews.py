@@ -78,7 +78,6 @@ HUB_FILES = {"reviews": "raw/review_categories/{}.jsonl", "products": "raw/meta_
 
 Kind = Literal["reviews", "products"]
 
-
 BY_NUMBER = "name the columns by their numbers, such as columns={user_id: 1, product_id: 2, rating: 3, time: 4}"
 
 
@@ -229,8 +228,8 @@ def read_reviews(
         formats = (Format(name=YOUR_COLUMNS, fields=columns, sparse=FIELDS["reviews"][4:]),)
     if not with_rating:
         formats = tuple(
-            replace(format, fields={field: column for field, column in format.fields.items() if field != "rating"})
-            for format in formats
+            replace(each, fields={field: each.fields[field] for field in each.fields if field != "rating"})
+            for each in formats
         )
     sources = [_recognise(Path(file), formats, "reviews") for file in files]
     times = []

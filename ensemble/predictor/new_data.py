@@ -63,8 +63,8 @@ def read_fitted(folder: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     folders.verify(folder)
     if recipe.of(manifest).module("new_data") is None:
         raise UserError(
-            f"{folder} is of the recipe {manifest['recipe']}, which has no new_data.py, the file that prepares new raw data: "
-            "it can only predict the splits of prepared data, with scripts/predict.py"
+            f"{folder} is of the recipe {manifest['recipe']}, which has no new_data.py to prepare new raw data: it can only "
+            "predict the splits of prepared data, with scripts/predict.py"
         )
     return description, manifest
 

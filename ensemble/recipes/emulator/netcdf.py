@@ -221,8 +221,8 @@ class Reader:
         grid = target.dims[-2:]
         if len(target.dims) == 3 and variable.dims == target.dims[:2]:
             raise UserError(
-                f"{path}: {target.name} has the dimensions {_listed(target.dims)}, and the time must be the first: transpose "
-                "all variables with a time"
+                f"{path}: {target.name} has the dimensions {_listed(target.dims)}, and the time must be the first: "
+                "transpose all variables with a time"
             )
         shape = tuple(target.sizes[dim] for dim in grid)
         values = np.asarray(variable.values, np.float64)

@@ -157,8 +157,8 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
     print(f"{reader.counts['points']:,} points: {_dropped(reader.counts)}")
     if len(groups) < 2:
         raise UserError(
-            f"the split blend has rows of one group of tiles ({len(tiles['blend'])} of {config.tile} × {config.tile} points), "
-            "but the weights of members need two groups: lower tile, raise the share of blend, or give more data"
+            f"the split blend has rows of one group of tiles ({len(tiles['blend'])} of {config.tile} × {config.tile} "
+            "points), but the weights of members need two groups: lower tile, raise the share of blend, or give more data"
         )
     emulator = {
         "system": "sea_ice",
