@@ -59,26 +59,23 @@ PARQUET = b"PAR1"
 BEGINS_A_LIST = re.compile(rb"\s*\[\s*(?:[\[\]{\"\d-]|true\b|false\b|null\b)")
 """The beginning of a JSON list, but not a name in brackets, with which the header of a CSV may begin."""
 EXCEL_SEPARATOR = re.compile(rb"sep=[\t,;|](?=\r?\n)")
-FOREIGN = {
-    b"PK\x03\x04": "a zip archive, as Excel files (.xlsx) are too",
-    b"\x28\xb5\x2f\xfd": "compressed with zstd",
-    b"BZh": "compressed with bzip2",
-    b"\xfd7zXZ": "compressed with xz",
-    b"\xff\xfe": "text in UTF-16",
-    b"\xfe\xff": "text in UTF-16",
-    b"ARROW1": "an Arrow (Feather) file",
-    b"\x89HDF": "an HDF5 file",
-    b"\x93NUMPY": "a NumPy file",
-    b"\x80\x04\x95": "a pickle",
-    b"\x80\x05\x95": "a pickle",
-    b"SQLite format 3": "an SQLite database",
-    b"\xd0\xcf\x11\xe0": "an Excel file of the .xls format",
-    b"Obj\x01": "an Avro file",
-    b"\x80\x02": "a pickle",
-    b"\x80\x03": "a pickle",
-    b"\xff\xff\xff\xff": "an Arrow stream",
-    b"\x1f\x8b": "compressed with gzip twice",
+FOREIGN: dict[str, bytes | tuple[bytes, ...]] = {
+    "a zip archive, as Excel files (.xlsx) are too": b"PK\x03\x04",
+    "compressed with zstd": b"\x28\xb5\x2f\xfd",
+    "compressed with bzip2": b"BZh",
+    "compressed with xz": b"\xfd7zXZ",
+    "text in UTF-16": (b"\xff\xfe", b"\xfe\xff"),
+    "an Arrow (Feather) file": b"ARROW1",
+    "an HDF5 file": b"\x89HDF",
+    "a NumPy file": b"\x93NUMPY",
+    "a pickle": (b"\x80\x02", b"\x80\x03", b"\x80\x04\x95", b"\x80\x05\x95"),
+    "an SQLite database": b"SQLite format 3",
+    "an Excel file of the .xls format": b"\xd0\xcf\x11\xe0",
+    "an Avro file": b"Obj\x01",
+    "an Arrow stream": b"\xff\xff\xff\xff",
+    "compressed with gzip twice": b"\x1f\x8b",
 }
+"""Other formats, with the bytes with which their files begin."""
 
 
 class Record(NamedTuple):
@@ -187,7 +184,7 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
     refuse_bare_returns(path, head)
     if head[257:262] == b"ustar":
         raise UserError(f"{path} is a tar archive: unpack it")
-    for magic, what in FOREIGN.items():
+    for what, magic in FOREIGN.items():
         if head.startswith(magic):
             raise UserError(f"{path} is {what}: unpack or convert it to UTF-8 text, gzip or Parquet")
     if head.startswith(PARQUET):

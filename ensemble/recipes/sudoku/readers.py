@@ -169,7 +169,7 @@ def _refuse_foreign(path: Path, head: bytes) -> None:
     if not head:
         raise UserError(f"{path} is empty: give a file with a puzzle on each line")
     refuse_bare_returns(path, head)
-    for magic, kind in {**records.FOREIGN, records.PARQUET: "Parquet"}.items():
+    for kind, magic in {**records.FOREIGN, "Parquet": records.PARQUET}.items():
         if head.startswith(magic):
             raise UserError(f"{path} is {kind}: convert it to plain text or gzip")
 
