@@ -131,8 +131,10 @@ def _native(pieces: Sequence[pl.Series], kind: Kind) -> pl.Series:
 
 
 def _texts(pieces: Sequence[pl.Series], kind: Kind) -> pl.Series:
-    """The cells that are not in `_native`, as texts without surrounding blanks, (num_rows,)."""
-    return _stripped(pl.concat(as_text(piece.clear(len(piece)) if _is_native(piece, kind) else piece) for piece in pieces))
+    """The cells that are not in `_native`, as texts without surrounding blanks and invisible characters, (num_rows,)."""
+    texts = pl.concat(as_text(piece.clear(len(piece)) if _is_native(piece, kind) else piece) for piece in pieces)
+    texts = texts.str.strip_chars(INVISIBLE).str.strip_chars()
+    return texts.set(texts == "", None)
 
 
 def _of_kind(
@@ -150,12 +152,6 @@ def _of_kind(
     notes = (*_mark_notes(column, marks), *_bad_notes(table, column, texts, bad, PLURALS[kind]), *form_notes)
     values = values.set(bad, None)
     return Cells(column=column, kind=kind, values=values, form=form, bad=_rows(bad), marks=marks, notes=notes)
-
-
-def _stripped(texts: pl.Series) -> pl.Series:
-    """Texts without surrounding blanks and invisible characters; null for blank texts."""
-    texts = texts.str.strip_chars(INVISIBLE).str.strip_chars()
-    return texts.set(texts == "", None)
 
 
 def _without(texts: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[str, int]]:
@@ -180,11 +176,13 @@ def _without_numbers(values: pl.Series, missing: Sequence[str]) -> tuple[pl.Seri
 
 
 def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConfig) -> Cells:
+    drop = f", or drop=[{column}]" if column not in (config.target, config.time, config.weight) else ""
+    advice = f": add decimal=. or decimal=,{drop}"
     if not config.missing and config.decimal != ",":  # most columns are plain numbers, and tables can have thousands of them
         plain = texts.cast(pl.Float64, strict=False)
         are_plain = plain.null_count() == texts.null_count() < len(texts) and plain.is_finite().all()
         if are_plain and not texts.str.contains(LEADING_ZERO).any():
-            _refuse_hidden_thousands(table, column, texts, plain, _advice(column, config), config)
+            _refuse_hidden_thousands(table, column, texts, plain, advice, config)
             return Cells(column=column, kind="number", values=plain)
     texts, marks = _without(texts, config.missing)
     cells, default_marks = _without(texts, () if config.missing else MISSING)
@@ -198,16 +196,14 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
         notes = _mark_notes(column, all_marks)
         return Cells(column=column, kind="truth", values=truths == "true", marks=all_marks, notes=notes)
 
-    drop, advice = _or_drop(column, config), _advice(column, config)
     numbers, no_number = _numbers(table, column, cells, "", all_marks, allowed, advice, config)
     if numbers:
         return numbers
 
-    found = dates.read(table, cells, config.dates)
+    advice = f": add dates=day_first or dates=month_first{drop}"
+    found = dates.read(table, column, cells, config.dates, allowed, advice)
     no_date = cells.is_not_null() & found.values.is_null()
     if no_date.sum() <= allowed:
-        advice = f": add dates=day_first or dates=month_first{drop}"
-        dates.refuse_ambiguous(table, column, cells, found, advice)
         notes = dates.forms_note(table, column, found)
         return _of_kind(table, column, "date", found.values, cells, no_date, all_marks, notes, found.form)
 
@@ -216,10 +212,10 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
         try:
             advice = f": it is read as text; add decimal=. or decimal=,{drop}"
             with_unit, _ = _numbers(table, column, cells, unit, all_marks, allowed, advice, config)
+            if with_unit:
+                return with_unit
         except UserError as error:  # its separators are ambiguous, as in $1,234
-            with_unit, unit_notes = None, (str(error),)
-        if with_unit:
-            return with_unit
+            unit_notes = (str(error),)
 
     notes = unit_notes or _like_numbers(column, cells, allowed)
     for bad, what in ((no_date, "dates"), (no_number, "numbers")):
@@ -227,15 +223,6 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
             notes = (_nearly(table, column, cells, bad, what),)
     notes = (*_mark_notes(column, marks), *notes)
     return Cells(column=column, kind="text", values=texts, marks=marks, notes=notes)
-
-
-def _or_drop(column: str, config: PrepareConfig) -> str:
-    return f", or drop=[{column}]" if column not in (config.target, config.time, config.weight) else ""
-
-
-def _advice(column: str, config: PrepareConfig) -> str:
-    """How to resolve an ambiguous form of numbers."""
-    return f": add decimal=. or decimal=,{_or_drop(column, config)}"
 
 
 def _refuse_hidden_thousands(
@@ -327,12 +314,11 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
         known = form.split(dates.SEPARATOR) if form else [dates.ISO[0]]
         if dates.DIGITS_OF_A_DAY in form:
             cells = cells.str.replace(r"^(\d{8})\.0*$", "${1}")  # of a column of floats
-        read_dates = dates.read(table, cells, config.dates, known)
-        dates.refuse_ambiguous(table, column, cells, read_dates, advice)
+        read_dates = dates.read(table, column, cells, config.dates, cells.count(), advice, known)
         values, form_notes = read_dates.values, dates.forms_note(table, column, read_dates)
-        form_notes = (*form_notes, *_zone_notes(column, pieces))
-        if native is not None and (read_dates.values.is_not_null() | native.is_not_null()).any():
-            form_notes = (*form_notes, *dates.offset_note(column, read_dates, form, has_zone=bool(_zones(pieces))))
+        form_notes += _zone_notes(column, pieces)
+        if values.count() or (native is not None and native.count()):
+            form_notes += dates.offset_note(column, read_dates, form, has_zone=bool(_zones(pieces)))
     else:
         allowed = cells.count() - 1  # at least one cell is a number
         unit, known_form = number_units.split(form)

@@ -1,18 +1,17 @@
 """Parsing of dates in texts. Each file of a table may have its own form of dates.
 
-    dates = read(table, cells, order="")
+    dates = read(table, "joined", cells, order="", allowed=0, advice="")
     dates.values, dates.forms     # Series of Datetime, null where a cell is not a date; the form of each file
 
 The form of a file is the one that leaves the fewest cells unread. Its cells may differ in the time: without one, a cell is
 midnight, and without an offset, a time is in UTC; `forms_note` makes a message about both. If the order of day and month is
 ambiguous in all cells of a file, as in 01/02/2020, it is that of the other files (for new rows, also that of training). If
-these have no order or both orders, the form is ambiguous: see `dates.ambiguous_row`.
+these have no order or both orders, the form is ambiguous, and `read` raises an error.
 """
 
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import polars as pl
 
@@ -60,12 +59,6 @@ class Dates:
     """(num_rows,) Datetime (UTC, microseconds); null where a cell is not a date."""
     forms: tuple[str, ...]
     """The form of each file; empty for a file without dates."""
-    ambiguous_row: int | None = None
-    """The first row with an ambiguous date, if the form of its file is ambiguous."""
-    ambiguous_forms: tuple[str, str] = ("", "")
-    """Two forms of the date in `ambiguous_row`."""
-    has_both_orders: bool = False
-    """Whether some files have the day first, and others the month."""
 
     @property
     def form(self) -> str:
@@ -73,11 +66,15 @@ class Dates:
         return SEPARATOR.join(dict.fromkeys(form for form in self.forms if form)) or ISO[0]
 
 
-def read(table: Table, cells: pl.Series, order: str, known: Sequence[str] = ()) -> Dates:
+def read(
+    table: Table, column: str, cells: pl.Series, order: str, allowed: float, advice: str, known: Sequence[str] = ()
+) -> Dates:
     """Parse the dates of each file.
 
     order : day_first or month_first; empty for both.
     known : for new rows, the forms in the training data; with them, 20240131 is a date too.
+
+    Raises `UserError`, with `advice`, if the form of a file is ambiguous and at most `allowed` cells are no dates.
     """
     parts = table.by_file(cells)
     starts = [0, *itertools.accumulate(map(len, parts))]
@@ -88,7 +85,7 @@ def read(table: Table, cells: pl.Series, order: str, known: Sequence[str] = ()) 
         orders |= file_orders if len(file_orders) == 1 else set()
     orders.discard("")
     forms, values = [], []
-    ambiguous: dict[str, Any] = {}
+    ambiguous: tuple[int, str, str] | None = None
     for start, part, readings in zip(starts, parts, best, strict=False):
         fitting = [form for form in readings if _order_of(form) in orders] or list(readings)
         form = next((form for form in known if form in fitting), fitting[0] if fitting else "")
@@ -97,8 +94,18 @@ def read(table: Table, cells: pl.Series, order: str, known: Sequence[str] = ()) 
         for other in fitting:
             differ = readings[other].ne_missing(readings[form])
             if not ambiguous and differ.any() and (form not in known or other in known or _order_of(form)):
-                ambiguous = {"ambiguous_row": start + int(differ.arg_max() or 0), "ambiguous_forms": (form, other)}
-    return Dates(values=pl.concat(values), forms=tuple(forms), has_both_orders=len(orders) > 1, **ambiguous)
+                ambiguous = start + int(differ.arg_max() or 0), form, other
+    dates = Dates(values=pl.concat(values), forms=tuple(forms))
+    if ambiguous and dates.values.null_count() - cells.null_count() <= allowed:
+        row, one, another = ambiguous
+        where = f" in {table.files[table.file_number[row]].name}" if len(table.files) > 1 else ""
+        if len(orders) > 1:
+            advice = "; other files have both orders of day and month: write the dates of that file as year-month-day"
+        raise UserError(
+            f"the column '{column}' holds dates such as '{cells[row]}'{where}, written as {example(one)} or as "
+            f"{example(another)}{advice}"
+        )
+    return dates
 
 
 def forms_note(table: Table, column: str, dates: Dates) -> tuple[str, ...]:
@@ -128,20 +135,6 @@ def offset_note(column: str, dates: Dates, known: str, has_zone: bool) -> tuple[
     if has_offsets:
         return (f"the column '{column}' has times with a UTC offset, unlike in training: they are converted to UTC",)
     return (f"the column '{column}' has times without a UTC offset, unlike in training: they are read as times in UTC",)
-
-
-def refuse_ambiguous(table: Table, column: str, cells: pl.Series, dates: Dates, advice: str) -> None:
-    """Raise `UserError` if the form of a file is ambiguous."""
-    if dates.ambiguous_row is None:
-        return
-    where = f" in {table.files[table.file_number[dates.ambiguous_row]].name}" if len(table.files) > 1 else ""
-    one, other = map(example, dates.ambiguous_forms)
-    if dates.has_both_orders:
-        advice = "; other files have both orders of day and month: write the dates of that file as year-month-day"
-    raise UserError(
-        f"the column '{column}' holds dates such as '{cells[dates.ambiguous_row]}'{where}, written as {one} or as "
-        f"{other}{advice}"
-    )
 
 
 def example(form: str) -> str:

@@ -121,8 +121,8 @@ def _mark(form: str) -> str:
 def _best_readings(cells: pl.Series, decimal: str, known: str) -> dict[str, pl.Series]:
     """The forms of numbers that leave the fewest cells unread, each with its values."""
     readings = dict(_numbers(cells, decimal, known))
-    unread = {form: (cells.is_not_null() & values.is_null()).sum() for form, values in readings.items()}
-    return {form: values for form, values in readings.items() if unread[form] == min(unread.values())}
+    fewest = min(values.null_count() for values in readings.values())
+    return {form: values for form, values in readings.items() if values.null_count() == fewest}
 
 
 def _numbers(cells: pl.Series, decimal: str, known: str) -> Iterator[tuple[str, pl.Series]]:

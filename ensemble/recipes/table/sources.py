@@ -252,15 +252,12 @@ def _is_scalar(kind: pl.DataType) -> bool:
 
 def _ids(piece: pl.Series, what: str) -> pl.Series:
     """The column of a file as texts, with floats as whole numbers."""
-    if piece.dtype.is_float() and len(inexact := _inexact(piece)):
-        raise UserError(NO_ID.format(what, repr(inexact[0])))
+    if piece.dtype.is_float():
+        known = piece.drop_nulls().drop_nans()
+        inexact = known.filter((known != known.floor()) | (known.abs() >= records.MOST_EXACT))
+        if len(inexact):
+            raise UserError(NO_ID.format(what, repr(inexact[0])))
     return as_text(piece)
-
-
-def _inexact(floats: pl.Series) -> pl.Series:
-    """The floats that are not whole numbers, or are too large to be exact."""
-    known = floats.drop_nulls().drop_nans()
-    return known.filter((known != known.floor()) | (known.abs() >= records.MOST_EXACT))
 
 
 def as_text(piece: pl.Series) -> pl.Series:
