@@ -90,15 +90,13 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
             unit, groups = np.where(unit < 0, len(groups), unit), groups.extend_constant("", 1)
         _refuse_missing_classes(config, target, split)
         in_train = split == TRAIN
-        features, left_out, contents = _features(config, table, cells_of, in_train, with_time=False)
-        encoded = _encode(cells_of, features, contents)
+        features, encoded, left_out, contents = _features(config, table, cells_of, in_train, with_time=False)
         trends = []
         if time is not None and target.kind == "regression":
             matrix = np.column_stack([encoded[feature["name"]][in_train] for feature in features])
             known = time[in_train], target.values[in_train], splits.fold[in_train]
             if trend.has_trend(matrix, *known, config.embargo, config.seed):
-                features, left_out, contents = _features(config, table, cells_of, in_train, with_time=True)
-                encoded = _encode(cells_of, features, contents)
+                features, encoded, left_out, contents = _features(config, table, cells_of, in_train, with_time=True)
                 trends = [TREND.format(config.time)]
         leaks = copies + _leak_notes(cells_of, features, target, in_train) + _row_number_notes(cells_of, features)
         print(*(f"warning: {note}" for note in leaks), sep="\n", end="\n" if leaks else "", file=sys.stderr)
@@ -274,20 +272,11 @@ def _weights(config: PrepareConfig, table: sources.Table, column: cells.Cells, s
     return weight
 
 
-def _encode(
-    cells_of: dict[str, cells.Cells], features: list[dict[str, Any]], contents: dict[str, Any]
-) -> dict[str, np.ndarray]:
-    """The features of all rows, (num_rows,) float32 each."""
-    encoded: dict[str, np.ndarray] = {}
-    for column, entries in columns.by_column(features).items():
-        encoded |= columns.encode(cells_of[column].values, entries, contents)
-    return encoded
-
-
 def _features(
     config: PrepareConfig, table: sources.Table, cells_of: dict[str, cells.Cells], in_train: np.ndarray, with_time: bool
-) -> tuple[list[dict[str, Any]], dict[str, str], dict[str, Any]]:
-    """Features as entries of the manifest, the reason for each column that is left out, and the topics of free text.
+) -> tuple[list[dict[str, Any]], dict[str, np.ndarray], dict[str, str], dict[str, Any]]:
+    """Features as entries of the manifest, their values, (num_rows,) float32 each, the reason for each column that is left
+    out, and the topics of free text.
 
     with_time : whether `config.time` itself is a feature, not only its periodic parts
     """
@@ -311,18 +300,17 @@ def _features(
         contents |= {column: learned.content} if learned.content else {}
     if not features:
         alone = f"the time {config.time} alone is no feature, since new rows have later times" if config.time else ALONE
-        raise UserError(
-            f"no column is left to predict {config.target} from: "
-            f"{'; '.join(_why_left_out(cells_of.get(c), c, w) for c, w in left_out.items()) or alone}"
-        )
+        reasons: list[str] = []
+        for column, why in left_out.items():
+            reasons += [f"{column} {why}", *(cells_of[column].notes if column in cells_of else ())]
+        raise UserError(f"no column is left to predict {config.target} from: {'; '.join(reasons) or alone}")
     reserved = [*ID_COLUMNS, "id", "weight", "target", cross_validation.TIME, cross_validation.COLUMN]
     names = stored_names([feature["meaning"] for feature in features], reserved)
-    return [{"name": name, **feature} for name, feature in zip(names, features, strict=True)], left_out, contents
-
-
-def _why_left_out(column_cells: cells.Cells | None, column: str, why: str) -> str:
-    notes = column_cells.notes if column_cells else ()
-    return "; ".join([f"{column} {why}", *notes])
+    features = [{"name": name, **feature} for name, feature in zip(names, features, strict=True)]
+    encoded: dict[str, np.ndarray] = {}
+    for column, entries in columns.by_column(features).items():
+        encoded |= columns.encode(cells_of[column].values, entries, contents)
+    return features, encoded, left_out, contents
 
 
 def _unseen(cells_of: dict[str, cells.Cells], features: list[dict[str, Any]], rows: np.ndarray) -> dict[str, int]:
@@ -359,18 +347,14 @@ def _keep_copies_together(
 
 
 def _leak_notes(
-    cells_of: dict[str, cells.Cells],
-    features: list[dict[str, Any]],
-    target: Target,
-    in_train: np.ndarray,
+    cells_of: dict[str, cells.Cells], features: list[dict[str, Any]], target: Target, in_train: np.ndarray
 ) -> list[str]:
     """A message for each feature that corresponds to the target one to one, or is a linear function of it, apart from empty
     cells."""
     rows = pl.Series(in_train)
     expected = pl.Series("target", target.values).filter(rows)
-    columns_of = {feature["column"] for feature in features}
-    values_of = {column: cells_of[column].values.filter(rows).alias(f"{column}:") for column in columns_of}
-    distinct = pl.DataFrame([*values_of.values(), expected]).unique(maintain_order=True)
+    values = [cells_of[column].values.filter(rows).alias(f"{column}:") for column in columns.by_column(features)]
+    distinct = pl.DataFrame([*values, expected]).unique(maintain_order=True)
     notes = []
     for feature in features:
         if "part" in feature or "text" in feature:
@@ -448,7 +432,7 @@ def _describe(
     if config.group:
         described["groups"] = len(np.unique(unit[rows]))
     if config.time and len(times := cells_of[config.time].values.gather(rows).drop_nulls()):
-        described |= {"from": _time_name(times.min()), "to": _time_name(times.max())}
+        described |= {"from": columns.name_of(times.min()), "to": columns.name_of(times.max())}
     if np.isnan(values).all():
         return described
     if target.kind == "binary":
@@ -460,12 +444,6 @@ def _describe(
     return described
 
 
-def _time_name(value: Any) -> str:
-    if isinstance(value, datetime.datetime):
-        return value.isoformat(" ").removesuffix(" 00:00:00")
-    return columns.name_of(value)
-
-
 def _notes(config: PrepareConfig, table: sources.Table, cells_of: dict[str, cells.Cells], target: Target) -> list[str]:
     """Messages about how the cells were read."""
     notes = [*table.notes, *(note for column in cells_of.values() for note in column.notes), *target.notes]
@@ -473,7 +451,7 @@ def _notes(config: PrepareConfig, table: sources.Table, cells_of: dict[str, cell
         times = cells_of[config.time].values
         notes.append(
             f"embargo={config.embargo:g} is in the unit of time={config.time}, which holds numbers from "
-            f"{_time_name(times.min())} to {_time_name(times.max())}"
+            f"{columns.name_of(times.min())} to {columns.name_of(times.max())}"
         )
     found = {text for column in cells_of.values() for text in column.marks}
     if unused := [text for text in config.missing if text not in found]:
