@@ -182,11 +182,10 @@ def _forward(config: PrepareConfig, time: np.ndarray) -> tuple[tuple[float, ...]
         )
     shares = np.linspace(FIRST_PART, 1, num_folds + 2)[:-1]  # where each fold begins
     first = np.searchsorted(np.cumsum(size) - size, shares * len(time))
-    for number in range(len(first)):  # at least one distinct time in each fold
-        first[number] = max(first[number], first[number - 1] + 1 if number else 1)
-    for number in reversed(range(len(first))):
-        first[number] = min(first[number], len(times) - (len(first) - number))
-    begins = times[first]
+    # At least one distinct time in each fold
+    number = np.arange(len(first))
+    first = np.maximum.accumulate(np.maximum(first - number, 1)) + number
+    begins = times[np.minimum(first, len(times) - len(first) + number)]
     return tuple(begins.tolist()), np.searchsorted(begins, time, side="right") - 2
 
 
