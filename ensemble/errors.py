@@ -66,9 +66,9 @@ def in_a_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".removesuffix(": ")
 
 
-def shortened(text: str) -> str:
-    """At most 100 characters of a text, for a message."""
-    return text if len(text) <= 100 else f"{text[:100]}…"
+def shortened(text: str, most: int = 100) -> str:
+    """At most `most` characters of a text, for a message."""
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def run(main: Callable[[], None]) -> None:

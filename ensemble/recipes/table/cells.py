@@ -19,7 +19,7 @@ import polars as pl
 
 from ensemble.data.parquet import ZONE_OF_OFFSETS
 from ensemble.data.records import EXCERPT_CHARACTERS, MOST_EXACT, is_number
-from ensemble.errors import UserError
+from ensemble.errors import UserError, shortened
 from ensemble.recipes.table import dates, number_forms, number_units
 from ensemble.recipes.table.dates import DIGITS_OF_A_DAY, MOST_SHOWN
 from ensemble.recipes.table.settings import PrepareConfig
@@ -464,9 +464,5 @@ def _nearly(table: Table, column: str, cells: pl.Series, bad: pl.Series, what: s
 
 def first_of(table: Table, cells: pl.Series, rows: np.ndarray) -> str:
     """The first cells of `rows`, with file and line."""
-    return ", ".join(f"'{shortened(cells[int(row)] or '?')}' ({table.place(int(row))})" for row in rows[:MOST_SHOWN])
-
-
-def shortened(text: str) -> str:
-    """The first `EXCERPT_CHARACTERS` characters of a text for a message."""
-    return text if len(text) <= EXCERPT_CHARACTERS else f"{text[:EXCERPT_CHARACTERS]}…"
+    texts = [shortened(cells[int(row)] or "?", EXCERPT_CHARACTERS) for row in rows[:MOST_SHOWN]]
+    return ", ".join(f"'{text}' ({table.place(int(row))})" for text, row in zip(texts, rows, strict=False))

@@ -12,7 +12,8 @@ from ensemble import configuration, folders
 from ensemble.data import reviews
 from ensemble.data.census import Census
 from ensemble.data.inputs import FORECAST
-from ensemble.errors import UserError
+from ensemble.data.records import EXCERPT_CHARACTERS
+from ensemble.errors import UserError, shortened
 from ensemble.recipes.table import cells, columns, sources
 from ensemble.recipes.table.number_forms import DECIMAL_COMMA
 from ensemble.recipes.table.prepare import KIND, units, write_names, write_rows
@@ -134,7 +135,7 @@ def _encoded(
             unseen = values.is_not_null() & ~values.is_in(feature["values"]).fill_null(True)
             if unseen.any():
                 examples = values.filter(unseen).unique(maintain_order=True).to_list()
-                shown = ", ".join(repr(cells.shortened(text)) for text in examples[: cells.MOST_SHOWN])
+                shown = ", ".join(repr(shortened(text, EXCERPT_CHARACTERS)) for text in examples[: cells.MOST_SHOWN])
                 notes.append(
                     f"the column '{new_cells.column}' has {unseen.sum():,} cells with texts that training does not have, "
                     f"such as {shown}: they count as empty"
