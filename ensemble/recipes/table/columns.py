@@ -58,11 +58,6 @@ def offset_of(numbers: np.ndarray, in_train: np.ndarray) -> float:
     return best if num_distinct(0.0) < KEPT_APART * num_distinct(best) else 0.0
 
 
-def is_number(values: pl.Series) -> bool:
-    """Whether `numbers_of` accepts these values."""
-    return values.dtype.is_numeric() or values.dtype == pl.Boolean or isinstance(values.dtype, pl.Datetime)
-
-
 def name_of(value: Any) -> str:
     """A value as text: 3 for 3.0, true for True, and a day for its midnight."""
     if isinstance(value, bool):
@@ -117,7 +112,7 @@ def learn(column: str, values: pl.Series, in_train: np.ndarray, max_categories: 
         return Learned(left_out=too_long if is_long else "has one value in train")
     if values.dtype == pl.Boolean:
         return Learned(features=[{**entry, "unit": "0 or 1"}])
-    if is_number(values):
+    if values.dtype != pl.String:
         offset = offset_of(numbers_of(values), in_train)
         if not isinstance(values.dtype, pl.Datetime):
             unit = {"unit": f"above {offset:.0f}", "offset": offset} if offset else {"unit": ""}

@@ -364,7 +364,7 @@ def _leak_notes(
         one_to_one = num_pairs == pairs["value"].n_unique() == pairs["target"].n_unique()
         one_to_one = one_to_one and 1 < num_pairs < len(pairs) / 2 and len(pairs) > len(distinct) / 2
         is_linear = False
-        if target.kind == "regression" and columns.is_number(pairs["value"]):
+        if target.kind == "regression" and pairs["value"].dtype != pl.String:
             x, y = columns.numbers_of(pairs["value"]), pairs["target"].to_numpy()
             known = np.isfinite(x)
             if known.sum() > 2 and np.ptp(x[known]) > 0 and np.ptp(y[known]) > 0:
