@@ -97,7 +97,7 @@ def _whole(values: pl.Series, lines: pl.Series, path: Path, column: str) -> pl.S
     else:
         values = values.fill_nan(None)
         exact = (values.floor() == values) & (values.abs() < MOST_EXACT[values.dtype])
-        whole = values.zip_with(exact.fill_null(True), pl.Series([None], dtype=values.dtype)).cast(pl.Int64).cast(pl.String)
+        whole = values.set(~exact, None).cast(pl.Int64).cast(pl.String)
     lost = values.is_not_null() & whole.is_null()
     if lost.any():
         first = int(lost.arg_max() or 0)

@@ -65,14 +65,14 @@ def _train_copies(trees: list[PlannedMember], manifest: dict[str, Any], config: 
 
     cv, members = CrossValidation.from_manifest(manifest), Path(config.out) / "members"
     num_copies = cv.num_folds if cv and cv.num_folds > 1 else 0
-    is_complete = {member.name: (members / member.name / folders.NAME).is_file() for member in trees}
     copies = [(member, copy) for member in trees for copy in range(num_copies)][share]
+    copies = [(member, copy) for member, copy in copies if not (members / member.name / folders.NAME).is_file()]
     with StopSignals() as stop, ThreadPoolExecutor(num_threads) as pool:
 
         def train(member: PlannedMember, copy: int) -> None:
             pipeline.succeeds(single_copy.train_copy, pipeline.trees_config(member, config, 1), copy, lambda: stop.asked)
 
-        futures = [(member, pool.submit(train, member, copy)) for member, copy in copies if not is_complete[member.name]]
+        futures = [(member, pool.submit(train, member, copy)) for member, copy in copies]
         for member, future in futures:
             try:
                 future.result()
