@@ -25,17 +25,24 @@ def order_of_forecast(row_id: np.ndarray, prediction: np.ndarray, group: np.ndar
     return np.lexsort((row_id, -prediction) if group is None else (row_id, -prediction, group))
 
 
+def likeliest_classes(prediction: np.ndarray) -> np.ndarray | None:
+    """The numbers of the `EXPLAINED_CLASSES` likeliest classes of each row, (n, m); None for a task without classes."""
+    return np.argsort(-prediction, axis=1, kind="stable")[:, :EXPLAINED_CLASSES] if prediction.ndim == 2 else None
+
+
 def strongest_reasons(
-    names: list[str], values: np.ndarray, parts: np.ndarray, classes: np.ndarray | None = None
+    names: list[str], values: np.ndarray, parts: np.ndarray, classes: np.ndarray | None, rows: np.ndarray, num_rows: int
 ) -> list[list[dict[str, Any]]]:
-    """The `reasons` of n rows: the largest contributions that are not 0.
+    """The `reasons` of `num_rows` rows, for n of them: the largest contributions that are not 0. The others have none.
 
     names : the names of the F features. values : the values of the features, (n, F). parts : the contributions, (n, m, F),
-    to m classes for each row. classes : the numbers of these classes, (n, m); None for a task without classes.
+    to m classes for each row. classes : the numbers of these classes, (n, m); None for a task without classes. rows : the
+    numbers of the n rows.
     """
     largest = np.argsort(-np.abs(parts), axis=2, kind="stable")[..., :NUM_REASONS]
-    return [
-        [
+    reasons: list[list[dict[str, Any]]] = [[] for _ in range(num_rows)]
+    for row, number in enumerate(rows.tolist()):
+        reasons[number] = [
             {
                 "feature": names[feature],
                 "value": float(values[row, feature]),
@@ -46,5 +53,4 @@ def strongest_reasons(
             for feature in largest[row, which].tolist()
             if parts[row, which, feature]
         ]
-        for row in range(len(values))
-    ]
+    return reasons

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ensemble import folders
 from ensemble.data import inputs, out_of_fold
-from ensemble.data.reasons import EXPLAINED_CLASSES, order_of_forecast, strongest_reasons
+from ensemble.data.reasons import likeliest_classes, order_of_forecast, strongest_reasons
 from ensemble.task import task_of
 from ensemble.trees import contributions, target_encoding
 from ensemble.trees.objective import from_raw
@@ -188,19 +188,14 @@ class TreeMember:
         Their unit: log odds, the unit of the target, the score, or the value before the softmax of each of the two likeliest
         classes. Unknown values are left out.
         """
-        reasons: list[list[dict[str, Any]]] = [[] for _ in prediction]
-        is_classes = prediction.ndim == 2
-        num_rows, num_models = self._explained(prediction.shape[1] if is_classes else 1)
+        num_rows, num_models = self._explained(prediction.shape[1] if prediction.ndim == 2 else 1)
         group = rows.column(rows.task.group) if rows.task.kind == "ranking" else None
         first = order_of_forecast(rows.column("row_id"), prediction, group)[:num_rows]
         features = np.stack([rows.column(name)[first] for name in rows.features], axis=1)
-        classes = np.argsort(-prediction[first], axis=1, kind="stable")[:, :EXPLAINED_CLASSES] if is_classes else None
+        classes = likeliest_classes(prediction[first])
         parts = self.explain(features, classes, num_models)[..., :-1].reshape(len(first), -1, len(rows.features))
         parts = np.where(self._seen.is_unknown(features)[:, None], 0, parts)
-        strongest = strongest_reasons(rows.features, features, parts, classes)
-        for row, reasons_of_row in zip(first.tolist(), strongest, strict=True):
-            reasons[row] = reasons_of_row
-        return reasons
+        return strongest_reasons(rows.features, features, parts, classes, first, len(prediction))
 
     def _open(self, data: str | Path, split: str) -> tuple[dict[str, Any], TreeData]:
         manifest = tree_manifest(data)

@@ -25,7 +25,7 @@ from ensemble.arrow import Column, open_table
 from ensemble.commands import imports
 from ensemble.data import inputs
 from ensemble.data.cross_validation import SPLIT, CrossValidation, Fold
-from ensemble.data.reasons import EXPLAINED_CLASSES, order_of_forecast, strongest_reasons
+from ensemble.data.reasons import likeliest_classes, order_of_forecast, strongest_reasons
 from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
 from ensemble.neural.prepared import PreparedRecipe, PreparedRows
@@ -232,14 +232,10 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
         model.eval()
         contributions = shapley.values(predict, features, references).transpose(0, 2, 1)
         model.train(was_training)
-        classes = None
-        if prediction.ndim == 2:
-            classes = np.argsort(-prediction[first], axis=1, kind="stable")[:, :EXPLAINED_CLASSES]
+        classes = likeliest_classes(prediction[first])
+        if classes is not None:
             contributions = np.take_along_axis(contributions, classes[:, :, None], axis=1)
-        reasons: list[list[dict[str, Any]]] = [[] for _ in prediction]
-        for row, strongest in zip(first.tolist(), strongest_reasons(names, features, contributions, classes), strict=True):
-            reasons[row] = strongest
-        return reasons
+        return strongest_reasons(names, features, contributions, classes, first, len(prediction))
 
     def metrics(self, predictions: dict[str, np.ndarray]) -> dict[str, float]:
         from ensemble.metrics import METRIC_FUNCTIONS
