@@ -1,1 +1,1 @@
-"""The measurements behind the figures of the READMEs; scripts/benchmark.py runs them."""
+"""The measurements behind the figures of the READMEs. `python scripts/benchmark.py NAME` calls the function NAME."""

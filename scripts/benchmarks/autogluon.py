@@ -1,7 +1,5 @@
 """The ensemble, AutoGluon and scikit-learn's stacking: average precision on test, seconds, memory and disk.
 
-    make bench-autogluon
-
 Ours are the members of `make demo`: the trees alone, the trees in bags on folds forward in time, and the trees with a linear
 model and the transformer, which also reads weekly series and words that the table of features does not contain. The other
 methods get this table for train, validation and blend together, since they make their own folds. Our members learn these

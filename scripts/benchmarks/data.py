@@ -1,7 +1,4 @@
-"""The cost of data: weekly rows from millions of reviews, the memory for preparing them, and batches gathered from them.
-
-python scripts/benchmark.py panel | memory | loader
-"""
+"""The cost of data: weekly rows from millions of reviews, the memory for preparing them, and batches gathered from them."""
 
 import statistics
 import sys

@@ -1,7 +1,4 @@
-"""The scripts that users call: the duration of --help, and the scores of the whole pipeline on generated and on real data.
-
-python scripts/benchmark.py help_times | seeds | real
-"""
+"""The scripts that users call: the duration of --help, and the scores of the pipeline on generated and on real data."""
 
 import os
 import statistics

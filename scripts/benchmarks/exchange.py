@@ -1,7 +1,5 @@
 """The parts of a training step on several ranks: a rank's own work, waiting for the slowest rank, exchange of gradients.
 
-    python scripts/benchmark.py exchange
-
 Blocks of steps alternate in the same processes: with the exchange of gradients, as in every training, and without it. In
 blocks without the exchange no rank waits for another one, so that a step has a duration for each rank. The mean of these
 durations is the work of a rank. The mean over steps of the longest one is the duration of a step without the exchange.

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.commands import command
-from benchmarks.runs import enough
+from benchmarks.runs import enough, shown
 from benchmarks.timing import NO_OPENMP_SETTINGS, called
 from ensemble import configuration, folders
 
@@ -47,8 +47,7 @@ def fit_overhead(runs: int = 3, num_rows: int = 10_000, num_columns: int = 20) -
                 total_s = time.perf_counter() - began
                 if NETWORK in members:
                     training_s += folders.read_json(out / "members" / NETWORK / "summary.json")["seconds"]
-                fits.append({"total_s": round(total_s, 1), "rest_s": round(total_s - training_s, 1)})
-                print(f"{name}: {fits[-1]}", flush=True)
+                fits.append(shown(name, {"total_s": round(total_s, 1), "rest_s": round(total_s - training_s, 1)}))
         results[name] = {"rest_s": statistics.median(fit["rest_s"] for fit in fits), "each": fits}
     return {"rows": num_rows, "columns": num_columns, **results}
 

@@ -1,13 +1,9 @@
 """Growth of CPU seconds and peak memory with the size of a job, over at least six doublings (ranks: two).
 
-    python scripts/benchmark.py growth
-
 reviews    : preparing generated reviews with text (hot_sellers)
 rows       : preparing a table, and growing 20 trees on 50 features out of core (memory=low)
 parameters : a training step of a network whose width grows
 ranks      : a training step of all ranks together, for the same global batch
-
-The benchmark next_item_growth measures the growth of next_item with the length of sequences, the items and the users.
 
 An exponent is the slope of a least-squares line through log cost against log size: 1 if the cost doubles with the size.
 Costs that do not depend on the size, such as imports, lower it. CPU seconds are used since other load changes them little.
@@ -24,7 +20,7 @@ import numpy as np
 from benchmarks import trees
 from benchmarks.commands import command
 from benchmarks.data import prepare_market
-from benchmarks.runs import Commands, enough, launcher, refuse_unknown
+from benchmarks.runs import Commands, enough, launcher, refuse_unknown, shown
 from benchmarks.timing import called, memory_mb
 
 Costs = dict[str, Any]
@@ -61,8 +57,7 @@ def growth(
         for size in sizes:
             with tempfile.TemporaryDirectory() as scratch:
                 for work, costs in AXES[axis](size, Path(scratch)).items():
-                    points.setdefault(work, []).append({"size": size, **costs})
-                    print(f"{axis}, {work}: {points[work][-1]}", flush=True)
+                    points.setdefault(work, []).append(shown(f"{axis}, {work}", {"size": size, **costs}))
         results[axis] = {work: fitted(each) for work, each in points.items()}
     return results
 
@@ -110,8 +105,8 @@ def _write_table(file: Path, num_rows: int) -> None:
 def step(width: int) -> Costs | None:
     """Train a network on the ranks that were launched, with the steps and updates of the training loop.
 
-    The main process returns the number of parameters, the CPU seconds of a step on all ranks together, and the peak memory
-    in MB that a rank needed in addition to the imports. Other ranks return None.
+    The main process returns the number of parameters, the CPU seconds of a step of all ranks, and the most memory in MB that
+    a rank needed beyond its imports.
     """
     from ensemble.neural import launch
 

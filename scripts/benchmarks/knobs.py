@@ -1,10 +1,6 @@
 """The effect of each speed setting of scripts/train.py. Each run with the setting is between two runs without it.
 
-    python scripts/benchmark.py knobs
-
-The samples per second of a run with the setting are divided by the mean of the runs before and after it, so that a drift of
-the machine cancels. The same ratio for runs without the setting is the noise. The first lines of a log, which include the
-start and the compilation, do not count. All runs are started by the launcher.
+All runs are started by the launcher, and are compared by `PairedRatios`.
 """
 
 import statistics
@@ -15,7 +11,7 @@ from typing import Any, Literal
 
 from benchmarks.commands import command
 from benchmarks.data import prepared_market
-from benchmarks.runs import columns, enough, launcher, measure_alternating, num_gpus, paired_ratios, quartiles, speed
+from benchmarks.runs import columns, enough, launcher, measure_alternating, num_gpus, paired_ratios, quartiles, shown, speed
 from benchmarks.timing import SCRIPTS, timed
 
 MARKET = ("market.num_products=500", "market.num_reviews=20000")
@@ -54,8 +50,7 @@ def knobs(rounds: int = 3) -> dict[str, Any]:
                 words = [f"data={data}", f"out={out}/run", *SMALL, *setting.split()]
                 usage = timed([*launcher(1, hardware), SCRIPTS / "train.py", *words])
                 figures = {"samples_per_s": speed(Path(out) / "run")[0], **usage}
-            print(f"{setting or 'plain'} on {hardware}: {figures}", flush=True)
-            return figures
+            return shown(f"{setting or 'plain'} on {hardware}", figures)
 
         for setting, hardware, reference in KNOBS:
             name = f"{setting} on single_{hardware}"

@@ -1,12 +1,9 @@
 """The duration of a step of the training loop, relative to a plain PyTorch loop.
 
-    python scripts/benchmark.py overhead
-
-A block is one training; the median duration of its steps is measured. Blocks of the plain loop and of ours alternate in the
-same processes, with one thread for each rank. Both loops have the same model, the same optimizer and the same rows. The time
-of a block of ours is divided by the mean of the plain blocks before and after it, which cancels a drift of the machine. The
-same ratio for a plain block between two plain blocks is the noise. A step lasts from the end of one `optimizer.step` to the
-end of the next, so start, evaluation and checkpoints do not count.
+A block is one training with the same model, optimizer and rows in both loops. Blocks of the plain loop and of ours alternate
+in the same processes, with one thread for each rank, and are compared by `PairedRatios`. The duration of a block is the
+median of its steps, each from the end of one `optimizer.step` to the end of the next: start, evaluation and checkpoints do
+not count.
 """
 
 import math
@@ -224,11 +221,7 @@ def step_seconds(run: Loop, recipe: Regression, accelerator: "Accelerator") -> n
 
 
 def compared(other_ms: list[float], ours_ms: list[float], other: str = "plain") -> dict[str, Any]:
-    """The medians of both loops, and quartiles of the ratio of a block to the blocks of the other loop before and after it.
-
-    `ratio` is the ratio for blocks of ours. `OTHER_by_OTHER`, where OTHER is the name of the other loop, is the ratio for
-    blocks of the other loop: the noise.
-    """
+    """The medians of both loops, the quartiles of `PairedRatios.ratios`, and, as OTHER_by_OTHER, those of its noise."""
     paired = paired_ratios(other_ms, ours_ms)
     return {
         f"{other}_ms": round(statistics.median(other_ms), 4),

@@ -1,8 +1,5 @@
 """A training step of each recipe: its use of the machine's limits, and the time of arithmetic, memory, Python and waiting.
 
-    python scripts/benchmark.py roofline
-    make bench-gpu
-
 The limits are the speeds of a product of two large matrices and of a copy of a large array, measured in the same process.
 Each recipe is trained by the shared loop with generated data. On CPUs every process has one thread, and seconds are CPU
 seconds, so other load hardly matters. On a GPU they are wall-clock seconds, and all trainings start together and then take

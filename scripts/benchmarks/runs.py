@@ -144,13 +144,18 @@ def measure_alternating(
     return measurements[::2], measurements[1::2]
 
 
+def shown(name: str, figures: Measurement) -> Measurement:
+    """Print figures after their name, as progress of a benchmark, and return them."""
+    print(f"{name}: {figures}", flush=True)
+    return figures
+
+
 def in_turn(tasks: Mapping[str, Callable[[], Measurement]], rounds: int) -> dict[str, list[Measurement]]:
     """Measure several tasks one after the other, `rounds` times: A B C A B C …"""
     measured: dict[str, list[Measurement]] = {name: [] for name in tasks}
     for number in range(rounds):
         for name, task in tasks.items():
-            measured[name].append(task())
-            print(f"round {number + 1}, {name}: {measured[name][-1]}", flush=True)
+            measured[name].append(shown(f"round {number + 1}, {name}", task()))
     return measured
 
 

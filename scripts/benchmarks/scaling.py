@@ -1,7 +1,5 @@
 """One training of hot_sellers on increasing numbers of ranks: speed-up, efficiency, hours, cost.
 
-    python scripts/benchmark.py scaling
-
 Strong scaling: the global batch is the same on any number of ranks. Each round has a training on each number of ranks. Each
 speed is relative to that on one rank in the same round, so that a drift of the machine affects both.
 """

@@ -1,8 +1,4 @@
-"""Measure commands and functions in processes of their own, and describe the environment, which is written beside figures.
-
-A command runs as a process, for which the operating system reports CPU time and peak memory. Commands that are compared run
-alternately, A B A B, and each ratio is that of neighbours in time, so that other load on the machine affects both.
-"""
+"""Measure commands and functions in processes of their own, and describe the environment, which is stored with figures."""
 
 import json
 import os

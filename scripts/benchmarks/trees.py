@@ -1,11 +1,7 @@
 """Trees of this project compared with those of the bare libraries: thread settings, memory, CPU time, predictions.
 
-    python scripts/benchmark.py threads
-    python scripts/benchmark.py trees
-
 Every training is a process of its own, which loads only the modules that a training of trees needs. Each training of ours is
-between two of the other kind. In `trees`, the CPU seconds of ours are divided by the mean of these two, so that a drift of
-the machine cancels; in `threads`, medians are compared.
+between two of the other kind. `trees` has `PairedRatios` of CPU seconds; `threads` compares medians.
 """
 
 import dataclasses

@@ -1,7 +1,5 @@
 """Analysis errors on Lorenz-96; those of EKF and LETKF are compared with DAPPER's, in its set-up mods/Lorenz96/sakov2008.py.
 
-    python scripts/benchmark.py emulator_dapper python=V/bin/python
-
 Both projects observe all 40 points with unit variance at every step, use the same inflation, ensemble size and localisation
 radius, and score the same number of cycles after 400 of spin-up. Truth and noise differ, so means over seeds are compared.
 DAPPER's EKF linearises differently: its Jacobian of a step is the matrix exponential of the tendency's Jacobian at the

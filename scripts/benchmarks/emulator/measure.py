@@ -1,7 +1,4 @@
-"""Scores and speed of the recipe emulator, measured with its commands.
-
-python scripts/benchmark.py emulator_skill | emulator_lorenz96 | emulator_throughput | emulator_memory
-"""
+"""Scores and speed of the recipe emulator, measured with its commands."""
 
 import tempfile
 from pathlib import Path
@@ -14,7 +11,7 @@ from sklearn.metrics import r2_score
 
 from benchmarks.commands import command
 from benchmarks.process_tree import private_mb, watched
-from benchmarks.runs import Commands, enough, launcher, on_rank
+from benchmarks.runs import Commands, enough, launcher, on_rank, shown
 from benchmarks.timing import called, script, timed
 from ensemble import folders
 from ensemble.arrow import read_columns
@@ -74,8 +71,7 @@ def emulator_lorenz96(seeds: int = 1) -> dict[str, Any]:
             for seed in range(seeds):
                 member = Path(scratch) / f"{preset}_{seed}"
                 usage = EMULATOR.train(preset, data, member, f"seed={seed}")
-                by_seed[str(seed)] = {"cpu_s": usage["cpu_s"], **_scores(member, data)}
-                print(f"{preset} {seed}: {by_seed[str(seed)]}", flush=True)
+                by_seed[str(seed)] = shown(f"{preset} {seed}", {"cpu_s": usage["cpu_s"], **_scores(member, data)})
     return results
 
 

@@ -1,7 +1,4 @@
-"""A network with 14 inputs, three layers of width 64 and one output, in float32 on one thread: Jacobians, speed in C++.
-
-python scripts/benchmark.py emulator_jacobian | emulator_cpp
-"""
+"""A network with 14 inputs, three layers of width 64 and one output, in float32 on one thread: Jacobians, speed in C++."""
 
 import json
 import shutil
@@ -18,7 +15,7 @@ import torch.nn.functional as F
 from torch.func import jacrev, vmap
 
 from benchmarks.commands import command
-from benchmarks.runs import in_turn, spread
+from benchmarks.runs import in_turn, shown, spread
 from benchmarks.timing import ONE_THREAD, ROOT, cpu_seconds
 from ensemble.errors import UserError
 from ensemble.recipes.emulator import formats, networks
@@ -104,8 +101,7 @@ def emulator_cpp(build: str = "runs/emulator_cpp") -> dict[str, Any]:
         file = folder / f"model{suffix}"
         formats.export(network, manifest, file, "float32", ("forward", "jacobian"))
         done = subprocess.run([*ONE_THREAD, program, file, csv, "time"], check=True, capture_output=True, text=True)
-        results[f"cpp{suffix}"] = json.loads(done.stdout)
-        print(f"{suffix}: {results[f'cpp{suffix}']}", flush=True)
+        results[f"cpp{suffix}"] = shown(suffix, json.loads(done.stdout))
     return {"network": [NUM_INPUTS, *WIDTHS, 1], "dtype": "float32", **results}
 
 

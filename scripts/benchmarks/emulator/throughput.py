@@ -1,9 +1,9 @@
 """The training loop relative to a plain PyTorch loop that holds all rows as tensors and indexes them by a permutation.
 
 Both train the same network (14 inputs, three layers of width 64, one output), alternately in one process with one thread.
-The time of our block is divided by the mean of the plain blocks before and after it. A step lasts from one `optimizer.step`
-to the next, in CPU seconds of the process; evaluation and checkpoints do not count. The plain loop has no learning-rate
-schedule, no log, and no check of the loss or the gradient norm.
+Blocks are compared by `PairedRatios`. A step lasts from one `optimizer.step` to the next, in CPU seconds of the process,
+without evaluation and checkpoints. The plain loop has no learning-rate schedule, no log, and no check of the loss or the
+gradient norm.
 """
 
 import itertools

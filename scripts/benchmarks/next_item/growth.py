@@ -1,7 +1,5 @@
 """Growth of the cost of next_item, in CPU seconds of one thread and in peak memory, when one size is doubled repeatedly.
 
-    python scripts/benchmark.py next_item_growth
-
 length : a training step and an evaluation of each variant, on 32 sequences of this length over 2,000 items, loss=bce.
 items : a training step and an evaluation of SASRec, on 128 sequences of length 50, loss=cross_entropy.
 users : preparing the data of users with 20 interactions each.

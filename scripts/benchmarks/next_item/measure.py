@@ -2,8 +2,7 @@
 
     python scripts/benchmark.py next_item sasrec=../SASRec.pytorch/python tisasrec=../TiSASRec.pytorch
 
-The references are checkouts of pmixer/SASRec.pytorch and pmixer/TiSASRec.pytorch. Both sides work alternately, each in a
-process of its own (turns.py), on the same generated interactions. Without the references, this project is measured alone.
+Both sides work alternately, each in a process of its own (turns.py), on the same generated interactions.
 
 step     : a step on a batch in memory; ours draws one negative for each item, the reference gets negatives with the batch
 evaluate : ours gathers the batches and ranks all new items; the reference ranks 101 items, user by user
@@ -21,7 +20,7 @@ import numpy as np
 from benchmarks.commands import command
 from benchmarks.next_item import data as next_item_data
 from benchmarks.next_item.run import NextItemRun, work_of
-from benchmarks.runs import enough, refuse_unknown
+from benchmarks.runs import enough, refuse_unknown, shown
 from benchmarks.turns import alone, compared, worker
 from ensemble.errors import UserError
 
@@ -83,8 +82,7 @@ def next_item(
             for name, (data, run) in PARTS[part].items():
                 folder = references["tisasrec" if run.time_aware else "sasrec"]
                 run = run._replace(num_sequences=max(2, round(share * run.num_sequences)))
-                results[part][name] = _measure(Path(scratch) / data, run, rounds, folder)
-                print(f"{part}, {name}: {results[part][name]}", flush=True)
+                results[part][name] = shown(f"{part}, {name}", _measure(Path(scratch) / data, run, rounds, folder))
     return results
 
 

@@ -77,19 +77,29 @@ def _chosen(rows: Any, settings: NextItemRun) -> np.ndarray:
     return np.random.default_rng(0).choice(len(rows), settings.num_sequences, replace=False)
 
 
+def training_step(optimizer: Any, loss_of: Callable[..., Any]) -> Callable[..., None]:
+    """A function that makes a training step with the loss that `loss_of` computes from the same arguments."""
+
+    def step(*arguments: Any) -> None:
+        optimizer.zero_grad()
+        loss = loss_of(*arguments)
+        loss.backward()
+        optimizer.step()
+        assert math.isfinite(loss.item())
+
+    return step
+
+
 def _our_step(settings: NextItemRun) -> Work:
     recipe = _recipe(settings)
     model, rows = recipe.model(), recipe.rows("train")
     (optimizer,) = recipe.optimizers(model, LEARNING_RATE, 0.0)
 
-    def step(batch: Any) -> None:
-        optimizer.zero_grad()
+    def loss_of(batch: Any) -> Any:
         loss_sum, count, _ = recipe.step(model, batch, None)
-        loss = loss_sum / count
-        loss.backward()
-        optimizer.step()
-        assert math.isfinite(loss.item())
+        return loss_sum / count
 
+    step = training_step(optimizer, loss_of)
     chosen = _chosen(rows, settings)
     step(rows.gather(chosen[:FEW]))
     batch = rows.gather(chosen)

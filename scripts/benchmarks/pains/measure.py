@@ -1,7 +1,5 @@
 """Problems that users of plain Accelerate report, reproduced by the same training with it and with this project.
 
-    make pains
-
 Each module of `COMPLAINTS` reproduces one complaint with plain Accelerate and with this project, both started by
 `accelerate launch`. Its `THREADS` are the issues in which users report it. The output has a line for each complaint and for
 each variant of it. `reproduces` in the JSON is false for a complaint that does not occur with Accelerate 1.15.

@@ -23,7 +23,7 @@ from benchmarks.commands import command
 from benchmarks.data import market, market_parquet
 from benchmarks.next_item.measure import NUM_USERS, generate
 from benchmarks.peers.run import BATCH, NUM_ROWS, work_of
-from benchmarks.runs import enough, in_turn, launcher, on_rank
+from benchmarks.runs import enough, in_turn, launcher, on_rank, shown
 from benchmarks.timing import ALL_CORES, SCRIPTS, called, script, timed
 from benchmarks.turns import compared, worker
 from ensemble import folders
@@ -124,8 +124,7 @@ def _compare(
             worker(work_of, area, other, str(folder), folder=folder, modules=modules) as reference,
             worker(work_of, area, ours, str(folder), folder=folder) as our_work,
         ):
-            results[other] = compared(reference, our_work, rounds, warm_up=True)
-        print(f"{other}: {results[other]}", flush=True)
+            results[other] = shown(other, compared(reference, our_work, rounds, warm_up=True))
     return {"threads": 1, "peers": versions, "comparisons": results}
 
 

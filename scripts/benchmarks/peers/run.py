@@ -11,19 +11,18 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from benchmarks.next_item import run as next_item_run
+from benchmarks.next_item.run import DROPOUT, LEARNING_RATE, NUM_HEADS, NUM_LAYERS, USERS_AT_ONCE, WIDTH, NextItemRun, Work
+
 NUM_ROWS, BATCH = 64 * 1024, 256
 NUM_SEQUENCES, MAX_LENGTH, NUM_USERS = 128, 200, 512
-WIDTH, NUM_LAYERS, NUM_HEADS, DROPOUT, LEARNING_RATE = 50, 2, 1, 0.2, 1e-3
 BEST = 10
 """Items that are returned for each user."""
-USERS_AT_ONCE = 256
-"""Users of a batch for which items are ranked."""
-
-Work = Callable[[], object]
 
 
 def work_of(area: str, side: str, folder: str) -> Work:
@@ -251,14 +250,13 @@ def next_item(name: str, folder: Path) -> Work:
     """Work that makes a training step, or ranks all new items for some users. name : WORK_SIDE."""
     import torch
 
-    from benchmarks.next_item.run import NextItemRun, work_of
-
     torch.set_num_threads(1)
     torch.manual_seed(0)
     work, side = name.split("_")
     if side == "ours":
         kind, number = ("step", NUM_SEQUENCES) if work == "step" else ("evaluate", NUM_USERS)
-        return work_of(*NextItemRun(work=kind, max_length=MAX_LENGTH, num_sequences=number))  # type: ignore[arg-type]
+        settings: Any = {"work": kind, "max_length": MAX_LENGTH, "num_sequences": number}
+        return next_item_run.work_of(*NextItemRun(**settings))
     users = _sequences(folder)
     make = {"recbole": _recbole, "rectools": _rectools}[side]
     return make(users, max(map(max, users)), work)
@@ -282,16 +280,7 @@ def _training(model: Any, loss_of: Callable[[], Any]) -> Work:
     import torch
 
     model.train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        optimizer.step()
-        assert math.isfinite(loss.item())
-
-    return step
+    return next_item_run.training_step(torch.optim.Adam(model.parameters(), lr=LEARNING_RATE), loss_of)
 
 
 def _recbole(users: list[np.ndarray], num_items: int, work: str) -> Work:
@@ -302,10 +291,6 @@ def _recbole(users: list[np.ndarray], num_items: int, work: str) -> Work:
     import torch
     from recbole.model.sequential_recommender.sasrec import SASRec
 
-    class Items:
-        def num(self, _: str) -> int:
-            return num_items + 1
-
     config = {
         "USER_ID_FIELD": "user_id", "ITEM_ID_FIELD": "item_id", "LIST_SUFFIX": "_list", "NEG_PREFIX": "neg_",
         "ITEM_LIST_LENGTH_FIELD": "item_length", "MAX_ITEM_LIST_LENGTH": MAX_LENGTH, "device": "cpu", "n_layers": NUM_LAYERS,
@@ -313,7 +298,7 @@ def _recbole(users: list[np.ndarray], num_items: int, work: str) -> Work:
         "attn_dropout_prob": DROPOUT, "hidden_act": "relu", "layer_norm_eps": 1e-12, "initializer_range": 0.02,
         "loss_type": "BPR",
     }  # fmt: skip
-    model = SASRec(config, Items())
+    model = SASRec(config, SimpleNamespace(num=lambda field: num_items + 1))
     chosen = _chosen(users, work)
 
     def interaction(sequences: list[np.ndarray]) -> dict[str, Any]:

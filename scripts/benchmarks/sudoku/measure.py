@@ -1,8 +1,4 @@
-"""Speed of preparing sudoku data on one thread, compared with plain Python; and speed of SparseSignSGD on a large table.
-
-python scripts/benchmark.py sudoku_data clues_17=sudoku17.txt
-python scripts/benchmark.py sudoku_table
-"""
+"""Speed of preparing sudoku data on one thread, compared with plain Python; and speed of SparseSignSGD on a large table."""
 
 import os
 import statistics
@@ -17,7 +13,7 @@ import numpy as np
 import torch
 
 from benchmarks.commands import command
-from benchmarks.runs import spread
+from benchmarks.runs import shown, spread
 from benchmarks.sudoku import plain
 from benchmarks.timing import call, cpu_seconds, memory_mb, timed
 from ensemble.data.census import Census
@@ -60,8 +56,8 @@ def sudoku_data(rounds: int = 5, clues_17: str = "") -> dict[str, Any]:
     for name, (side, clues, num_ours, num_plain) in GENERATED.items():
         board = board_of(side)
         reference = partial(plain.generate, board, num_plain, clues)
-        generated[name] = _compared(rounds, _generator(board, clues, num_ours), num_ours, reference, num_plain)
-        print(f"generate {name}: {generated[name]}", flush=True)
+        rates = _compared(rounds, _generator(board, clues, num_ours), num_ours, reference, num_plain)
+        generated[name] = shown(f"generate {name}", rates)
     for name, (side, clues, count) in GENERATED_ONCE.items():
         generated[name] = _rates(1, _generator(board_of(side), clues, count), count)
     nine = board_of(9)

@@ -1,7 +1,5 @@
 """Candidates of one network and of two, at equal cost of training and of prediction, on 6 × 6 boards with 18 clues.
 
-    python scripts/benchmark.py sudoku_selection
-
 Trainings are so short that many test puzzles are not solved. If the first candidate of a puzzle is wrong and another one is
 right, this is a failure of selection; if all are wrong, a failure of search.
 """

@@ -1,10 +1,7 @@
 """Training steps of the recipe compared with those of the reference models: puzzles per CPU second on one thread.
 
-    python scripts/benchmark.py sudoku_throughput hrm=FOLDER trm=FOLDER
-
-The references are folders with the unchanged source of sapientinc/HRM and SamsungSAILMontreal/TinyRecursiveModels. Two
-packages that they import are replaced in `sys.modules`: flash_attn, which needs a GPU, by PyTorch's
-`scaled_dot_product_attention`, and einops by the two transpositions for which TRM uses it.
+The references' source is unchanged. Two packages that it imports are replaced in `sys.modules`: flash_attn, which needs a
+GPU, by PyTorch's `scaled_dot_product_attention`, and einops by the two transpositions for which TRM uses it.
 
 Both sides have the same weights, module calls, optimizer (AdamATan2), batch and losses, in float32, and neither has a puzzle
 embedding or exploration. The references' tables of symbols are reduced to ours: no padding, and no blank as an answer. A
@@ -26,7 +23,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.commands import command
-from benchmarks.runs import enough, measure_alternating, paired_ratios
+from benchmarks.runs import enough, measure_alternating, paired_ratios, shown
 from benchmarks.timing import cpu_seconds
 from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
@@ -84,8 +81,8 @@ def sudoku_throughput(
         results[name] = {}
         for width in widths:
             with imported(Path(folder), name) as (model, losses):
-                results[name][str(width)] = _compared(*pair(name, width, model, losses, batch), batch_size, rounds)
-            print(f"{name} {width}: {results[name][str(width)]}", flush=True)
+                rates = _compared(*pair(name, width, model, losses, batch), batch_size, rounds)
+            results[name][str(width)] = shown(f"{name} {width}", rates)
     return {"batch_size": batch_size, "rounds": rounds, **results}
 
 

@@ -1,8 +1,5 @@
 """Networks that solve 6 × 6 and 9 × 9 boards: the share of test puzzles solved, and CPU seconds.
 
-    python scripts/benchmark.py sudoku_demo
-    python scripts/benchmark.py sudoku_9x9
-
 No test puzzle is a symmetric image of a training puzzle.
 """
 
@@ -17,7 +14,7 @@ from typing import Any
 import psutil
 
 from benchmarks.commands import command
-from benchmarks.runs import Commands, picture_of
+from benchmarks.runs import Commands, picture_of, shown
 from benchmarks.timing import called, meanwhile
 from ensemble import folders
 
@@ -71,8 +68,7 @@ def sudoku_demo(seeds: int = 3, prototypes: int = 1, picture: str = "slurm/resul
                     trained = called(prototype.train, str(data), seed)
                 else:
                     trained = train_one(member, data, seed, name)
-                results[name][str(seed)] = trained
-                print(f"{name} {seed}: {trained}", flush=True)
+                results[name][str(seed)] = shown(f"{name} {seed}", trained)
         joined = {
             f"4 {candidates}, {selection}": _scores(Path(scratch) / "trm_0", data, f"{setting}=4", f"select={select}")
             for setting, candidates in CANDIDATES.items()
@@ -179,7 +175,7 @@ def sudoku_9x9(
             folders.write_json(spent, {"cpu_s": cpu_s})
         config, summary = (folders.read_json(member / f"{name}.json") for name in ("config", "summary"))
         scores = SUDOKU.examine(member, data)
-        results[str(number)] = {
+        trained = {
             "cpu_s": cpu_s,
             "data": folders.read_manifest(data)["config"],
             **{name: summary[name] for name in ("status", "steps", "best_step")},
@@ -188,7 +184,7 @@ def sudoku_9x9(
             "curve": {str(line["step"]): [line["exact"], line["blanks"]] for line in _validation(member)},
             **{name: scores[name] for name in ("puzzles", "exact", "exact_interval", "blanks", "by_backtracks")},
         }
-        print(f"{number} clues: {results[str(number)]}", flush=True)
+        results[str(number)] = shown(f"{number} clues", trained)
     if picture:
         draw(curves_9x9(results), "CPU minutes", Path(picture))
     return {"clues": results}

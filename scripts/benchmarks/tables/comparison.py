@@ -77,10 +77,3 @@ def compare(
         "relative": interval.value / loss(second, np.ones(len(rows))),
         "verdict": verdict,
     }
-
-
-def summary(comparisons: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The number of tables with each verdict, and the median relative difference in loss (below 0: ours is lower)."""
-    counts = {verdict: sum(table["verdict"] == verdict for table in comparisons) for verdict in ("win", "level", "loss")}
-    relative = float(np.median([table["relative"] for table in comparisons]))
-    return {"tables": len(comparisons), **counts, "median_relative_difference": relative}

@@ -143,7 +143,8 @@ def write(name: str, source: str | Path, out: Path) -> dict[str, Any]:
     The files are not written again if `out` already has those of the same sources and the same seed.
     """
     table = TABLES[name]
-    contents = [_content(path) for path in source_files(source, name)]
+    files = [(path, path.read_bytes()) for path in source_files(source, name)]
+    contents = [gzip.decompress(stored) if path.suffix == ".gz" else stored for path, stored in files]
     digests = [hashlib.sha256(content).hexdigest() for content in contents]
     if (out / "table.json").is_file():
         facts = folders.read_json(out / "table.json")
@@ -192,11 +193,6 @@ def new_rows(rows: pl.DataFrame, table: Table) -> np.ndarray:
     moment = (column.str.to_datetime(table.time_format) if table.time_format else column.cast(pl.Float64)).to_physical()
     first = np.sort(moment.to_numpy())[rows.height - round(SHARE_OF_NEW_ROWS * rows.height)]
     return moment.to_numpy() >= first
-
-
-def _content(path: Path) -> bytes:
-    """The uncompressed content of a file."""
-    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
 
 
 def _cells(content: bytes, table: Table) -> pl.DataFrame:

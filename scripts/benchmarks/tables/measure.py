@@ -1,7 +1,5 @@
 """`scripts/fit.py`, AutoGluon and plain LightGBM on eleven public tables: loss, seconds, memory.
 
-    make bench-tables
-
 Every method gets the same train.csv and predicts the same new.csv (`data.py`). The commands run one at a time, each in a
 process of its own, on all cores. AutoGluon gets parsed dates, since it reads day-month-year as month-day-year. Seconds are
 those of the whole process. On a machine with other load, give AutoGluon more wall time by `rivals_time_limit`; the results
@@ -148,13 +146,16 @@ def _means(by_seed: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def against(results: dict[str, Any]) -> dict[str, Any]:
-    """For each rival, over the tables that both finished: our wins and losses, and ratios of our peak memory to theirs."""
+    """For each rival, over the tables that both finished: our wins and losses, the median relative difference in loss (below
+    0: ours is lower), and ratios of our peak memory to theirs."""
     summaries = {}
     for rival in dict.fromkeys(rival for result in results.values() for rival in result["against"]):
         comparisons = [result["against"][rival] for result in results.values() if rival in result["against"]]
         ratios = [table["memory_ratio"] for table in comparisons]
         summaries[rival] = {
-            **comparison.summary(comparisons),
+            "tables": len(comparisons),
+            **{verdict: sum(table["verdict"] == verdict for table in comparisons) for verdict in ("win", "level", "loss")},
+            "median_relative_difference": float(np.median([table["relative"] for table in comparisons])),
             "memory_ratio": {"median": float(np.median(ratios)), "most": max(ratios)},
             "had_our_time": sum(table["had_our_time"] for table in comparisons),
         }
