@@ -18,9 +18,8 @@ import launcher
 import psutil
 import pytest
 import torch
-from benchmarks.pains import rows
-from benchmarks.pains.recipe.prepare import NAME, prepare
-from benchmarks.pains.recipe.settings import PrepareConfig
+from benchmarks.pains import rows, sides
+from benchmarks.pains.recipe.settings import NAME
 from safetensors.torch import load_file
 
 from ensemble.neural.division import divisors
@@ -41,12 +40,12 @@ class Run:
         self.folder, self.out, self.record = folder, folder / "run", folder / "record"
         self.batch_size, self.num_epochs, self.num_steps = batch_size, num_epochs, num_epochs * STEPS_PER_EPOCH
         self.num_rows = batch_size * (STEPS_PER_EPOCH - 1) + batch_size // 2
-        prepare(PrepareConfig(out=str(folder / "data"), num_rows=self.num_rows, max_tokens=3))
+        self.data = sides.prepared(folder, self.num_rows, max_tokens=3)
         self.environment = {"PAINS_RECORD": str(self.record), "PYTHONPATH": PATH}
 
     def words(self, out: Path) -> list[str]:
         values = {
-            "data": self.folder / "data", "out": out, "batch_size": self.batch_size, "max_epochs": self.num_epochs,
+            "data": self.data, "out": out, "batch_size": self.batch_size, "max_epochs": self.num_epochs,
             "checkpoint_steps": CHECKPOINT_STEPS, "keep_last": 1000, "patience": 1000, "evaluations_per_epoch": 1,
             "warmup_steps": 0, "trackers": "[]", "clip_norm": 0,
         }  # fmt: skip

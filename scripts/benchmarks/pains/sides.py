@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.pains import rows
-from benchmarks.pains.recipe.prepare import NAME, prepare
-from benchmarks.pains.recipe.settings import PrepareConfig
+from benchmarks.pains.recipe.settings import NAME
 from benchmarks.runs import launcher
 from benchmarks.timing import ROOT, SCRIPTS, call, timed
 from ensemble import folders
@@ -116,10 +115,17 @@ def plain(complaint: str, folder: Path, ranks: int = RANKS, options: Sequence[st
 
 
 def prepared(folder: Path, num_rows: int = NUM_ROWS, max_tokens: int = 1) -> Path:
-    """The prepared data of this size in a subfolder of `folder`, written if they are not there."""
+    """The prepared data of this size in a subfolder of `folder`, written if they are not there.
+
+    They consist of a manifest only, since `Rows` computes its rows: a million batches need no space on disk.
+    """
     data = folder / f"data-{num_rows}-{max_tokens}"
     if not data.exists():
-        prepare(PrepareConfig(out=str(data), num_rows=num_rows, max_tokens=max_tokens))
+        config = {"num_rows": num_rows, "max_tokens": max_tokens}
+        splits = {"train": {"rows": num_rows}, "validation": {"rows": 8}}
+        manifest = {"kind": "prepared data", "recipe": NAME, "config": config, "splits": splits, "alike": {}}
+        with folders.new_folder(data, False, "prepared data") as new:
+            folders.write_manifest(new, manifest)
     return data
 
 

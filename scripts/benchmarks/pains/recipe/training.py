@@ -1,39 +1,29 @@
 """The recipe that scripts/train.py trains for the benchmark `pains`."""
 
 import os
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 
 from benchmarks.pains.recipe.model import Recorder, Rows, Shares
-from benchmarks.pains.recipe.prepare import NAME
-from benchmarks.pains.recipe.settings import RecipeConfig
-from ensemble import folders
+from benchmarks.pains.recipe.settings import NAME, RecipeConfig
+from ensemble.neural.prepared import PreparedRecipe
 
 Batch = dict[str, torch.Tensor]
 
 
-class Census:
+class Census(PreparedRecipe[RecipeConfig, Any]):
     """A regression that records the weight of each row in each step."""
 
     name, monitor = NAME, "rows"
     higher_is_better, output = True, "value"
-    inputs: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self, config: RecipeConfig, data: str):
-        manifest = folders.read_manifest(data)
-        self.config, self.fingerprint = config, manifest["fingerprint"]
-        self.splits = {
-            "train": Rows(**manifest["config"]),
-            "validation": Rows(manifest["splits"]["validation"]["rows"]),
-        }
-
-    def rows(self, split: str) -> Rows:
-        return self.splits[split]
+    def open_rows(self, split: str) -> Rows:
+        return Rows(**self.manifest["config"]) if split == "train" else Rows(self.manifest["splits"][split]["rows"])
 
     def model(self) -> Shares:
-        return Shares(len(self.splits["train"]), self.config.extra_width)
+        return Shares(len(self.rows("train")), self.config.extra_width)
 
     def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
         assert isinstance(model, Shares)
