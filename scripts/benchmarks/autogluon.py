@@ -9,8 +9,7 @@ and validates in blocks of weeks instead of folds. All run with OMP_WAIT_POLICY=
 `benchmark.py threads` measures its effect.
 
 Prediction is measured as a whole process, since all methods predict a file of new rows in this way; `warm_s` is the duration
-of the call alone. Each set, and each method on it, is measured once. The results are stored in `folder`, and not measured
-again.
+of the call alone. Each set, and each method on it, is measured once.
 """
 
 import shutil
@@ -42,7 +41,6 @@ OURS = {"trees": TREES, "bagged": TREES, "ensemble": MEMBERS}
 METHODS = ("good_quality", "good_quality_by_week", "medium_quality", STACKING)
 TRAINING_SPLITS = ("train", "validation", "blend")
 TARGET, WEEK = "hot", "week"
-BY_WEEK = "_by_week"
 NUM_DRAWS = 500
 
 
@@ -234,7 +232,7 @@ def _other(folder: Path, method: str, python: str, limit_s: float) -> dict[str, 
     out = folder / method
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
-    return foreign_costs(method.replace(BY_WEEK, BY_TIME), python, folder, out, 0, limit_s)
+    return foreign_costs(method.replace("_by_week", BY_TIME), python, folder, out, 0, limit_s)
 
 
 def _megabytes(folder: Path) -> float:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 WARM_UP_STEPS = 20
-LOG_EVERY = 10
 
 
 class Mlp(torch.nn.Sequential):
@@ -212,7 +211,7 @@ def step_seconds(run: Loop, recipe: Regression, accelerator: "Accelerator") -> n
     with tempfile.TemporaryDirectory() as out:
         config = TrainConfig(
             data="random", out=f"{out}/run", batch_size=recipe.kind.batch_size, max_epochs=1,
-            evaluations_per_epoch=1, log_every=LOG_EVERY,
+            evaluations_per_epoch=1, log_every=10,
         )  # fmt: skip
         run(recipe, config, accelerator)
         accelerator.wait_for_everyone()

@@ -70,18 +70,14 @@ class Commands:
 
 
 @contextmanager
-def picture_of(file: Path, *shape: int, **options: Any) -> Iterator[Any]:
-    """The axes of a new figure, which is written to the PNG file when the block ends."""
-    import matplotlib
+def picture_of(file: Path, size: tuple[float, float], *shape: int, **options: Any) -> Iterator[Any]:
+    """The axes of a new figure of this size in inches, which is written to the PNG file when the block ends."""
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(*shape, layout="constrained", **options)
-    yield axes
+    figure = Figure(size, layout="constrained")
+    yield figure.subplots(*shape, **options)
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=120)
-    plt.close(figure)
 
 
 @functools.cache

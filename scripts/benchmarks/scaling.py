@@ -82,10 +82,9 @@ def scaling(
     folder : for runs and generated data, shared by the nodes of a job; empty for a temporary one
     price_per_gpu_hour : the price of an hour of a GPU, in any currency; 0 for none
     """
-    price = price_per_gpu_hour
     enough(rounds, 2)
-    if not 0 <= price < math.inf:
-        raise UserError(f"price_per_gpu_hour={price} is impossible: it must be 0, for none, or more")
+    if not 0 <= price_per_gpu_hour < math.inf:
+        raise UserError(f"price_per_gpu_hour={price_per_gpu_hour} is impossible: it must be 0, for none, or more")
     launches = plan(ranks, ranks_per_node, configuration)
     words = [*TRAINING, *training]
     batch_size = _batch_size(words, [launch.ranks for launch in launches])
@@ -107,8 +106,8 @@ def scaling(
         "rounds": rounds,
         "training": words,
         "configuration": configuration or "by hardware",
-        "price_per_gpu_hour": price or None,
-        "by_ranks": table(launches, by_ranks, price),
+        "price_per_gpu_hour": price_per_gpu_hour or None,
+        "by_ranks": table(launches, by_ranks, price_per_gpu_hour),
         **(independent(by_ranks[1], runs["alone"], runs["all cores"]) if on_cpus else {}),
     }
 

@@ -117,7 +117,7 @@ def draw(results: dict[str, Any], file: Path) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
     drawn = [axis for axis in AXES if axis in results]
-    with picture_of(file, 2, len(drawn), figsize=(4.6 * len(drawn), 7), squeeze=False) as grid:
+    with picture_of(file, (4.6 * len(drawn), 7), 2, len(drawn), squeeze=False) as grid:
         for (row, cost), (column, axis) in itertools.product(enumerate(FIGURES), enumerate(drawn)):
             axes, sizes = grid[row, column], next(iter(results[axis].values()))["sizes"]
             colours: dict[str, str] = {}

@@ -72,7 +72,12 @@ def sudoku_data(rounds: int = 5, clues_17: str = "") -> dict[str, Any]:
     print(f"solve: {solved}", flush=True)
     canonical_forms(nine, boards[:1], solutions[:1], 1)  # compiles
     forms = _rates(rounds, lambda number: canonical_forms(nine, boards, solutions, 1), len(boards))
-    images = _rates(rounds, partial(_transform, nine, boards[:BATCH]), BATCHES * BATCH)
+
+    def transform(number: int) -> None:
+        for epoch in range(BATCHES):
+            symmetries_of(nine, number, epoch, np.arange(BATCH)).apply(boards[:BATCH])
+
+    images = _rates(rounds, transform, BATCHES * BATCH)
     return {
         "rounds": rounds,
         "generate": generated,
@@ -163,11 +168,6 @@ def _solving(rounds: int, board: Board, given: np.ndarray, num_plain: int) -> di
         assert (puzzles.solve(board, given, 1).results == 1).all()
 
     return _compared(rounds, ours, len(given), reference, num_plain)
-
-
-def _transform(board: Board, batch: np.ndarray, number: int) -> None:
-    for epoch in range(BATCHES):
-        symmetries_of(board, number, epoch, np.arange(len(batch))).apply(batch)
 
 
 def _first_puzzles() -> dict[str, dict[str, float]]:

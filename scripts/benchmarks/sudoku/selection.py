@@ -18,8 +18,7 @@ from ensemble.neural.predict import NeuralMember
 from ensemble.recipes.sudoku import inference
 from ensemble.recipes.sudoku.inference import Predicted, PredictOptions
 
-NUM_TEST = 2000
-DATA = ("side=6", "clues=18", "num_train=1000", "num_validation=200", "num_blend=200", f"num_test={NUM_TEST}")
+DATA = ("side=6", "clues=18", "num_train=1000", "num_validation=200", "num_blend=200", "num_test=2000")
 CANDIDATES = 4
 """Candidates for a puzzle: from starts or symmetric images of one network, or half as many from each of two networks."""
 WINNER_SHARE = 0.6

@@ -121,7 +121,7 @@ Curve = tuple[str, str, list[list[float]]]
 
 def draw(curves: Sequence[Curve], x_label: str, file: Path) -> None:
     """Draw learning curves; those with the same label have one entry in the legend."""
-    with picture_of(file, figsize=(7, 4)) as axes:
+    with picture_of(file, (7, 4)) as axes:
         labelled: set[str] = set()
         for label, colour, (cost, solved) in curves:
             axes.plot(
