@@ -192,10 +192,7 @@ def measure_rank(accelerator: "Accelerator", rounds: int) -> dict[str, Any]:
 
 
 def compare_loops(other: Loop, model: str, accelerator: "Accelerator", rounds: int, name: str = "plain") -> dict[str, Any]:
-    """Run blocks of another loop and of ours alternately, and return `compared` of their times.
-
-    name : the name of the other loop in the result
-    """
+    """Run blocks of another loop, called `name` in the result, and of ours alternately; return `compared` of their times."""
     recipe = Regression(model)
     other_block, our_block = (partial(block, loop, recipe, accelerator) for loop in (other, ours))
     return compared(*measure_alternating(other_block, our_block, rounds), name)

@@ -32,10 +32,7 @@ def launcher(
 
 
 def on_rank(module: str, *arguments: Any) -> Any:
-    """Call a module's `measure_rank` on each launched rank, and return its result in the main process.
-
-    The module is imported after `launch.start`.
-    """
+    """Call `measure_rank` of a module, imported after `launch.start`, on each rank; the main process returns the result."""
     from ensemble.neural import launch
     from ensemble.neural.settings import TrainConfig
 

@@ -89,9 +89,7 @@ def alone(work: Work, rounds: int) -> dict[str, float]:
 def compared(reference: Work, ours: Work, rounds: int, warm_up: bool) -> dict[str, Any]:
     """CPU seconds and peak memory of both, and how many times as much of each the reference needs as ours.
 
-    Each call of ours is compared with the calls of the reference before and after it.
-
-    noise : the largest relative deviation of a call of the reference from the two nearest ones
+    The seconds of each call are compared by `PairedRatios`, with its largest noise.
     """
     if warm_up:
         reference()

@@ -18,10 +18,7 @@ NUM_ROWS, MAX_TOKENS, BATCH_SIZE, ACCUMULATION = 50, 9, 4, 3
 
 
 def rank(settings: Any) -> None:
-    """Train on one rank.
-
-    The variant `summed` follows Accelerate's guide "Gradient accumulation on training samples of variable size".
-    """
+    """Train; the variant `summed` follows the guide "Gradient accumulation on training samples of variable size"."""
     import math
     from contextlib import nullcontext
 

@@ -49,10 +49,7 @@ def loop(name: str, folder: Path) -> Work:
 
 
 def measure_rank(accelerator: Any, rounds: int, packages: str) -> dict[str, Any]:
-    """For each model, compare each other loop with ours on the ranks that were launched.
-
-    packages : the folder with the other libraries
-    """
+    """For each model, compare each other loop with ours on the launched ranks; `packages` has the other libraries."""
     from benchmarks import overhead
 
     sys.path.append(packages)
