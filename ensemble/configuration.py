@@ -11,6 +11,7 @@ import ast
 import dataclasses
 import difflib
 import inspect
+import math
 import re
 import textwrap
 import typing
@@ -37,6 +38,8 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
     lists: dict[str, str] = {}
     for word in overrides:
         key, equals, text = word.partition("=")
+        if key != key.rstrip():  # 'batch_size = 64' in quotes
+            key, text = key.strip(), text.strip()
         if not key or not equals:
             raise UserError(f"'{word}' is not a setting: write key=value, as in {next(field_names(schema))}=…")
         kind = type_of(schema, key)
@@ -50,8 +53,13 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
             elif kind == tuple[str, ...]:  # BaseLoader keeps strings: yes is no boolean in missing=[yes,NA]
                 given = [(key, kind, _texts_of(text))]
             else:
-                layer: Any = OmegaConf.to_container(OmegaConf.from_dotlist([word]))
+                if {int, float}.intersection([kind, *typing.get_args(kind)[:1]]):
+                    text = _LEADING_ZEROS.sub(r"\1", text)
+                _refuse_other_bases("the command line", text)
+                layer: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"{key}={text}"]))
                 given = _settings(schema, layer)
+        except UserError:
+            raise
         except (yaml.YAMLError, errors.OmegaConfBaseException, ValueError, RecursionError) as error:
             begins_with_star = any(f"{mark}*" in text for mark in "[,")
             advice = f'quote a pattern, as in {key}=["*.csv"]' if begins_with_star else "check its brackets and quotes"
@@ -60,6 +68,8 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
     for origin, key, kind, value in settings:
         if kind is None:
             raise UserError(f"{origin}: {_unknown_key(schema, key)}")
+        if value is None and dataclasses.is_dataclass(kind) and origin == str(file):
+            continue  # a section whose lines are all comments
         if value is False and _is_choice(kind) and "no" in typing.get_args(kind):
             value = "no"
         try:
@@ -78,6 +88,32 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         raise UserError(f"the setting '{error.full_key}' has no default: add {error.full_key}=…") from None
     except errors.OmegaConfBaseException as error:  # an interpolation ${…} of an unknown setting
         raise UserError(f"the setting '{error.full_key}' cannot be resolved: {str(error).splitlines()[0]}") from None
+
+
+_LEADING_ZEROS = re.compile(r"((?:^|[\[{,:\s])[-+]?)0+(?=\d)")
+"""Matches the zeros of 064, whose group is what stands before them; YAML 1.1 would read an octal number."""
+
+
+_OTHER_BASE = re.compile(r"[-+]?(0[\d_]+|.*:.*)")
+
+
+def _refuse_other_bases(origin: str, text: str) -> None:
+    """Raise `UserError` for the first number that YAML 1.1 does not read as decimal: 010 as 8, and 1:30 as 90."""
+    import yaml
+
+    nodes = [yaml.compose(text, Loader=yaml.SafeLoader)]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, yaml.MappingNode):
+            nodes += [child for pair in node.value for child in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            nodes += node.value
+        elif node is not None and _OTHER_BASE.fullmatch(node.value) and node.tag.endswith((":int", ":float")):
+            base = "base 60" if ":" in node.value else "an octal number"
+            raise UserError(
+                f"{origin}: {node.value} is {base} in YAML: write a decimal number without leading zeros, or put quotes "
+                "around a text"
+            )
 
 
 def type_of(schema: type, key: str) -> Any:
@@ -165,7 +201,8 @@ def _form(key: str, kind: Any, value: Any) -> str:
     if _is_choice(kind):
         return f"one of {', '.join(part if part.isalnum() or '_' in part else repr(part) for part in parts)}"
     if typing.get_origin(kind) is dict:
-        return f"a mapping, as in '{key}={{a: b}}'"
+        example = {int: "1", float: "0.5"}.get(parts[-1], "b")
+        return f"a mapping, as in '{key}={{a: {example}}}'"
     assert typing.get_origin(kind) is tuple, kind
     if _is_choice(parts[0]):
         choices = typing.get_args(parts[0])
@@ -200,10 +237,11 @@ def check(
     rules : by name of the field, whether the rule holds and what the value must be. at_least_1, at_least_0, fractions (from
     0 to 1) : names of fields with these common rules, separated by blanks.
     """
-    common = {name: (getattr(config, name) >= 0, "0 or more") for name in at_least_0.split()}
+    common = {name: (0 <= getattr(config, name) < math.inf, "0 or more") for name in at_least_0.split()}
     common |= {name: (getattr(config, name) >= 1, "at least 1") for name in at_least_1.split()}
     common |= {name: (0 <= getattr(config, name) <= 1, "between 0 and 1") for name in fractions.split()}
     for name, (holds, rule) in {**common, **rules}.items():
+        rule = "finite" if getattr(config, name) == math.inf else rule
         if not holds:
             raise UserError(f"{prefix}{name}={getattr(config, name)} is impossible: it must be {rule}")
 
@@ -215,8 +253,13 @@ def read_yaml(file: str | Path) -> dict[str, Any]:
 
     try:
         content = OmegaConf.load(str(file))
+        _refuse_other_bases(str(file), Path(file).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"the configuration file {file} does not exist: check the path") from None
+    except UserError:
+        raise
+    except UnicodeDecodeError:
+        raise UserError(f"the configuration file {file} cannot be read, as it is not UTF-8: save it as UTF-8") from None
     except (yaml.YAMLError, ValueError, OSError, RecursionError) as error:
         raise UserError(f"the configuration file {file} cannot be read: {_in_a_line(error)}") from None
     if not OmegaConf.is_dict(content):

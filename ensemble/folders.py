@@ -5,12 +5,14 @@ synced, and renamed. `manifest.json` contains the kind of the folder, and the si
 `fingerprint`, a hash of the manifest, identifies the data, so that members of different data are not combined by accident.
 """
 
+import fcntl
 import hashlib
 import json
 import operator
 import os
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -203,6 +205,31 @@ def recover(path: Path) -> None:
     for old in sorted(path.parent.glob(f".{path.name}.old-*")):
         if not path.exists():
             old.rename(path)
+
+
+@contextmanager
+def locked(folder: Path, use: str, wait_s: float = 0.0) -> Iterator[None]:
+    """Lock an existing folder, if its file system has locks; another command that locks it must wait.
+
+    use : what the commands do with the folder, such as "training in". Raises `UserError` if another command still holds
+    the lock after `wait_s`.
+    """
+    descriptor, deadline = os.open(folder, os.O_RDONLY), time.monotonic() + wait_s
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    sentence = f"another command is {use} {folder}: wait until it has ended, or choose another out"
+                    raise UserError(sentence) from None
+                time.sleep(0.1)
+            except OSError:  # no locks here
+                break
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

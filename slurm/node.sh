@@ -44,10 +44,14 @@ fi
 
 config=$1
 shift
+[ -f "$config" ] || fail "the file $config of Accelerate's settings does not exist: check ACCELERATE_CONFIG"
 of_yaml() { sed -n "s/^$1: *//p" "$config"; }
-ranks=$(($(of_yaml num_processes) / $(of_yaml num_machines)))
+processes=$(of_yaml num_processes) machines=$(of_yaml num_machines)
+ranks=$((${processes:-1} / ${machines:-1}))
 [ "$(of_yaml use_cpu)" = true ] || ranks=${SLURM_GPUS_ON_NODE:-$ranks}
 ranks=${RANKS_PER_NODE:-$ranks}
+[[ $ranks =~ ^[1-9][0-9]*$ ]] ||
+  fail "there must be at least 1 rank on a node, not $ranks: correct RANKS_PER_NODE, or num_processes in $config"
 # accelerate would use one thread for a GPU rank, and all cores of the machine for a CPU rank
 threads=$((${SLURM_CPUS_PER_TASK:-1} / ranks))
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}

@@ -134,6 +134,16 @@ def test_values_have_their_types() -> None:
         ("oven=null", "the command line: oven=None does not fit: write its settings one by one, as in oven.temperature_c=…"),
         ("toppings={a: b}", "the command line: toppings={'a': 'b'} does not fit: write a list, as in 'toppings=[…]'"),
         ("toppings=", "the command line: toppings= does not fit: write a list, as in 'toppings=[…]'"),
+        (
+            "oven.temperature_c=1:30",
+            "the command line: 1:30 is base 60 in YAML: write a decimal number without leading zeros, or put quotes "
+            "around a text",
+        ),
+        (
+            "words={a: 010}",
+            "the command line: 010 is an octal number in YAML: write a decimal number without leading zeros, or put quotes "
+            "around a text",
+        ),
         ("words=egg", "the command line: words=egg does not fit: write a mapping, as in 'words={a: b}'"),
         ("eggs", "'eggs' is not a setting: write key=value, as in name=…"),
         ("=3", "'=3' is not a setting: write key=value, as in name=…"),
@@ -148,6 +158,34 @@ def test_a_mistake_is_one_sentence(word: str, sentence: str) -> None:
     with pytest.raises(UserError) as error:
         load(word)
     assert str(error.value) == sentence
+
+
+def test_numbers_are_decimal() -> None:
+    """Seeds numbered by `printf %03d` would be octal, so that 008 and 010 are the same."""
+    assert [load(f"num_eggs={text}").num_eggs for text in ("08", "008", "010", "-010", "0", "1_000")] == [
+        8,
+        8,
+        10,
+        -10,
+        0,
+        1000,
+    ]
+    assert load("oven.times_min=[01.5, 010]").oven.times_min == (1.5, 10.0)
+    assert [load(f"oven.temperature_c={text}").oven.temperature_c for text in ("1e-05", "0.05", "00.5")] == [1e-5, 0.05, 0.5]
+    assert load("toppings=[010]", "words={a: '010'}").toppings == ("010",)
+    assert load("name=010").name == "010"
+
+
+def test_blanks_around_the_equals_sign_are_no_part_of_a_setting() -> None:
+    """The message would deny a setting, and advise the same one."""
+    assert load("num_eggs = 4").num_eggs == 4
+
+
+def test_an_empty_section_of_a_file_keeps_the_defaults(tmp_path: Path) -> None:
+    """A file whose settings are all comments would be refused."""
+    file = tmp_path / "cake.yaml"
+    file.write_text("oven:\n  # mode: grill\n")
+    assert load(file=file).oven == Oven()
 
 
 def test_a_text_is_taken_as_it_stands() -> None:
@@ -216,6 +254,8 @@ def test_a_required_setting_is_asked_for() -> None:
         (b"3: 4\n", "there is no setting '3'; known are: name,"),
         (b"oven.mode: fan\n", "there is no setting 'oven.mode' in YAML: nest it, as in oven: {mode: …}"),
         (b"toppings: nut\n", "toppings=nut does not fit: write a list"),
+        (b"num_eggs: 010\n", ": 010 is an octal number in YAML: write a decimal number without leading zeros, or put"),
+        (b"toppings: [10:30]\n", ": 10:30 is base 60 in YAML: write a decimal number"),
     ],
 )
 def test_a_damaged_file_is_named(tmp_path: Path, content: bytes, sentence: str) -> None:

@@ -58,11 +58,14 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
 
     from ensemble.neural import speed
 
+    is_sharded = parse_flag_from_env("ACCELERATE_USE_FSDP")
+    if is_sharded and os.environ.get("FSDP_VERSION", "1") == "1":  # its parameters are not DTensors
+        raise UserError("fsdp_version: 1, the default in the accelerate YAML, is not supported: set it to 2")
     accelerator = Accelerator(**speed.accelerator_options(settings) if settings else {})
     speed.use_fp16_on_cpu(accelerator)
     if settings and settings.deterministic:
         speed.use_deterministic_kernels(accelerator.device)
-    if parse_flag_from_env("ACCELERATE_USE_FSDP"):
+    if is_sharded:
         from ensemble.neural import sharded
 
         sharded.use_on_cpu(accelerator)
@@ -71,7 +74,7 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     for origin, requested in ((request["origin"], request["num_processes"]), ("the variable WORLD_SIZE", world_size)):
         if requested is not None and requested != accelerator.num_processes:
-            advice = NO_GPU if lacks_gpu else "MULTI_CPU and --cpu always start one process"
+            advice = NO_GPU if is_on_cpu else "MULTI_CPU and --cpu always start one process"
             raise UserError(
                 f"{origin} asks for {requested} processes, but this run has {accelerator.num_processes}: launch with a file "
                 f"of accelerate_configs/ (multi_cpu.yaml for CPU ranks); {advice}"

@@ -22,7 +22,7 @@ import json
 import shutil
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -90,14 +90,20 @@ def mark_lost(run: Path, reason: str) -> None:
                 set_status(root, "failed", (root / FAILURE).read_text(encoding="utf-8"))
 
 
-def open_run(run: Path, description: dict[str, Any], accelerator: Accelerator, resume: str, override: bool) -> Path | None:
+LOCK_WAIT_S = 30.0
+"""How long a run waits for another command in its folder, such as the ranks of a killed job that are ending."""
+
+
+def open_run(
+    run: Path, description: dict[str, Any], accelerator: Accelerator, resume: str, override: bool, stack: ExitStack
+) -> Path | None:
     """Create or open the folder of a run; returns the checkpoint to resume from, or None for a new run.
 
     `description` has the recipe, fingerprint of the data and config that checkpoints store. `resume`: '' starts a run in a
     folder that must be absent or empty; 'last' needs an intact checkpoint in `run`; 'auto' uses the newest intact
     checkpoint, or starts a run if there is none; any other value is the folder of a checkpoint from which a new run starts.
     `override` allows settings that differ from the checkpoint's, besides those of `FREE_TO_CHANGE`. All ranks must have the
-    same data.
+    same data. Until `stack` is closed, no other command may train in the folder.
     """
     from accelerate.utils import gather_object
 
@@ -110,7 +116,7 @@ def open_run(run: Path, description: dict[str, Any], accelerator: Accelerator, r
     resume_from, problem = None, None
     if accelerator.is_main_process:
         try:
-            resume_from = _open(run, json.loads(json.dumps(description)), resume, override)
+            resume_from = _open(run, json.loads(json.dumps(description)), resume, override, stack)
         except UserError as error:
             problem = str(error)
         except OSError as error:
@@ -121,11 +127,12 @@ def open_run(run: Path, description: dict[str, Any], accelerator: Accelerator, r
     return resume_from
 
 
-def _open(run: Path, description: dict[str, Any], resume: str, override: bool) -> Path | None:
+def _open(run: Path, description: dict[str, Any], resume: str, override: bool, stack: ExitStack) -> Path | None:
     """The part of `open_run` for the main process: find the checkpoint, check it, and write the files of the folder."""
     resume_from, is_in_place = None, resume in ("", "last", "auto")
     started_before = resume in ("last", "auto") and (run / "config.json").exists()
     if started_before:
+        stack.enter_context(folders.locked(run, "training in", LOCK_WAIT_S))
         checkpoint.clean_up(run)
         resume_from = checkpoint.newest_intact(run, print)
     elif not is_in_place:
@@ -145,6 +152,8 @@ def _open(run: Path, description: dict[str, Any], resume: str, override: bool) -
         _check_resumable(resume_from, saved, description, override)
     folders.refuse_inside(run)
     run.mkdir(parents=True, exist_ok=True)
+    if not started_before:
+        stack.enter_context(folders.locked(run, "training in", LOCK_WAIT_S))
     (run / folders.NAME).unlink(missing_ok=True)  # written again when the run is done
     if resume_from and not is_in_place:  # so that --resume auto finds it in the new run
         resume_from = Path(shutil.copytree(resume_from, checkpoint.step_folder(run, saved["progress"]["step"])))

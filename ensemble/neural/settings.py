@@ -124,7 +124,7 @@ def check(config: TrainConfig) -> None:
         "max_rollbacks num_workers",
         max_epochs=(0 < config.max_epochs < math.inf, "more than 0, and finite"),
         refit_epochs=(0 <= config.refit_epochs < math.inf, "0 or more, and finite"),
-        learning_rate=(config.learning_rate > 0, "more than 0"),
+        learning_rate=(0 < config.learning_rate < math.inf, "more than 0, and finite"),
         decay_factor=(0 < config.decay_factor <= 1, "more than 0 and at most 1"),
         ema_decay=(0 <= config.ema_decay < 1, "0 or more and below 1"),
         max_seconds=(0 <= config.max_seconds < math.inf, "0 or more, and finite"),
@@ -139,6 +139,7 @@ def check_heads(width: int, num_heads: int) -> None:
 
 def resolve(neural_recipe: Any, config: TrainConfig) -> TrainConfig:
     """The settings after the `NeuralRecipe` replaced those that depend on the data, if it has a method `choose`."""
+    configuration.check(config, at_least_0="batch_size")
     return neural_recipe.choose(config) if hasattr(neural_recipe, "choose") else config
 
 

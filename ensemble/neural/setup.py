@@ -126,7 +126,7 @@ def set_up(
     require_installed(config.trackers)
     # On each rank before the status is `running`: from then on a job script forwards signals to the ranks
     stop_signals = stack.enter_context(StopSignals())
-    resumed_from = runs.open_run(out, description, accelerator, resume, override)
+    resumed_from = runs.open_run(out, description, accelerator, resume, override, stack)
     stack.enter_context(runs.status_on_error(out, accelerator))
     if resumed_from:
         _restore(state, resumed_from, config, override)

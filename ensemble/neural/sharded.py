@@ -38,7 +38,7 @@ from ensemble.neural.checkpoint import Tensors
 def use_on_cpu(accelerator: Accelerator) -> None:
     """Shard on CPU ranks too if the YAML requests FSDP: Accelerate 1.15 would silently replicate the weights there.
 
-    Call it before `prepare`, only if the YAML requests FSDP. `UserError` for FSDP1, whose parameters are not DTensors.
+    Call it before `prepare`, only if the YAML requests FSDP.
     """
     from accelerate import PartialState
     from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
@@ -50,8 +50,6 @@ def use_on_cpu(accelerator: Accelerator) -> None:
         accelerator.state.fsdp_plugin = plugin
         # In both objects: each new AcceleratorState copies the type from the PartialState
         PartialState().distributed_type = accelerator.state.distributed_type = DistributedType.FSDP
-    if accelerator.distributed_type == DistributedType.FSDP and not accelerator.is_fsdp2:
-        raise UserError("fsdp_version: 1 in the accelerate YAML is not supported: set it to 2")
 
 
 def reshard(model: torch.nn.Module) -> None:

@@ -33,6 +33,8 @@ def accelerator_options(settings: TrainConfig) -> dict[str, Any]:
     precision = settings.precision
     if precision == "auto":
         precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")  # type: ignore[assignment]
+        if precision not in ("no", "fp16", "bf16", "fp8"):
+            raise UserError(f"ACCELERATE_MIXED_PRECISION={precision} is impossible: it must be no, fp16, bf16 or fp8")
     if precision == "fp16" and parse_flag_from_env("ACCELERATE_USE_FSDP") and not has_gpu:
         raise UserError(
             "precision=fp16 is not supported with FSDP on CPUs, where the gradient scaler sees one shard only: use "

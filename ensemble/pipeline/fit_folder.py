@@ -1,8 +1,6 @@
 """The folder of a fit, and its `fit.json`, which records the settings. run.py lists the other files of the folder."""
 
-import fcntl
 import json
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -42,7 +40,7 @@ def opened(out: Path, config: Any, name: str, resume: bool, lock: ExitStack) -> 
     except OSError as error:
         remove_new(file, new_folders)
         raise UserError(f"the folder {out} cannot be created: {error.strerror}") from None
-    lock.enter_context(_locked(out))
+    lock.enter_context(folders.locked(out, "fitting in"))
     limits = {"time_limit": config.time_limit, "num_draws": config.num_draws}
     try:
         _recover(out)
@@ -55,22 +53,6 @@ def opened(out: Path, config: Any, name: str, resume: bool, lock: ExitStack) -> 
         else:
             remove_new(file, new_folders)
         raise
-
-
-@contextmanager
-def _locked(out: Path) -> Iterator[None]:
-    """Lock a folder, if its file system has locks; `UserError` if another command has locked it."""
-    descriptor = os.open(out, os.O_RDONLY)
-    try:
-        with suppress(OSError):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                sentence = f"another command is fitting in {out}: wait until it has ended, or choose another out"
-                raise UserError(sentence) from None
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _content(config: Any, name: str) -> dict[str, Any]:

@@ -16,11 +16,20 @@ def push(folder: str | Path, repository: str, private: bool = True) -> str:
     import httpx2
     from huggingface_hub import HfApi, constants, get_token
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    from huggingface_hub.utils import validate_repo_id
 
     folder = Path(folder)
     manifest = folders.verify(folder)
     if "README.md" not in manifest["files"]:
-        raise UserError(f"{folder} has no model card README.md: fit the ensemble again with this version")
+        raise UserError(
+            f"{folder} has no model card README.md (its kind is '{manifest.get('kind')}'): give the folder of an ensemble"
+        )
+    try:
+        validate_repo_id(repository)
+    except HFValidationError:
+        repository = ""
+    if repository.count("/") != 1:
+        raise UserError("repository must be OWNER/NAME on the Hub, of letters, digits, '-', '_' and '.': correct it")
     files = {name: entry["bytes"] for name, entry in manifest["files"].items()}
     files[folders.NAME] = (folder / folders.NAME).stat().st_size
     for name, num_bytes in sorted(files.items()):

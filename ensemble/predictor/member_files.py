@@ -66,8 +66,10 @@ def read(
     """
     sorted_names = sorted(names or (path.name.removesuffix(f".{on}.parquet") for path in folder.glob(f"*.{on}.parquet")))
     if not sorted_names:
+        others = ", ".join(sorted({path.name.split(".")[-2] for path in folder.glob("*.*.parquet")}))
+        only = f", only of {others}" if others else ""
         raise UserError(
-            f"there are no prediction files of {on} in {folder}: write them with scripts/predict.py, or check the path"
+            f"there are no prediction files of {on} in {folder}{only}: write them with scripts/predict.py, or check the path"
         )
     for name in sorted_names:
         check_name(name, manifest)

@@ -88,6 +88,8 @@ def kind_of(folder: Path, manifest: dict[str, Any] | None = None) -> str:
 
     manifest : of the data to predict, for the names of baselines in the error.
     """
+    if not (folder / "summary.json").exists() and (folder.parent / "summary.json").exists():
+        raise UserError(f"{folder} is a part of a member: give its folder, {folder.parent}")
     if manifest and not folder.exists() and (names := baselines(manifest)):
         raise UserError(
             f"{folder / 'summary.json'} does not exist: check the path, or name a baseline of the recipe "

@@ -17,6 +17,8 @@ from typing import Any, Literal
 from ensemble import folders
 from ensemble.errors import UserError, in_a_line
 
+LOCK_WAIT_S = 30.0
+"""How long a training waits for another command that trains the same member, such as a killed job that is ending."""
 KEEP_LAST = 2
 """Checkpoints to keep; if the newest is damaged, only the trees since the one before it are lost."""
 
@@ -28,6 +30,7 @@ class Checkpoints:
         target = Path(out).resolve()
         self.folder = target.with_name(f"{target.name}.checkpoint")
         self._target, self._file = target, file
+        self._is_locked = False
         self._own = (file, "state.json", folders.NAME)
         """The files of a checkpoint, known even if its manifest is damaged."""
 
@@ -82,6 +85,23 @@ class Checkpoints:
                     self.clear()
             raise
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Lock the checkpoints, so that no other command that resumes trains this member; waits for the end of one."""
+        with suppress(OSError):  # no such parent, or one that cannot be written: the training itself raises the error
+            self.folder.mkdir(exist_ok=True)
+        if not self.folder.is_dir():
+            yield
+            return
+        with folders.locked(self.folder, f"training {self._target}, with checkpoints in", LOCK_WAIT_S):
+            self._is_locked = True
+            try:
+                yield
+            finally:
+                self._is_locked = False
+                with suppress(OSError):  # it has checkpoints
+                    self.folder.rmdir()
+
     def sweep(self) -> None:
         """Delete incomplete files of killed processes, and restore a member whose replacement was killed between renames."""
         folders.recover(self._target)
@@ -108,4 +128,5 @@ class Checkpoints:
         with suppress(OSError):
             folders.discard_scratch(self.folder.glob(".*"))
             (self.folder / "status").unlink(missing_ok=True)
-            self.folder.rmdir()
+            if not self._is_locked:  # the lock is that of this folder
+                self.folder.rmdir()

@@ -25,7 +25,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -63,6 +63,12 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
     summary of a member that is finished already. rank_info : this process among those that train together; an exception on
     one of them ends all. The summary's `status` is done, or preempted after SIGTERM, SIGINT or SIGUSR1.
     """
+    with ExitStack() as lock:
+        return _train(config, resume, rank_info, lock)
+
+
+def _train(config: TreesConfig, resume: str, rank_info: RankInfo, lock: ExitStack) -> dict[str, Any]:
+    """As `train`. No other command that resumes may train this member until `lock` is closed."""
     check(config)
     began, peak_mb = time.monotonic(), memory.peak()
     library = library_module(config.library)
@@ -88,7 +94,7 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
             "memory": "in_core" if cv or config.library not in LIBRARIES else memory_mode(config, manifest, group),
         }
         _check_ranks_agree(group, state)
-        start = group.gather(_start(config, resume, checkpoints, state) if group.rank == 0 else None)[0]
+        start = group.gather(_start(config, resume, checkpoints, state, lock) if group.rank == 0 else None)[0]
         if "summary" in start:
             return {**start["summary"], "status": "done"}
         config = dataclasses.replace(config, memory=start["memory"])
@@ -245,10 +251,13 @@ def _min_leaf_weight(objective: Objective, train_rows: rows.TreeData) -> float:
     return min(MIN_LEAF_WEIGHT, share * (1 - share) * total / LEAST_LEAVES)
 
 
-def _start(config: TreesConfig, resume: str, checkpoints: Checkpoints, state: dict[str, Any]) -> dict[str, Any]:
+def _start(
+    config: TreesConfig, resume: str, checkpoints: Checkpoints, state: dict[str, Any], lock: ExitStack
+) -> dict[str, Any]:
     """The model, history and memory mode to start with, or the summary of a finished member; `UserError` if `out` cannot be
     written, or if its checkpoints must not be resumed or replaced."""
     if resume:
+        lock.enter_context(checkpoints.locked())
         checkpoints.sweep()
         if not config.overwrite and (summary := _finished_summary(config, state)):
             checkpoints.clear()

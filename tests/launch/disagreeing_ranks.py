@@ -4,6 +4,7 @@ The data of rank 1 are broken, or have another fingerprint. test_failures.py sta
 """
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 from ensemble import errors
@@ -21,7 +22,7 @@ def main() -> None:
         if is_second and failure == "broken":
             raise errors.UserError("rows.arrow is missing")
     description = {"fingerprint": f"f{int(is_second)}", "config": {}}
-    runs.open_run(out, description, accelerator, "", False)
+    runs.open_run(out, description, accelerator, "", False, ExitStack())
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 from toy import NUM_ROWS, WIDTH, Toy, checkpoints, last, lines, same_checkpoints, tensors
 
+from ensemble import folders
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint, loop, runs
 from ensemble.neural.loader import BatchPlan
@@ -216,6 +217,21 @@ def test_resume_auto_starts_without_a_checkpoint_and_resumes_with_one(config: Tr
     toy = Toy()
     assert loop.train(toy, config, accelerator, "auto")["steps"] == 12
     assert len(toy.recorder.seen) == 9
+
+
+def test_one_command_trains_in_a_folder_at_a_time(
+    config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that is submitted twice would delete the files that the other one is writing."""
+    monkeypatch.setattr(runs, "LOCK_WAIT_S", 0.2)
+    crash(Toy(), 5, config, accelerator)
+    out = Path(config.out)
+    with (
+        folders.locked(out, "training in"),
+        pytest.raises(UserError, match=r"another command is training in .*: wait until"),
+    ):
+        loop.train(Toy(), config, accelerator, "auto")
+    assert loop.train(Toy(), config, accelerator, "auto")["status"] == "done"
 
 
 def test_a_new_run_can_start_from_the_checkpoint_of_another(

@@ -18,7 +18,7 @@ from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwar
 from torch._dynamo.utils import counters
 
 from ensemble.errors import UserError
-from ensemble.neural import speed
+from ensemble.neural import launch, speed
 from ensemble.neural.loader import Batch
 from ensemble.neural.settings import TrainConfig
 from ensemble.recipes.hot_sellers import training
@@ -53,6 +53,23 @@ def test_settings_reach_ddp_and_the_process_group() -> None:
     assert ddp.to_kwargs() == {"gradient_as_bucket_view": True}
     assert isinstance(group, InitProcessGroupKwargs)
     assert group.to_kwargs()["timeout"] // datetime.timedelta(seconds=1) == 600
+
+
+def test_an_unknown_precision_of_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accelerate would end in a traceback."""
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp32")
+    with pytest.raises(UserError, match="ACCELERATE_MIXED_PRECISION=fp32 is impossible: it must be no, fp16, bf16 or fp8"):
+        options()
+
+
+def test_the_first_version_of_fsdp_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accelerate would look for a GPU, and end in a traceback about devices."""
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    for version in ("1", None):
+        monkeypatch.setenv("FSDP_VERSION", version) if version else monkeypatch.delenv("FSDP_VERSION")
+        with pytest.raises(UserError, match="fsdp_version: 1, the default in the accelerate YAML, is not supported: set it"):
+            launch.start()
 
 
 def test_the_setting_overrides_the_yaml(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,11 @@ import pytest
 from huggingface_hub import ModelCard
 
 from ensemble import folders, predictions
+from ensemble.errors import UserError
 from ensemble.predictions import Predictions
 from ensemble.predictor import card
 from ensemble.predictor import fit as predictor
+from ensemble.predictor import hub as hub_module
 from ensemble.recipes.hot_sellers import baselines
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -167,6 +169,13 @@ def test_offline_it_says_what_it_would_send(fitted: Path, hub: ThreadingHTTPServ
     total = f"{len(sizes)} files, {sum(sizes.values()):,} bytes"
     assert last == f"offline: nothing was sent; {total} would go to the private repository me/forecast"
     assert not hub.RequestHandlerClass.requests  # type: ignore[attr-defined]
+
+
+def test_an_impossible_name_of_a_repository_is_refused_offline_too(fitted: Path) -> None:
+    """A trial run would confirm an upload that the Hub refuses."""
+    for repository in ("x", "me/hot sellers", "https://huggingface.co/me/x", "me/x/y"):
+        with pytest.raises(UserError, match=r"repository must be OWNER/NAME on the Hub"):
+            hub_module.push(fitted, repository)
 
 
 def test_what_cannot_be_uploaded_is_said_in_a_sentence(fitted: Path, hub: ThreadingHTTPServer, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tree_members import SCRIPT, Start, interrupt, model, wait_for_trees, words
 
 from ensemble import folders
 from ensemble.errors import UserError
-from ensemble.trees import boosting, train
+from ensemble.trees import boosting, checkpoint, train
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.predict import library_module
 from ensemble.trees.settings import FREE_TO_CHANGE, SearchConfig, TreesConfig
@@ -175,6 +175,19 @@ def test_a_training_resumes_only_on_request(prepared: Path, tmp_path: Path) -> N
     train.train(config("xgboost", prepared, tmp_path / "fresh", seed=5))
     assert model(tmp_path / "out") == model(tmp_path / "fresh")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fresh", "out"]
+
+
+def test_one_command_trains_a_member_at_a_time(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that is submitted twice would delete the files that the other one is writing."""
+    settings = config("xgboost", prepared, tmp_path / "out")
+    monkeypatch.setattr(checkpoint, "LOCK_WAIT_S", 0.2)
+    checkpoints = Checkpoints(settings.out, "")
+    with checkpoints.locked():
+        checkpoints.clear()  # as a training does that starts anew
+        with pytest.raises(UserError, match=r"another command is training .*out, with checkpoints in .*: wait until it has"):
+            train.train(settings, "auto")
+    train.train(settings, "auto")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_other_settings_and_data_are_refused(prepared: Path, prepared_copy: Path, tmp_path: Path) -> None:
