@@ -3,13 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from ensemble.errors import UserError
+from ensemble.errors import UserError, shortened
 
 FORECAST = "forecast"
 BLEND = "blend"
 """The split on which an ensemble is fitted."""
 LEARNED = ("train", "validation", BLEND)
 """The splits whose rows the final model of a refit learns. This model predicts only later splits."""
+MOST_NAMED = 5
+"""The largest number of differences that an error names."""
 
 
 def meaning(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -36,14 +38,30 @@ def refuse_foreign(
     predict. manifest : of this folder.
     """
     inputs, expected = meaning(manifest), trained_on["inputs"]
-    differing = [name for name in {**inputs, **expected} if inputs.get(name) != expected.get(name)]
+    differing = _differences(inputs, expected)
     if differing:
         raise UserError(
-            f"{data} was prepared in another way than the training data of {member}: {', '.join(differing)} differ: prepare "
-            "it with the same settings"
+            f"{data} was prepared in another way than the training data of {member}, with other values of "
+            f"{', '.join(differing[:MOST_NAMED])}: prepare it with the same settings"
         )
     if split != FORECAST and manifest["fingerprint"] != trained_on["fingerprint"]:
         raise UserError(
             f"{member} was trained on data {trained_on['fingerprint']}, and {data} is {manifest['fingerprint']}, whose "
             f"{split} split may contain training rows: predict the data that it was trained on, or only splits=[forecast]"
         )
+
+
+def _differences(inputs: dict[str, Any], expected: dict[str, Any]) -> list[str]:
+    """The names of differing entries, with both values where an entry is a mapping."""
+    names = []
+    for name in {**inputs, **expected}:
+        now, before = inputs.get(name), expected.get(name)
+        if isinstance(now, dict) and isinstance(before, dict):
+            names += [
+                f"{name}.{key} ({shortened(str(now.get(key)), 40)}, not {shortened(str(before.get(key)), 40)})"
+                for key in {**now, **before}
+                if now.get(key) != before.get(key)
+            ]
+        elif now != before:
+            names.append(name)
+    return names

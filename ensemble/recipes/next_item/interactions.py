@@ -137,7 +137,20 @@ def detect_format(file: Path) -> str:
         has_repeats = len({words[0] for words in fields}) < len(fields)
         if has_repeats or all(len(words[1]) < SHORTEST_TIME for words in fields):
             return "times"
+    # Sequences are not all so short, and few items look like times
+    times = [number for number in range(min(lengths)) if all(_is_time(words[number]) for words in fields)]
+    if lengths <= {3, 4} and len(fields) > 1 and len(times) == 1:
+        raise UserError(
+            f"{file} has {max(lengths)} numbers on a line, of which number {times[0] + 1} may be a time, as in "
+            f"'{rows[0][:80]}': write user, item and seconds since 1970 in this order, or give format=sequences if all but "
+            "the first are items"
+        )
     return "sequences"
+
+
+def _is_time(word: str) -> bool:
+    """Whether a number is a time from 2001 to 2033, in seconds or milliseconds."""
+    return len(word) in (10, 13) and 1 <= int(word[:10]) // 10**9 < 2
 
 
 def _advice_for_text(file: Path, as_table: str) -> str:

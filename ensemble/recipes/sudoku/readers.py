@@ -60,7 +60,7 @@ class Raw(NamedTuple):
     def example(self, row: int) -> Example:
         """The file and line of a puzzle, and the puzzle."""
         text = "".join(_MARKS[digit] for digit in self.puzzles[row])
-        return Example(self.file[row], int(self.line[row]), text[: records.EXCERPT_CHARACTERS])
+        return Example(self.file[row], int(self.line[row]), text)
 
 
 def read(files: Sequence[Path], board: Board, census: Census) -> Raw:
@@ -128,7 +128,7 @@ def _parsed(
             ratings.append(fields[2])
             numbers.append(number)
         else:
-            examples.append((number, line))
+            examples.append((number, line, fields))
     census.read(len(numbers) + len(examples))
     arrays = [
         np.frombuffer(b"".join(part).translate(_DIGITS), np.uint8).reshape(-1, board.cells) for part in (puzzles, answers)
@@ -136,19 +136,42 @@ def _parsed(
     is_valid = (arrays[0] <= board.side).all(axis=1) & (arrays[1] <= board.side).all(axis=1)
     is_valid &= (arrays[1] == 0).all(axis=1) | (arrays[1] > 0).all(axis=1)
     is_valid &= (arrays[0] == 0).any(axis=1)  # a puzzle without a blank is a solution
-    examples += [(numbers[row], puzzles[row]) for row in np.flatnonzero(~is_valid)]
-    named = (Example(str(path), number, records.excerpt(line)) for number, line in sorted(examples))
+    examples += [(numbers[row], puzzles[row], (puzzles[row], answers[row], 0.0)) for row in np.flatnonzero(~is_valid)]
+    named = (
+        Example(str(path), number, f"{records.excerpt(line)} ({_problem(fields, board)})")
+        for number, line, fields in sorted(examples, key=lambda example: example[0])
+    )
     census.drop(MALFORMED, len(examples), named)
     places = np.full(len(numbers), str(path), object), np.array(numbers, np.int64)
     columns: list[np.ndarray] = [*arrays, np.array(ratings, np.float32), *places]
     return Raw(*(column[is_valid] for column in columns))
 
 
+def _problem(fields: tuple[bytes, bytes, float] | None, board: Board) -> str:
+    """Why a line holds no puzzle, or no solution of it."""
+    if fields is None:
+        return "it lacks columns"
+    puzzle, answer, _ = fields
+    if len(puzzle) != board.cells:
+        is_cut = puzzle.isdigit() and board.cells - board.side <= len(puzzle) < board.cells
+        zeros = "; were zeros at the beginning lost?" if is_cut else ""
+        return f"{len(puzzle)} cells instead of {board.cells}{zeros}"
+    wrong = [octet for octet in puzzle + answer if _DIGITS[octet] > board.side]
+    if wrong:
+        return f"'{records.excerpt(bytes(wrong[:1]))}' is no digit up to {board.side}; a blank is 0 or ."
+    if answer and len(answer) != board.cells:
+        return f"its solution has {len(answer)} cells instead of {board.cells}"
+    return "its solution has blanks" if b"0" in puzzle or b"." in puzzle else "it has no blank"
+
+
 def _fields(line: bytes) -> tuple[bytes, bytes, float]:
     """Puzzle, solution (empty if there is none) and rating of a line of a file without a header."""
     parts = line.replace(b",", b" ").replace(b";", b" ").split(None, 2)
-    answer = parts[1] if len(parts) > 1 and len(parts[1]) == len(parts[0]) else b""
-    return parts[0], answer, NO_RATING
+    # A second word may be a comment
+    is_answer = len(parts) > 1 and (
+        len(parts[1]) == len(parts[0]) or (parts[1].isdigit() and 2 * len(parts[1]) > len(parts[0]))
+    )
+    return parts[0], parts[1] if is_answer else b"", NO_RATING
 
 
 def _csv_fields(line: bytes, layout: dict[str, int]) -> tuple[bytes, bytes, float] | None:
@@ -177,7 +200,7 @@ def _refuse_foreign(path: Path, head: bytes) -> None:
 def _refuse_other_side(path: Path, board: Board, census: Census) -> None:
     """Raise `UserError` for a file without a puzzle of this side, and name the side that its lines fit."""
     first = next((example for example in census.examples.get(MALFORMED, ()) if example.file == str(path)), None)
-    shown = f"; the first other line is {first.line}: {first.excerpt}" if first else ""
+    shown = f"; the first invalid line is {first.line}: {first.excerpt}" if first else ""
     with Bytes(path) as stream:
         head = stream.read(LONGEST_LINE_BYTES)
     sides = {other.cells: side for side, other in BOARDS.items() if other is not board}
@@ -185,4 +208,4 @@ def _refuse_other_side(path: Path, board: Board, census: Census) -> None:
     lengths = {len(word) for word in words if _INVALID not in word.translate(_DIGITS)}
     side = next((side for cells, side in sides.items() if cells in lengths), None)
     advice = f"give side={side}" if side else "ensemble/recipes/sudoku/readers.py lists the formats"
-    raise UserError(f"{path} has no line with a puzzle of {board.cells} cells (side={board.side}){shown}: {advice}")
+    raise UserError(f"{path} has no valid puzzle of {board.cells} cells (side={board.side}){shown}: {advice}")

@@ -400,7 +400,7 @@ def test_a_member_refuses_data_that_mean_something_else(
     about = folders.read_manifest(prepared_copy)
     (prepared_copy / folders.NAME).unlink()
     folders.write_manifest(prepared_copy, {**about, **change})
-    with pytest.raises(UserError, match=f"was prepared in another way than the training data of .*: {what} differ"):
+    with pytest.raises(UserError, match=f"in another way than the training data of .*, with other values of {what}"):
         NeuralMember(tmp_path / "run", accelerator, prepared_copy).predict(prepared_copy, "test")
 
 

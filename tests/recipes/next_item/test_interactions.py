@@ -146,6 +146,17 @@ def test_a_bad_line_is_named(format: str, text: str, sentence: str, tmp_path: Pa
         rows(file, format)
 
 
+@pytest.mark.parametrize("line", ["160840{} 7 31", "160840{} 7 31 5", "7 160840{}000 31"])
+def test_times_in_another_place_are_not_items(line: str, tmp_path: Path) -> None:
+    """Each time would be a user with two items, and the rating the item to predict."""
+    file = tmp_path / "raw"
+    file.write_text("".join(f"{line.format(number)}\n" for number in range(4600, 4700)))
+    with pytest.raises(UserError, match=r"numbers on a line, of which number [12] may be a time, as in '.*160840"):
+        interactions.read([file], "auto", {}, Census())
+    events, _ = interactions.read([file], "sequences", {}, Census()) if line[0] == "1" else (None, None)
+    assert events is None or len(events) == 100 * (len(line.split()) - 1)
+
+
 def test_bad_rows_of_reviews_are_counted(tmp_path: Path) -> None:
     """Rows without a user or an item would be used in training."""
     file, census = tmp_path / "raw", Census()

@@ -97,27 +97,32 @@ def test_blocks_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 GOOD = text(PUZZLES[0])
 MALFORMED_LINES = {
-    "too short": GOOD[:-1],
-    "too long": f"{GOOD}0",
-    "a letter": f"A{GOOD[1:]}",
-    "another mark": f"{GOOD[:-1]}?",
-    "words": "a puzzle",
-    "no question": "x",
-    "a blank in the answer": f"{GOOD},{GOOD}",
-    "not UTF-8": "é" * 40,
+    "too short": (GOOD[:-1], "80 cells instead of 81; were zeros at the beginning lost?"),
+    "too long": (f"{GOOD}0", "82 cells instead of 81"),
+    "a letter": (f"A{GOOD[1:]}", "'A' is no digit up to 9; a blank is 0 or ."),
+    "another mark": (f"{GOOD[:-1]}?", "'?' is no digit up to 9; a blank is 0 or ."),
+    "words": ("a puzzle", "1 cells instead of 81"),
+    "no question": ("x", "1 cells instead of 81"),
+    "a blank in the answer": (f"{GOOD},{GOOD}", "its solution has blanks"),
+    "a short answer": (f"{GOOD},{text(SOLUTIONS[0])[:-1]}", "its solution has 80 cells instead of 81"),
+    "no blank": (text(SOLUTIONS[0]), "it has no blank"),
+    "not UTF-8": ("é" * 40, "80 cells instead of 81"),
 }
 
 
 @pytest.mark.parametrize("name", MALFORMED_LINES)
 def test_a_malformed_line_is_counted_and_named(name: str, tmp_path: Path) -> None:
     """A line would be dropped silently, or an error would name another line."""
-    path = write(tmp_path, ["# first", GOOD, MALFORMED_LINES[name], GOOD])
+    malformed, problem = MALFORMED_LINES[name]
+    path = write(tmp_path, ["# first", GOOD, malformed, GOOD])
     raw, census = read(path)
     assert raw.line.tolist() == [2, 4]
     assert census.dropped == {MALFORMED: 1}
     (example,) = census.examples[MALFORMED]
     assert (example.file, example.line) == (str(path), 3)
-    assert MALFORMED_LINES[name].startswith(example.excerpt)
+    excerpt, _, reason = example.excerpt.partition(" (")
+    assert malformed.startswith(excerpt)
+    assert reason == f"{problem})"
     assert census.rows_read == census.rows_kept + 1 == 3
 
 
@@ -149,9 +154,9 @@ def test_files_that_hold_no_puzzles(tmp_path: Path) -> None:
         (b"PK\x03\x04 and so on", "is a zip archive"),
         (b"PAR1 and so on", "is Parquet: convert it to plain text or gzip"),
         (b"<html>0123456789ab</html>\n", "readers.py lists the formats"),
-        (b"\n# nothing\n", "has no line with a puzzle of 81 cells"),
-        (text(six[0]).encode(), "line with a puzzle of 81 cells .* give side=6"),
-        (b"question,answer\n", "has no line with a puzzle"),
+        (b"\n# nothing\n", "has no valid puzzle of 81 cells"),
+        (text(six[0]).encode(), "valid puzzle of 81 cells .* give side=6"),
+        (b"question,answer\n", "has no valid puzzle"),
         (b"1" * 70_000, "more than 65,536 bytes"),
         (f"{GOOD}\r{GOOD}\r".encode(), "carriage returns"),
         (gzip.compress(GOOD.encode())[:-9], "gzip stream"),

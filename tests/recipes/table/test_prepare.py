@@ -458,7 +458,7 @@ def test_only_alike_data_may_be_predicted(people: pl.DataFrame, tmp_path: Path) 
     for frame in (people.drop("age"), people.with_columns(city=pl.col("city") + "!")):
         foreign = prepare(tmp_path, frame, target="income", overwrite=True)
         with pytest.raises(
-            UserError, match=r"prepared in another way than the training data of m: (features|categories) differ"
+            UserError, match=r"in another way than the training data of m, with other values of (features|categories)"
         ):
             inputs.refuse_foreign("m", learned, "d", foreign, "forecast")
     assert folders.verify(tmp_path / "out")["fingerprint"] == foreign["fingerprint"]
