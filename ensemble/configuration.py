@@ -202,7 +202,8 @@ def _form(key: str, kind: Any, value: Any) -> str:
         return f"one of {', '.join(part if part.isalnum() or '_' in part else repr(part) for part in parts)}"
     if typing.get_origin(kind) is dict:
         example = {int: "1", float: "0.5"}.get(parts[-1], "b")
-        return f"a mapping, as in '{key}={{a: {example}}}'"
+        blank = ", with a blank after the colon" if isinstance(value, dict) and None in value.values() else ""
+        return f"a mapping, as in '{key}={{a: {example}}}'{blank}"
     assert typing.get_origin(kind) is tuple, kind
     if _is_choice(parts[0]):
         choices = typing.get_args(parts[0])

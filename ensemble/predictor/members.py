@@ -124,6 +124,8 @@ def load(
     bag.model_fingerprint(folder)  # compares the checksums
     if kind_of(folder) in TREES:
         return _load_trees(folder, threads, options, quiet)
+    if threads < 0:
+        raise UserError(f"threads={threads} is impossible: give a number of cores, or 0 for all granted ones")
     if threads:
         os.environ["OMP_NUM_THREADS"] = str(threads)
 

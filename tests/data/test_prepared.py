@@ -64,6 +64,11 @@ def test_other_types_are_refused(tmp_path: Path) -> None:
     [
         ("features", [{"name": "size"}], r"the entry {'name': 'size'} of the features lacks unit"),
         ("features", [{"name": "target", "unit": ""}], "the target target is one of the features: leave it out"),
+        (
+            "task",
+            {"kind": "regression", "target": "target", "metric": "roc_auc", "group": "group", "cluster": "cluster"},
+            "the metric roc_auc of the task does not fit its kind, regression: give root_mean_squared_error or",
+        ),
         ("splits", {"train": {"rows": 12345}}, "rows/train has 20 rows, and 12,345 in the manifest: both must be equal"),
     ],
 )

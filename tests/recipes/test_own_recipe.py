@@ -142,6 +142,7 @@ def test_a_manifest_chooses_no_import(desk: Path, words: tuple[str, ...]) -> Non
         (("predict", "--recipe", "table", "member=x", "data=prepared", "out=new"), "was prepared for the recipe my_company"),
         (("predict", "--recipe", NAME, "member=members/network", "data=prepared", "out=new", "starts=3"), "starts=3: mem"),
         (("predict", "--recipe", NAME, "member=members/lightgbm", "data=prepared", "out=new", "votes=3"), "votes are set"),
+        (("predict", "--recipe", NAME, "member=members/network", "data=prepared", "out=new", "threads=-1"), "threads=-1 is"),
         (("predict", "--recipe", NAME, "member=momentum", "data=prepared", "out=new"), "momentum/summary.json does not"),
     ],
 )  # fmt: skip
