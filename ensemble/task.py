@@ -6,6 +6,13 @@ from typing import Any
 from ensemble.errors import UserError
 
 KINDS = ("binary", "multiclass", "regression", "ranking")
+METRICS = {
+    "binary": ("log_loss", "roc_auc", "average_precision"),
+    "multiclass": ("multiclass_log_loss", "accuracy"),
+    "regression": ("root_mean_squared_error", "mean_absolute_error"),
+    "ranking": ("ndcg_at_10",),
+}
+"""The keys of `metrics.METRIC_FUNCTIONS` that a task of each kind can have; the first is the default of a table."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,7 +26,7 @@ class Task:
     """The column to predict; NaN in a forecast. In a multiclass task it may be a fixed-size list of integers: then each
     element is an example, with a row of its own in prediction files, and the recipe defines its row id and classes."""
     metric: str
-    """A key of `metrics.METRIC_FUNCTIONS`, for early stopping, the leaderboard and the report."""
+    """One of `METRICS`, for early stopping, the leaderboard and the report."""
     group: str
     """The column whose equal values mark rows that are ranked against each other, such as the week or the user. A group that
     stands for a time is a number that grows with time."""

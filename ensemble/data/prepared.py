@@ -12,8 +12,7 @@ from ensemble import folders
 from ensemble.arrow import open_table
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
-from ensemble.metrics import METRIC_FUNCTIONS
-from ensemble.task import KINDS, task_of
+from ensemble.task import KINDS, METRICS, task_of
 
 TRAIN = "train"
 LARGEST_TARGET = 1e150
@@ -65,9 +64,8 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
     task = task_of(manifest)
     if task.kind not in KINDS:
         raise UserError(f"the task is of kind {task.kind}: choose one of {', '.join(KINDS)}")
-    metrics = [name for name, metric in METRIC_FUNCTIONS.items() if task.kind in metric.kinds]
-    if task.metric not in metrics:
-        known = " or ".join(metrics)
+    if task.metric not in METRICS[task.kind]:
+        known = " or ".join(METRICS[task.kind])
         raise UserError(f"the metric {task.metric} of the task does not fit its kind, {task.kind}: give {known}")
     if task.kind == "multiclass" and len(task.classes) < 2:
         raise UserError("a multiclass task names its classes: give Task(…, classes=(…))")

@@ -39,8 +39,8 @@ from ensemble.recipes.table import cells, columns, sources, trend
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.recipes.table.splits import FORECAST as FORECASTED
 from ensemble.recipes.table.splits import TEST, TRAIN, Splits, split_rows
-from ensemble.recipes.table.target import MAX_WHOLE_CLASSES, METRICS, Target, codes_as_texts, numeric, read_target
-from ensemble.task import Task
+from ensemble.recipes.table.target import MAX_WHOLE_CLASSES, Target, codes_as_texts, numeric, read_target
+from ensemble.task import METRICS, Task
 
 RECIPE = "table"
 KIND = "prepared data"

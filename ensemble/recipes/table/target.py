@@ -11,18 +11,12 @@ from ensemble.errors import UserError
 from ensemble.recipes.table import cells, columns, sources
 from ensemble.recipes.table.dates import LOOKS_LIKE_A_DATE
 from ensemble.recipes.table.settings import PrepareConfig
+from ensemble.task import METRICS
 
 MAX_WHOLE_CLASSES = 10
 """With more different whole numbers, a target is inferred to be a regression."""
 MAX_CLASSES = 100
 MAX_RELEVANCE = 30  # the largest label in LightGBM's default label_gain
-METRICS = {
-    "binary": ("log_loss", "roc_auc", "average_precision"),
-    "multiclass": ("multiclass_log_loss", "accuracy"),
-    "regression": ("root_mean_squared_error", "mean_absolute_error"),
-    "ranking": ("ndcg_at_10",),
-}
-"""The metrics that a user can choose, by kind of task; the first is the default."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,7 @@ from small_tables import rows_of
 from ensemble import folders, metrics
 from ensemble.data import inputs
 from ensemble.errors import UserError
-from ensemble.recipes.table import prepare as table
-from ensemble.task import KINDS, task_of
+from ensemble.task import KINDS, METRICS, task_of
 
 NUM_ROWS = 400
 
@@ -151,7 +150,7 @@ def test_the_kind_of_task_is_inferred_or_set(
     """Numbers would be treated as classes, or members would be trained for another task than the user's."""
     about = prepare(tmp_path, people, target=target, task=said, group="household")
     task = task_of(about)
-    assert (task.kind, task.metric) == (kind, table.METRICS[kind][0])
+    assert (task.kind, task.metric) == (kind, METRICS[kind][0])
     if kind == "multiclass":
         assert task.classes == {"tier": ("low", "mid", "top"), "grade": ("0", "1", "2", "3")}[target]
     rows = rows_of(tmp_path, about).filter(pl.col("split") != "forecast")
@@ -163,7 +162,7 @@ def test_the_kind_of_task_is_inferred_or_set(
         assert (raw == "yes").to_list() == (rows["target"] == 1).to_list()
 
 
-@pytest.mark.parametrize("metric", table.METRICS["regression"])
+@pytest.mark.parametrize("metric", METRICS["regression"])
 def test_a_metric_of_a_regression_names_the_task(people: pl.DataFrame, tmp_path: Path, metric: str) -> None:
     """A user who counts visits, and asks for RMSE, would get an error about classes."""
     task = task_of(prepare(tmp_path, people, target="grade", metric=metric))
@@ -179,8 +178,8 @@ def test_a_column_may_be_named_count(people: pl.DataFrame, tmp_path: Path, sourc
 
 def test_metrics_are_those_that_there_are() -> None:
     """A metric that does not exist would be accepted, or one that exists would be refused."""
-    assert set(table.METRICS) == set(KINDS)
-    for kind, names in table.METRICS.items():
+    assert set(METRICS) == set(KINDS)
+    for kind, names in METRICS.items():
         assert set(names) == {name for name, metric in metrics.METRIC_FUNCTIONS.items() if kind in metric.kinds}
 
 
