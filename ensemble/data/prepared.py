@@ -31,19 +31,19 @@ def write(
     The folder gets its final name only after `check` and `check_manifest` have passed. So data that members cannot use do
     not replace other data.
     """
-    checked: list[Path] = []
+    checked: list[dict[str, Any]] = []
 
     def check_folder(folder: Path) -> None:
         manifest = folders.read_json(folder / folders.NAME)
         check(name, folder, manifest)
         check_manifest(manifest)
-        checked.append(folder)
+        checked.append(manifest)
 
     with folders.checked(settings.out, check_folder):
         manifest = prepare(settings)
     if not checked:  # the recipe wrote the folder in another way
         check_folder(Path(settings.out))
-    return manifest
+    return manifest or checked[0]  # for recipes whose function returns nothing
 
 
 def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:

@@ -192,3 +192,12 @@ def test_a_slip_in_a_recipe_gets_one_sentence(
     assert "Traceback" not in done.stderr
     assert sentence in done.stderr.splitlines()[-1]
     assert name != "prepare_data" or not (tmp_path / "new").exists(), "data that members cannot use stay"
+
+
+def test_prepare_needs_no_result(tmp_path: Path) -> None:
+    """A forgotten `return` would end in a traceback after the data were written."""
+    write_files(tmp_path)
+    file = tmp_path / "my_company/churn/prepare.py"
+    file.write_text(file.read_text().replace("return folders.write_manifest(", "folders.write_manifest("))
+    done = run(script("prepare_data", "--recipe", NAME, "out=new", "num_customers=100"), tmp_path)
+    assert (done.returncode, "fingerprint" in done.stdout) == (0, True), done.stderr
