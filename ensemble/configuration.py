@@ -238,11 +238,13 @@ def check(
     rules : by name of the field, whether the rule holds and what the value must be. at_least_1, at_least_0, fractions (from
     0 to 1) : names of fields with these common rules, separated by blanks.
     """
-    common = {name: (0 <= getattr(config, name) < math.inf, "0 or more") for name in at_least_0.split()}
+    common = {}
+    for name in at_least_0.split():
+        value = getattr(config, name)
+        common[name] = (0 <= value < math.inf, "finite" if value == math.inf else "0 or more")
     common |= {name: (getattr(config, name) >= 1, "at least 1") for name in at_least_1.split()}
     common |= {name: (0 <= getattr(config, name) <= 1, "between 0 and 1") for name in fractions.split()}
     for name, (holds, rule) in {**common, **rules}.items():
-        rule = "finite" if getattr(config, name) == math.inf else rule
         if not holds:
             raise UserError(f"{prefix}{name}={getattr(config, name)} is impossible: it must be {rule}")
 

@@ -5,7 +5,6 @@ python scripts/ensemble_predictor.py predict ensemble=runs/demo/ensemble 'source
 """
 
 import dataclasses
-from pathlib import Path
 from typing import Literal
 
 from ensemble import configuration, errors, recipe
@@ -88,8 +87,7 @@ def main() -> None:
             del extra["min_matched"]
         data = (settings.source, settings.metadata)
         path = new_data.predict(settings.ensemble, *data, settings.out, extra, settings.overwrite)
-        meaning = new_data.meaning(folders.read_json(Path(settings.ensemble) / "like.json"))
-        print("; ".join(filter(None, (f"the ranked forecast is in {path}", meaning))))
+        print("; ".join(filter(None, (f"the ranked forecast is in {path}", new_data.meaning(settings.ensemble)))))
         return
 
     from ensemble.predictor import card, fit

@@ -57,10 +57,18 @@ def _first_of_equals(reviews: pl.DataFrame) -> np.ndarray:
 
 
 def _positions_in(events: pl.DataFrame, others: pl.DataFrame, item: str, time: str, unit_ms: int) -> np.ndarray:
-    """The positions of the events that are also in `others`, with times compared in a unit of milliseconds."""
-    moments, other_moments = (frame.select("user", item, pl.col(time) // unit_ms) for frame in (events, others))
-    common = moments.with_row_index("position").join(other_moments, on=["user", item, time], how="semi")
-    return common["position"].to_numpy()
+    """The positions of the events that are also in `others`, with times compared in a unit of milliseconds.
+
+    Seconds may have been cut or rounded from milliseconds, so both are compared.
+    """
+    positions = []
+    for added in (0, unit_ms // 2) if unit_ms == 1000 else (0,):
+        moments, other_moments = (
+            frame.select("user", item, (pl.col(time) + added) // unit_ms) for frame in (events, others)
+        )
+        common = moments.with_row_index("position").join(other_moments, on=["user", item, time], how="semi")
+        positions.append(common["position"].to_numpy())
+    return np.unique(np.concatenate(positions))
 
 
 def copies_in_later_files(frames: Sequence[pl.DataFrame], units_ms: Sequence[int]) -> list[pl.Series]:

@@ -350,9 +350,11 @@ def is_number(word: str) -> bool:
 
 
 def excerpt(octets: bytes) -> str:
-    """The first `EXCERPT_CHARACTERS` characters of a text, on one line."""
-    text = octets[: 4 * EXCERPT_CHARACTERS].decode(errors="replace").strip()
-    return text.replace("\n", "\\n")[:EXCERPT_CHARACTERS]
+    """`EXCERPT_CHARACTERS` characters of a text, on one line: the first, or those around a fault that explains an error."""
+    text = octets.decode(errors="replace").strip().replace("\n", "\\n")
+    fault = re.search("\ufffd|:\\s*-?(NaN|Infinity)\\b", text)  # not UTF-8, or no number of JSON
+    begin = fault.start() - EXCERPT_CHARACTERS // 2 if fault and fault.start() > EXCERPT_CHARACTERS - 20 else 0
+    return "…" * (begin > 0) + text[begin : begin + EXCERPT_CHARACTERS]
 
 
 def _parquet_blocks(path: Path, fields: Mapping[str, str], block_bytes: int) -> Iterator[Block]:

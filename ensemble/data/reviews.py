@@ -13,24 +13,19 @@ Formats, recognised by the content of a file and never by its name:
     CSV and TSV, plain or gzip    Amazon Reviews 2023 (benchmark and joined), UserId,ProductId,Rating,Timestamp, MovieLens
     any of them                   with a mapping of columns from the user
 
-`records.py` reads files of any content. This module gives the columns the names of the schema; `values.py` converts them to
-its types and units. Times are UTC.
+`raw_files.py` finds the files, and `records.py` reads files of any content. This module gives the columns the names of the
+schema; `values.py` converts them to its types and units. Times are UTC.
 """
 
 import difflib
-import filecmp
-import glob
-import os
-import shutil
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
-from ensemble.data import octets, records, values
+from ensemble.data import records, values
 from ensemble.data.census import (
     AFTER_UNTIL,
     BAD_ID,
@@ -47,6 +42,7 @@ from ensemble.data.census import (
     Census,
     Example,
 )
+from ensemble.data.raw_files import Kind
 from ensemble.errors import UserError
 
 REVIEW_SCHEMA: dict[str, pl.DataType] = {
@@ -72,11 +68,6 @@ PRODUCT_SCHEMA: dict[str, pl.DataType] = {
 LOWEST_RATING, HIGHEST_RATING = 0.5, 5.0  # MovieLens gives half stars, from a half
 YEAR_1995_MS = 1000 * values.YEAR_1995_S
 DAY_S = 86_400
-
-HUB_REPOSITORY = "McAuley-Lab/Amazon-Reviews-2023"
-HUB_FILES = {"reviews": "raw/review_categories/{}.jsonl", "products": "raw/meta_categories/meta_{}.jsonl"}
-
-Kind = Literal["reviews", "products"]
 
 BY_NUMBER = "name the columns by their numbers, such as columns={user_id: 1, product_id: 2, rating: 3, time: 4}"
 
@@ -156,48 +147,6 @@ class _Source:
     """Fields whose absence from a row means zero or an empty list; the absence of others means that they are unknown."""
 
 
-def expand_sources(sources: Sequence[str | Path], cache_dir: str | Path | None, kind: Kind = "reviews") -> list[Path]:
-    """The files that paths, globs and `hub:CATEGORY` name, in their order, each once.
-
-    A category of `hub:` is downloaded into `cache_dir`: its reviews or its metadata, depending on `kind`. If `cache_dir` is
-    None, it is refused. If a file is given twice, under another name, by a link or as a copy, the second one is left out
-    with a warning. Raises `UserError` for no source, a path that is no regular file, a glob without matches, and a download
-    that fails.
-    """
-    if not sources:
-        raise UserError(f"no {kind} are given: name at least one file, glob or hub:CATEGORY")
-    files: list[Path] = []
-    for source in map(str, sources):
-        if source.startswith("hub:"):
-            if cache_dir is None:
-                raise UserError(f"{source} names reviews of products, which are not read here: name files")
-            paths = [_download(source.removeprefix("hub:"), Path(cache_dir), kind)]
-        elif "://" in source:
-            raise UserError(f"{source} is a URL, and only local files are read: download it, and give the file")
-        elif glob.has_magic(source) and not os.path.exists(source):
-            paths = [path for path in map(Path, sorted(glob.glob(source, recursive=True))) if path.is_file()]
-            if not paths:
-                raise UserError(f"no file matches '{source}': check the pattern, and quote it against the shell")
-        else:
-            paths = [Path(source)]
-        for path in paths:
-            octets.require_file(path)
-            files.append(path)
-    return _each_once(files)
-
-
-def _each_once(files: list[Path]) -> list[Path]:
-    """The files, without those that are a link to an earlier file or a copy of it. Each of these causes a warning."""
-    distinct: list[Path] = []
-    for path in files:
-        same = (other for other in distinct if other.samefile(path) or filecmp.cmp(other, path, shallow=False))
-        if earlier := next(same, None):
-            print(f"warning: {path} is given twice, also as {earlier}: it is read once", file=sys.stderr)
-        else:
-            distinct.append(path)
-    return distinct
-
-
 def read_reviews(
     files: Sequence[str | Path],
     census: Census,
@@ -241,24 +190,27 @@ def read_reviews(
 
 
 def read_products(
-    files: Sequence[str | Path], census: Census, *, block_bytes: int = records.BLOCK_BYTES
+    files: Sequence[str | Path], census: Census, *, with_price: bool = True, block_bytes: int = records.BLOCK_BYTES
 ) -> Iterator[pl.DataFrame]:
     """Read the metadata of products as frames of `PRODUCT_SCHEMA`, never empty.
 
-    census : not that of the reviews, but one of its own.
-
     A product may occur more than once. A price that is no amount of money is null. Raises `UserError` as `read_reviews`.
+
+    census : not that of the reviews, but one of its own. with_price : False if prices are not used, and may have any form.
     """
     sources = [_recognise(Path(file), FORMATS["products"], "products") for file in files]
     census.files += [{"file": str(source.file.path), "format": source.format} for source in sources]
     for source in sources:
-        invalid_ids, mark = values.InvalidIds(source.file, source.fields), _decimal_mark(source, block_bytes)
+        invalid_ids = values.InvalidIds(source.file, source.fields)
+        mark = _decimal_mark(source, block_bytes) if with_price else "."
         for raw in _blocks(source.file, source.fields, census, block_bytes):
             rows = _with_ids(raw, source, invalid_ids)
             defects = {NO_PRODUCT: pl.col("product_id").is_null(), BAD_ID: pl.col("is_invalid_id")}
             good = _keep_good(raw, rows, defects, source.file, census, ("product_id", "title"))
             if good.is_empty():
                 continue
+            if with_price:
+                _note_unreadable(good, source, census, price=values.price(mark))
             absent = [pl.lit(None, pl.String).alias(field) for field in FIELDS["products"] if field not in good.columns]
             good = good.with_columns(absent).with_columns(
                 values.names("title", "store", "main_category"),
@@ -305,7 +257,7 @@ def _reviews(
             good = _keep_good(raw, rows, defects, source.file, census, [*_required(fields, "reviews")])
             if good.is_empty():
                 continue
-            _note_unreadable(good, source, census)
+            _note_unreadable(good, source, census, verified=values.verified(), helpful_votes=values.helpful_votes())
             yield good.select(
                 "product_id",
                 "user_id",
@@ -379,9 +331,9 @@ def _keep_good(
     return rows.filter(defect.is_null())
 
 
-def _note_unreadable(good: pl.DataFrame, source: _Source, census: Census) -> None:
+def _note_unreadable(good: pl.DataFrame, source: _Source, census: Census, **value_of: pl.Expr) -> None:
     """Count unreadable values of optional fields. Their rows are kept, with the value as unknown."""
-    for field, value in (("verified", values.verified()), ("helpful_votes", values.helpful_votes())):
+    for field, value in value_of.items():
         if field not in source.fields:
             continue
         bad, column = values.unreadable(good, field, value), source.fields[field]
@@ -475,26 +427,3 @@ def _check_columns(columns: Mapping[str, str], required: Sequence[str]) -> None:
     for field in required:
         if field not in columns:
             raise UserError(f"columns does not name the column of the {field}: add {field}=NAME")
-
-
-def _download(category: str, cache_dir: Path, kind: Kind) -> Path:
-    """One file of the dataset Amazon Reviews 2023, from the Hub or from `cache_dir`."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, HTTPError, RemoteEntryNotFoundError
-
-    name = HUB_FILES[kind].format(category)
-    is_new = not cache_dir.exists()
-    try:
-        return Path(hf_hub_download(HUB_REPOSITORY, name, repo_type="dataset", cache_dir=cache_dir))
-    except RemoteEntryNotFoundError:
-        if is_new:  # huggingface_hub has made the folder, to record that the file does not exist
-            shutil.rmtree(cache_dir, ignore_errors=True)
-        raise UserError(
-            f"there is no category '{category}' in {HUB_REPOSITORY}: write it as in that dataset, such as hub:All_Beauty"
-        ) from None
-    except (EntryNotFoundError, HTTPError, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:100]
-        raise UserError(
-            f"hub:{category} cannot be downloaded ({reason}…): download {name} of the dataset {HUB_REPOSITORY} by hand and "
-            f"give its path instead of hub:{category}"
-        ) from None

@@ -291,7 +291,7 @@ def unreadable(rows: pl.DataFrame, field: str, value: pl.Expr) -> pl.DataFrame:
     """The rows in which the field is not empty, but `value`, the field as converted, is null."""
     suspect = rows.filter(value.is_null() & pl.col(field).is_not_null())
     text = pl.col(field).cast(pl.String).str.strip_chars().str.to_lowercase()
-    return suspect.filter(~text.is_in(["", "none", "null", "nan", "-"]))
+    return suspect.filter(~text.is_in(["", "none", "null", "nan", "-", "—"]))
 
 
 def lists(values: pl.Series) -> pl.Series:
@@ -322,7 +322,8 @@ def _list(text: str | None) -> list[str]:
 
 # ---------------------------------------------------------------------------------------------------------------- prices
 
-AMOUNT = r"^(?:(?i)from\s+)?(?:USD|EUR|GBP|[$€£])?\s*(\d[\d.,]*)(?:\s*(?:USD|EUR|GBP|[$€£]))?(?:\s*-.*)?$"
+_CURRENCY = r"(?:[A-Z]{0,3}[$€£¥₹]|[A-Z]{3})?"
+AMOUNT = rf"^(?:(?i:from)\s+)?{_CURRENCY}\s*(\d[\d.,]*)\s*{_CURRENCY}(?:\s*-.*)?$"
 WITH = {  # by decimal mark: a pattern of numbers, and a pattern of numbers that cannot have the other mark
     ".": (r"^(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?$", r"^\d+\.(?:\d{1,2}|\d{4,})$|,\d{3}\.\d|,\d{3},"),
     ",": (r"^(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d+)?$", r"^\d+,(?:\d{1,2}|\d{4,})$|\.\d{3},\d|\.\d{3}\."),
@@ -342,7 +343,7 @@ def decimal_mark(prices: Iterator[pl.Series], path: Path) -> str:
     for values in prices:
         if values.dtype.is_numeric():
             continue
-        amounts = values.cast(pl.String).str.strip_chars().str.extract(AMOUNT).drop_nulls()
+        amounts = values.to_frame("price").select(_amounts()).to_series().drop_nulls()
         for mark, (_, only_with_mark) in WITH.items():
             matches = amounts.filter(amounts.str.contains(only_with_mark))
             count_of[mark] += len(matches)
@@ -356,9 +357,17 @@ def decimal_mark(prices: Iterator[pl.Series], path: Path) -> str:
     return "," if count_of[","] > count_of["."] else "."
 
 
+def _amounts() -> pl.Expr:
+    """The digits and marks of the column `price`, without a currency, a range, blanks and apostrophes between thousands."""
+    text = pl.col("price").cast(pl.String).str.strip_chars()
+    for _ in range(2):  # a match includes the digits on both sides, so 1 234 567 needs two passes
+        text = text.str.replace_all(r"(\d)[ \u00a0\u202f'’](\d{3})", "$1$2")
+    return text.str.extract(AMOUNT)
+
+
 def price(mark: str) -> pl.Expr:
     """The column `price` as an amount of money, for a range the lowest; null for other text. mark : from `decimal_mark`."""
-    amount = pl.col("price").cast(pl.String).str.strip_chars().str.extract(AMOUNT)
+    amount = _amounts()
     other = "," if mark == "." else "."
     plain = amount.str.replace_all(other, "", literal=True).str.replace(mark, ".", literal=True)
     return pl.when(amount.str.contains(WITH[mark][0])).then(plain.cast(pl.Float64, strict=False))

@@ -274,20 +274,19 @@ def prepared(config: Any, name: str) -> dict[str, Any]:
 def _check(config: Any) -> None:
     """Raise `UserError` for settings that later stages would reject."""
     configuration.check(config, at_least_0="time_limit threads", at_least_1="num_draws")
-    configuration.check(config, time_limit=(config.time_limit < math.inf, "finite, and 0 for no limit"))
     if config.accelerate_config != "auto" and not Path(config.accelerate_config).is_file():
         raise UserError(f"accelerate_config={config.accelerate_config} is not a file: name one of Accelerate, or write auto")
 
 
 def _refuse_other_sources(config: Any, manifest: dict[str, Any], folder: Path) -> None:
     """Raise `UserError` if raw files have changed since the data were prepared: members learned from the old ones."""
-    from ensemble.data import reviews
+    from ensemble.data import raw_files
 
     paths = [*getattr(config, "source", ()), *getattr(config, "metadata", ())]
     if not paths or "sources" not in manifest or any(source.startswith("hub:") for source in paths):
         return
     before = {source["sha256"]: source["name"] for source in manifest["sources"]}
-    now = {source["sha256"]: source["name"] for source in folders.sources(reviews.expand_sources(paths, None))}
+    now = {source["sha256"]: source["name"] for source in folders.sources(raw_files.expand_sources(paths, None))}
     if changed := sorted({name for sha, name in {**before, **now}.items() if (sha in before) != (sha in now)}):
         raise UserError(
             f"{', '.join(changed[:MOST_NAMED])} changed since {folder} was prepared: restore the old content, or start "

@@ -196,7 +196,7 @@ def _predict(predictor: Predictor, settings: ServeConfig, body: bytes, reviews: 
             text = value_as_text(reason["value"], features.get(reason["feature"], {}))
             reason |= {} if text is None else {"text": text}
         row["members"] = {name: row.pop(name) for name in predictor.ensemble.member_names if name in row}
-    meaning = new_data.meaning(predictor.manifest)
+    meaning = new_data.meaning_of(predictor.manifest)
     answer = {
         **request_module.answer(metadata),
         **({"meaning": meaning} if meaning else {}),

@@ -12,7 +12,7 @@ from ensemble.report.run import Run
 
 
 def commands(run: Run) -> list[str]:
-    """The commands that reproduce the report, to be run in the folder of the raw files, which they name without a path.
+    """The commands that reproduce the report, to be run in the project's folder; raw files are named without their folders.
 
     All settings of data and members are written out, since defaults may change.
     """

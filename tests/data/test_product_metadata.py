@@ -31,7 +31,20 @@ def test_2023_metadata(tmp_path):
     assert frame["title"].unique().to_list() == ["T"]
     assert frame["category"].to_list() == ["Toys"] * 12 + ["B", None, "A"]
     assert frame["store"].to_list() == [None] * 14 + ["S"]
-    assert bad_lines(census) == {NO_PRODUCT: [15], MALFORMED: [17]}
+    unread = "note: rows kept with an unreadable price, which is read as if it were empty"
+    assert bad_lines(census) == {NO_PRODUCT: [15], MALFORMED: [17], unread: [9, 11]}
+    other = ["US$12.00", "CHF 9.90", "12.50 CHF", "¥1,980", "1\u202f299.00 €", "1'299.00", "-5"]
+    frame, _ = products(write(tmp_path / "o.jsonl", json_lines(*(base | {"price": price} for price in other))))
+    assert frame["price"].to_list() == [12.0, 9.9, 12.5, 1980.0, 1299.0, 1299.0, None]
+
+
+def test_prices_that_are_not_used_may_have_any_form(tmp_path):
+    """A column that no feature needs would stop the preparation."""
+    base = {"parent_asin": "P", "title": "T", "store": None, "main_category": "Toys", "categories": []}
+    file = write(tmp_path / "m.jsonl", json_lines(*(base | {"price": price} for price in ["12.50", "12,50"] * 9)))
+    with pytest.raises(UserError, match="have a decimal point"):
+        products(file)
+    assert len(products(file, with_price=False)[0]) == 18
 
 
 def test_metadata_as_parquet(tmp_path):

@@ -13,7 +13,8 @@ import polars as pl
 import pytest
 from raw_reviews import json_lines, read, review, write
 
-from ensemble.data.reviews import Census, expand_sources, read_reviews
+from ensemble.data.raw_files import expand_sources
+from ensemble.data.reviews import Census, read_reviews
 from ensemble.errors import UserError
 
 # ------------------------------------------------------------------------------------------------------- bad files
@@ -195,7 +196,7 @@ class Hub(BaseHTTPRequestHandler):
 
 HUB_SCRIPT = """
 import sys
-from ensemble.data.reviews import expand_sources
+from ensemble.data.raw_files import expand_sources
 from ensemble.errors import UserError
 for source in sys.argv[2:]:
     try:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raw_reviews import NOON_MS, read
 
-from ensemble.data import reviews
+from ensemble.data import raw_files, reviews
 from ensemble.data.census import AFTER_UNTIL, BAD_ID, NO_USER, OTHER_UNIT, UNREADABLE, Census
 from ensemble.errors import UserError
 
@@ -366,7 +366,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         (Path("a\0b"), "cannot be read.*null"),
     ):
         with pytest.raises(UserError, match=sentence):
-            reviews.expand_sources([path], "")
+            raw_files.expand_sources([path], "")
     with pytest.raises(UserError, match="pipe is a pipe"):
         read(tmp_path / "pipe")
 
@@ -378,7 +378,7 @@ def test_a_file_given_twice_is_read_once(tmp_path: Path, capsys: pytest.CaptureF
     os.link(first, tmp_path / "hard")
     (tmp_path / "copy").write_bytes(first.read_bytes())
     names = [first, other, first, tmp_path / "linked", tmp_path / "hard", tmp_path / "copy"]
-    assert reviews.expand_sources(names, "") == [first, other]
+    assert raw_files.expand_sources(names, "") == [first, other]
     lines = capsys.readouterr().err.splitlines()
     assert lines == [f"warning: {name} is given twice, also as {first}: it is read once" for name in names[2:]]
 

@@ -145,6 +145,6 @@ def test_a_rank_killed_while_it_writes_leaves_the_checkpoint_before(tmp_path: Pa
 
 def test_fsdp1_is_refused(tmp_path: Path) -> None:
     """Flat parameters of FSDP1 would be treated as complete, and every rank would save its own as the model."""
-    with pytest.raises(AssertionError, match="error: fsdp_version: 1 in the accelerate YAML is not supported"):
+    with pytest.raises(AssertionError, match="error: fsdp_version: 1, the default in the accelerate YAML, is not supported"):
         launch(["--fsdp_version", "1", "--fsdp_sync_module_states", "false"], ["train", tmp_path])
     assert not list(tmp_path.iterdir())

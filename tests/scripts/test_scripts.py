@@ -140,7 +140,7 @@ CASES = {
     f"{TRAIN} precision=fp8": "precision=fp8 needs a GPU of compute capability 8.9 or more",
     f"{TRAIN} trackers=[wandb]": "wandb, which is not installed: pip install 'accelerate-ensemble[tracking]'",
     f"{TRAIN} batch_size=-64": "batch_size=-64 is impossible: it must be 0 or more",
-    f"{TRAIN} learning_rate=inf": "learning_rate=inf is impossible: it must be finite",
+    f"{TRAIN} learning_rate=inf": "learning_rate=inf is impossible: it must be more than 0, and finite",
     f"{TRAIN} weight_decay=1e400": "weight_decay=inf is impossible: it must be finite",
     f"{TRAIN} bucket_batches=4": "this recipe's rows have no lengths",
     f"{TRAIN} batch_size=64 micro_batch_size=48": "the nearest that does is micro_batch_size=32",

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from ensemble import configuration, folders
 from ensemble.arrow import TableWriter, array, write_table
-from ensemble.data import reviews
+from ensemble.data import raw_files
 from ensemble.errors import UserError
 from ensemble.recipes.emulator import generator, lorenz96, netcdf, sea_ice
 from ensemble.recipes.emulator.settings import PrepareConfig
@@ -111,7 +111,7 @@ def _refuse_unused(config: PrepareConfig) -> None:
 
 def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str, Any]:
     if config.source:
-        files = reviews.expand_sources(config.source, None)
+        files = raw_files.expand_sources(config.source, None)
     elif config.raw:
         raw = stack.enter_context(folders.new_folder(config.raw, config.overwrite, "generated sea ice"))
         files = generator.write(raw, config)

@@ -36,7 +36,7 @@ def settings_that_work(parts: Parts, panel: PanelConfig, first_week: int, last_w
             candidate = dataclasses.replace(panel, horizon_weeks=horizon, top_fraction=fraction)
             if len(week) and _works(week, growth, candidate, first_week, last_week):
                 return f"; panel.horizon_weeks={horizon} panel.top_fraction={fraction:g} would work"
-    return "; none of the shorter horizons and larger fractions that were tried would work, so give more data"
+    return "; shorter horizons and larger fractions would not help"
 
 
 def earlier_end(parts: Parts, panel: PanelConfig, last_week: int) -> str:

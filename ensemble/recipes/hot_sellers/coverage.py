@@ -1,16 +1,20 @@
-"""Checks of the raw data: the share of reviewed products with metadata, and the share of reviews with text.
+"""Checks of the raw data: the share of reviewed products with metadata, the share of reviews with text, and their period.
 
-If the metadata are of other products, or write ids differently than the reviews, no product would have a category.
+If the metadata are of other products, or write ids differently than the reviews, no product would have a category. If a file
+ends earlier than the others, its products would have no reviews in the last weeks.
 """
 
 import dataclasses
 import datetime
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from ensemble.errors import UserError
+from ensemble.recipes.hot_sellers import weekly
 from ensemble.recipes.hot_sellers.settings import PrepareConfig
 
 NUM_EXAMPLES = 1000
@@ -19,6 +23,53 @@ NOTABLE = 0.05
 """The smallest share of products without metadata, or of reviews without text, that the manifest records."""
 LEAST_OF_MARKET = 0.5
 """A warning appears if new data have less than this fraction of the products, or weekly reviews, of the training data."""
+
+
+RECENT_WEEKS = 4
+"""A file that ends so many weeks earlier causes a warning, and so do so many last weeks with few reviews."""
+FEW_REVIEWS = 0.25
+"""The number of reviews in those weeks, relative to that of usual weeks, below which the warning appears."""
+
+
+class Period:
+    """Counts the reviews of each week, and determines the first and last week of each file."""
+
+    def __init__(self, files: list[Path]) -> None:
+        self._files = files
+        self._per_week = Counter[int]()
+        self._first, self._last = [np.inf] * len(files), [-np.inf] * len(files)
+
+    def add(self, file_number: int, week: np.ndarray) -> None:
+        """Count reviews of a file. week : (num_reviews,)."""
+        self._per_week.update(dict(zip(*(column.tolist() for column in np.unique(week, return_counts=True)), strict=True)))
+        self._first[file_number] = min(self._first[file_number], week.min())
+        self._last[file_number] = max(self._last[file_number], week.max())
+
+    def warnings(self, last_week: int) -> list[str]:
+        """Sentences about files that end early, and about the last weeks if they have few reviews."""
+        sentences = []
+        end = max(self._last)
+        for number, (file, last) in enumerate(zip(self._files, self._last, strict=True)):
+            is_continued = any(first >= last - 1 for other, first in enumerate(self._first) if other != number)
+            if end - last >= RECENT_WEEKS and not is_continued:
+                sentences.append(
+                    f"{file} ends in the week of {weekly.monday(int(last))}, {end - last:.0f} weeks before the other files: "
+                    "its products count as without reviews in these weeks; give files that end at the same time, or "
+                    f"until={_sunday(int(last))}"
+                )
+        usual = float(np.median(list(self._per_week.values())))
+        recent = [self._per_week[week] for week in range(last_week - RECENT_WEEKS + 1, last_week + 1)]
+        if sum(recent) < FEW_REVIEWS * RECENT_WEEKS * usual:
+            complete = max(week for week, count in self._per_week.items() if count >= usual / 2)
+            sentences.append(
+                f"the {RECENT_WEEKS} weeks to that of {weekly.monday(last_week)} have {sum(recent)} reviews in all, and a "
+                f"usual week has {usual:.0f}: if the last reviews are strays, leave them out with until={_sunday(complete)}"
+            )
+        return sentences
+
+
+def _sunday(week: int) -> datetime.date:
+    return weekly.monday(week) + datetime.timedelta(days=6)
 
 
 @dataclasses.dataclass

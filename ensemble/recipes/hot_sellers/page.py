@@ -100,11 +100,13 @@ def _products(run: Run) -> dict[str, Any]:
             )
         members = {name: row[name] for name in member_names}
         rows.append({**row, "title": row["title"] or row["product_id"], "reasons": reasons, "members": members})
+    most = int(run.manifest["config"]["top_fraction"] * run.forecast.num_rows + 1e-9)  # as in splits.growth_thresholds
     return {
         "rows": rows,
         "scale": min(1.0, float(np.ceil(10 * highest) / 10)),
-        "expected": float(table["probability"].to_numpy().sum()),
-        "expected_at_random": len(rows) * run.scores["base_rate"],
+        "most": most,
+        "expected": min(float(table["probability"].to_numpy().sum()), most),
+        "expected_at_random": min(len(rows) * run.scores["base_rate"], most),
         "explained_by": explained_by(run),
     }
 

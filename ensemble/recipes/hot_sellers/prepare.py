@@ -34,6 +34,7 @@ from ensemble.data import duplicates, octets, reviews
 from ensemble.data.census import LAST_WEEK
 from ensemble.data.folds import write_folds
 from ensemble.data.inputs import FORECAST
+from ensemble.data.raw_files import expand_sources
 from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers import advice, coverage, features, folds, spills, weekly
 from ensemble.recipes.hot_sellers.market import MARKET_FILES, write_market
@@ -170,8 +171,8 @@ def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
             f"market.{name}={value} applies only to a generated market, but source names your own files: "
             f"leave {'it' if len(changed) == 1 else 'market.*'} out, or leave source out"
         )
-    files = reviews.expand_sources(config.source, raw)
-    products = reviews.expand_sources(config.metadata, raw, "products") if config.metadata else []
+    files = expand_sources(config.source, raw)
+    products = expand_sources(config.metadata, raw, "products") if config.metadata else []
     octets.refuse_inside(config.out, [*files, *products])
     return files, products
 

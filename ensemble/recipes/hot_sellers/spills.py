@@ -58,7 +58,7 @@ def spill_products(
     names: set[str] = set()
     num_unseen = 0
     writer = _Spill(spill, "products", NUM_PRODUCT_SPILLS)
-    for frame in reviews.read_products(files, census):
+    for frame in reviews.read_products(files, census, with_price=config.panel.as_of_crawl):
         writer.add(frame)
         categories = frame["category"].drop_nulls()
         names.update(categories.unique())
@@ -109,13 +109,14 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
         files, census, columns=config.columns or None, until_ms=_end_of(config.until), with_text=panel.num_tokens > 0
     )
     first_ms, last_ms, text_share = math.inf, -math.inf, coverage.Share("reviews", "text")
-    units = [duplicates.UNITS_MS[0]] * len(files)
+    units, period = [duplicates.UNITS_MS[0]] * len(files), coverage.Period(files)
     with tqdm(unit=" reviews", unit_scale=True, desc="read") as bar:
         for frame in blocks:
             times = frame["time_ms"].to_numpy()
             first_ms, last_ms = min(first_ms, times.min()), max(last_ms, times.max())
             file_number = int(frame["source_file"][0])
             units[file_number] = duplicates.unit_of(times, units[file_number])
+            period.add(file_number, (times - weekly.FIRST_MONDAY_MS) // weekly.WEEK_MS)
             columns: dict[str, Any] = dict.fromkeys(("words", "sentiment"), pl.lit(0, pl.Int32))
             if panel.num_tokens:
                 tokens, words, sentiment = text.tokenize(frame["text"], panel.num_tokens, panel.vocabulary_size)
@@ -139,10 +140,13 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
     if last_ms < first_ms:
         raise UserError(f"there are no reviews in {', '.join(str(file) for file in files)}: check the files")
     first_week = int((first_ms - weekly.FIRST_MONDAY_MS) // weekly.WEEK_MS)
+    last_week = weekly.last_complete_week(int(last_ms))
     duplicates.print_precisions(files, units)
+    for warning in period.warnings(last_week):
+        print(f"warning: {warning}", file=sys.stderr)
     return {
         "first_week": first_week,
-        "last_week": weekly.last_complete_week(int(last_ms)),
+        "last_week": last_week,
         "has_text": text_share.count > 0,
         "text": text_share,
         "time_units": units,

@@ -15,7 +15,8 @@ from ensemble.arrow import ranges
 
 PADDING = 0
 """The token id of positions after the end of a text."""
-WORD = r"[\p{L}\p{N}']+"
+WORD = r"[\p{L}\p{M}\p{N}']+"
+"""Letters with their combining marks, digits and apostrophes."""
 POSITIVE = frozenset(
     "amazing awesome beautiful best better comfortable durable easy enjoy enjoyed excellent fantastic favorite fine fun "
     "good gorgeous great happy helpful highly impressed incredible like liked love loved lovely nice perfect perfectly "
@@ -36,7 +37,8 @@ def tokenize(text: pl.Series, num_tokens: int, vocabulary_size: int) -> tuple[np
     Returns arrays of shape (num_texts, num_tokens), uint16, with `PADDING` where a text is shorter; (num_texts,), int32; and
     (num_texts,), int32, the number of positive words minus that of negative words. A null text has no words.
     """
-    words = text.str.to_lowercase().str.extract_all(WORD)
+    plain = text.str.to_lowercase().str.replace_all("’", "'", literal=True).str.replace_all(r"<br ?/?>", " ")
+    words = plain.str.extract_all(WORD)
     num_words = words.list.len().fill_null(0).to_numpy().astype(np.int32)
     position, row = ranges(np.zeros(len(text), np.int64), num_words)
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from ensemble import configuration, folders
 from ensemble.arrow import FILE, ranges, write_table
-from ensemble.data import reviews
+from ensemble.data import raw_files
 from ensemble.data.census import Census
 from ensemble.errors import UserError
 from ensemble.recipes.next_item import interactions
@@ -46,7 +46,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     configuration.check(config, at_least_1="core")
     census = Census()
     raw = Path(config.raw or f"{config.out.rstrip('/')}-raw")
-    files = reviews.expand_sources(config.source, raw)
+    files = raw_files.expand_sources(config.source, raw)
     raw_events, formats = interactions.read(files, config.format, config.columns, census)
     census.check(config.max_bad_fraction)
     if config.repeats == "first":

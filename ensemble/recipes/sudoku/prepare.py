@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from ensemble import configuration, folders
 from ensemble.arrow import array, write_table
-from ensemble.data import reviews
+from ensemble.data import raw_files
 from ensemble.data.census import Census
 from ensemble.errors import UserError
 from ensemble.recipes.sudoku import puzzles as batches
@@ -66,7 +66,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     _check(config, board)
     census = Census()
     files, test_files = (
-        reviews.expand_sources(source, None) if source else [] for source in (config.source, config.test_source)
+        raw_files.expand_sources(source, None) if source else [] for source in (config.source, config.test_source)
     )
     if files:
         splits = _read_splits(config, board, files, test_files, census)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ensemble import configuration, folders
-from ensemble.data import reviews
+from ensemble.data import raw_files
 from ensemble.data.census import Census
 from ensemble.data.inputs import FORECAST
 from ensemble.data.records import EXCERPT_CHARACTERS
@@ -47,7 +47,7 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     config = configuration.from_dict(PrepareConfig, {**like["config"], "out": str(settings["out"])})
     census, kind = Census(), like["task"]["kind"]
     with folders.new_folder(settings["out"], False, KIND) as folder:
-        table = sources.read(reviews.expand_sources(settings["source"], None), census)
+        table = sources.read(raw_files.expand_sources(settings["source"], None), census)
         census.check(settings.get("max_bad_fraction", config.max_bad_fraction))
         if not table.height:
             raise UserError("there are no rows in the new files: check how they were made")

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from ensemble import configuration, folders
 from ensemble.arrow import stored_names, write_table
-from ensemble.data import cross_validation, octets, reviews
+from ensemble.data import cross_validation, octets, raw_files
 from ensemble.data.census import Census
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
@@ -73,7 +73,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     """Write the prepared folder and return its manifest. Raises `UserError` for settings and data that cannot be used."""
     _check(config)
     census = Census()
-    files = reviews.expand_sources(config.source, None)
+    files = raw_files.expand_sources(config.source, None)
     octets.refuse_inside(config.out, files)
     with folders.new_folder(config.out, config.overwrite, KIND) as folder:
         table = sources.read(files, census)

@@ -3,6 +3,7 @@
 import csv
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,10 @@ def test_the_same_reviews_in_two_formats_count_once(
     both = panel.prepare(config_for(tmp_path / "both", reviews, source=source))
     assert both["census"]["dropped"][DUPLICATES]["count"] == len(reviews) == both["census"]["rows_kept"]
     assert both["splits"] == alone["splits"]
+    if unit_ms == 1000:
+        rounded = write_table(tmp_path, [one | {"timestamp": one["timestamp"] + 500} for one in reviews], unit_ms)
+        third = panel.prepare(config_for(tmp_path / "rounded", reviews, source=(rounded, source[1])))
+        assert third["census"]["rows_kept"] == len(reviews)
     assert (
         f"{unit_ms}.csv in {'seconds' if unit_ms == 1000 else 'days'}, reviews.jsonl in milliseconds"
         in capsys.readouterr().out
@@ -71,7 +76,13 @@ def test_copies_by_brute_force(reviews: list[tuple[int, int, int, int]], units: 
     for unit in sorted(set(units)):
         for number, (product, user, file, time) in enumerate(frame.select(*schema).rows()):
             if units[file] == unit:
-                copies = [one for one in kept if one[:2] == (product, user) and one[3] // unit == time // unit]
+                rounded = (0, 500) if unit == 1000 else (0,)  # seconds may be cut or rounded
+                copies = [
+                    (*one, added)
+                    for one in kept
+                    for added in rounded
+                    if one[:2] == (product, user) and (one[3] + added) // unit == (time + added) // unit
+                ]
                 expected[number] = not copies
                 kept += [(product, user, unit, time)] if not copies else []
     np.testing.assert_array_equal(duplicates.are_first(frame, units), expected)
@@ -163,6 +174,28 @@ def test_the_settings_that_are_advised_work(num_weeks: int, changes: dict[str, A
     assert advised
     better = PanelConfig(**(changes | {"horizon_weeks": int(advised[1]), "top_fraction": float(advised[2])}))
     assert all(panel.prepare(config_for(tmp_path, steady_market(num_weeks), better))["splits"].values())
+
+
+def test_a_stray_review_and_a_file_that_ends_early_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The forecast would be of a week with one review, or products of one file be counted as without reviews."""
+    market = steady_market()
+    panel.prepare(config_for(tmp_path / "whole", market))
+    assert "warning" not in capsys.readouterr().err
+    stray = [*market, review("A", 90, SUNDAY)]
+    with suppress(UserError):  # whose splits may lack hot rows
+        panel.prepare(config_for(tmp_path / "stray", stray))
+    warned = capsys.readouterr().err
+    assert "warning: the 4 weeks to that of" in warned
+    day = warned.rpartition("until=")[2][: len("2021-01-01")]
+    panel.prepare(config_for(tmp_path / "cut", stray, until=day))
+    assert "warning" not in capsys.readouterr().err
+    middle = np.median([one["timestamp"] for one in market])
+    early = [one for one in market if one["parent_asin"] == "A" and one["timestamp"] < middle]
+    files = [write_raw(tmp_path, early, "early.jsonl")]
+    files.append(write_raw(tmp_path, [one for one in market if one not in early], "rest.jsonl"))
+    with suppress(UserError):
+        panel.prepare(config_for(tmp_path / "early", market, source=tuple(files)))
+    assert "early.jsonl ends in the week of" in capsys.readouterr().err
 
 
 def test_the_end_that_is_advised_works(tmp_path: Path) -> None:

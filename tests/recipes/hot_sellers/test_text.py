@@ -28,6 +28,15 @@ def test_ids_are_what_they_always_were() -> None:
     assert tokenize(["great product"], 2, vocabulary_size=2)[0].tolist() == [[1, 1]]
 
 
+def test_apostrophes_tags_and_combining_marks() -> None:
+    """The apostrophe of phones, a tag of a web page, or an accent that is a letter of its own would divide words."""
+    plain = tokenize(["it doesn't work fine"], 8)
+    for other in ("it doesn’t work fine", "It doesn't<br />work<br>fine"):
+        assert all((one == two).all() for one, two in zip(tokenize([other], 8), plain, strict=True))
+    decomposed = unicodedata.normalize("NFD", "schönes größeres Gerät")
+    assert tokenize([decomposed, "नमस्ते बहुत अच्छा उत्पाद"], 8)[1].tolist() == [3, 4]
+
+
 def test_empty_and_null_texts() -> None:
     """A review without words would shift the words of the next one, or stop the run."""
     tokens, num_words, sentiment = tokenize([None, "", " ... !", "good", None, "bad bad"], 2)

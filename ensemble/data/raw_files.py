@@ -1,0 +1,83 @@
+"""The raw files that paths, globs and `hub:CATEGORY`, a category of the dataset Amazon Reviews 2023, name."""
+
+import filecmp
+import glob
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from ensemble.data import octets
+from ensemble.errors import UserError
+
+HUB_REPOSITORY = "McAuley-Lab/Amazon-Reviews-2023"
+HUB_FILES = {"reviews": "raw/review_categories/{}.jsonl", "products": "raw/meta_categories/meta_{}.jsonl"}
+
+Kind = Literal["reviews", "products"]
+
+
+def expand_sources(sources: Sequence[str | Path], cache_dir: str | Path | None, kind: Kind = "reviews") -> list[Path]:
+    """The files that paths, globs and `hub:CATEGORY` name, in their order, each once.
+
+    A category of `hub:` is downloaded into `cache_dir`: its reviews or its metadata, depending on `kind`. If `cache_dir` is
+    None, it is refused. If a file is given twice, under another name, by a link or as a copy, the second one is left out
+    with a warning. Raises `UserError` for no source, a path that is no regular file, a glob without matches, and a download
+    that fails.
+    """
+    if not sources:
+        raise UserError(f"no {kind} are given: name at least one file, glob or hub:CATEGORY")
+    files: list[Path] = []
+    for source in map(str, sources):
+        if source.startswith("hub:"):
+            if cache_dir is None:
+                raise UserError(f"{source} names reviews of products, which are not read here: name files")
+            paths = [_download(source.removeprefix("hub:"), Path(cache_dir), kind)]
+        elif "://" in source:
+            raise UserError(f"{source} is a URL, and only local files are read: download it, and give the file")
+        elif glob.has_magic(source) and not os.path.exists(source):
+            paths = [path for path in map(Path, sorted(glob.glob(source, recursive=True))) if path.is_file()]
+            if not paths:
+                raise UserError(f"no file matches '{source}': check the pattern, and quote it against the shell")
+        else:
+            paths = [Path(source)]
+        for path in paths:
+            octets.require_file(path)
+            files.append(path)
+    return _each_once(files)
+
+
+def _each_once(files: list[Path]) -> list[Path]:
+    """The files, without those that are a link to an earlier file or a copy of it. Each of these causes a warning."""
+    distinct: list[Path] = []
+    for path in files:
+        same = (other for other in distinct if other.samefile(path) or filecmp.cmp(other, path, shallow=False))
+        if earlier := next(same, None):
+            print(f"warning: {path} is given twice, also as {earlier}: it is read once", file=sys.stderr)
+        else:
+            distinct.append(path)
+    return distinct
+
+
+def _download(category: str, cache_dir: Path, kind: Kind) -> Path:
+    """One file of the dataset Amazon Reviews 2023, from the Hub or from `cache_dir`."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, HTTPError, RemoteEntryNotFoundError
+
+    name = HUB_FILES[kind].format(category)
+    is_new = not cache_dir.exists()
+    try:
+        return Path(hf_hub_download(HUB_REPOSITORY, name, repo_type="dataset", cache_dir=cache_dir))
+    except RemoteEntryNotFoundError:
+        if is_new:  # huggingface_hub has made the folder, to record that the file does not exist
+            shutil.rmtree(cache_dir, ignore_errors=True)
+        raise UserError(
+            f"there is no category '{category}' in {HUB_REPOSITORY}: write it as in that dataset, such as hub:All_Beauty"
+        ) from None
+    except (EntryNotFoundError, HTTPError, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:100]
+        raise UserError(
+            f"hub:{category} cannot be downloaded ({reason}…): download {name} of the dataset {HUB_REPOSITORY} by hand and "
+            f"give its path instead of hub:{category}"
+        ) from None
