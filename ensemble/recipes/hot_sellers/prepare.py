@@ -82,7 +82,7 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
             facts["has_text"] = like["has_text"]  # a member trained on text needs tokens, even if all are padding
         builder = _Builder(folder, spill, files, config.panel, facts, categories)
         builder.sum_weeks(census)
-        covered = coverage.check(config, facts["text"], builder.metadata if product_files else None, spill, like)
+        covered = coverage.check(config, builder.text, builder.metadata if product_files else None, spill, like)
         if like is None:
             builder.split()
         builder.write_pieces()
@@ -201,7 +201,7 @@ class _Builder:
         self.folder, self.spill, self.files, self.panel = folder, spill, files, panel
         self.first_week, self.last_week, self.has_text = facts["first_week"], facts["last_week"], facts["has_text"]
         self.categories, self.time_units = categories, facts["time_units"]
-        self.metadata = coverage.Metadata()
+        self.metadata, self.text = coverage.Metadata(), coverage.Share("reviews", "text")
         self.features = features.selection(panel.as_of_crawl)
         num_weeks = self.last_week - self.first_week + 1
         self.reviews_by_category = np.zeros((len(categories) + 1, num_weeks + 1), np.int64)
@@ -333,6 +333,8 @@ class _Builder:
         )
         distinct = ordered.filter(pl.Series(duplicates.are_first(ordered, self.time_units)))
         self._count_dropped(ordered, distinct, "duplicate: the same product, user and time", census)
+        if self.panel.num_tokens:
+            self.text.add(len(distinct), int((distinct["words"] > 0).sum()))
         return distinct, products
 
     def _count_dropped(self, before: pl.DataFrame, after: pl.DataFrame, kind: str, census: reviews.Census) -> None:

@@ -99,8 +99,8 @@ def _count_copies(paths: list[Path], census: reviews.Census) -> None:
 def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config: PrepareConfig) -> dict[str, Any]:
     """Read the raw reviews once, tokenize their text, and divide them among spill files by product.
 
-    Returns the first week and the last complete week, whether any review has text, the share of reviews with text, and the
-    unit of the times of each file in milliseconds.
+    Returns the first week and the last complete week, whether any review has text, and the unit of the times of each file in
+    milliseconds.
     """
     panel = config.panel
     tokenizer = pretrained.load("AutoTokenizer", panel.tokenizer) if panel.tokenizer else None
@@ -108,7 +108,7 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
     blocks = reviews.read_reviews(
         files, census, columns=config.columns or None, until_ms=_end_of(config.until), with_text=panel.num_tokens > 0
     )
-    first_ms, last_ms, text_share = math.inf, -math.inf, coverage.Share("reviews", "text")
+    first_ms, last_ms, has_text = math.inf, -math.inf, False
     units, period = [duplicates.UNITS_MS[0]] * len(files), coverage.Period(files)
     with tqdm(unit=" reviews", unit_scale=True, desc="read") as bar:
         for frame in blocks:
@@ -120,7 +120,7 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
             columns: dict[str, Any] = dict.fromkeys(("words", "sentiment"), pl.lit(0, pl.Int32))
             if panel.num_tokens:
                 tokens, words, sentiment = text.tokenize(frame["text"], panel.num_tokens, panel.vocabulary_size)
-                text_share.add(len(words), int((words > 0).sum()))
+                has_text |= bool((words > 0).any())
                 if tokenizer is not None:
                     tokens = text.tokenize_pretrained(frame["text"], panel.num_tokens, tokenizer)
                 columns = {"words": pl.Series(words), "sentiment": pl.Series(sentiment), "tokens": pl.Series(tokens)}
@@ -147,8 +147,7 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
     return {
         "first_week": first_week,
         "last_week": last_week,
-        "has_text": text_share.count > 0,
-        "text": text_share,
+        "has_text": has_text,
         "time_units": units,
     }
 

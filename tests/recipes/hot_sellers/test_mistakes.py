@@ -50,6 +50,7 @@ def test_the_same_reviews_in_two_formats_count_once(
     both = panel.prepare(config_for(tmp_path / "both", reviews, source=source))
     assert both["census"]["dropped"][DUPLICATES]["count"] == len(reviews) == both["census"]["rows_kept"]
     assert both["splits"] == alone["splits"]
+    assert both.get("lacking") == alone.get("lacking"), "copies without text count"
     if unit_ms == 1000:
         rounded = write_table(tmp_path, [one | {"timestamp": one["timestamp"] + 500} for one in reviews], unit_ms)
         third = panel.prepare(config_for(tmp_path / "rounded", reviews, source=(rounded, source[1])))
