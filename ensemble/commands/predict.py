@@ -66,6 +66,7 @@ def main() -> None:
 
 def predict(settings: PredictConfig, manifest: dict[str, Any]) -> None:
     """Predict the splits of one member or baseline."""
+    from ensemble.data import out_of_fold
     from ensemble.predictor import bag, forecast, members
 
     folder = Path(settings.member)
@@ -93,7 +94,9 @@ def predict(settings: PredictConfig, manifest: dict[str, Any]) -> None:
         loaded, name, kind, splits, settings.data, manifest, settings.out, where
     ):
         print(f"{path}: {num_rows:,} rows")
-        if settings.contributions and loaded.write_contributions:
+        if settings.contributions and split == out_of_fold.NAME:
+            print(f"{split}: no contributions, since they are those of all copies, and each row is predicted by one")
+        elif settings.contributions and loaded.write_contributions:
             print(loaded.write_contributions(settings.data, split, name, settings.out))
 
 

@@ -1,6 +1,7 @@
 """The prediction files of an ensemble's members and baselines, checked and joined by row id."""
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,10 @@ def read(
         raise UserError(
             f"there are no prediction files of {on} in {folder}{only}: write them with scripts/predict.py, or check the path"
         )
+    splits = (*manifest["splits"], out_of_fold.NAME)
+    stored = {path.name.removesuffix(f".{split}.parquet") for split in splits for path in folder.glob(f"*.{split}.parquet")}
+    if not names and (left_out := sorted(stored - set(sorted_names))):
+        print(f"left out, without predictions of {on}: {', '.join(left_out)}", file=sys.stderr)
     for name in sorted_names:
         check_name(name, manifest)
     files = {
@@ -119,7 +124,14 @@ def _compare_with_data(rows: Predictions, data: Path, manifest: dict[str, Any], 
     folder, target = data / "rows" / split, manifest.get("task", {}).get("target")
     if split == out_of_fold.NAME and CrossValidation.from_manifest(manifest):
         folder = data / "rows" / "train"
+    classes = tuple(manifest.get("task", {}).get("classes", ()))
+    if rows.classes and classes and rows.classes != classes:
+        first = next((pair for pair in zip(rows.classes, classes, strict=False) if pair[0] != pair[1]), None)
+        differ = f"'{first[0]}' where the data have '{first[1]}'" if first else f"{len(rows.classes)}, not {len(classes)}"
+        raise UserError(f"the prediction files of {split} have other classes than the data ({differ}): predict again")
     table = open_table(folder) if folder.is_dir() else None
+    if table is not None and len(rows.row_id) < len(table) and split != out_of_fold.NAME:
+        print(f"warning: the files have {len(rows.row_id):,} of the {len(table):,} rows of {split}", file=sys.stderr)
     if table is None or not {"row_id", target} <= set(table.column_names):
         return
     kind = table.schema.field(target).type

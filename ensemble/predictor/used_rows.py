@@ -48,9 +48,10 @@ def _training(manifest: dict[str, Any], cv: CrossValidation) -> str:
     if cv.scheme == "forward":
         unit = " days" if isinstance(manifest["splits"]["train"].get("from"), str) and cv.embargo else ""
         embargo = f", less an embargo of {cv.embargo:g}{unit}" if cv.embargo else ""
+        groups = f", without the values of {config['group']} in these two blocks" if config.get("group") else ""
         return (
             f"{rows}, in {cv.num_folds} blocks forward in time, by {config.get('time')}. {copies} A copy predicts one "
-            f"block, the block before it decides when its training stops, and all rows before that fit it{embargo}."
+            f"block, the block before it decides when its training stops, and all rows before that fit it{groups}{embargo}."
         )
     how = "stratified by the target" if cv.scheme == "random" else f"with all rows of one {config.get('group')} in one fold"
     return (

@@ -187,6 +187,9 @@ def choose_together(config: TreesConfig, num_cores: int) -> tuple[str, str]:
         print("together=one_after_other: there is one core", file=sys.stderr)
         return "one_after_other", SLOWER
     manifest = rows.tree_manifest(config.data)
+    if "validation" not in manifest["splits"]:
+        print("together=one_after_other: without a validation split there is no trial", file=sys.stderr)
+        return "one_after_other", SLOWER
     num_rows = sum(manifest["splits"][name]["rows"] for name in ("train", "validation"))
     num_features, num_classes = len(manifest["features"]), max(1, len(task_of(manifest).classes))
     needed = sum(memory.needed(library, num_rows, num_features, num_classes) for library in LIBRARIES)

@@ -15,6 +15,7 @@ written, its predictions are compared with the member's on such values.
 import dataclasses
 import functools
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -270,6 +271,10 @@ def float32_threshold(value: float) -> float:
     """The largest float32 up to the threshold `value`, a float64, so that comparisons agree; values near 0 count as 0."""
     if 0 <= value <= NEAR_ZERO:
         return NEAR_ZERO
+    if abs(value) > float(
+        np.finfo(np.float32).max
+    ):  # a split by whether a value is missing has 1e300, and inf is below it too
+        return math.copysign(math.inf, value)
     nearest = np.float32(-NEAR_ZERO if -NEAR_ZERO <= value < 0 else value)
     is_too_high = float(nearest) > value or float(nearest) == -NEAR_ZERO
     return float(np.nextafter(nearest, np.float32(-np.inf)) if is_too_high else nearest)
@@ -368,7 +373,7 @@ def _rows_at_thresholds(trees: Trees, num_features: int) -> np.ndarray:
     rows = np.empty((NUM_CHECKED, num_features), np.float32)
     for feature in range(num_features):
         thresholds, is_category = trees.thresholds(feature)
-        spread = np.abs(thresholds).max(initial=1.0)
+        spread = np.abs(thresholds[np.isfinite(thresholds)]).max(initial=1.0)
         below, above = (np.nextafter(thresholds, np.float32(side)) for side in (-np.inf, np.inf))
         random_values = np.float32(spread) * generator.standard_normal(2 * len(thresholds) + 2).astype(np.float32)
         values = np.concatenate([below, thresholds, above, random_values, [0.0]])

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from blends import GROUP_SIZE, KINDS, NAMES, blend_of
 from huggingface_hub import ModelCard
-from prediction_files import run
+from prediction_files import change, run
 
 from ensemble import combine, folders, metrics, predictions
 from ensemble.combine.fitting import OUTPUTS_OF
@@ -241,3 +241,20 @@ def test_the_script_prints_the_metric_of_the_task(tmp_path: Path) -> None:
     scores = folders.read_json(folder / "ensemble" / "scores.json")["scores"]
     value = scores["ensemble"]["root_mean_squared_error"]["value"]
     assert any(line.split()[:2] == ["ensemble", f"{value:.4f}"] for line in lines)
+
+
+def test_other_classes_than_those_of_the_data_are_refused(tmp_path: Path) -> None:
+    """The probabilities of an own model would be of other classes: its score would be wrong without a message."""
+    folder = table(tmp_path, "multiclass")
+    for path in (folder / "files").iterdir():
+        change(path, classes=NAMES_OF_CLASSES[::-1])
+    with pytest.raises(UserError, match=r"have other classes than the data \('elm' where the data have 'ash'\)"):
+        fitted(folder)
+
+
+def test_members_without_predictions_of_the_split_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A forgotten file would leave a member out of the ensemble in silence."""
+    folder = table(tmp_path, "binary")
+    (folder / f"files/{NAMES[1]}.blend.parquet").unlink()
+    fitted(folder)
+    assert f"left out, without predictions of blend: {NAMES[1]}" in capsys.readouterr().err

@@ -73,6 +73,15 @@ def test_on_one_core_there_is_no_trial(capfd: pytest.CaptureFixture[str], tmp_pa
     assert "there is one core" in capfd.readouterr().err
 
 
+def test_without_a_validation_split_there_is_no_trial(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Both libraries on a table with folds would end in a traceback."""
+    monkeypatch.setattr(both.rows, "tree_manifest", lambda data: {"splits": {"train": {"rows": 100}}, "features": []})
+    assert both.choose_together(TreesConfig(library="both", data="data"), 2)[0] == "one_after_other"
+    assert "together=one_after_other: without a validation split there is no trial" in capfd.readouterr().err
+
+
 def test_if_memory_is_short_for_both_they_are_trained_one_after_the_other(
     prepared: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -184,9 +184,31 @@ def test_thresholds_are_rounded_down(trained: Train, tmp_path: Path, monkeypatch
     near_zero = nearest(1e-35)
     assert [export.float32_threshold(value) for value in (0.0, 1e-36, near_zero)] == [near_zero] * 3
     assert -1.0001e-35 < export.float32_threshold(-near_zero) == export.float32_threshold(-1e-36) < -near_zero
+    assert [export.float32_threshold(value) for value in (1e300, -1e300)] == [np.inf, -np.inf]
     monkeypatch.setattr(export, "float32_threshold", nearest)
     with pytest.raises(Failure, match="nothing was written"):
         export.export(trained("lightgbm", "regression"), tmp_path / "member.onnx")
+
+
+def test_a_split_by_whether_a_value_is_missing(tmp_path: Path) -> None:
+    """LightGBM writes 1e300 as its threshold, below which infinity is, too: no such member could be exported."""
+    generator, tables = np.random.default_rng(0), {}
+    for split, num_rows in NUM_ROWS.items():
+        is_missing, ids = generator.random(num_rows) < 0.4, np.arange(num_rows)
+        columns = {
+            "target": 5.0 * is_missing + 0.1 * generator.standard_normal(num_rows),
+            "gappy": np.where(is_missing, np.nan, generator.standard_normal(num_rows)),
+        }
+        arrays = {name: pa.array(values, pa.float32()) for name, values in columns.items()}
+        tables[split] = pa.table({**{name: pa.array(ids) for name in ("row_id", "group", "cluster")}, **arrays})
+    task = Task(kind="regression", target="target", metric=METRICS["regression"], group="group", cluster="cluster")
+    prepared_folders.write(tmp_path / "prepared", tables, task, [{"name": "gappy"}])
+    member.train(config_of("lightgbm", tmp_path / "prepared", tmp_path / "lightgbm", num_rounds=3, min_leaf_weight=1.0))
+    export.export(tmp_path / "lightgbm", tmp_path / "member.onnx")
+    file, trees = onnxruntime.InferenceSession((tmp_path / "member.onnx").read_bytes()), TreeMember(tmp_path / "lightgbm")
+    rows = np.array([[np.nan], [1], [np.inf], [-np.inf], [3e38]], np.float32)
+    (result,) = file.run(None, {file.get_inputs()[0].name: rows})
+    np.testing.assert_allclose(np.ravel(result), trees.predict_features(rows), rtol=1e-5)
 
 
 def test_invalid_exports_are_refused(data: Prepare, trained: Train, tmp_path: Path) -> None:

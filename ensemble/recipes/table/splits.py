@@ -7,6 +7,7 @@ equal times, or of the same group, stay together.
 """
 
 import dataclasses
+import sys
 
 import numpy as np
 
@@ -85,6 +86,8 @@ def split_rows(
             scheme = dataclasses.replace(scheme, stop_share=1.0)
     group = _groups(kind, split, time, unit, config.seed)
     _refuse_empty(config, scheme, fold[rows], None if time is None else time[rows], unit[rows])
+    if time is not None and config.group:
+        _print_recurring_groups(config, scheme, fold[rows], time[rows], unit[rows])
     if kind in ("binary", "multiclass"):
         _refuse_one_class(config, target[rows], fold[rows])
     return Splits(split=split, fold=fold, group=group, cross_validation=scheme)
@@ -193,13 +196,33 @@ def _refuse_empty(
     config: PrepareConfig, scheme: CrossValidation, fold: np.ndarray, time: np.ndarray | None, unit: np.ndarray
 ) -> None:
     """Raise `UserError` if a fold has no rows to fit a copy on, or none for early stopping."""
-    fix = f"lower embargo={config.embargo:g}" if config.embargo else "lower num_folds"
-    if config.group and not config.embargo:
-        fix = f"leave group={config.group} out"
     for number in range(scheme.num_folds):
-        rows = scheme.fold(number, fold, time, unit)
+        rows, without_embargo = (
+            each.fold(number, fold, time, unit) for each in (scheme, dataclasses.replace(scheme, embargo=0.0))
+        )
         if not rows.fit.size or not rows.stop.size:
+            fix = f"leave group={config.group} out" if config.group else "lower num_folds"
+            if without_embargo.fit.size and without_embargo.stop.size:
+                fix = f"lower embargo={config.embargo:g}"
             raise UserError(f"no row is left to train the model that predicts fold {number}: {fix}, or give more rows")
+
+
+def _print_recurring_groups(
+    config: PrepareConfig, scheme: CrossValidation, fold: np.ndarray, time: np.ndarray, unit: np.ndarray
+) -> None:
+    """Print the numbers of rows that fit the copies if most of them are left out, as their groups have later rows."""
+    each_alone = np.arange(len(unit))
+    fitted, all_earlier = (
+        [scheme.fold(number, fold, time, cluster).fit.size for number in range(scheme.num_folds)]
+        for cluster in (unit, each_alone)
+    )
+    if 2 * sum(fitted) < sum(all_earlier):
+        numbers = f"{', '.join(map(str, fitted))} instead of {', '.join(map(str, all_earlier))}"
+        print(
+            f"warning: groups of {config.group} recur over time, and the rows of a group are in one part only: the copies "
+            f"are fitted on {numbers} rows; leave group out if new rows are of known groups",
+            file=sys.stderr,
+        )
 
 
 def _refuse_one_class(config: PrepareConfig, target: np.ndarray, fold: np.ndarray) -> None:

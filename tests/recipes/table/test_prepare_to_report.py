@@ -110,6 +110,10 @@ def test_a_file_of_the_user_is_not_replaced(table: Path, tmp_path: Path) -> None
     chain(folder, table, *CASES["regression"], num_rounds=10)
     one_model = ("library=lightgbm", "num_rounds=5", "refit=true", "num_refits=1", "threads=1")
     fork("train_trees", *one_model, f"data={folder}/data", f"out={folder}/one")
+    words = (f"member={folder}/one", f"data={folder}/data", f"out={tmp_path}/run/one.files", "contributions=true")
+    printed = fork("predict", *words)  # of all splits, although rows of several copies have no contributions
+    assert "oof: no contributions, since they are those of all copies" in printed
+    assert "one.forecast.contributions.parquet" in printed
     written = {"report": f"{folder}/report.html", "export_model": f"{folder}/member.onnx"}
     words = {
         "report": (f"predictions={folder}/predictions", f"data={folder}/data", f"ensemble={folder}/ensemble"),

@@ -298,3 +298,22 @@ def test_the_test_has_its_share(unit: Any) -> None:
     if unit is not None:
         assert not set(unit[assigned.split == TEST]) & set(unit[assigned.split == TRAIN])
     assert not np.array_equal(split(np.arange(400), unit=unit, test=0.25, seed=1).split, assigned.split)
+
+
+def test_groups_that_recur_over_time_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    """The copies, and so the scores and intervals, would be of a fraction of the rows, without a message."""
+    day = np.arange(400)
+    split(np.sin(day), time=day, unit=day // 20)
+    assert "warning" not in capsys.readouterr().err
+    split(np.sin(day), time=day, unit=np.random.default_rng(0).integers(0, 60, 400))
+    assert "warning: groups of household recur over time" in capsys.readouterr().err
+
+
+def test_the_cause_of_an_empty_fold_is_named() -> None:
+    """The advice would be to lower an embargo that changes nothing."""
+    day, unit = np.arange(400), np.tile([1, 2], 200)
+    for embargo in (0.0, 30.0):
+        with pytest.raises(UserError, match="no row is left .*: leave group=household out, or give more rows"):
+            split(np.sin(day), time=day, unit=unit, embargo=embargo)
+    with pytest.raises(UserError, match="no row is left .*: lower embargo=300, or give more rows"):
+        split(np.sin(day), time=day, unit=day, embargo=300.0)
