@@ -313,7 +313,7 @@ def test_the_cause_of_an_empty_fold_is_named() -> None:
     """The advice would be to lower an embargo that changes nothing."""
     day, unit = np.arange(400), np.tile([1, 2], 200)
     for embargo in (0.0, 30.0):
-        with pytest.raises(UserError, match="no row is left .*: leave group=household out, or give more rows"):
+        with pytest.raises(UserError, match=r"no row is left .*: leave group=household out, or give more rows"):
             split(np.sin(day), time=day, unit=unit, embargo=embargo)
-    with pytest.raises(UserError, match="no row is left .*: lower embargo=300, or give more rows"):
+    with pytest.raises(UserError, match=r"no row is left .*: lower embargo=300, or give more rows"):
         split(np.sin(day), time=day, unit=day, embargo=300.0)
