@@ -243,13 +243,18 @@ def test_a_search_is_joined_only_on_request_and_with_equal_settings(
     assert not (whole / "tasks").exists()
 
 
-def test_a_search_that_cannot_start_is_refused(prepared: Path, tmp_path: Path) -> None:
+def test_a_search_that_cannot_start_is_refused(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The user would get a traceback, or a search would be written to a folder with other files."""
     with pytest.raises(UserError, match="no search to join"):
         search.search(settings(prepared, tmp_path / "none"), "last")
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match="files that no search wrote"):
         search.search(settings(prepared, tmp_path), "auto")
+    with monkeypatch.context() as patch:
+        patch.setattr(search.rows, "tree_manifest", lambda data: {"splits": {"train": {}}})
+        with pytest.raises(UserError, match="has folds, and a search compares settings on a validation split"):
+            search.search(settings(prepared, tmp_path / "folds"))
+    assert not (tmp_path / "folds").exists()
     with pytest.raises(UserError, match="not by 2 ranks"):
         search.search(settings(prepared, tmp_path / "search"), "", RankInfo(0, 2, "", 0))
     with pytest.raises(UserError, match=r"search\.lost_after_s=0\.0 is impossible"):
