@@ -26,7 +26,7 @@ class FitConfig:
     out: str = "???"
     """The folder of the ensemble to write."""
     members: tuple[str, ...] = ()
-    """Names of the members and baselines; empty for all in the folder."""
+    """Names of the members and baselines; empty for all with a prediction file of the split on which weights are fitted."""
     combiner: str = "auto"
     """How the weights are computed: auto, equal, best_member, greedy, shrunk, simplex; for some kinds of task also logistic,
     nnls, ridge or rank_average."""

@@ -62,7 +62,7 @@ def fit(
     """Fit an ensemble, score it and forecast with it; write the folder `out` and return the content of scores.json.
 
     folder : the prediction files, MEMBER.SPLIT.parquet. data : the prepared data that were predicted. members : names of
-    members and baselines, all in the folder if empty. num_draws, seed : of the bootstrap over clusters. combiner,
+    members and baselines, if empty all with a file of `on`. num_draws, seed : of the bootstrap over clusters. combiner,
     calibration : as for `combine.fit`. on : the split that weights and calibration are fitted on, blend or oof; empty for
     oof if the data are for cross-validation, else blend. compare : whether a combiner that is named is compared with the
     others, for the report. Every `UserError` is raised before anything is written.

@@ -61,7 +61,7 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
 
 
 def prepare_words(manifest: dict[str, Any]) -> list[str]:
-    """The arguments of scripts/prepare_data.py that prepared the data, for a call in the folder of the raw files."""
+    """The arguments of scripts/prepare_data.py that prepared the data; raw files are named without their folders."""
     settings = dict(manifest["config"])
     test_files = settings.pop("test_source", [])
     files = [file["name"] for file in manifest["sources"] if file["name"] not in test_files]
