@@ -256,17 +256,15 @@ def read_yaml(file: str | Path) -> dict[str, Any]:
 
     try:
         content = OmegaConf.load(str(file))
-        _refuse_other_bases(str(file), Path(file).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"the configuration file {file} does not exist: check the path") from None
-    except UserError:
-        raise
     except UnicodeDecodeError:
         raise UserError(f"the configuration file {file} cannot be read, as it is not UTF-8: save it as UTF-8") from None
     except (yaml.YAMLError, ValueError, OSError, RecursionError) as error:
         raise UserError(f"the configuration file {file} cannot be read: {_in_a_line(error)}") from None
     if not OmegaConf.is_dict(content):
         raise UserError(f"the configuration file {file} must hold `key: value` lines, not a list or a single value")
+    _refuse_other_bases(str(file), Path(file).read_text(encoding="utf-8"))
     return OmegaConf.to_container(content)  # type: ignore[return-value]
 
 

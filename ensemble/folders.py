@@ -207,6 +207,10 @@ def recover(path: Path) -> None:
             old.rename(path)
 
 
+LOCK_WAIT_S = 30.0
+"""How long a training waits for another one in its folder, such as the processes of a killed job that are ending."""
+
+
 @contextmanager
 def locked(folder: Path, use: str, wait_s: float = 0.0) -> Iterator[None]:
     """Lock an existing folder, if its file system has locks; another command that locks it must wait.

@@ -77,8 +77,6 @@ def main() -> None:
         recipe.named(named)
     command, settings = configuration.from_subcommands(COMMANDS, __doc__, [parser])
 
-    from ensemble import folders
-
     if command == "predict":
         from ensemble.predictor import new_data
 
@@ -90,6 +88,7 @@ def main() -> None:
         print("; ".join(filter(None, (f"the ranked forecast is in {path}", new_data.meaning(settings.ensemble)))))
         return
 
+    from ensemble import folders
     from ensemble.predictor import card, fit
 
     manifest = folders.read_manifest(settings.data, settings.verify == "full")

@@ -90,10 +90,6 @@ def mark_lost(run: Path, reason: str) -> None:
                 set_status(root, "failed", (root / FAILURE).read_text(encoding="utf-8"))
 
 
-LOCK_WAIT_S = 30.0
-"""How long a run waits for another command in its folder, such as the ranks of a killed job that are ending."""
-
-
 def open_run(
     run: Path, description: dict[str, Any], accelerator: Accelerator, resume: str, override: bool, stack: ExitStack
 ) -> Path | None:
@@ -132,7 +128,7 @@ def _open(run: Path, description: dict[str, Any], resume: str, override: bool, s
     resume_from, is_in_place = None, resume in ("", "last", "auto")
     started_before = resume in ("last", "auto") and (run / "config.json").exists()
     if started_before:
-        stack.enter_context(folders.locked(run, "training in", LOCK_WAIT_S))
+        stack.enter_context(folders.locked(run, "training in", folders.LOCK_WAIT_S))
         checkpoint.clean_up(run)
         resume_from = checkpoint.newest_intact(run, print)
     elif not is_in_place:
@@ -153,7 +149,7 @@ def _open(run: Path, description: dict[str, Any], resume: str, override: bool, s
     folders.refuse_inside(run)
     run.mkdir(parents=True, exist_ok=True)
     if not started_before:
-        stack.enter_context(folders.locked(run, "training in", LOCK_WAIT_S))
+        stack.enter_context(folders.locked(run, "training in", folders.LOCK_WAIT_S))
     (run / folders.NAME).unlink(missing_ok=True)  # written again when the run is done
     if resume_from and not is_in_place:  # so that --resume auto finds it in the new run
         resume_from = Path(shutil.copytree(resume_from, checkpoint.step_folder(run, saved["progress"]["step"])))

@@ -26,9 +26,10 @@ def push(folder: str | Path, repository: str, private: bool = True) -> str:
         )
     try:
         validate_repo_id(repository)
+        is_valid = "/" in repository
     except HFValidationError:
-        repository = ""
-    if repository.count("/") != 1:
+        is_valid = False
+    if not is_valid:
         raise UserError("repository must be OWNER/NAME on the Hub, of letters, digits, '-', '_' and '.': correct it")
     files = {name: entry["bytes"] for name, entry in manifest["files"].items()}
     files[folders.NAME] = (folder / folders.NAME).stat().st_size

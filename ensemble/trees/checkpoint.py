@@ -17,8 +17,6 @@ from typing import Any, Literal
 from ensemble import folders
 from ensemble.errors import UserError, in_a_line
 
-LOCK_WAIT_S = 30.0
-"""How long a training waits for another command that trains the same member, such as a killed job that is ending."""
 KEEP_LAST = 2
 """Checkpoints to keep; if the newest is damaged, only the trees since the one before it are lost."""
 
@@ -93,7 +91,7 @@ class Checkpoints:
         if not self.folder.is_dir():
             yield
             return
-        with folders.locked(self.folder, f"training {self._target}, with checkpoints in", LOCK_WAIT_S):
+        with folders.locked(self.folder, f"training {self._target}, with checkpoints in", folders.LOCK_WAIT_S):
             self._is_locked = True
             try:
                 yield

@@ -223,7 +223,7 @@ def test_one_command_trains_in_a_folder_at_a_time(
     config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that is submitted twice would delete the files that the other one is writing."""
-    monkeypatch.setattr(runs, "LOCK_WAIT_S", 0.2)
+    monkeypatch.setattr(folders, "LOCK_WAIT_S", 0.2)
     crash(Toy(), 5, config, accelerator)
     out = Path(config.out)
     with (

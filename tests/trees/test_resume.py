@@ -13,7 +13,7 @@ from tree_members import SCRIPT, Start, interrupt, model, wait_for_trees, words
 
 from ensemble import folders
 from ensemble.errors import UserError
-from ensemble.trees import boosting, checkpoint, train
+from ensemble.trees import boosting, train
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.predict import library_module
 from ensemble.trees.settings import FREE_TO_CHANGE, SearchConfig, TreesConfig
@@ -180,7 +180,7 @@ def test_a_training_resumes_only_on_request(prepared: Path, tmp_path: Path) -> N
 def test_one_command_trains_a_member_at_a_time(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that is submitted twice would delete the files that the other one is writing."""
     settings = config("xgboost", prepared, tmp_path / "out")
-    monkeypatch.setattr(checkpoint, "LOCK_WAIT_S", 0.2)
+    monkeypatch.setattr(folders, "LOCK_WAIT_S", 0.2)
     checkpoints = Checkpoints(settings.out, "")
     with checkpoints.locked():
         checkpoints.clear()  # as a training does that starts anew

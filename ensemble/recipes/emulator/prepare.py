@@ -154,7 +154,10 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
             )
         rows.close()
         pairs.close()
-    print(f"{reader.counts['points']:,} points: {_dropped(reader.counts)}")
+    print(
+        f"{reader.counts['points']:,} points: {reader.counts['land']:,} on land, {reader.counts['low latitude']:,} at low "
+        f"latitudes, {reader.counts['concentration']:,} without ice, or with a concentration above 1, are left out"
+    )
     if len(groups) < 2:
         raise UserError(
             f"the split blend has rows of one group of tiles ({len(tiles['blend'])} of {config.tile} × {config.tile} "
@@ -177,17 +180,6 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
         "emulator": emulator,
         "alike": {"emulator": emulator},
     }
-
-
-def _dropped(counts: dict[str, int]) -> str:
-    """The numbers of points that are left out, as text. counts : `netcdf.Reader.counts`."""
-    return ", ".join(
-        (
-            f"{counts['land']:,} on land",
-            f"{counts['low latitude']:,} at low latitudes",
-            f"{counts['concentration']:,} without ice, or with a concentration above 1, are left out",
-        )
-    )
 
 
 def _formula(files: list[Path]) -> str:

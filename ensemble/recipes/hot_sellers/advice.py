@@ -4,7 +4,6 @@ A row is hot if its growth is in the top fraction of its week (splits.py).
 """
 
 import dataclasses
-import datetime
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -44,7 +43,7 @@ def earlier_end(parts: Parts, panel: PanelConfig, last_week: int) -> str:
     week, _ = _growth(parts, panel, last_week, 0)
     if not len(week):
         return "give more data, or prepare all data with a lower panel.min_reviews"
-    day = weekly.monday(int(week.max())) + datetime.timedelta(days=6)
+    day = weekly.sunday(int(week.max()))
     return f"give later data, or leave out all after {day} (until={day} of prepare_data.py)"
 
 

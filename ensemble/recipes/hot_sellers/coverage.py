@@ -55,21 +55,17 @@ class Period:
                 sentences.append(
                     f"{file} ends in the week of {weekly.monday(int(last))}, {end - last:.0f} weeks before the other files: "
                     "its products count as without reviews in these weeks; give files that end at the same time, or "
-                    f"until={_sunday(int(last))}"
+                    f"until={weekly.sunday(int(last))}"
                 )
         usual = float(np.median(list(self._per_week.values())))
         recent = [self._per_week[week] for week in range(last_week - RECENT_WEEKS + 1, last_week + 1)]
         if sum(recent) < FEW_REVIEWS * RECENT_WEEKS * usual:
-            complete = max(week for week, count in self._per_week.items() if count >= usual / 2)
+            end_of_usual = weekly.sunday(max(week for week, count in self._per_week.items() if count >= usual / 2))
             sentences.append(
                 f"the {RECENT_WEEKS} weeks to that of {weekly.monday(last_week)} have {sum(recent)} reviews in all, and a "
-                f"usual week has {usual:.0f}: if the last reviews are strays, leave them out with until={_sunday(complete)}"
+                f"usual week has {usual:.0f}: if the last reviews are strays, leave them out with until={end_of_usual}"
             )
         return sentences
-
-
-def _sunday(week: int) -> datetime.date:
-    return weekly.monday(week) + datetime.timedelta(days=6)
 
 
 @dataclasses.dataclass

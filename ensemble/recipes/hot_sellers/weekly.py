@@ -44,6 +44,11 @@ def monday(week: int) -> datetime.date:
     return FIRST_MONDAY + datetime.timedelta(weeks=int(week))
 
 
+def sunday(week: int) -> datetime.date:
+    """The last day of a week."""
+    return monday(week) + datetime.timedelta(days=6)
+
+
 def last_complete_week(last_time_ms: int) -> int:
     """The last week that the data cover completely: that of the last review if it is on a Sunday, else the week before."""
     week, time_in_week_ms = divmod(last_time_ms - FIRST_MONDAY_MS, WEEK_MS)

@@ -197,12 +197,11 @@ def _refuse_empty(
 ) -> None:
     """Raise `UserError` if a fold has no rows to fit a copy on, or none for early stopping."""
     for number in range(scheme.num_folds):
-        rows, without_embargo = (
-            each.fold(number, fold, time, unit) for each in (scheme, dataclasses.replace(scheme, embargo=0.0))
-        )
+        rows = scheme.fold(number, fold, time, unit)
         if not rows.fit.size or not rows.stop.size:
             fix = f"leave group={config.group} out" if config.group else "lower num_folds"
-            if without_embargo.fit.size and without_embargo.stop.size:
+            rows = dataclasses.replace(scheme, embargo=0.0).fold(number, fold, time, unit)
+            if rows.fit.size and rows.stop.size:
                 fix = f"lower embargo={config.embargo:g}"
             raise UserError(f"no row is left to train the model that predicts fold {number}: {fix}, or give more rows")
 
