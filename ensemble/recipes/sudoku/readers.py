@@ -166,7 +166,7 @@ def _problem(fields: tuple[bytes, bytes, float] | None, board: Board) -> str:
 
 def _fields(line: bytes) -> tuple[bytes, bytes, float]:
     """Puzzle, solution (empty if there is none) and rating of a line of a file without a header."""
-    parts = line.replace(b",", b" ").replace(b";", b" ").split(None, 2)
+    parts = line.replace(b",", b" ").replace(b";", b" ").split(None, 2) or [b""]
     # A second word may be a comment
     is_answer = len(parts) > 1 and (
         len(parts[1]) == len(parts[0]) or (parts[1].isdigit() and 2 * len(parts[1]) > len(parts[0]))

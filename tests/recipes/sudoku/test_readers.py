@@ -103,6 +103,7 @@ MALFORMED_LINES = {
     "another mark": (f"{GOOD[:-1]}?", "'?' is no digit up to 9; a blank is 0 or ."),
     "words": ("a puzzle", "1 cells instead of 81"),
     "no question": ("x", "1 cells instead of 81"),
+    "separators": (",,;", "0 cells instead of 81"),
     "a blank in the answer": (f"{GOOD},{GOOD}", "its solution has blanks"),
     "a short answer": (f"{GOOD},{text(SOLUTIONS[0])[:-1]}", "its solution has 80 cells instead of 81"),
     "no blank": (text(SOLUTIONS[0]), "it has no blank"),
