@@ -269,7 +269,7 @@ class ConservedSum(Emulator):
     output_weights: torch.Tensor
 
     def __init__(self, inner: Emulator, input_weights: Sequence[float], output_weights: Sequence[float]):
-        super().__init__(inner.num_inputs, inner.num_outputs)
+        super().__init__(inner.num_inputs, inner.num_outputs, inner.residual)
         self.inner = inner
         self.register_buffer("input_weights", torch.as_tensor(input_weights, dtype=torch.get_default_dtype()))
         self.register_buffer("output_weights", torch.as_tensor(output_weights, dtype=torch.get_default_dtype()))

@@ -52,6 +52,7 @@ def test_torchscript(name: str, tmp_path: Path) -> None:
     assert metadata["fingerprint"] == "f00d"
     assert metadata["units"] == {"in0": "degC"}
     assert metadata["normalisation"]["input_mean"] == network.input_mean.tolist()
+    assert metadata["residual"] == (name != "mlp")  # the statistics of outputs are then those of outputs - inputs
     assert (extra["dtype"], extra["inputs"]) == (b"float64", " ".join(metadata["inputs"]).encode())
     assert loaded.input_names == manifest["emulator"]["inputs"]
     assert loaded.output_levels == [0] * network.num_outputs
