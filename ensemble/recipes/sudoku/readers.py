@@ -178,7 +178,8 @@ def _csv_fields(line: bytes, layout: dict[str, int]) -> tuple[bytes, bytes, floa
     """Puzzle, solution and rating of a line of a CSV file, by the columns of the header; None for too few columns."""
     parts = line.split(b",")
     if b'"' in line:
-        parts = [part.encode() for part in next(csv.reader([line.decode("utf-8", "replace")]))]
+        # csv raises an error for a carriage return between fields
+        parts = [part.encode() for part in next(csv.reader([line.decode("utf-8", "replace").replace("\r", " ")]))]
     if len(parts) <= max(layout.values()):
         return None
     answer = parts[layout["answer"]].strip() if "answer" in layout else b""

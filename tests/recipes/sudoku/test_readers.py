@@ -128,7 +128,15 @@ def test_a_malformed_line_is_counted_and_named(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "row", ["x", f"x,{GOOD}", f"x,{GOOD},{GOOD},easy", f"x,{text(SOLUTIONS[0])},,3", f"x,{GOOD},{GOOD[:-1]},1"]
+    "row",
+    [
+        "x",
+        f"x,{GOOD}",
+        f"x,{GOOD},{GOOD},easy",
+        f"x,{text(SOLUTIONS[0])},,3",
+        f"x,{GOOD},{GOOD[:-1]},1",
+        f'"x",{GOOD}\r,{GOOD[:-1]},1',
+    ],
 )
 def test_a_malformed_row_of_csv_is_counted_and_named(row: str, tmp_path: Path) -> None:
     """A puzzle without a solution, or without a blank cell, would be learned from."""
