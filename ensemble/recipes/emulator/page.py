@@ -66,7 +66,7 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
         )
         tiles = _tiles(run)
         for sign, name in ((1, "Arctic"), (-1, "Antarctic")):
-            if any(sign * tile["latitude"] > 0 for tile in tiles):
+            if (sign * tiles["latitude"] > 0).any():
                 paint = functools.partial(_paint_map, tiles, sign, series[ENSEMBLE]["color"])
                 drawn.append((f"Errors in the {name}", caption, f"Errors of the ensemble on a map of the {name}.", paint))
     orbits = {name: scores["orbit"] for name, scores in examined.items() if "orbit" in scores}
@@ -141,33 +141,32 @@ def _rows_of_test(run: Run, names: list[str]) -> dict[str, np.ndarray]:
     return {name: table[name][rows] for name in names}
 
 
-def _tiles(run: Run) -> list[dict[str, float]]:
+def _tiles(run: Run) -> dict[str, np.ndarray]:
     """The mean position of each tile of the test split, and the root mean squared error of the ensemble on it."""
     points = _rows_of_test(run, ["tile", "latitude", "longitude"])
-    squared_error = (run.candidates[ENSEMBLE] - run.test.target) ** 2
-    tiles = []
-    for tile in np.unique(points["tile"]):
-        rows = points["tile"] == tile
-        angles = np.radians(points["longitude"][rows])  # 359° and 1° have the mean 0°
-        longitude = np.degrees(np.arctan2(np.sin(angles).mean(), np.cos(angles).mean()))
-        position = {"latitude": float(points["latitude"][rows].mean()), "longitude": float(longitude)}
-        tiles.append({**position, "error": float(np.sqrt(squared_error[rows].mean()))})
-    return tiles
+    _, number = np.unique(points["tile"], return_inverse=True)
+
+    def mean(values: np.ndarray) -> np.ndarray:
+        return np.bincount(number, values) / np.bincount(number)
+
+    angles = np.radians(points["longitude"])  # 359° and 1° have the mean 0°
+    longitude = np.degrees(np.arctan2(mean(np.sin(angles)), mean(np.cos(angles))))
+    error = np.sqrt(mean((run.candidates[ENSEMBLE] - run.test.target) ** 2))
+    return {"latitude": mean(points["latitude"]), "longitude": longitude, "error": error}
 
 
-def _paint_map(tiles: list[dict[str, float]], sign: int, color: str, axes: Any) -> None:
+def _paint_map(tiles: dict[str, np.ndarray], sign: int, color: str, axes: Any) -> None:
     """The tiles of one hemisphere around the pole, with circles of latitude."""
-    largest = max(tile["error"] for tile in tiles)
-    shown = [tile for tile in tiles if sign * tile["latitude"] > 0]
-    distance = np.array([90 - abs(tile["latitude"]) for tile in shown])
-    angle = np.radians([tile["longitude"] for tile in shown])
+    is_shown = sign * tiles["latitude"] > 0
+    distance, angle = 90 - np.abs(tiles["latitude"][is_shown]), np.radians(tiles["longitude"][is_shown])
     around = np.linspace(0, 2 * np.pi, 73)
     for latitude in (80, 60, 40):
         axes.plot((90 - latitude) * np.cos(around), (90 - latitude) * np.sin(around), color=colour("line"), linewidth=0.8)
         axes.text(
             0, 90 - latitude, f"{latitude}° {'N' if sign > 0 else 'S'}", color=colour("muted"), fontsize=9, ha="center"
         )
-    sizes = [LARGEST_DOT * tile["error"] / largest for tile in shown]
+    sizes = LARGEST_DOT * tiles["error"][is_shown] / tiles["error"].max()
     axes.scatter(distance * np.cos(angle), distance * np.sin(angle), s=sizes, color=color, alpha=0.6, linewidths=0)
-    axes.set(aspect="equal", xlim=(-52, 52), ylim=(-52, 52), xticks=[], yticks=[])
+    ends = np.array([-1, 1]) * max(52, 2 + distance.max())
+    axes.set(aspect="equal", xlim=ends, ylim=ends, xticks=[], yticks=[])
     axes.spines[:].set_visible(False)

@@ -2,15 +2,19 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import chromium
 import numpy as np
+import pyarrow as pa
 import pytest
 import small_emulators
+from matplotlib.figure import Figure
 from scripts_run import fork
 
 from ensemble import predictions
+from ensemble.arrow import write_table
 from ensemble.predictor import fit as predictor
 from ensemble.recipes.emulator import examine, lorenz96, page, sea_ice
 from ensemble.recipes.emulator.settings import RecipeConfig
@@ -72,6 +76,32 @@ def test_the_jacobian_is_that_of_the_member(run: Path) -> None:
         assert row["members"]["net"] == expected["inputs"][row["input"]]
     text = re.sub(r"<.*?>", "", (run / "report.html").read_text(encoding="utf-8"))
     assert f"{expected['all']['error']:.3f}" in text
+
+
+def test_the_map_shows_each_tile_at_its_place(tmp_path: Path) -> None:
+    """The error of a tile would stand at another place, or a tile at a low latitude beyond the edge of the map."""
+    draw = np.random.default_rng(0)
+    tile = draw.permuted(np.arange(600) % 7)
+    latitude, longitude = (np.array([85, 70, 60, 50, 40, 15, -60])[tile], (np.arange(7) * 50.0)[tile])
+    rows = {"row_id": draw.permutation(600), "tile": tile, "latitude": latitude + 0.5, "longitude": longitude}
+    write_table(tmp_path / "rows" / "test", pa.table(rows))
+    order = np.argsort(rows["row_id"])
+    test = SimpleNamespace(row_id=rows["row_id"][order], target=draw.normal(size=600), split="test")
+    made_up: Any = SimpleNamespace(
+        manifest={"emulator": {"system": "sea_ice"}}, members=[], test=test, task=SimpleNamespace(target="aice"),
+        folder_of={"data": tmp_path}, candidates={predictor.ENSEMBLE: draw.normal(size=600)},
+    )  # fmt: skip
+    painters = {title: paint for title, *_, paint in page.pictures(made_up, {predictor.ENSEMBLE: {"color": "black"}})}
+    axes = Figure().add_subplot()
+    painters["Errors in the Arctic"](axes)
+    squared = (made_up.candidates[predictor.ENSEMBLE] - test.target) ** 2
+    error = np.sqrt([squared[tile[order] == number].mean() for number in range(7)])
+    (dots,) = axes.collections
+    places = np.asarray(dots.get_offsets())
+    np.testing.assert_allclose(np.hypot(*places.T), 90 - np.array([85, 70, 60, 50, 40, 15]) - 0.5)
+    np.testing.assert_allclose(np.degrees(np.arctan2(*places.T[::-1])) % 360, np.arange(6) * 50.0, atol=1e-9)
+    np.testing.assert_allclose(dots.get_sizes(), page.LARGEST_DOT * error[:6] / error.max())
+    assert np.abs(places).max() < axes.get_xlim()[1]
 
 
 def test_a_true_jacobian_has_no_error() -> None:
