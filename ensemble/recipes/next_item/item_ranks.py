@@ -47,10 +47,11 @@ def ranks_of(
 
 
 def sampled_items(row_id: np.ndarray, owner: np.ndarray, taken: np.ndarray, num_items: int) -> np.ndarray:
-    """Sample `NUM_SAMPLED` items for each row, uniformly with replacement, that its user never took; (B, 100) int64.
+    """Sample `NUM_SAMPLED` items for each row, uniformly with replacement, that its sequence does not have; (B, 100) int64.
 
-    row_id : (B,). owner, taken : (n,), row index and item number of all items that the row's user took, including the
-    target, in any order, repeats allowed. If the user took all items, the sampled items are 0.
+    row_id : (B,). owner, taken : (n,), row index and item number of the items of each row's sequence, including the target,
+    in any order, repeats allowed. As in published protocols, later items of the user may be sampled. If the sequence has
+    all items, the sampled items are 0.
     """
     stride = np.int64(num_items + 1)
     owner, taken = np.divmod(np.unique(owner * stride + taken), stride)

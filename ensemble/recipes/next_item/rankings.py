@@ -7,8 +7,8 @@ A ranking file is Parquet, one row per sequence whose next item is predicted:
     target        int64     number of the next item, from 1 on
     length        int64     number of events before the target
     rank          float64   rank of the target among all items except those taken before; ties have their mean rank
-    rank_of_101   float64   rank of the target among itself and 100 sampled items that the user never took, which are the
-                            same for each member (see item_ranks.py); only for comparison with published sampled metrics
+    rank_of_101   float64   rank of the target among itself and 100 sampled items that are not in the sequence, which are
+                            the same for each member (see item_ranks.py); only for comparison with published metrics
     items         fixed_size_list<int32>[K]     the best items, best first, without those taken before; 0 if there are fewer
     scores        fixed_size_list<float32>[K]   scores of `items`; the lowest score of the row where the item is 0
 

@@ -55,7 +55,7 @@ class SequenceRows(PreparedRows):
         train: `target` (T,), the item after each position; for `PER_TARGET_NEGATIVES` also `taken.g`, (sequences of group g,
         most distinct items of one), see `losses.draw_negatives`.
         validation, test: `target` (B,); `seen_row` and `seen_item`, all items before the target; `sampled` (B, 100), items
-        that the user never took; `length` (B,) of the whole history. `places` are in the order of `rows`.
+        that are not in the sequence; `length` (B,) of the whole history. `places` are in the order of `rows`.
         """
         first, last = self.columns["begin"].take(rows), self.columns["end"].take(rows) - 1
         begin = np.maximum(first, last - self.max_length)

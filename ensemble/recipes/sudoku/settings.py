@@ -13,8 +13,8 @@ class PrepareConfig:
     source: tuple[str, ...] = ()
     """Files or globs of puzzles to read; empty to generate puzzles. ensemble/recipes/sudoku/readers.py lists the formats."""
     test_source: tuple[str, ...] = ()
-    """Files of the test split, if it is published separately. Puzzles of `source` that are symmetric images of one of these
-    are left out."""
+    """Files of the test split, if it is published separately. Puzzles of `source` that are symmetric images of one that was
+    drawn for this split are left out."""
     side: int = 9
     """Cells of a row: 4, 6, 9 or 16. Boxes are 2 × 2, 2 × 3, 3 × 3 or 4 × 4."""
     clues: int = 0
