@@ -51,12 +51,15 @@ def expand_sources(sources: Sequence[str | Path], cache_dir: str | Path | None, 
 def _each_once(files: list[Path]) -> list[Path]:
     """The files, without those that are a link to an earlier file or a copy of it. Each of these causes a warning."""
     distinct: list[Path] = []
+    of_size: dict[int, list[Path]] = {}  # only files of equal size are compared, since there may be thousands of files
     for path in files:
-        same = (other for other in distinct if other.samefile(path) or filecmp.cmp(other, path, shallow=False))
+        others = of_size.setdefault(path.stat().st_size, [])
+        same = (other for other in others if other.samefile(path) or filecmp.cmp(other, path, shallow=False))
         if earlier := next(same, None):
             print(f"warning: {path} is given twice, also as {earlier}: it is read once", file=sys.stderr)
         else:
             distinct.append(path)
+            others.append(path)
     return distinct
 
 

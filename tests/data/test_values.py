@@ -383,6 +383,16 @@ def test_a_file_given_twice_is_read_once(tmp_path: Path, capsys: pytest.CaptureF
     assert lines == [f"warning: {name} is given twice, also as {first}: it is read once" for name in names[2:]]
 
 
+def test_only_files_of_equal_size_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work would grow with the square of the number of files: for thousands it takes minutes, before a row is read."""
+    files = [write_json(tmp_path / f"{number}.jsonl", ["A" * number, "B"]) for number in range(9)]
+    compared = []
+    monkeypatch.setattr(raw_files.filecmp, "cmp", lambda *pair, **_: compared.append(pair))
+    monkeypatch.setattr(Path, "samefile", lambda *pair: compared.append(pair))
+    assert raw_files.expand_sources(files, "") == files
+    assert not compared
+
+
 @pytest.mark.parametrize("text", ["parent_asin,user_id,rating,timestamp\rP,U,5,1600000000\r", "7::31::5::978300761\r" * 2])
 def test_lines_that_end_in_returns_alone(tmp_path: Path, text: str) -> None:
     """The whole file would be one header."""
