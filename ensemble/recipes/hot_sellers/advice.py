@@ -26,12 +26,13 @@ def settings_that_work(parts: Parts, panel: PanelConfig, first_week: int, last_w
 
     Smaller fractions are tried first, and for each fraction longer horizons first. Returns '' beyond `MOST_ROWS` rows.
     """
-    horizons = sorted({panel.horizon_weeks, *(weeks for weeks in HORIZONS if weeks < panel.horizon_weeks)}, reverse=True)
-    rows = {horizon: _growth(parts, panel, last_week, horizon) for horizon in horizons}
-    if max(len(week) for week, _ in rows.values()) > MOST_ROWS:
-        return ""
+    rows: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    for horizon in sorted({panel.horizon_weeks, *(weeks for weeks in HORIZONS if weeks < panel.horizon_weeks)}):
+        rows[horizon] = growth_by_week(parts(), dataclasses.replace(panel, horizon_weeks=horizon), last_week)
+        if len(rows[horizon][0]) > MOST_ROWS:  # the first, shortest horizon has the most rows
+            return ""
     for fraction in sorted({panel.top_fraction, *(larger for larger in FRACTIONS if larger > panel.top_fraction)}):
-        for horizon, (week, growth) in rows.items():
+        for horizon, (week, growth) in reversed(rows.items()):
             candidate = dataclasses.replace(panel, horizon_weeks=horizon, top_fraction=fraction)
             if len(week) and _works(week, growth, candidate, first_week, last_week):
                 return f"; panel.horizon_weeks={horizon} panel.top_fraction={fraction:g} would work"
@@ -40,18 +41,11 @@ def settings_that_work(parts: Parts, panel: PanelConfig, first_week: int, last_w
 
 def earlier_end(parts: Parts, panel: PanelConfig, last_week: int) -> str:
     """The end of an error message for data whose last week has no rows: the last day of the latest week that has rows."""
-    week, _ = _growth(parts, panel, last_week, 0)
+    week, _ = growth_by_week(parts(), dataclasses.replace(panel, horizon_weeks=0), last_week)
     if not len(week):
         return "give more data, or prepare all data with a lower panel.min_reviews"
     day = weekly.sunday(int(week.max()))
     return f"give later data, or leave out all after {day} (until={day} of prepare_data.py)"
-
-
-def _growth(parts: Parts, panel: PanelConfig, last_week: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-    """Week and growth of each row of all products, as in `growth_by_week`, with a horizon of `horizon` weeks."""
-    panel = dataclasses.replace(panel, horizon_weeks=horizon)
-    weeks, growths = zip(*(growth_by_week(series, panel, last_week) for series in parts()), strict=True)
-    return np.concatenate(weeks), np.concatenate(growths)
 
 
 def _works(week: np.ndarray, growth: np.ndarray, panel: PanelConfig, first_week: int, last_week: int) -> bool:

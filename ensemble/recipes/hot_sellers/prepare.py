@@ -12,7 +12,8 @@ also divides the weeks before test into cross-validation folds.
 The prepared folder has Arrow datasets that `datasets.load_from_disk` opens: `products`, `weeks` (the weeks of each product
 that have reviews), `reviews` (token ids), and `rows/<split>`, whose rows refer to the other three by index. The raw reviews
 are read once and divided among spill files by a hash of the product. All later steps process one spill file at a time.
-Memory use grows by only 6 bytes per row: week and growth, from which each week's threshold is computed.
+Memory use grows only by category and price of each product, and by week and growth of each row until each week's threshold
+is computed.
 """
 
 import dataclasses
@@ -209,7 +210,6 @@ class _Builder:
         self.num_products = 0
         self.weeks_of: dict[str, folds.Weeks] = {FORECAST: (self.last_week, self.last_week)}
         self.folds: list[dict[str, folds.Weeks]] = []
-        self.week_and_growth: list[tuple[np.ndarray, np.ndarray]] = []
         self.thresholds: dict[int, float] = {}
         self.counts: dict[folds.Weeks, np.ndarray] = {}
         """The numbers of rows and of hot rows in each piece. A piece is a range of weeks that no split divides."""
@@ -253,8 +253,6 @@ class _Builder:
                 category_of_week = context.category[weeks["product"].to_numpy()]
                 column = weeks["week"].to_numpy() - self.first_week + 1
                 np.add.at(self.reviews_by_category, (category_of_week, column), weeks["reviews"].to_numpy())
-                series = weekly.WeeklySeries(weeks)
-                self.week_and_growth.append(growth_by_week(series, self.panel, self.last_week))
                 product_writer.write(products.to_arrow(compat_level=pl.CompatLevel.oldest()))
                 week_writer.write(weeks.select(*channels).to_arrow())
                 if self.has_text:
@@ -266,7 +264,7 @@ class _Builder:
 
     def split(self) -> None:
         """Compute the weeks of the splits and of each fold's splits, and the growth above which a row of a week is hot."""
-        week, growth = (np.concatenate(columns) for columns in zip(*self.week_and_growth, strict=True))
+        week, growth = growth_by_week(self._series(), self.panel, self.last_week)
         try:
             weeks_of, weeks_of_folds = folds.all_weeks(self.first_week, self.last_week, week, self.panel)
         except UserError as error:

@@ -1,5 +1,7 @@
 """The weeks of each split, the growth of each row, and the growth above which a row of a week is hot."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import polars as pl
 
@@ -55,11 +57,18 @@ def growth_of(rows: Windows, panel: PanelConfig) -> np.ndarray:
     return (ahead / (rows.sum("reviews", panel.base_weeks) + 1)).astype(np.float32)
 
 
-def growth_by_week(series: WeeklySeries, panel: PanelConfig, last_week: int) -> tuple[np.ndarray, np.ndarray]:
-    """The week (int16) and the growth (float32) of each row whose horizon lies inside the data, (num_rows,) each."""
-    rows = Windows(series, *rows_with_recent_reviews(series, panel.base_weeks, last_week - panel.horizon_weeks))
-    kept = rows.sum("reviews", panel.base_weeks) >= panel.min_reviews
-    return rows.week[kept].astype(np.int16), growth_of(rows, panel)[kept]
+def growth_by_week(parts: Iterable[WeeklySeries], panel: PanelConfig, last_week: int) -> tuple[np.ndarray, np.ndarray]:
+    """The week (int16) and the growth (float32) of each row whose horizon lies inside the data, (num_rows,) each.
+
+    parts : the weekly series of all products, one part of the products at a time.
+    """
+    weeks, growths = [], []
+    for series in parts:
+        rows = Windows(series, *rows_with_recent_reviews(series, panel.base_weeks, last_week - panel.horizon_weeks))
+        kept = rows.sum("reviews", panel.base_weeks) >= panel.min_reviews
+        weeks.append(rows.week[kept].astype(np.int16))
+        growths.append(growth_of(rows, panel)[kept])
+    return np.concatenate(weeks), np.concatenate(growths)
 
 
 def growth_thresholds(week: np.ndarray, growth: np.ndarray, top_fraction: float) -> dict[int, float]:

@@ -18,7 +18,7 @@ from ensemble.commands import ensemble_predictor
 from ensemble.data import duplicates
 from ensemble.errors import UserError
 from ensemble.predictor import new_data as predictor
-from ensemble.recipes.hot_sellers import new_data, spills
+from ensemble.recipes.hot_sellers import advice, new_data, spills, weekly
 from ensemble.recipes.hot_sellers import prepare as panel
 from ensemble.recipes.hot_sellers.settings import MarketConfig, PanelConfig, PrepareConfig
 
@@ -209,6 +209,19 @@ def test_the_end_that_is_advised_works(tmp_path: Path) -> None:
     day = str(raised.value).rpartition("until=")[2][: len("2021-01-01")]
     assert day > str(FIRST_DAY.date())
     assert panel.prepare(config_for(tmp_path, content, settings, until=day), like)["splits"]
+
+
+def test_no_settings_are_searched_for_large_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of eight horizons would be in memory before it is known that they are too many."""
+    monkeypatch.setattr(advice, "MOST_ROWS", 3)
+    calls = []
+
+    def parts() -> list[weekly.WeeklySeries]:
+        calls.append("all products")
+        return [weekly.WeeklySeries(pl.DataFrame({"product": 0, "week": range(100), "reviews": 1}))]
+
+    assert advice.settings_that_work(parts, PanelConfig(), 0, 99) == ""
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize(
