@@ -40,11 +40,14 @@ def settings_that_work(parts: Parts, panel: PanelConfig, first_week: int, last_w
 
 
 def earlier_end(parts: Parts, panel: PanelConfig, last_week: int) -> str:
-    """The end of an error message for data whose last week has no rows: the last day of the latest week that has rows."""
+    """The end of an error message for data whose last week has no rows: the last day of the latest week that has reviews,
+    and rows. The week before must have rows too, for it is the last complete one unless there are reviews on that day."""
     week, _ = growth_by_week(parts(), dataclasses.replace(panel, horizon_weeks=0), last_week)
-    if not len(week):
+    active = np.concatenate([np.unique(series.week) for series in parts()])
+    ends = np.intersect1d(active, np.intersect1d(week, week + 1))
+    if not len(ends):
         return "give more data, or prepare all data with a lower panel.min_reviews"
-    day = weekly.sunday(int(week.max()))
+    day = weekly.sunday(int(ends[-1]))
     return f"give later data, or leave out all after {day} (until={day} of prepare_data.py)"
 
 

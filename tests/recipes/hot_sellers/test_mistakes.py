@@ -199,10 +199,12 @@ def test_a_stray_review_and_a_file_that_ends_early_are_warned_of(tmp_path: Path,
     assert "early.jsonl ends in the week of" in capsys.readouterr().err
 
 
-def test_the_end_that_is_advised_works(tmp_path: Path) -> None:
-    """A user who ends the data as advised would get the same advice again."""
+@pytest.mark.parametrize("last", [[], [review("A", 24, 0.3, user_id="ann"), review("A", 24, 0.3, user_id="bob")]])
+def test_the_end_that_is_advised_works(last: list[dict[str, Any]], tmp_path: Path) -> None:
+    """A user who ends the data as advised would get the same advice again, such as if few products sell, in the middle of
+    their last week."""
     like = panel.prepare(config_for(tmp_path / "old", steady_market()))
-    content = [*steady_market(), review("A", 40, SUNDAY)]
+    content = [*steady_market(), *last, review("A", 40, SUNDAY)]
     settings = PanelConfig(horizon_weeks=2, top_fraction=0.4, min_reviews=2)
     with pytest.raises(UserError, match=r"nothing to forecast: give later data, or leave out all after ") as raised:
         panel.prepare(config_for(tmp_path, content, settings), like)
