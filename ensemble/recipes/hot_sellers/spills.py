@@ -116,7 +116,7 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
             first_ms, last_ms = min(first_ms, times.min()), max(last_ms, times.max())
             file_number = int(frame["source_file"][0])
             units[file_number] = duplicates.unit_of(times, units[file_number])
-            period.add(file_number, (times - weekly.FIRST_MONDAY_MS) // weekly.WEEK_MS)
+            period.add(file_number, times)
             columns: dict[str, Any] = dict.fromkeys(("words", "sentiment"), pl.lit(0, pl.Int32))
             if panel.num_tokens:
                 tokens, words, sentiment = text.tokenize(frame["text"], panel.num_tokens, panel.vocabulary_size)

@@ -196,7 +196,11 @@ def test_a_stray_review_and_a_file_that_ends_early_are_warned_of(tmp_path: Path,
     files.append(write_raw(tmp_path, [one for one in market if one not in early], "rest.jsonl"))
     with suppress(UserError):
         panel.prepare(config_for(tmp_path / "early", market, source=tuple(files)))
-    assert "early.jsonl ends in the week of" in capsys.readouterr().err
+    warned = capsys.readouterr().err
+    assert "early.jsonl ends in the week of" in warned
+    # Until the Sunday of a week in whose middle the file ends, its products would seem to lose reviews in that week
+    day = str(weekly.sunday(weekly.last_complete_week(max(one["timestamp"] for one in early))))
+    assert re.findall(r"until=([\d-]+)", warned) == [day]
 
 
 @pytest.mark.parametrize("last", [[], [review("A", 24, 0.3, user_id="ann"), review("A", 24, 0.3, user_id="bob")]])
