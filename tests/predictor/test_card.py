@@ -71,6 +71,14 @@ def test_a_score_that_is_undefined_is_left_out(fitted: Path, prepared: Path, tmp
     assert "| – |" in read.text
 
 
+def test_the_card_names_the_products_that_are_ranked(fitted: Path, prepared: Path, tmp_path: Path) -> None:
+    """A reader would look for products in the forecast that have too few reviews to be ranked."""
+    manifest = folders.read_manifest(prepared)
+    manifest["config"] |= {"min_reviews": 5, "base_weeks": 3}
+    card.write(tmp_path, manifest, folders.read_json(fitted / "scores.json"))
+    assert "For each product with at least 5 reviews in the last 3 weeks:" in ModelCard.load(tmp_path / card.NAME).text
+
+
 class Hub(BaseHTTPRequestHandler):
     """What `create_repo` and `upload_folder` ask of the Hub; the requests are kept."""
 

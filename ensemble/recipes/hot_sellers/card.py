@@ -8,16 +8,16 @@ from ensemble.predictor.card import SPLIT, Parts, fitted_on, sources
 def parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
     """The sections: purpose, data, scored rows, and limits."""
     panel = manifest["config"]
-    horizon_weeks, base_weeks = panel["horizon_weeks"], panel["base_weeks"]
+    horizon_weeks, base_weeks, least = panel["horizon_weeks"], panel["base_weeks"], panel["min_reviews"]
     lines_of_splits = [
         f"| {name} | {split['first_week']} | {split['last_week']} | {split['rows']:,} | {split['hot']:,} |"
         for name, split in manifest["splits"].items()
     ]
     crawl = "price and helpful votes are as of the crawl" if panel["as_of_crawl"] else "none is known only at the crawl"
     return Parts(
-        purpose=f"For each product with a review in the last {base_weeks} weeks: the probability that its reviews in the "
-        f"next {horizon_weeks} weeks ÷ (those in the last {base_weeks} weeks + 1) will be among the highest "
-        f"{panel['top_fraction']:.3g} of its week.",
+        purpose=f"For each product with {'a review' if least == 1 else f'at least {least} reviews'} in the last "
+        f"{base_weeks} weeks: the probability that its reviews in the next {horizon_weeks} weeks ÷ (those in the last "
+        f"{base_weeks} weeks + 1) will be among the highest {panel['top_fraction']:.3g} of its week.",
         data=[
             f"Fingerprint `{manifest['fingerprint']}`; {manifest['products']:,} products in "
             f"{len(manifest['categories']) - 1} categories, weeks from {manifest['first_week']} to {manifest['last_week']}. "
