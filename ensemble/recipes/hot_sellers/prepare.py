@@ -39,7 +39,7 @@ from ensemble.data.raw_files import expand_sources
 from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers import advice, coverage, features, folds, spills, weekly
 from ensemble.recipes.hot_sellers.market import MARKET_FILES, write_market
-from ensemble.recipes.hot_sellers.settings import NUM_WEEKS, MarketConfig, PanelConfig, PrepareConfig
+from ensemble.recipes.hot_sellers.settings import NUM_WEEKS, OF_RAW_FILES, MarketConfig, PanelConfig, PrepareConfig
 from ensemble.recipes.hot_sellers.splits import SPLITS, growth_by_week, growth_of, growth_thresholds, is_hot
 from ensemble.task import Task
 
@@ -88,6 +88,7 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
             builder.split()
         builder.write_pieces()
         builder.write_rows(folder / "rows")
+        defaults = PrepareConfig()
         manifest = {
             "kind": KIND,
             "recipe": "hot_sellers",
@@ -108,7 +109,7 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
             ],
             "has_text": facts["has_text"],
             **coverage.lacking(covered),
-            **({"min_matched": config.min_matched} if config.min_matched != PrepareConfig.min_matched else {}),
+            **{name: getattr(config, name) for name in OF_RAW_FILES if getattr(config, name) != getattr(defaults, name)},
         }
         if like is not None:
             if fractions := coverage.too_few(manifest, like):

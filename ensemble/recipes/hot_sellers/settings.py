@@ -103,6 +103,10 @@ class PrepareConfig:
     market: MarketConfig = dataclasses.field(default_factory=MarketConfig)
 
 
+OF_RAW_FILES = ("columns", "until", "max_bad_fraction", "min_matched")
+"""The settings of `PrepareConfig` that the manifest records if they are not the defaults."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecipeConfig:
     """Settings of the network, under `recipe.` on the command line."""
