@@ -24,11 +24,11 @@ class RegressionScorer:
             refuse(~np.isfinite(values), values, f"the {name} of row {{}} is {{:g}}, not a number to score: check the split")
         error = prediction - target
         centred = target - target.mean()  # so that the difference of two sums in `scores` keeps its digits
-        self.is_constant = not centred.any()
         self.rows = np.stack([error**2, np.abs(error), error, centred, centred**2])
 
     def scores(self, weight: np.ndarray) -> np.ndarray:
         squared, absolute, mean_error, centre, mean_square = self.rows @ weight / weight.sum()
         variance = mean_square - centre**2
-        r_squared = 1 - squared / variance if not self.is_constant and variance > 0 else np.nan
+        # Of equal targets, as in a draw of one cluster, the variance is only the rounding error of the difference
+        r_squared = 1 - squared / variance if variance > 1e-12 * mean_square else np.nan
         return np.array([np.sqrt(squared), absolute, r_squared, mean_error])

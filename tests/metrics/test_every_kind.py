@@ -188,6 +188,15 @@ def test_bootstrap_is_what_drawing_copies_gives(kind: str) -> None:
     assert set(itertools.chain(*same.values())) == {0.0}
 
 
+def test_r_squared_of_draws_with_equal_targets_is_left_out() -> None:
+    """The rounding error of their variance would be the divisor, and the interval end at -1e14."""
+    target = np.repeat([0.1, 0.7, 1.3], 5)
+    drawn = {"group": np.zeros(15), "cluster": np.repeat([0, 1, 2], 5), "generator": np.random.default_rng(0)}
+    interval = metrics.bootstrap_scores(target, target + 0.1, **drawn, kind="regression")["r_squared"]
+    assert interval.low == pytest.approx(1 - 0.1**2 / 0.08)  # two clusters alike and one beside them
+    assert interval.low < interval.value < interval.high
+
+
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_groups_are_drawn_as_their_rows_are(is_whole: bool) -> None:
     """Groups that lie in one cluster are weighed instead of their rows; those that do not must not be."""
