@@ -9,7 +9,6 @@ This is needed, for example, where the target nearly always has its largest valu
 """
 
 import dataclasses
-import math
 from typing import Any
 
 import numpy as np
@@ -62,10 +61,8 @@ def fit(target: np.ndarray, prediction: np.ndarray) -> Intervals:
 
 def _quantiles(residuals: np.ndarray) -> tuple[float, float]:
     """The two quantiles of ascending residuals (n,); the lower one is at most 0 and the upper one at least 0."""
-    num_rows, tail = len(residuals), (1 - SHARE) / 2
-    low = max(1, math.floor(tail * (num_rows + 1)))
-    high = min(num_rows, math.ceil((1 - tail) * (num_rows + 1)))
-    return min(float(residuals[low - 1]), 0.0), max(float(residuals[high - 1]), 0.0)
+    tail = max(1, (len(residuals) + 1) // 20)  # 5 %; in floats, 0.05 (n + 1) can be below a whole number
+    return min(float(residuals[tail - 1]), 0.0), max(float(residuals[-tail]), 0.0)
 
 
 def coverage(low: np.ndarray, high: np.ndarray, target: np.ndarray) -> dict[str, float | int]:

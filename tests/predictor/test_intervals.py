@@ -59,6 +59,13 @@ def test_few_rows_and_equal_predictions_have_intervals() -> None:
     assert two.begins == (1.0,)
 
 
+def test_the_quantiles_leave_out_a_twentieth_of_the_rows_on_each_side() -> None:
+    """0.05 (n + 1) as a float is just below a whole number: an end would be that of one row farther out."""
+    for num_rows, left_out in ((39, 2), (59, 3), (199, 10)):
+        ends = intervals.fit(np.arange(num_rows) - num_rows // 2, np.zeros(num_rows))
+        assert -ends.low[0] == ends.high[0] == num_rows // 2 - (left_out - 1)
+
+
 def test_an_interval_holds_its_prediction() -> None:
     """Of stars that are mostly five, a prediction above five would lie above its own interval."""
     generator = np.random.default_rng(0)
