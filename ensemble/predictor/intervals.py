@@ -51,12 +51,16 @@ def fit(target: np.ndarray, prediction: np.ndarray) -> Intervals:
     """Fit intervals to targets and out-of-fold predictions, each (num_rows,), with at least one row."""
     num_bins = max(1, min(MOST_BINS, len(target) // LEAST_ROWS))
     cuts = np.quantile(prediction, np.arange(1, num_bins) / num_bins)
-    begins = np.unique(cuts[cuts > prediction.min()])  # equal predictions are in one bin
-    numbers, bins = np.unique(np.searchsorted(begins, prediction, side="right"), return_inverse=True)
-    begins = begins[numbers[1:] - 1]  # interpolated cuts can leave a bin empty
+    num_below = np.searchsorted(np.sort(prediction), cuts)
+    first, begins = 0, list[float]()
+    for below, cut in dict(zip(num_below.tolist(), cuts.tolist(), strict=True)).items():  # equal predictions are in one bin
+        if min(below - first, len(prediction) - below) >= LEAST_ROWS:
+            begins.append(cut)
+            first = below
+    bins = np.searchsorted(begins, prediction, side="right")
     quantiles = [_quantiles(np.sort((target - prediction)[bins == number])) for number in range(len(begins) + 1)]
     low, high = zip(*quantiles, strict=True)
-    return Intervals(begins=tuple(begins.tolist()), low=low, high=high)
+    return Intervals(begins=tuple(begins), low=low, high=high)
 
 
 def _quantiles(residuals: np.ndarray) -> tuple[float, float]:

@@ -66,6 +66,16 @@ def test_the_quantiles_leave_out_a_twentieth_of_the_rows_on_each_side() -> None:
         assert -ends.low[0] == ends.high[0] == num_rows // 2 - (left_out - 1)
 
 
+def test_a_bin_has_many_rows_where_predictions_are_equal() -> None:
+    """The quantiles of a few residuals would hold far fewer than nine of ten new targets."""
+    generator = np.random.default_rng(0)
+    prediction = np.concatenate([[-3.0, -2.0, -1.0], np.zeros(1500), np.linspace(0.1, 1, 497)])
+    ends = intervals.fit(prediction + generator.normal(size=2000), prediction)
+    sizes = np.bincount(np.searchsorted(ends.begins, prediction, side="right"))
+    assert sizes.min() >= intervals.LEAST_ROWS
+    assert len(sizes) > 2
+
+
 def test_an_interval_holds_its_prediction() -> None:
     """Of stars that are mostly five, a prediction above five would lie above its own interval."""
     generator = np.random.default_rng(0)
