@@ -143,8 +143,9 @@ def _forecast_table(forecast: Forecast) -> pa.Table:
     names = {"row_id": template.row_id[order]}
     rows = open_table(forecast.data / "rows" / FORECAST)
     if "id" in rows.column_names:
-        by_row_id = np.argsort(rows["row_id"].to_numpy(), kind="stable")  # the template's order
-        names["id"] = rows["id"].take(by_row_id[order])
+        row_id = rows["row_id"].to_numpy()
+        by_row_id = np.argsort(row_id, kind="stable")
+        names["id"] = rows["id"].take(by_row_id[np.searchsorted(row_id, names["row_id"], sorter=by_row_id)])
     if forecast.ensemble.kind == "multiclass":
         classes = {f"probability of {name}": prediction[order, number] for number, name in enumerate(template.classes)}
         return pa.table({**names, **classes})

@@ -167,6 +167,17 @@ def test_the_rows_of_a_table_are_forecast(whole: tuple[str, Path]) -> None:
     assert (np.diff(falling) <= 0).all()
 
 
+def test_a_part_of_the_rows_can_be_forecast(tmp_path: Path) -> None:
+    """Files of another program may lack rows: each forecast would stand beside the id of another row."""
+    folder = table(tmp_path, "binary")
+    for path in (folder / "files").glob("*.forecast.parquet"):
+        part = predictions.select_rows(predictions.read(path), np.arange(NUM_ROWS) % 3 == 1)
+        predictions.write(path, part)
+    fitted(folder)
+    rows = pq.read_table(folder / "ensemble/forecast.parquet").to_pylist()
+    assert {row["row_id"]: row["id"] for row in rows} == {2000 + row: f"row {row}" for row in range(1, NUM_ROWS, 3)}
+
+
 @pytest.mark.parametrize("kind", ["multiclass", "ranking"])
 def test_data_without_a_forecast_are_enough(kind: str, tmp_path: Path) -> None:
     """A table whose every row has a target could only be fitted with rows that it has not."""
