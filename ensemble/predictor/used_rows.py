@@ -54,9 +54,12 @@ def _training(manifest: dict[str, Any], cv: CrossValidation) -> str:
             f"block, the block before it decides when its training stops, and all rows before that fit it{groups}{embargo}."
         )
     how = "stratified by the target" if cv.scheme == "random" else f"with all rows of one {config.get('group')} in one fold"
+    stop = ", one more decides"
+    if cv.stop_share < 1:
+        stop = f" and {100 * (1 - cv.stop_share):.0f} % of one more, whose other rows decide"
     return (
         f"{rows}, in {cv.num_folds} random folds, {how}. {copies} A copy is fitted on {num_fit} "
-        f"fold{'s' if num_fit > 1 else ''}, one more decides when its training stops, and it predicts the last one."
+        f"fold{'s' if num_fit > 1 else ''}{stop} when its training stops, and it predicts the last one."
     )
 
 

@@ -28,6 +28,11 @@ def test_data_with_a_validation_split_have_none() -> None:
             {},
             ["8 random folds, stratified", "fitted on 6 folds", "on other"],
         ),
+        (
+            CrossValidation(scheme="random", num_folds=5, stop_share=0.2),
+            {},
+            ["fitted on 3 folds and 80 % of one more, whose other rows decide when", "predicts the last one"],
+        ),
         (CrossValidation(scheme="groups", num_folds=3), {"group": "shop"}, ["all rows of one shop in one fold", "1 fold,"]),
         (
             CrossValidation(scheme="forward", num_folds=4, embargo=7, begins=(0.0,)),
