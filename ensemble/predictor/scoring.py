@@ -37,7 +37,8 @@ def intervals_of(
     fitted = intervals.fit(target, prediction)
     if test is None:
         return intervals.cross_fitted(target, prediction, group, is_forward), fitted
-    return intervals.coverage(*fitted(combined), test.target), fitted
+    counted = counted_rows(test.weight)[1]
+    return intervals.coverage(*fitted(combined[counted]), test.target[counted]), fitted
 
 
 def score(

@@ -6,7 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from ensemble.predictor import intervals
+from ensemble.predictions import Predictions
+from ensemble.predictor import intervals, scoring
 from ensemble.predictor.intervals import Intervals
 
 
@@ -45,6 +46,20 @@ def test_the_coverage_is_of_rows_that_gave_no_quantiles() -> None:
     assert forward is not None
     assert forward["rows"] < 60  # the first block has no rows before it
     assert intervals.cross_fitted(target, prediction, np.zeros(60), False) is None
+
+
+def test_the_coverage_is_of_rows_with_weight() -> None:
+    """It would be that of rows that no score counts."""
+    prediction, target = values(60, 0)
+    ids = np.arange(60)
+    columns = {"row_id": ids, "group": ids, "cluster": ids, "recipe": "r", "member": "m", "fingerprint": "f"}
+    blend = Predictions(target=target, prediction=prediction, split="blend", **columns)
+    far = np.where(ids % 2, target, 1e9)
+    test = Predictions(target=far, prediction=prediction, split="test", weight=ids % 2.0, **columns)
+    result, _ = scoring.intervals_of("regression", blend, prediction, test, prediction, False)
+    assert result is not None
+    assert result["rows"] == 30
+    assert result["coverage"] > 0.8
 
 
 def test_few_rows_and_equal_predictions_have_intervals() -> None:
