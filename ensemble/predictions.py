@@ -236,8 +236,8 @@ def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
     return template, np.stack(columns, axis=1)
 
 
-def select_rows(predictions: Predictions, rows: np.ndarray) -> Predictions:
-    """Some rows of a prediction file, without reasons. rows : row numbers, or (num_rows,) bool."""
+def select_rows(predictions: Predictions, rows: np.ndarray | slice) -> Predictions:
+    """Some rows of a prediction file, without reasons. rows : row numbers, a slice, or (num_rows,) bool."""
     names = _column_types(predictions.weight is not None)
     return dataclasses.replace(predictions, reasons=None, **{name: getattr(predictions, name)[rows] for name in names})
 

@@ -12,7 +12,7 @@ CALIBRATION_BINS = 20  # of equal mass, so that the last bin contains the 5 % wi
 
 
 class Reliability(NamedTuple):
-    """Mean prediction, in ascending order, share of positives and number of rows of each non-empty bin, (num_bins,) each."""
+    """Mean prediction, in ascending order, share of positives and number (or weight) of the rows of each non-empty bin."""
 
     prediction: np.ndarray
     observed: np.ndarray
@@ -59,34 +59,40 @@ def log_loss(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | No
     return float(weighted_mean(_log_losses(*_checked(target, prediction)), weight))
 
 
-def reliability(target: np.ndarray, prediction: np.ndarray, num_bins: int = CALIBRATION_BINS) -> Reliability:
-    """Predicted and observed share of positives, in bins of equal numbers of rows.
+def reliability(
+    target: np.ndarray, prediction: np.ndarray, num_bins: int = CALIBRATION_BINS, weight: np.ndarray | None = None
+) -> Reliability:
+    """Predicted and observed share of positives, in bins of equal numbers of rows. weight : (num_rows,), above 0.
 
     Rows with equal predictions stay together, so there can be fewer bins than `num_bins`, of unequal size.
     """
     target, prediction = _checked(target, prediction)
-    bins = equal_bins(prediction, num_bins)
-    num_rows = np.bincount(bins, minlength=num_bins)
+    bins = equal_bins(prediction, num_bins, weight)
+    num_rows = np.bincount(bins, weight, num_bins)
     has_rows = num_rows > 0
     mean_prediction, observed = (
-        np.bincount(bins, values, num_bins)[has_rows] / num_rows[has_rows] for values in (prediction, target)
+        np.bincount(bins, values if weight is None else values * weight, num_bins)[has_rows] / num_rows[has_rows]
+        for values in (prediction, target)
     )
     return Reliability(mean_prediction, observed, num_rows[has_rows])
 
 
-def precision_recall(target: np.ndarray, prediction: np.ndarray, max_points: int = 200) -> PrecisionRecall:
+def precision_recall(
+    target: np.ndarray, prediction: np.ndarray, max_points: int = 200, weight: np.ndarray | None = None
+) -> PrecisionRecall:
     """At most `max_points` points of the precision-recall curve, evenly spaced in recall, both ends included.
 
-    Without positives there is no curve: the arrays are empty.
+    weight : (num_rows,), above 0. Without positives there is no curve: the arrays are empty.
     """
     target, prediction = _checked(target, prediction)
+    weight = np.ones(len(target)) if weight is None else weight
     order = np.argsort(-prediction, kind="stable")
     last = np.flatnonzero(np.append(np.diff(prediction[order]) != 0, True))  # last row of each block of equal predictions
-    hits = np.cumsum(target[order])[last]
+    hits, mass = (np.cumsum(values[order])[last] for values in (target * weight, weight))
     if hits[-1] == 0:
         return PrecisionRecall(np.empty(0), np.empty(0), np.empty(0))
     keep = np.unique(np.append(np.searchsorted(hits, np.linspace(hits[0], hits[-1], max_points - 1)), len(last) - 1))
-    return PrecisionRecall(hits[keep] / hits[-1], hits[keep] / (last[keep] + 1), prediction[order][last[keep]])
+    return PrecisionRecall(hits[keep] / hits[-1], hits[keep] / mass[keep], prediction[order][last[keep]])
 
 
 def _checked(target: np.ndarray, prediction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -184,10 +190,10 @@ class BinaryScorer:
         return (positive * taken / np.where(mass > 0, mass, 1)).sum() / top_mass.sum()
 
 
-def equal_bins(values: np.ndarray, num_bins: int) -> np.ndarray:
+def equal_bins(values: np.ndarray, num_bins: int, weight: np.ndarray | None = None) -> np.ndarray:
     """The number of the bin of each value. All bins have about equally many values, and equal values are in one bin."""
-    _, block, size = np.unique(values, return_inverse=True, return_counts=True)
-    return _equal_mass_bins(size, num_bins)[block]
+    block = np.unique(values, return_inverse=True)[1]
+    return _equal_mass_bins(np.bincount(block, weight), num_bins)[block]
 
 
 def _equal_mass_bins(mass: np.ndarray, num_bins: int) -> np.ndarray:

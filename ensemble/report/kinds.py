@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ensemble import metrics
+from ensemble.metrics.weighting import weight_of, weighted_mean
 from ensemble.predictor.fit import ENSEMBLE
 from ensemble.predictor.used_rows import place
 from ensemble.report.run import Run
@@ -24,7 +25,7 @@ RARE = 0.2
 
 def binary(run: Run, styles: dict[str, Any]) -> list[Picture]:
     """Precision against recall, and the reliability of the probabilities."""
-    is_rare = run.test.target.mean() < RARE
+    is_rare = run.scores["base_rate"] < RARE
     caption = "With a lower threshold, recall rises, and precision usually falls."
     label = f"Precision against recall on {place(run.scores)}."
     curve = "Precision and recall", caption, label, partial(_precision_recall, run, styles)
@@ -36,9 +37,9 @@ def binary(run: Run, styles: dict[str, Any]) -> list[Picture]:
 
 def _precision_recall(run: Run, styles: dict[str, Any], axes: Any) -> None:
     for name, probability in run.candidates.items():
-        curve = metrics.binary.precision_recall(run.test.target, probability)
+        curve = metrics.binary.precision_recall(run.test.target, probability, weight=run.test.weight)
         axes.plot(curve.recall, curve.precision, **styles[name])
-    axes.axhline(float(run.test.target.mean()), color=colour("muted"), linewidth=1)
+    axes.axhline(run.scores["base_rate"], color=colour("muted"), linewidth=1)
     axes.set(
         xlim=(0, 1),
         ylim=(0, 1),
@@ -49,7 +50,8 @@ def _precision_recall(run: Run, styles: dict[str, Any], axes: Any) -> None:
 
 
 def _reliability(run: Run, styles: dict[str, Any], is_rare: bool, axes: Any) -> None:
-    curves = {name: metrics.binary.reliability(run.test.target, probability) for name, probability in run.candidates.items()}
+    target, weight = run.test.target, run.test.weight
+    curves = {name: metrics.binary.reliability(target, each, weight=weight) for name, each in run.candidates.items()}
     top = max(max(curve.prediction.max(), curve.observed.max()) for curve in curves.values())
     top = min(1.0, np.ceil(20 * top + 0.2) / 20)
     axes.plot([0, 1], [0, 1], color=colour("muted"), linewidth=1)
@@ -72,7 +74,7 @@ def _reliability(run: Run, styles: dict[str, Any], is_rare: bool, axes: Any) -> 
 
 def regression(run: Run, styles: dict[str, Any]) -> list[Picture]:
     """Quantiles of the target against the prediction, and the error by decile of the prediction."""
-    target, prediction = run.test.target, run.candidates[ENSEMBLE]
+    target, prediction, weight = run.test.target, run.candidates[ENSEMBLE], run.test.weight
 
     def predicted_and_observed(axes: Any) -> None:
         bins = metrics.binary.equal_bins(prediction, NUM_BINS)
@@ -90,10 +92,11 @@ def regression(run: Run, styles: dict[str, Any]) -> list[Picture]:
         _format_numbers(axes.xaxis, axes.yaxis)
 
     def error_by_decile(axes: Any) -> None:
-        bins = metrics.binary.equal_bins(prediction, NUM_DECILES)
+        bins = metrics.binary.equal_bins(prediction, NUM_DECILES, weight)
         places = np.unique(bins)
+        parts = [bins == each for each in places]
         for name, candidate in run.candidates.items():
-            errors = [np.abs(candidate - target)[bins == each].mean() for each in places]
+            errors = [weighted_mean(np.abs(candidate - target)[part], weight_of(weight, part)) for part in parts]
             axes.plot(places + 1, errors, marker="o", markersize=3.5, **styles[name])
         axes.set_xticks(range(1, NUM_DECILES + 1))
         axes.set(ylim=(0, None), xlabel="decile of the ensemble's prediction", ylabel="mean absolute error")
@@ -115,7 +118,7 @@ def multiclass(run: Run, styles: dict[str, Any]) -> list[Picture]:
     def reliability(axes: Any) -> None:
         for name, candidate in run.candidates.items():
             is_right = candidate.argmax(axis=1) == run.test.target
-            curve = metrics.binary.reliability(is_right.astype(float), candidate.max(axis=1), NUM_DECILES)
+            curve = metrics.binary.reliability(is_right.astype(float), candidate.max(axis=1), NUM_DECILES, run.test.weight)
             axes.plot(curve.prediction, curve.observed, marker="o", markersize=3.5, **styles[name])
         axes.plot([0, 1], [0, 1], color=colour("muted"), linewidth=1)
         axes.set(

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from ensemble import folders, predictions, recipe
 from ensemble.combine import Ensemble
+from ensemble.combine.fitting import counted_rows
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 from ensemble.metrics import METRIC_FUNCTIONS
@@ -127,6 +128,8 @@ def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[
     if scored != "test":  # the ensemble has no cross-fitted prediction of some rows, such as those of the first block
         files = [predictions.select_rows(file, np.isin(file.row_id, ensemble_file.row_id)) for file in files]
     test, columns = predictions.align([ensemble_file, *files])
+    counted = counted_rows(test.weight)[1]  # the rows that are scored
+    test, columns = predictions.select_rows(test, counted), columns[counted]
     weights = dict(zip(names, combiner.weights, strict=True))
     forecast: pa.Table | None = None
     explained_by: tuple[str, ...] = ()

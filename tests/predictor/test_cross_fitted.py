@@ -15,6 +15,7 @@ from ensemble.predictions import Predictions
 from ensemble.predictor import fit as predictor
 from ensemble.recipes.table.prepare import prepare
 from ensemble.recipes.table.settings import PrepareConfig
+from ensemble.report import run
 
 NUM_ROWS = 400
 TEST, WEIGHT, TIME = {"test": 0.25}, {"weight": "w"}, {"time": "day"}
@@ -93,6 +94,16 @@ def test_weights_of_rows_count(tmp_path: Path) -> None:
     expected = log_loss(written.target, written.prediction, sample_weight=written.weight)
     assert scores["scores"]["ensemble"]["log_loss"]["value"] == pytest.approx(expected)
     assert scores["weighted"]
+
+
+def test_the_report_is_of_the_rows_that_are_scored(tmp_path: Path) -> None:
+    """Its pictures would have rows of weight 0, which no score counts."""
+    data, files = make_data(tmp_path, **WEIGHT, **TEST)
+    scores = predictor.fit(files, data, tmp_path / "out", num_draws=5)
+    read = run.read(tmp_path / "out", data, files)
+    assert read.test.weight is not None
+    assert read.test.weight.min() > 0
+    assert len(read.test.target) == len(read.candidates["vague"]) == scores["rows"] < 100
 
 
 def test_what_it_cannot_be_fitted_on_is_refused(tmp_path: Path) -> None:

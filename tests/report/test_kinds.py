@@ -1,0 +1,44 @@
+"""The pictures of the scored rows."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from blends import CLASSES, blend_of
+from matplotlib.figure import Figure
+
+from ensemble.recipe import Words
+from ensemble.report.pictures import BY_KIND
+from ensemble.report.svg import series_style
+
+TIMES = np.random.default_rng(0).integers(1, 4, 400)
+
+
+def lines(kind: str, rows: np.ndarray, weight: np.ndarray | None) -> list[np.ndarray]:
+    """The points of all lines of the pictures, but of quantiles of values, which are of rows without weights."""
+    target, predictions, group = (column[rows] for column in blend_of(kind, len(TIMES)))
+    mean = float(np.average(target, weights=weight))
+    run: Any = SimpleNamespace(
+        test=SimpleNamespace(target=target, weight=weight, group=group),
+        candidates={"ensemble": predictions[:, 0]},
+        scores={"split": "test", "base_rate": mean},
+        words=Words(),
+        task=SimpleNamespace(classes=range(CLASSES)),
+    )
+    points = []
+    for title, _, _, paint in BY_KIND[kind](run, {"ensemble": series_style(0)}):
+        axes = Figure().add_subplot()
+        paint(axes)
+        points += [] if title == "Predicted and observed" else [np.array(line.get_xydata()) for line in axes.lines]
+    return points
+
+
+@pytest.mark.parametrize("kind", ["binary", "multiclass", "regression"])
+def test_weights_count(kind: str) -> None:
+    """The curves would be of other rows than the scores beside them."""
+    every = np.arange(len(TIMES))
+    weighted, of_copies = lines(kind, every, TIMES.astype(float)), lines(kind, np.repeat(every, TIMES), None)
+    assert weighted
+    for result, expected in zip(weighted, of_copies, strict=True):
+        np.testing.assert_allclose(result, expected)
