@@ -5,8 +5,11 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
+import prepared_folders
 import pyarrow.parquet as pq
 import pytest
+from blends import blend_of
 from report_runs import PANEL, seal, text, write, write_predictions
 
 from ensemble import configuration, folders, predictions
@@ -16,6 +19,7 @@ from ensemble.recipes.hot_sellers import page as hot_page
 from ensemble.recipes.hot_sellers.settings import PrepareConfig
 from ensemble.report import forecast
 from ensemble.report import words as report_words
+from ensemble.task import Task
 
 
 def test_the_page_has_the_scores(run: Path, page: str) -> None:
@@ -136,6 +140,23 @@ def test_a_member_from_elsewhere_needs_no_folder(copy: Path, tmp_path: Path) -> 
     assert "Learning curves" not in words
     assert "Why accuracy is not in the table" in words
     assert "strongest first" not in words  # nobody gave reasons
+
+
+def test_data_without_a_test_have_a_page(tmp_path: Path) -> None:
+    """It would end in an error of the template, or call rows untouched on which weights were fitted."""
+    task = Task(kind="binary", target="y", metric="log_loss", group="group", cluster="cluster")
+    splits, target = {"train": {"rows": 900}, "blend": {"rows": 300}}, {"column": "y", "names": ["no", "yes"]}
+    fingerprint = prepared_folders.write(tmp_path / "prepared", {}, task, [], recipe="table", splits=splits, target=target)
+    ids, blend = np.arange(300), blend_of("binary", 300)
+    columns = {"row_id": ids, "target": blend.target, "group": blend.group, "cluster": ids, "fingerprint": fingerprint}
+    for member in range(2):
+        prediction = blend.predictions[:, member]
+        write_predictions(tmp_path, "blend", f"m{member}", prediction=prediction, recipe="table", **columns)
+    scores = predictor.fit(tmp_path / "predictions", tmp_path / "prepared", tmp_path / "ensemble", num_draws=2)
+    words = text(write(tmp_path, tmp_path / "report.html"))
+    rows = f"{scores['rows']} rows"
+    assert f"Measured on the blend split: {rows}, each predicted by weights that were fitted on other rows." in words
+    assert f"On {rows} predicted by weights that were fitted on other rows, the ensemble’s log loss is" in words
 
 
 def test_an_undefined_score_is_explained(copy: Path, tmp_path: Path) -> None:
