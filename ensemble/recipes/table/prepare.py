@@ -92,7 +92,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         in_train = split == TRAIN
         features, encoded, left_out, contents = _features(config, table, cells_of, in_train, with_time=False)
         trends = []
-        if time is not None and target.kind == "regression":
+        if time is not None and target.kind == "regression" and config.time not in config.drop:
             matrix = np.column_stack([encoded[feature["name"]][in_train] for feature in features])
             known = time[in_train], target.values[in_train], splits.fold[in_train]
             if trend.has_trend(matrix, *known, config.embargo, config.seed):
@@ -283,7 +283,7 @@ def _features(
     features: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}
     contents: dict[str, Any] = {}
-    others = {config.target, config.group, config.weight, config.id, *config.drop} - {config.time}
+    others = {config.target, config.group, config.weight, config.id} - {config.time} | {*config.drop}
     for column in table.columns:
         if column in others:
             continue

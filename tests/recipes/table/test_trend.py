@@ -42,6 +42,14 @@ def test_the_time_is_a_feature_if_the_target_has_a_trend(slope: float, is_featur
     assert days[0] == open_table(tmp_path / "out" / "rows" / "train")[name].to_numpy()[-1] + 1
 
 
+def test_a_time_that_is_dropped_only_orders_the_folds(tmp_path: Path) -> None:
+    """Members would learn from a column that is not known when a forecast is made."""
+    frame(0.02).write_csv(tmp_path / "a.csv")
+    manifest = prepare(tmp_path, tmp_path / "a.csv", time="day", drop=("day",))
+    assert [feature["column"] for feature in manifest["features"]] == ["x", "shop"]
+    assert (manifest["cross_validation"]["scheme"], manifest["notes"]) == ("forward", [])
+
+
 @pytest.mark.parametrize("wrong", ["one block", "unknown yet", "many columns"])
 def test_a_trend_that_did_not_go_on_is_no_feature(wrong: str) -> None:
     """The forecast would follow a trend that ended, or one that nobody knew of at the time."""
