@@ -254,7 +254,8 @@ def _numbers(
     is_odd = (signed != cells).fill_null(False)
     signed = cells if is_odd.sum() == cells.count() else signed  # (1) and (2) alone are no negative numbers
     bare = number_units.remove(signed, unit)
-    forms, values = number_forms.choose(table, column, bare, config.decimal, number_forms.PLAIN, allowed, advice)
+    decimal = "" if unit in number_units.TIMES else config.decimal  # the hours of times have a decimal point
+    forms, values = number_forms.choose(table, column, bare, decimal, number_forms.PLAIN, allowed, advice)
     no_number = cells.is_not_null() & values.is_null()
     if no_number.sum() > allowed:
         return None, no_number
@@ -323,7 +324,8 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
         allowed = cells.count() - 1  # at least one cell is a number
         unit, known_form = number_units.split(form)
         cells = number_units.remove(number_forms.with_signs(cells), unit)
-        forms, values = number_forms.choose(table, column, cells, config.decimal, known_form, allowed, advice)
+        decimal = "" if unit in number_units.TIMES else config.decimal  # the hours of times have a decimal point
+        forms, values = number_forms.choose(table, column, cells, decimal, known_form, allowed, advice)
         new_form = next((form for form in forms if form != number_forms.PLAIN), "")
         is_other = values.ne_missing(cells.cast(pl.Float64, strict=False)).any()
         form_notes = number_forms.notes(table, column, forms) if is_other else ()

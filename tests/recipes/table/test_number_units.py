@@ -42,6 +42,17 @@ def test_numbers_with_one_unit_are_numbers(tmp_path: Path, texts: list[str], num
     assert new.values.to_list() == numbers
 
 
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_the_hours_of_times_have_a_decimal_point(decimal: str, tmp_path: Path) -> None:
+    """With decimal=, for another column, 9:07:30 would be 9125 hours, and 9:30 a text."""
+    config, texts = PrepareConfig(decimal=decimal), ["9:07:30", "10:37:30"]
+    table = table_of(tmp_path, texts)
+    column = cells.read(table, "x", config)
+    new = cells.read_as(table, "x", "number", column.form, config)
+    assert (column.form, column.values.to_list(), new.values.to_list()) == (number_units.TIME, *[[9.125, 10.625]] * 2)
+    assert cells.read(table_of(tmp_path, ["9:30", "10:00"]), "x", config).values.to_list() == [9.5, 10.0]
+
+
 @pytest.mark.parametrize(
     "texts",
     [
