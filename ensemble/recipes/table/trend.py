@@ -28,7 +28,7 @@ def has_trend(
     """
     rows = np.sort(np.random.default_rng(seed).permutation(len(time))[:MOST_ROWS])
     columns, time, target, fold = _columns(features[rows]), time[rows], target[rows], fold[rows]
-    if columns.shape[1] > MOST_COLUMNS:
+    if columns is None:
         return False
     errors = []
     for number in range(fold.max() + 1):
@@ -44,15 +44,18 @@ def has_trend(
     return bool(is_better and with_time_too.sum() < (1 - LEAST_GAIN) * without.sum())
 
 
-def _columns(features: np.ndarray) -> np.ndarray:
-    """The inputs of the linear model, (num_rows, E) float64: one-hot columns, and numbers with 0 for a missing value."""
-    columns = [np.zeros((len(features), 0))]
-    for values in features.T.astype(np.float64):
+def _columns(features: np.ndarray) -> np.ndarray | None:
+    """The inputs of the linear model, (num_rows, E) float64: one-hot columns, and numbers with 0 for a missing value; None
+    for more than `MOST_COLUMNS`."""
+    columns, num_columns = [np.zeros((len(features), 0))], 0
+    for values in features.T:
         different = np.unique(values[~np.isnan(values)])
-        if len(different) <= MOST_VALUES:
-            columns.append(values[:, None] == different)
-        else:
-            columns.append(np.nan_to_num(values - np.nanmean(values))[:, None])
+        is_one_hot = len(different) <= MOST_VALUES
+        num_columns += len(different) if is_one_hot else 1
+        if num_columns > MOST_COLUMNS:
+            return None
+        number = values.astype(np.float64)
+        columns.append(values[:, None] == different if is_one_hot else np.nan_to_num(number - np.nanmean(number))[:, None])
     return np.concatenate(columns, axis=1)
 
 

@@ -1,5 +1,6 @@
 """The time of a table in time is a feature if the target has a trend."""
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,16 @@ def test_a_time_that_is_dropped_only_orders_the_folds(tmp_path: Path) -> None:
     manifest = prepare(tmp_path, tmp_path / "a.csv", time="day", drop=("day",))
     assert [feature["column"] for feature in manifest["features"]] == ["x", "shop"]
     assert (manifest["cross_validation"]["scheme"], manifest["notes"]) == ("forward", [])
+
+
+def test_a_table_with_many_columns_takes_no_memory() -> None:
+    """50,000 rows of 600 columns with ten values each would need 3 GB, for a linear model that is not fitted."""
+    features = np.random.default_rng(0).integers(0, 10, (600, 600)).astype(np.float32)
+    time, fold = np.arange(600.0), np.repeat(np.arange(-2, 4), 100)
+    tracemalloc.start()
+    assert not trend.has_trend(features, time, time, fold, 0.0, 0)
+    assert tracemalloc.get_traced_memory()[1] < 5 * features.nbytes
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize("wrong", ["one block", "unknown yet", "many columns"])
