@@ -308,7 +308,7 @@ def chosen(manifest: dict[str, Any], config: Any, num_threads: int) -> list[Plan
 
 def is_stale(folder: Path, fingerprint: str) -> bool:
     """Whether a member, or a checkpoint of it, was trained on other data than those with this fingerprint."""
-    states = sorted(folder.with_name(f"{folder.name}.checkpoint").glob("trees-*/state.json"))
+    states = [*folder.rglob("state.json"), *folder.with_name(f"{folder.name}.checkpoint").glob("trees-*/state.json")]
     for file in (folder / "summary.json", *states):
         with suppress(UserError):
             if folders.read_json(file).get("fingerprint") != fingerprint:

@@ -251,6 +251,16 @@ def test_anew_means_all_of_it(
     assert [name for name in result if result[name] != expected[name] and "predictions/" not in name] == []
 
 
+@pytest.mark.parametrize(
+    "file", ["tabm/summary.json", "tabm/checkpoints/step-00000004/state.json", "tabm.checkpoint/trees-4/state.json"]
+)
+def test_a_member_of_other_data_is_trained_anew(file: str, tmp_path: Path) -> None:
+    """A training that was stopped before the data changed would be continued, which is an error: the fit would lack it."""
+    (tmp_path / file).parent.mkdir(parents=True)
+    folders.write_json(tmp_path / file, {"fingerprint": "old"})
+    assert [run.is_stale(tmp_path / "tabm", fingerprint) for fingerprint in ("old", "new")] == [False, True]
+
+
 def test_a_stopped_member_stops_the_fit(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A preempted job would combine members that do not exist."""
     with monkeypatch.context() as patch:
