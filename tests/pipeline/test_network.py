@@ -120,6 +120,17 @@ def test_all_files_of_a_failed_training_are_replaced(tmp_path: Path, monkeypatch
     assert not folder.exists()
 
 
+def test_a_training_that_fails_at_its_start_was_not_preempted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job would be started again and again: the status is that of the training which is continued."""
+    monkeypatch.setattr(network, "run_command", lambda command, **named: 1)
+    (tmp_path / "status").write_text("preempted\n")
+    manifest = {"recipe": "table", "splits": {"train": {"rows": 500}}}
+    config = types.SimpleNamespace(accelerate_config="auto", seed=0)
+    assert not network.train(
+        PlannedMember(name="tabm", kind="neural"), tmp_path, tmp_path, manifest, config, 1, 0.0, resume=True
+    )
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has died")
 def test_a_killed_fit_leaves_no_process() -> None:
     """The network would be trained by two processes at once when the fit is continued."""
