@@ -78,6 +78,8 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
             raise UserError(f"{origin}: {key}={value} does not fit: {_advice(key, kind, value)}") from None
         _refuse_out_of_range(origin, key, value)
         for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, bool) and kind in (str, tuple[str, ...]):
+                raise UserError(f"{origin}: {key} has a boolean, as yes, no, on and off are in YAML: put a text in quotes")
             if isinstance(text, str) and text.startswith("~/"):  # a folder named ~ would be created
                 raise UserError(f"{origin}: {key}={text} begins with ~, which only shells expand: write the full path")
     try:
