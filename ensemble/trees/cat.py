@@ -17,8 +17,8 @@ import numpy as np
 import polars as pl
 
 from ensemble.errors import UserError
+from ensemble.trees import copies
 from ensemble.trees.boosting import Scores, Training
-from ensemble.trees.copies import LOSS_OF, check_learnable, rate_in_time, train_separately
 from ensemble.trees.objective import OUTPUT_OF, Objective, dataset_of, from_raw, objective_of
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
@@ -36,7 +36,7 @@ MISSING_CATEGORY = -1
 
 
 def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
-    check_learnable(config, objective)
+    copies.check_learnable(config, objective)
     return {
         "loss_function": OBJECTIVES[objective.kind],
         **({"classes_count": objective.num_classes} if objective.kind == "multiclass" else {}),
@@ -79,14 +79,8 @@ def train_copies(
     stopping get `config.num_rounds` trees.
     """
     objectives = [objective_of(config, rows) for rows, _ in parts]
-    num_at_once = max(1, min(config.threads, len(parts)))
-    config = dataclasses.replace(config, threads=max(1, config.threads // num_at_once))
-    seconds = training.seconds_left() / math.ceil(len(parts) / num_at_once)
-    if math.isfinite(seconds) and parts[0][1] is not None:
-        rate = rate_in_time(config.learning_rate, _seconds_of_a_tree(config, objectives[0], parts[0][0]), seconds)
-        config = dataclasses.replace(config, learning_rate=rate)
-    results = train_separately(
-        config, parts, seconds, training, lambda model: catboost.CatBoost().load_model(blob=model), train_copy, run
+    results = copies.train_separately(
+        config, parts, training, lambda model: catboost.CatBoost().load_model(blob=model), train_copy, run
     )
     boosters = [booster for booster, _ in results]
     curves = [
@@ -96,7 +90,7 @@ def train_copies(
     if not all(len(curve) for curve in curves):
         return boosters, [], config.num_rounds
     best = max(1, round(float(np.mean([np.argmin(curve) + 1 for curve in curves]))))
-    metric = LOSS_OF[objectives[0].kind]
+    metric = copies.LOSS_OF[objectives[0].kind]
     means = np.mean([np.pad(curve, (0, max(0, best - len(curve))), "edge")[:best] for curve in curves], axis=0)
     return boosters, [{metric: float(value)} for value in means], best
 
@@ -113,6 +107,16 @@ def train_copy(
     booster.fit(pool(objective, rows), eval_set=held_out, use_best_model=False, callbacks=callbacks, **early)
     evaluated = booster.get_evals_result().get("validation", {}) if stop is not None else {}
     return booster, np.array(evaluated.get(OBJECTIVES[objective.kind], ()))
+
+
+def in_time(config: TreesConfig, rows: TreeData, num_copies: int, seconds_left: float) -> TreesConfig:
+    """The settings, with a higher learning rate if the time for copies with rows like these is short."""
+    if not math.isfinite(seconds_left):
+        return config
+    of_each, seconds = copies.share_of_each(config, num_copies, seconds_left)
+    seconds_of_a_tree = _seconds_of_a_tree(of_each, objective_of(config, rows), rows)
+    rate = copies.rate_in_time(config.learning_rate, seconds_of_a_tree, seconds)
+    return dataclasses.replace(config, learning_rate=rate)
 
 
 def _seconds_of_a_tree(config: TreesConfig, objective: Objective, rows: TreeData) -> float:

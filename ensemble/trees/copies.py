@@ -7,6 +7,7 @@ bits on any number of cores. A single copy uses all threads.
 
 import dataclasses
 import itertools
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -61,8 +62,8 @@ class TrainingResult:
     """The scores after each tree."""
     best_round: int
     """The number of trees of the models, or the number of the candidate of linear models."""
-    learning_rate: float | None = None
-    """The learning rate, if a higher one than the setting was used because time was short."""
+    learning_rate: float
+    """The learning rate, which is higher than the setting if the time was short."""
     out_of_fold: dict[str, np.ndarray] | None = None
     """`row_id`, (n,), and `prediction` in the target's unit, (n,) or (n, K) for K classes."""
     permutation: dict[str, Any] | None = None
@@ -90,12 +91,11 @@ def train(
         fit = partial(train_parts, library, rows=rows, run=pool.map)
         first_training = dataclasses.replace(training, seconds_left=seconds_left, on_chunk=_Pace(config, training))
         parts: Parts = [(fold.fit, fold.stop) for fold in folds]
-        learning_rate = None
+        config = in_time(library, config, rows.take(folds[0].fit), len(folds), seconds_left())
         try:
             make_models, history, best_round = fit(config=config, parts=parts, training=first_training)
         except _TooSlow as error:
-            learning_rate = error.learning_rate
-            config = dataclasses.replace(config, learning_rate=learning_rate)
+            config = dataclasses.replace(config, learning_rate=error.learning_rate)
             first_training = dataclasses.replace(first_training, on_chunk=training.on_chunk)
             make_models, history, best_round = fit(config=config, parts=parts, training=first_training)
         learned = [fold.fit for fold in folds]
@@ -124,7 +124,7 @@ def train(
         models=models,
         history=history,
         best_round=best_round,
-        learning_rate=learning_rate,
+        learning_rate=config.learning_rate,
         out_of_fold=out_of_fold,
         permutation=importance,
     )
@@ -160,6 +160,11 @@ def rate_in_time(learning_rate: float, seconds_of_a_tree: float, seconds_left: f
     """The rate with which `USUAL_TREES` / rate trees fit into the time: up to `HIGHEST_RATE`, but at least the given one."""
     needed = seconds_of_a_tree * USUAL_TREES / learning_rate
     return max(learning_rate, min(HIGHEST_RATE, learning_rate * needed / max(seconds_left, 1e-3)))
+
+
+def in_time(library: ModuleType, config: TreesConfig, rows: TreeData, num_copies: int, seconds_left: float) -> TreesConfig:
+    """The settings, with a higher learning rate if a library that cannot add one tree at a time needs it for the copies."""
+    return library.in_time(config, rows, num_copies, seconds_left) if hasattr(library, "in_time") else config
 
 
 Parts = Sequence[tuple[np.ndarray, np.ndarray | None]]
@@ -224,7 +229,6 @@ def train_one(
 def train_separately(
     config: TreesConfig,
     parts: Sequence[tuple[TreeData, TreeData | None]],
-    seconds: float,
     training: Training,
     load: Callable[[bytes], Any],
     train_copy: Callable[[TreesConfig, int, TreeData, TreeData | None, Callable[[], bool]], tuple[Any, np.ndarray]],
@@ -232,10 +236,11 @@ def train_separately(
 ) -> list[tuple[Any, np.ndarray]]:
     """Train each copy by itself, with a library that cannot add one tree at a time; returns models and losses, (T,).
 
-    parts : the rows of each copy, and those for early stopping or None. seconds : for each copy. load : converts the bytes
-    of a stored copy to a model. train_copy : trains the copy with a given number until its last argument returns true. run :
-    maps a function over numbers, several at once. Raises `Stopped`.
+    parts : the rows of each copy, and those for early stopping or None. load : converts the bytes of a stored copy to a
+    model. train_copy : trains the copy with a given number until its last argument returns true. run : maps a function over
+    numbers, several at once. Raises `Stopped`.
     """
+    config, seconds = share_of_each(config, len(parts), training.seconds_left())
 
     def train_in_time(number: int) -> tuple[Any, np.ndarray]:
         if number in training.stored_copies:
@@ -250,6 +255,13 @@ def train_separately(
     if training.stop_requested():
         raise Stopped
     return results
+
+
+def share_of_each(config: TreesConfig, num_copies: int, seconds_left: float) -> tuple[TreesConfig, float]:
+    """The settings with the threads of each copy, and its seconds, if as many as possible are trained at once."""
+    num_at_once = max(1, min(config.threads, num_copies))
+    config = dataclasses.replace(config, threads=max(1, config.threads // num_at_once))
+    return config, seconds_left / math.ceil(num_copies / num_at_once)
 
 
 def _predictor(library: ModuleType, rows: TreeData, model: Model, content: dict[str, Any]) -> unknown.Predict:

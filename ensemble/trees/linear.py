@@ -17,7 +17,6 @@ import functools
 import importlib
 import itertools
 import json
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -200,9 +199,7 @@ def train_copies(
     """
     if objective_of(config, parts[0][0]).kind != "regression":
         importlib.import_module("sklearn.linear_model")  # which takes a second, before the time of the candidates begins
-    num_at_once = max(1, min(config.threads, len(parts)))
-    seconds = training.seconds_left() / math.ceil(len(parts) / num_at_once)
-    results = train_separately(config, parts, seconds, training, from_bytes, train_copy, run)
+    results = train_separately(config, parts, training, from_bytes, train_copy, run)
     models = [model for model, _ in results]
     num_fitted = min(len(losses) for _, losses in results)
     if not num_fitted:

@@ -161,7 +161,7 @@ def _summary(
         "output": objective.output,
         **({} if not is_scaled else {"scalings": scalings} if len(scalings) > 1 else {"scaling": scalings[0]}),
         "candidate" if config.library == "linear" else "trees": result.best_round,
-        **({} if result.learning_rate is None else {"learning_rate": result.learning_rate}),
+        **({} if result.learning_rate == config.learning_rate else {"learning_rate": result.learning_rate}),
         **({"models": len(result.models)} if cv or len(result.models) > 1 else {}),
         "memory": config.memory,
         **cost,
@@ -208,10 +208,11 @@ def _train_models(
         booster, history, best_round = copies.train_one(library, config, train_rows, validation, first)
     boosters, learned = [booster], [train_rows]
     if config.refit:
+        config = copies.in_time(library, config, train_rows, 1, first.seconds_left())
         boosters = list(refit.boosters(library, config, refit.BEFORE_BLEND, best_round, manifest, training))
         learned.append(validation)
     models = [copies.Model(booster=booster, scaling=objective.scaling) for booster in boosters]
-    result = copies.TrainingResult(models=models, history=history, best_round=best_round)
+    result = copies.TrainingResult(models=models, history=history, best_round=best_round, learning_rate=config.learning_rate)
     newest = refit.on_blend(library, config, result, manifest, training) if config.refit else None
     return result, newest, learned
 

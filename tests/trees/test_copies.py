@@ -339,13 +339,17 @@ def test_a_time_limit_ends_a_training_with_a_valid_member(library: str, data_of:
     assert np.ptp(result["prediction"]) > 0
 
 
-def test_a_short_time_raises_the_learning_rate(data_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("library", ["lightgbm", "catboost"])
+def test_a_short_time_raises_the_learning_rate(
+    library: str, data_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The trees that fit into the time would underfit, or the summary would not contain the learning rate."""
+    pytest.importorskip(library)
     monkeypatch.setattr(copies, "rate_in_time", lambda rate, of_a_tree, left: 0.9)
-    config = config_of("lightgbm", data_of("binary"), tmp_path / "short", max_seconds=600.0, early_stopping_rounds=1000)
+    config = config_of(library, data_of("binary"), tmp_path / "short", max_seconds=600.0, early_stopping_rounds=1000)
     short = train.train(config)
     assert short["learning_rate"] == 0.9
-    config = config_of("lightgbm", data_of("binary"), tmp_path / "same", learning_rate=0.9, early_stopping_rounds=1000)
+    config = config_of(library, data_of("binary"), tmp_path / "same", learning_rate=0.9, early_stopping_rounds=1000)
     same = train.train(config)
     assert "learning_rate" not in same
     assert content(tmp_path / "short") == content(tmp_path / "same")

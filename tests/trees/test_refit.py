@@ -15,7 +15,7 @@ from tree_members import config_of, rows_of
 from ensemble import folders
 from ensemble.data.inputs import BLEND
 from ensemble.folders import NEWEST
-from ensemble.trees import refit, rows
+from ensemble.trees import copies, refit, rows
 from ensemble.trees import train as member
 from ensemble.trees.boosting import Stopped, Training
 from ensemble.trees.predict import TreeMember, average_predictions, library_module, model_files
@@ -86,6 +86,19 @@ def test_a_library_that_trains_by_itself_is_refitted_too(library: str, prepared:
         (booster,), _, _ = module.train_copies(by_hand, [(rows_to_fit, None)], Training(is_refit=True), map)
         expected = module.predict(booster, rows_to_predict.matrix())
         assert np.array_equal(TreeMember(tmp_path / "m").predict(prepared, split)["prediction"], expected), split
+
+
+def test_a_refit_has_the_learning_rate_of_the_first_training(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a higher rate in a short time, the refits would have few trees of the low rate of the settings."""
+    pytest.importorskip("catboost")
+    monkeypatch.setattr(copies, "rate_in_time", lambda rate, of_a_tree, left: 0.9)
+    short = member.train(settings("catboost", prepared, tmp_path / "short", refit=True, max_seconds=600.0))
+    same = member.train(settings("catboost", prepared, tmp_path / "same", refit=True, learning_rate=0.9))
+    assert (short["learning_rate"], short["trees"]) == (0.9, same["trees"])
+    for file in ("model.cbm", f"{NEWEST}/model.cbm"):
+        assert (tmp_path / "short" / file).read_bytes() == (tmp_path / "same" / file).read_bytes()
 
 
 def test_refits_differ_in_their_seed_and_are_averaged(library: str, prepared: Path, tmp_path: Path) -> None:
