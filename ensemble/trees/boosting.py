@@ -63,7 +63,7 @@ class Training:
     """The folder where XGBoost stores its rows with memory=low."""
     stop_requested: Callable[[], int] = lambda: 0
     """Returns a number other than 0 if this process was asked to stop."""
-    save_checkpoint: Callable[[bytes, list[Scores]], None] = lambda model, history: None
+    save_checkpoint: Callable[[bytes, list[Scores], float], None] = lambda model, history, learning_rate: None
     """Writes a checkpoint; called on rank 0."""
     is_refit: bool = False
     """Whether the validation rows are training rows too. Then they are not scored, and all trees are kept."""
@@ -109,7 +109,7 @@ def boost(
                 must_stop = any(group.gather(bool(training.stop_requested())))
                 is_due = time.monotonic() - saved_at >= config.checkpoint_s
                 if group.rank == 0 and len(history) > len(training.history) and (must_stop or is_due):
-                    training.save_checkpoint(booster.to_bytes(), history)
+                    training.save_checkpoint(booster.to_bytes(), history, config.learning_rate)
                     saved_at = time.monotonic()
                 if must_stop:
                     raise Stopped

@@ -102,7 +102,7 @@ def _train(
         history=tuple(history),
         copy=number,
         stop_requested=stop_requested,
-        save_checkpoint=lambda trees, scores: save(stored.StoredCopy(trees, np.stack(predictions)), scores, False),
+        save_checkpoint=lambda trees, scores, _: save(stored.StoredCopy(trees, np.stack(predictions)), scores, False),
         on_chunk=on_chunk,
     )
     _, encoded = target_encoding.fit(objective, train_rows, fold.fit)

@@ -111,11 +111,14 @@ def _train(config: TreesConfig, resume: str, rank_info: RankInfo, lock: ExitStac
                 page_folder=page_folder,
                 stop_requested=lambda: stop.asked,
                 seconds_left=lambda: (config.max_seconds or math.inf) - (time.monotonic() - began),
-                save_checkpoint=lambda model, history: checkpoints.write(model, {**state, "history": history}),
+                save_checkpoint=lambda model, history, learning_rate: checkpoints.write(
+                    model, {**state, "history": history, "learning_rate": learning_rate}
+                ),
                 stored_copies=stored_copies,
             )
             try:
-                result, newest, learned = _train_models(library, config, objective, train_rows, manifest, training)
+                started = dataclasses.replace(config, learning_rate=start["learning_rate"])
+                result, newest, learned = _train_models(library, started, objective, train_rows, manifest, training)
             except Stopped:
                 if group.rank == 0:
                     checkpoints.set_status("preempted")
@@ -205,10 +208,10 @@ def _train_models(
     first = dataclasses.replace(training, seconds_left=lambda: training.seconds_left() - reserved)
     # An error of XGBoost or LightGBM may be that of a rank or a machine, after which a job is repeated
     with nullcontext() if config.library in LIBRARIES else refusals_explained(config):
+        config = copies.in_time(library, config, train_rows, 1, first.seconds_left())
         booster, history, best_round = copies.train_one(library, config, train_rows, validation, first)
     boosters, learned = [booster], [train_rows]
     if config.refit:
-        config = copies.in_time(library, config, train_rows, 1, first.seconds_left())
         boosters = list(refit.boosters(library, config, refit.BEFORE_BLEND, best_round, manifest, training))
         learned.append(validation)
     models = [copies.Model(booster=booster, scaling=objective.scaling) for booster in boosters]
@@ -255,8 +258,8 @@ def _min_leaf_weight(objective: Objective, train_rows: rows.TreeData) -> float:
 def _start(
     config: TreesConfig, resume: str, checkpoints: Checkpoints, state: dict[str, Any], lock: ExitStack
 ) -> dict[str, Any]:
-    """The model, history and memory mode to start with, or the summary of a finished member; `UserError` if `out` cannot be
-    written, or if its checkpoints must not be resumed or replaced."""
+    """The model, history, memory mode and learning rate to start with, or the summary of a finished member; `UserError` if
+    `out` cannot be written, or if its checkpoints must not be resumed or replaced."""
     if resume:
         lock.enter_context(checkpoints.locked())
         checkpoints.sweep()
@@ -278,7 +281,7 @@ def _start(
     if not checkpoint:
         checkpoints.clear()
         checkpoints.set_status("running")
-        return {"model": None, "history": [], "memory": state["memory"]}
+        return {"model": None, "history": [], "memory": state["memory"], "learning_rate": config.learning_rate}
     model, saved = checkpoint
     check_same_training(checkpoints.folder, saved, state)
     mode = state["memory"]
@@ -297,7 +300,8 @@ def _start(
             file=sys.stderr,
         )
     checkpoints.set_status("running")
-    return {"model": base64.b64encode(model).decode(), "history": saved["history"], "memory": mode}
+    start = {"model": base64.b64encode(model).decode(), "history": saved["history"], "memory": mode}
+    return {**start, "learning_rate": saved.get("learning_rate", config.learning_rate)}
 
 
 def memory_mode(config: TreesConfig, manifest: dict[str, Any], group: RankGroup) -> memory.Mode:

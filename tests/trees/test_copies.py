@@ -355,6 +355,22 @@ def test_a_short_time_raises_the_learning_rate(
     assert content(tmp_path / "short") == content(tmp_path / "same")
 
 
+def test_a_resumed_training_keeps_the_higher_learning_rate(
+    data_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The later trees, and all trees that are trained again, would have the lower rate of the settings and underfit."""
+    monkeypatch.setattr(copies, "rate_in_time", lambda rate, of_a_tree, left: 0.9)
+    whole, again = (
+        config_of("lightgbm", data_of("binary"), tmp_path / name, max_seconds=600.0, early_stopping_rounds=1000)
+        for name in ("whole", "again")
+    )
+    train.train(whole)
+    interrupt(again, 3)  # the first checkpoint is that of the lower rate
+    assert train.train(again, "auto")["learning_rate"] == 0.9
+    assert content(tmp_path / "again") == content(tmp_path / "whole")
+    assert train.train(again, "auto")["learning_rate"] == 0.9
+
+
 def test_the_rate_follows_from_the_time() -> None:
     """With 1 s for a tree, 100 s would end a training of 400 trees; or a high rate would be used without need."""
     assert copies.rate_in_time(0.05, 1.0, 100.0) == pytest.approx(0.2)
