@@ -415,10 +415,10 @@ def contributions(model: Linear, features: np.ndarray) -> np.ndarray:
 
 def importance(model: Linear) -> dict[str, float]:
     """For each feature, the root of the sum over its columns of (the column's weight × its standard deviation)²."""
-    design, num_numbers = model.design, len(model.design.number_S)
+    design, first = model.design, len(model.design.number_S)
     variance_D = np.ones(len(design.mean_D))  # scores and ranks have a variance of about 1
-    share_D = design.mean_D[num_numbers : len(design.mean_D) - num_numbers]
-    variance_D[num_numbers : len(design.mean_D) - num_numbers] = share_D * (1 - share_D)
+    indicators = slice(first, first + len(design.missing_M) + len(design.category_C))
+    variance_D[indicators] = design.mean_D[indicators] * (1 - design.mean_D[indicators])
     squares = (model.weights_TKD[0] ** 2).sum(axis=0) * variance_D
     totals = np.bincount(design.feature_D, weights=squares, minlength=len(model.features))
     return dict(zip(model.features, map(float, np.sqrt(totals)), strict=True))

@@ -148,6 +148,19 @@ def test_contributions_sum_to_the_prediction(kind: str, fitted: Any) -> None:
     assert linear.importance(model).keys() == dict.fromkeys(linear.feature_names(model)).keys()
 
 
+def test_importance_counts_each_column_by_its_deviation(tmp_path: Path) -> None:
+    """The rank of a number with a wide range would not count, so the only feature that matters would seem useless."""
+    size = np.exp(2 * np.random.default_rng(0).normal(size=300))
+    data = prepared_of(tmp_path, pl.DataFrame({"size": size, "y": np.log(size)}))
+    rows = rows_of(data)
+    model, _ = linear.train_copy(config_of("linear", data), 0, rows, rows, lambda: False)
+    assert model.design.wide_W.tolist() == [0]
+    model = linear.first_rounds(model, 1 + number_of("regression", 0, "ranks")[0])
+    deviations = model.design.columns(rows.matrix()).std(axis=0)
+    expected = np.linalg.norm(model.weights_TKD[0, 0] * deviations)
+    assert linear.importance(model)["size"] == pytest.approx(expected, rel=0.1)
+
+
 def test_a_class_without_a_row_has_a_small_probability(tmp_path: Path) -> None:
     """The copy of a fold would have no column for it, or a probability of 0, whose log loss is infinite."""
     data = prepared_of(tmp_path, frame_of("multiclass"), drop=("day",))
