@@ -204,8 +204,11 @@ def train_copies(
     num_fitted = min(len(losses) for _, losses in results)
     if not num_fitted:
         return models, [], config.num_rounds
-    num_rows = [len(stop) if stop else 0 for _, stop in parts]
-    mean = np.average([losses[:num_fitted] for _, losses in results], axis=0, weights=num_rows)
+    stops = [stop for _, stop in parts if stop]
+    weights = [
+        float(stop.column(stop.task.weight).sum(dtype=np.float64)) if stop.task.weight else len(stop) for stop in stops
+    ]
+    mean = np.average([losses[:num_fitted] for _, losses in results], axis=0, weights=weights)
     kind = models[0].kind
     scores = np.sqrt(mean) if kind == "regression" else mean
     best = int(np.argmin(scores)) + 1

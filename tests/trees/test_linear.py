@@ -14,6 +14,7 @@ from tree_members import rows_of
 
 from ensemble.errors import UserError
 from ensemble.trees import linear
+from ensemble.trees.boosting import Training
 from ensemble.trees.objective import dataset_of, objective_of
 
 KINDS = ("binary", "multiclass", "regression")
@@ -159,6 +160,19 @@ def test_importance_counts_each_column_by_its_deviation(tmp_path: Path) -> None:
     deviations = model.design.columns(rows.matrix()).std(axis=0)
     expected = np.linalg.norm(model.weights_TKD[0, 0] * deviations)
     assert linear.importance(model)["size"] == pytest.approx(expected, rel=0.1)
+
+
+def test_copies_count_by_the_weights_of_their_rows(tmp_path: Path) -> None:
+    """Rows of little weight would choose the penalty as much as the others, if they are in other folds."""
+    data = prepared_of(tmp_path, frame_of("regression").with_columns(w=1.0 + pl.int_range(pl.len())), weight="w")
+    rows = rows_of(data)
+    order = np.argsort(rows.column("weight"))
+    stops = [rows.take(order[:60]), rows.take(order[60:120])]
+    config = config_of("linear", data)
+    _, history, _ = linear.train_copies(config, [(rows.take(order[120:]), stop) for stop in stops], Training(), map)
+    losses = [linear.train_copy(config, 0, rows.take(order[120:]), stop, lambda: False)[1] for stop in stops]
+    expected = np.average(losses, axis=0, weights=[stop.column("weight").sum() for stop in stops]) ** 0.5
+    assert [scores["root_mean_squared_error"] for scores in history] == pytest.approx(expected.tolist(), rel=1e-6)
 
 
 def test_a_class_without_a_row_has_a_small_probability(tmp_path: Path) -> None:
