@@ -116,6 +116,8 @@ class Children:
                 start_new_session=True,
                 preexec_fn=end_with_parent,  # so that none outlives this process
             )
+        if self._signal_received:  # perhaps before a process was in the list
+            self._signal(self._signal_received)
         for library in commands if prefixed else ():
             process = self.processes[library]
             for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):

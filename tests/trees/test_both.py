@@ -244,6 +244,23 @@ def test_a_wrong_setting_has_one_error_message(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_signal_while_a_process_starts_reaches_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would train to its end, or until the whole job is killed, although it was asked to save and stop."""
+    start = subprocess.Popen
+
+    def start_and_signal(*arguments: Any, **options: Any) -> Any:
+        process = start(*arguments, **options)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", start_and_signal)
+    with both.Children() as children:
+        children.start({"xgboost": [sys.executable, "-c", "import time; time.sleep(20)"]}, prefixed=False)
+        assert children.wait() == (0, "")
+        assert children.processes["xgboost"].returncode == -signal.SIGTERM
+        assert children.preempted()
+
+
 def test_an_error_in_a_trial_is_passed_on(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error that only the training can detect, such as a wrong weight, would be lost with the process of the trial."""
     monkeypatch.setattr(both, "objective_of", lambda config, rows: None)
