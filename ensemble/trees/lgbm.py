@@ -24,6 +24,8 @@ FILE = "model.txt"
 OBJECTIVES = {"binary": "binary", "regression": "regression", "multiclass": "multiclass", "ranking": "lambdarank"}
 MAX_GROUP_ROWS = 10_000
 """Rows of a group that LightGBM's lambdarank accepts; a larger group is divided into equal parts."""
+MOST_DRAWS = 16
+"""A round in which LightGBM adds no tree is repeated with other rows and features: the best round is a number of trees."""
 LEAF_ROWS, MIN_LEAVES = 20, 20
 """LightGBM's default `min_data_in_leaf`; a copy with fewer than LEAF_ROWS × MIN_LEAVES rows gets rows / MIN_LEAVES."""
 
@@ -64,7 +66,11 @@ class Booster:
         )
 
     def update(self) -> np.ndarray:
-        self.booster.update()
+        num_trees = self.booster.current_iteration()
+        for _ in range(MOST_DRAWS):  # it adds no tree if the drawn rows and features allow no split
+            self.booster.update()
+            if self.booster.current_iteration() > num_trees:
+                break
         predictions: list[np.ndarray] = []
 
         def copy(prediction: np.ndarray, _: Any) -> list[Any]:

@@ -7,9 +7,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import copied_members
 import numpy as np
+import polars as pl
 import pytest
 import tree_members
+from copied_members import folds_of, prepared_of
 from tree_members import ROOT, SCRIPT, features_of, rows_of, run, words
 
 from ensemble import folders, metrics
@@ -19,7 +22,7 @@ from ensemble.recipes.hot_sellers.settings import MarketConfig, PrepareConfig
 from ensemble.trees import train
 from ensemble.trees.boosting import Training
 from ensemble.trees.distributed import LIBRARIES
-from ensemble.trees.objective import Dataset
+from ensemble.trees.objective import Dataset, ValidationMetrics, objective_of
 from ensemble.trees.predict import MODULES, TreeMember, library_module
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
@@ -358,6 +361,19 @@ print(json.dumps([seen, sorted({{"torch", "polars", "accelerate", "transformers"
     assert seen == {library: {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}}
     assert loaded == []
     assert (tmp_path / "predictions/member.test.parquet").exists()
+
+
+def test_the_trees_are_those_of_the_best_round(tmp_path: Path) -> None:
+    """LightGBM adds no tree if the drawn features have no split, so trees after the best score would be kept."""
+    size, other, noise = np.random.default_rng(0).normal(size=(3, 600))
+    data = prepared_of(tmp_path, pl.DataFrame({"size": size, "other": other, "y": np.sin(2 * size) + other + 1.5 * noise}))
+    (fold, *_), rows = folds_of(data), rows_of(data)
+    fit, stop = rows.take(fold.fit), rows.take(fold.stop)
+    settings = copied_members.config_of("lightgbm", data, monotone={"other": -1}, num_rounds=40)
+    booster, history, best = library_module("lightgbm").train(settings, fit, stop, Training())
+    assert booster.num_trees() == best < len(history)
+    score = ValidationMetrics(objective_of(settings, fit), stop)
+    assert score(booster.predict(stop.matrix())) == pytest.approx(history[best - 1])
 
 
 # The generated market
