@@ -99,8 +99,9 @@ def make_app(predictor: Predictor, settings: ServeConfig) -> ASGIApp:
             return body
         return await run_in_threadpool(_predict, predictor, settings, body, reviews, forecasts)
 
+    # `async`: other functions would wait for a thread, and all of them may be predicting
     @app.get("/schema")
-    def schema() -> dict[str, Any]:
+    async def schema() -> dict[str, Any]:
         manifest = predictor.manifest
         return {
             "request": request_module.Request.model_json_schema(),
@@ -114,13 +115,13 @@ def make_app(predictor: Predictor, settings: ServeConfig) -> ASGIApp:
         }
 
     @app.get("/health")
-    def health() -> Response:
+    async def health() -> Response:
         lost = predictor.lost()
         status = HTTPStatus.SERVICE_UNAVAILABLE if lost else HTTPStatus.OK
         return JSONResponse({"status": "lost" if lost else "ok", "lost": lost}, status)
 
     @app.get("/metrics")
-    def metrics() -> Response:
+    async def metrics() -> Response:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return _measured(app, registry)

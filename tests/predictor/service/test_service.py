@@ -1,5 +1,6 @@
 """The service, asked over loopback as its users would: answers, refusals, many clients at once, and how it ends."""
 
+import asyncio
 import contextlib
 import gc
 import http.client
@@ -9,15 +10,20 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import anyio.to_thread
 import psutil
 import pytest
 import uvicorn
 from service_process import TIMEOUT_S, Service
 
+from ensemble.errors import UserError
 from ensemble.predictor import service as service_module
+from ensemble.predictor.loaded import Predictor
 from ensemble.predictor.settings import ServeConfig
 
 LONG = bool(os.environ.get("TORTURE_LONG"))
@@ -321,6 +327,22 @@ def test_bodies_that_do_not_end(fitted: Path) -> None:
     assert (code, "Traceback" in log, log.splitlines()[-1]) == (0, False, "stopped"), log
 
 
+@contextlib.contextmanager
+def served(monkeypatch: pytest.MonkeyPatch, run: Any, predictor: Any) -> Iterator[None]:
+    """A context in which `serve` loads this predictor, and calls `run` in place of the server."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    monkeypatch.setattr(uvicorn.Server, "run", run)
+    monkeypatch.setattr(service_module, "make_app", lambda *_: None)
+    monkeypatch.setattr(Predictor, "load", lambda *_: predictor)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        gc.unfreeze()
+        gc.set_threshold(700, 10, 10)
+
+
 def test_a_signal_before_the_server_runs_is_not_lost(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """A service that is stopped while it starts would never end."""
 
@@ -328,18 +350,47 @@ def test_a_signal_before_the_server_runs_is_not_lost(monkeypatch: pytest.MonkeyP
         signal.raise_signal(signal.SIGTERM)
         assert server.should_exit
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    monkeypatch.setattr(uvicorn.Server, "run", run)
-    monkeypatch.setattr(service_module, "make_app", lambda *_: None)
-    monkeypatch.setattr(service_module.Predictor, "load", lambda *_: contextlib.nullcontext())
-    try:
+    with served(monkeypatch, run, Predictor(*[cast(Any, None)] * 2, {}, None)):
         service_module.serve(ServeConfig(ensemble="any", host="::1", port=0))
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        gc.unfreeze()
-        gc.set_threshold(700, 10, 10)
     assert capsys.readouterr().out.startswith("serving any at http://[::1]:")
+
+
+def test_a_busy_service_is_healthy() -> None:
+    """A balancer would take a service with many requests under way for a dead one, and restart it."""
+    num_predicting, is_free = [0], threading.Event()
+
+    def predict_with_notes(*tables: Any) -> None:
+        num_predicting[0] += 1
+        is_free.wait(TIMEOUT_S)
+        raise UserError("no forecast")
+
+    async def status_of(method: str, path: str, body: bytes = b"") -> int:
+        sent: list[Any] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await app({"type": "http", "method": method, "path": path, "query_string": b"", "headers": []}, receive, send)
+        return int(sent[0]["status"])
+
+    async def ask_while_busy() -> list[int]:
+        num_threads = anyio.to_thread.current_default_thread_limiter().total_tokens
+        rows = encode({"rows": [{"a": 1}]})
+        busy = [asyncio.create_task(status_of("POST", "/predict", rows)) for _ in range(int(num_threads))]
+        while num_predicting[0] < num_threads:
+            await asyncio.sleep(0.01)
+        answers = [await asyncio.wait_for(status_of("GET", path), 20) for path in ("/health", "/metrics")]
+        is_free.set()
+        return answers + await asyncio.gather(*busy)
+
+    manifest = {"recipe": "table", "config": {"missing": []}, "features": [{"column": "a", "name": "a", "unit": ""}]}
+    predictor: Any = SimpleNamespace(manifest=manifest, lost=list, predict_with_notes=predict_with_notes)
+    app = service_module.make_app(predictor, ServeConfig(ensemble="any"))
+    answers = asyncio.run(ask_while_busy())
+    assert (answers[:2], set(answers[2:])) == ([200, 200], {422})
 
 
 def test_a_lost_member_is_no_health(fitted: Path, body_of_request: bytes) -> None:
