@@ -21,9 +21,9 @@ import pytest
 import uvicorn
 from service_process import TIMEOUT_S, Service
 
-from ensemble.errors import UserError
+from ensemble.errors import Failure, UserError
 from ensemble.predictor import service as service_module
-from ensemble.predictor.loaded import Predictor
+from ensemble.predictor.loaded import PREPARATION, Predictor, Worker
 from ensemble.predictor.settings import ServeConfig
 
 LONG = bool(os.environ.get("TORTURE_LONG"))
@@ -391,6 +391,33 @@ def test_a_busy_service_is_healthy() -> None:
     app = service_module.make_app(predictor, ServeConfig(ensemble="any"))
     answers = asyncio.run(ask_while_busy())
     assert (answers[:2], set(answers[2:])) == ([200, 200], {422})
+
+
+def test_a_prediction_that_hangs_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service whose clients all got 503 would compute what nobody receives, or never end, deaf to signals."""
+    worker = Worker(PREPARATION, {"recipe": "table", "manifest": {"recipe": "table"}})
+    worker.wait()
+    failed: list[bool] = []
+
+    def predict() -> None:
+        with contextlib.suppress(Failure):
+            worker.run({})
+        failed.append(True)
+
+    def run(server: uvicorn.Server, sockets: Any) -> None:
+        psutil.Process(worker.process.pid).suspend()
+        threading.Thread(target=predict, daemon=True).start()
+        time.sleep(0.5)  # the task is sent
+        assert not failed, "this test could not fail"
+
+    hangs = threading.Timer(TIMEOUT_S, lambda: (failed.append(False), worker.process.kill()))
+    hangs.start()
+    predictor = Predictor(*[cast(Any, None)] * 2, {PREPARATION: worker}, None)
+    with served(monkeypatch, run, predictor):
+        service_module.serve(ServeConfig(ensemble="any", port=0))
+    hangs.cancel()
+    assert False not in failed
+    assert worker.process.returncode == -signal.SIGKILL
 
 
 def test_a_lost_member_is_no_health(fitted: Path, body_of_request: bytes) -> None:
