@@ -1,5 +1,6 @@
 """The scripts of slurm/ that need no cluster."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -40,3 +41,36 @@ def test_a_wrong_yaml_or_number_of_ranks_is_one_sentence(yaml: str, ranks: str, 
     assert done.returncode == 2
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def as_a_job(programs: Path, script: str, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """A .slurm file as the batch script of a job on one node; `srun` prints its command instead of running it."""
+    for name, body in {"srun": 'echo "$@"', "scontrol": "echo node1", "python": "true"}.items():
+        (programs / name).write_text(f"#!/bin/bash\n{body}\n")
+        (programs / name).chmod(0o755)
+    (programs / "environment/bin").mkdir(parents=True)
+    job = {"SLURM_JOB_NAME": "job", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node1"}
+    path = {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHON_ENVIRONMENT": str(programs / "environment")}
+    command = ["bash", ROOT / "slurm" / script, *words]
+    environment = {**path, **job, **variables}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+
+
+@pytest.mark.parametrize("numbers", [(0, 1), (3, 4, 5), (7,), (1, 3), (0, 2, 4)])
+def test_categories_are_divided_among_tasks_or_refused(numbers: tuple[int, ...], tmp_path: Path) -> None:
+    """An array with gaps, as of tasks that failed, would prepare categories twice and others never, and end with 0."""
+    names, prepared = [f"raw/c{number}.jsonl" for number in range(8)], []
+    for number in numbers:
+        array = {"JOB_ID": 7, "TASK_ID": number, "TASK_COUNT": len(numbers)}
+        array |= {"TASK_MIN": min(numbers), "TASK_MAX": max(numbers)}
+        (tmp_path / str(number)).mkdir()
+        variables = {f"SLURM_ARRAY_{name}": str(value) for name, value in array.items()}
+        done = as_a_job(tmp_path / str(number), "prepare_data.slurm", *names, **variables)
+        if max(numbers) - min(numbers) < len(numbers):
+            assert done.returncode == 0, done.stderr
+            prepared += [line.partition("source=[")[2].partition("]")[0] for line in done.stdout.splitlines()]
+        else:
+            assert (done.returncode, done.stdout) == (2, "")
+            assert "--array must have no gaps" in done.stderr
+            prepared = names
+    assert sorted(prepared) == names
