@@ -74,3 +74,12 @@ def test_categories_are_divided_among_tasks_or_refused(numbers: tuple[int, ...],
             assert "--array must have no gaps" in done.stderr
             prepared = names
     assert sorted(prepared) == names
+
+
+def test_two_categories_do_not_share_a_folder(tmp_path: Path) -> None:
+    """The data of one year would replace those of the year before, and the job end with 0."""
+    array = {f"SLURM_ARRAY_{name}": "0" for name in ("JOB_ID", "TASK_ID", "TASK_MIN", "TASK_MAX")}
+    words = ("raw/Toys.2022.jsonl.gz", "raw/Toys.2023.jsonl.gz", "hub:Books")
+    done = as_a_job(tmp_path, "prepare_data.slurm", *words, SLURM_ARRAY_TASK_COUNT="1", **array)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "several categories would be written to runs/Toys" in done.stderr
