@@ -5,11 +5,13 @@
 
 Splits follow each other in time, and the newest rows resemble those to predict the most. But validation selects the best
 weights, and blend must be predicted by a network not trained on it, so that an ensemble can be fitted on it. Whether further
-training helps differs between datasets. Therefore the trial is scored on blend, and `newest` is trained only if that
-score beats that of the best weights. A stopped run continues in the part where it stopped.
+training helps differs between datasets. Therefore the last weights of the trial are scored on blend, and `newest`, which
+is trained as long, only if that score beats that of the best weights. A stopped run continues in the part where it stopped.
 """
 
 import dataclasses
+import math
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from ensemble.folders import NEWEST, TRIAL
 from ensemble.neural import checkpoint, evaluation, launch, loop, runs
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.loader import Batch, Rows
-from ensemble.neural.settings import TrainConfig
+from ensemble.neural.settings import TrainConfig, resolve
 from ensemble.recipe import NeuralRecipe
 from ensemble.signals import StopSignals
 
@@ -56,13 +58,14 @@ class JoinedRows:
 
 
 class Continued:
-    """A `NeuralRecipe` that trains on all rows of `splits`, from the weights in the folder `start`, and is scored on the
-    split `scored`, unless that is ''. Everything else is as in the recipe `original`.
+    """A `NeuralRecipe` that trains on all rows of `splits`, from the weights in the folder `start`, without evaluations.
+    Everything else is as in the recipe `original`.
     """
 
-    def __init__(self, original: NeuralRecipe, start: Path, splits: tuple[str, ...], scored: str):
-        self._original, self._start, self._splits, self._scored = original, start, splits, scored
-        self.monitor = original.monitor if scored else ""
+    monitor = ""
+
+    def __init__(self, original: NeuralRecipe, start: Path, splits: tuple[str, ...]):
+        self._original, self._start, self._splits = original, start, splits
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._original, name)
@@ -70,7 +73,7 @@ class Continued:
     def rows(self, split: str) -> Rows:
         if split == "train":
             return JoinedRows([self._original.rows(name) for name in self._splits])
-        return self._original.rows(self._scored if split == "validation" else split)
+        return self._original.rows(split)
 
     def model(self) -> torch.nn.Module:
         model = self._original.model()
@@ -88,8 +91,8 @@ def train(
 ) -> dict[str, Any]:
     """`loop.train`, followed by the trial and, if that is better, `newest`; returns the summary of the whole run.
 
-    Its entry `refit` has the scores of the best weights and of the trial on blend. Raises `UserError` for data without the
-    splits validation and blend, and for examples of different length.
+    Its entry `refit` has the scores of the best weights and of the trial's last ones on blend. Raises `UserError` for data
+    without the splits validation and blend, and for examples of different length.
     """
     with launch.together(accelerator):
         _check(recipe, config, override)
@@ -101,7 +104,7 @@ def train(
             return summary
         summaries = [summary]
 
-        def continued(part: str, splits: tuple[str, ...], scored: str, share: float) -> dict[str, Any]:
+        def continued(part: str, splits: tuple[str, ...], share: float) -> dict[str, Any]:
             """Train further on `splits` in OUT/`part`, for at most `share` of the remaining time; returns the summary."""
             if launch.from_main_process(stop.asked):
                 return {"status": "preempted", "seconds": 0.0}
@@ -117,19 +120,24 @@ def train(
                 warmup_steps=0,
                 evaluations_per_epoch=1,
             )
-            continued_recipe = Continued(recipe, out / "best", splits, scored)
-            return loop.train(continued_recipe, settings, accelerator, "auto")
+            return loop.train(Continued(recipe, out / "best", splits), settings, accelerator, "auto")
+
+        def score(folder: Path) -> float:
+            """The score on blend of the weights in `folder`, whose duration counts for the last part."""
+            start = time.monotonic()
+            value = score_of(folder, recipe, config, accelerator)
+            summaries[-1]["seconds"] += time.monotonic() - start
+            return value
 
         with runs.status_on_error(out, accelerator):
-            score_before = score_of_best(recipe, config, accelerator)
-            trial = continued(TRIAL, LEARNED[:-1], BLEND, 0.5)
-            summaries.append(trial)
-            score_after = trial.get(f"validation_{recipe.monitor}")
+            score_before = score(out / "best")
+            summaries.append(continued(TRIAL, LEARNED[:-1], 0.5))
+            score_after = score(out / TRIAL / "final") if summaries[-1]["status"] == "done" else None
             is_better = score_after is not None and (
                 score_after > score_before if recipe.higher_is_better else score_after < score_before
             )
-            if is_better and trial["status"] == "done":
-                summaries.append(continued(NEWEST, LEARNED, "", 1.0))
+            if is_better:
+                summaries.append(continued(NEWEST, LEARNED, 1.0))
             summary |= {
                 "status": summaries[-1]["status"],
                 "seconds": round(sum(part["seconds"] for part in summaries), 1),
@@ -165,8 +173,17 @@ def seconds_of_checkpoints(run: Path) -> float:
     return seconds
 
 
-def score_of_best(recipe: NeuralRecipe, config: TrainConfig, accelerator: Accelerator) -> float:
-    """The score of the best weights on blend."""
-    model = Continued(recipe, Path(config.out) / "best", (), "").model().to(accelerator.device)
+def score_of(folder: Path, recipe: NeuralRecipe, config: TrainConfig, accelerator: Accelerator) -> float:
+    """The score on blend of the weights in a folder; `UserError` unless it is finite."""
+    model, config = Continued(recipe, folder, ()).model().to(accelerator.device), resolve(recipe, config)
     batch_size = config.micro_batch_size or config.batch_size
-    return evaluation.score(recipe, model, BLEND, batch_size, accelerator)[recipe.monitor]
+    try:
+        score = evaluation.score(recipe, model, BLEND, batch_size, accelerator)[recipe.monitor]
+    except evaluation.NotFinite:
+        score = math.nan
+    if not math.isfinite(score):
+        raise UserError(
+            f"{recipe.monitor} of the weights {folder} on the split blend is {score}, but it must be finite to compare "
+            "them: set refit_epochs=0"
+        )
+    return score

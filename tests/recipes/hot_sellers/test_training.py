@@ -415,7 +415,7 @@ def test_a_refit_predicts_the_splits_after_blend(
 ) -> None:
     """Blend would be predicted by weights that learned it, or new rows by those that know only the oldest ones."""
     run, earlier = tmp_path / "run", tmp_path / "earlier"
-    monkeypatch.setattr(refit, "score_of_best", lambda *_: 0.0)  # so that the trial is better
+    monkeypatch.setattr(refit, "score_of", lambda folder, *_: float(folder.name == "final"))  # so that the trial is better
     config = train_config(run, prepared, max_epochs=0.5, refit_epochs=0.5)
     summary = refit.train(HotSellers(config.recipe, prepared), config, accelerator)
     assert summary["refit"]["is_better"]
