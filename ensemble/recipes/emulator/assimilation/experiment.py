@@ -78,9 +78,10 @@ def run(settings: AssimilateConfig, emulator: Model | None) -> Assimilated:
             with np.errstate(over="ignore", invalid="ignore"):
                 try:
                     analysed = assimilate[method](model, twin)
-                except np.linalg.LinAlgError:  # if the emulator diverges, its error is infinite
-                    analysed = np.full_like(twin.truth, np.inf)
-                errors[method][name] = twin.scored(analysed)
+                except np.linalg.LinAlgError:
+                    analysed = np.full_like(twin.truth, np.nan)
+                # If the emulator diverges, its error is infinite
+                errors[method][name] = np.nan_to_num(twin.scored(analysed), nan=np.inf, posinf=np.inf)
             analyses[method][name] = analysed[-settings.cycles :, 0]
     return Assimilated(twin, errors, analyses, jacobian_errors(emulator, twin) if emulator else None)
 
