@@ -334,6 +334,8 @@ class _Builder:
         self._count_dropped(ordered, distinct, "duplicate: the same product, user and time", census)
         if self.panel.num_tokens:
             self.text.add(len(distinct), int((distinct["words"] > 0).sum()))
+        if not self.has_text:  # words in new reviews, if members learned from reviews without text
+            distinct = distinct.with_columns(pl.lit(0, pl.Int32).alias(name) for name in ("words", "sentiment"))
         return distinct, products
 
     def _count_dropped(self, before: pl.DataFrame, after: pl.DataFrame, kind: str, census: reviews.Census) -> None:
