@@ -37,28 +37,28 @@ class Period:
     def __init__(self, files: list[Path]) -> None:
         self._files = files
         self._per_week = Counter[int]()
-        self._first, self._last, self._complete = ([value] * len(files) for value in (np.inf, -np.inf, -np.inf))
+        self.first, self.last, self.complete = ([value] * len(files) for value in (np.inf, -np.inf, -np.inf))
 
     def add(self, file_number: int, time_ms: np.ndarray) -> None:
         """Count reviews of a file. time_ms : (num_reviews,)."""
         week = (time_ms - weekly.FIRST_MONDAY_MS) // weekly.WEEK_MS
         self._per_week.update(dict(zip(*(column.tolist() for column in np.unique(week, return_counts=True)), strict=True)))
-        self._first[file_number] = min(self._first[file_number], week.min())
-        self._last[file_number] = max(self._last[file_number], week.max())
+        self.first[file_number] = min(self.first[file_number], week.min())
+        self.last[file_number] = max(self.last[file_number], week.max())
         complete = weekly.last_complete_week(int(time_ms.max()))
-        self._complete[file_number] = max(self._complete[file_number], complete)
+        self.complete[file_number] = max(self.complete[file_number], complete)
 
-    def warnings(self, last_week: int) -> list[str]:
+    def warnings(self) -> list[str]:
         """Sentences about files that end early, and about the last weeks if they have few reviews."""
         sentences = []
-        end = max(self._last)
-        for number, (file, last) in enumerate(zip(self._files, self._last, strict=True)):
-            is_continued = any(first >= last - 1 for other, first in enumerate(self._first) if other != number)
+        end, last_week = max(self.last), int(max(self.complete))
+        for number, (file, last) in enumerate(zip(self._files, self.last, strict=True)):
+            is_continued = any(first >= last - 1 for other, first in enumerate(self.first) if other != number)
             if end - last >= RECENT_WEEKS and not is_continued:
                 sentences.append(
                     f"{file} ends in the week of {weekly.monday(int(last))}, {end - last:.0f} weeks before the other files: "
                     "its products count as without reviews in these weeks; give files that end at the same time, or "
-                    f"until={weekly.sunday(int(self._complete[number]))}"
+                    f"until={weekly.sunday(int(self.complete[number]))}"
                 )
         usual = float(np.median(list(self._per_week.values())))
         recent = [self._per_week[week] for week in range(last_week - RECENT_WEEKS + 1, last_week + 1)]

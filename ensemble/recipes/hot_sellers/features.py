@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.recipes.hot_sellers.weekly import SPAN, WeeklySeries, Windows, monday
+from ensemble.recipes.hot_sellers.weekly import SPAN, WeeklySeries, Windows, sunday
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ class PanelBlock(Windows):
     def by_calendar(self, value_at: Callable[[datetime.date], float]) -> np.ndarray:
         """The result of `value_at` for the last day of week t; it is called once for each distinct week."""
         weeks, row = np.unique(self.week, return_inverse=True)
-        return np.array([value_at(monday(week) + datetime.timedelta(days=6)) for week in weeks], float)[row]
+        return np.array([value_at(sunday(week)) for week in weeks], float)[row]
 
 
 def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:

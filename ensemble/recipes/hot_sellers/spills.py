@@ -1,7 +1,6 @@
 """Reads the raw files once and divides their rows among spill files by product. Later steps process one file at a time."""
 
 import datetime
-import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from tqdm import tqdm
 from ensemble.data import duplicates, reviews
 from ensemble.data.census import AFTER_UNTIL, NOTE_OF_ROWS
 from ensemble.errors import UserError
-from ensemble.recipes.hot_sellers import coverage, pretrained, text, weekly
+from ensemble.recipes.hot_sellers import coverage, pretrained, text
 from ensemble.recipes.hot_sellers.settings import PrepareConfig
 
 COPY = "duplicate: the same metadata as in an earlier row"
@@ -108,12 +107,11 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
     blocks = reviews.read_reviews(
         files, census, columns=config.columns or None, until_ms=_end_of(config.until), with_text=panel.num_tokens > 0
     )
-    first_ms, last_ms, has_text = math.inf, -math.inf, False
-    units, period = [duplicates.UNITS_MS[0]] * len(files), coverage.Period(files)
+    has_text, period = False, coverage.Period(files)
+    units = [duplicates.UNITS_MS[0]] * len(files)
     with tqdm(unit=" reviews", unit_scale=True, desc="read") as bar:
         for frame in blocks:
             times = frame["time_ms"].to_numpy()
-            first_ms, last_ms = min(first_ms, times.min()), max(last_ms, times.max())
             file_number = int(frame["source_file"][0])
             units[file_number] = duplicates.unit_of(times, units[file_number])
             period.add(file_number, times)
@@ -135,18 +133,16 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
             bar.update(len(frame))
     writer.close()
     census.check(config.max_bad_fraction)
-    if last_ms < first_ms and census.dropped.get(AFTER_UNTIL):
+    if not census.rows_kept and census.dropped.get(AFTER_UNTIL):
         raise UserError(f"all reviews are dated after until={config.until}: give a later day, or leave until out")
-    if last_ms < first_ms:
+    if not census.rows_kept:
         raise UserError(f"there are no reviews in {', '.join(str(file) for file in files)}: check the files")
-    first_week = int((first_ms - weekly.FIRST_MONDAY_MS) // weekly.WEEK_MS)
-    last_week = weekly.last_complete_week(int(last_ms))
     duplicates.print_precisions(files, units)
-    for warning in period.warnings(last_week):
+    for warning in period.warnings():
         print(f"warning: {warning}", file=sys.stderr)
     return {
-        "first_week": first_week,
-        "last_week": last_week,
+        "first_week": int(min(period.first)),
+        "last_week": int(max(period.complete)),
         "has_text": has_text,
         "time_units": units,
     }

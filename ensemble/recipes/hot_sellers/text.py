@@ -48,11 +48,9 @@ def tokenize(text: pl.Series, num_tokens: int, vocabulary_size: int) -> tuple[np
     word_score = np.array([(word in POSITIVE) - (word in NEGATIVE) for word in distinct], np.int32)
 
     tokens = np.full((len(text), num_tokens), PADDING, np.uint16)
-    sentiment = np.zeros(len(text), np.int32)
-    if len(distinct):
-        kept = position < num_tokens
-        tokens[row[kept], position[kept]] = word_id[code[kept]]
-        sentiment = np.bincount(row, word_score[code], minlength=len(text)).astype(np.int32)
+    kept = position < num_tokens
+    tokens[row[kept], position[kept]] = word_id[code[kept]]
+    sentiment = np.bincount(row, word_score[code], minlength=len(text)).astype(np.int32)
     return tokens, num_words, sentiment
 
 
