@@ -386,8 +386,8 @@ def test_a_file_given_twice_is_read_once(tmp_path: Path, capsys: pytest.CaptureF
 def test_only_files_of_equal_size_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The work would grow with the square of the number of files: for thousands it takes minutes, before a row is read."""
     files = [write_json(tmp_path / f"{number}.jsonl", ["A" * number, "B"]) for number in range(9)]
-    compared = []
-    monkeypatch.setattr(raw_files.filecmp, "cmp", lambda *pair, **_: compared.append(pair))
+    compared: list[Any] = []
+    monkeypatch.setattr("filecmp.cmp", lambda *pair, **_: compared.append(pair))
     monkeypatch.setattr(Path, "samefile", lambda *pair: compared.append(pair))
     assert raw_files.expand_sources(files, "") == files
     assert not compared

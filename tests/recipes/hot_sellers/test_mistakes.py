@@ -220,7 +220,7 @@ def test_the_end_that_is_advised_works(last: list[dict[str, Any]], tmp_path: Pat
 def test_no_settings_are_searched_for_large_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows of eight horizons would be in memory before it is known that they are too many."""
     monkeypatch.setattr(advice, "MOST_ROWS", 3)
-    calls = []
+    calls: list[str] = []
 
     def parts() -> list[weekly.WeeklySeries]:
         calls.append("all products")
