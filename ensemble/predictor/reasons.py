@@ -2,7 +2,8 @@
 
 A contribution is a part of a prediction: of its log odds, of a value or score, or with several classes of the value of the
 likeliest class before the softmax; see ensemble/trees/contributions.py. A member's contributions are multiplied by its
-weight in the ensemble and by the slope of its scale (combine/scales.py), and summed over the members that have some.
+weight in the ensemble and by the slope of its scale (combine/scales.py), in a ranking by that of the standardisation of its
+scores, and summed over the members that have some.
 """
 
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ensemble import combine
-from ensemble.combine.scales import Line
+from ensemble.combine.losses import within_group
+from ensemble.combine.scales import Curve, Scale
 from ensemble.predictions import Predictions
 
 NUM_REASONS = 4
@@ -26,11 +28,12 @@ def of_ensemble(files: list[Predictions], ensemble: combine.Ensemble, prediction
     (n,) or (n, num_classes). Only contributions with the sign of the row's sum are listed. None if no member with a weight
     has contributions; a row without contributions has [].
     """
-    # The change of the ensemble's prediction for a unit of the member's: its weight times the slope of its scale
-    slopes = [scale.slope if isinstance(scale, Line) else 1.0 for scale in ensemble.combination.scales]
-    weights = zip(ensemble.member_names, ensemble.weights, slopes, strict=True)
-    influence = {name: weight * slope for name, weight, slope in weights}
-    members = [(file, influence[file.member]) for file in files if file.reasons and influence.get(file.member)]
+    members = []
+    for file in files:
+        position = ensemble.member_names.index(file.member)
+        if file.reasons and (weight := ensemble.weights[position]):
+            slope = _slope(ensemble.combination.scales[position]) if ensemble.kind != "ranking" else _slope_of_ranking(file)
+            members.append((file, weight * slope))  # the change of the ensemble's prediction for a unit of the member's
     if not members:
         return None
     likeliest = prediction.argmax(axis=1) if prediction.ndim == 2 else np.full(len(prediction), -1)
@@ -43,6 +46,20 @@ def of_ensemble(files: list[Predictions], ensemble: combine.Ensemble, prediction
                     value_and_sum = total[position].setdefault(reason["feature"], [reason["value"], 0.0])
                     value_and_sum[1] += factor * reason["contribution"]
     return [_largest(contributions) for contributions in total]
+
+
+def _slope(scale: Scale) -> float:
+    """The slope of a member's scale; of a curve from end to end."""
+    if isinstance(scale, Curve):
+        return (scale.value[-1] - scale.value[0]) / (scale.at[-1] - scale.at[0] or 1.0)
+    return scale.slope
+
+
+def _slope_of_ranking(file: Predictions) -> float:
+    """The mean change of the scores that are standardised within their groups, for a unit of a score."""
+    standard = within_group(file.prediction, file.group)
+    change = float(standard @ file.prediction)
+    return float(standard @ standard) / change if change > 0 else 1.0
 
 
 def _largest(contributions: dict[str, list[float]]) -> Reasons:

@@ -1,5 +1,7 @@
 """Reasons of the ensemble: contributions of its members by their influence, all of a row with one sign."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -43,6 +45,34 @@ def test_contributions_are_summed_by_influence() -> None:
     assert result is not None
     assert [reason["feature"] for reason in result[0]] == ["y", "x", "z"]
     assert [reason["contribution"] for reason in result[0]] == pytest.approx([0.75 * 0.5 + 0.25 * 2 * 2.0, 0.75, 0.05])
+
+
+def test_scores_on_other_scales_count_by_their_weights() -> None:
+    """The member with the largest scores would explain a ranking alone, whatever its weight."""
+    generator, contributions = np.random.default_rng(0), np.random.default_rng(1).normal(size=(40, 2))
+    files = []
+    for number, (name, scale) in enumerate({"a": 30.0, "b": 0.01}.items()):
+        rows = [{f"x{number}": scale * value} for value in contributions[:, number]]
+        prediction = scale * (contributions[:, number] + np.repeat(generator.normal(size=2), 20))
+        columns = {"group": np.repeat([0, 1], 20), "prediction": prediction}
+        files.append(dataclasses.replace(file(name, rows, list(range(40))), **columns, output="score"))
+    result = reasons.of_ensemble(files, ensemble({"a": 0.5, "b": 0.5}, kind="ranking"), np.zeros(40))
+    assert result is not None
+    expected = [f"x{number}" for number in np.abs(contributions).argmax(axis=1)]
+    shown = [row[0]["feature"] for row in result]
+    assert np.mean(np.array(shown) == expected) > 0.9
+
+
+def test_a_score_counts_by_the_slope_of_its_curve() -> None:
+    """A score from 0 to 1,000 would explain a yes or no alone, beside log odds."""
+    curve = {"at": [0.0, 1000.0], "value": [-2.0, 3.0]}
+    combined = ensemble({"a": 0.5, "b": 0.5})
+    content = combined.to_dict()
+    content["combination"]["scales"] = [curve, {"slope": 1, "intercept": 0}]
+    files = [file("a", [{"x": 100.0}], [1]), file("b", [{"y": 1.0}], [1])]
+    result = reasons.of_ensemble(files, combine.Ensemble.from_dict(content), np.array([0.5]))
+    assert result is not None
+    assert [(reason["feature"], reason["contribution"]) for reason in result[0]] == [("y", 0.5), ("x", pytest.approx(0.25))]
 
 
 def test_what_lowers_a_prediction_is_its_reason_too() -> None:
