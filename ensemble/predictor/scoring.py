@@ -97,8 +97,7 @@ def warnings_of_leaks(task: Task, blend: Predictions, predictions: dict[str, np.
     for name, prediction in predictions.items():
         prediction = prediction[counted]
         if metric == "r_squared":
-            variance = weighted_mean((target - target.mean()) ** 2, weight) or 1
-            score = 1 - float(weighted_mean((prediction - target) ** 2, weight) / variance)
+            score = metrics.task_scores(task.kind, target, prediction, group, weight)[metric]
         else:
             score = metrics.METRIC_FUNCTIONS[metric].function(target, prediction, group, weight)
         if score >= PERFECT:

@@ -11,7 +11,10 @@ from prediction_files import SPLITS, change, fit
 from ensemble import folders, predictions
 from ensemble.combine import weights
 from ensemble.errors import UserError
+from ensemble.predictions import Predictions
+from ensemble.predictor import scoring
 from ensemble.recipes.hot_sellers import baselines
+from ensemble.task import Task
 
 
 def test_the_ensemble_leaves_its_files(files: Path, prepared: Path, tmp_path: Path) -> None:
@@ -123,3 +126,18 @@ def test_a_perfect_member_gives_a_warning(
     )
     assert f"warning: {sentence}" in capsys.readouterr().err
     assert folders.read_json(tmp_path / "leaky/ensemble.json")["warnings"] == [sentence]
+
+
+def test_rows_of_little_weight_make_no_leak() -> None:
+    """The variance around a mean without weights would make any member seem perfect."""
+    target, noise = np.random.default_rng(0).normal(size=(2, 200))
+    weight = np.where(np.arange(200) % 2, 1, 1e-6)
+    target += np.where(weight < 1, 1000, 0)
+    ids = np.arange(200)
+    blend = Predictions(
+        row_id=ids, target=target, prediction=target + noise, group=ids, cluster=ids, weight=weight,
+        recipe="r", split="blend", member="m", fingerprint="f",
+    )  # fmt: skip
+    task = Task(kind="regression", target="y", metric="root_mean_squared_error", group="group", cluster="cluster")
+    assert scoring.warnings_of_leaks(task, blend, {"m": blend.prediction}) == []
+    assert len(scoring.warnings_of_leaks(task, blend, {"m": target})) == 1
