@@ -144,8 +144,7 @@ def default_parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
         "regression": f"For each row: the value of `{target}`.",
         "ranking": f"For the rows of each group: a score that orders them, highest `{target}` first.",
     }[task.kind]
-    unit = recipe.of(manifest).words.unit
-    drawn = "clusters" if unit == "row" and scores["clusters"] < scores["rows"] else f"{unit}s"
+    drawn = used_rows.drawn(manifest, scores)
     of_clusters = "" if drawn == "rows" else f" of {scores['clusters']:,} {drawn}"
     return Parts(
         purpose=purpose,

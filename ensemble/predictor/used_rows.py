@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ensemble import recipe
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.data.inputs import FORECAST
 from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
@@ -34,6 +35,12 @@ def sentences(manifest: dict[str, Any], scores: dict[str, Any]) -> dict[str, str
 def place(scores: dict[str, Any]) -> str:
     """Words for the rows that are scored, for use within a sentence."""
     return "out-of-fold predictions" if scores["split"] == OUT_OF_FOLD else f"the {scores['split']} split"
+
+
+def drawn(manifest: dict[str, Any], scores: dict[str, Any]) -> str:
+    """What the bootstrap draws, in the plural."""
+    unit = recipe.of(manifest).words.unit
+    return "clusters" if unit == "row" and scores["clusters"] < scores["rows"] else f"{unit}s"
 
 
 def _training(manifest: dict[str, Any], cv: CrossValidation) -> str:

@@ -143,12 +143,12 @@ def test_a_member_from_elsewhere_needs_no_folder(copy: Path, tmp_path: Path) -> 
 
 
 def test_data_without_a_test_have_a_page(tmp_path: Path) -> None:
-    """It would end in an error of the template, or call rows untouched on which weights were fitted."""
+    """It would end in an error of the template, call rows untouched on which weights were fitted, or clusters rows."""
     task = Task(kind="binary", target="y", metric="log_loss", group="group", cluster="cluster")
     splits, target = {"train": {"rows": 900}, "blend": {"rows": 300}}, {"column": "y", "names": ["no", "yes"]}
     fingerprint = prepared_folders.write(tmp_path / "prepared", {}, task, [], recipe="table", splits=splits, target=target)
     ids, blend = np.arange(300), blend_of("binary", 300)
-    columns = {"row_id": ids, "target": blend.target, "group": blend.group, "cluster": ids, "fingerprint": fingerprint}
+    columns = {"row_id": ids, "target": blend.target, "group": blend.group, "cluster": ids // 2, "fingerprint": fingerprint}
     for member in range(2):
         prediction = blend.predictions[:, member]
         write_predictions(tmp_path, "blend", f"m{member}", prediction=prediction, recipe="table", **columns)
@@ -156,6 +156,7 @@ def test_data_without_a_test_have_a_page(tmp_path: Path) -> None:
     words = text(write(tmp_path, tmp_path / "report.html"))
     rows = f"{scores['rows']} rows"
     assert f"Measured on the blend split: {rows}, each predicted by weights that were fitted on other rows." in words
+    assert "by a bootstrap of 2 draws of clusters." in words
     assert f"On {rows} predicted by weights that were fitted on other rows, the ensemble’s log loss is" in words
 
 
