@@ -253,6 +253,7 @@ def _weights(config: PrepareConfig, table: sources.Table, column: cells.Cells, s
     if column.kind == "date":
         raise UserError(f"weight={config.weight} holds dates: name a column of numbers")
     numbers = columns.numbers_of(numeric(table, column, "weight"))
+    numbers = np.where(np.isnan(numbers) & (split == FORECASTED), 1.0, numbers)
     with np.errstate(over="ignore"):
         weight = numbers.astype(np.float32)
     bad = np.flatnonzero(~(numbers >= 0) | ~np.isfinite(weight))

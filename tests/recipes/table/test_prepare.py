@@ -101,6 +101,13 @@ def test_columns_become_what_they_are(people: pl.DataFrame, tmp_path: Path) -> N
     assert load_from_disk(str(tmp_path / "out" / "rows" / "train")).num_rows == NUM_ROWS - 20
 
 
+def test_rows_to_forecast_need_no_weight(people: pl.DataFrame, tmp_path: Path) -> None:
+    """They would be refused beside the training rows, while new rows are predicted without weights."""
+    frame = people.with_columns(w=pl.when(pl.col("income").is_not_null()).then("w"))
+    rows = rows_of(tmp_path, prepare(tmp_path, frame, target="income", weight="w")).sort("row_id")
+    np.testing.assert_allclose(rows["weight"], frame["w"].fill_null(1.0), rtol=1e-6)
+
+
 @pytest.mark.parametrize("form", ["csv.gz", "tsv", "parquet", "jsonl"])
 def test_the_format_changes_nothing(people: pl.DataFrame, tmp_path: Path, form: str) -> None:
     """The same table as Parquet would give other features or splits than as CSV."""
