@@ -102,13 +102,14 @@ def _score(history: list[Scores], best_round: int, metric: str) -> float:
 
 
 def _reporter(trial: Trial, metric: str) -> Callable[[list[Scores]], None]:
-    """A function that reports the trial's best score at each rung that it has reached."""
+    """A function that reports the trial's best score up to each rung that it has reached, without the trees after it."""
     rung = 0
 
     def report(history: list[Scores]) -> None:
         nonlocal rung
-        while len(history) * trial.settings["learning_rate"] >= FIRST_RUNG * 2**rung:
-            trial.report(_score(history, boosting.best_round(history, metric), metric), rung)
+        while (num_trees := math.ceil(FIRST_RUNG * 2**rung / trial.settings["learning_rate"])) <= len(history):
+            reached = history[:num_trees]
+            trial.report(_score(reached, boosting.best_round(reached, metric), metric), rung)
             rung += 1
 
     return report

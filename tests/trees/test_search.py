@@ -335,6 +335,22 @@ def test_a_trial_with_a_low_score_is_pruned_and_counts(tmp_path: Path) -> None:
         assert trials.ended()[-1].score == 0.1
 
 
+def test_trials_are_compared_after_as_many_trees_times_rate(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials with a high learning rate would be compared after more progress, and those with a low one would be pruned."""
+    reports: list[tuple[int, float]] = []
+    monkeypatch.setattr(Trial, "report", lambda self, score, rung: reports.append((rung, score)))
+    config = settings(prepared, tmp_path / "search", trials=1)
+    config = dataclasses.replace(config, learning_rate=0.2, chunk_rounds=10, metric="log_loss")
+    search.search(config)
+    train.train(dataclasses.replace(config, out=str(tmp_path / "member"), search=SearchConfig()))
+    lines = (tmp_path / "member/metrics.jsonl").read_text().splitlines()
+    losses = [json.loads(line)["log_loss"] for line in lines]
+    assert reports == [(0, min(losses[:5])), (1, min(losses[:10]))]
+    assert reports[0][1] > reports[1][1], "choose other settings"
+
+
 def test_an_error_frees_the_place(tmp_path: Path) -> None:
     """A trial that failed would count as completed."""
     with task(tmp_path, trials=1) as trials:
