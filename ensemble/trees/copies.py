@@ -2,7 +2,8 @@
 
 All copies stop at the same number of trees, which has the best score over the validation rows of all copies together: with
 few rows the score of one copy is too noisy. Several copies are trained at once, each on one thread, so a member has the same
-bits on any number of cores. A single copy uses all threads.
+bits on any number of cores. A single copy uses all threads, and with twice as many threads as copies each uses several: then
+the last bits of XGBoost may depend on their number.
 """
 
 import dataclasses

@@ -27,7 +27,8 @@ class TreesConfig:
     library: Literal["xgboost", "lightgbm", "catboost", "linear", "both"] = "xgboost"
     """The library. linear is a ridge or logistic regression. both trains a member with XGBoost and one with LightGBM, in
     `out`/xgboost and `out`/lightgbm. catboost and linear are trained by one rank, in memory, and stop early by the log loss
-    or the squared error, whatever `metric` is."""
+    or the squared error, whatever `metric` is. catboost does not use min_leaf_weight and the fractions, linear no setting of
+    trees."""
     together: Literal["auto", "one_after_other", "side_by_side"] = "auto"
     """With library=both: train one after the other on all cores, or side by side on half of the cores each; auto: the faster
     way in a short trial."""
@@ -119,6 +120,6 @@ FREE_TO_CHANGE = (
 )
 """Settings that may differ when a training is resumed: they change where and how it runs, but not its result.
 
-Two are exceptions: `max_seconds` may end the training earlier, and with `memory` LightGBM would compute other bins, so it
-resumes in the mode in which it started.
+Three are exceptions: `max_seconds` may end the training earlier, with `memory` LightGBM would compute other bins, so it
+resumes in the mode in which it started, and with `threads` the last bits of XGBoost may differ.
 """
