@@ -139,20 +139,24 @@ def _open(run: Path, description: dict[str, Any], resume: str, override: bool, s
     if resume == "last" and not resume_from:
         delete = "delete it and " if run.exists() else ""
         raise UserError(f"there is no checkpoint to resume from in {run}: {delete}start without --resume")
-    if not started_before and any(run.glob("[!.]*")):
-        has_checkpoint = any((run / "checkpoints").glob("step-*"))
-        fix = "add --resume last to continue from its last checkpoint" if has_checkpoint else "delete it"
-        raise UserError(f"{run} exists already: choose another out=…, or {fix}")
     saved = folders.read_json(resume_from / "state.json") if resume_from else {}
     if resume_from:
         _check_resumable(resume_from, saved, description, override)
     folders.refuse_inside(run)
     run.mkdir(parents=True, exist_ok=True)
     if not started_before:
-        stack.enter_context(folders.locked(run, "training in", folders.LOCK_WAIT_S))
+        stack.enter_context(folders.locked(run, "training in", folders.LOCK_WAIT_S if resume == "auto" else 0.0))
+        if any(run.glob("[!.]*")):  # only now, since another command may have trained here until it released the lock
+            has_checkpoint = any((run / "checkpoints").glob("step-*"))
+            fix = "add --resume last to continue from its last checkpoint" if has_checkpoint else "delete it"
+            raise UserError(f"{run} exists already: choose another out=…, or {fix}")
     (run / folders.NAME).unlink(missing_ok=True)  # written again when the run is done
     if resume_from and not is_in_place:  # so that --resume auto finds it in the new run
-        resume_from = Path(shutil.copytree(resume_from, checkpoint.step_folder(run, saved["progress"]["step"])))
+        copy = checkpoint.step_folder(run, saved["progress"]["step"])
+        with folders.new_folder(copy, False, "checkpoint") as scratch:  # without the permissions of a read-only folder
+            for file in filter(Path.is_file, resume_from.iterdir()):
+                shutil.copyfile(file, scratch / file.name)
+        resume_from = copy
     folders.write_json(run / "config.json", description["config"])
     folders.write_json(run / "environment.json", environment.report())
     (_root(run) / FAILURE).unlink(missing_ok=True)

@@ -234,6 +234,38 @@ def test_one_command_trains_in_a_folder_at_a_time(
     assert loop.train(Toy(), config, accelerator, "auto")["status"] == "done"
 
 
+@pytest.mark.parametrize("resume", ["", "auto"])
+def test_a_run_that_ended_while_a_command_waited_is_not_overwritten(
+    resume: str, config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a job that is submitted twice, the second would replace the finished run of the first one by a new one."""
+    locked = folders.locked
+
+    def locked_later(*arguments: Any) -> Any:
+        monkeypatch.setattr(folders, "locked", locked)
+        loop.train(Toy(), config, accelerator)
+        return locked(*arguments)
+
+    monkeypatch.setattr(folders, "locked", locked_later)
+    with pytest.raises(UserError, match="exists already"):
+        loop.train(Toy(), config, accelerator, resume)
+    assert Path(config.out, "status").read_text() == "done\n"
+
+
+def test_a_new_run_from_a_read_only_checkpoint_can_delete_its_copy(
+    config: TrainConfig, accelerator: Accelerator, tmp_path: Path
+) -> None:
+    """The run would fail when it deletes its oldest checkpoint, since the copy of the first one would be read-only."""
+    loop.train(Toy(), dataclasses.replace(config, keep_last=9), accelerator)
+    step_3 = Path(config.out, "checkpoints/step-00000003")
+    for path in (*step_3.iterdir(), step_3):
+        path.chmod(0o555)
+    crash(Toy(), 1, dataclasses.replace(config, out=str(tmp_path / "branch")), accelerator, str(step_3))
+    copy = tmp_path / "branch" / "checkpoints" / step_3.name
+    assert all(path.stat().st_mode & 0o200 for path in (copy, *copy.iterdir()))
+    assert checkpoint.newest_intact(tmp_path / "branch", print) == copy
+
+
 def test_a_new_run_can_start_from_the_checkpoint_of_another(
     config: TrainConfig, accelerator: Accelerator, tmp_path: Path
 ) -> None:
