@@ -109,8 +109,7 @@ class TrainingState:
 
     def end_step(self) -> None:
         """Clear the gradients, and the carried state of a skipped step."""
-        for optimizer in self.optimizers:
-            optimizer.zero_grad()
+        self.model.zero_grad()  # also of parameters that no optimizer has: their norm would grow from step to step
         if self.scaler:
             self.scaler.update()
         self.carry.discard()

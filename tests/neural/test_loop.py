@@ -75,6 +75,18 @@ def test_the_gradient_is_clipped_after_it_was_divided_by_the_true_count(
     assert logged == pytest.approx(unclipped, rel=1e-5)
 
 
+def test_a_parameter_without_an_optimizer_counts_once(config: TrainConfig, accelerator: Accelerator) -> None:
+    """Its gradients would add up from step to step, and clipping would make the steps of the others smaller and smaller."""
+
+    class Frozen(Toy):
+        def optimizers(self, model: Any, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
+            return [torch.optim.SGD(model[0].parameters(), learning_rate)]
+
+    loop.train(Frozen(), dataclasses.replace(config, learning_rate=1e-30, batch_size=NUM_ROWS), accelerator)
+    norms = [line["gradient_norm"] for line in lines(config) if line["kind"] == "train"]
+    assert norms == pytest.approx([norms[0]] * 4, rel=1e-4)
+
+
 def test_the_logged_loss_is_that_of_the_global_batch(config: TrainConfig, accelerator: Accelerator) -> None:
     """train.log would show the loss of the last micro-batch, or a loss divided by the wrong count."""
     toy = Toy()
