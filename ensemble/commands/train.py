@@ -54,7 +54,8 @@ def main() -> None:
     from ensemble.predictor import members
 
     if words.deadline:
-        earlier_s = refit.seconds_of_checkpoints(Path(settings.out)) if words.resume else 0.0  # max_seconds counts them too
+        # max_seconds counts the seconds before a resumed checkpoint too
+        earlier_s = refit.seconds_of_checkpoints(Path(settings.out), words.resume) if words.resume else 0.0
         settings = dataclasses.replace(settings, max_seconds=earlier_s + max(1.0, words.deadline - time.time()))
     settings = configuration.from_dict(schema, launch.from_main_process(configuration.to_dict(settings)))
     with launch.together(accelerator):

@@ -289,3 +289,11 @@ def test_the_seconds_of_all_parts_of_a_run_are_added(tmp_path: Path) -> None:
     (checkpoint.step_folder(tmp_path / "trial", 2) / "state.json").write_text("{")
     assert refit.seconds_of_checkpoints(tmp_path) == 50.0
     assert refit.seconds_of_checkpoints(tmp_path / "missing") == 0.0
+
+
+def test_a_new_run_from_a_checkpoint_of_another_continues_its_seconds(tmp_path: Path) -> None:
+    """With a deadline, such a run would end at its first line of the log, if the other one had trained for longer."""
+    folder = checkpoint.step_folder(tmp_path / "other", 3)
+    folder.mkdir(parents=True)
+    (folder / "state.json").write_text(json.dumps({"progress": {"seconds": 20.0}}))
+    assert refit.seconds_of_checkpoints(tmp_path / "new", str(folder)) == 20.0
