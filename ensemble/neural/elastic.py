@@ -95,7 +95,7 @@ def run_once(job: Job, ranks: int, micro: int, signals: list[int]) -> tuple[str,
     hardware = ["--config_file", str(job.yaml), "--num_processes", str(ranks)]
     command = [*launcher, *hardware, *job.command, "--resume", "auto", f"micro_batch_size={micro}"]
     out = Path(job.settings.out)
-    stamp, saved, grows, num_forwarded = _stamp(out), newest_checkpoint(out), False, 0
+    before, saved, grows, num_forwarded = stamp(out), newest_checkpoint(out), False, 0
     # end_with_parent: a launcher that outlived this process would train at the same time as the next launcher
     with subprocess.Popen(command, start_new_session=True, preexec_fn=end_with_parent) as process:
         while process.poll() is None:
@@ -113,7 +113,7 @@ def run_once(job: Job, ranks: int, micro: int, signals: list[int]) -> tuple[str,
     _wait_for_orphans()
     if process.returncode in (0, errors.USER_ERROR):
         return ("mistake" if process.returncode else "done"), False
-    return (_status(out)[0] if _stamp(out) != stamp else ""), grows
+    return (_status(out)[0] if stamp(out) != before else ""), grows
 
 
 @contextmanager
@@ -174,7 +174,7 @@ def _status(out: Path) -> list[str]:
         return [""]
 
 
-def _stamp(out: Path) -> tuple[int, int]:
+def stamp(out: Path) -> tuple[int, int]:
     """Inode and modification time of the file `status`, which the run replaces by a new file each time that it writes it."""
     try:
         status = (out / "status").stat()

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ensemble import folders, predictions, recipe
 from ensemble.errors import PREEMPTED, Failure, UserError
+from ensemble.neural.elastic import stamp
 from ensemble.neural.settings import config_class
 from ensemble.pipeline.plan import PlannedMember, Preempted
 from ensemble.signals import end_with_parent
@@ -71,9 +72,15 @@ def train(
         ending_s = ENDING_S + ENDING_PER_ROW_S * sum(split["rows"] for split in manifest["splits"].values())
         arguments += ["--deadline", str(time.time() + seconds - ending_s - (0 if ranks_predict else PREDICTING_S))]
     _return_freed_memory()
-    (folder / "status").unlink(missing_ok=True)  # of an earlier training, if this one fails before it writes its own
-    code = run_command([*launcher, *arguments], environment=environment)
-    if code == PREEMPTED or ((folder / "status").is_file() and "preempted" in (folder / "status").read_text()):
+    status_before = stamp(folder)
+    handler = signal.signal(signal.SIGUSR1, signal.getsignal(signal.SIGTERM))  # Slurm's warning before the time limit
+    try:
+        code = run_command([*launcher, *arguments], environment=environment)
+    except SystemExit:  # SIGTERM or SIGUSR1; the training has saved its state
+        raise Preempted(member.name) from None
+    finally:
+        signal.signal(signal.SIGUSR1, handler)
+    if code == PREEMPTED or (stamp(folder) != status_before and "preempted" in (folder / "status").read_text()):
         raise Preempted(member.name)
     if code:
         print(f"warning: {member.name} failed, and the ensemble is fitted without it: see {folder}", file=sys.stderr)

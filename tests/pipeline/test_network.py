@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from launcher import TIMEOUT_S
 
-from ensemble import predictions
+from ensemble import folders, predictions
 from ensemble.errors import UserError
 from ensemble.pipeline import network
-from ensemble.pipeline.plan import PlannedMember
+from ensemble.pipeline.plan import PlannedMember, Preempted
 
 
 @pytest.mark.parametrize(
@@ -120,15 +120,47 @@ def test_all_files_of_a_failed_training_are_replaced(tmp_path: Path, monkeypatch
     assert not folder.exists()
 
 
-def test_a_training_that_fails_at_its_start_was_not_preempted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job would be started again and again: the status is that of the training which is continued."""
-    monkeypatch.setattr(network, "run_command", lambda command, **named: 1)
-    (tmp_path / "status").write_text("preempted\n")
+def test_only_a_training_that_was_stopped_now_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that fails after an earlier interruption would be called interrupted again, and a job requeued for ever."""
+    folder = tmp_path / "tabm"
+    folder.mkdir()
     manifest = {"recipe": "table", "splits": {"train": {"rows": 500}}}
     config = types.SimpleNamespace(accelerate_config="auto", seed=0)
-    assert not network.train(
-        PlannedMember(name="tabm", kind="neural"), tmp_path, tmp_path, manifest, config, 1, 0.0, resume=True
-    )
+    arguments = (PlannedMember(name="tabm", kind="neural"), tmp_path, folder, manifest, config, 1, 0.0, True)
+
+    def stopped(command: list[str], **named: Any) -> int:
+        folders.write_text(folder / "status", "preempted\n")
+        return 1  # the exit code of a launcher, whatever that of its ranks
+
+    monkeypatch.setattr(network, "run_command", stopped)
+    with pytest.raises(Preempted, match="tabm"):
+        network.train(*arguments)
+    monkeypatch.setattr(network, "run_command", lambda command, **named: 2)
+    assert not network.train(*arguments)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_fit_that_is_stopped_lets_its_network_save(number: signal.Signals, tmp_path: Path) -> None:
+    """Slurm's warning would kill the fit and its network: a job would count that as a loss, of which few are allowed."""
+    lines = [
+        "import sys, types; from ensemble import errors; from ensemble.pipeline import network, plan, stages",
+        "code = 'import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: print(2) or sys.exit());'",
+        f"code += 'print(1, flush=True); time.sleep({TIMEOUT_S})'",
+        "network.launch_command = lambda *_: ([sys.executable, '-c', code], None)",
+        "member, manifest = plan.PlannedMember(name='tabm', kind='neural'), {'recipe': 'table', 'splits': {}}",
+        f"folder, config = network.Path({str(tmp_path)!r}), types.SimpleNamespace(accelerate_config='auto', seed=0)",
+        "def main():",
+        "    with stages.status_kept(folder / 'job'): network.train(member, folder, folder, manifest, config, 1, 0, True)",
+        "errors.run(main)",
+    ]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", "\n".join(lines)], **pipes) as fit:
+        assert fit.stdout is not None
+        assert fit.stdout.readline() == "1\n", fit.communicate()[1]
+        fit.send_signal(number)
+        saved, _ = fit.communicate(timeout=TIMEOUT_S)
+    assert saved == "2\n"
+    assert (tmp_path / "job/status").read_text() == "preempted\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has died")
