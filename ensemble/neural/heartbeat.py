@@ -157,8 +157,11 @@ class Heartbeat:
         try:
             while not self._stop.wait(INTERVAL_S):
                 self._publish(store)
-                stalled = time.time() - self._progress[1] > self._timeout_s - 2 * OBSERVATION_S
-                if self._announce and stalled and (lost := self._find_lost_rank(store)):
+                progress = self._progress
+                stalled = time.time() - progress[1] > self._timeout_s - 2 * OBSERVATION_S
+                lost = self._find_lost_rank(store) if self._announce and stalled else None
+                # Otherwise the wait ended, or the training, while the thread searched
+                if self._announce and lost and self._progress is progress and not self._stop.is_set():
                     print(f"\nfailed: {lost}", file=sys.stderr, flush=True)
                     self._announce(lost)
                     self._announce = None

@@ -201,6 +201,34 @@ def test_with_nccl_the_message_is_printed_before_the_abort(tmp_path: Path, capfd
     assert announced == [printed.removeprefix("\nfailed: ").removesuffix("\n")]
 
 
+def test_with_nccl_no_rank_is_named_while_the_training_advances(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """With a short timeout_s, or after a wait that has ended, a running training would be marked as lost."""
+
+    class Advancing(HashStore):  # type: ignore[misc]
+        """This rank is a step ahead of what the other one has published, whenever the records are read."""
+
+        num_reads = 0
+
+        def clone(self) -> "Advancing":
+            return self
+
+        def multi_get(self, keys: list[str]) -> list[bytes]:
+            Advancing.num_reads += 1
+            heartbeat_of_0.beat(8 + Advancing.num_reads)
+            peer.publish(step=7 + Advancing.num_reads)
+            return super().multi_get(keys)  # type: ignore[no-any-return]
+
+    store, announced = Advancing(), []
+    peer = Peer(store, 1)
+    heartbeat_of_0 = Heartbeat(store, 0, 2, 0.5, tmp_path, announced.append)
+    with heartbeat_of_0:
+        deadline = time.monotonic() + 60
+        while Advancing.num_reads < 40:  # in the time of three searches
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert (announced, capfd.readouterr().err) == ([], "")
+
+
 def test_a_rank_that_does_not_start_is_named(tmp_path: Path) -> None:
     """The other ranks would wait, and end with a traceback of the store."""
     store = HashStore()
