@@ -13,7 +13,8 @@ if ! [ -d "$scratch" ] || ! [ -w "$scratch" ]; then
   exit 2
 fi
 
-# Delete the folders of jobs that no longer exist
+# Delete what this job had not finished when it was killed and requeued, and the folders of jobs that no longer exist
+rm -rf "${staging:?}/$SLURM_JOB_ID"/.data.writing-*
 if jobs=$(squeue --all --noheader --user="$(id -un)" --format=%A); then
   for folder in "$staging"/*/; do
     name=$(basename "$folder")

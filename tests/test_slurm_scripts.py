@@ -83,3 +83,20 @@ def test_two_categories_do_not_share_a_folder(tmp_path: Path) -> None:
     done = as_a_job(tmp_path, "prepare_data.slurm", *words, SLURM_ARRAY_TASK_COUNT="1", **array)
     assert (done.returncode, done.stdout) == (2, "")
     assert "several categories would be written to runs/Toys" in done.stderr
+
+
+def test_an_unfinished_copy_of_a_killed_job_is_removed_when_it_starts_again(tmp_path: Path) -> None:
+    """After a kill while data are copied, the disk of the node would have room for one copy, but not for both."""
+    programs, scratch = tmp_path / "programs", tmp_path / "scratch"
+    programs.mkdir()
+    for name, body in {"squeue": "echo 7; echo 8", "id": "echo me", "python": 'echo "$@"'}.items():
+        (programs / name).write_text(f"#!/bin/bash\n{body}\n")
+        (programs / name).chmod(0o755)
+    for name in ("6/data", "7/.data.writing-0123abcd", "7/data", "8/.data.writing-0123abcd", "notes"):
+        (scratch / "ours" / name).mkdir(parents=True)
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    command = ["bash", ROOT / "slurm/stage.sh", scratch, scratch / "ours", "prepared"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True, cwd=ROOT)
+    assert done.stdout == f"scripts/stage_data.py source=prepared out={scratch}/ours/7/data\n"
+    left = {str(path.relative_to(scratch / "ours")) for path in (scratch / "ours").rglob("*")}
+    assert left == {"7", "7/data", "8", "8/.data.writing-0123abcd", "notes"}
