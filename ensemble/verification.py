@@ -104,7 +104,7 @@ def _octets(values: Any) -> Iterator[Any]:
         ends = np.frombuffer(starts, np.int32)[values.offset : values.offset + len(values) + 1] if starts else np.zeros(1)
         yield np.diff(ends)
         yield memoryview(text or b"")[int(ends[0]) : int(ends[-1])]
-    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+    elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
         yield np.ascontiguousarray(values.fill_null(0).to_numpy(zero_copy_only=False))
     else:
         yield str(kind).encode()  # no type that this project writes

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import scripts_run
 
@@ -188,3 +189,14 @@ def test_the_record_is_no_part_of_the_data(prepared_copy: Path) -> None:
     content = {name: value for name, value in before.items() if name not in ("files", "fingerprint")}
     leave_out = "folds" if (prepared_copy / "folds").exists() else None
     assert folders.write_manifest(prepared_copy, content, leave_out=leave_out)["fingerprint"] == before["fingerprint"]
+
+
+def test_an_added_column_of_any_type_is_named() -> None:
+    """A column of true and false, added by the user, would end in a traceback of Arrow."""
+    table = pa.table({"prediction": [0.5, 0.25]})
+    checksums = verification.column_checksums(table)
+    verification.refuse_changed_columns("p.parquet", table, checksums, "ensemble")
+    for values in ([True, None], pa.array([1, 2], pa.date32()), [[True], []], [{"a": b"1"}, None]):
+        added = table.append_column("mine", pa.array(values))
+        with pytest.raises(UserError, match=r"^the column 'mine' of p.parquet was changed after the file was written"):
+            verification.refuse_changed_columns("p.parquet", added, checksums, "ensemble")
