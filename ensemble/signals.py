@@ -42,8 +42,9 @@ class StopSignals:
         self._outer, StopSignals.innermost = StopSignals.innermost, self
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
-        self._before = {number: signal.signal(number, _leave_to_thread) for number in STOP}
+        # In this order no signal is lost: one that comes now waits in the pipe
         self._descriptor_before = signal.set_wakeup_fd(self._write)
+        self._before = {number: signal.signal(number, _leave_to_thread) for number in STOP}
         threading.Thread(target=self._watch, name="signals", daemon=True).start()
         return self
 

@@ -1,10 +1,12 @@
 """A signal asks once, its echoes are not counted, a later one ends the process; all of it in real processes."""
 
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -86,3 +88,23 @@ def test_a_handler_that_was_set_meanwhile_stays() -> None:
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_signal_while_the_context_is_entered_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training that Slurm stops while it starts would go on, and be killed before it saves."""
+    original = signal.signal
+
+    def and_send(number: int, handler: Any) -> Any:
+        before = original(number, handler)
+        if number == signal.SIGUSR1 and not sent:
+            sent.append(number)
+            os.kill(os.getpid(), number)
+        return before
+
+    sent: list[int] = []
+    monkeypatch.setattr(signal, "signal", and_send)
+    with signals.StopSignals() as stop:
+        deadline = time.monotonic() + 30
+        while not stop.asked and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert stop.asked == signal.SIGUSR1
