@@ -88,11 +88,12 @@ if [ -n "$(value fit "$@")" ]; then
   planned=$(value fit "$@")/network.words
   [ -f "$planned" ] || fail "$planned does not exist: submit slurm/fit.slurm --stage prepare first"
   mapfile -t words <"$planned"
-  set -- "${words[@]}"
-  [ $# -gt 0 ] || {
+  [ "${#words[@]}" -gt 0 ] || {
     say "done: no neural member is planned"
     exit 0
   }
+  for word in "$@"; do [[ $word == fit=* ]] || words+=("$word"); done
+  set -- "${words[@]}"
 fi
 
 # Sets `recipe` to the option --recipe NAME among the arguments, or to nothing, and `words` to the other arguments

@@ -100,3 +100,16 @@ def test_an_unfinished_copy_of_a_killed_job_is_removed_when_it_starts_again(tmp_
     assert done.stdout == f"scripts/stage_data.py source=prepared out={scratch}/ours/7/data\n"
     left = {str(path.relative_to(scratch / "ours")) for path in (scratch / "ours").rglob("*")}
     assert left == {"7", "7/data", "8", "8/.data.writing-0123abcd", "notes"}
+
+
+def test_arguments_beside_those_of_a_fit_are_used(tmp_path: Path) -> None:
+    """A setting given with fit=… would be ignored in silence."""
+    (tmp_path / "network.words").write_text(f"--recipe\ntable\nseed=3\nout={tmp_path}/tabm\n")
+    done = as_a_job(tmp_path, "train_cpu.slurm", f"fit={tmp_path}", "max_epochs=2", "seed=4")
+    assert done.returncode == 0, done.stderr
+    assert f"train.py --recipe table seed=3 out={tmp_path}/tabm max_epochs=2 seed=4 --resume auto\n" in done.stdout
+    (tmp_path / "network.words").write_text("")
+    (tmp_path / "empty").mkdir()
+    done = as_a_job(tmp_path / "empty", "train_cpu.slurm", f"fit={tmp_path}", "max_epochs=2")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert "no neural member is planned" in done.stderr
