@@ -55,11 +55,7 @@ def remove(cells: pl.Series, unit: str) -> pl.Series:
     if unit in TIMES:
         parts = cells.str.extract_groups(CLOCK).struct.unnest().cast({"1": pl.Float64, "2": pl.Float64, "3": pl.Float64})
         half = pl.col("4").str.to_lowercase()
-        hour = (
-            pl.when(half.is_null())
-            .then(pl.col("1"))
-            .otherwise(pl.col("1") % 12 + pl.when(half == "p").then(12).otherwise(0))
-        )
+        hour = pl.when(half.is_null()).then(pl.col("1")).otherwise(pl.col("1") % 12 + 12 * (half == "p"))
         hours = parts.select(hour + pl.col("2") / 60 + pl.col("3").fill_null(0) / 3600).to_series()
         if unit == DURATION:
             hours = hours.zip_with(parts["3"].is_not_null(), hours / 60)

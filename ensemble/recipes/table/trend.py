@@ -45,8 +45,7 @@ def has_trend(
 
 
 def _columns(features: np.ndarray) -> np.ndarray | None:
-    """The inputs of the linear model, (num_rows, E) float64: one-hot columns, and numbers with 0 for a missing value; None
-    for more than `MOST_COLUMNS`."""
+    """Inputs of the linear model, (num_rows, E) float64: one-hot columns, numbers with 0 if missing; None if too many."""
     columns, num_columns = [np.zeros((len(features), 0))], 0
     for values in features.T:
         different = np.unique(values[~np.isnan(values)])
