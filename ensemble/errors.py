@@ -96,7 +96,7 @@ def run(main: Callable[[], None]) -> None:
         code = FAILED
     except Exception as error:
         # Each library raises its own class, but all messages contain the message of the operating system
-        if os.strerror(errno.ENOSPC) in str(error):
+        if any(os.strerror(number) in str(error) for number in (errno.ENOSPC, errno.EDQUOT)):
             sentence = f"the disk is full ({error}): free some space, or write elsewhere"
         elif isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             name = shortened(str(error.filename or ""))

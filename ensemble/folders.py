@@ -6,6 +6,7 @@ synced, and renamed. `manifest.json` contains the kind of the folder, and the si
 """
 
 import fcntl
+import glob
 import hashlib
 import json
 import operator
@@ -202,7 +203,7 @@ def checked(path: str | Path, check: Callable[[Path], None]) -> Iterator[None]:
 
 def recover(path: Path) -> None:
     """Restore a folder if the process that replaced it was killed between the two renames."""
-    for old in sorted(path.parent.glob(f".{path.name}.old-*")):
+    for old in sorted(path.parent.glob(f".{glob.escape(path.name)}.old-*")):
         if not path.exists():
             old.rename(path)
 

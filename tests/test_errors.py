@@ -39,13 +39,12 @@ def run(body: str, before: str = "") -> tuple[int, str, str]:
         ("raise KeyboardInterrupt", (130, "", "interrupted\n")),
         ("raise SystemExit(7)", (7, "", "")),
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", (143, "", "")),
-        (
-            "raise RuntimeError('writing failed: No space left on device')",
+        *(
             (
-                2,
-                "",
-                "error: the disk is full (writing failed: No space left on device): free some space, or write elsewhere\n",
-            ),
+                f"raise RuntimeError('writing failed: {why}')",
+                (2, "", f"error: the disk is full (writing failed: {why}): free some space, or write elsewhere\n"),
+            )
+            for why in ("No space left on device", "Disk quota exceeded")
         ),
     ],
 )

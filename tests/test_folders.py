@@ -370,9 +370,10 @@ def test_two_runs_with_one_name(tmp_path: Path) -> None:
 
 def test_a_replacement_that_was_killed_halfway_is_put_back(tmp_path: Path) -> None:
     """After a kill between the two renames, no command would find the last checkpoint."""
-    write(tmp_path / ".last.old-1234abcd", "whole")
-    folders.recover(tmp_path / "last")
-    assert (tmp_path / "last" / "deep" / "file").read_text() == "whole"
-    write(tmp_path / ".last.old-5678abcd", "older")
-    folders.recover(tmp_path / "last")
-    assert (tmp_path / "last" / "deep" / "file").read_text() == "whole"
+    for name in ("last", "last[1]"):
+        write(tmp_path / f".{name}.old-1234abcd", "whole")
+        folders.recover(tmp_path / name)
+        assert (tmp_path / name / "deep" / "file").read_text() == "whole"
+        write(tmp_path / f".{name}.old-5678abcd", "older")
+        folders.recover(tmp_path / name)
+        assert (tmp_path / name / "deep" / "file").read_text() == "whole"

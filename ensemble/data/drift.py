@@ -1,9 +1,10 @@
 """Drift: the difference between the distributions of a feature in new rows and in train, as population stability index.
 
 The index is the sum over bins of (p - q) ln(p / q), where p and q are the shares of a bin in the two sets of rows. The known
-values of train are divided into at most ten bins at their quantiles, or into one bin for each frequent category and one for
-all others. Missing values are one more bin. By the usual rule the index is small up to 0.1 and large from 0.25 on. If two
-sets of n and m rows have equal distributions, it is (bins - 1) (1 / n + 1 / m) on average.
+values of train are divided into at most ten bins at their quantiles, with a bin for higher values if many have the highest
+one, or into one bin for each frequent category and one for all others. Missing values are one more bin. By the usual rule
+the index is small up to 0.1 and large from 0.25 on. If two sets of n and m rows have equal distributions, it is (bins - 1)
+(1 / n + 1 / m) on average.
 """
 
 import dataclasses
@@ -47,6 +48,8 @@ class Bins:
             begins = codes[counts >= RARE * len(values)]
         else:
             begins = np.unique(np.quantile(known, np.arange(1, NUM_BINS) / NUM_BINS)) if known.size else known
+            if known.size and begins[-1] == known.max():
+                begins = np.append(begins, np.nextafter(float(begins[-1]), np.inf))
         empty = cls(begins=begins.tolist(), counts=[], is_category=is_category)
         return dataclasses.replace(empty, counts=empty.count(values).tolist())
 

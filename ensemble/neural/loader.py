@@ -108,7 +108,7 @@ class BatchPlan:
         return math.ceil(self.num_rows / self.batch_size)
 
     def num_steps(self, num_epochs: float) -> int:
-        return math.ceil(num_epochs * self.steps_per_epoch)
+        return max(1, math.ceil(round(num_epochs * self.steps_per_epoch, 6)))  # 1.1 × 100 is above 110 in floating point
 
     def halved(self) -> "BatchPlan":
         """The same global batches, with the largest valid micro-batch of at most half the size; `UserError` if it is 1."""

@@ -199,6 +199,7 @@ def _make_state(
     """Seed the random numbers; return the state, prepared by Accelerate, and FLOPs as in `preflight.flops`."""
     torch.manual_seed(config.seed)  # the same initial weights on every rank
     model = recipe.model()
+    refuse_batch_norm(model, accelerator.num_processes)
     optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
     if not isinstance(optimizers, list | tuple):
         raise UserError(f"`optimizers` of the recipe returns {type(optimizers).__name__}: return a list of optimizers")
@@ -212,6 +213,17 @@ def _make_state(
     state = TrainingState(model, unwrapped, config.ema_decay, accelerator, config.timeout_s)
     torch.manual_seed(config.seed * 1_000_003 + accelerator.process_index)  # dropout differs by rank
     return state, flops
+
+
+def refuse_batch_norm(model: torch.nn.Module, num_ranks: int) -> None:
+    """`UserError` for batch normalisation on several ranks: each would have its own running statistics, and a checkpoint
+    only those of rank 0."""
+    for name, module in model.named_modules() if num_ranks > 1 else ():
+        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and not isinstance(module, torch.nn.SyncBatchNorm):
+            raise UserError(
+                f"the statistics of '{name}' ({type(module).__name__}) would differ between the {num_ranks} processes: use "
+                "LayerNorm or GroupNorm, or train with one process"
+            )
 
 
 def _fit_micro_batch(

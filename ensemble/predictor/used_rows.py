@@ -13,6 +13,11 @@ SPLIT_USE = {
     FORECAST: "the forecast above",
 }
 
+REGROWN = (
+    "A copy of a tree or linear member with regrow=true is then trained again, with the rows that stopped it too, if there "
+    "is time."
+)
+
 
 def sentences(manifest: dict[str, Any], scores: dict[str, Any]) -> dict[str, str]:
     """A sentence for each step of the fit, by the data's manifest and scores.json; empty with a validation split."""
@@ -20,7 +25,7 @@ def sentences(manifest: dict[str, Any], scores: dict[str, Any]) -> dict[str, str
     if cv is None:
         return {}
     return {
-        "training": _training(manifest, cv),
+        "training": f"{_training(manifest, cv)} {REGROWN}",
         "out-of-fold predictions": _predicted(manifest, cv, scores["out_of_fold_rows"]),
         "weights and calibration": "Fitted on the out-of-fold predictions."
         if scores["fitted_on"] == OUT_OF_FOLD

@@ -44,7 +44,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, list):  # of probabilities
         return ", ".join(number(each, 3) for each in value)
     if isinstance(value, float):
-        return number(value, 3 if abs(value) <= 1 else None)
+        return number(value, 3 if value == 0 or 0.001 <= abs(value) <= 1 else None)
     return "–" if value is None else str(value)
 
 

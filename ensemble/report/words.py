@@ -105,6 +105,8 @@ def number(value: float | None, digits: int | None = None) -> str:
     significant digits, without trailing zeros."""
     if value is None or math.isnan(value):
         return "–"
+    if digits is None and 0 < abs(value) < 0.01:
+        return f"{value:.3g}".replace("-", "−")
     text = f"{value:,.{(0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2) if digits is None else digits}f}"
     if float(text.replace(",", "")) == 0:
         text = text.removeprefix("-")

@@ -8,6 +8,7 @@ is recognised by its checksums and reported, and the one before it is used. Only
 rank may write `status`.
 """
 
+import glob
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -103,7 +104,8 @@ class Checkpoints:
     def sweep(self) -> None:
         """Delete incomplete files of killed processes, and restore a member whose replacement was killed between renames."""
         folders.recover(self._target)
-        folders.discard_scratch([*self._target.parent.glob(f".{self._target.name}.writing-*"), *self.folder.glob(".*")])
+        name = glob.escape(self._target.name)
+        folders.discard_scratch([*self._target.parent.glob(f".{name}.writing-*"), *self.folder.glob(".*")])
 
     @contextmanager
     def page_folder(self, rank: int) -> Iterator[Path]:

@@ -32,6 +32,7 @@ def test_equal_distributions_differ_by_chance_only() -> None:
         (GENERATOR.integers(0, 3, 2000).astype(float), np.zeros(2000), True),
         (np.full(2000, np.nan), GENERATOR.normal(size=2000), False),
         (np.ones(2000), np.zeros(2000), False),
+        (np.zeros(2000), np.ones(2000), False),
     ],
 )
 def test_a_shift_is_large(before: np.ndarray, after: np.ndarray, is_category: bool) -> None:

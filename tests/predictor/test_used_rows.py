@@ -50,7 +50,14 @@ def test_data_with_a_validation_split_have_none() -> None:
 def test_each_scheme_is_described(cv: CrossValidation, config: dict[str, Any], parts: list[str]) -> None:
     """The page would state another division than that of the data, or leave out rows that are not predicted or scored."""
     words = " ".join(used_rows.sentences(manifest(cv, **config), SCORES).values())
-    for part in [*parts, "1,000 rows", "750 rows", "700 rows", "50 rows are not scored"]:
+    for part in [
+        *parts,
+        "1,000 rows",
+        "trained again, with the rows that stopped it too",
+        "750 rows",
+        "700 rows",
+        "50 rows are not scored",
+    ]:
         assert part in words, part
     assert "blend" not in words
     assert "validation" not in words

@@ -160,6 +160,20 @@ def test_data_without_a_test_have_a_page(tmp_path: Path) -> None:
     assert f"On {rows} predicted by weights that were fitted on other rows, the ensemble’s log loss is" in words
 
 
+def test_small_numbers_have_digits() -> None:
+    """A forecast of concentrations around 0.0004 would be a column of zeros."""
+    shown = {
+        0.000412: "0.000412",
+        -0.00489: "−0.00489",
+        1.2e-7: "1.2e−07",
+        0.0: "0",
+        0.123: "0.12",
+        4.5678: "4.57",
+        1234.5: "1,234",
+    }
+    assert {value: report_words.number(value) for value in shown} == shown
+
+
 def test_an_undefined_score_is_explained(copy: Path, tmp_path: Path) -> None:
     """Real data can have a test split without one hot seller: the first sentence would fail on None."""
     path = copy / "ensemble" / "scores.json"
