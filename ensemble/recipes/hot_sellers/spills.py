@@ -2,6 +2,7 @@
 
 import datetime
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from ensemble.data import duplicates, reviews
+from ensemble.data import duplicates, octets, reviews
 from ensemble.data.census import AFTER_UNTIL, NOTE_OF_ROWS
 from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers import coverage, pretrained, text
@@ -19,8 +20,12 @@ from ensemble.recipes.hot_sellers.settings import PrepareConfig
 COPY = "duplicate: the same metadata as in an earlier row"
 CONFLICT = "conflict: other metadata than in an earlier row of the same product, which is used"
 UNSEEN = NOTE_OF_ROWS + "kept with a category that training does not have, such as '{}', which counts as unknown"
-REVIEWS_PER_SPILL = 1_000_000
-"""The approximate number of reviews in a spill file, which must fit into memory."""
+REVIEWS_PER_SPILL, RATINGS_PER_SPILL = 1_000_000, 2_500_000
+"""The approximate number of reviews in a spill file, which must fit into memory, and that of lines without text, which are
+shorter."""
+LINE_BYTES, GZIP_RATIO = 300, 3
+"""The usual number of bytes of a review in JSON, and how many times smaller gzip makes it."""
+HEAD_BYTES = 1 << 18
 NUM_PRODUCT_SPILLS = 64
 MILLISECONDS_OF_A_DAY = 86_400_000
 
@@ -103,7 +108,7 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
     """
     panel = config.panel
     tokenizer = pretrained.load("AutoTokenizer", panel.tokenizer) if panel.tokenizer else None
-    writer = _Spill(spill, "reviews", _estimate_rows(files) // REVIEWS_PER_SPILL + 1)
+    writer = _Spill(spill, "reviews", int(sum(map(_spills_of, files))) + 1)
     blocks = reviews.read_reviews(
         files, census, columns=config.columns or None, until_ms=_end_of(config.until), with_text=panel.num_tokens > 0
     )
@@ -148,15 +153,16 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
     }
 
 
-def _estimate_rows(files: list[Path]) -> int:
-    """The number of reviews: exact for Parquet, and estimated from the size of other files."""
-    num_rows = 0
-    for file in files:
-        try:
-            num_rows += pq.read_metadata(file).num_rows
-        except (pa.ArrowException, OSError):  # another format, or a damaged file, for which `read_reviews` raises an error
-            num_rows += file.stat().st_size // (100 if file.suffix == ".gz" else 300)
-    return num_rows
+def _spills_of(file: Path) -> float:
+    """The number of spill files for the reviews of a file; their number is known for Parquet, and else estimated."""
+    try:
+        return pq.read_metadata(file).num_rows / REVIEWS_PER_SPILL
+    except (pa.ArrowException, OSError):  # another format, or a damaged file, for which `read_reviews` raises an error
+        size, lines_per_byte = file.stat().st_size * (GZIP_RATIO if file.suffix == ".gz" else 1), 0.0
+        with suppress(UserError), octets.Bytes(file) as stream:
+            head = stream.read(HEAD_BYTES)
+            lines_per_byte = head.count(b"\n") / max(1, len(head))
+        return size * max(1 / LINE_BYTES / REVIEWS_PER_SPILL, lines_per_byte / RATINGS_PER_SPILL)
 
 
 def _end_of(day: str) -> int | None:

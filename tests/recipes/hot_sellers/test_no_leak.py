@@ -1,5 +1,8 @@
 """No feature, week or text of the future is in a row, and no row depends on how the work is divided."""
 
+import gzip
+import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +13,11 @@ from small_market import SUNDAY, config_for, gather, market_config, prepare_ever
 
 from ensemble import folders
 from ensemble.arrow import open_table
+from ensemble.data.census import Census
 from ensemble.recipes.hot_sellers import prepare as panel
 from ensemble.recipes.hot_sellers import spills
 from ensemble.recipes.hot_sellers.prepare import FORECAST
-from ensemble.recipes.hot_sellers.settings import PanelConfig
+from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
 
 T, HORIZON = 70, 4
 
@@ -93,3 +97,20 @@ def test_how_the_work_is_cut_changes_no_row(
         assert gather(tmp_path / "out", split, True) == gather(prepared, split, True)
     products, others = (open_table(folder / "products").to_pylist() for folder in (prepared, tmp_path / "out"))
     assert sorted(map(str, products)) == sorted(map(str, others))
+
+
+@pytest.mark.parametrize(("suffix", "num_spills"), [(".csv", 10), (".csv.gz", 10), (".jsonl", 1)])
+def test_short_lines_are_divided_too(suffix: str, num_spills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spill file would have ten times as many ratings as fit into memory: their lines are short."""
+    monkeypatch.setattr(spills, "RATINGS_PER_SPILL", 1000)
+    lines = ["user_id,parent_asin,rating,timestamp\n"]
+    bits = random.Random(0).getrandbits
+    lines += [f"A{bits(44):013},B{bits(36):011},5.0,{1_600_000_000_000 + bits(32)}\n" for _ in range(10_000)]
+    if suffix == ".jsonl":
+        lines = [json.dumps(review(f"B{n}", n % 99, text="fine " * 60)) + "\n" for n in range(500)]
+    data, source = "".join(lines).encode(), tmp_path / f"ratings{suffix}"
+    source.write_bytes(gzip.compress(data) if suffix.endswith("gz") else data)
+    (tmp_path / "spill").mkdir()
+    config = PrepareConfig(source=(str(source),))
+    spills.spill_reviews([source], tmp_path / "spill", Census(), config)
+    assert num_spills <= len(list((tmp_path / "spill").iterdir())) <= 3 * num_spills
