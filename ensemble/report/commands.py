@@ -26,14 +26,16 @@ def commands(run: Run) -> list[str]:
         if member.summary["kind"] not in members.TREES:
             script = [*launcher(member.summary), "scripts/train.py", "--recipe", manifest["recipe"]]
         settings = {key: value for key, value in member.settings.items() if key not in ("data", "out", "overwrite")}
-        lines.append([*script, f"data={data}", f"out={member.folder}", *settings_words(settings)])
+        for copy in member.copies:
+            fold = data if copy == member.folder else data / "folds" / copy.name
+            lines.append([*script, f"data={fold}", f"out={copy}", *settings_words(settings)])
     for member in trained:
         words = [f"member={member.folder}", f"data={data}", f"out={predictions}", f"name={member.name}"]
         lines.append(["python", "scripts/predict.py", *words])
     for name in run.scores["scores"]:
         if name in members.baselines(manifest):
             lines.append(["python", "scripts/predict.py", f"member={name}", f"data={data}", f"out={predictions}"])
-    fit = [f"predictions={predictions}", f"data={data}", f"out={run.folder_of['ensemble']}"]
+    fit = [f"predictions={predictions}", f"data={data}", f"out={run.folder_of['ensemble']}", f"on={run.scores['fitted_on']}"]
     lines.append(["python", "scripts/ensemble_predictor.py", "fit", *fit])
     scaling = [f"scaling=[{','.join(benchmark['file'] for benchmark in run.scaling)}]"] if run.scaling else []
     folder_words = [f"{name}={folder}" for name, folder in run.folder_of.items()]

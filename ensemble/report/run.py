@@ -25,11 +25,16 @@ from ensemble.task import Task, task_of
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Member:
-    """The content of the files in a member's folder; empty for a member of which only prediction files are known."""
+    """The content of the files in a member's folder; empty for a member of which only prediction files are known.
+
+    Of a bag, it is that of the last copy, with the seconds of all copies.
+    """
 
     name: str
     weight: float
     folder: Path | None = None
+    copies: tuple[Path, ...] = ()
+    """The folders of the copies of a bag, or `folder` alone."""
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     """config.json."""
     summary: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -196,24 +201,27 @@ def _member(name: str, weight: float, ensemble: Path, entry: dict[str, str] | No
         folder = folder.relative_to(Path.cwd())
     if not folder.is_dir():
         raise UserError(f"member {name} of the ensemble is not at {folder}: put it back, or fit the ensemble again")
-    summary = _read_json(folder / "summary.json", ("kind", "seconds"))
+    copies = tuple(bag.copies(folder))
+    summaries = [_read_json(copy / "summary.json", ("kind", "seconds")) for copy in copies]
     if bag.model_fingerprint(folder) != entry["model"]:
         raise UserError(f"member {name} at {folder} was trained again after the ensemble was fitted: predict and fit again")
+    last = copies[-1]
     try:
-        history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        history = [json.loads(line) for line in (last / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     except FileNotFoundError:
-        raise UserError(f"{folder / 'metrics.jsonl'} does not exist: train member {name} again") from None
+        raise UserError(f"{last / 'metrics.jsonl'} does not exist: train member {name} again") from None
     except (ValueError, OSError) as error:
-        raise UserError(f"{folder / 'metrics.jsonl'} is damaged ({error}): train member {name} again") from None
+        raise UserError(f"{last / 'metrics.jsonl'} is damaged ({error}): train member {name} again") from None
     return Member(
         name=name,
         weight=weight,
         folder=folder,
-        settings=folders.read_json(folder / "config.json"),
-        summary=summary,
+        copies=copies,
+        settings=folders.read_json(last / "config.json"),
+        summary={**summaries[-1], "seconds": sum(summary["seconds"] for summary in summaries)},
         history=history,
-        importance=folders.read_json(folder / "importance.json") if summary["kind"] in members.TREES else {},
-        permutation=folders.read_json(folder / "permutation.json") if (folder / "permutation.json").is_file() else {},
+        importance=folders.read_json(last / "importance.json") if summaries[-1]["kind"] in members.TREES else {},
+        permutation=folders.read_json(last / "permutation.json") if (last / "permutation.json").is_file() else {},
     )
 
 

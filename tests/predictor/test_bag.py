@@ -22,6 +22,8 @@ from ensemble.predictor import bag, new_data
 from ensemble.predictor import fit as predictor
 from ensemble.predictor.loaded import Worker
 from ensemble.recipes.hot_sellers import baselines
+from ensemble.report import commands, page
+from ensemble.report import run as report_run
 from ensemble.trees import bagging as tree_bag
 from ensemble.trees import threads
 from ensemble.trees.predict import TreeMember
@@ -274,9 +276,9 @@ def test_files_of_a_bag_are_those_of_any_member(files: Path, trained: Path, fold
 
 
 def test_an_ensemble_of_bags_needs_no_blend(
-    files: Path, folded: Path, raw_market: tuple[Path, Path], tmp_path: Path
+    files: Path, trained: Path, folded: Path, raw_market: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """What out of fold is for; and of raw reviews, the ensemble could not ask its bags."""
+    """What out of fold is for; and of raw reviews, the ensemble could not ask its bags, or have no report."""
     scores = predictor.fit(files, folded, tmp_path / "ensemble", num_draws=2, on="oof")
     assert scores["members"] == ["xgboost"]
     source, metadata = ((str(file),) for file in raw_market)
@@ -284,6 +286,14 @@ def test_an_ensemble_of_bags_needs_no_blend(
     of_new, of_old = (pq.read_table(tmp_path / f"{name}/forecast.parquet") for name in ("new", "ensemble"))
     assert of_new.drop_columns(["reasons"]).equals(of_old.drop_columns(["reasons"]))
     assert of_old.num_rows > 50
+    run_of_page = report_run.read(tmp_path / "ensemble", folded, files)
+    (member,) = run_of_page.members
+    copies = [folders.read_json(trained / f"{number}/summary.json") for number in range(NUM_FOLDS + 1)]
+    assert member.summary == {**copies[-1], "seconds": sum(copy["seconds"] for copy in copies)}
+    written = commands.commands(run_of_page)
+    assert sum(f"data={folded}/folds/" in line for line in written) == NUM_FOLDS + 1
+    assert "on=oof" in written[-2]
+    assert "xgboost" in page.render(run_of_page)
 
 
 def test_neural_copies_make_a_bag(folded: Path, tmp_path: Path) -> None:
