@@ -73,7 +73,7 @@ def _metadata(manifest: dict[str, Any], scores: dict[str, Any], parts: Parts) ->
             dataset_split="out-of-fold" if scores["split"] == OUT_OF_FOLD else scores["split"],
             metric_type=name,
             metric_name=_label(manifest, scores, name),
-            metric_value=round(interval["value"], 6),
+            metric_value=float(f"{interval['value']:.8g}"),
             metric_args={"low": interval["low"], "high": interval["high"], "confidence": 0.95},
         )
         for name in SHOWN[kind]
@@ -183,7 +183,12 @@ def _cell(interval: dict[str, float | None]) -> str:
     value, low, high = (interval[key] for key in ("value", "low", "high"))
     if value is None:
         return "–"
-    return f"{value:.4f}" if low is None or high is None else f"{value:.4f} [{low:.4f}, {high:.4f}]"
+    return decimals(value) if low is None or high is None else f"{decimals(value)} [{decimals(low)}, {decimals(high)}]"
+
+
+def decimals(value: float) -> str:
+    """A score with four digits after the decimal point; a smaller one with four significant digits."""
+    return f"{value:.4f}" if value == 0 or abs(value) >= 0.001 else f"{value:.4g}"
 
 
 def score_lines(scores: dict[str, Any], group: str) -> list[str]:
@@ -196,7 +201,7 @@ def score_lines(scores: dict[str, Any], group: str) -> list[str]:
     probabilities = (*scores["members"], ENSEMBLE, BASE_RATE)
     for name, intervals in scores["scores"].items():
         value, low, high = (
-            "–" if (number := intervals[scores["metric"]][key]) is None else f"{number:.4f}"
+            "–" if (number := intervals[scores["metric"]][key]) is None else decimals(number)
             for key in ("value", "low", "high")
         )
         weight = f"  weight {scores['weights'][name]:.2f}" if name in scores["weights"] else ""

@@ -114,9 +114,11 @@ def _interval(kind: str, name: str, interval: dict[str, float | None], signed: b
 
 def _as_text(kind: str, name: str, value: float | None, signed: bool = False) -> str:
     digits = {"lift_at_5pct": 2, "log_loss": 4, "multiclass_log_loss": 4, "brier": 4, "calibration_error": 4}.get(name, 3)
+    text = number(value, digits)
     if kind == "regression" and name != "r_squared" and value:  # in the target's unit: four significant digits
-        digits = max(0, min(6, 3 - math.floor(math.log10(abs(value)))))
-    return f"{'+' if signed and value is not None and value > 0 else ''}{number(value, digits)}"
+        digits = max(0, 3 - math.floor(math.log10(abs(value))))
+        text = number(value, digits) if digits <= 6 else f"{value:.4g}".replace("-", "−")
+    return f"{'+' if signed and value is not None and value > 0 else ''}{text}"
 
 
 def score(kind: str, value: float | None, name: str, digits: int = 3) -> str:

@@ -119,7 +119,7 @@ def boost(
                 booster.seed(copy_seed(chunk_seed(config.seed, chunk), training.copy or 0))
             predictions = booster.update()
             history.append(group.gather(score(predictions) if score else {})[0])
-            progress.update(f"{metric} {history[-1][metric]:.4f}" if score else "")
+            progress.update(f"{metric} {history[-1][metric]:.6g}" if score else "")
     return history, best_round(history, metric) if score else len(history)
 
 

@@ -17,7 +17,7 @@ from ensemble.predictor import fit as predictor
 from ensemble.recipes.hot_sellers import features
 from ensemble.recipes.hot_sellers import page as hot_page
 from ensemble.recipes.hot_sellers.settings import PrepareConfig
-from ensemble.report import forecast
+from ensemble.report import forecast, tables
 from ensemble.report import words as report_words
 from ensemble.task import Task
 
@@ -172,6 +172,8 @@ def test_small_numbers_have_digits() -> None:
         1234.5: "1,234",
     }
     assert {value: report_words.number(value) for value in shown} == shown
+    scores = {0.0000021067: "2.107e−06", 0.0123456: "0.01235", -44564.49: "−44,564", 0.0: "0.000"}
+    assert {value: tables.score("regression", value, "root_mean_squared_error") for value in scores} == scores
 
 
 def test_an_undefined_score_is_explained(copy: Path, tmp_path: Path) -> None:

@@ -41,7 +41,8 @@ class PrepareConfig:
     """Texts that mark missing values, such as [NA,unknown], in all columns except id and group. If none are given,
     NA, N/A, NaN, null, None, ? and - do so in columns of numbers and dates, but not in the target or in columns of texts."""
     decimal: Literal["", ".", ","] = ""
-    """The decimal separator of columns in which it is ambiguous: with `.` the text 1,234 is 1234, with `,` it is 1.234."""
+    """The decimal separator of all columns of texts, needed if it is ambiguous: with `.` the text 1,234 is 1234, with `,`
+    it is 1.234."""
     dates: Literal["", "day_first", "month_first"] = ""
     """The order of day and month in columns where it is ambiguous, as in 01/02/2024."""
     max_categories: int = 10_000
