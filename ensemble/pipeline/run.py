@@ -303,6 +303,8 @@ def chosen(manifest: dict[str, Any], config: Any, num_threads: int) -> list[Plan
         if name not in known:
             fix = f"write a list as members=[{name}]" if "," in name else f"choose from {', '.join(known)}"
             raise UserError(f"members={list(names)} names '{name}', which is not available for these data: {fix}")
+        if (origin := known[name].variant_of) and origin not in names:
+            raise UserError(f"members={list(names)} names '{name}' without '{origin}', of which it is a variant: name both")
     return [member for member in planned if not names or member.name in names]
 
 

@@ -1,6 +1,7 @@
 """The time that a fit takes, and the members that it plans."""
 
 import dataclasses
+import types
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from fits import configured, planned
 
 from ensemble import folders
+from ensemble.errors import UserError
 from ensemble.pipeline import plan as plans
 from ensemble.pipeline import run
 from ensemble.pipeline.budget import Budget
@@ -230,3 +232,18 @@ def test_the_settings_of_planned_members_exist(tmp_path: Path) -> None:
                 if member.kind == "trees":
                     settings = {**member.settings, "data": "d", "out": "o"}
                     train.check(configuration.from_dict(TreesConfig, settings))
+
+
+def test_a_variant_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would never be trained, since its time is planned by that of the member it varies."""
+    manifest = {"recipe": "table", "task": {"kind": "binary"}, "splits": {"train": {"rows": 500}}, "features": [{}]}
+
+    monkeypatch.setattr(run, "plan", plans.plan)
+
+    def names(*members: str) -> list[str]:
+        config = types.SimpleNamespace(members=members, time_limit=60.0)
+        return [member.name for member in run.chosen(manifest, config, 2)]
+
+    with pytest.raises(UserError, match="names 'lightgbm_2' without 'lightgbm', of which it is a variant: name both"):
+        names("lightgbm_2", "xgboost")
+    assert names("lightgbm_2", "lightgbm") == ["lightgbm", "lightgbm_2"]
