@@ -8,7 +8,7 @@ class ServeConfig:
     """The address of the service, and the limits of a request."""
 
     ensemble: str = "???"
-    """The folder of a fitted ensemble; the folders of its members must not have moved since it was fitted."""
+    """The folder of a fitted ensemble; its members must be where they were, relative to this folder."""
     host: str = "127.0.0.1"
     """The address to listen at; 0.0.0.0 for all addresses of the machine. There is no authentication: use a proxy."""
     port: int = 8000
@@ -16,7 +16,7 @@ class ServeConfig:
     threads: int = 0
     """Threads of each member's process; 0 for as many cores as are granted."""
     max_reviews: int = 100_000
-    """Largest number of reviews, and of products, in one request; a larger request is answered with status 413."""
+    """Largest number of reviews, of products, or of rows of a table in one request; a larger one gets status 413."""
     max_bytes: int = 64 << 20
     """Largest size of a request's body in bytes; a larger body is not read to its end, and answered with status 413."""
     body_timeout_s: int = 30

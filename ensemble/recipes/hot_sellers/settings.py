@@ -63,7 +63,8 @@ class PanelConfig:
     shares: tuple[float, float, float, float] = (0.55, 0.15, 0.15, 0.15)
     """Fractions of the labelled rows for train, validation, blend and test; each split consists of whole weeks."""
     folds: int = 0
-    """Number of folds forward in time, for bags; 0 for none. Data that folds share are stored once."""
+    """Number of folds forward in time, for bags, beside a last one with all weeks before test; 0 for none. Data that folds
+    share are stored once."""
     as_of_crawl: bool = False
     """Add features with values of the time of the crawl (price, helpful votes), which a real forecast does not have."""
     num_tokens: int = 24

@@ -58,7 +58,7 @@ class RecipeConfig:
 
     variant: Literal["hrm", "trm", "direct"] = "trm"
     """hrm: two modules with a one-step gradient. trm: one network with the full gradient of its last cycle. direct: the two
-    modules without recursion, as a control."""
+    modules without recursion, as a control; it needs segments=1."""
     mixing: Literal["attention", "heads", "tokens"] = "heads"
     """How a layer exchanges information between cells: softmax attention; sums with learned weights for each head and pair
     of cells; or a perceptron over the cells of each channel."""

@@ -41,8 +41,8 @@ class PrepareConfig:
     """Texts that mark missing values, such as [NA,unknown], in all columns except id and group. If none are given,
     NA, N/A, NaN, null, None, ? and - do so in columns of numbers and dates, but not in the target or in columns of texts."""
     decimal: Literal["", ".", ","] = ""
-    """The decimal separator of all columns of texts, needed if it is ambiguous: with `.` the text 1,234 is 1234, with `,`
-    it is 1.234."""
+    """The decimal separator of numbers that are stored as text, needed if it is ambiguous: with `.` the text 1,234 is 1234,
+    with `,` it is 1.234."""
     dates: Literal["", "day_first", "month_first"] = ""
     """The order of day and month in columns where it is ambiguous, as in 01/02/2024."""
     max_categories: int = 10_000
@@ -50,9 +50,9 @@ class PrepareConfig:
     test: float = 0.0
     """Fraction of the labelled rows for the split test: a random sample, or with `time` the last rows; 0 for none."""
     num_folds: int = 0
-    """Number of folds of cross-validation; 1 for a single held-out part. 0: 8 for at most 10,000 rows, 5 for at most
-    200,000, else 1; with `group` always at least 3. With `time`: the number of consecutive blocks of time to predict; 0
-    for 4."""
+    """Number of folds of cross-validation, 3 or more; 1 for a single held-out part. 0: 8 for at most 10,000 rows, 5 for at
+    most 200,000, else 1; with `group` always at least 3. With `time`: the number of consecutive blocks of time to predict;
+    0 for 4."""
     max_bad_fraction: float = 0.01
     """Largest fraction of lines that cannot be read; with more, the preparation stops. A column holds numbers (or dates) if
     at most this fraction of its non-empty cells are not numbers (dates), which count as missing. Else it holds texts."""
