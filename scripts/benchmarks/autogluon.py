@@ -50,7 +50,7 @@ def autogluon(
     data: str = "../shared/data",
     folder: str = "runs/beside_autogluon",
     sets: tuple[str, ...] = (),
-    methods: tuple[str, ...] = ("good_quality", "stacking"),
+    methods: tuple[str, ...] = ("good_quality_by_week", "stacking"),
     least_s: float = 60.0,
     market: tuple[str, ...] = (),
     training: tuple[str, ...] = (),

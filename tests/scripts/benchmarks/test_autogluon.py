@@ -1,6 +1,8 @@
 """The comparison with AutoGluon: mistakes, counts, the rows that others get; and one small real comparison."""
 
+import inspect
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +42,13 @@ def test_a_mistake_is_named_before_anything_is_measured(
     with pytest.raises(UserError) as caught:
         autogluon.autogluon(**words)
     assert sentence in str(caught.value)
+
+
+def test_the_default_methods_are_those_of_the_readme() -> None:
+    """`make bench-autogluon` would replace the JSON file by one without the columns of the README's table."""
+    readme = (ROOT / "ensemble/predictor/README.md").read_text(encoding="utf-8")
+    methods = set(re.findall(r"<!--f autogluon \S*/methods/(\w+)/", readme)) - set(autogluon.OURS)
+    assert methods == set(inspect.signature(autogluon.autogluon).parameters["methods"].default)
 
 
 def test_counts_sets_on_which_ours_is_at_least_level() -> None:
