@@ -1,6 +1,6 @@
 """Train a neural member on one machine, and continue with fewer ranks when one is lost permanently.
 
-    python scripts/train_elastic.py --config_file accelerate_configs/multi_gpu.yaml --num_processes 4 --recipe hot_sellers \
+    python scripts/train_elastic.py --config_file accelerate_configs/multi_gpu.yaml --num_processes 4 --recipe hot_sellers \\
         data=runs/demo/prepared out=runs/demo/members/transformer batch_size=1536
 
 It launches `scripts/train.py --resume auto` with the same settings, as `accelerate launch` would. After a loss it launches

@@ -3,9 +3,9 @@
     python scripts/fit.py 'source=[people.csv]' target=income out=runs/people time_limit=120
     python scripts/ensemble_predictor.py predict ensemble=runs/people/ensemble 'source=[new.csv]' out=runs/new
 
-The command prepares the data, trains all members on the folds of a cross-validation, combines them, and writes
-OUT/report.html. All rows with a target are used for training; rows without one are forecast. With time_limit=0, the same
-data and seed give the same trees.
+The command prepares the data, trains the members, combines them, and writes OUT/report.html. With a table, members are
+trained on the folds of a cross-validation; rows without a target are forecast, and all others are used for training unless
+test=… holds some out. With time_limit=0, the same data and seed give the same trees.
 
 For a recipe whose members rank items, further members are trained on the highest-ranked items. OUT/all compares all members.
 

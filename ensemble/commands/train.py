@@ -27,7 +27,7 @@ def main() -> None:
         help="auto or last: continue from the newest undamaged checkpoint in out; if there is none, auto starts a new run, "
         "and last is an error. FOLDER: start a new run from the checkpoint in this folder",
     )
-    parser.add_argument("--resume-override", action="store_true", help="continue with other training settings than before")
+    parser.add_argument("--resume-override", action="store_true", help="continue with other settings, except batch_size")
     parser.add_argument("--profile", action="store_true", help="write a trace of some steps, to view with Perfetto")
     parser.add_argument("--predict", default="", metavar="FOLDER", help="also write the member's prediction files to FOLDER")
     parser.add_argument(

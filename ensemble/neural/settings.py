@@ -87,8 +87,8 @@ class TrainConfig:
     """Seconds that a rank waits for the others before the job ends."""
 
     loader: Literal["fixed", "auto"] = "fixed"
-    """auto measures values of num_workers and prefetch_factor for some seconds. It uses the fewest workers of those within
-    5 % of the highest speed."""
+    """auto measures values of num_workers and prefetch_factor for five seconds, after starting the workers of each. It uses
+    the fewest workers of those within 5 % of the highest speed."""
     num_workers: int = 0
     """DataLoader worker processes per rank; small models need none."""
     prefetch_factor: int = 4

@@ -17,8 +17,8 @@ class FitConfig:
     members: tuple[str, ...] = ()
     """Names of the members to train; empty for all that the recipe plans. Members for which no time is left are skipped."""
     accelerate_config: str = "auto"
-    """The hardware of neural members: auto for a GPU of this machine where it is faster than the granted cores, else up to 4
-    processes on its CPU; or a YAML file of Accelerate."""
+    """The hardware of neural members: a YAML file of Accelerate, or auto for float32 on a GPU of this machine, or on up to 4
+    processes of its CPU if it has no GPU or the CPU is as fast."""
     threads: int = 0
     """OpenMP threads of tree members, and of all processes of a neural member on a CPU; 0 for as many cores as are
     granted."""
