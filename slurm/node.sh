@@ -4,8 +4,8 @@
 #     srun --ntasks-per-node=1 bash slurm/node.sh accelerate_configs/multi_node.yaml scripts/train.py …   # the YAML's ranks
 #     srun --ntasks-per-node=1 bash slurm/node.sh scripts/train_trees.py …                                # one process
 #
-# MASTER_ADDR and MASTER_PORT come from job.sh. The number of ranks on the node is RANKS_PER_NODE, else the number of allocated
-# GPUs, else that of the YAML.
+# MASTER_ADDR and MASTER_PORT come from job.sh. The number of ranks on the node is RANKS_PER_NODE, else with a YAML for GPUs the
+# number of allocated GPUs, else that of the YAML.
 
 set -euo pipefail
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Submit the jobs of a fit, equal to scripts/fit.py with the same arguments and time_limit=0, and print the job ids:
+# Submit the jobs of a fit, as scripts/fit.py makes it with the same arguments and time_limit=0, and print the job ids:
 # prepare -> (copies of tree members -> tree members | neural member) -> fit, which combines and reports.
 #
 #     slurm/submit_all.sh runs/people train_single_gpu.slurm 'source=[people.csv]' target=income      # to runs/people
