@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from ensemble import folders
 from ensemble.data import octets
 from ensemble.errors import UserError
 
@@ -70,6 +71,7 @@ def _download(category: str, cache_dir: Path, kind: Kind) -> Path:
 
     name = HUB_FILES[kind].format(category)
     is_new = not cache_dir.exists()
+    folders.refuse_inside(cache_dir / name)
     try:
         return Path(hf_hub_download(HUB_REPOSITORY, name, repo_type="dataset", cache_dir=cache_dir))
     except RemoteEntryNotFoundError:

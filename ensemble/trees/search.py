@@ -131,11 +131,11 @@ def _trials(folder: Path, config: TreesConfig, manifest: dict[str, Any]) -> Tria
 def _search_folder(config: TreesConfig, resume: str) -> Path:
     """The folder of the search, created if it does not exist; `UserError` if it contains something else."""
     folder = Path(config.out).resolve()
+    folders.refuse_inside(folder)
     has_search = (folder / JOURNAL).exists()
     if has_search and not resume and not config.overwrite:
-        raise UserError(
-            f"{config.out} holds a search: add --resume auto to join or continue it, or overwrite=true to start again"
-        )
+        fix = "add --resume auto to join or continue it, or overwrite=true to start again"
+        raise UserError(f"{config.out} holds a search: {fix}")
     if resume == "last" and not has_search:
         raise UserError(f"there is no search to join at {config.out}: start without --resume")
     if has_search and not resume:

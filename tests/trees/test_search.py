@@ -247,6 +247,9 @@ def test_a_search_that_cannot_start_is_refused(prepared: Path, tmp_path: Path, m
     """The user would get a traceback, or a search would be written to a folder with other files."""
     with pytest.raises(UserError, match="no search to join"):
         search.search(settings(prepared, tmp_path / "none"), "last")
+    with pytest.raises(UserError, match=r"search lies inside .* which is prepared data"):
+        search.search(settings(prepared, prepared / "search"))
+    assert not (prepared / "search").exists()
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match="files that no search wrote"):
         search.search(settings(prepared, tmp_path), "auto")

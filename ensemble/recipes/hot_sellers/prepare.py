@@ -157,6 +157,7 @@ def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
                 "metadata is given without source: name the review files too, or leave both out to generate a market"
             )
         octets.refuse_inside(config.out, [raw])
+        folders.refuse_inside(raw / GENERATED)
         sizes = {name: (raw / name).stat().st_size for name in MARKET_FILES if (raw / name).exists()}
         if sizes and not config.overwrite:
             raise UserError(f"{raw} already holds raw files: name them as source, or add overwrite=true to generate others")

@@ -312,6 +312,14 @@ def test_raw_data_inside_out_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "raw").exists()
 
 
+@pytest.mark.parametrize("source", [(), ("hub:All_Beauty",)], ids=["generated", "downloaded"])
+def test_raw_data_inside_prepared_data_are_refused(prepared: Path, tmp_path: Path, source: tuple[str, ...]) -> None:
+    """Prepared data would contain files that their manifest does not list, and could not be replaced any more."""
+    with pytest.raises(UserError, match=r"lies inside .* which is prepared data"):
+        panel.prepare(PrepareConfig(out=str(tmp_path / "out"), raw=str(prepared / "raw"), source=source))
+    assert not (prepared / "raw").exists()
+
+
 def test_metadata_without_reviews_is_refused(tmp_path: Path) -> None:
     """The generated market would be joined with the products of another one."""
     with pytest.raises(UserError, match="metadata is given without source: name the review files too, or leave both out"):
