@@ -70,7 +70,7 @@ class Dataset:
     target: np.ndarray | None = None
     """(num_rows,) float32."""
     weight: np.ndarray | None = None
-    """(num_rows,) float32; None for 1 each. In a ranking, the rows of a group share the mean of their weights."""
+    """(num_rows,) float32, relative to `mean_weight`; None for 1 each. Rows of a group of a ranking share their mean."""
     group_sizes: np.ndarray | None = None
     """(num_groups,), for a ranking: the numbers of rows of consecutive groups."""
 
@@ -131,6 +131,12 @@ def are_learned(rows: TreeData, target: str) -> np.ndarray:
     return has_target & (rows.column_of_all(rows.task.weight) > 0) if rows.task.weight else has_target
 
 
+def mean_weight(rows: TreeData, target: str) -> float:
+    """The mean weight of the learned rows of all ranks; weights relative to it do not depend on their unit."""
+    learned = rows.column_of_all(rows.task.weight)[are_learned(rows, target)] if rows.task.weight else np.ones(1)
+    return float(learned.mean(dtype=np.float64)) if learned.size else 1.0
+
+
 def _monotone(config: TreesConfig, rows: TreeData, kind: str) -> tuple[int, ...]:
     if not config.monotone:
         return ()
@@ -160,7 +166,7 @@ def dataset_of(objective: Objective, rows: TreeData) -> Dataset:
     """
     task = objective.task
     target = rows.column(objective.target).astype(np.float64)
-    weight = _weights(rows) if task.weight else None
+    weight = _weights(rows) / np.float32(mean_weight(rows, objective.target)) if task.weight else None
     _check_categories(rows)
     is_learned = ~np.isnan(target) if weight is None else ~np.isnan(target) & (weight > 0)
     if not is_learned.any():

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ensemble import folders
-from ensemble.trees.objective import Objective
+from ensemble.trees.objective import Objective, mean_weight
 from ensemble.trees.rows import TreeData
 
 FILE = "target_encoding.json"
@@ -56,7 +56,7 @@ def fit(objective: Objective, rows: TreeData, fit_rows: np.ndarray) -> tuple[Tar
         return NOTHING, rows
     target = rows.column(objective.target).astype(np.float64)
     weight = rows.column(objective.task.weight).astype(np.float64) if objective.task.weight else np.ones(len(rows))
-    weight = np.where(np.isnan(target), 0.0, weight)
+    weight = np.where(np.isnan(target), 0.0, weight) / mean_weight(rows.take(fit_rows), objective.target)
     target = np.nan_to_num(target)
     part = np.random.default_rng(0).permutation(len(fit_rows)) % NUM_PARTS
     codes, columns = {}, {}

@@ -250,9 +250,8 @@ def _min_leaf_weight(objective: Objective, train_rows: rows.TreeData) -> float:
     target, weight = train_rows.column_of_all(objective.target), objective.task.weight
     weights = train_rows.column_of_all(weight) if weight else np.ones(len(target))
     is_learned = are_learned(train_rows, objective.target)
-    total = float(weights[is_learned].sum())
-    share = float((weights * target)[is_learned].sum()) / (total or 1.0)
-    return min(MIN_LEAF_WEIGHT, share * (1 - share) * total / LEAST_LEAVES)
+    share = float((weights * target)[is_learned].sum()) / (float(weights[is_learned].sum()) or 1.0)
+    return min(MIN_LEAF_WEIGHT, share * (1 - share) * float(is_learned.sum()) / LEAST_LEAVES)
 
 
 def _start(

@@ -17,13 +17,29 @@ from ensemble.trees.predict import TreeMember
 NUM_ROWS, NUM_SHOPS, NUM_FOLDS = 2000, 150, 4
 
 
-def prepared(folder: Path) -> Path:
-    """Sales by shop."""
+def prepared(folder: Path, unit: float = 0.0) -> Path:
+    """Sales by shop; with a `unit`, rows have weights, which are multiplied by it."""
     generator = np.random.default_rng(0)
     shop = generator.integers(0, NUM_SHOPS, NUM_ROWS)
     sales = generator.normal(0, 1, NUM_ROWS) + 3 * np.sin(shop)
     frame = pl.DataFrame({"shop": [f"shop{number}" for number in shop], "size": generator.random(NUM_ROWS), "sales": sales})
+    if unit:
+        weight = unit * (1 + np.arange(NUM_ROWS) % 2)
+        return prepared_of(folder, frame.with_columns(w=weight), target="sales", num_folds=NUM_FOLDS, weight="w")
     return prepared_of(folder, frame, target="sales", num_folds=NUM_FOLDS)
+
+
+def test_codes_do_not_depend_on_the_unit_of_the_weights(tmp_path: Path) -> None:
+    """With weights that sum to 1, the prior would outweigh all rows of a category, and all codes would be equal."""
+    codes = []
+    for unit in (1.0, 2.0**-12):
+        (folder := tmp_path / f"{unit}").mkdir()
+        rows = rows_of(data := prepared(folder, unit))
+        objective = objective_of(config_of("lightgbm", data), rows)
+        encoding, _ = target_encoding.fit(objective, rows, folds_of(data)[0].fit)
+        codes.append(encoding.codes[rows.features.index("shop")])
+    assert np.array_equal(*codes)
+    assert np.std(codes[0]) > 0.5
 
 
 def test_a_code_contains_neither_held_out_targets_nor_that_of_its_own_row(tmp_path: Path) -> None:

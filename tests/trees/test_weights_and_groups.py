@@ -37,6 +37,16 @@ def test_a_row_of_weight_0_is_ignored(kind: str, library: str, tmp_path: Path) -
     assert model(tmp_path / "weighed.out") == model(tmp_path / "left.out")
 
 
+@pytest.mark.parametrize("kind", ["binary", "regression", "ranking"])
+def test_the_unit_of_the_weights_does_not_matter(kind: str, library: str, tmp_path: Path) -> None:
+    """With weights that sum to 1, no leaf would reach `min_leaf_weight`, and all rows would have the same prediction."""
+    for unit in (1.0, 2.0**-12):
+        weigh = lambda table, unit=unit: {**table, "weight": unit * (1 + table["group"] % 3)}  # noqa: E731
+        folder = prepare(tmp_path / f"{unit}", kind, weigh, weight="weight")
+        train.train(config(library, folder, tmp_path / f"{unit}.out", num_rounds=8, min_leaf_weight=0.0))
+    assert model(tmp_path / "1.0.out") == model(tmp_path / f"{2.0**-12}.out")
+
+
 def test_a_weight_of_2_equals_two_rows(library: str, tmp_path: Path) -> None:
     """Weights would be ignored, or belong to other rows."""
     heavy = np.random.default_rng(7).random(NUM_ROWS["train"]) < 0.3
@@ -64,7 +74,9 @@ def test_a_weight_of_2_equals_two_rows(library: str, tmp_path: Path) -> None:
         ("double", prepare(tmp_path / "double", "regression", double, categories=False)),
     ):
         # No leaf is so small that LightGBM's limit of 20 rows has an effect, and nothing is drawn at random
-        settings = {"num_rounds": 10, "min_leaf_weight": 60.0, "row_fraction": 1.0, "column_fraction": 1.0}
+        settings = {"num_rounds": 10, "row_fraction": 1.0, "column_fraction": 1.0}
+        unit = 1 + heavy.mean() if name == "weighed" else 1.0  # weights are relative to their mean, as penalties must be
+        settings |= {"min_leaf_weight": 60.0 / unit, "l2": 5.0 / unit}
         train.train(config(library, folder, tmp_path / f"{name}.out", early_stopping_rounds=10, max_leaves=8, **settings))
         result[name] = TreeMember(tmp_path / f"{name}.out").predict(folder, "test")["prediction"]
     apart = np.abs(result["plain"] - result["double"]).mean()
@@ -122,7 +134,8 @@ def test_groups_are_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert np.array_equal(dataset.group_sizes, table.groupby("group").size())
     assert np.array_equal(dataset.target, table["target"])
     assert np.array_equal(dataset.rows.column("row_id"), table["row_id"])
-    assert dataset.weight == pytest.approx(table.groupby("group")["weight"].transform("mean").to_numpy())
+    weight = table.groupby("group")["weight"].transform("mean").to_numpy()
+    assert dataset.weight == pytest.approx(weight / weight.mean())
     features = table[rows.features].to_numpy()
     assert np.array_equal(dataset.rows.matrix(), features, equal_nan=True)
     assert np.array_equal(dataset.rows.feature_table().to_pandas().to_numpy(), features, equal_nan=True)
