@@ -229,7 +229,8 @@ def resolve(
     """
     objective = objective_of(config, train_rows)
     if not config.metric and objective.output == "probability" and objective.metric in ORDER_METRICS:
-        is_positive = (validation or train_rows).column_of_all(objective.target) == 1
+        scored = validation or train_rows
+        is_positive = scored.column_of_all(objective.target)[are_learned(scored, objective.target)] == 1
         count = min(is_positive.sum(), (~is_positive).sum())
         objective = dataclasses.replace(objective, metric="log_loss") if count < LEAST_FOR_ORDER else objective
     config = dataclasses.replace(
