@@ -31,11 +31,6 @@ HUB_TASK = {
 }
 """By kind of task, its name on the Hub, which has none for a ranking."""
 
-SPLIT = (
-    "- Members stopped early on validation, weights and calibration were fitted on {}, and test was only scored. Trees with "
-    "refit=true, and networks that a refit improved, learned all of these rows before they predicted test and the forecast."
-)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parts:
@@ -159,7 +154,7 @@ def default_parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
         f"of {drawn}.",
         limits=[
             "- The scores hold for rows from the same source; rows from other sources were not measured.",
-            *([] if CrossValidation.from_manifest(manifest) else [SPLIT.format(fitted_on(scores))]),
+            *([] if CrossValidation.from_manifest(manifest) else [use_of_splits(scores)]),
         ],
     )
 
@@ -173,6 +168,18 @@ def sources(manifest: dict[str, Any]) -> str:
 def fitted_on(scores: dict[str, Any]) -> str:
     """The rows that weights and calibration were fitted on, as words within a sentence."""
     return "blend" if scores["fitted_on"] == "blend" else "rows predicted out of fold"
+
+
+def use_of_splits(scores: dict[str, Any]) -> str:
+    """A limit of data with a validation split: the rows on which members and ensemble were fitted, and those scored."""
+    scored = "test was only scored"
+    if scores["split"] != "test":
+        scored = "each scored row was predicted by weights that were fitted on others"
+    return (
+        f"- Members stopped early on validation, weights and calibration were fitted on {fitted_on(scores)}, and {scored}. "
+        "Trees with refit=true, and networks that a refit improved, learned all of these rows before they predicted test "
+        "and the forecast."
+    )
 
 
 def _label(manifest: dict[str, Any], scores: dict[str, Any], metric: str) -> str:

@@ -157,6 +157,7 @@ def test_data_without_a_test_have_a_page(tmp_path: Path) -> None:
     rows = f"{scores['rows']} rows"
     assert f"Measured on the blend split: {rows}, each predicted by weights that were fitted on other rows." in words
     assert "by a bootstrap of 2 draws of clusters." in words
+    assert "test was only scored" not in (tmp_path / "ensemble" / "README.md").read_text()
     assert f"On {rows} predicted by weights that were fitted on other rows, the ensemble’s log loss is" in words
 
 

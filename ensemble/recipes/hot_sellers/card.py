@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ensemble.predictor.card import SPLIT, Parts, fitted_on, sources
+from ensemble.predictor.card import Parts, sources, use_of_splits
 
 
 def parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
@@ -33,7 +33,7 @@ def parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
         limits=[
             "- It was trained on these categories and weeks; other markets and later years are not measured here.",
             "- Give all reviews of all products of the categories, old and new: ages and market totals are features.",
-            f"{SPLIT.format(fitted_on(scores))} The intervals do not include the difference between seasons.",
+            f"{use_of_splits(scores)} The intervals do not include the difference between seasons.",
         ],
         tags=("time-series",),
     )
