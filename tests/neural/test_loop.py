@@ -146,6 +146,8 @@ def test_tensorboard_shows_every_step_of_a_resumed_run_once(config: TrainConfig,
     toy.crash_at = 9
     with pytest.raises(KeyboardInterrupt):
         loop.train(toy, config, accelerator)
+    # TensorBoard reads files in the order of their names: by the second, then by a process's counter, of which 10 precedes 9
+    time.sleep(1)
     loop.train(Toy(), config, accelerator, "last")
     board = EventAccumulator(str(Path(config.out, "tensorboard"))).Reload()
     assert [event.step for event in board.Scalars("train/loss")] == list(range(1, 13))
