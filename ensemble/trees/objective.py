@@ -133,7 +133,9 @@ def are_learned(rows: TreeData, target: str) -> np.ndarray:
 
 def mean_weight(rows: TreeData, target: str) -> float:
     """The mean weight of the learned rows of all ranks; weights relative to it do not depend on their unit."""
-    learned = rows.column_of_all(rows.task.weight)[are_learned(rows, target)] if rows.task.weight else np.ones(1)
+    if not rows.task.weight:
+        return 1.0
+    learned = rows.column_of_all(rows.task.weight)[are_learned(rows, target)]
     return float(learned.mean(dtype=np.float64)) if learned.size else 1.0
 
 
