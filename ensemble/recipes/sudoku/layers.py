@@ -5,7 +5,8 @@ of:
 
     attention  softmax attention of all cells to all cells, as in the reference HRM; with or without RoPE
     heads      each head sums the values of all cells with learned weights (heads, L, L) that do not depend on the input
-    tokens     a gated perceptron over the cells, separately for each channel, as in the reference TRM-MLP
+    tokens     a gated perceptron over the cells, separately for each channel; the norm after it is over the cells too, as in
+               the reference TRM-MLP
 
 Initial weights: normal, truncated at two standard deviations, with standard deviation 1 / √(inputs) after the truncation.
 
@@ -165,17 +166,6 @@ class HeadMixing(nn.Module):
         return self.join(mixed.reshape(num_rows, num_tokens, width))
 
 
-class TokenMixing(nn.Module):
-    """A gated perceptron over the tokens, for each channel."""
-
-    def __init__(self, num_tokens: int):
-        super().__init__()
-        self.perceptron = Perceptron(num_tokens, reference_inner_width(num_tokens))
-
-    def forward(self, x_BLD: torch.Tensor) -> torch.Tensor:
-        return self.perceptron(x_BLD.transpose(1, 2)).transpose(1, 2)
-
-
 class Blocks(nn.Module):
     """A sequence of blocks, see the module's docstring."""
 
@@ -187,14 +177,21 @@ class Blocks(nn.Module):
         def mix() -> nn.Module:
             if mixing == "attention":
                 return Attention(num_tokens, width, num_heads, has_rope)
-            return HeadMixing(num_tokens, width, num_heads) if mixing == "heads" else TokenMixing(num_tokens)
+            if mixing == "heads":
+                return HeadMixing(num_tokens, width, num_heads)
+            return Perceptron(num_tokens, reference_inner_width(num_tokens))
 
+        self.is_over_tokens = mixing == "tokens"
         self.mixers = nn.ModuleList(mix() for _ in range(num_layers))
         self.perceptrons = nn.ModuleList(Perceptron(width, inner_width) for _ in range(num_layers))
 
     def forward(self, x_BLD: torch.Tensor) -> torch.Tensor:
         for mixer, perceptron in zip(self.mixers, self.perceptrons, strict=True):
-            x_BLD = NormedSum.apply(x_BLD, mixer(x_BLD))
+            if self.is_over_tokens:
+                x_BDL = x_BLD.transpose(1, 2)
+                x_BLD = NormedSum.apply(x_BDL, mixer(x_BDL)).transpose(1, 2)
+            else:
+                x_BLD = NormedSum.apply(x_BLD, mixer(x_BLD))
             x_BLD = NormedSum.apply(x_BLD, perceptron(x_BLD))
         return x_BLD
 

@@ -72,8 +72,8 @@ class RecipeConfig:
     num_heads: int = 4
     """Heads of mixing=attention and mixing=heads; must divide the width."""
     inner_width: int = 96
-    """Width of the gated perceptrons' hidden layer; 0 for 8/3 of the width, rounded up to a multiple of 256. For
-    mixing=tokens it is always 8/3 of the number of tokens, rounded up in the same way."""
+    """Width of the gated perceptrons' hidden layer; 0 for 8/3 of the width, rounded up to a multiple of 256. That of the
+    perceptrons over the tokens (mixing=tokens) is always 8/3 of their number, rounded up in the same way."""
     high_cycles: int = 1
     """Updates of z_H in a segment (H_cycles of HRM, T of TRM)."""
     low_cycles: int = 1

@@ -203,6 +203,16 @@ def test_blocks_are_normed_after_the_sum() -> None:
     torch.testing.assert_close(result.square().mean(-1), torch.ones(2, 16, dtype=torch.float64), rtol=1e-4, atol=1e-4)
 
 
+def test_mixing_of_tokens_is_that_of_the_reference() -> None:
+    """TRM-MLP would be another network than the published one, whose norm after mixing is over the tokens of a channel."""
+    torch.manual_seed(0)
+    block = Blocks(16, 12, 1, 2, 24, mixing="tokens", has_rope=False).double()
+    x = torch.randn(2, 16, 12, dtype=torch.float64)
+    moved = x.transpose(1, 2)
+    mixed = F.rms_norm(moved + block.mixers[0](moved), (16,), eps=EPSILON).transpose(1, 2)
+    torch.testing.assert_close(block(x), F.rms_norm(mixed + block.perceptrons[0](mixed), (12,), eps=EPSILON))
+
+
 def test_gradients_written_by_hand_are_those_of_the_functions() -> None:
     """Training would follow another direction than that of the loss."""
     torch.manual_seed(0)
