@@ -4,7 +4,7 @@ A file has the target with the dimensions (time, row, column) or (row, column), 
 same order, and latitudes, longitudes and the mask with the last two of them. A piece that is read at once is a few rows of
 the grid for one time. Sea points (mask 1) are used if they are beyond `min_latitude` in either hemisphere and have a
 concentration above `min_concentration` and at most 1. These are errors: a missing value at such a point, a missing variable,
-another order of dimensions, and other units than in the previous files.
+another order of dimensions, and another grid or other units than in the previous files.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,6 +23,8 @@ LEAST_CONCENTRATION, MOST_CONCENTRATION = -0.1, 1.5
 marks a missing one."""
 ROUNDING = 1e-6
 """A concentration above 1 by at most this is 1: means of 32-bit floats are above it by some 1e-7."""
+SAME_PLACE = 0.01
+"""The largest difference of the latitude or longitude of a point between two files, in degrees; 359 and -1 are equal."""
 EQUAL, KELVIN = (1.0, 0.0), (1.0, -273.15)
 KNOWN_UNITS: dict[str, dict[str, tuple[float, float]]] = {
     "degC": {
@@ -95,6 +97,7 @@ class Reader:
         """Rows and columns of the grid."""
         self.counts = {"points": 0, "land": 0, "low latitude": 0, "concentration": 0}
         """Points read, and points dropped by each rule, in this order."""
+        self._coordinates: dict[str, np.ndarray] = {}
         self._units: dict[str, tuple[tuple[float, float], str, Path]] = {}
 
     def read(self, path: Path) -> Iterator[tuple[int, Points]]:
@@ -155,11 +158,12 @@ class Reader:
         is_sea = self._of_grid(dataset, path, "mask", target) == 1 if names.mask else np.isfinite(latitude)
         for name, values in ((names.latitude, latitude), (names.longitude, longitude)):
             _refuse_missing(_Place(path, 0, 0), name, values, is_sea)
-        if self.shape and self.shape != latitude.shape:
-            raise UserError(
-                f"{path}: the grid of {target.name} has {latitude.shape} points, and that of the files before {self.shape}: "
-                "give files of one grid"
-            )
+            first = self._coordinates.setdefault(name, values)
+            if first.shape != values.shape or (is_sea & (np.abs((values - first + 180) % 360 - 180) > SAME_PLACE)).any():
+                raise UserError(
+                    f"{path}: {name} of {values.shape} points differs from that of the files before, of {first.shape}: give "
+                    "files of one grid"
+                )
         self.shape = latitude.shape
         return latitude, longitude, is_sea
 

@@ -211,8 +211,13 @@ def test_what_is_no_netcdf_and_what_is_another_grid(file: Path, tmp_path: Path) 
     with pytest.raises(UserError, match=r"text\.nc cannot be read as NetCDF"):
         read(tmp_path / "text.nc")
     smaller = changed(file, tmp_path, lambda dataset: dataset.isel(ni=slice(0, 20)))
-    with pytest.raises(UserError, match=r"changed\.nc: the grid of aice_h has \(48, 20\) points"):
+    with pytest.raises(UserError, match=r"changed\.nc: ULAT of \(48, 20\) points differs .* of \(48, 48\): give files"):
         read(file, smaller)
+    west = changed(file, tmp_path, lambda dataset: dataset.assign(ULON=dataset["ULON"] - 360), "west.nc")
+    assert len(read(file, west).row) == 2 * len(read(file).row)
+    north_first = changed(file, tmp_path, lambda dataset: dataset.isel(nj=slice(None, None, -1)), "north_first.nc")
+    with pytest.raises(UserError, match=r"north_first\.nc: ULAT of .* give files of one grid"):
+        read(file, north_first)
 
 
 def test_nothing_is_left_of_a_refused_preparation(file: Path, tmp_path: Path) -> None:
