@@ -171,12 +171,12 @@ class Reader:
         """The inputs at the used points of a piece, (n, inputs) float32. Raises `UserError` for impossible values."""
         inputs = np.empty((int(is_ice.sum()), len(fields)), np.float32)
         for number, (field, scale) in enumerate(zip(fields, scales, strict=True)):
-            values = _converted(field.values, scale)
+            values, half_step = _converted(field, scale)
             _refuse_missing(place, field.name, values, is_ice)
             inputs[:, number] = values[is_ice]
             unit = sea_ice.UNITS[self.names[number]]
             least, most = POSSIBLE[unit]
-            bad = inputs[(inputs[:, number] < least) | (inputs[:, number] > most), number]
+            bad = inputs[(inputs[:, number] < least - half_step) | (inputs[:, number] > most + half_step), number]
             if len(bad):
                 raise UserError(
                     f"{place.path}: {field.name} is {bad[0]:g} {unit} at a point to keep, outside {least:g} to {most:g}: "
@@ -193,7 +193,7 @@ class Reader:
         """
         if not is_point.any():
             return np.zeros(is_point.shape), is_point
-        ice = _converted(target.values, scale)
+        ice, half_step = _converted(target, scale)
         _refuse_missing(place, target.name, ice, is_point)
         largest = np.max(ice, where=is_point, initial=-np.inf)
         if largest > MOST_CONCENTRATION:
@@ -207,8 +207,6 @@ class Reader:
                 f"{place.path}: {target.name} is {least:g} at a sea point, but a concentration is at least 0: if this marks "
                 "missing values, write it into the attribute _FillValue"
             )
-        # Packed integers have 0 and 1 only up to half a step
-        half_step = abs(target.encoding.get("scale_factor", 0.0) * scale[0]) / 2
         ice[np.abs(ice) <= half_step] = 0
         ice[(ice > 1) & (ice <= 1 + max(ROUNDING, half_step))] = 1
         is_ice = is_point & (ice > self.config.min_concentration) & (ice <= 1)
@@ -288,8 +286,10 @@ def _listed(dims: Sequence[str]) -> str:
     return f"({', '.join(map(str, dims))})"
 
 
-def _converted(values: np.ndarray, scale: tuple[float, float]) -> np.ndarray:
-    return np.asarray(values, np.float64) * scale[0] + scale[1]
+def _converted(field: Any, scale: tuple[float, float]) -> tuple[np.ndarray, float]:
+    """The values in the unit of sea_ice.py, float64, and half a step of packed integers: 0 and 1 are stored up to this."""
+    half_step = abs(field.encoding.get("scale_factor", 0.0) * scale[0]) / 2
+    return np.asarray(field.values, np.float64) * scale[0] + scale[1], half_step
 
 
 def _refuse_missing(place: _Place, name: str, values: np.ndarray, is_needed: np.ndarray) -> None:
