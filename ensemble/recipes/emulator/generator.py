@@ -3,7 +3,7 @@
 Every input is the sum of a function of latitude, a random smooth field, and random values of single points. The fields of
 different inputs are independent. The concentration is that of the formula, a, plus uniform noise with mean 0 and standard
 deviation `noise` · 4 a (1 - a). So the noise has mean 0 at each point, and a + noise is between 0 and 1. There is no ice
-nearer to the equator than EDGE degrees of latitude. Land points have the mask 0 and fill values.
+nearer to the equator than EDGE degrees of latitude. Land has the mask 0 and fill values; files without a mask have no land.
 """
 
 from pathlib import Path
@@ -45,8 +45,8 @@ def write(folder: Path, config: PrepareConfig) -> list[Path]:
     latitude, longitude = np.meshgrid(latitude, longitude, indexing="ij")
     generator = np.random.default_rng([config.seed, 0])
     land = _smooth(generator, latitude, longitude)
-    mask = (land <= np.quantile(land, 1 - LAND_SHARE)).astype(np.float32)
     xarray, names, files = netcdf.library(), config.names, []
+    mask = (land <= np.quantile(land, 1 - LAND_SHARE * bool(names.mask))).astype(np.float32)
     grid: dict[str, Any] = {
         names.latitude: (("nj", "ni"), latitude, {"units": "degrees_north"}),
         names.longitude: (("nj", "ni"), longitude, {"units": "degrees_east"}),

@@ -90,6 +90,14 @@ def test_a_part_of_the_points_does_not_depend_on_the_pieces(tmp_path: Path) -> N
     assert len(one["row_id"]) == pytest.approx(0.5 * len(whole["row_id"]), rel=0.15)
 
 
+def test_generated_files_without_a_mask(tmp_path: Path) -> None:
+    """Generated points of land would be read as sea points without a concentration."""
+    data = small_emulators.sea_ice(tmp_path, names=NamesConfig(mask=""))
+    points = folders.read_manifest(data)["points"]
+    assert points["land"] == 0
+    assert points["points"] == 48 * 48
+
+
 def test_pairs_of_the_ring_are_steps_of_the_model(ring: Path) -> None:
     """The target would be another state than the next."""
     for split in SPLITS:
