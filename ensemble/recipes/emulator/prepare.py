@@ -218,12 +218,12 @@ def _sample(points: netcdf.Points, config: PrepareConfig, file: int, time: int) 
     """A random share `keep` of the points, which does not depend on the pieces in which the file is read."""
     if config.keep >= 1:
         return points
-    is_used = np.empty(len(points.row), bool)
-    for row in np.unique(points.row).tolist():
-        in_row = points.row == row
-        drawn = np.random.default_rng([config.seed, 3, file, time, row]).random(int(points.column[in_row].max()) + 1)
-        is_used[in_row] = drawn[points.column[in_row]] < config.keep
-    return points.take(is_used)
+    rows, begins = np.unique(points.row, return_index=True)
+    drawn = [
+        np.random.default_rng([config.seed, 3, file, time, row]).random(int(columns[-1]) + 1)[columns]
+        for row, columns in zip(rows.tolist(), np.split(points.column, begins[1:]), strict=True)
+    ]
+    return points.take(np.concatenate(drawn) < config.keep)
 
 
 def _tiles(points: netcdf.Points, config: PrepareConfig, shape: tuple[int, int]) -> tuple[np.ndarray, ...]:
