@@ -23,7 +23,7 @@ class ExamineConfig:
     """The prepared data that the member was trained on."""
     out: str = "???"
     """The folder to write scores.json to."""
-    split: str = "test"
+    split: Literal["test", "blend", "validation"] = "test"
     """The split to predict."""
     starts: int = 0
     """Number of latent starts, the initial states of the network for a puzzle; 0 for one."""

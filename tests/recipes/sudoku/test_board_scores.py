@@ -13,10 +13,12 @@ import torch
 from accelerate import Accelerator
 
 from ensemble import configuration, folders, predictions
+from ensemble.errors import UserError
 from ensemble.neural import loop
 from ensemble.neural.settings import config_class
 from ensemble.recipes.sudoku import outputs, training
 from ensemble.recipes.sudoku.board_scores import scores
+from ensemble.recipes.sudoku.examine import ExamineConfig
 
 torch.set_num_threads(1)
 
@@ -89,6 +91,12 @@ def test_the_ensemble_is_scored_by_boards(data: Path) -> None:
     blanks = (rows["puzzle"].all() == 0).sum()
     is_blank = rows["puzzle"].all()[3, 5] == 0
     assert result["m"]["blanks"] == pytest.approx(1 - is_blank / blanks)
+
+
+def test_the_training_split_is_not_examined() -> None:
+    """Predictions of symmetric images would be compared with the solutions of the puzzles themselves."""
+    with pytest.raises(UserError, match="train"):
+        configuration.from_dict(ExamineConfig, {"member": "m", "data": "d", "out": "o", "split": "train"})
 
 
 def test_a_member_is_examined(data: Path, tmp_path: Path) -> None:
