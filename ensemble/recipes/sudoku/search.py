@@ -129,8 +129,6 @@ def _propagate(bits, used, trail, num_placed, units_of, cells_of, full, num_bits
                         num_placed = _place(cell, bit, bits, used, trail, num_placed, units_of)
                         single &= ~bit
                 k += 1
-            if single != 0:
-                return num_placed, -1  # an earlier placement of this unit took the only place of a digit
         if num_placed == before:
             return num_placed, best
 
