@@ -77,8 +77,9 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
         spill = folder / "spill"
         census = reviews.Census()
         files, product_files = raw_files(config)
-        product_census, categories = spills.spill_products(product_files, spill, config, like)
-        facts = spills.spill_reviews(files, spill, census, config)
+        num_product_spills = spills.num_product_spills(files)
+        product_census, categories = spills.spill_products(product_files, spill, config, like, num_product_spills)
+        facts = {**spills.spill_reviews(files, spill, census, config), "num_product_spills": num_product_spills}
         if like is not None:
             facts["has_text"] = like["has_text"]  # a member trained on text needs tokens, even if all are padding
         builder = _Builder(folder, spill, files, config.panel, facts, categories)
@@ -193,17 +194,12 @@ class _Builder:
     """Writes the four tables from the spilled reviews, one spill file at a time."""
 
     def __init__(
-        self,
-        folder: Path,
-        spill: Path,
-        files: list[Path],
-        panel: PanelConfig,
-        facts: dict[str, Any],
-        categories: list[str],
+        self, folder: Path, spill: Path, files: list[Path], panel: PanelConfig, facts: dict[str, Any], categories: list[str]
     ):
         self.folder, self.spill, self.files, self.panel = folder, spill, files, panel
         self.first_week, self.last_week, self.has_text = facts["first_week"], facts["last_week"], facts["has_text"]
         self.categories, self.time_units = categories, facts["time_units"]
+        self.num_product_spills = facts["num_product_spills"]
         self.metadata, self.text = coverage.Metadata(), coverage.Share("reviews", "text")
         self.features = features.selection(panel.as_of_crawl)
         num_weeks = self.last_week - self.first_week + 1
@@ -349,7 +345,7 @@ class _Builder:
 
     def _metadata(self, products: pl.DataFrame, category_code: dict[str, int]) -> pl.DataFrame:
         """Id, title, store, category code and price of products, a row for each; null if the metadata have none."""
-        part = (pl.col("product_id").hash(0) % spills.NUM_PRODUCT_SPILLS).cast(pl.Int32)
+        part = (pl.col("product_id").hash(0) % self.num_product_spills).cast(pl.Int32)
         matches = [
             pl.read_ipc_stream(path).join(products, on="product_id", how="semi")
             for number in products.select(part.unique().sort()).to_series()

@@ -1,6 +1,7 @@
 """Reads the raw files once and divides their rows among spill files by product. Later steps process one file at a time."""
 
 import datetime
+import math
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -26,7 +27,7 @@ shorter."""
 LINE_BYTES, GZIP_RATIO = 300, 3
 """The usual number of bytes of a review in JSON, and how many times smaller gzip makes it."""
 HEAD_BYTES = 1 << 18
-NUM_PRODUCT_SPILLS = 64
+LEAST_PRODUCT_SPILLS = 64
 MILLISECONDS_OF_A_DAY = 86_400_000
 
 
@@ -51,8 +52,14 @@ class _Spill:
             stream.close()
 
 
+def num_product_spills(review_files: list[Path]) -> int:
+    """The number of spill files of metadata: a multiple of that of the reviews, so that each belongs to one of theirs."""
+    num_spills = _num_spills(review_files)
+    return num_spills * math.ceil(LEAST_PRODUCT_SPILLS / num_spills)
+
+
 def spill_products(
-    files: list[Path], spill: Path, config: PrepareConfig, like: dict[str, Any] | None
+    files: list[Path], spill: Path, config: PrepareConfig, like: dict[str, Any] | None, num_spills: int
 ) -> tuple[reviews.Census, list[str]]:
     """Divide the metadata among spill files. Returns their census and the list of categories, of which the first is unknown.
 
@@ -61,7 +68,7 @@ def spill_products(
     census = reviews.Census()
     names: set[str] = set()
     num_unseen = 0
-    writer = _Spill(spill, "products", NUM_PRODUCT_SPILLS)
+    writer = _Spill(spill, "products", num_spills)
     for frame in reviews.read_products(files, census, with_price=config.panel.as_of_crawl):
         writer.add(frame)
         categories = frame["category"].drop_nulls()
@@ -80,9 +87,7 @@ def spill_products(
 def _count_copies(paths: list[Path], census: reviews.Census) -> None:
     """Count the metadata rows whose product has an earlier row. The first row of each product is used."""
     example = ""
-    for path in paths:
-        if not path.exists():
-            continue
+    for path in filter(Path.exists, paths):
         frame = pl.read_ipc_stream(path)
         is_first = frame["product_id"].is_first_distinct()
         if is_first.all():
@@ -108,7 +113,7 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
     """
     panel = config.panel
     tokenizer = pretrained.load("AutoTokenizer", panel.tokenizer) if panel.tokenizer else None
-    writer = _Spill(spill, "reviews", int(sum(map(_spills_of, files))) + 1)
+    writer = _Spill(spill, "reviews", _num_spills(files))
     blocks = reviews.read_reviews(
         files, census, columns=config.columns or None, until_ms=_end_of(config.until), with_text=panel.num_tokens > 0
     )
@@ -151,6 +156,10 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
         "has_text": has_text,
         "time_units": units,
     }
+
+
+def _num_spills(files: list[Path]) -> int:
+    return int(sum(map(_spills_of, files))) + 1
 
 
 def _spills_of(file: Path) -> float:

@@ -6,10 +6,21 @@ import random
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from small_market import SUNDAY, config_for, gather, market_config, prepare_every_week, review, write_metadata
+from small_market import (
+    SUNDAY,
+    config_for,
+    gather,
+    market_config,
+    prepare_every_week,
+    product_metadata,
+    review,
+    steady_market,
+    write_metadata,
+)
 
 from ensemble import folders
 from ensemble.arrow import open_table
@@ -82,7 +93,7 @@ def test_nothing_after_t_is_seen_at_t(
 
 
 @pytest.mark.parametrize(
-    "limits", [{"REVIEWS_PER_SPILL": 300}, {"ROWS_PER_BLOCK": 70}, {"REVIEWS_PER_SPILL": 50, "NUM_PRODUCT_SPILLS": 3}]
+    "limits", [{"REVIEWS_PER_SPILL": 300}, {"ROWS_PER_BLOCK": 70}, {"REVIEWS_PER_SPILL": 50, "LEAST_PRODUCT_SPILLS": 3}]
 )
 def test_how_the_work_is_cut_changes_no_row(
     limits: dict[str, int], prepared: Path, raw_market: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -114,3 +125,23 @@ def test_short_lines_are_divided_too(suffix: str, num_spills: int, tmp_path: Pat
     config = PrepareConfig(source=(str(source),))
     spills.spill_reviews([source], tmp_path / "spill", Census(), config)
     assert num_spills <= len(list((tmp_path / "spill").iterdir())) <= 3 * num_spills
+
+
+def test_metadata_are_read_once_for_all_reviews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All metadata would be read again for each file of a million reviews: ten times the data, a hundred times the work."""
+    monkeypatch.setattr(spills, "REVIEWS_PER_SPILL", 30)
+    products = [f"{letter}{number}" for letter in "ABCDE" for number in range(60)]
+    content = [one | {"parent_asin": products[number]} for number, one in enumerate(steady_market(40)[: len(products)])]
+    metadata = write_metadata(tmp_path / "raw", [product_metadata(product) for product in products])
+    read_spill, num_read = pl.read_ipc_stream, 0
+
+    def counted(path: Path) -> pl.DataFrame:
+        nonlocal num_read
+        frame = read_spill(path)
+        num_read += len(frame) if path.name.startswith("products") else 0
+        return frame
+
+    monkeypatch.setattr(pl, "read_ipc_stream", counted)
+    config = config_for(tmp_path, [*steady_market(40), *content], metadata=(metadata,))
+    assert panel.prepare(config)["product_census"]["rows_read"] == len(products)
+    assert len(products) < num_read <= 2 * len(products), "once to count copies, once for the reviews"
