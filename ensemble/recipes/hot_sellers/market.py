@@ -53,7 +53,7 @@ import polars as pl
 from tqdm import tqdm
 
 from ensemble.errors import UserError
-from ensemble.folders import replacing
+from ensemble.folders import replacing, write_json
 from ensemble.recipes.hot_sellers.market_words import (
     CATEGORIES,
     product_ids,
@@ -105,6 +105,8 @@ PEAK_WIDTH_WEEKS = (2.0, 4.0)  # v, the standard deviation
 RATING_THRESHOLDS = np.array([-2.09, -1.66, -1.15, -0.49])
 
 MARKET_FILES = ("reviews.jsonl", "meta.jsonl")
+GENERATED = ".generated.json"
+"""A file with the sizes of generated raw files. Only raw files of these sizes are replaced."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,29 +145,30 @@ class Products:
 def write_market(folder: str | Path, config: MarketConfig, progress: bool = False) -> tuple[Path, Path]:
     """Simulate a market and write `reviews.jsonl` and `meta.jsonl` into `folder`, replacing files of those names.
 
-    Both files are written under temporary names and renamed when both are complete; after a failure while writing, neither
-    is changed. Reviews are ordered by chunk of products, then by week. About one product in fifty has no metadata, as in the
-    real files. Raises `UserError` if the folder cannot be written.
+    Both files are written under temporary names and renamed when both are complete and their sizes are in `GENERATED`; after
+    a failure while writing, neither is changed. Reviews are ordered by chunk of products, then by week. About one product in
+    fifty has no metadata, as in the real files. Raises `UserError` if the folder cannot be written.
     """
     folder = Path(folder)
     reviews_path, metadata_path = (folder / name for name in MARKET_FILES)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with (
-            replacing(reviews_path) as reviews_scratch,
-            replacing(metadata_path) as metadata_scratch,
-            open(reviews_scratch, "wb") as reviews_file,
-            open(metadata_scratch, "w", encoding="utf-8") as metadata_file,
-            tqdm(total=config.num_reviews, desc="market", unit=" reviews", unit_scale=True, disable=not progress) as bar,
-        ):
-            for products in simulate(config):
-                rating_sums = np.zeros(len(products.number))
-                for batch in reviews(products, config):
-                    batch.drop("product").write_ndjson(reviews_file)
-                    rating_sums += np.bincount(batch["product"], batch["rating"], len(rating_sums))
-                    bar.update(batch.height)
-                for record in metadata(products, rating_sums, config):
-                    metadata_file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        with replacing(reviews_path) as reviews_scratch, replacing(metadata_path) as metadata_scratch:
+            with (
+                open(reviews_scratch, "wb") as reviews_file,
+                open(metadata_scratch, "w", encoding="utf-8") as metadata_file,
+                tqdm(total=config.num_reviews, desc="market", unit=" reviews", unit_scale=True, disable=not progress) as bar,
+            ):
+                for products in simulate(config):
+                    rating_sums = np.zeros(len(products.number))
+                    for batch in reviews(products, config):
+                        batch.drop("product").write_ndjson(reviews_file)
+                        rating_sums += np.bincount(batch["product"], batch["rating"], len(rating_sums))
+                        bar.update(batch.height)
+                    for record in metadata(products, rating_sums, config):
+                        metadata_file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            sizes = [scratch.stat().st_size for scratch in (reviews_scratch, metadata_scratch)]
+            write_json(folder / GENERATED, dict(zip(MARKET_FILES, sizes, strict=True)))
     except OSError as error:
         reason = error.strerror or error
         raise UserError(

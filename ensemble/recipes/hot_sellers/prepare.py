@@ -38,7 +38,7 @@ from ensemble.data.inputs import FORECAST
 from ensemble.data.raw_files import expand_sources
 from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers import advice, coverage, features, folds, spills, weekly
-from ensemble.recipes.hot_sellers.market import MARKET_FILES, write_market
+from ensemble.recipes.hot_sellers.market import GENERATED, MARKET_FILES, write_market
 from ensemble.recipes.hot_sellers.settings import NUM_WEEKS, OF_RAW_FILES, MarketConfig, PanelConfig, PrepareConfig
 from ensemble.recipes.hot_sellers.splits import SPLITS, growth_by_week, growth_of, growth_thresholds, is_hot
 from ensemble.task import Task
@@ -145,10 +145,6 @@ def check(config: PrepareConfig) -> None:
     )
 
 
-GENERATED = ".generated.json"
-"""A file with the sizes of generated raw files. Only raw files of these sizes are replaced."""
-
-
 def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
     """Return the review files and the metadata files, which are first generated or downloaded if the settings require it."""
     raw = Path(config.raw or f"{config.out.rstrip('/')}-raw")
@@ -162,10 +158,10 @@ def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
         sizes = {name: (raw / name).stat().st_size for name in MARKET_FILES if (raw / name).exists()}
         if sizes and not config.overwrite:
             raise UserError(f"{raw} already holds raw files: name them as source, or add overwrite=true to generate others")
-        if sizes and sizes != (folders.read_json(raw / GENERATED) if (raw / GENERATED).exists() else {}):
+        generated = folders.read_json(raw / GENERATED) if (raw / GENERATED).exists() else {}
+        if not sizes.items() <= generated.items():  # after a kill only one of the files may be there
             raise UserError(f"{raw} holds raw files that were not generated here: choose another raw=FOLDER")
         review_file, product_file = write_market(raw, config.market, progress=True)
-        folders.write_json(raw / GENERATED, {file.name: file.stat().st_size for file in (review_file, product_file)})
         return [review_file], [product_file]
     defaults = dataclasses.asdict(MarketConfig())
     changed = {name: value for name, value in dataclasses.asdict(config.market).items() if value != defaults[name]}

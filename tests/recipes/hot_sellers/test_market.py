@@ -383,7 +383,7 @@ def test_nothing_half_written_stays(tmp_path, monkeypatch):
     monkeypatch.setattr(market, "metadata", full_disk)
     with pytest.raises(UserError, match="No space left on device"):
         write_market(tmp_path, MarketConfig(num_products=20, num_reviews=100, seed=1))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["meta.jsonl", "reviews.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".generated.json", "meta.jsonl", "reviews.jsonl"]
     assert [(tmp_path / name).read_bytes() for name in ("reviews.jsonl", "meta.jsonl")] == old
 
 

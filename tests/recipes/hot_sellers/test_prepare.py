@@ -384,3 +384,24 @@ def test_reviews_of_the_users_are_not_replaced_by_a_generated_market(tmp_path: P
     with pytest.raises(UserError, match=r"raw holds raw files that were not generated here: choose another raw=FOLDER"):
         panel.raw_files(config)
     assert reviews_file.read_text() == '{"precious": 1}\n'
+
+
+def test_a_kill_between_the_two_files_of_a_market(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fit that was stopped there could not be continued: one file would be there, and not be known as generated."""
+    market = MarketConfig(num_products=5, num_reviews=10)
+    config = PrepareConfig(out=str(tmp_path / "out"), raw=str(tmp_path / "raw"), overwrite=True, market=market)
+    sync = folders.sync
+
+    def stopped(path: Path) -> None:
+        if path.name.startswith(".reviews.jsonl"):
+            raise KeyboardInterrupt
+        sync(path)
+
+    monkeypatch.setattr(folders, "sync", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        panel.raw_files(config)
+    monkeypatch.undo()
+    assert (tmp_path / "raw/meta.jsonl").exists()
+    assert not (tmp_path / "raw/reviews.jsonl").exists()
+    files = panel.raw_files(config)
+    assert all(file.exists() for (file,) in files)
