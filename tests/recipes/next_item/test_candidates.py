@@ -329,6 +329,14 @@ def test_pieces_give_the_same_table(whole: tuple[Path, Path], tmp_path: Path, mo
         np.testing.assert_array_equal(in_pieces[name], values)
 
 
+def test_a_member_named_best_keeps_its_place(whole: tuple[Path, Path], tmp_path: Path) -> None:
+    """Its place would be replaced by the best place in any ranking file, without a message."""
+    data, _ = whole
+    ranked.write(tmp_path / "rankings", data, "best", np.random.default_rng(2).normal(size=shape_of_scores(data)))
+    about, _ = prepare(data, tmp_path, num_candidates=NUM_ITEMS)
+    assert {"place by best", "its best place in any of them"} <= {feature["meaning"] for feature in about["features"]}
+
+
 def no_test_file(folder: Path, data: Path) -> None:
     (folder / "net b.test.parquet").unlink()
 

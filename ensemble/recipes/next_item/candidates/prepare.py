@@ -111,7 +111,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     names = [file.member for file in members]
     if names != [file.member for file in sequences["test"].rankings]:
         raise UserError("the ranking files of validation and test are of different members: predict again with all of them")
-    column_of = dict(zip(names, stored_names(names, ()), strict=True))
+    column_of = dict(zip(names, stored_names(names, ("best",)), strict=True))  # best_place is a feature of all files
     has_time, common_clock = manifest["has_time"], manifest.get("common_clock", False)
     features = _features(column_of, candidate_features.meanings(has_time, common_clock))
     past = _past(Path(config.data), item, time, has_time=has_time, common_clock=common_clock)
