@@ -79,7 +79,6 @@ class _Peer:
     """Another rank, at the other end of a socket. Each message is a line of JSON, in both directions."""
 
     def __init__(self, connection: socket.socket):
-        connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.connection = connection
         self.lines = connection.makefile("rb")
@@ -93,9 +92,10 @@ class _Peer:
         with self._lock:
             self.connection.sendall(json.dumps(message).encode() + b"\n")
 
-    def receive(self) -> dict[str, Any] | None:
-        """The next message; None at the end of the connection."""
+    def receive(self, timeout_s: float | None = None) -> dict[str, Any] | None:
+        """The next message; None at the end of the connection, or if none arrives within `timeout_s`."""
         try:
+            self.connection.settimeout(timeout_s)
             line = self.lines.readline()
             return json.loads(line) if line.endswith(b"\n") else None
         except (OSError, ValueError):
@@ -136,6 +136,7 @@ class RankGroup:
             self._on_lost(str(lost))
             raise
         for rank, peer in self._peers.items():
+            peer.received_at = time.monotonic()  # rank 0 has waited for the other ranks since its last message
             threading.Thread(target=self._listen, args=(rank, peer), name=f"rank {rank}", daemon=True).start()
         threading.Thread(target=self._watch, name="pulse", daemon=True).start()
         self._gathered_at = time.monotonic()
@@ -217,8 +218,7 @@ class RankGroup:
         self._send_to_all(begin=hello)
 
     def _welcome(self, connection: socket.socket) -> None:
-        connection.settimeout(SILENCE_S)  # another program that connects to the port may send nothing
-        hello = (peer := _Peer(connection)).receive()
+        hello = (peer := _Peer(connection)).receive(SILENCE_S)  # another program that connects to the port may send nothing
         if not isinstance(hello, dict) or not {"rank", "num_ranks", "name"} <= hello.keys():
             connection.close()
             return
@@ -257,13 +257,12 @@ class RankGroup:
         peer = _Peer(connection)
         peer.send(**hello)
         self._peers[0] = peer
-        message = peer.receive()
+        message = peer.receive(self._timeout_s + SILENCE_S)
         if message is None:
-            raise RankLost(f"rank 0 of {self.num_ranks} at {host} ended before all ranks had connected: see its output")
+            raise RankLost(f"rank 0 of {self.num_ranks} at {host} ended or hung before all had connected: see its output")
         if "end" in message:
             raise (UserError if message["why"] == USER else RankLost)(message["end"])
         peer.name = message["begin"]["name"]
-        peer.received_at = time.monotonic()
 
     def _listen(self, rank: int, peer: _Peer) -> None:
         """Receive the messages of one rank, in a thread of its own, and detect that its connection ends unexpectedly."""

@@ -3,7 +3,9 @@
 import json
 import os
 import signal
+import socket
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,21 @@ errors.run(main)
 
 def group_line(folder: Path, body: str = "pass", timeout_s: float = 60) -> list[str]:
     return ["-c", GROUP.format(body=body, timeout_s=timeout_s), str(folder)]
+
+
+def connect(port: int, **hello: Any) -> Any:
+    """A connection to rank 0, of a rank that the test plays, or without `hello` of another program; a line is a message."""
+    while True:
+        try:
+            connection = socket.create_connection(("127.0.0.1", port), timeout=30)
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.01)
+    with connection:  # which stays open as long as its file
+        messages = connection.makefile("rw", encoding="utf-8")
+    if hello:
+        print(json.dumps({"name": "played", **hello}), file=messages, flush=True)
+    return messages
 
 
 def training_line(library: str, data: Path, out: Path, *arguments: str) -> list[str]:
@@ -183,6 +200,45 @@ def test_a_rank_that_hangs_is_named(tmp_path: Path, start: Start) -> None:
         assert code == 1
         assert "failed: rank 2 of 3 " in errors
         assert "finished no round within timeout_s=3" in errors
+
+
+def test_ranks_may_start_long_after_each_other(tmp_path: Path, start: Start) -> None:
+    """A job would fail if one node boots later than the others: the rank that waited would count as silent."""
+    port = distributed.free_port()
+    names = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    process = start(group_line(tmp_path), RANK="0", **names)
+    ranks = [connect(port, rank=1, num_ranks=3)]
+    time.sleep(2)  # longer than SILENCE_S
+    ranks.append(connect(port, rank=2, num_ranks=3))
+    for messages in ranks:  # a second pulse shows that rank 0 has looked for silent ranks
+        assert [sorted(json.loads(messages.readline())) for _ in range(3)] == [["begin"], ["pulse"], ["pulse"]]
+        print(json.dumps({"value": "here"}), file=messages, flush=True)
+    output, errors = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, output) == (0, "met [[0, '127.0.0.1'], 'here', 'here']\n"), errors
+
+
+def test_another_program_that_connects_and_sends_nothing_is_ignored(tmp_path: Path, start: Start) -> None:
+    """A port scanner would stop the training for ever, before the ranks are connected."""
+    port = distributed.free_port()
+    names = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    process = start(group_line(tmp_path), RANK="0", **names)
+    silent = connect(port)
+    messages = connect(port, rank=1, num_ranks=2)
+    assert "begin" in json.loads(messages.readline())
+    print(json.dumps({"value": "here"}), file=messages, flush=True)
+    assert process.communicate(timeout=TIMEOUT_S)[0] == "met [[0, '127.0.0.1'], 'here']\n"
+    assert not silent.readline()
+
+
+def test_a_rank_0_that_hangs_before_the_start_is_named(tmp_path: Path, start: Start) -> None:
+    """The other ranks would wait for ever if the machine of rank 0 fails while it waits for a rank."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        names = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(server.getsockname()[1])}
+        process = start(group_line(tmp_path, timeout_s=1), RANK="1", **names)
+        _, errors = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 1
+    assert errors.startswith("failed: rank 0 of 2 at 127.0.0.1:")
+    assert (tmp_path / "lost1").read_text() in errors
 
 
 @pytest.mark.parametrize(
