@@ -1,9 +1,9 @@
 """How long a small job takes to start: from the command to the first step of train.py, and to the end of the other commands.
 
 Each command runs in turn with empty scripts, A B A B. Those of train.py have the same launcher: one only creates an
-`Accelerator`, the other makes a step with one linear layer. The empty script of another command imports the libraries of the
-command. A ratio is computed for each pair. CPU seconds are those of all processes, including the launcher, and depend little
-on other load.
+`Accelerator`, the other makes a step with one linear layer. Like train.py both end without the exit of Python, which would
+take a second. The empty script of another command imports the libraries of the command. A ratio is computed for each pair.
+CPU seconds are those of all processes, including the launcher, and depend little on other load.
 """
 
 import os
@@ -23,16 +23,16 @@ from benchmarks.timing import ONE_THREAD, ROOT, SCRIPTS, timed
 
 ENDING = Path(__file__).with_name("recorders") / "startup"
 """The folder of a sitecustomize.py that ends train.py after its first step."""
-EMPTY = "from accelerate import Accelerator\nAccelerator()\n"
-ONE_STEP = """
+EMPTY = "from accelerate import Accelerator\naccelerator = Accelerator()\n"
+ONE_STEP = f"""{EMPTY}
 import torch
-from accelerate import Accelerator
-accelerator = Accelerator()
 model = torch.nn.Linear(8, 1)
 model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
 accelerator.backward(model(torch.ones(16, 8)).sum())
 optimizer.step()
 """
+END = "import os\naccelerator.wait_for_everyone()\nos._exit(0)\n"
+"""The end of the scripts beside train.py, which `ENDING` ends in the same way."""
 LIBRARIES = {
     "train_trees.py": "import xgboost, matplotlib.figure",
     "predict.py": "import xgboost",
@@ -67,7 +67,7 @@ def startup(pairs: int = 5) -> dict[str, Any]:
 def prepare(folder: Path) -> dict[str, dict[str, list[str | Path]]]:
     """Generate the files that the commands read. Returns the words of each command and of its empty scripts."""
     for name, code in (("empty", EMPTY), ("one_step", ONE_STEP)):
-        (folder / f"{name}.py").write_text(code, encoding="utf-8")
+        (folder / f"{name}.py").write_text(code + END, encoding="utf-8")
     sides: dict[str, dict[str, list[str | Path]]] = {}
     for name, words in of_a_job(prepared_market(folder, *MARKET), folder):
         again = [*words, f"out={folder / 'new'}"]

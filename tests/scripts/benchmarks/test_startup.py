@@ -1,5 +1,9 @@
 """The benchmarks of starts, of checkpoints and of fits: what they make of their runs."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from benchmarks import checkpoints, fit_overhead, startup
 
@@ -13,6 +17,19 @@ def test_ratios_are_taken_pair_by_pair() -> None:
     found = startup.compared([run(2.0, 1.0), run(40.0, 20.0), run(6.0, 3.0)])
     assert found["empty"]["cpu_ratio"] == {"median": 2.0, "quartile_1": 2.0, "quartile_3": 2.0}
     assert found["ours"]["cpu_s"] == 6.0
+
+
+def test_scripts_beside_train_py_end_without_the_exit_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would include a second of exit, which train.py, ended after its first step, does not."""
+    monkeypatch.setattr(startup, "prepared_market", lambda *_: tmp_path)
+    monkeypatch.setattr(startup, "of_a_job", lambda *_: [])
+    startup.prepare(tmp_path)
+    stub = "def wait_for_everyone(self): print('step', flush=True)"
+    (tmp_path / "accelerate.py").write_text(
+        f"import atexit\natexit.register(print, 'exit')\nclass Accelerator:\n    {stub}\n"
+    )
+    done = subprocess.run([sys.executable, tmp_path / "empty.py"], capture_output=True, text=True, check=True)
+    assert done.stdout == "step\n"
 
 
 def test_seconds_of_overlapping_calls_count_once() -> None:
