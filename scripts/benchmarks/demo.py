@@ -11,6 +11,7 @@ from benchmarks.commands import command
 from benchmarks.runs import enough, launcher
 from benchmarks.timing import SCRIPTS, script, timed
 from ensemble import folders
+from ensemble.errors import UserError
 
 TREES = ("xgboost", "lightgbm")
 MEMBERS, BASELINE = ("transformer", *TREES, "linear"), "momentum"
@@ -136,7 +137,9 @@ def real(data: str = "../shared/data") -> dict[str, Any]:
     data : the folder with amazon/ and movielens/; sets that are not there are left out
     """
     results = {}
-    for name, words in real_sets(data).items():
+    if not (sets := real_sets(data)):
+        raise UserError(f"data={data} has none of these sets: name the folder with amazon/ and movielens/")
+    for name, words in sets.items():
         print(name, flush=True)
         with tempfile.TemporaryDirectory() as folder:
             results[name] = {"settings": REAL_SETS[name], **pipeline(Path(folder), words, SMALL)}

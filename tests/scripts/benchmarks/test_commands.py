@@ -77,3 +77,5 @@ def test_missing_sets_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     printed = capsys.readouterr().out
     assert f"Gift_Cards_5: left out, {tmp_path / 'amazon/meta_Gift_Cards.json.gz'} is not there" in printed
     assert "ml-100k: left out" in printed
+    with pytest.raises(UserError, match="has none of these sets"):  # the committed scores would be replaced by nothing
+        commands.real(str(tmp_path / "movielens"))
