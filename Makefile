@@ -2,7 +2,7 @@
 # make demo-sudoku   generated puzzles -> networks -> ensemble -> runs/sudoku_demo/report.html, which shows solutions step by step
 # make demo-emulator   generated sea ice -> networks and trees -> ensemble -> runs/emulator_demo/report.html, with Jacobians
 # make test   all tests          make check  lint, types, layout        make fix  format, and fix lint errors
-# make bench  measure the figures of the READMEs into slurm/results/*.json          make torture  long tests of killed runs
+# make bench  measure the figures that need no other files into slurm/results/*.json   make torture  long tests of killed runs
 # make pains  reproduce problems reported by users of plain Accelerate, with it and with this project: ten minutes
 # make figures  insert the figures from those files into the READMEs
 # make bench-gpu         the steps of all recipes on an NVIDIA GPU: precisions, sizes of the batch, torch.compile
@@ -88,7 +88,7 @@ figures: $(VENV)/installed
 	$(BIN)/python scripts/benchmark.py figures
 
 bench: $(VENV)/installed
-	for figure in help_times startup counts checkpoints checkpoints_sharded loader overhead roofline scaling knobs threads trees seeds real panel memory growth; do $(BIN)/python scripts/benchmark.py $$figure || exit; done
+	for figure in help_times startup counts checkpoints checkpoints_sharded loader overhead scaling knobs threads trees seeds memory growth; do $(BIN)/python scripts/benchmark.py $$figure || exit; done
 
 bench-gpu: $(VENV)/installed
 	$(BIN)/python scripts/benchmark.py gpu
