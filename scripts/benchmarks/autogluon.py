@@ -61,7 +61,7 @@ def autogluon(
 
     python : the interpreter that has AutoGluon; `make bench-autogluon` installs it
     data : the folder with amazon/ and movielens/; sets that are not there are left out
-    folder : the folder for all files; an interrupted benchmark continues with those in it
+    folder : the folder for all files; an interrupted benchmark continues with those of the same settings in it
     sets : the generated markets and real sets to measure; empty for all
     methods : AutoGluon's good_quality, good_quality_by_week (its folds are blocks of weeks), medium_quality; or stacking
     least_s : AutoGluon gets as many seconds as our commands took, but at least this number
@@ -99,13 +99,15 @@ Words = tuple[list[str], list[str]]
 
 def one_set(folder: Path, words: Words, python: str, methods: Sequence[str], least_s: float) -> dict[str, Any]:
     """Measure our ensembles and the methods on one set; results that are in the folder are not measured again."""
-    ours = _once(folder / "ours.json", partial(_ours, folder, *words))
+    settings = {"prepared_by": words[0], "trained_by": words[1]}
+    ours = cached(folder / "ours.json", settings, partial(_ours, folder, *words))
     limit_s = max(least_s, round(ours["total_s"], 1))
     others, failed = {}, dict(ours["failed"])
     for method in methods:
         interpreter = sys.executable if method == STACKING else python
         try:
-            others[method] = _once(folder / f"{method}.json", partial(_other, folder, method, interpreter, limit_s))
+            other = partial(_other, folder, method, interpreter, limit_s)
+            others[method] = cached(folder / f"{method}.json", {"limit_s": limit_s}, other)
         except UserError as error:
             failed[method] = str(error)
             print(f"  {method} failed: {error}", flush=True)
@@ -141,9 +143,10 @@ def one_set(folder: Path, words: Words, python: str, methods: Sequence[str], lea
     }
 
 
-def _once(file: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    if not file.exists():
-        folders.write_json(file, measure())
+def cached(file: Path, settings: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The results in a JSON file. If they are not there, or of other settings, they are measured first."""
+    if not (file.exists() and settings.items() <= folders.read_json(file).items()):
+        folders.write_json(file, {**settings, **measure()})
     return folders.read_json(file)
 
 
