@@ -17,7 +17,7 @@ fail() {
 # A host's own name is often a loopback address, with which Gloo fails: use the interface with a route to the other nodes
 if [ "$SLURM_STEP_NUM_NODES" -gt 1 ]; then
   if [ "$SLURM_NODEID" = 0 ]; then
-    interface=$(ip -oneline -4 address | awk -v head="$MASTER_ADDR" '{split($4, part, "/")} part[1] == head {print $2; exit}')
+    interface=$(ip -oneline -4 address | awk -v head="$MASTER_ADDR" '{split($4, part, "/")} part[1] == head && !n++ {print $2}')
   else
     interface=$(ip route get "$MASTER_ADDR" | sed -n 's/.* dev \([^ ]*\).*/\1/p')
   fi

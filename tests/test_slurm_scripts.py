@@ -28,6 +28,17 @@ def test_a_job_on_one_node_needs_no_program_ip(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("1 0\n", "")
 
 
+def test_many_addresses_do_not_end_a_job(tmp_path: Path) -> None:
+    """On a node with many interfaces the job would end without a message: `ip` was still writing when awk had ended."""
+    address = "echo 1: eth1 inet 10.0.0.1/24; for n in {1..20000}; do echo 2: eth2 inet 10.0.1.1/24; done"
+    (tmp_path / "ip").write_text(f"#!/bin/bash\nif [ $1 = -oneline ]; then {address}; else echo eth1 UP; fi\n")
+    (tmp_path / "ip").chmod(0o755)
+    (tmp_path / "awk").symlink_to(str(shutil.which("awk")))
+    print_interface = "import os; print(os.environ['GLOO_SOCKET_IFNAME'])"
+    done = on_a_node(tmp_path, "-c", print_interface, SLURM_STEP_NUM_NODES="2", MASTER_ADDR="10.0.0.1")
+    assert (done.stdout, done.stderr) == ("eth1\n", "")
+
+
 @pytest.mark.parametrize(
     ("yaml", "ranks", "sentence"),
     [
