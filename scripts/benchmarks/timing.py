@@ -113,6 +113,7 @@ def timed(command: Sequence[str | Path]) -> dict[str, float]:
         except BaseException:  # Ctrl-C and SIGTERM reach this process only
             os.killpg(process.pid, signal.SIGTERM)
             stream.read()  # until the last process of the group has ended
+            process.wait()
             raise
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:

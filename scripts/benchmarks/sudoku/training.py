@@ -5,6 +5,7 @@ No test puzzle is a symmetric image of a training puzzle.
 
 import contextlib
 import json
+import os
 import statistics
 import tempfile
 from collections.abc import Sequence
@@ -171,8 +172,12 @@ def sudoku_9x9(
             SUDOKU.prepare(data, *DATA_9X9, f"clues={number}")
         cpu_s = folders.read_json(spent)["cpu_s"] if spent.exists() else 0.0
         if not (member / "final").exists():  # which a training writes last
-            cpu_s += SUDOKU.train("sudoku_9x9_cpu", data, member, *training, "--resume", "auto")["cpu_s"]
-            folders.write_json(spent, {"cpu_s": cpu_s})
+            cpu_s -= sum(os.times()[2:4])  # user and system time of the processes that have ended
+            try:
+                SUDOKU.train("sudoku_9x9_cpu", data, member, *training, "--resume", "auto")
+            finally:  # also of a part that is interrupted
+                cpu_s += sum(os.times()[2:4])
+                folders.write_json(spent, {"cpu_s": round(cpu_s, 2)})
         config, summary = (folders.read_json(member / f"{name}.json") for name in ("config", "summary"))
         scores = SUDOKU.examine(member, data)
         trained = {

@@ -1,6 +1,7 @@
 """The benchmarks of sudoku: failures of selection, the import of the references, learning curves and the prototype."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 from benchmarks.sudoku import measure, plain, prototype, selection, throughput, training
+from benchmarks.timing import timed
 
+from ensemble import folders
 from ensemble.errors import UserError
 from ensemble.recipes.sudoku import prepare
 from ensemble.recipes.sudoku.boards import board_of
@@ -132,3 +135,29 @@ def test_a_curve_has_the_validation_scores_that_were_written_last(
     assert [values for _, _, values in curves] == [[[1.0, 2.0], [0.25, 0.5]]]
     training.draw(curves, "CPU minutes", tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_cpu_seconds_of_an_interrupted_training_count(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training that continued would seem to need the CPU seconds of its last part only."""
+
+    class Commands:
+        def prepare(self, data: Path, *words: str) -> None:
+            shutil.copytree(six, data)
+
+        def train(self, preset: str, data: Path, member: Path, *words: str) -> dict[str, float]:
+            code = 0 if member.exists() else 75
+            member.mkdir(exist_ok=True)
+            costs = timed([sys.executable, "-c", f"sum(range(10**6)); raise SystemExit({code})"])
+            (member / "final").mkdir()
+            folders.write_json(member / "config.json", {"max_epochs": 1, "recipe": {}})
+            folders.write_json(member / "summary.json", {"status": "done", "steps": 1, "best_step": 1})
+            return costs
+
+        def examine(self, member: Path, data: Path) -> dict[str, Any]:
+            return dict.fromkeys(("puzzles", "exact", "exact_interval", "blanks", "by_backtracks"))
+
+    monkeypatch.setattr(training, "SUDOKU", Commands())
+    with pytest.raises(UserError, match="ended with 75"):
+        training.sudoku_9x9(str(tmp_path), (30,), picture="")
+    first = folders.read_json(tmp_path / "cpu_s_30.json")["cpu_s"]
+    assert training.sudoku_9x9(str(tmp_path), (30,), picture="")["clues"]["30"]["cpu_s"] > first > 0
