@@ -72,7 +72,7 @@ def cpu_seconds(function: Callable[[], object]) -> float:
 def memory_mb(name: str = "VmHWM") -> float:
     """Memory of this process in MB: the peak, or another line of /proc/self/status such as VmRSS."""
     with open("/proc/self/status") as lines:
-        return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1e3
+        return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1.024e-3  # KiB
 
 
 @contextmanager
@@ -121,7 +121,7 @@ def timed(command: Sequence[str | Path]) -> dict[str, float]:
     return {
         "wall_s": round(time.perf_counter() - began, 3),
         "cpu_s": round(usage.ru_utime + usage.ru_stime, 3),
-        "peak_mb": round(usage.ru_maxrss / 1e3, 1),
+        "peak_mb": round(usage.ru_maxrss * 1.024e-3, 1),  # from KiB
     }
 
 

@@ -21,7 +21,7 @@ from benchmarks.runs import columns, measure_alternating, paired_ratios
 from benchmarks.timing import call, memory_mb, reason
 from ensemble.errors import UserError
 
-PAGE_MB = 0.004
+PAGE_MB = 0.004096
 """The size of a page of memory in MB, the smallest amount that is compared."""
 
 Work = Callable[[], dict[str, float]]

@@ -2,7 +2,10 @@
 
 import sys
 
+import psutil
+import pytest
 from benchmarks.process_tree import watched
+from benchmarks.timing import memory_mb
 
 
 def test_memory_is_of_all_processes_together() -> None:
@@ -12,6 +15,11 @@ def test_memory_is_of_all_processes_together() -> None:
     family = f"{hold} child = subprocess.Popen([sys.executable, '-c', {hold + 'time.sleep(2)'!r}]); child.wait()"
     assert 160 < watched([sys.executable, "-c", family])["peak_mb"] < 400
     assert len(here)
+
+
+def test_a_megabyte_is_a_million_bytes() -> None:
+    """The memory of one process would be 2 % less than that of a process tree, in kilobytes of 1,024 bytes."""
+    assert memory_mb("VmSize") == pytest.approx(psutil.Process().memory_info().vms / 1e6, rel=0.005)
 
 
 def test_cpu_seconds_count_processes_that_nobody_waits_for() -> None:
