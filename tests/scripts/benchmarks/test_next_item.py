@@ -1,5 +1,6 @@
 """The benchmarks of next_item: both sides do the same work, alternately, and each kind of work runs."""
 
+import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -155,6 +156,15 @@ def test_processes_answer_whatever_the_reference_prints(
     assert by_itself.keys() == {"ours"}
     assert (results["data"]["movielens"]["users"], results["data"].keys()) == (30, {"movielens"})
     assert "printed by the reference" not in capfd.readouterr().out
+
+
+def test_memory_that_was_freed_before_the_work_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A side that needs much memory to read its data would seem to need it for its work."""
+    (tmp_path / "freed.py").write_text("def make():\n    b'1' * 300_000_000\n    return lambda: None\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    make = importlib.import_module("freed").make
+    with turns.worker(make, folder=tmp_path, modules=str(tmp_path)) as work:
+        assert work()["peak_mb"] < 100
 
 
 def test_the_error_of_a_process_is_repeated(tmp_path: Path) -> None:
