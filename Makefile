@@ -104,7 +104,7 @@ bench-tables: $(VENV)/installed $(AUTOGLUON_VENV)/$(AUTOGLUON)
 
 clean:
 	rm -rf $(VENV) $(AUTOGLUON_VENV) *.egg-info
-	@echo "runs/ stays: it may hold results of yours"
+	@echo "runs/ stays, since it may contain your results"
 
 $(VENV)/installed: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -93,7 +93,7 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
 
 
 _LEADING_ZEROS = re.compile(r"((?:^|[\[{,:\s])[-+]?)0+(?=\d)")
-"""Matches the zeros of 064, whose group is what stands before them; YAML 1.1 would read an octal number."""
+"""Matches the leading zeros of a number such as 064, which is octal in YAML 1.1; the group is the text before them."""
 
 
 _OTHER_BASE = re.compile(r"[-+]?(0[\d_]+|.*:.*)")

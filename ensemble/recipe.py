@@ -244,7 +244,8 @@ def check_neural(name: str, neural_recipe: Any) -> None:
         )
     if neural_recipe.name != name:
         raise UserError(
-            f"the network of the recipe {name} has name={neural_recipe.name}: write {name} there, by which scripts find it"
+            f"the network of the recipe {name} has name={neural_recipe.name}: change it to {name}, since scripts find the "
+            "recipe by it"
         )
     if neural_recipe.output not in OUTPUTS:
         raise UserError(f"the recipe {name} has output={neural_recipe.output}: choose one of {', '.join(OUTPUTS)}")

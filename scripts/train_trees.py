@@ -6,7 +6,7 @@
 
 On N nodes, the same command is started once on each, with RANK (0 to N - 1), WORLD_SIZE=N, MASTER_ADDR and MASTER_PORT,
 where rank 0 listens, in the environment; slurm/train_tree_models.slurm does this. Each rank trains on its shard of the rows
-through the library's own collective. All ranks end with the same trees, and rank 0 writes the member.
+with the library's own collective calls. All ranks end with the same trees, and rank 0 writes the member.
 
 With search.trials or search.seconds, settings are searched on validation instead (it needs pip install -e '.[search]'), and
 the best are written as YAML for --config. With --resume auto, the command resumes a search, or joins one of other processes:

@@ -126,7 +126,7 @@ stage() {
 }
 
 # The inode and time of the file `status`. Each write creates a new inode, so clocks do not matter
-stamp() { stat --format="%i %y" "$about/status" 2>/dev/null; }
+stamp() { stat --format="%i %y" "$status_folder/status" 2>/dev/null; }
 # Whether the run has written its `status` since the stamp `before`
 written() {
   local now
@@ -143,11 +143,11 @@ warn() {
 logged() { [ ! -f "$log" ] || tail -c "+$((log_size + 1))" "$log" | grep -aE "^($1): " | tail -n 1; }
 
 train() {
-  local about=$1 log log_size=0 before code again status=failed reason second losses
+  local status_folder=$1 log log_size=0 before code again status=failed reason second losses
   shift
   [ -n "$(value out "$@")" ] || fail "there is no argument out=FOLDER, which names where to write"
-  { mkdir -p "$(dirname "$about")" && [ -w "$(dirname "$about")" ]; } ||
-    fail "$about cannot be written: name another out=FOLDER"
+  { mkdir -p "$(dirname "$status_folder")" && [ -w "$(dirname "$status_folder")" ]; } ||
+    fail "$status_folder cannot be written: name another out=FOLDER"
   before=$(stamp)
   log=$(readlink /proc/$$/fd/2) # the log file, whatever --output and --error are
   [ ! -f "$log" ] || log_size=$(wc -c <"$log")
@@ -167,8 +167,8 @@ train() {
   if [ "$code" = 0 ]; then
     status="done"
   elif written; then
-    status=$(head -n 1 "$about/status")
-    second=$(sed -n 2p "$about/status")
+    status=$(head -n 1 "$status_folder/status")
+    second=$(sed -n 2p "$status_folder/status")
     reason=${second:-$reason}
   elif [ "$signalled" = USR1 ]; then
     status=lost reason="the warning signal came before the training started"

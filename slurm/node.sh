@@ -28,7 +28,7 @@ for variable in GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME; do
   known=$(ip -brief link | sed 's/[@ ].*//')
   # NCCL also accepts lists and patterns
   [[ $name == *[=^,]* ]] || grep -q "^$name" <<<"$known" ||
-    fail "slurm/site.sh: there is no interface $variable=$name: it has ${known//$'\n'/ }"
+    fail "slurm/site.sh: there is no interface $variable=$name: this host has ${known//$'\n'/ }"
   export "$variable=$name"
 done
 

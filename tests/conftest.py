@@ -26,7 +26,7 @@ settings.register_profile("torture", settings.get_profile("test"), derandomize=F
 settings.load_profile("torture" if os.environ.get("TORTURE_LONG") else "test")
 
 MARKET = MarketConfig(num_products=150, num_reviews=12_000, num_weeks=110)
-PANEL = PanelConfig(top_fraction=0.1)  # with so few products a week, a twentieth would often be nobody
+PANEL = PanelConfig(top_fraction=0.1)  # with so few products a week, a twentieth would often be no product
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -65,7 +65,7 @@ def raw_market(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="session")
 def prepared(raw_market: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of prepared data of that market. It is shared: who wants to damage it takes `prepared_copy`."""
+    """The folder of prepared data of that market. It is shared: tests that damage it use `prepared_copy`."""
     from ensemble.recipes.hot_sellers import prepare
 
     review_file, product_file = raw_market
@@ -77,7 +77,7 @@ def prepared(raw_market: tuple[Path, Path], tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def prepared_copy(prepared: Path, tmp_path: Path) -> Path:
-    """A copy of `prepared` of one's own."""
+    """A copy of `prepared` for one test."""
     return Path(shutil.copytree(prepared, tmp_path / "prepared"))
 
 

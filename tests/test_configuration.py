@@ -97,7 +97,7 @@ def test_values_have_their_types() -> None:
     assert type(result.oven.temperature_c) is float
     assert load("toppings=nut").toppings == ("nut",)
     assert load("toppings=[yes,no,NA,1,null]").toppings == ("yes", "no", "NA", "1", "null")  # texts, as they are written
-    assert load("toppings=[#NV, NA, ?, -]").toppings == ("#NV", "NA", "?", "-")  # as in YAML no list of texts
+    assert load("toppings=[#NV, NA, ?, -]").toppings == ("#NV", "NA", "?", "-")  # texts that YAML reads otherwise
     assert result.name == "2023-09-30"
     with pytest.raises(dataclasses.FrozenInstanceError):
         result.num_eggs = 5  # type: ignore[misc]
@@ -180,7 +180,7 @@ def test_numbers_are_decimal() -> None:
 
 
 def test_blanks_around_the_equals_sign_are_no_part_of_a_setting() -> None:
-    """The message would deny a setting, and advise the same one."""
+    """The message would say that a setting does not exist, and suggest the same one."""
     assert load("num_eggs = 4").num_eggs == 4
 
 
@@ -198,7 +198,7 @@ def test_a_text_is_taken_as_it_stands() -> None:
 
 
 def test_a_list_of_one_text_needs_no_brackets() -> None:
-    """The first command that a new user types names one file; its name may have what YAML reads otherwise."""
+    """The first command that a new user types names one file, and its name may have characters that YAML interprets."""
     for text in ("nut", "yes", "a: b #1.csv", "3"):
         assert configuration.load(Cake, None, ["name=x", f"toppings={text}"]).toppings == (text,)
 
@@ -373,7 +373,7 @@ def load_module(path: Path) -> ModuleType:
 
 
 def every_config_class() -> dict[str, type]:
-    """The config classes of all config modules and scripts, and what each recipe makes of them."""
+    """The config classes of all config modules and scripts, and those of trainings with the settings of a recipe."""
     modules = [
         importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
         for root in (ROOT, ROOT / "scripts")
@@ -392,7 +392,7 @@ CONFIG_CLASSES = every_config_class()
 
 
 def test_the_config_classes_are_found() -> None:
-    """The next test would hold nothing."""
+    """The next tests would check nothing."""
     names = {name.rsplit(".", 1)[-1] for name in CONFIG_CLASSES}
     assert {"PrepareConfig", "PanelConfig", "MarketConfig", "TrainConfig", "RecipeConfig", "TreesConfig"} <= names
     assert {"FitConfig", "PredictConfig", "recipe hot_sellers"} <= names
@@ -493,7 +493,7 @@ def test_values_that_no_library_takes_are_refused(word: str, sentence: str) -> N
 
 
 def test_a_file_of_brackets_is_refused(tmp_path: Path) -> None:
-    """The YAML parser recurses for every bracket."""
+    """The YAML parser recurses for every bracket, so that many brackets would end in a traceback."""
     for content in ("a: " + "[" * 3000, "a: " + "[" * 3000 + "]" * 3000, "{" * 3000):
         (tmp_path / "deep.yaml").write_text(content)
         with pytest.raises(UserError, match=r"deep.yaml cannot be read: (it is nested too deeply$|while parsing)"):

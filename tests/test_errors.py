@@ -117,7 +117,7 @@ def test_a_user_error_is_a_value_error() -> None:
 
 
 def test_nothing_outlives_the_interpreter() -> None:
-    """A thread of a process group that asks for an interpreter that has gone aborts the process: 8 of 32 finished runs."""
+    """A thread of a process group that still needs the interpreter would abort the process, as in 8 of 32 finished runs."""
     late = "class Late:\n    def __del__(self): print('too late')\n"
     body = "import atexit, torch; global late; late = Late(); atexit.register(print, 'at exit'); print('done', end=' ')"
     assert run(body, late) == (0, "done at exit\n", "")

@@ -129,7 +129,7 @@ def test_what_is_added_while_a_folder_is_replaced_is_kept(tmp_path: Path, capsys
 
 
 def test_data_with_folds_are_replaced(tmp_path: Path, folded: Path) -> None:
-    """The whole's manifest does not list the files of its folds; each fold's own does."""
+    """The manifest of the whole data does not list the files of the folds; that of each fold does."""
     data = Path(shutil.copytree(folded, tmp_path / "data"))
     folders.read_manifest(data)
     folders.read_manifest(data / "folds/1")
@@ -234,16 +234,16 @@ def test_a_parent_that_is_a_file(tmp_path: Path) -> None:
 
 def test_the_manifest_lists_every_file(prepared: Path) -> None:
     """A lost or changed file would not be detected."""
-    about = folders.verify(prepared)
+    manifest = folders.verify(prepared)
     files = {str(file.relative_to(prepared)) for file in prepared.rglob("*") if file.is_file()}
-    assert set(about["files"]) == files - {folders.NAME, verification.NAME}
-    assert folders.read_manifest(prepared) == about
-    assert len(about["fingerprint"]) == 16
+    assert set(manifest["files"]) == files - {folders.NAME, verification.NAME}
+    assert folders.read_manifest(prepared) == manifest
+    assert len(manifest["fingerprint"]) == 16
     assert not [file for file in files - {verification.NAME} if Path(file).name.startswith(".")]
 
 
 def test_every_damaged_file_is_named(prepared_copy: Path) -> None:
-    """A flipped bit would go into training, a truncated or missing file end in a traceback far away."""
+    """A flipped bit would go into training, and a truncated or missing file would end in a later traceback."""
     for name in folders.read_manifest(prepared_copy)["files"]:
         file = prepared_copy / name
         content = file.read_bytes()
@@ -275,9 +275,9 @@ def test_a_damaged_manifest_is_refused(prepared_copy: Path, content: str) -> Non
 def test_an_edited_manifest_is_refused(prepared_copy: Path) -> None:
     """A manifest with an edited number would keep the fingerprint of other data."""
     path = prepared_copy / folders.NAME
-    about = json.loads(path.read_text())
-    about["config"]["horizon_weeks"] = 4
-    path.write_text(json.dumps(about))
+    manifest = json.loads(path.read_text())
+    manifest["config"]["horizon_weeks"] = 4
+    path.write_text(json.dumps(manifest))
     with pytest.raises(UserError, match="was changed after it was written"):
         folders.read_manifest(prepared_copy)
 
@@ -289,10 +289,10 @@ def test_a_manifest_that_lists_a_file_outside_is_refused(name: str, tmp_path: Pa
     with folders.new_folder(tmp_path / "best", False, "checkpoint") as folder:
         (folder / "a").mkdir()
         (folder / "a" / "weights").write_text("secret")
-        about = folders.write_manifest(folder, {"kind": "checkpoint"})
-    about["files"][name] = about["files"].pop("a/weights")
-    about["fingerprint"] = folders.fingerprint_of(about)
-    (tmp_path / "best" / folders.NAME).write_text(json.dumps(about))
+        manifest = folders.write_manifest(folder, {"kind": "checkpoint"})
+    manifest["files"][name] = manifest["files"].pop("a/weights")
+    manifest["fingerprint"] = folders.fingerprint_of(manifest)
+    (tmp_path / "best" / folders.NAME).write_text(json.dumps(manifest))
     with pytest.raises(UserError, match=f"manifest.json lists {name}, a file outside of the folder: use another copy"):
         folders.verify(tmp_path / "best")
 
@@ -355,7 +355,7 @@ def test_json_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_two_runs_with_one_name(tmp_path: Path) -> None:
-    """The slower of two runs would replace what the faster had finished, though nobody said overwrite."""
+    """The slower of two runs would replace the folder of the faster one, although overwrite=true was not given."""
 
     def slow() -> None:
         with folders.new_folder(tmp_path / "out", False, "checkpoint") as folder:

@@ -105,7 +105,7 @@ RULES = (
         ("ensemble.predictor.loaded", "ensemble.predictor.service"),
     ),
     Rule(
-        "the loop is a command's to start",
+        "only commands start the loop",
         ("ensemble",),
         ("ensemble.neural.loop",),
         (),
@@ -299,7 +299,7 @@ def test_files_are_short() -> None:
 
 PRIVATE = re.compile("_[a-zA-Z]")
 FOREIGN = {"_exit", "_models", "_fields", "_replace"}
-"""Of os, of an Accelerator, and of named tuples."""
+"""Private names of os, of an Accelerator, and of named tuples."""
 
 
 def private_names(source: str) -> set[str]:
@@ -357,7 +357,7 @@ def test_a_planted_private_name_is_caught(source: str) -> None:
 
 
 NAMES = re.compile("hot_?sellers?|next_?item|sudoku|emulator", re.IGNORECASE)
-"""Of recipes whose name is no ordinary word."""
+"""Names of recipes that are no ordinary words."""
 WORDS = {"table", "candidates"}
 """Names of recipes that are ordinary words: only comparisons with them count."""
 
@@ -368,16 +368,16 @@ def names_of_recipes(source: str) -> list[str]:
     described = [node for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))]
     docstrings = {id(node.body[0].value) for node in described if node.body and isinstance(node.body[0], ast.Expr)}
     docstrings |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # under a field or a constant
-    found = []
+    names = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-            found += [node.value] if NAMES.search(node.value) else []
+            names += [node.value] if NAMES.search(node.value) else []
         for field in ("id", "attr", "arg", "name", "module"):
             value = getattr(node, field, None)
-            found += [value] if isinstance(value, str) and NAMES.search(value) else []
+            names += [value] if isinstance(value, str) and NAMES.search(value) else []
         if isinstance(node, ast.Compare):
-            found += [part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and part.value in WORDS]
-    return found
+            names += [part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and part.value in WORDS]
+    return names
 
 
 def shared_modules() -> dict[str, str]:

@@ -89,8 +89,8 @@ def test_the_loaded_ensemble_loads_no_member() -> None:
 def commands(script: Path) -> list[list[str]]:
     """The words before --help: none, and each command of a script that has several."""
     done = subprocess.run([sys.executable, script, "--help"], cwd=ROOT, capture_output=True, text=True, check=True)
-    found = re.search(r"\{([\w,-]+)\} \.\.\.", done.stdout)
-    return [[], *([name] for name in found[1].split(","))] if found else [[]]
+    match = re.search(r"\{([\w,-]+)\} \.\.\.", done.stdout)
+    return [[], *([name] for name in match[1].split(","))] if match else [[]]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)

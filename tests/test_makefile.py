@@ -7,7 +7,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_demos_spare_files_of_the_users(tmp_path: Path) -> None:
-    """A demo in a folder of the user's would delete what lies there; and nobody would say how to go on."""
+    """A demo in a folder of the user would delete the user's files, or its output would not name the next step."""
     kept = [tmp_path / name for name in ("demo/raw/reviews.csv", "sudoku/members/mine/notes", "sudoku/predictions/a.csv")]
     own = [tmp_path / name for name in ("sudoku/members/trm_0/manifest.json", "sudoku/predictions/trm_0.test.parquet")]
     for file in (*kept, *own):

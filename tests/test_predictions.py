@@ -1,4 +1,4 @@
-"""The prediction file: what goes in comes out, and whatever is wrong is said in one sentence."""
+"""The prediction file: what is written is read, and each mistake in a file gets an error of one sentence."""
 
 import dataclasses
 import json
@@ -27,13 +27,13 @@ def forecast(**changes: Any) -> Predictions:
         "group": generator.integers(0, 5, NUM_ROWS),
         "cluster": generator.integers(0, 9, NUM_ROWS),
     }
-    about = {"recipe": "hot_sellers", "split": "blend", "member": "xgboost", "fingerprint": "f00d"}
-    return Predictions(**{**arrays, **about, **changes})
+    metadata = {"recipe": "hot_sellers", "split": "blend", "member": "xgboost", "fingerprint": "f00d"}
+    return Predictions(**{**arrays, **metadata, **changes})
 
 
 def rewrite(path: Path, change: Any) -> None:
     """Let another program, which writes no checksums, change the table of a prediction file."""
-    edit(path, lambda table: change(about_of(checksums=None)(table)))
+    edit(path, lambda table: change(with_metadata(checksums=None)(table)))
 
 
 def edit(path: Path, change: Any) -> None:
@@ -80,8 +80,8 @@ def test_unknown_target_survives(tmp_path: Path) -> None:
 
 def test_versions_stand_in_the_file(path: Path) -> None:
     """The library versions of a forecast would be unknown."""
-    about = json.loads(pq.read_schema(path).metadata[predictions.KEY])
-    assert about["versions"]["numpy"] == np.__version__
+    metadata = json.loads(pq.read_schema(path).metadata[predictions.KEY])
+    assert metadata["versions"]["numpy"] == np.__version__
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -167,7 +167,7 @@ def test_wrong_types_are_refused(path: Path, values: pa.Array) -> None:
 
 
 def test_damaged_file_is_refused(path: Path) -> None:
-    """A file that was cut off, emptied or changed by one bit would end in a traceback, or in silence."""
+    """A file that was cut off, emptied or changed by one bit would end in a traceback, or would be used."""
     sound = path.read_bytes()
     start = sound.index(b"\x28\xb5\x2f\xfd") + 60  # inside the first compressed page
     flipped = sound[:start] + bytes([sound[start] ^ 1]) + sound[start + 1 :]
@@ -244,15 +244,15 @@ def test_no_member_is_refused() -> None:
 
 
 def test_a_foreign_program_writes_the_same_contract(tmp_path: Path) -> None:
-    """A model that is not ours could not join: its columns in another order, of other widths, with others beside them."""
+    """A file of another program would be refused for the order or the types of its columns, or for additional ones."""
     import pandas as pd
 
     ours = forecast(member="ours")
     frame = pd.DataFrame({name: getattr(ours, name) for name in reversed(predictions.COLUMNS)})
     frame = frame.astype({"prediction": "float32", "row_id": "int32", "group": "int16"}).assign(remark="x")
     table = pa.Table.from_pandas(frame.sample(frac=1, random_state=0), preserve_index=False)
-    about = {"recipe": "hot_sellers", "split": "blend", "member": "theirs", "fingerprint": "f00d", "output": "score"}
-    pq.write_table(table.replace_schema_metadata({"ensemble": json.dumps(about)}), tmp_path / "theirs.blend.parquet")
+    metadata = {"recipe": "hot_sellers", "split": "blend", "member": "theirs", "fingerprint": "f00d", "output": "score"}
+    pq.write_table(table.replace_schema_metadata({"ensemble": json.dumps(metadata)}), tmp_path / "theirs.blend.parquet")
     theirs = predictions.read(tmp_path / "theirs.blend.parquet")
     assert (theirs.member, theirs.output, ours.output) == ("theirs", "score", "probability")
     _, columns = predictions.align([ours, theirs])
@@ -279,7 +279,7 @@ def of_classes(**changes: Any) -> Predictions:
 
 
 def test_probabilities_of_classes_come_back(tmp_path: Path) -> None:
-    """A row's probabilities would be cut, turned or lost, or a class lose its name."""
+    """Probabilities would be lost or belong to another row or class, or a class would lose its name."""
     original = of_classes()
     predictions.write(tmp_path / "x.parquet", original)
     copy = predictions.read(tmp_path / "x.parquet")
@@ -335,14 +335,14 @@ def test_what_is_no_share_of_classes_is_refused(tmp_path: Path, first: list[floa
     ],
 )
 def test_classes_and_columns_belong_together(tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
-    """A column would be read as another class's."""
+    """A column would be read as the probabilities of another class."""
     with pytest.raises(UserError, match=sentence):
         predictions.write(tmp_path / "x", of_classes(**change))
     assert not list(tmp_path.iterdir())
 
 
 def test_members_of_other_classes_are_refused() -> None:
-    """Two members with classes in another order would be averaged class by wrong class."""
+    """Probabilities of different classes would be averaged, if two members have their classes in different orders."""
     turned = of_classes(member="b", classes=("birch", "ash", "cedar"))
     with pytest.raises(
         UserError, match=r"member b predicts probabilities of 3 classes \(birch, .*\), but xgboost of 3 classes"
@@ -355,13 +355,13 @@ def test_members_of_other_classes_are_refused() -> None:
 # Weights, and metadata of other programs
 
 
-def about_of(**changes: Any) -> Any:
-    """Another program's metadata."""
+def with_metadata(**changes: Any) -> Any:
+    """A function that changes the metadata of a table and removes the checksums, which other programs do not write."""
 
     def change(table: pa.Table) -> pa.Table:
-        about = {**json.loads(table.schema.metadata[predictions.KEY]), **changes}
-        about = {name: value for name, value in about.items() if (name, value) != ("checksums", None)}
-        return table.replace_schema_metadata({predictions.KEY: json.dumps(about)})
+        metadata = {**json.loads(table.schema.metadata[predictions.KEY]), **changes}
+        metadata = {name: value for name, value in metadata.items() if (name, value) != ("checksums", None)}
+        return table.replace_schema_metadata({predictions.KEY: json.dumps(metadata)})
 
     return change
 
@@ -381,7 +381,7 @@ def about_of(**changes: Any) -> Any:
 )
 def test_metadata_of_another_kind_are_refused(path: Path, change: dict[str, Any], sentence: str) -> None:
     """A member of another program would end in a traceback."""
-    rewrite(path, about_of(**change))
+    rewrite(path, with_metadata(**change))
     with pytest.raises(UserError, match=sentence):
         predictions.read(path)
 
@@ -442,7 +442,7 @@ def test_a_value_that_was_changed_is_noticed(path: Path, name: str) -> None:
 
 
 def test_a_column_that_was_added_or_taken_away_is_noticed(path: Path) -> None:
-    """Rows would count by weights that the data do not have, or all alike where they have some."""
+    """Rows would have weights that the data do not have, or would count equally although the data have weights."""
     edit(path, lambda table: table.append_column("weight", pa.array(WEIGHT)))
     with pytest.raises(UserError, match=r"the column 'weight' of .* was changed after"):
         predictions.read(path)

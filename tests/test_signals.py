@@ -80,7 +80,7 @@ def test_handlers_are_given_back() -> None:
 
 
 def test_a_handler_that_was_set_meanwhile_stays() -> None:
-    """A rank that was left ignores SIGTERM while it says why: given back too early, the launcher's would cut it off."""
+    """A rank that lost another one ignores SIGTERM while it reports this. The old handler would let the launcher end it."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         with signals.StopSignals():

@@ -23,7 +23,7 @@ def on_a_node(programs: Path, *words: str | Path, **variables: str) -> "subproce
 
 
 def test_a_job_on_one_node_needs_no_program_ip(tmp_path: Path) -> None:
-    """A node without iproute2, as a container, could not train on one GPU."""
+    """A node without iproute2, such as a container, could not train on one GPU."""
     done = on_a_node(tmp_path, "-c", "import os; print(os.environ['WORLD_SIZE'], os.environ['RANK'])")
     assert (done.stdout, done.stderr) == ("1 0\n", "")
 
@@ -88,7 +88,7 @@ def test_categories_are_divided_among_tasks_or_refused(numbers: tuple[int, ...],
 
 
 def test_two_categories_do_not_share_a_folder(tmp_path: Path) -> None:
-    """The data of one year would replace those of the year before, and the job end with 0."""
+    """The data of one year would replace those of the year before, and the job would end with 0."""
     array = {f"SLURM_ARRAY_{name}": "0" for name in ("JOB_ID", "TASK_ID", "TASK_MIN", "TASK_MAX")}
     words = ("raw/Toys.2022.jsonl.gz", "raw/Toys.2023.jsonl.gz", "hub:Books")
     done = as_a_job(tmp_path, "prepare_data.slurm", *words, SLURM_ARRAY_TASK_COUNT="1", **array)

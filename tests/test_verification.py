@@ -33,10 +33,10 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def age(folder: Path) -> None:
-    """As if all files had been written an hour ago: those of this moment are not recorded."""
+    """Date all files back by an hour: files that were just written are not recorded."""
     for file in folder.rglob("*"):
-        about = file.stat()
-        os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns - 3_600_000_000_000))
+        status = file.stat()
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns - 3_600_000_000_000))
 
 
 def test_permuted_features_are_noticed(prepared_copy: Path) -> None:
@@ -66,17 +66,17 @@ def flip(file: Path) -> None:
 
 
 def test_checksums_are_read_once(prepared_copy: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every command would read all data; or would notice nothing that changed after the first."""
+    """Every command would read all data, or would not notice later changes."""
     age(prepared_copy)
-    about = folders.read_manifest(prepared_copy)
-    assert len(hashed) == len(about["files"])
-    for _ in range(2):  # by the process's own record, then by the file
+    manifest = folders.read_manifest(prepared_copy)
+    assert len(hashed) == len(manifest["files"])
+    for _ in range(2):  # the record is first in this process, then in the file
         folders.read_manifest(prepared_copy)
         monkeypatch.setattr(verification, "KNOWN", {})
-    assert len(hashed) == len(about["files"])
+    assert len(hashed) == len(manifest["files"])
     os.utime(prepared_copy / ROWS)
     folders.read_manifest(prepared_copy)
-    assert hashed[len(about["files"]) :] == [FILE], "only what looks changed is read"
+    assert hashed[len(manifest["files"]) :] == [FILE], "only what looks changed is read"
     flip(prepared_copy / ROWS)
     for _ in range(2):
         with pytest.raises(UserError, match=f"{prepared_copy / ROWS} was changed after it was written"):
@@ -113,7 +113,7 @@ def test_each_command_reads_all_data_with_verify_full(
 
 
 def test_only_a_full_check_notices_a_change_that_restores_the_time(prepared_copy: Path) -> None:
-    """The documentation states so; with is_full nobody could find a disk that returns other bytes."""
+    """The documentation states it. If a full check did not notice it either, no check would find a damaged disk."""
     age(prepared_copy)
     folders.read_manifest(prepared_copy)
     before = (prepared_copy / ROWS).stat()
@@ -138,12 +138,12 @@ def test_what_was_written_this_moment_is_not_recorded(prepared_copy: Path, hashe
 def test_a_copied_folder_is_read_once(prepared_copy: Path, hashed: list[str], tmp_path: Path) -> None:
     """A copied record would hide files that were damaged while they were copied."""
     age(prepared_copy)
-    about = folders.read_manifest(prepared_copy)
+    manifest = folders.read_manifest(prepared_copy)
     copy = Path(shutil.copytree(prepared_copy, tmp_path / "copy"))
     assert (copy / verification.NAME).exists()
     hashed.clear()
     folders.read_manifest(copy)
-    assert len(hashed) == len(about["files"])
+    assert len(hashed) == len(manifest["files"])
     hashed.clear()
     folders.read_manifest(copy)
     assert hashed == []
@@ -154,9 +154,9 @@ def test_a_damaged_record_counts_for_nothing(prepared_copy: Path, hashed: list[s
     """A damaged record would end in a traceback."""
     age(prepared_copy)
     (prepared_copy / verification.NAME).write_text(record)
-    about = folders.read_manifest(prepared_copy)
-    assert len(hashed) == len(about["files"])
-    assert json.loads((prepared_copy / verification.NAME).read_text())["fingerprint"] == about["fingerprint"]
+    manifest = folders.read_manifest(prepared_copy)
+    assert len(hashed) == len(manifest["files"])
+    assert json.loads((prepared_copy / verification.NAME).read_text())["fingerprint"] == manifest["fingerprint"]
 
 
 def test_a_folder_that_cannot_be_written(prepared_copy: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,9 +164,9 @@ def test_a_folder_that_cannot_be_written(prepared_copy: Path, hashed: list[str],
     age(prepared_copy)
     (prepared_copy / verification.NAME).unlink(missing_ok=True)  # it may have come with the copy
     monkeypatch.setattr(verification.os, "access", lambda *_: False)
-    about = folders.read_manifest(prepared_copy)
+    manifest = folders.read_manifest(prepared_copy)
     folders.read_manifest(prepared_copy)
-    assert len(hashed) == len(about["files"])
+    assert len(hashed) == len(manifest["files"])
     assert not (prepared_copy / verification.NAME).exists()
 
 
@@ -182,7 +182,7 @@ def test_of_several_readers_one_reads_the_files(prepared_copy: Path, hashed: lis
 
 
 def test_the_record_is_no_part_of_the_data(prepared_copy: Path) -> None:
-    """It would change the fingerprint of folders that hold prepared data, such as a forecast's."""
+    """The record would change the fingerprint of folders that hold prepared data, such as those of forecasts."""
     age(prepared_copy)
     before = folders.read_manifest(prepared_copy)
     (prepared_copy / folders.NAME).unlink()

@@ -116,9 +116,9 @@ class Rows(NamedTuple):
 def fit_combinations(rows: Rows, combiners: Sequence[str], calibrators: Sequence[str]) -> dict[tuple[str, str], Combination]:
     """Fit a combination to the rows for each combiner with each calibrator; the keys are (combiner, calibrator) names.
 
-    `scales.NONE` must be the only calibrator. The members' probabilities are then not calibrated before averaging either.
-    Members with equal predictions share the weight of one member. Constant members get the weight 0. So neither changes the
-    weights of the other members. If no member gets a weight, the weights are equal.
+    If `scales.NONE` is among the calibrators, it must be the only one. The members' probabilities are then not calibrated
+    before averaging either. Members with equal predictions share the weight of one member, and constant members get the
+    weight 0, so such members do not change the weights of the others. If no member gets a weight, the weights are equal.
     """
     kind, target, weight = rows.kind, rows.target, rows.weight
     columns, column_of_member = distinct_members(rows.inputs)

@@ -62,8 +62,8 @@ class PredictConfig:
     max_bad_fraction: float = 0.01
     """The command fails if more than this share of the rows is bad."""
     min_matched: float = AS_PREPARED
-    """The command fails if less than this share of the products has metadata, or of the reviews text if members use it; -1
-    for the value with which the training data were prepared."""
+    """The command fails if the share of products with metadata is lower, or the share of reviews with text if members use
+    it; -1 for the value with which the training data were prepared."""
     overwrite: bool = False
     """Replace `out` if it exists."""
 

@@ -1,1 +1,1 @@
-"""Raw files to prepared data."""
+"""Raw files, prepared data and their folds: reading, writing, counts and checks."""

@@ -46,5 +46,7 @@ def folder_of(data: str | Path, manifest: dict[str, Any], number: int) -> Path:
     folder = Path(data) / "folds" / str(number)
     fingerprint = folders.read_manifest(folder)["fingerprint"]
     if fingerprint != (listed := manifest["folds"][number]["fingerprint"]):
-        raise UserError(f"{folder} is {fingerprint}, but {data} was prepared with {listed} there: prepare both again")
+        raise UserError(
+            f"{folder} has the fingerprint {fingerprint}, but the manifest of {data} lists {listed}: prepare both again"
+        )
     return folder

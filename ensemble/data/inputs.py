@@ -46,8 +46,9 @@ def refuse_foreign(
         )
     if split != FORECAST and manifest["fingerprint"] != trained_on["fingerprint"]:
         raise UserError(
-            f"{member} was trained on data {trained_on['fingerprint']}, and {data} is {manifest['fingerprint']}, whose "
-            f"{split} split may contain training rows: predict the data that it was trained on, or only splits=[forecast]"
+            f"{member} was trained on data with the fingerprint {trained_on['fingerprint']}, but {data} has the fingerprint "
+            f"{manifest['fingerprint']}, so its {split} split may contain training rows: predict the data that {member} was "
+            "trained on, or only splits=[forecast]"
         )
 
 

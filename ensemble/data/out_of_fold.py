@@ -41,8 +41,8 @@ def read(folder: Path, data: str | Path, task: Task, fingerprint: str) -> dict[s
     trained_on = (table.schema.metadata or {}).get(b"fingerprint", b"").decode()
     if trained_on != fingerprint:
         raise UserError(
-            f"{folder} was trained on data {trained_on}, and {data} is {fingerprint}: predict the data that it was "
-            "trained on"
+            f"{folder} was trained on data with the fingerprint {trained_on}, but {data} has the fingerprint {fingerprint}: "
+            "predict the data that it was trained on"
         )
     rows = arrow.open_table(Path(data) / "rows" / SPLIT)
     row_id, prediction = (arrow.Column(table, name).all() for name in ("row_id", "prediction"))

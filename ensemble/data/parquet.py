@@ -32,7 +32,7 @@ def batches(path: Path, columns: list[str] | None, num_rows: int) -> Iterator[pa
 
 
 def _categorical(metadata: dict[bytes, bytes]) -> set[str]:
-    """The columns that were categorical in pandas. Parquet keeps the type of categories that are texts only."""
+    """The columns that were categorical in pandas. Parquet itself keeps this type only if the categories are texts."""
     try:
         columns = json.loads(metadata[b"pandas"])["columns"]
         return {column["field_name"] for column in columns if column["pandas_type"] == "categorical"}
@@ -66,14 +66,17 @@ def frame(path: Path, batch: pa.RecordBatch) -> pl.DataFrame:
     """A batch of the file `path` as a frame. Raises `UserError` for a type that polars does not read."""
     try:
         return pl.DataFrame(batch)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # a panic is no Exception
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # PanicException is no subclass of Exception
         types = ", ".join(f"{field.name} ({field.type})" for field in batch.schema)
         reason = str(error).strip().splitlines()[0]
-        raise UserError(f"{path} has a column of an unknown type, of {types}: give it another type ({reason})") from None
+        raise UserError(
+            f"{path} has a column of a type that polars does not read, among {types}: give it another type ({reason})"
+        ) from None
 
 
 def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows as Python objects, with None in a column with a value that Python lacks, such as a date of the year 10000."""
+    """The rows as Python objects. A column with a value that Python cannot represent, such as a date of the year 10000, is
+    None in all rows."""
     columns = {}
     for field, column in zip(batch.schema, batch.columns, strict=True):
         try:

@@ -37,9 +37,9 @@ HEAD_BYTES = 1 << 20
 HEAD_RECORDS = 1000
 """The largest number of records that are parsed of these bytes."""
 MOST_HEADER_LINES = 20
-"""The maximum number of lines in which quoted names of a header may be broken."""
+"""The maximum number of lines of a header whose quoted names contain newlines."""
 MOST_LINES = 0.9
-"""If at least this share of the first lines have as many fields as the header with semicolons, these separate the fields."""
+"""Semicolons separate the fields if at least this share of the first lines then have as many fields as the header."""
 LONGEST_RECORD_BYTES = 64 << 20
 CHECKED_RECORDS = 1000
 """Minimum number of evenly spaced records of a JSON lines block that are checked for repeated keys. This takes 3 % of the
@@ -436,9 +436,11 @@ def _well_quoted(octets: bytes, delimiter: str) -> bool:
 
 
 def _delimiter(head: bytes) -> str:
-    """The mark between the fields. If several are in the first line, such as the comma in a name, it is one with which most
-    lines have as many fields as the first: the tab, or the mark with most fields. A semicolon goes before a comma, which may
-    be decimal, if all lines have as many fields with it, but for a few without one, such as a footer."""
+    """The character that separates the fields.
+
+    Candidates are the marks with which at least half of the other lines have as many fields as the first. Of these it is the
+    tab, or else the one with the most fields. A semicolon is preferred to a comma, which may be a decimal mark, if at least
+    `MOST_LINES` of the lines have as many fields with it as the first, and the others, such as a footer, contain none."""
     text = head.lstrip()
     lines_of_header = text.split(b"\n", MOST_HEADER_LINES)[:MOST_HEADER_LINES]
     cuts = itertools.accumulate(lines_of_header, lambda cut, line: cut + b"\n" + line)

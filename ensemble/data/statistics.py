@@ -155,7 +155,7 @@ def _of_block(rows: np.ndarray) -> np.ndarray:
     count = is_value.sum(axis=1)
     divisor = np.maximum(count, 1)
     with np.errstate(invalid="ignore"):  # of infinite values, which are refused later
-        # The sum of values minus a first estimate of the mean corrects it
+        # The mean of the distances from a first estimate of the mean is the rounding error of this estimate
         estimate = np.where(is_value, columns, 0).sum(axis=1) / divisor
         distance = np.where(is_value, columns - estimate[:, None], 0)
         correction = distance.sum(axis=1) / divisor

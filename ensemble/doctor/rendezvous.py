@@ -138,7 +138,7 @@ class Connections:
                 fix = "read its log: it may have ended, or one of its checks hangs"
                 self._lose(rank, f"{self.position.name_of(rank)} was lost during the checks", fix)
         for stream in self.streams.values():
-            with contextlib.suppress(OSError):  # the next exchange names it
+            with contextlib.suppress(OSError):  # the next exchange reports the lost node
                 stream.send(messages, HANDSHAKE_S)
         return messages
 

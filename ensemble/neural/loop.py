@@ -44,7 +44,7 @@ def train(
         config, progress = run.config, run.progress
         is_due = progress.step % run.evaluation_steps == 0 and progress.evaluated_step < progress.step
         if progress.step and (is_due or (run.is_finished and progress.best_score is None)):
-            evaluate(run)  # the run was preempted before this evaluation, or begins with the last checkpoint of another one
+            evaluate(run)  # the run was preempted before this evaluation, or begins with the last checkpoint of another run
         finished, preempted = run.is_finished, False
         run.model.train()
         while not (finished or preempted):

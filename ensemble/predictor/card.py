@@ -49,7 +49,7 @@ class Parts:
 
 
 def write(folder: Path, manifest: dict[str, Any], scores: dict[str, Any]) -> None:
-    """Write the card. manifest : of the data. scores : the content of scores.json."""
+    """Write the card. manifest : that of the prepared data. scores : the content of scores.json."""
     parts = (recipe.of(manifest).get("card", "parts") or default_parts)(manifest, scores)
     text = f"{_metadata(manifest, scores, parts)}\n{_text(manifest, scores, parts)}"
     (folder / NAME).write_text(text, encoding="utf-8")

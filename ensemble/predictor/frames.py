@@ -48,7 +48,8 @@ def write(table: pa.Table, path: str | Path) -> None:
 
 
 def _to_pandas(table: pa.Table, rows: Any) -> Any:
-    """The table with the index of `rows`, by which pandas joins columns, if it has a row for each of them in their order."""
+    """The table as a DataFrame, with the index of `rows`, by which pandas joins columns, if it has one row for each of them
+    in their order."""
     frame = table.to_pandas()
     has_row_order = "row_id" in frame and len(frame) == len(rows) and frame["row_id"].is_monotonic_increasing
     return frame.set_axis(rows.index) if has_row_order else frame

@@ -110,8 +110,8 @@ def _read(path: Path, name: str, split: str, fingerprint: str, data: str | Path)
         )
     if file.fingerprint != fingerprint:
         raise UserError(
-            f"member {name} predicted {split} for data {file.fingerprint}, but {data} is {fingerprint}: "
-            "predict again with this data"
+            f"member {name} predicted {split} of data with the fingerprint {file.fingerprint}, but {data} has the "
+            f"fingerprint {fingerprint}: predict again with this data"
         )
     return file
 

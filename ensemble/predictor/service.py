@@ -80,7 +80,8 @@ def serve(settings: ServeConfig) -> None:
             signal.signal(number, lambda *_: setattr(server, "should_exit", True))
         print(f"serving {settings.ensemble} at http://{host if ':' not in host else f'[{host}]'}:{port}", flush=True)
         server.run(sockets=[listener])
-        for worker in predictor.workers.values():  # every request is answered: tasks that go on are those of a 503
+        # Every request is answered; a worker that still computes does so for a request that was answered with 503
+        for worker in predictor.workers.values():
             worker.process.kill()
     print("stopped", file=sys.stderr)
 

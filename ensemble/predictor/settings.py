@@ -1,4 +1,4 @@
-"""Settings of scripts/serve.py. Nothing heavy is imported here, so that `--help` answers at once."""
+"""Settings of scripts/serve.py. No large library is imported here, so that `--help` is fast."""
 
 import dataclasses
 

@@ -77,7 +77,6 @@ def _learning_curves(
         ("val", member.metric, f"{metric_labels.get(member.metric, member.metric)} on {rows}"),
         ("train", "loss", "training loss"),
     ):
-        # A resumed run logs the steps that it repeats a second time: the later value counts
         points = {entry["step"]: entry[key] for entry in member.history if entry.get("kind") == kind and key in entry}
         steps = np.array(sorted(step for step, value in points.items() if np.isfinite(value)))
         if not steps.size:

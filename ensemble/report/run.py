@@ -116,8 +116,8 @@ def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[
     task = task_of(manifest)
     if manifest["fingerprint"] != description["fingerprint"]:
         raise UserError(
-            f"the ensemble {ensemble} was fitted on data {description['fingerprint']}, but {data} has the fingerprint "
-            f"{manifest['fingerprint']}: name the data it was fitted on, or fit it again"
+            f"the ensemble {ensemble} was fitted on data with the fingerprint {description['fingerprint']}, but {data} has "
+            f"the fingerprint {manifest['fingerprint']}: name the data that it was fitted on, or fit it again"
         )
     names = combiner.member_names
     scored = scores.get("split", "test")

@@ -113,8 +113,8 @@ def in_time(config: TreesConfig, rows: TreeData, num_copies: int, seconds_left: 
     """The settings, with a higher learning rate if the time for copies with rows like these is short."""
     if not math.isfinite(seconds_left):
         return config
-    of_each, seconds = copies.share_of_each(config, num_copies, seconds_left)
-    seconds_of_a_tree = _seconds_of_a_tree(of_each, objective_of(config, rows), rows)
+    config_of_a_copy, seconds = copies.share_of_each(config, num_copies, seconds_left)
+    seconds_of_a_tree = _seconds_of_a_tree(config_of_a_copy, objective_of(config, rows), rows)
     rate = copies.rate_in_time(config.learning_rate, seconds_of_a_tree, seconds)
     return dataclasses.replace(config, learning_rate=rate)
 

@@ -3,7 +3,7 @@
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 python scripts/train_trees.py …
 
 XGBoost and LightGBM train through collectives of their own. These sockets add an exchange of addresses and of decisions
-(`RankGroup.gather`), and fast detection of a lost rank. A rank is lost if its socket is closed without a goodbye, if no
+(`RankGroup.gather`), and fast detection of a lost rank. A rank is lost if its socket closes without a last message, if no
 message of it arrives for `SILENCE_S` seconds, or if it finishes no round of training within `timeout_s`. Then every other
 rank prints one sentence that names the lost rank, and exits, even if it waits inside a library.
 """

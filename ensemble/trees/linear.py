@@ -52,7 +52,8 @@ MOST_DEVIATIONS = 5.0
 MOST_CATEGORIES, LEAST_ROWS = 100, 3
 """The categories of a feature that have a column: at most `MOST_CATEGORIES`, each with at least `LEAST_ROWS` rows."""
 MANY_CATEGORIES, MOST_CELLS = 1000, 6e6
-"""In a regression it is at most `MANY_CATEGORIES`, in any number of rows, if all columns have at most `MOST_CELLS` cells."""
+"""In a regression at most `MANY_CATEGORIES` categories have a column, and even those of a single row, if all columns
+together have at most `MOST_CELLS` cells."""
 NEWTON_WEIGHTS = 200
 """Newton's method is faster than L-BFGS up to this number of weights."""
 MOST_STEPS = 200
@@ -82,7 +83,7 @@ class Design:
     """The positions in `number_S` of numbers with standard scores beyond `MOST_DEVIATIONS`."""
     least_W: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))
     most_W: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))
-    """The range of their scores: that of the training rows, and once as much on both sides."""
+    """The range of their scores: that of the training rows, extended by its width on both sides."""
 
     @property
     def feature_D(self) -> np.ndarray:
@@ -258,14 +259,14 @@ def train_copy(
 
 
 Fit = Callable[[int, ColumnSet, float], tuple[np.ndarray, np.ndarray]]
-"""From a candidate to weights (K, E), E of them for the columns of its set, and intercepts (K,)."""
+"""A function from the three parts of a candidate to weights (K, E), where its set has E columns, and intercepts (K,)."""
 
 
 def _ridge(columns: np.ndarray, dataset: Dataset, design: Design) -> Fit:
     """Ridge regression for any λ from one eigenvalue decomposition for each set of columns and power.
 
     Each column is multiplied by the absolute value of its correlation with the target, to the power 0, 1 or 2. With a power
-    above 0 the penalty is larger for columns that tell little, as helps if only some of many columns matter.
+    above 0 the penalty is larger for columns with a small correlation, which helps if only some of many columns matter.
     """
     assert dataset.target is not None
     target = dataset.target.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Settings of scripts/train_trees.py. Nothing heavy is imported here, so that `--help` answers at once."""
+"""Settings of scripts/train_trees.py. No large library is imported here, so that `--help` is fast."""
 
 import dataclasses
 from typing import Literal

@@ -145,7 +145,7 @@ def _summary(
     num_ranks: int,
     cost: dict[str, float],
 ) -> dict[str, Any]:
-    """The content of summary.json. num_rows : of the training rows. cost : time and memory of the training."""
+    """The content of summary.json. num_rows : the number of training rows. cost : time and memory of the training."""
     cv = CrossValidation.from_manifest(manifest)
     scalings = [dataclasses.asdict(model.scaling) for model in result.models]
     is_scaled = any(not model.scaling.is_identity for model in result.models)
@@ -206,7 +206,7 @@ def _train_models(
     validation = rows.TreeData(config.data, "validation", manifest)
     reserved = config.max_seconds * refit.share_of_time(config)
     first = dataclasses.replace(training, seconds_left=lambda: training.seconds_left() - reserved)
-    # An error of XGBoost or LightGBM may be that of a rank or a machine, after which a job is repeated
+    # The cause of an error of XGBoost or LightGBM may be a rank or a machine that failed, so the job may be repeated
     with nullcontext() if config.library in LIBRARIES else refusals_explained(config):
         config = copies.in_time(library, config, train_rows, 1, first.seconds_left())
         booster, history, best_round = copies.train_one(library, config, train_rows, validation, first)
@@ -386,7 +386,8 @@ def _check_ranks_agree(group: RankGroup, state: dict[str, Any]) -> None:
             raise UserError(f"rank {rank} has other data than rank 0: give every node a copy of the same folder")
         for name, value in other["config"].items():
             if value != states[0]["config"][name]:
-                raise UserError(f"rank {rank} has {name}={value}, rank 0 {states[0]['config'][name]}: use equal settings")
+                first = states[0]["config"][name]
+                raise UserError(f"rank {rank} has {name}={value}, but rank 0 has {first}: use equal settings")
 
 
 def _check_same_trees(group: RankGroup, library: ModuleType, booster: Any) -> None:

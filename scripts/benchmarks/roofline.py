@@ -176,7 +176,7 @@ def set_up(recipe: str, config: Any, accelerator: Any, stack: ExitStack) -> Any:
 def training_step(recipe: str, data: str, variant: str, seconds: float, out: str, lock_file: str) -> dict[str, Any]:
     """Train by the shared loop in this process; steps are counted, timed, then profiled. Returns the figures.
 
-    lock_file : a file that processes which start lock together, and one that measures for itself alone
+    lock_file : processes that start hold a shared lock of this file, and a process that measures an exclusive one
     """
     lock = os.open(lock_file, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_SH)

@@ -1,4 +1,4 @@
-"""What holds for any members, however they are drawn."""
+"""Properties of an ensemble that hold for any members and targets, tested on random ones."""
 
 from typing import Any
 

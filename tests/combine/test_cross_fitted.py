@@ -1,4 +1,4 @@
-"""Forecasts of the rows that the ensemble itself is fitted on: each by what was fitted on other rows."""
+"""Forecasts of the rows on which an ensemble is fitted: each by an ensemble that was fitted on other rows."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ def test_a_blocks_targets_do_not_reach_its_forecasts(kind: str, is_forward: bool
 
 @pytest.mark.parametrize("is_forward", [False, True])
 def test_which_rows_have_a_forecast(is_forward: bool) -> None:
-    """Forward in time the first block would be scored by what was fitted on later ones; else rows would be missing."""
+    """Forward in time, the first block would be predicted after a fit on later rows; otherwise, rows would be missing."""
     blend = blend_of("binary", NUM_ROWS)
     order = np.random.default_rng(3).permutation(NUM_ROWS)
     _, sorted_ = fitted("binary", blend, is_forward)
@@ -67,12 +67,13 @@ def test_which_rows_have_a_forecast(is_forward: bool) -> None:
     first = blend.group[order] <= np.array_split(np.unique(blend.group), 6)[0].max()
     assert np.array_equal(np.isnan(result), first if is_forward else np.zeros(NUM_ROWS, bool))
     whole = ensemble.predict(blend.predictions[order], NAMES)
-    assert 0 < np.nanmax(np.abs(whole - result)) < 0.3  # near what is fitted on all rows, and not the same
+    # Near the forecast of an ensemble that is fitted on all rows, but not the same
+    assert 0 < np.nanmax(np.abs(whole - result)) < 0.3
 
 
 @pytest.mark.parametrize("kind", ["binary", "regression"])
 def test_rows_without_weight_change_no_forecast(kind: str) -> None:
-    """Rows that do not count would move the weights; or a row that counts have the forecast of another."""
+    """Rows of weight 0 would change the weights of members, or a row would have the forecast of another one."""
     blend = blend_of(kind, NUM_ROWS)
     weight = np.where(np.arange(NUM_ROWS) % 3 == 0, 0.0, 2.0)
     _, result = fitted(kind, blend, False, weight=weight)
@@ -84,15 +85,15 @@ def test_rows_without_weight_change_no_forecast(kind: str) -> None:
     assert not np.allclose(fitted(kind, blend, False, weight=heavy)[1], fitted(kind, blend, False)[1])
 
 
-def test_the_way_of_a_block_is_chosen_by_the_blocks_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The combiner that is best on a block would be taken to forecast it."""
+def test_the_combiner_for_a_block_is_chosen_by_the_blocks_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block would be predicted by the combiner that is best on this block."""
     blend = blend_of("binary", NUM_ROWS)
     folds = selection.folds_of(blend.group, 5, True)
-    whole = selection.choose
+    choose = selection.choose
 
     def fickle(losses: dict[str, np.ndarray], default: str) -> str:
-        """Another way for each number of blocks."""
-        return list(losses)[len(losses[default]) % len(losses)] if losses else whole(losses, default)
+        """Another combiner for each number of blocks."""
+        return list(losses)[len(losses[default]) % len(losses)] if losses else choose(losses, default)
 
     monkeypatch.setattr(selection, "choose", fickle)
     auto = {"combiner": "auto", "calibration": "platt"}
@@ -104,7 +105,7 @@ def test_the_way_of_a_block_is_chosen_by_the_blocks_before_it(monkeypatch: pytes
 
 
 def test_losses_choose_per_block() -> None:
-    """A block would be forecast by the way that is best on it."""
+    """A block would be predicted by the combiner that is best on this block."""
     losses = {"a": np.array([1.0, 1.0, 1.0, 1.0]), "b": np.array([0.5, 0.51, 0.49, 9.0])}
     assert selection.chosen_by_fold(losses, "a", True) == ["a", "a", "b", "b"]
     assert selection.chosen_by_fold(losses, "a", False) == ["a", "a", "a", "b"]

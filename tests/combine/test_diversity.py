@@ -1,4 +1,4 @@
-"""Which member to drop, where it fails, and since when."""
+"""Diversity of an ensemble: what each member adds, scores by part, and their drift over time."""
 
 import json
 
@@ -10,7 +10,7 @@ from ensemble.combine import diversity, fit
 
 
 def test_diversity_names_the_member_to_drop() -> None:
-    """A user would drop the member that the ensemble lives on, or keep one that adds nothing."""
+    """A user would drop the member that the ensemble needs most, or keep one that adds nothing."""
     target, predictions, group = market(4000)
     echo = expit(np.log(predictions[:, 0] / (1 - predictions[:, 0])) + np.random.default_rng(1).normal(0, 0.05, 4000))
     names = [*NAMES, "echo"]
@@ -36,7 +36,7 @@ def test_diversity_names_the_member_to_drop() -> None:
 
 
 def test_one_member_has_nothing_beside_it() -> None:
-    """A single member would fail on being left out."""
+    """An ensemble of one member would end in an error when its only member is left out."""
     target, predictions, group = market()
     ensemble = fit(target, predictions[:, :1], group, ["trees"])
     result = diversity.measure(ensemble, target, predictions[:, :1], group, group, np.random.default_rng(0))
@@ -45,7 +45,7 @@ def test_one_member_has_nothing_beside_it() -> None:
 
 
 def test_scores_by_part_and_their_drift() -> None:
-    """A week would get another's score, a part without positives NaN in JSON, or a score that falls be called steady."""
+    """A week would get the score of another one, a part without positives would be NaN, or a drift would be missed."""
     target, predictions, group = market(12_000)
     fading = np.where(np.random.default_rng(0).random(12_000) < group / WEEKS, 0.2, predictions[:, 0])
     forecasts = {"steady": predictions[:, 0], "fading": fading}

@@ -1,4 +1,4 @@
-"""What holds for every kind of task: on blend never worse than a member, and nothing matters that should not."""
+"""Properties of ensembles of every kind of task: never worse than a member on blend; irrelevant changes have no effect."""
 
 import dataclasses
 import json
@@ -86,7 +86,7 @@ def test_rows_and_members_in_any_order(kind: str) -> None:
     other = fitted(kind, shuffled, member_names=[NAMES[member] for member in turned])
     assert one.method == other.method
     assert dict(zip(one.member_names, one.weights, strict=True)) == dict(zip(other.member_names, other.weights, strict=True))
-    forecasts = [of.predict(blend.predictions, NAMES, blend.group) for of in (one, other)]
+    forecasts = [ensemble.predict(blend.predictions, NAMES, blend.group) for ensemble in (one, other)]
     np.testing.assert_allclose(*forecasts, rtol=1e-9, atol=1e-9)
 
 
@@ -105,8 +105,7 @@ def test_equal_and_constant_members_change_nothing(kind: str, combiner: str, mem
     names = [*NAMES, "twin", "constant"]
     ensemble = fitted(kind, Blend(target, more, group), combiner=combiner, member_names=names)
     np.testing.assert_allclose(ensemble.predict(more, names, group), alone, rtol=1e-6, atol=1e-9)
-    if combiner != "rank_average" or kind == "binary":  # its ranks are another scale, but still all alike
-        assert ensemble.weights[-1] == 0
+    assert ensemble.weights[-1] == 0
     assert ensemble.weights[3] == ensemble.weights[member]
 
 
@@ -122,13 +121,13 @@ def test_the_ensemble_beats_its_members_on_new_rows(kind: str) -> None:
 
 @every_kind
 def test_random_labels_give_no_gain(kind: str) -> None:
-    """The combiner would learn from noise, or look at what it is tested on."""
+    """The combiner would learn from noise, or from the rows on which it is tested."""
     blend, new = blend_of(kind, 3000), blend_of(kind, 3000, seed=5)
     generator = np.random.default_rng(4)
     target, new_target = generator.permutation(blend.target), generator.permutation(new.target)
     ensemble = fitted(kind, blend._replace(target=target))
-    blindly = base_rate_prediction(target, 3000, kind, CLASSES)
-    known = cost(kind, new_target, blindly, new.group)
+    base_rate = base_rate_prediction(target, 3000, kind, CLASSES)
+    known = cost(kind, new_target, base_rate, new.group)
     result = cost(kind, new_target, ensemble.predict(new.predictions, NAMES, new.group), new.group)
     spread = 0.02 if kind != "regression" else 0.2
     assert result > known - spread
@@ -136,7 +135,7 @@ def test_random_labels_give_no_gain(kind: str) -> None:
         assert result < known + spread  # and no harm
     auto = ensemble.cross_fitted["auto"][MAIN[kind]]
     signed = -auto if METRIC_FUNCTIONS[MAIN[kind]].higher_is_better else auto
-    assert signed > cost(kind, target, blindly, blend.group) - spread
+    assert signed > cost(kind, target, base_rate, blend.group) - spread
 
 
 @every_kind
@@ -162,26 +161,26 @@ def test_a_block_is_predicted_from_earlier_ones_only(kind: str) -> None:
         assert np.isfinite(forecast[first]).all()
         assert np.isnan(forecast[blend.group < blend.group[first].min()]).all()
         assert not np.array_equal(forecast[second], after[name][second])
-    blindly = forecasts(target, columns)
-    for name, forecast in before.items():  # what came true in a block changes nothing that was said of it
-        np.testing.assert_array_equal(forecast[second], blindly[name][second], err_msg=name)
+    with_other_targets = forecasts(target, columns)
+    for name, forecast in before.items():  # the targets of a block have no effect on its own predictions
+        np.testing.assert_array_equal(forecast[second], with_other_targets[name][second], err_msg=name)
 
 
 @every_kind
-def test_reload_is_memory(kind: str) -> None:
+def test_a_reloaded_ensemble_predicts_the_same(kind: str) -> None:
     """The ensemble on disk would forecast something else than the one that was scored."""
     blend = blend_of(kind, 600)
     for combiner in COMBINERS[kind]:
         ensemble = fitted(kind, blend, combiner=combiner)
         reloaded = Ensemble.from_dict(json.loads(json.dumps(ensemble.to_dict())))
         assert reloaded == ensemble
-        forecasts = [of.predict(blend.predictions, NAMES, blend.group) for of in (ensemble, reloaded)]
+        forecasts = [each.predict(blend.predictions, NAMES, blend.group) for each in (ensemble, reloaded)]
         np.testing.assert_array_equal(*forecasts)
 
 
 @every_kind
-def test_a_row_needs_no_company(kind: str) -> None:
-    """The same row would get other last digits when others are forecast with it; of a ranking, the same group."""
+def test_a_row_is_predicted_alike_alone_and_with_others(kind: str) -> None:
+    """The last digits of a row's prediction, or of a group's in a ranking, would depend on the other rows of the call."""
     blend = blend_of(kind, 600)
     names = [f"member {number}" for number in range(9)]
     mixed = np.random.default_rng(0).dirichlet(np.ones(3), 9)
@@ -204,13 +203,13 @@ def test_a_missing_member_is_made_up_for(kind: str, capsys: pytest.CaptureFixtur
     without = ensemble.predict(blend.predictions[:, [2, 0]], ["text", "trees"], blend.group)
     assert capsys.readouterr().err == "warning: predictions of net are missing: the other weights increase in proportion\n"
     assert sum(ensemble.combination.subset([0, 2]).weights) == pytest.approx(1)
-    blindly = base_rate_prediction(blend.target, 1000, kind, CLASSES)
-    assert cost(kind, blend.target, without, blend.group) < cost(kind, blend.target, blindly, blend.group)
+    base_rate = base_rate_prediction(blend.target, 1000, kind, CLASSES)
+    assert cost(kind, blend.target, without, blend.group) < cost(kind, blend.target, base_rate, blend.group)
 
 
 @every_kind
 def test_members_without_weight_change_no_bit(kind: str) -> None:
-    """New rows would be predicted otherwise without them, or a member with weight be left out too."""
+    """New rows would have other predictions without these members, or a member with weight would be left out too."""
     blend = blend_of(kind, 600)
     for combiner in COMBINERS[kind]:
         ensemble = fitted(kind, blend, combiner=combiner)
@@ -238,7 +237,7 @@ def test_nan_is_named(kind: str) -> None:
 
 @every_kind
 def test_what_each_member_adds_is_measured(kind: str) -> None:
-    """A user could not tell which member to drop, or what tells it could not be written as JSON."""
+    """A user would not know which member to drop, or the result could not be written as JSON."""
     target, predictions, group = blend_of(kind, 800)
     echo = predictions[:, :1].copy()
     echo[::7] = np.roll(echo[::7], 1, axis=0)
@@ -282,21 +281,21 @@ def test_a_target_of_another_kind_is_refused() -> None:
 
 
 def test_the_outputs_of_members_fit_the_task() -> None:
-    """Scores of a yes or no would be ranked within each week, or those of a ranking be made probabilities."""
+    """Scores in a binary task would be ranked within each group, or those in a ranking converted to probabilities."""
     target, predictions, group = blend_of("ranking", 1000)
-    said = ["score"] * 3
-    order = fit(target, predictions, group, NAMES, kind="ranking", outputs=said)
-    yes = fit((target > 0).astype(float), predictions, group, NAMES, kind="binary", outputs=said)
-    result = order.predict(predictions, NAMES, group), yes.predict(predictions, NAMES)
+    outputs = ["score"] * 3
+    ranking = fit(target, predictions, group, NAMES, kind="ranking", outputs=outputs)
+    binary = fit((target > 0).astype(float), predictions, group, NAMES, kind="binary", outputs=outputs)
+    result = ranking.predict(predictions, NAMES, group), binary.predict(predictions, NAMES)
     assert result[0].min() < 0
     assert 0 < result[1].min() < result[1].max() < 1
     assert loss((target > 0).astype(float), result[1]) < 0.6
-    assert order.calibrator == ""
-    np.testing.assert_array_equal(order.probabilities("net", predictions[:, 1]), predictions[:, 1])
+    assert ranking.calibrator == ""
+    np.testing.assert_array_equal(ranking.probabilities("net", predictions[:, 1]), predictions[:, 1])
 
 
 def test_a_group_drawn_twice_is_two_groups() -> None:
-    """Weights would be drawn on users with all items twice, whose first 10 places hold 5 items."""
+    """A user drawn twice would be one group with each item twice, whose first 10 places have only 5 different items."""
     group = np.repeat(np.arange(6), 4)
     for rows, drawn in diversity.draws_of_clusters(group % 3, group, np.random.default_rng(0), 20):
         assert (np.unique(drawn, return_counts=True)[1] == 4).all()
@@ -304,12 +303,12 @@ def test_a_group_drawn_twice_is_two_groups() -> None:
         for number in np.unique(drawn):
             assert len(np.unique(group[rows[drawn == number]])) == 1
     for rows, drawn in diversity.draws_of_clusters(np.arange(24) % 5, group, np.random.default_rng(0), 20):
-        np.testing.assert_array_equal(drawn, group[rows])  # products go through the weeks, which stay
+        np.testing.assert_array_equal(drawn, group[rows])  # a cluster has rows of several groups, so groups are kept
 
 
 @pytest.mark.parametrize("shape", [(6, 5), (1, 4), (3, 5, 2)])
 def test_distinct_members_are_those_of_numpy(shape: tuple[int, ...]) -> None:
-    """Twins would get two weights, or the members' order decide the last bits of a sum."""
+    """Equal members would get two weights, or the order of members would change the last bits of a sum."""
     for seed in range(50):
         members = np.random.default_rng(seed).integers(0, 2, shape).astype(float)
         columns, twin = distinct_members(members)

@@ -1,4 +1,4 @@
-"""The fitted ensemble: what must not matter to it, and what it must withstand."""
+"""The fitted ensemble: what must not change it, and rows and members for which it must not fail."""
 
 import dataclasses
 import json
@@ -39,16 +39,16 @@ def test_row_order_changes_nothing() -> None:
 def test_member_order_changes_nothing() -> None:
     """The order of files on the command line would change the forecast, or columns would be joined by position."""
     target, predictions, group = market()
-    turned = [2, 0, 1]
-    names = [NAMES[member] for member in turned]
-    one, other = fit(target, predictions, group, NAMES), fit(target, predictions[:, turned], group, names)
-    np.testing.assert_allclose(np.array(one.weights)[turned], other.weights, atol=1e-3)
-    np.testing.assert_allclose(one.predict(predictions, NAMES), other.predict(predictions[:, turned], names), rtol=1e-3)
-    np.testing.assert_array_equal(one.predict(predictions, NAMES), one.predict(predictions[:, turned], names))
+    order = [2, 0, 1]
+    names = [NAMES[member] for member in order]
+    one, other = fit(target, predictions, group, NAMES), fit(target, predictions[:, order], group, names)
+    np.testing.assert_allclose(np.array(one.weights)[order], other.weights, atol=1e-3)
+    np.testing.assert_allclose(one.predict(predictions, NAMES), other.predict(predictions[:, order], names), rtol=1e-3)
+    np.testing.assert_array_equal(one.predict(predictions, NAMES), one.predict(predictions[:, order], names))
 
 
 def test_scale_of_a_member_changes_nothing() -> None:
-    """A member trained with focal loss or class weights would get the weight of its scale, not of its knowledge."""
+    """A member trained with focal loss or class weights would be weighted by its scale instead of by its quality."""
     target, predictions, group = market()
     logits = np.log(predictions / (1 - predictions))
     rescaled = expit(logits * [1.0, 0.2, 1.3] + [-1.0, 2.0, 0.5])
@@ -107,7 +107,7 @@ def test_reload_is_memory() -> None:
     np.testing.assert_array_equal(reloaded.predict(predictions, NAMES), ensemble.predict(predictions, NAMES))
 
 
-def test_a_row_needs_no_company() -> None:
+def test_a_row_does_not_depend_on_other_rows() -> None:
     """The same product would get other last digits when other products are forecast with it."""
     target, predictions, group = market()
     names = [f"member {number}" for number in range(9)]
@@ -157,7 +157,7 @@ def test_certain_members_stay_finite() -> None:
 
 @pytest.mark.parametrize("method", COMBINERS["binary"])
 def test_missing_member_is_made_up_for(method: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """One member that is gone would stop every forecast, or draw all probabilities towards one half."""
+    """One missing member would stop every forecast, or draw all probabilities towards one half."""
     target, predictions, group = market()
     ensemble = fit(target, predictions, group, NAMES, combiner=method)
     left = ensemble.combination.subset([0, 2])
@@ -172,7 +172,7 @@ def test_missing_member_is_made_up_for(method: str, capsys: pytest.CaptureFixtur
 
 
 def test_a_score_of_any_scale_joins_by_its_rank() -> None:
-    """A foreign model that gives margins would be refused, or its scale be taken for calibrated."""
+    """A model of another program that gives margins would be refused, or its scale would be taken for a calibrated one."""
     target, predictions, group = market()
     new_target, new_predictions, _ = market(5000, seed=1)
     outputs = ["probability", "score", "probability"]

@@ -1,4 +1,4 @@
-"""What an ensemble must beat is made no worse than it is."""
+"""The calibrated score that an ensemble must beat is as good as the score itself."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from ensemble.errors import UserError
 
 
 def test_a_score_keeps_its_order_and_is_calibrated() -> None:
-    """The baseline would be made worse than it is: reordered within a week, or scored on a scale that is no probability."""
+    """An ensemble would be compared with a baseline that was reordered within a week, or that gives no probabilities."""
     generator = np.random.default_rng(0)
     group = generator.integers(0, WEEKS, 20_000)
     score = generator.integers(0, 30, 20_000) * 10.0 ** (group % 3)  # ties, and weeks of different scale

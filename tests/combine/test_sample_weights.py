@@ -41,24 +41,24 @@ def test_a_row_of_weight_2_is_two_rows(kind: str) -> None:
     twice, outputs = copies(kind, blend, times), OUTPUTS_OF[kind][:1] * 3
     ways = list(COMBINERS[kind]), list(CALIBRATORS[kind]) or [""]
     is_score = np.array([kind == "binary", False, False])  # by its rank
-    inputs, of_copies = (member_inputs(of.predictions, NAMES, outputs) for of in (blend, twice))
+    inputs, inputs_of_copies = (member_inputs(each.predictions, NAMES, outputs) for each in (blend, twice))
     weight = times.astype(float)
     result = fit_combinations(Rows(kind, blend.target, inputs, is_score, blend.group, weight), *ways)
-    expected = fit_combinations(Rows(kind, twice.target, of_copies, is_score, twice.group), *ways)
+    expected = fit_combinations(Rows(kind, twice.target, inputs_of_copies, is_score, twice.group), *ways)
     for way in itertools.product(*ways):
-        ours, theirs = (of[way](of_copies, twice.group) for of in (result, expected))
-        # Leave-one-out, by which ridge finds its strength, leaves out one of two copies
+        ours, theirs = (combinations[way](inputs_of_copies, twice.group) for combinations in (result, expected))
+        # Ridge chooses its penalty by leave-one-out cross-validation, which leaves out only one of two copies of a row
         close = {"ridge": 1e-2, "logistic": 1e-3, "simplex": 1e-4}.get(way[0], 1e-6)
         assert np.abs(ours - theirs).max() < close * np.ptp(theirs), way
-    loss, of_twice = task_loss(kind, blend.target, blend.group, weight), task_loss(kind, twice.target, twice.group)
+    loss, loss_of_copies = task_loss(kind, blend.target, blend.group, weight), task_loss(kind, twice.target, twice.group)
     first = next(iter(result))
-    ours, theirs = result[first](inputs, blend.group), expected[first](of_copies, twice.group)
-    assert loss.mean(blend.target, ours) == pytest.approx(of_twice.mean(twice.target, theirs))
+    ours, theirs = result[first](inputs, blend.group), expected[first](inputs_of_copies, twice.group)
+    assert loss.mean(blend.target, ours) == pytest.approx(loss_of_copies.mean(twice.target, theirs))
 
 
 @every_kind
 def test_rows_of_weight_0_change_nothing(kind: str) -> None:
-    """Rows that a user gave no weight, with whatever targets, would choose the combiner, the weights and the scores."""
+    """The targets of rows of weight 0 would have an effect on the choice of the combiner, the weights and the scores."""
     blend = blend_of(kind, NUM_ROWS)
     counts = np.arange(NUM_ROWS) % 3 > 0
     target = np.where(counts, blend.target, blend.target.max() - blend.target)
@@ -77,12 +77,12 @@ def test_rows_of_weight_0_change_nothing(kind: str) -> None:
     of_kept = diversity.measure(ours, *(column[counts] for column in rows), np.random.default_rng(0), weight[counts])
     assert of_all == of_kept
     of_plain = diversity.measure(plain, *(column[counts] for column in rows), np.random.default_rng(0))
-    correlation, expected = (of["error_correlation"]["trees"]["net"] for of in (of_all, of_plain))
+    correlation, expected = (each["error_correlation"]["trees"]["net"] for each in (of_all, of_plain))
     assert correlation == pytest.approx(expected, abs=1e-3)
 
 
 def test_the_baselines_know_the_weights() -> None:
-    """The base rate would be that of rows that do not count."""
+    """The base rate would be that of rows without weights."""
     target, weight = np.array([0.0, 1, 1, 1]), np.array([3.0, 1, 0.5, 0.5])
     assert combine.base_rate_prediction(target, 2, blend_weight=weight) == pytest.approx([0.4, 0.4])
     shares = combine.base_rate_prediction(target, 1, "multiclass", 2, weight)

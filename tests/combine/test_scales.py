@@ -1,4 +1,4 @@
-"""The calibrators: they find the line or curve that was planted."""
+"""The calibrators: they find the line or curve from which the targets were drawn."""
 
 import json
 
@@ -12,7 +12,7 @@ from ensemble.errors import UserError
 
 
 def test_platt_scaling_recovers_the_line() -> None:
-    """Calibration would not calibrate."""
+    """Calibrated probabilities would differ from those from which the targets were drawn."""
     generator = np.random.default_rng(0)
     logit = generator.normal(size=50_000)
     target = (generator.random(50_000) < expit(1.7 * logit - 2)).astype(float)
@@ -24,7 +24,7 @@ def test_platt_scaling_recovers_the_line() -> None:
 
 
 def test_equal_logits_keep_their_order_on_other_rows() -> None:
-    """Members that learn blend afterwards differ on later rows: a slope of 0 would make all of them equal."""
+    """Predictions can be equal on blend and differ on later rows, where a slope of 0 would make them equal too."""
     target = np.repeat([0.0, 1.0], [90, 10])
     line = platt_scale(target, np.full(100, -7.3))
     assert line.slope == 1
@@ -33,7 +33,7 @@ def test_equal_logits_keep_their_order_on_other_rows() -> None:
 
 @pytest.mark.parametrize("calibration", CALIBRATORS["binary"])
 def test_calibrators_calibrate(calibration: str) -> None:
-    """Probabilities would not be those that are seen."""
+    """Calibrated probabilities would differ from the frequencies of positives."""
     generator = np.random.default_rng(0)
     logit = np.sort(generator.normal(size=40_000))
     target = (generator.random(40_000) < expit(1.7 * logit)).astype(float)
@@ -47,7 +47,7 @@ def test_calibrators_calibrate(calibration: str) -> None:
 
 
 def test_isotonic_needs_many_rows() -> None:
-    """A step for each positive would be taken for knowledge."""
+    """The curve would have a step at each of a few positives, and overfit."""
     target, predictions, group = market()
     num_positive = int(target.sum())
     assert num_positive < ISOTONIC_LEAST
@@ -61,7 +61,7 @@ def test_isotonic_needs_many_rows() -> None:
 
 
 def test_ranks_are_as_fine_as_a_forecast_needs() -> None:
-    """A curve through many ranks would tie the few rows at the top, which are the forecast."""
+    """The curve would give equal predictions to the highest rows, which matter most in a forecast."""
     generator = np.random.default_rng(0)
     score = generator.normal(size=50_000)
     target = (generator.random(50_000) < expit(2 * score - 4)).astype(float)
@@ -73,7 +73,7 @@ def test_ranks_are_as_fine_as_a_forecast_needs() -> None:
 
 
 def test_scaling_of_two_classes_is_that_of_a_yes_or_no() -> None:
-    """A multiclass task with two classes would be calibrated otherwise than the binary one that it is."""
+    """A multiclass task with two classes would be calibrated otherwise than the same task as a binary one."""
     generator = np.random.default_rng(0)
     logit = generator.normal(size=4000)
     target = (generator.random(4000) < expit(1.7 * logit - 2)).astype(float)
@@ -91,7 +91,7 @@ def test_scaling_of_two_classes_is_that_of_a_yes_or_no() -> None:
 
 
 def test_scaling_of_classes_recovers_what_was_planted() -> None:
-    """Calibration would not calibrate, or a class that never comes true become impossible."""
+    """Calibrated probabilities would be wrong, or be 0 for a class without rows."""
     generator = np.random.default_rng(0)
     logs = generator.normal(size=(50_000, 4))
     planted = np.array([0.5, -0.2, 0.4, -0.7])

@@ -1,4 +1,4 @@
-"""The choice between combinations: by later weeks only, and for equal weights in doubt."""
+"""The choice between combinations: it is made by later weeks only, and prefers equal weights in doubt."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from ensemble.combine.scales import platt_scale
 
 
 def test_weights_are_equal_unless_others_are_surely_better() -> None:
-    """Weights that are hardly better on blend would be taken for knowledge; on test they were worse than equal ones."""
+    """Weights that are hardly better on blend would be chosen, although they were worse on test than equal ones."""
     rng = np.random.default_rng(5)
     truth = rng.normal(-2.5, 1.2, 3000)
     target, group = (rng.random(3000) < expit(truth)).astype(float), np.arange(3000) // 300
@@ -41,7 +41,7 @@ def test_combiners_are_scored_on_later_weeks() -> None:
 
 
 def test_auto_is_scored_by_what_it_would_have_chosen() -> None:
-    """The automatic choice would look better than it is: made by the weeks on which it is scored."""
+    """The automatic choice would look better than it is, since it would be made by the weeks on which it is scored."""
     folds = [(np.arange(6) < start, np.isin(np.arange(6), [start, start + 1])) for start in (0, 2, 4)]
     forecasts = {"equal": np.zeros(6), "greedy": np.ones(6)}
     losses = {"equal": np.array([2.0, 2.1, 9.0]), "greedy": np.array([1.0, 1.0, 0.0])}

@@ -1,4 +1,4 @@
-"""The combiners: on the rows they are fitted on never worse than the best member, and each wired to its scale."""
+"""The combiners: never worse than the best member on the rows on which they are fitted, and each with the right scale."""
 
 import json
 from types import SimpleNamespace
@@ -27,9 +27,9 @@ def test_weights_never_lose_to_the_best_member(find_weights: Any, seed: int) -> 
 
 
 def test_weights_keep_the_best_member_where_all_others_hurt() -> None:
-    """Greedy would keep on adding after its best prefix, and simplex stop inside."""
+    """Greedy would not stop at its best prefix, or simplex would give weight to the other members."""
     target, predictions, _ = market()
-    best = scaled_logits(target, predictions)[:, 0] / 2  # too timid already, and the others pull it to 0
+    best = scaled_logits(target, predictions)[:, 0] / 2  # too close to 0 already, and the others pull it further
     logits = np.stack([-best, best, -2 * best], axis=1)
     for find_weights in (best_member_weights, greedy_weights, simplex_weights):
         np.testing.assert_array_equal(find_weights(target, logits), [0, 1, 0])
@@ -70,12 +70,12 @@ def test_simplex_is_the_optimum() -> None:
 
 
 def test_weights_that_may_be_negative_need_many_rows() -> None:
-    """With few positives, a member would be counted against itself for noise."""
+    """With few positives, a member would get a negative weight by chance."""
     for num_rows, free in ((1500, False), (12_000, True)):
         target, predictions, group = market(num_rows)
         noise = predictions[:, 1]
         logits = np.log(predictions / (1 - predictions))
-        # The second is in the first, too much of it: only a negative weight takes it out.
+        # The first member contains too much of the second, which only a negative weight removes
         logits[:, 0] += 6 * np.log(noise / (1 - noise)) + 5
         ensemble = fit(target, expit(logits), group, NAMES)
         assert (min(ensemble.weights) < 0) == free
@@ -83,7 +83,7 @@ def test_weights_that_may_be_negative_need_many_rows() -> None:
 
 @pytest.mark.parametrize("combiner", COMBINERS["binary"])
 def test_every_combiner_helps(combiner: str) -> None:
-    """One of them would be wired to the wrong scale."""
+    """A combiner would get members on the wrong scale."""
     target, predictions, group = market()
     new_target, new_predictions, _ = market(20_000, seed=1)
     ensemble = fit(target, predictions, group, NAMES, combiner=combiner)

@@ -40,7 +40,7 @@ BAD_REVIEWS = [
     (review(user_id="a\0b"), BAD_ID),
     (review(timestamp=...), NO_TIME),
 ]
-ODD_REVIEWS = [  # values whose type alone sends a block the slow way
+ODD_REVIEWS = [  # a value of such a type causes a block to be parsed record by record
     (review(rating="five"), BAD_RATING),
     (review(rating=True), BAD_RATING),
     (review(user_id={"id": "U001"}), BAD_ID),
@@ -155,7 +155,7 @@ def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
 
 
 def test_the_file_s_end_is_its_modification_time(tmp_path):
-    """A review dated after its file's end would be used; or `until` would not replace the old time of a copied file."""
+    """A review that is later than its file would be used, or `until` would not replace the old time of a copied file."""
     file = write(tmp_path / "r.jsonl", json_lines(review(), review(timestamp=NOON_MS + 2 * 86_400_000)))
     os.utime(file, (NOON_MS / 1000, NOON_MS / 1000))
     census = Census()

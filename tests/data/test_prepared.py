@@ -73,7 +73,7 @@ def test_other_types_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_manifest_is_refused(tmp_path: Path, entry: str, value: Any, sentence: str) -> None:
-    """Its author would get a KeyError in the report, after all members were trained, or too good a score."""
+    """The author of a recipe would get a KeyError in the report, after all trainings, or a score that is too good."""
     with pytest.raises(UserError, match=sentence):
         prepared.check("small", tmp_path, {**write(tmp_path), entry: value})
 

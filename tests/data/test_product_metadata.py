@@ -20,7 +20,7 @@ def products(file, **options):
 
 
 def test_2023_metadata(tmp_path):
-    """A price would be lost or invented, or a product go without its category."""
+    """A price would be lost or misread, or a product would lose its category."""
     base = {"parent_asin": "P", "title": " T ", "store": None, "main_category": "Toys", "categories": ["A", "B"]}
     prices = [12.99, "12.99", "$1,012.99", "None", None, "from 12.99", "$5.00 - $9.00", "—", "free", 7, True, ""]
     rows = [base | {"price": price} for price in prices]
@@ -56,7 +56,7 @@ def test_metadata_as_parquet(tmp_path):
 
 
 def test_2018_metadata_whose_types_vary(tmp_path):
-    """A field that is a list in one row and text in the next would cost the block."""
+    """The rows of a block would be lost if a field is a list in one row and text in another."""
     base = {"asin": "P", "title": "T", "brand": "S", "price": "$3.50", "main_cat": "", "category": ["A", "B"]}
     picture = '<img src="x.png" class="c" alt="AMAZON FASHION"/>'
     rows = [base, base | {"category": "", "rank": []}, base | {"main_cat": picture, "title": ["T"], "rank": "1"}]

@@ -216,7 +216,7 @@ def run_hub_script(cache, *sources, **environment):
 
 
 def test_hub_source(tmp_path):
-    """A category would not be found on the hub, or a mistyped one end in a traceback."""
+    """A category would not be found on the hub, or a mistyped one would end in a traceback."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

@@ -36,7 +36,7 @@ def test_2023_json_lines(tmp_path):
 
 
 def test_gzip_and_parquet_give_the_same_rows(tmp_path):
-    """The same reviews would differ with the container that they come in, or be told by its name."""
+    """The same reviews would depend on the kind of file, or the kind would be guessed from the name."""
     rows = [review(user_id=f"U{number}", timestamp=NOON_MS + number) for number in range(50)]
     plain = write(tmp_path / "a.jsonl", json_lines(*rows))
     packed = write(tmp_path / "b.dat", gzip.compress(json_lines(*rows[:20])) + gzip.compress(json_lines(*rows[20:])))
@@ -104,7 +104,7 @@ def test_movielens_inter_has_no_quoting(tmp_path):
 
 
 def test_csv_with_quoted_newlines_and_dates(tmp_path):
-    """Line numbers would drift after a text of several lines, or a date be read as something else."""
+    """Line numbers would be wrong after a text of several lines, or a date would be read as something else."""
     header = "rating,title,text,parent_asin,timestamp,verified_purchase,helpful_vote,images,user_id\n"
     rows = (
         '5.0,Fine,"two\nlines, ""quoted""\n\nand four",P1,2020-09-13 12:26:40.5,True,2,"[{\'a\': 1}, {\'b\': 2}]",U1\n'
@@ -125,7 +125,7 @@ def test_csv_with_quoted_newlines_and_dates(tmp_path):
 
 
 def test_columns_by_name_and_by_number(tmp_path):
-    """A user's own file would need converting, or its first row be lost as a header."""
+    """A file of the user's own would have to be converted, or its first row would be lost as a header."""
     named = write(tmp_path / "a.csv", "\ufeffwho,what,stars,when,words\nU,P,4,1600000000,good\n")
     columns = {"user_id": "who", "product_id": "what", "rating": "stars", "time": "when"}
     frame = read(named, columns=columns | {"text": "words"})
@@ -139,7 +139,7 @@ def test_columns_by_name_and_by_number(tmp_path):
 
 
 def test_several_files_are_numbered(tmp_path):
-    """A row could not be traced to its file, or files of two formats not be read at once."""
+    """A row could not be traced to its file, or files of two formats could not be read together."""
     first = write(tmp_path / "a.jsonl", json_lines(review()))
     second = write(tmp_path / "b.csv", "userId,movieId,rating,timestamp\n1,2,3.0,881250949\n3,4,5.0,881250949\n")
     frame = read(first, second)
@@ -170,7 +170,7 @@ NUM_ROWS = 60
 @settings(max_examples=25, phases=(Phase.generate,))
 @given(data=st.data())
 def test_reviews_are_read_as_written(data, tmp_path_factory):
-    """An id, a rating, a time or a count would be another one in one format than in another, or in two files than in one."""
+    """An id, a rating, a time or a count would depend on the format, or on how the rows are divided into files."""
     generator = np.random.default_rng(data.draw(st.integers(0, 99)))
 
     def chosen(values):

@@ -58,7 +58,7 @@ IDS = st.lists(
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ids=IDS)
 def test_ids_of_text_come_out_as_they_went_in(tmp_path: Path, ids: list[str]) -> None:
-    """`007` and `7`, `None` and nothing, or two long numbers would be one user; the same file in another format, others."""
+    """`007` and `7`, or two long numbers, would become one user, or another format would give other users."""
     files = [write_json(tmp_path / "a.jsonl", ids), write_parquet(tmp_path / "a.parquet", ids)]
     files.append(write_delimited(tmp_path / "a.csv", ids, ","))
     if not any(set('\t\r\n"') & set(value) for value in ids):
@@ -101,7 +101,7 @@ def test_only_an_empty_cell_is_a_missing_id(tmp_path: Path) -> None:
     ],
 )
 def test_ids_of_other_types_of_parquet(tmp_path: Path, ids: pl.Series, expected: list[str]) -> None:
-    """Users that pandas wrote as 4.0, since some were missing, would match no other file's."""
+    """Users that pandas wrote as 4.0, since some were missing, would match those of no other file."""
     assert read(write_parquet(tmp_path / "a.parquet", ids))["user_id"].to_list() == expected
 
 
@@ -117,9 +117,9 @@ def test_truth_values_and_votes(tmp_path: Path) -> None:
     votes = ['"1,203"', "many", *["3"] * 10, ""]
     rows = [f"P,U,5,{NOON_MS},{vote},{word}" for word, vote in zip(words, votes, strict=True)]
     file, census = table(tmp_path / "a.csv", header, *rows), Census()
-    found = read(file, census=census)
-    assert found["verified"].to_list() == [True, False] * 5 + [None] * 3
-    assert found["helpful_votes"].to_list() == [1203, 0, *[3] * 10, 0]
+    rows = read(file, census=census)
+    assert rows["verified"].to_list() == [True, False] * 5 + [None] * 3
+    assert rows["helpful_votes"].to_list() == [1203, 0, *[3] * 10, 0]
     kinds = {name: UNREADABLE.format(name) for name in ("verified_purchase", "helpful_vote")}
     assert census.notes == {kinds["verified_purchase"]: 2, kinds["helpful_vote"]: 1}
     assert census.dropped == {}
@@ -140,7 +140,7 @@ def test_votes_that_are_no_whole_number_are_unreadable(votes: str, tmp_path: Pat
 
 
 def test_a_number_of_images_is_their_number(tmp_path: Path) -> None:
-    """Each review would have one image, also one without."""
+    """Each review would have one image, even if its number of images is 0."""
     rows = [f"P,U{number},5,{NOON_MS},{number}" for number in (0, 3)]
     file = table(tmp_path / "a.csv", "parent_asin,user_id,rating,timestamp,images", *rows)
     assert sorted(read(file)["num_images"].to_list()) == [0, 3]
@@ -160,7 +160,7 @@ def test_texts_of_a_categorical_type_are_texts(tmp_path: Path) -> None:
 
 
 def test_times_as_32_bit_floats_are_refused(tmp_path: Path) -> None:
-    """They are rounded to two minutes, so that the order of a user's reviews would be lost."""
+    """The order of a user's reviews would be lost, since such times are rounded to two minutes."""
     frame = pl.DataFrame({"parent_asin": ["P"], "user_id": ["U"], "rating": [5.0], "timestamp": [1_602_169_779.0]})
     frame.with_columns(pl.col("timestamp").cast(pl.Float32)).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(UserError, match="has times as 32-bit floats, which are rounded to two minutes"):
@@ -177,7 +177,7 @@ def test_negative_votes_are_unreadable(write: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "is_rounded"), [("1.60999E+12", True), ("1.61E+09", True), ("1.609990000000e+12", False)])
 def test_times_that_lost_digits_are_refused(text: str, is_rounded: bool, tmp_path: Path) -> None:
-    """Reviews of hours or months would have one time, that of the digits which a spreadsheet shows."""
+    """All reviews of some hours or months would have the same time, since a spreadsheet stored only the digits it shows."""
     file = table(tmp_path / "a.csv", ",".join(COLUMNS), f"P,U,5,{text}")
     if not is_rounded:
         assert read(file)["time_ms"].to_list() == [1609990000000]
@@ -188,7 +188,7 @@ def test_times_that_lost_digits_are_refused(text: str, is_rounded: bool, tmp_pat
 
 @pytest.mark.parametrize(("unit", "factor"), [("microseconds", 1000), ("nanoseconds", 1_000_000)])
 def test_finer_times_are_named(unit: str, factor: int, tmp_path: Path) -> None:
-    """Every review would be dated after the file's end, and `until` be advised."""
+    """Every review would be dated in the far future, and the advice would be to give `until`."""
     for file in (
         write_json(tmp_path / "a.jsonl", ["u", "v"], timestamp=NOON_MS * factor),
         write_parquet(tmp_path / "a.parquet", ["u", "v"], timestamp=NOON_MS * factor),
@@ -199,7 +199,7 @@ def test_finer_times_are_named(unit: str, factor: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("time", ["20201219", "202012191904", "20201219190409", 20201219])
 def test_calendar_dates_as_numbers_are_named(time: str | int, tmp_path: Path) -> None:
-    """Every review would be dated in 1970 or in the far future, and the advice be to correct the rows."""
+    """Every review would be dated in 1970 or in the far future, and the advice would be to correct the rows."""
     file = write_json(tmp_path / "a.jsonl", ["u", "v"], timestamp=time)
     with pytest.raises(UserError, match=r"are calendar dates without separators, as in 20201219\d*: write 2020-12-19"):
         read(file)
@@ -207,7 +207,7 @@ def test_calendar_dates_as_numbers_are_named(time: str | int, tmp_path: Path) ->
 
 @pytest.mark.parametrize(("most", "least"), [(1, 1000), (1000, 1), (1, 10**6), (1000, 10**6), (1000, 10**9)])
 def test_times_of_two_units_in_a_file_are_named(most: int, least: int, tmp_path: Path) -> None:
-    """Seconds among milliseconds are days of 1970, and milliseconds among seconds of the far future."""
+    """Seconds read as milliseconds are dates in 1970, and milliseconds read as seconds are dates in the far future."""
     seconds = NOON_MS // 1000
     rows = [f"P,{number},5,{seconds * (least if number % 10 == 3 else most)}" for number in range(20)]
     census = Census()
@@ -227,8 +227,8 @@ def test_times_with_an_offset_are_read(tmp_path: Path) -> None:
         "2020-10-07 05:58:50 UTC",
         "2020-10-07 05:58:50+00",
     ]
-    found = read(table(tmp_path / "a.csv", ",".join(COLUMNS), *(f"P,U,5,{time}" for time in times)))["time_ms"]
-    assert [time - 1_602_050_330_000 for time in found] == [0, 250, 0, 0, 0, 0]
+    times_ms = read(table(tmp_path / "a.csv", ",".join(COLUMNS), *(f"P,U,5,{time}" for time in times)))["time_ms"]
+    assert [time - 1_602_050_330_000 for time in times_ms] == [0, 250, 0, 0, 0, 0]
 
 
 def test_one_column_for_two_fields_is_refused(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_json_floats_that_are_not_exact_are_bad_rows(tmp_path: Path) -> None:
 
 
 def test_json_ids_that_are_no_text_are_bad_rows(tmp_path: Path) -> None:
-    """An object or a truth value would become a user of that name; a text that looks like one would be lost with it."""
+    """An object or a truth value would become a user of that name, or a text that looks like one would be lost."""
     ids = ["{}", "[deleted]", "true", "1.5", {"a": 1}, ["x"], True, 1.5, "a\0b", "end"]
     census = Census()
     assert read(write_json(tmp_path / "a.jsonl", ids), census=census)["user_id"].to_list() == [*ids[:4], "end"]
@@ -288,7 +288,7 @@ def test_json_ids_that_are_no_text_are_bad_rows(tmp_path: Path) -> None:
     ],
 )
 def test_a_column_of_parquet_of_another_kind_is_refused(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
-    """A truth value would be one star, a list a name; or there would be a traceback."""
+    """A truth value would be read as one star and a list as a name, or there would be a traceback."""
     row = {"parent_asin": ["P"], "user_id": ["U"], "rating": [5], "timestamp": [NOON_MS]}
     pl.DataFrame(row | changes).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(UserError, match=sentence):
@@ -335,8 +335,8 @@ def test_prices_with_a_decimal_comma(tmp_path: Path, prices: list[str], expected
     """12,50 would be 1,250 dollars."""
     file = write_products(tmp_path, [{"price": price} for price in prices])
     for block_bytes in (100, 1 << 20):
-        found = pl.concat(reviews.read_products([file], Census(), block_bytes=block_bytes))
-        assert found["price"].to_list() == expected
+        products = pl.concat(reviews.read_products([file], Census(), block_bytes=block_bytes))
+        assert products["price"].to_list() == expected
 
 
 def test_prices_of_two_kinds_are_refused(tmp_path: Path) -> None:
@@ -372,7 +372,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_given_twice_is_read_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All its reviews would count twice; or a file would be left out without a message."""
+    """All reviews of a file would count twice, or a file would be left out without a message."""
     first, other = write_json(tmp_path / "a.jsonl", ["A"]), write_json(tmp_path / "b.jsonl", ["B"])
     (tmp_path / "linked").symlink_to(first)
     os.link(first, tmp_path / "hard")

@@ -105,14 +105,14 @@ def test_two_ranks_connect_despite_another_client(tmp_path: Path) -> None:
 
 def test_a_node_that_never_comes_is_named(tmp_path: Path) -> None:
     """The doctor would hang like the run that it examines."""
-    (tmp_path / "torch.py").write_text("raise ImportError")  # which is not what this is about, and takes its time
+    (tmp_path / "torch.py").write_text("raise ImportError")  # PyTorch is not tested here, and its import takes long
     environment = {**rank_environment(0, network.free_port()), "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     code, page, errors = run([*DOCTOR, "wait_s=1"], tmp_path, **environment)
     assert code == 1
     sentence = "did not connect within 1 s: rank 1"
-    assert errors == f"problem: {sentence}\n", "not told at once"
+    assert errors == f"problem: {sentence}\n", "it is not reported at once"
     assert sentence in line_of(page, "problem", "nodes")
-    assert "all-reduce" in page, "the others that came are checked all the same"
+    assert "all-reduce" in page, "the nodes that connected are checked all the same"
 
 
 def test_a_terminated_doctor_leaves_no_process(tmp_path: Path) -> None:

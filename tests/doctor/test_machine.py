@@ -79,8 +79,8 @@ def test_why_there_is_no_gpu(
     gpus: list[Any], changes: dict[str, Any], environment: dict[str, str], driver: str, level: str, expected: str
 ) -> None:
     """A CPU build, an old driver and a hidden GPU need different fixes, and a user would try the wrong one."""
-    about = {"cuda": "12.8", "cudnn": 91002, "nccl": "2.27.3", "gpus": gpus, "error": "", **changes}
-    reported = list(machine.gpus(about, environment, driver))
+    info = {"cuda": "12.8", "cudnn": 91002, "nccl": "2.27.3", "gpus": gpus, "error": "", **changes}
+    reported = list(machine.gpus(info, environment, driver))
     assert expected in next(finding for finding in reported if finding.level == level).value
     assert {finding.level for finding in reported} <= {"ok", level}
 

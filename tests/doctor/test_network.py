@@ -65,7 +65,7 @@ def test_names_and_ports_of_peers() -> None:
 
 
 def test_a_second_task_on_the_head_node_is_not_looked_for() -> None:
-    """Its address is 127.0.0.1, at which other nodes find a closed port."""
+    """A problem would be reported, since other nodes find a closed port at the address 127.0.0.1 of this task."""
     own = Node(name="own", machine="a", address="127.0.0.1", port=1)
     with network.listen(0) as stream:
         head = Node(name="localhost", machine="b", address="127.0.0.1", port=stream.getsockname()[1])

@@ -21,8 +21,8 @@ from ensemble.errors import UserError
 )
 def test_the_position_of_a_process(environment: dict[str, str], expected: tuple[int, int, str]) -> None:
     """Under srun, every node would check itself alone; a batch script would wait for nodes that never connect."""
-    place = rendezvous.job_position(environment)
-    assert (place.rank, place.num_nodes, place.head) == expected
+    position = rendezvous.job_position(environment)
+    assert (position.rank, position.num_nodes, position.head) == expected
 
 
 def test_two_job_steps_meet_on_different_ports() -> None:
@@ -75,7 +75,7 @@ def test_a_head_node_that_does_not_answer_is_named(
 def test_a_node_that_is_lost_later_is_named() -> None:
     """The head node would wait for it, or report no problem."""
     port = network.free_port()
-    places = [
+    positions = [
         rendezvous.JobPosition(
             rank=rank, num_nodes=3, name=f"n{rank}", head="127.0.0.1", port=port, names=("n0", "n1", "n2")
         )
@@ -83,12 +83,12 @@ def test_a_node_that_is_lost_later_is_named() -> None:
     ]
     meetings: dict[int, rendezvous.Connections] = {}
     guests = [
-        threading.Thread(target=lambda place=place: meetings.update({place.rank: rendezvous.meet(place, 30)}))
-        for place in places[1:]
+        threading.Thread(target=lambda position=position: meetings.update({position.rank: rendezvous.meet(position, 30)}))
+        for position in positions[1:]
     ]
     for guest in guests:
         guest.start()
-    head = rendezvous.meet(places[0], 30)
+    head = rendezvous.meet(positions[0], 30)
     for guest in guests:
         guest.join()
     assert head.findings == []
@@ -101,7 +101,7 @@ def test_a_node_that_is_lost_later_is_named() -> None:
     guest.join()
     assert answers == {0: "from 0", 2: "from 2"}
     assert [finding.value for finding in head.findings] == ["n1 was lost during the checks"]
-    # And the others go on alone when the head node is lost
+    # When the head node is lost, the others continue without it
     head.streams[2].connection.shutdown(socket.SHUT_RDWR)
     assert meetings[2].exchange("alone", 30) == {2: "alone"}
     assert "the head node, 127.0.0.1, was lost" in meetings[2].findings[0].value

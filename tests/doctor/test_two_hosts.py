@@ -11,7 +11,7 @@ from doctor_process import DOCTOR, line_of
 from launcher import TIMEOUT_S, started
 
 ADDRESS = "192.168.78.{}"
-"""Above 127: of two ranks, Gloo has the one with the higher address connect to the other."""
+"""Higher than 127.0.0.1: in Gloo, the rank with the higher address connects to the other."""
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def two_hosts(tmp_path: Path) -> Iterator[list[list[str]]]:
 
 
 def diagnose(two_hosts: list[list[str]], folder: Path, **environment: str) -> tuple[int, str]:
-    """The exit code, which must be the same on both, and the page."""
+    """The exit code, which must be equal on both hosts, and the page."""
     common = {"WORLD_SIZE": "2", "MASTER_ADDR": "doctor0", "MASTER_PORT": "29617", **environment}
     with (
         started([*two_hosts[1], *DOCTOR], folder, **common, RANK="1") as other,
@@ -71,7 +71,7 @@ def test_two_sound_hosts(two_hosts: list[list[str]], tmp_path: Path) -> None:
 
 
 def test_a_host_that_takes_its_own_name_for_127_0_0_1(two_hosts: list[list[str]], tmp_path: Path) -> None:
-    """Gloo would try to reach itself for half a minute and fail; here it is known before, and measured with the mend."""
+    """Gloo would try to reach itself for half a minute and fail. Here the error is found first, and the fix is tested."""
     (tmp_path / "hosts0").write_text(f"127.0.0.1 localhost doctor0\n{ADDRESS.format(11)} doctor1\n")
     (tmp_path / "hosts1").write_text(f"127.0.0.1 localhost doctor0\n{ADDRESS.format(11)} doctor1\n")
     code, page = diagnose(two_hosts, tmp_path, MASTER_ADDR=ADDRESS.format(10))

@@ -49,7 +49,8 @@ def scaled_logits(target: np.ndarray, predictions: np.ndarray) -> np.ndarray:
 
 
 def blend_of(kind: str, num_rows: int = 3000, seed: int = 0) -> Blend:
-    """`market` for a binary task, and its like for the others; a ranking has groups of 20 rows, its members wild scales."""
+    """`market` for a binary task, and similar data for the others. A ranking has groups of 20 rows, and its members have
+    very different scales."""
     generator = np.random.default_rng(seed)
     if kind == "binary":
         return market(num_rows, seed)

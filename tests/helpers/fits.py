@@ -17,7 +17,7 @@ SETTINGS = {"num_rounds": 8, "early_stopping_rounds": 8, "learning_rate": 0.3, "
 
 
 def people(kind: str = "binary") -> pl.DataFrame:
-    """A number, a colour and a group decide; the last rows have no target."""
+    """A table whose target depends on age and colour; the last rows have no target."""
     generator = np.random.default_rng(0)
     age, colour = generator.integers(18, 80, NUM_ROWS), generator.choice(["amber", "blue", "coral"], NUM_ROWS)
     truth = (age - 45) / 15 + 2 * (colour == "coral") + 0.4 * generator.standard_normal(NUM_ROWS)
@@ -47,19 +47,19 @@ def fit(table: Path, out: Path, resume: bool = False, **settings: Any) -> list[d
 
 
 def bits(out: Path) -> dict[str, bytes]:
-    """What was learned and predicted, and nothing that depends on the clock."""
-    found = {}
+    """The content of files with models, predictions and scores, which does not depend on the clock."""
+    contents = {}
     for file in sorted(out.rglob("*")):
         if file.suffix in (".parquet", ".csv", ".ubj", ".txt") or file.name in (
             "scores.json",
             "known.json",
             "metrics.jsonl",
         ):
-            found[str(file.relative_to(out))] = file.read_bytes()
-    return found
+            contents[str(file.relative_to(out))] = file.read_bytes()
+    return contents
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    """Every file under a folder, but the record of verified files: what it holds depends on how old the files are."""
+    """The content of every file under a folder, except the record of verified files, which depends on their age."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != verification.NAME]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}

@@ -61,15 +61,15 @@ def write(
         classes=("low", "mid", "top") if kind == "multiclass" else (),
     )
     alike = {"features": [feature["name"] for feature in features], "target": kind}
-    about: dict[str, Any] = {"recipe": "table", "features": features, "alike": alike}
+    content: dict[str, Any] = {"recipe": "table", "features": features, "alike": alike}
     if cross_validation:
-        about["cross_validation"] = cross_validation
+        content["cross_validation"] = cross_validation
     tables = {split: pa.table(arrays) for split, arrays in splits.items()}
-    prepared_folders.write(folder, tables, task, **about | entries)
+    prepared_folders.write(folder, tables, task, **content | entries)
     return folder
 
 
 def folded(arrays: dict[str, np.ndarray], num_folds: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Columns with one of `fold` for the scheme random, and the manifest's entry."""
+    """The columns and a column `fold` for the scheme random, and the entry `cross_validation` of the manifest."""
     fold = np.random.default_rng(5).permutation(len(arrays["row_id"])) % num_folds
     return {**arrays, "fold": fold}, {"scheme": "random", "num_folds": num_folds, "embargo": 0.0, "begins": []}

@@ -34,14 +34,14 @@ def content(folder: Path, split: str) -> dict[tuple[str, int], bytes]:
     names = [feature["name"] for feature in folders.read_manifest(folder)["features"]]
     bits = np.stack([rows[name].to_numpy() for name in (*names, *TARGETS)], axis=1)
     keys = zip(rows["product"].to_pylist(), rows["week"].to_pylist(), strict=True)
-    found = {(ids[product], week): row.tobytes() for (product, week), row in zip(keys, bits, strict=True)}
-    assert len(found) == rows.num_rows
-    return found
+    bits_of = {(ids[product], week): row.tobytes() for (product, week), row in zip(keys, bits, strict=True)}
+    assert len(bits_of) == rows.num_rows
+    return bits_of
 
 
 def prepare_changed(folded: Path, raw_market: tuple[Path, Path], out: Path, after: int) -> Path:
-    """The same market with the same splits, but of the reviews after week `after` some are missing and others changed."""
-    about = folders.read_manifest(folded)
+    """The same market with the same splits; of the reviews after week `after`, some are missing and the others changed."""
+    manifest = folders.read_manifest(folded)
     lines = raw_market[0].read_text(encoding="utf-8").splitlines()
     last = max(json.loads(line)["timestamp"] for line in lines)
     kept = []
@@ -54,9 +54,9 @@ def prepare_changed(folded: Path, raw_market: tuple[Path, Path], out: Path, afte
         kept.append(json.dumps(review))
     source = out.with_name(f"{out.name}.jsonl")
     source.write_text("\n".join(kept) + "\n", encoding="utf-8")
-    weeks_of_folds = [weeks_of(fold["splits"]) for fold in about["folds"]]
-    weeks_of_splits = {split: weeks for split, weeks in weeks_of(about["splits"]).items() if split != "forecast"}
+    weeks_of_folds = [weeks_of(fold["splits"]) for fold in manifest["folds"]]
+    weeks_of_splits = {split: weeks for split, weeks in weeks_of(manifest["splits"]).items() if split != "forecast"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(folds, "all_weeks", lambda *_: (weeks_of_splits, weeks_of_folds))
-        prepare.prepare(market_config((source, raw_market[1]), out, PanelConfig(**about["config"])))
+        prepare.prepare(market_config((source, raw_market[1]), out, PanelConfig(**manifest["config"])))
     return out

@@ -23,16 +23,16 @@ SINGLE_CPU, MULTI_CPU, MULTI_CPU_SHARDED, MULTI_GPU = (
 )
 TIMEOUT_S = 240
 KEPT = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH")
-"""What a process inherits of the environment."""
+"""The environment variables that a process inherits."""
 
 
 @contextmanager
 def started(
     command: Sequence[Any], folder: Path, errors: Path | None = None, **environment: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """A process in `folder`, which is ended here with all that it started, should it still be there.
+    """A process in `folder`. At the end of the context it is killed with all its descendants.
 
-    Its output and errors are in pipes; with `errors` a file, its errors are there, and its output is nowhere.
+    Its output and its errors are in pipes. If `errors` is given, its errors are in this file, and its output is discarded.
     """
     inherited = {name: os.environ[name] for name in KEPT if name in os.environ}
     threads = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}

@@ -22,7 +22,7 @@ REASONS = [{"feature": "reviews_4w", "value": 7.0, "contribution": 0.5}]
 
 
 def synthetic(data: Path, name: str, split: str, noise: float, seed: int) -> Predictions:
-    """A member that knows the truth but for so much noise; rows come in an order of its own."""
+    """A member whose logits are those of the target plus noise; its rows are in a random order."""
     rows = baselines.predict(data, split)
     generator = np.random.default_rng([seed, SPLITS.index(split)])
     target = np.nan_to_num(rows["target"])
@@ -42,15 +42,15 @@ def fit(files: Path, prepared: Path, out: Path, **settings: Any) -> dict[str, An
 def change(path: Path, **changed: Any) -> None:
     """Rewrite a prediction file with other values, without the checks and the checksums of `predictions.write`."""
     table = pq.read_table(path)
-    about = json.loads(table.schema.metadata[predictions.KEY])
-    about.pop("checksums", None)
+    metadata = json.loads(table.schema.metadata[predictions.KEY])
+    metadata.pop("checksums", None)
     for name, value in changed.items():
         if name in predictions.COLUMNS:
             kind = predictions.COLUMNS[name]
             table = table.set_column(table.column_names.index(name), name, pa.array(value, kind))
         else:
-            about[name] = value
-    pq.write_table(table.replace_schema_metadata({predictions.KEY: json.dumps(about).encode()}), path)
+            metadata[name] = value
+    pq.write_table(table.replace_schema_metadata({predictions.KEY: json.dumps(metadata).encode()}), path)
 
 
 def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""Folders of prepared data from tables at hand, for tests of what trains on any such folder."""
+"""Folders of prepared data from given tables, for tests of members that train on any such folder."""
 
 import dataclasses
 from pathlib import Path
@@ -16,7 +16,7 @@ def write(folder: Path, tables: dict[str, pa.Table], task: Task, features: list[
     folder.mkdir(parents=True, exist_ok=True)
     for split, table in tables.items():
         write_table(folder / "rows" / split, table)
-    about = {
+    content = {
         "kind": "prepared data",
         "recipe": "small",
         "task": dataclasses.asdict(task),
@@ -24,4 +24,4 @@ def write(folder: Path, tables: dict[str, pa.Table], task: Task, features: list[
         "splits": {split: {"rows": table.num_rows} for split, table in tables.items()},
         "config": {},
     }
-    return folders.write_manifest(folder, about | entries)["fingerprint"]
+    return folders.write_manifest(folder, content | entries)["fingerprint"]

@@ -22,8 +22,11 @@ def rank_in_loops(
 
 
 def write(folder: Path, data: Path, member: str, score: np.ndarray, fingerprint: str = "", num_top: int = NUM_TOP) -> None:
-    """score : (num_rows of validation + num_rows of test, num_items), in the order of the rows."""
-    about, item = folders.read_manifest(data), open_table(data / "events")["item"].to_numpy()
+    """Write the ranking files of a member for validation and test.
+
+    score : (num_rows of validation + num_rows of test, num_items), in the order of the rows.
+    """
+    manifest, item = folders.read_manifest(data), open_table(data / "events")["item"].to_numpy()
     for split in ("validation", "test"):
         rows = open_table(data / "rows" / split).to_pydict()
         begin, end = np.array(rows["begin"]), np.array(rows["end"])
@@ -50,7 +53,7 @@ def write(folder: Path, data: Path, member: str, score: np.ndarray, fingerprint:
                 recipe="next_item",
                 split=split,
                 member=member,
-                fingerprint=fingerprint or about["fingerprint"],
+                fingerprint=fingerprint or manifest["fingerprint"],
                 config={"kind": "neural"},
             ),
         )

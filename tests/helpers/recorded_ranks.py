@@ -26,20 +26,20 @@ def last_checkpoint(run: Path) -> "dict[str, torch.Tensor]":
     return {**load_file(folder / "model.safetensors"), **load_file(folder / "state.safetensors")}
 
 
-def error(found: "torch.Tensor", expected: "torch.Tensor") -> float:
-    """Relative, norm-wise."""
+def error(actual: "torch.Tensor", expected: "torch.Tensor") -> float:
+    """The norm of the difference, relative to the norm of `expected`."""
     import torch
 
-    return float(torch.linalg.vector_norm(found - expected) / torch.linalg.vector_norm(expected))
+    return float(torch.linalg.vector_norm(actual - expected) / torch.linalg.vector_norm(expected))
 
 
 def kill_at(step: int, recipe: Any) -> None:
-    """Have this process killed in the forward pass of a step, of micro-batches that are not accumulated."""
-    calls, once = iter(range(step + 1)), recipe.step
+    """Let this process be killed in the forward pass of a step, in a training without gradient accumulation."""
+    calls, recipe_step = iter(range(step + 1)), recipe.step
 
     def step_or_die(*arguments: Any) -> Any:
         if next(calls, None) is None:  # the first two calls are the loop's, before the first step
             os.kill(os.getpid(), signal.SIGKILL)
-        return once(*arguments)
+        return recipe_step(*arguments)
 
     recipe.step = step_or_die

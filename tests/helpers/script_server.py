@@ -1,8 +1,8 @@
-"""Scripts in forked children of one process, which begin with some libraries loaded: that saves a second or more for each.
+"""Scripts in forked children of one process, which has loaded some libraries: this saves a second or more for each script.
 
 A child differs from `python scripts/NAME.py` in nothing else: it runs the file as `__main__`, with a command line, a working
 directory, a session and standard streams of its own, and ends with an exit code. The process that forks runs nothing, and
-loads neither torch nor XGBoost nor LightGBM: before these, a script settles how OpenMP waits.
+loads neither torch nor XGBoost nor LightGBM, since a script must choose the settings of OpenMP before it imports them.
 """
 
 import importlib

@@ -34,7 +34,7 @@ class Service:
         self.port = int(line.rsplit(":", 1)[1])
 
     def stop(self) -> tuple[int, str]:
-        """SIGTERM to the whole group, as schedulers send it; the exit code, and what was said on standard error."""
+        """SIGTERM to the whole group, as schedulers send it; returns the exit code and the standard error."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGTERM)
         return self.process.wait(TIMEOUT_S), self.process.communicate(timeout=TIMEOUT_S)[1]

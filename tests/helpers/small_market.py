@@ -46,8 +46,8 @@ def write_raw(folder: Path, content: list[dict[str, Any]], name: str = "reviews.
 
 def product_metadata(identity: Any, category: str = "Toys", **changes: Any) -> dict[str, Any]:
     """The metadata of a product in the raw schema of 2023."""
-    about = {"title": "", "store": None, "categories": [], "price": None}
-    return {"parent_asin": identity, "main_category": category, **about, **changes}
+    defaults = {"title": "", "store": None, "categories": [], "price": None}
+    return {"parent_asin": identity, "main_category": category, **defaults, **changes}
 
 
 def write_metadata(folder: Path, content: list[dict[str, Any]] | None = None) -> str:

@@ -18,9 +18,9 @@ def prepare(folder: Path, *files: Path | str, **settings: Any) -> dict[str, Any]
     return table.prepare(PrepareConfig(**given))
 
 
-def rows_of(folder: Path, about: dict[str, Any]) -> pl.DataFrame:
-    """All rows in the order in which they are stored, with the column `split`. about : the manifest of `folder`/out."""
-    tables = {name: pl.from_arrow(open_table(folder / "out" / "rows" / name)) for name in about["splits"]}
+def rows_of(folder: Path, manifest: dict[str, Any]) -> pl.DataFrame:
+    """All rows in the order in which they are stored, with the column `split`. manifest : the manifest of `folder`/out."""
+    tables = {name: pl.from_arrow(open_table(folder / "out" / "rows" / name)) for name in manifest["splits"]}
     frames = [rows.with_columns(split=pl.lit(name)) for name, rows in tables.items()]
     return pl.concat(frames, how="diagonal")
 

@@ -1,9 +1,9 @@
 """The program that test_emulator.py launches.
 
-emulator_worker.py OUT ICE RING    each rank trains RUNS, and leaves OUT/NAME/RANK.safetensors
+emulator_worker.py OUT ICE RING    each rank trains all RUNS, and writes OUT/NAME/RANK.safetensors
 
-The files have the statistics of the network (`input_mean`, …), and before each step the `gradients` and the `weights` at
-which they were taken, with the step as first dimension.
+The files have the buffers of the network (`input_mean`, …), the statistics of which they were made (`exact.mean`, …), and
+for each step, as the first dimension, the `gradients` and the `weights` at which they were computed.
 """
 
 import sys
@@ -22,7 +22,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "sea_ice": ("ice", {"widths": (16, 16), "output": "sigmoid", "jacobian_weight": 0.1}),
     "lorenz96": ("ring", {"network": "bilinear", "widths": (4,), "jacobian_weight": 0.1}),
 }
-"""Which data, and settings of the recipe."""
+"""By name: the data (the argument ICE or RING), and settings of the recipe."""
 
 
 def settings(out: Path, num_ranks: int) -> TrainConfig:
@@ -63,16 +63,16 @@ def make(data: str, **changed: Any) -> Any:
 
 
 def train(recipe: Any, config: TrainConfig, accelerator: Any) -> dict[str, "torch.Tensor"]:
-    """Train, and return gradients and weights before each step of the optimizer, and the statistics of the network."""
+    """Train, and return what a file has."""
     import torch
 
     from ensemble.neural import loop
 
-    once = recipe.optimizers
+    make_optimizers = recipe.optimizers
     seen: dict[str, list[torch.Tensor]] = {"gradients": [], "weights": []}
     buffers: dict[str, torch.Tensor] = {}
 
-    def optimizers(model: Any, learning_rate: float, weight_decay: float) -> list[Any]:
+    def recording_optimizers(model: Any, learning_rate: float, weight_decay: float) -> list[Any]:
         parameters = list(model.parameters())
         buffers.update({name: buffer.clone() for name, buffer in model.named_buffers()})
 
@@ -80,11 +80,11 @@ def train(recipe: Any, config: TrainConfig, accelerator: Any) -> dict[str, "torc
             seen["gradients"].append(torch.cat([parameter.grad.flatten() for parameter in parameters]))
             seen["weights"].append(torch.nn.utils.parameters_to_vector(parameters).detach().clone())
 
-        made = once(model, learning_rate, weight_decay)
-        made[0].register_step_pre_hook(record)
-        return made
+        optimizers = make_optimizers(model, learning_rate, weight_decay)
+        optimizers[0].register_step_pre_hook(record)
+        return optimizers
 
-    recipe.optimizers = optimizers
+    recipe.optimizers = recording_optimizers
     loop.train(recipe, config, accelerator)
     of_inputs, of_outputs = recipe.statistics
     assert len(recipe.rows("train")) > 5 * BLOCK_ROWS  # at least one block for each rank

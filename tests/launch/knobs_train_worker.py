@@ -23,7 +23,7 @@ def main() -> None:
     report: dict[str, Any] = {"compiled": [], "dtypes": []}
 
     def inspect(model: "torch.nn.Module") -> None:
-        """Follows `disable_buffer_sync`, which the set-up of a training calls with the prepared model."""
+        """Called after `disable_buffer_sync`, with the prepared model that the set-up of a training gives to it."""
         from torch._dynamo.utils import counters
 
         modules = {name.removeprefix("module."): module for name, module in model.named_modules()}

@@ -2,7 +2,7 @@
 
 sharded_worker.py train OUT [CHECKPOINT]    six steps, a checkpoint after the third, or the three after a checkpoint
 sharded_worker.py read OUT CHECKPOINT…
-sharded_worker.py fail|die OUT              a checkpoint, and two that rank 1 cannot write, or dies of
+sharded_worker.py fail|die OUT              a checkpoint, and two more: rank 1 fails to write them, or dies while it writes
 """
 
 import json
@@ -102,12 +102,12 @@ class Trainer:
         """Copy the state; the result writes it."""
         from ensemble.neural import checkpoint, sharded
 
-        moments, description = checkpoint.flatten_optimizer(self.optimizer, "optimizer0")
+        moments, optimizer_description = checkpoint.flatten_optimizer(self.optimizer, "optimizer0")
         shards = checkpoint.CpuCopies().copy({**self.model.state_dict(), **self.averages(), **moments})
-        about = {"optimizers": [description]}
+        description = {"optimizers": [optimizer_description]}
         if not launch.is_sharded(self.accelerator):
-            return partial(checkpoint.write, folder, shards, about)
-        return partial(sharded.write, folder, shards, about, {}, self.writers)
+            return partial(checkpoint.write, folder, shards, description)
+        return partial(sharded.write, folder, shards, description, {}, self.writers)
 
     def load(self, folder: Path) -> None:
         from ensemble.neural import sharded

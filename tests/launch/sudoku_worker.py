@@ -5,7 +5,7 @@ sudoku_worker.py DATA OUT resume   resume that run
 sudoku_worker.py DATA OUT signs    one step of SparseSignSGD on any number of ranks
 
 For each of RUNS, rank r writes OUT/NAME/RANK.safetensors: before each step the `gradients` of the body, the `weights` at
-which they were taken, and the puzzle embedding's `table`, each with the step as first dimension. `signs` writes
+which they were computed, and the puzzle embedding's `table`, each with the step as first dimension. `signs` writes
 OUT/signs.RANKS.RANK.safetensors.
 """
 

@@ -1,4 +1,4 @@
-"""scripts/train_elastic.py goes on with fewer ranks after a loss, and with more when they are back; the same batches.
+"""scripts/train_elastic.py continues with fewer ranks after a loss, and with more when it can; the batches stay the same.
 
 make test       3 → 2 ranks, and 1 → 2
 make torture    4 → 3 ranks at a batch of 1,536, and 4 → 2 → 4 at 1,024
@@ -58,7 +58,7 @@ class Run:
             yield process
 
     def by_hand(self, checkpoint: Path, ranks: int, micro_batch_size: int) -> Path:
-        """The weights of a run that a person resumes."""
+        """The weights of a run that is resumed by hand."""
         out = self.folder / "by_hand"
         start = [*launcher.ACCELERATE, *launcher.MULTI_CPU, "--num_processes", ranks, launcher.TRAIN]
         words = [*self.words(out), "--resume", checkpoint, f"micro_batch_size={micro_batch_size}"]
@@ -87,7 +87,7 @@ class Run:
             time.sleep(0.005)
 
     def assert_same_batches(self) -> None:
-        """Each start's steps are those of the plan from where it went on; all steps were taken."""
+        """Each step used the rows of a step of the plan, and all steps of the plan were taken."""
         plan = BatchPlan(self.num_rows, self.batch_size, 0, 1, 0, 0)
         expected = [frozenset(micro.rows.tolist()) for micro in plan.micro_batches(0, self.num_steps)]
         number_of = {batch: number for number, batch in enumerate(expected)}
@@ -97,20 +97,20 @@ class Run:
 
 @pytest.mark.parametrize(("ranks", "batch_size", "left"), [(4, 1536, 3), (4, 1024, 2)] if LONG else [(3, 1536, 2)])
 def test_a_lost_rank_is_done_without(ranks: int, batch_size: int, left: int, tmp_path: Path) -> None:
-    """The job would wait for a person; or go on with other batches, or to other weights than a resume by hand."""
+    """The job would wait for a person, use other batches, or end with other weights than a run that is resumed by hand."""
     run = Run(tmp_path, batch_size, num_epochs=48)
     with run.supervised("--num_processes", str(ranks)) as process:
         run.wait(lambda: run.saved() >= CHECKPOINT_STEPS, process)
         run.ranks(process)[1].send_signal(signal.SIGKILL)
         run.wait(lambda: len(run.ranks(process)) == left, process)
-        went_on_from = run.saved()
+        resumed_from = run.saved()
         assert process.wait(TIMEOUT_S) == 0, (tmp_path / "errors").read_text()
     errors = (tmp_path / "errors").read_text()
     assert f"continues with {left} ranks instead of {ranks}: {batch_size} = " in errors
     run.assert_same_batches()
     micro = divisors(batch_size // left, batch_size // ranks)[-1]
     assert micro <= batch_size // ranks, "a rank would need more memory than before"
-    checkpoint = Path(shutil.copytree(run.out / "checkpoints" / f"step-{went_on_from:08d}", tmp_path / "checkpoint"))
+    checkpoint = Path(shutil.copytree(run.out / "checkpoints" / f"step-{resumed_from:08d}", tmp_path / "checkpoint"))
     ours, other = (
         load_file(run_folder / "model.safetensors")
         for run_folder in (run.out / "final", run.by_hand(checkpoint, left, micro))
@@ -123,7 +123,7 @@ def test_a_lost_rank_is_done_without(ranks: int, batch_size: int, left: int, tmp
 def test_ranks_that_come_back_are_used_from_the_next_checkpoint_on(
     few: int, many: int, batch_size: int, tmp_path: Path
 ) -> None:
-    """A job would stay small for days after its machine was whole again, or lose what it did since its last checkpoint."""
+    """A job would use few ranks for days after more became available, or repeat the steps since its last checkpoint."""
     run, capacity = Run(tmp_path, batch_size, num_epochs=160), tmp_path / "capacity"
     capacity.write_text(f"{few}\n")
     with run.supervised("--num_processes", str(many), "--capacity", capacity) as process:

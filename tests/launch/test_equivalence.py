@@ -77,7 +77,7 @@ class Plain:
 
 
 def error(actual: torch.Tensor, expected: torch.Tensor) -> float:
-    """Relative, norm-wise."""
+    """The norm of the difference, relative to the norm of the expected values."""
     assert actual.dtype == expected.dtype
     return float(torch.linalg.vector_norm(actual - expected) / torch.linalg.vector_norm(expected))
 

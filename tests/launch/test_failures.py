@@ -125,7 +125,7 @@ def assert_printed(folder: Path, *sentences: str) -> None:
     ],
 )
 def test_ranks_with_different_data_end_together(failure: str, sentences: list[str], tmp_path: Path) -> None:
-    """With a broken copy on one node the other nodes would wait; with other data the run would train on both."""
+    """The other nodes would wait for a node with a damaged copy, or two nodes would train on different data."""
     with two_ranks("tests/launch/disagreeing_ranks.py", tmp_path, str(tmp_path / "run"), failure) as process:
         assert process.wait(TIMEOUT_S) == 1
     assert_printed(tmp_path, *(sentence.format(host=socket.gethostname()) for sentence in sentences))

@@ -16,7 +16,7 @@ from ensemble.trees import threads
 
 
 def test_two_ranks_learn_what_one_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fit would be silent about ranks that do not start, or its forecast depend on the number of cores."""
+    """A fit would be silent about ranks that do not start, or its forecast would depend on the number of cores."""
     monkeypatch.setattr(network, "LEAST_ROWS_FOR_RANKS", 0)
     people().write_csv(tmp_path / "people.csv")
     config = configured(tmp_path / "people.csv", tmp_path / "out")

@@ -100,8 +100,10 @@ def test_a_killed_run_resumes_exactly(launched: Path, data: Path) -> None:
     assert all(torch.equal(expected[name], actual[name]) for name in expected)
 
 
-def test_it_goes_on_on_another_number_of_ranks(launched: Path, data: Path, accelerator: Accelerator, tmp_path: Path) -> None:
-    """Places would lose the states that they carry, or get those of other places."""
+def test_a_run_resumes_on_another_number_of_ranks(
+    launched: Path, data: Path, accelerator: Accelerator, tmp_path: Path
+) -> None:
+    """Positions of the batch would lose their carried states, or get those of other positions."""
     recipe = worker["make"](data, **worker["RUNS"]["carried"][0])
     begin = str(launched / "carried" / "checkpoints" / "step-00000004")
     worker["train"](recipe, worker["settings"](tmp_path / "one_rank", 1), accelerator, begin)

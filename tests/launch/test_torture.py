@@ -161,9 +161,9 @@ def random_generator(*trial: object) -> random.Random:
 @contextlib.contextmanager
 def training(run: Run, step: int, **environment: str) -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
     """The run and its ranks, once it has reached `step` and a new step; for step 0, once it has opened its folder."""
-    step, settings = step and max(step, run.steps_done() + 1), run.identity("config.json")
+    step, old_config = step and max(step, run.steps_done() + 1), run.identity("config.json")
     with launcher.started(run.command, run.out.parent, **environment) as process:
-        wait_for(lambda: run.identity("config.json") != settings and run.steps_done() >= step, process, 0.005)
+        wait_for(lambda: run.identity("config.json") != old_config and run.steps_done() >= step, process, 0.005)
         children = psutil.Process(process.pid).children()
         ranks = [child for child in children if launcher.TRAIN in command_of(child)]
         yield process, sorted(ranks, key=lambda rank: rank.environ().get("RANK", ""))

@@ -1,4 +1,4 @@
-"""Ranks that are forked from one process: the same weights as with `accelerate launch`, and the same ends."""
+"""Ranks that are forked from one process: the same weights as with `accelerate launch`, and the same exit codes."""
 
 import os
 import signal

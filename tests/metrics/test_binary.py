@@ -1,4 +1,4 @@
-"""The scores: scikit-learn's where it has them, counted by hand where it has not, and honest intervals."""
+"""The scores equal those of scikit-learn, or those computed by hand; and their intervals are correct."""
 
 import itertools
 import math
@@ -33,7 +33,7 @@ def scores(data: dict[str, np.ndarray], weight: np.ndarray | None = None) -> dic
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_scores_are_those_of_scikit_learn(weighted: bool) -> None:
-    """A score of ours would not be the one that the rest of the world means by its name."""
+    """A score would differ from what its name means elsewhere."""
     from sklearn import metrics
 
     data = market()
@@ -61,7 +61,7 @@ def test_a_weight_is_a_number_of_copies() -> None:
 
 
 def test_row_order_changes_nothing() -> None:
-    """A score would depend on the order in which tied rows happen to stand."""
+    """A score would depend on the order of tied rows."""
     data = market()
     shuffle = np.random.default_rng(1).permutation(len(data["target"]))
     assert scores(data) == pytest.approx(scores({name: column[shuffle] for name, column in data.items()}), rel=1e-12)
@@ -90,8 +90,8 @@ def test_five_percent_is_exact(num_rows: int) -> None:
 
 
 def test_ties_at_the_border_count_in_part() -> None:
-    """A member that predicts few different values would be lucky or unlucky by the order of its rows."""
-    # 40 rows, two are taken: one for sure, and one of the four tied at 0.5.
+    """The score of a member that predicts few different values would depend on the order of the rows."""
+    # Of 40 rows two are taken: the first, and one of the four tied at 0.5
     prediction = np.r_[0.9, [0.5] * 4, [0.1] * 35]
     target = np.r_[0, 1, 1, 1, 0, np.zeros(35)]
     every_way = [np.mean(target[[0, second]]) for second in range(1, 5)]
@@ -125,7 +125,7 @@ def test_one_class_only(positive: int, undefined: set[str]) -> None:
 
 
 def test_certain_and_wrong_costs_much_but_not_everything() -> None:
-    """One prediction of exactly 0 that comes true would make the log loss infinite."""
+    """One prediction of exactly 0 for a positive row would make the log loss infinite."""
     result = binary_scores(np.array([1, 0]), np.array([0.0, 1.0]), np.zeros(2))
     assert result["log_loss"] == pytest.approx(-math.log(np.finfo(float).eps))
 
@@ -146,7 +146,7 @@ def test_what_cannot_be_scored_is_refused(target: list[float], prediction: list[
 
 
 def test_bootstrap_covers_the_truth() -> None:
-    """The interval would be too narrow: rows of one product are alike, and drawing them apart pretends to know more."""
+    """The interval would be too narrow, as if the rows of a product, which are alike, were independent."""
     covered = 0
     for seed in range(60):
         generator = np.random.default_rng(seed)
@@ -161,7 +161,7 @@ def test_bootstrap_covers_the_truth() -> None:
 
 
 def test_bootstrap_is_what_drawing_copies_gives() -> None:
-    """The shortcut by weights would not be the bootstrap that its name promises."""
+    """The bootstrap by weights would give other intervals than one that draws rows."""
     data = market(400)
     fast = bootstrap_scores(**data, num_draws=40, generator=np.random.default_rng(5))
     clusters = np.unique(data["cluster"])
@@ -174,14 +174,14 @@ def test_bootstrap_is_what_drawing_copies_gives() -> None:
     for name, interval in fast.items():
         assert interval.value == scores(data)[name]
         expected = np.quantile([draw[name] for draw in draws], [0.025, 0.975])
-        if name == "calibration_error":  # shifted, since drawing again makes it larger
+        if name == "calibration_error":  # the interval is shifted, since the error is larger in drawn rows
             expected += interval.value - np.median([draw[name] for draw in draws])
             expected[0] = max(expected[0], 0)
         np.testing.assert_allclose([interval.low, interval.high], expected, rtol=1e-9, atol=1e-12)
 
 
 def test_difference_is_paired() -> None:
-    """A small but certain gain would drown in the spread that both forecasts share."""
+    """A small but certain gain would be hidden by the variation that both forecasts share."""
     data = market()
     prediction = data.pop("prediction")
     first, second = prediction, np.clip(prediction * 1.3, 0, 1)
@@ -217,7 +217,7 @@ def test_reliability_keeps_every_row() -> None:
 
 
 def test_precision_recall_lies_on_the_curve() -> None:
-    """The thinned curve would leave the true one, or stop before its ends."""
+    """The curve of fewer points would differ from the true one, or stop before its ends."""
     from sklearn.metrics import precision_recall_curve
 
     data = market(20_000)

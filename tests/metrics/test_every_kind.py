@@ -1,4 +1,4 @@
-"""The scores of every kind of task: scikit-learn's where it has them, of rows in any order, and with honest intervals."""
+"""The scores of every kind of task: equal to those of scikit-learn, for rows in any order, and with correct intervals."""
 
 import itertools
 import math
@@ -36,27 +36,27 @@ def scores(kind: str, rows: dict[str, np.ndarray], weight: np.ndarray | None = N
 
 @pytest.mark.parametrize("weight", [None, whole_weights / 3], ids=["plain", "weighted"])
 def test_scores_of_classes_are_those_of_scikit_learn(weight: np.ndarray | None) -> None:
-    """A score of ours would not be the one that the rest of the world means by its name."""
+    """A score would differ from what its name means elsewhere."""
     from sklearn import metrics as known
 
     target, predictions, group = blend_of("multiclass", NUM_ROWS)
-    target[target == 3] = 1  # a class that never comes true
+    target[target == 3] = 1  # so that no row has class 3
     prediction = predictions[:, 0]
     ours, chosen = task_scores("multiclass", target, prediction, group, weight), prediction.argmax(1)
-    said = {"y_true": target, "sample_weight": weight}
-    assert ours["multiclass_log_loss"] == pytest.approx(known.log_loss(y_proba=prediction, labels=range(4), **said))
-    assert ours["accuracy"] == pytest.approx(known.accuracy_score(y_pred=chosen, **said))
-    assert ours["macro_f1"] == pytest.approx(known.f1_score(y_pred=chosen, average="macro", zero_division=0, **said))
-    recalls = known.recall_score(y_pred=chosen, average=None, labels=range(3), **said)
+    rows = {"y_true": target, "sample_weight": weight}
+    assert ours["multiclass_log_loss"] == pytest.approx(known.log_loss(y_proba=prediction, labels=range(4), **rows))
+    assert ours["accuracy"] == pytest.approx(known.accuracy_score(y_pred=chosen, **rows))
+    assert ours["macro_f1"] == pytest.approx(known.f1_score(y_pred=chosen, average="macro", zero_division=0, **rows))
+    recalls = known.recall_score(y_pred=chosen, average=None, labels=range(3), **rows)
     assert ours["balanced_accuracy"] == pytest.approx(recalls.mean())
-    came_true = np.eye(4)[target.astype(int)]
-    brier = ((prediction - came_true) ** 2).sum(1)
+    one_hot = np.eye(4)[target.astype(int)]
+    brier = ((prediction - one_hot) ** 2).sum(1)
     assert ours["brier"] == pytest.approx(np.average(brier, weights=weight))
 
 
 @pytest.mark.parametrize("weight", [None, whole_weights / 3], ids=["plain", "weighted"])
 def test_scores_of_numbers_are_those_of_scikit_learn(weight: np.ndarray | None) -> None:
-    """An error would be in another unit, or R² lose its digits where the targets are far from 0."""
+    """An error would be in another unit, or R² would be inaccurate for targets far from 0."""
     from sklearn import metrics as known
 
     target, predictions, group = blend_of("regression", NUM_ROWS)
@@ -71,7 +71,7 @@ def test_scores_of_numbers_are_those_of_scikit_learn(weight: np.ndarray | None) 
 
 @pytest.mark.parametrize("sizes", [(20,), (1, 2, 3, 9, 10, 11, 40)], ids=["alike", "unlike"])
 def test_ndcg_is_that_of_scikit_learn(sizes: tuple[int, ...]) -> None:
-    """Ties would be broken by the order of the rows, or a group of an odd size be cut short."""
+    """Ties would be broken by the order of the rows, or the last rows of some groups would be left out."""
     from sklearn.metrics import ndcg_score
 
     generator = np.random.default_rng(0)
@@ -94,15 +94,16 @@ def test_ndcg_is_that_of_scikit_learn(sizes: tuple[int, ...]) -> None:
 
 
 def test_ranks_of_relevant_rows_by_hand() -> None:
-    """The place of the first relevant row, or the recall, would be of another order or miss the ties."""
-    # Group 0: relevant at places 2 and 12. Group 1: four tie, one of them relevant. Group 2 has none, and is left out.
+    """The place of the first relevant row, or the recall, would be that of another order, or wrong with ties."""
+    # Group 0 has relevant rows at places 2 and 12. In group 1 four rows tie, of which one is relevant. Group 2 has no
+    # relevant row, and is left out.
     target = np.r_[0, 1, np.zeros(9), 2, 0, 1, 0, 0, np.zeros(3)]
     prediction = np.r_[np.linspace(12, 1, 12), 5, 5, 5, 5, 3, 2, 1]
     group = np.r_[np.zeros(12), np.ones(4), np.full(3, 2)]
     result = task_scores("ranking", target, prediction, group)
     assert result["mean_reciprocal_rank"] == pytest.approx((1 / 2 + 1 / 2.5) / 2)
     assert result["recall_at_10"] == pytest.approx((1 / 2 + 1) / 2)
-    # 12 tie, 3 of them relevant: the first stands on place 13 / 4 on average, and 10 of 12 are shown.
+    # 12 rows tie, and 3 are relevant: the first relevant one is at place 13 / 4 on average, and 10 of 12 rows are counted
     tied = task_scores("ranking", np.r_[np.ones(3), np.zeros(9)], np.zeros(12), np.zeros(12))
     places = [min(chosen) + 1 for chosen in itertools.combinations(range(12), 3)]
     assert tied["mean_reciprocal_rank"] == pytest.approx(1 / np.mean(places))
@@ -121,28 +122,27 @@ def test_a_weight_is_a_number_of_copies(kind: str) -> None:
 
 
 def test_a_group_drawn_twice_is_two_groups() -> None:
-    """A user drawn twice would be one with all items twice, whose first 10 places hold 5 items."""
+    """A user who is drawn twice would become one user with all items twice, and the first 10 places would hold 5 items."""
     rows = rows_of("ranking")
     times = np.random.default_rng(2).integers(0, 4, rows["group"].max() + 1)
     weight = times[rows["group"]]
-    apart = [
-        {**rows, "group": rows["group"] + time * 1000} for time in range(3)
-    ]  # each copy of a group has a number of its own
-    kept = [{name: column[weight > time] for name, column in of.items()} for time, of in enumerate(apart)]
-    copies = {name: np.concatenate([of[name] for of in kept]) for name in rows}
+    # Each copy of a group has another number
+    apart = [{**rows, "group": rows["group"] + time * 1000} for time in range(3)]
+    kept = [{name: column[weight > time] for name, column in copy.items()} for time, copy in enumerate(apart)]
+    copies = {name: np.concatenate([copy[name] for copy in kept]) for name in rows}
     assert scores("ranking", rows, weight.astype(float)) == pytest.approx(scores("ranking", copies))
 
 
 @every_kind
 def test_row_order_changes_nothing(kind: str) -> None:
-    """A score would depend on the order in which tied rows happen to stand."""
+    """A score would depend on the order of tied rows."""
     rows = rows_of(kind)
-    shuffle = np.random.default_rng(1).permutation(NUM_ROWS)
-    turned = {name: column[shuffle] for name, column in rows.items()}
-    assert scores(kind, rows) == pytest.approx(scores(kind, turned), rel=1e-12)
+    order = np.random.default_rng(1).permutation(NUM_ROWS)
+    shuffled = {name: column[order] for name, column in rows.items()}
+    assert scores(kind, rows) == pytest.approx(scores(kind, shuffled), rel=1e-12)
     for metric in METRIC_FUNCTIONS.values():
         if kind in metric.kinds:
-            pair = [metric.function(of["target"], of["prediction"], of["group"]) for of in (rows, turned)]
+            pair = [metric.function(some["target"], some["prediction"], some["group"]) for some in (rows, shuffled)]
             assert pair[0] == pytest.approx(pair[1], rel=1e-12)
 
 
@@ -162,7 +162,7 @@ def test_one_number_is_that_of_all_scores(kind: str) -> None:
 
 @every_kind
 def test_bootstrap_is_what_drawing_copies_gives(kind: str) -> None:
-    """The shortcut by weights would not be the bootstrap that its name promises."""
+    """The bootstrap by weights would give other intervals than one that draws rows."""
     rows = rows_of(kind)
     fast = metrics.bootstrap_scores(**rows, kind=kind, num_draws=10, generator=np.random.default_rng(5))
     clusters = np.unique(rows["cluster"])
@@ -172,13 +172,13 @@ def test_bootstrap_is_what_drawing_copies_gives(kind: str) -> None:
             np.flatnonzero(rows["cluster"] == clusters[one]) for one in generator.integers(len(clusters), size=len(clusters))
         ]
         copies = {name: column[np.concatenate(drawn)] for name, column in rows.items()}
-        if kind == "ranking":  # each a group of its own
+        if kind == "ranking":  # each copy is another group
             copies["group"] = np.repeat(np.arange(len(drawn)), [len(one) for one in drawn])
         draws.append(scores(kind, copies))
     for name, interval in fast.items():
         assert interval.value == scores(kind, rows)[name]
         expected = np.quantile([draw[name] for draw in draws], [0.025, 0.975])
-        if name == "calibration_error":  # shifted, since drawing again makes it larger
+        if name == "calibration_error":  # the interval is shifted, since the error is larger in drawn rows
             expected += interval.value - np.median([draw[name] for draw in draws])
             expected[0] = max(expected[0], 0)
         np.testing.assert_allclose([interval.low, interval.high], expected, rtol=1e-9, atol=1e-12)
@@ -189,17 +189,17 @@ def test_bootstrap_is_what_drawing_copies_gives(kind: str) -> None:
 
 
 def test_r_squared_of_draws_with_equal_targets_is_left_out() -> None:
-    """The rounding error of their variance would be the divisor, and the interval end at -1e14."""
+    """The rounding error of their variance would be the divisor, and the interval would end at -1e14."""
     target = np.repeat([0.1, 0.7, 1.3], 5)
     drawn = {"group": np.zeros(15), "cluster": np.repeat([0, 1, 2], 5), "generator": np.random.default_rng(0)}
     interval = metrics.bootstrap_scores(target, target + 0.1, **drawn, kind="regression")["r_squared"]
-    assert interval.low == pytest.approx(1 - 0.1**2 / 0.08)  # two clusters alike and one beside them
+    assert interval.low == pytest.approx(1 - 0.1**2 / 0.08)  # one cluster twice, and its neighbour once
     assert interval.low < interval.value < interval.high
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_groups_are_drawn_as_their_rows_are(is_whole: bool) -> None:
-    """Groups that lie in one cluster are weighed instead of their rows; those that do not must not be."""
+    """Groups inside one cluster have one weight each. Groups in several clusters would have only one, too."""
     rows = rows_of("ranking")
     shuffle = np.random.default_rng(1).permutation(NUM_ROWS)
     target, prediction, group = (rows[name][shuffle] for name in ("target", "prediction", "group"))
@@ -253,7 +253,7 @@ def test_what_cannot_be_scored_is_refused(kind: str, name: str, value: float, se
 
 
 def test_classes_that_tie_count_in_part() -> None:
-    """A member that knows nothing would be lucky or unlucky by the order of the classes."""
+    """The accuracy of equal probabilities would depend on the order of the classes."""
     target, prediction = np.arange(4.0), np.full((4, 4), 0.25)
     result = task_scores("multiclass", target, prediction, np.zeros(4))
     assert result["accuracy"] == result["balanced_accuracy"] == pytest.approx(1 / 4)

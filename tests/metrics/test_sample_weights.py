@@ -1,4 +1,4 @@
-"""Sample weights in every score: scikit-learn's `sample_weight`, or the row that stands there that many times."""
+"""Sample weights in every score: the same as scikit-learn's `sample_weight`, or as that number of copies of a row."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ KNOWN = {
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_metrics_of_early_stopping_are_those_of_scikit_learn(name: str) -> None:
-    """Trees would stop by a score that rows of weight 0 have a part in."""
+    """Early stopping would use a score in which rows of weight 0 count."""
     target, prediction, group = rows_of(METRIC_FUNCTIONS[name].kinds[0])
     ours = METRIC_FUNCTIONS[name].function(target, prediction, group, fractions)
     assert ours == pytest.approx(KNOWN[name](target, prediction, sample_weight=fractions), rel=1e-9)
@@ -44,7 +44,7 @@ def test_metrics_of_early_stopping_are_those_of_scikit_learn(name: str) -> None:
 
 
 def test_ndcg_of_weighted_groups_is_that_of_scikit_learn() -> None:
-    """The groups of a ranking would count alike, whatever their weight; or rows of weight 0 would take places."""
+    """The groups of a ranking would count equally, whatever their weight, or rows of weight 0 would take ranks."""
     target, prediction, group = rows_of("ranking")
     groups = np.unique(group)
     of_group = np.random.default_rng(0).integers(0, 4, len(groups)) * 0.3
@@ -61,7 +61,7 @@ def test_ndcg_of_weighted_groups_is_that_of_scikit_learn() -> None:
     best = np.lexsort((-prediction, group))[::20]  # the first place of each group
     weight[best] = 0
     assert ndcg(target, prediction, group, weight) == pytest.approx(
-        ndcg(*(np.delete(of, best) for of in (target, prediction, group, weight)))
+        ndcg(*(np.delete(column, best) for column in (target, prediction, group, weight)))
     )
     unlike = np.random.default_rng(0).integers(1, 3, len(group))
     twice = np.repeat(np.arange(len(group)), unlike)
@@ -73,7 +73,7 @@ def test_intervals_of_weighted_rows_are_those_of_copies(kind: str) -> None:
     """The interval would be that of other rows than the score beside it."""
     target, prediction, group = rows_of(kind)
     cluster, weight = np.arange(NUM_ROWS) % 97, times.astype(float)
-    if kind == "ranking":  # a group of one weight counts that often, and is not one of twice the rows
+    if kind == "ranking":  # a group of weight 2 is two groups, not one group with each row twice
         cluster, weight = group, (1.0 + group % 2)
     copies = np.repeat(np.arange(NUM_ROWS), weight.astype(int))
     group_of_copy = group[copies]
@@ -81,8 +81,8 @@ def test_intervals_of_weighted_rows_are_those_of_copies(kind: str) -> None:
         again = np.concatenate([np.arange(number) for number in weight.astype(int)])
         group_of_copy = group_of_copy + again * (group.max() + 1)
     result, expected = (
-        metrics.bootstrap_scores(*rows, kind=kind, num_draws=10, generator=np.random.default_rng(5), weight=its)
-        for rows, its in (
+        metrics.bootstrap_scores(*rows, kind=kind, num_draws=10, generator=np.random.default_rng(5), weight=row_weight)
+        for rows, row_weight in (
             ((target, prediction, group, cluster), weight),
             ((target[copies], prediction[copies], group_of_copy, cluster[copies]), None),
         )
@@ -102,7 +102,7 @@ def test_a_unit_of_weights_changes_nothing() -> None:
 
 
 def test_the_interval_of_the_calibration_error_holds_it() -> None:
-    """A reader would see a score outside of its own interval: of calibrated forecasts each draw is worse."""
+    """The score would be outside of its own interval, since the error of calibrated predictions is larger in each draw."""
     generator = np.random.default_rng(0)
     prediction = generator.random(400)
     target = (generator.random(400) < prediction).astype(float)

@@ -86,11 +86,11 @@ def test_a_rank_that_finished_is_named(tmp_path: Path) -> None:
 
 
 def test_a_process_that_died_is_named(tmp_path: Path) -> None:
-    """A rank killed by the kernel publishes nothing: it would be called silent, seconds later, or not be named."""
+    """A rank that the kernel killed publishes nothing: it would be called silent, seconds later, or would not be named."""
     store = HashStore()
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     with Peer(store, 1, host=socket.gethostname(), pid=process.pid):
-        # It is not waited for: a zombie, as under the launcher
+        # Nothing waits for its end, so it becomes a zombie, as under the launcher
         message = sentence(store, tmp_path, then=lambda heart: process.kill())
     process.communicate()
     assert f"rank 1 of 2 (host {socket.gethostname()}, pid {process.pid}) died, last seen at step 8" in message
@@ -174,7 +174,7 @@ def test_the_published_record(tmp_path: Path) -> None:
 
 
 def test_with_nccl_the_message_is_printed_before_the_abort(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """NCCL's watchdog aborts the process: the late rank would never be named; ranks at the same step must not be."""
+    """NCCL's watchdog would abort the process before the late rank is named, or a rank at the same step would be named."""
     store = HashStore()
     Peer(store, 1)  # until the real one is there
     announced: list[str] = []

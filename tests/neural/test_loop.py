@@ -76,7 +76,7 @@ def test_the_gradient_is_clipped_after_it_was_divided_by_the_true_count(
 
 
 def test_a_parameter_without_an_optimizer_counts_once(config: TrainConfig, accelerator: Accelerator) -> None:
-    """Its gradients would add up from step to step, and clipping would make the steps of the others smaller and smaller."""
+    """The gradients of the parameter would add up, and clipping would make the steps of the others smaller and smaller."""
 
     class Frozen(Toy):
         def optimizers(self, model: Any, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:

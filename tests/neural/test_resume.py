@@ -198,7 +198,7 @@ def test_settings_that_may_change_when_a_run_is_resumed(config: TrainConfig, acc
 
 
 def test_a_new_moving_average_starts_at_the_restored_weights(config: TrainConfig, accelerator: Accelerator) -> None:
-    """It would start at random initial weights, and validation scores would fall."""
+    """The moving average would start at random initial weights, and validation scores would fall."""
     loop.train(Toy(), dataclasses.replace(config, max_epochs=1), accelerator)
     weights = load_file(last(config) / "model.safetensors")
     with_average = dataclasses.replace(config, max_epochs=1.3, ema_decay=0.5, learning_rate=1e-30)

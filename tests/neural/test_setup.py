@@ -9,7 +9,7 @@ from ensemble.neural.setup import refuse_batch_norm
 
 
 def test_batch_normalisation_needs_one_rank() -> None:
-    """Each rank would be scored with its own running statistics, and a resumed run have those of rank 0 on all ranks."""
+    """Each rank would be scored with its own running statistics, and a resumed run would have those of rank 0 everywhere."""
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
     with pytest.raises(UserError, match=r"the statistics of '1' \(BatchNorm1d\) would differ between the 2 processes"):
         refuse_batch_norm(model, 2)

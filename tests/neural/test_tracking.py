@@ -222,7 +222,7 @@ def trackio_steps(folder: Path) -> list[str]:
 def test_the_real_packages_continue_the_same_run_offline(
     name: str, runs: Callable[[Path], list[str]], tmp_path: Path
 ) -> None:
-    """A new version of writer, or of Accelerate, would know other arguments."""
+    """A new version of the tracker's package, or of Accelerate, would have other arguments."""
     pytest.importorskip(name)
     code = (
         "import runpy, sys, pathlib\n"

@@ -55,7 +55,7 @@ def table(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few small trees in this process, whatever threads other tests have settled; the page has tests of its own."""
+    """Few small trees, on one thread whatever other tests in this process have configured; the page has tests of its own."""
     from ensemble.report import page
     from ensemble.trees import threads
 

@@ -12,7 +12,7 @@ from ensemble import folders
 
 
 def test_a_table_of_several_classes(tmp_path: Path) -> None:
-    """A member would predict what the ensemble cannot read, which the tests of the parts alone do not show."""
+    """A member would write predictions that the ensemble cannot read, which tests of single parts do not show."""
     people = fits.people("multiclass")
     people.write_csv(tmp_path / "people.csv")
     source = ("target=y", "id=who", "drop=[day]", "num_folds=3", "num_draws=4", "threads=1", "time_limit=0")
@@ -32,7 +32,7 @@ def test_a_table_of_several_classes(tmp_path: Path) -> None:
 
 
 def test_a_table_of_queries(tmp_path: Path) -> None:
-    """A member that learns relevances as numbers would not be trained, or its scores be none of a ranking."""
+    """A member that learns relevances as numbers would not be trained, or would not be scored as a ranking."""
     generator = np.random.default_rng(0)
     x = generator.normal(size=(600, 3))
     relevance = np.digitize(x @ [1.0, 0.7, 0.0] + 0.3 * generator.normal(size=600), [-0.5, 0.5, 1.5])

@@ -22,7 +22,7 @@ class Killed(BaseException):
     """Stands for the end of the process."""
 
 
-# ------------------------------------------------------------------------------------------------ what it leaves
+# ------------------------------------------------------------------------------------------------ the files
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ class Killed(BaseException):
     ],
 )
 def test_a_table_becomes_an_ensemble(kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
-    """A stage would not read what the one before wrote, or the scores be those of other rows."""
+    """A stage would fail to read the files of the previous stage, or the scores would be those of other rows."""
     people(kind).write_csv(tmp_path / "people.csv")
     out = tmp_path / "out"
     board = fit(tmp_path / "people.csv", out, **settings)
@@ -89,10 +89,11 @@ def test_the_same_command_gives_the_same_bits(table: Path, tmp_path: Path) -> No
     assert files[0].prediction.tobytes() == files[1].prediction.tobytes()
 
 
-# ------------------------------------------------------------------------------------------------ going on
+# ------------------------------------------------------------------------------------------------ continuing
 
 
 def kill(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, number: int = 1, is_after: bool = False) -> None:
+    """Let call `number` of a function raise `Killed`: before its work, or with `is_after` after it."""
     original, calls = getattr(module, name), []
 
     def call(*arguments: Any, **named: Any) -> Any:
@@ -110,6 +111,7 @@ def kill(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, number: int = 
 def killed(
     monkeypatch: pytest.MonkeyPatch, table: Path, out: Path, *module: Any, resume: bool = False, **settings: Any
 ) -> None:
+    """Fit, and let `kill`, with the arguments `module`, end the fit."""
     with monkeypatch.context() as patch:
         kill(patch, *module)
         with pytest.raises(Killed):
@@ -146,7 +148,7 @@ def test_incomplete_preparation_is_removed(table: Path, tmp_path: Path, monkeypa
     out.mkdir()
     with monkeypatch.context() as patch:
         kill(patch, table_prepare, "write_rows", 1, True)
-        patch.setattr(folders.shutil, "rmtree", lambda *words, **more: None)  # a kill clears nothing away
+        patch.setattr(folders.shutil, "rmtree", lambda *words, **more: None)  # a killed process removes nothing
         patch.setattr(fit_folder, "remove_new", lambda *files: None)
         with pytest.raises(Killed):
             fit(table, out)
@@ -193,7 +195,7 @@ def test_one_fit_at_a_time(table: Path, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_going_on_with_a_moved_file(table: Path, tmp_path: Path) -> None:
-    """Rows that Python holds in memory are in another file each time: no such fit could continue."""
+    """Rows in Python's memory are written to another file each time, so a fit of them could never continue."""
     first = fit(table, tmp_path / "out")
     moved = table.rename(tmp_path / "moved.csv")
     assert [row["value"] for row in fit(moved, tmp_path / "out", resume=True)] == [row["value"] for row in first]
@@ -216,7 +218,7 @@ def test_going_on_with_other_files_is_refused(table: Path, tmp_path: Path, monke
     table.write_bytes(content)  # with another date
     fit(table, out, resume=True)
     table.write_bytes(content.replace(b"coral", b"denim", 1))
-    with pytest.raises(UserError, match=r"people\.csv changed since"):  # also of a fit that is whole
+    with pytest.raises(UserError, match=r"people\.csv changed since"):  # also if the fit is complete
         fit(table, out, resume=True)
 
 
@@ -229,7 +231,7 @@ def test_anew_means_all_of_it(
     changed = people().with_columns(age=80 - pl.col("age"))
     changed.write_csv(table)
     fit(table, tmp_path / "expected")
-    # Killed before the new data are there, then before the second member is
+    # Killed before the new data are written, then after the first member is
     with monkeypatch.context() as patch:
         kill(patch, table_prepare, "write_rows")
         patch.setattr(
@@ -255,7 +257,7 @@ def test_anew_means_all_of_it(
     "file", ["tabm/summary.json", "tabm/checkpoints/step-00000004/state.json", "tabm.checkpoint/trees-4/state.json"]
 )
 def test_a_member_of_other_data_is_trained_anew(file: str, tmp_path: Path) -> None:
-    """A training that was stopped before the data changed would be continued, which is an error: the fit would lack it."""
+    """A training that was stopped before the data changed would be continued and fail, and the fit would lack the member."""
     (tmp_path / file).parent.mkdir(parents=True)
     folders.write_json(tmp_path / file, {"fingerprint": "old"})
     assert [run.is_stale(tmp_path / "tabm", fingerprint) for fingerprint in ("old", "new")] == [False, True]
@@ -309,7 +311,7 @@ def test_a_mistake_leaves_nothing(
 
 
 def test_an_empty_folder_of_the_users_stays(table: Path, tmp_path: Path) -> None:
-    """A mistake would delete the folder that the user made, and perhaps gave rights to others."""
+    """A mistake would delete a folder of the user, who may have set its permissions."""
     (tmp_path / "out").mkdir()
     with pytest.raises(UserError, match="no such column"):
         fit(table, tmp_path / "out", target="z")
@@ -328,7 +330,7 @@ def test_an_empty_folder_of_the_users_stays(table: Path, tmp_path: Path) -> None
 )
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_folder_of_the_users_is_refused(content: Any, sentence: str, resume: bool, table: Path, tmp_path: Path) -> None:
-    """The user's files would be replaced, or lie among ours."""
+    """The user's files would be replaced, or mixed with those of the fit."""
     out = tmp_path / "out"
     if content is None:
         out.write_text("a file")
@@ -379,7 +381,7 @@ def test_nothing_is_written_into_prepared_data(table: Path, tmp_path: Path) -> N
 
 
 def test_damaged_data_and_members_are_found(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A flipped bit would become part of the ensemble, when a fit goes on."""
+    """The ensemble of a continued fit would contain a damaged model, or members of damaged data."""
     out = tmp_path / "out"
     fit(table, out)
     model = out / "members/lightgbm/model.0.txt"

@@ -1,4 +1,4 @@
-"""A fit of a recipe whose members rank items: killed between its parts, it ends with the bits of one that never was."""
+"""A fit of a recipe whose members rank items: killed between its parts, it ends with the bits of an uninterrupted one."""
 
 import signal
 from collections.abc import Callable
@@ -35,7 +35,7 @@ FILES = {
 
 @pytest.fixture
 def start(tmp_path: Path, fit_after: Callable[..., Any]) -> Callable[..., Any]:
-    """Runs the command, which may kill itself; its output and exit code."""
+    """Runs the command, which may kill itself, and returns its output and exit code."""
     walks.raw(tmp_path, num_users=NUM_USERS, jumps=0.3)
 
     def start(out: str, *words: str, statement: str = "") -> Any:
@@ -57,7 +57,7 @@ def test_killed_between_its_parts_it_ends_with_the_same_bits(start: Callable[...
     assert not (out / "candidates").exists()
     times_before = times(out / "members/sasrec") | times(out / "rankings")
     assert len(list((out / "rankings").glob("*.parquet"))) == 6
-    done = start("out", *resume, statement=GROWING)  # when LightGBM is whole
+    done = start("out", *resume, statement=GROWING)  # when LightGBM is complete
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert "sasrec is complete already" in done.stderr
     assert "predicting with" not in done.stderr
@@ -96,7 +96,7 @@ def test_killed_between_its_parts_it_ends_with_the_same_bits(start: Callable[...
     [(943, 99_287, "ml-100k"), (6040, 999_611, "ml-1m"), (22_363, 198_502, "beauty"), (200, 1000, "ml-100k")],
 )
 def test_the_network_has_the_settings_of_a_preset(users: int, events: int, preset: str) -> None:
-    """It would be trained with settings that no one measured, or none of the training's."""
+    """The network would be trained with settings that nobody measured, or without those of the training."""
     manifest = {"recipe": "next_item", "users": users, "events": events, "splits": {"validation": {"rows": users}}}
     sasrec = of_recipe.plan(manifest, 1)[0]
     words = network.words(sasrec, Path("prepared"), Path("sasrec"), manifest, None)[2:]
@@ -106,7 +106,7 @@ def test_the_network_has_the_settings_of_a_preset(users: int, events: int, prese
 
 
 def test_time_is_kept_for_the_follow_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The network would take all of the time, or a limit that is too short for it be exceeded by its start."""
+    """The network would take all of the time, or its start would exceed a limit that is too short for it."""
     monkeypatch.setattr(run, "plan", plan.plan)
     walks.raw(tmp_path, num_users=NUM_USERS)
     seconds_of: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Fits in real processes: killed by the operating system, they go on to the bits of one that never was."""
+"""Fits in real processes: after the operating system killed them, they continue to the bits of an uninterrupted fit."""
 
 import signal
 import subprocess
@@ -30,7 +30,7 @@ COMBINING = "from ensemble.predictor import fit as combiner; send_at(combiner, '
 
 @pytest.fixture
 def start(table: Path, fit_after: Callable[..., Any]) -> Callable[..., Any]:
-    """Runs the command, which may send a signal to itself; its output and exit code."""
+    """Runs the command, which may send a signal to itself, and returns its output and exit code."""
 
     def start(out: str, *words: str, statement: str = "") -> Any:
         return fit_after(SMALL + statement, f"source=[{table}]", f"out={out}", *WORDS, *words)
@@ -48,7 +48,7 @@ def test_killed_and_stopped_it_ends_with_the_same_bits(start: Callable[..., Any]
     assert done.returncode == 75, done.stderr
     assert "stopped while lightgbm was trained: continue with --resume auto" in done.stderr
     assert (tmp_path / "out/members/lightgbm.checkpoint/status").read_text() == "preempted\n"
-    done = start("out", *resume, statement=KILLED)  # when 20 trees more are grown, and some of them anew
+    done = start("out", *resume, statement=KILLED)  # after more trees than those of the checkpoint
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert "continuing after 20 trees" in done.stderr
     done = start("out", *resume, statement=COMBINING)

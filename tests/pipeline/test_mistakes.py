@@ -232,7 +232,7 @@ TABLES: dict[str, tuple[bytes, str]] = {
         csv(row=lambda i: f'"{1 + i % 9},{100 + i}",1,{YES[i]}'),
         "the column 'a' holds numbers such as '1,100', written as 1,234.5 or as 1.234,5: add",
     ),
-    "20 labelled rows, all else empty": (
+    "fifteen rows with a target": (
         csv(num=60, row=lambda i: f"{i},1,{YES[i] if i < 15 else ''}"),
         "15 rows have a target, and at least 20 are needed: give more",
     ),
@@ -437,6 +437,6 @@ def test_a_wrong_command_gets_one_sentence(
 
 
 def test_there_are_a_hundred() -> None:
-    """An edit would have removed some."""
+    """An edit would remove some of them by mistake."""
     assert len(TABLES) + len(COMMANDS) >= 100
     assert set(COMMANDS) >= set(AS_PROCESSES)

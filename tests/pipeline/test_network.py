@@ -72,7 +72,7 @@ def test_a_fit_uses_a_visible_gpu_that_is_faster(
 
 
 def test_the_build_of_pytorch_is_known_without_an_import() -> None:
-    """With a build for CPUs, one process would train where several could, on a machine with a GPU."""
+    """On a machine with a GPU, but with a build for CPUs, one process would train instead of several."""
     statement = "import sys; from ensemble.pipeline import network; known = network.torch_is_for_cuda(); "
     statement += "assert 'torch' not in sys.modules; import torch; sys.exit(known != bool(torch.version.cuda))"
     subprocess.run([sys.executable, "-c", statement], check=True, timeout=TIMEOUT_S)

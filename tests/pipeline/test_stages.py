@@ -1,4 +1,4 @@
-"""A fit in stages, as a cluster does it: the same bits as in one process, nothing twice, and mistakes in a sentence."""
+"""A fit in stages, as on a cluster: the same bits as in one process, no work done twice, and errors of one sentence."""
 
 import dataclasses
 from pathlib import Path
@@ -37,9 +37,9 @@ def test_stages_make_the_same_ensemble(
     """A cluster would give another ensemble than one machine, leave files behind, or do all the work twice."""
     fit(table, tmp_path / "local")
     run_stages(config)
-    once = capsys.readouterr().err
-    assert "already" not in once, "a task did another's share"
-    assert sorted(line for line in once.splitlines() if line.startswith("trained")) == [
+    printed = capsys.readouterr().err
+    assert "already" not in printed, "a task did the work of another"
+    assert sorted(line for line in printed.splitlines() if line.startswith("trained")) == [
         f"trained: copy {copy} of {tmp_path}/out/members/{name}" for copy in range(3) for name in ("lightgbm", "xgboost")
     ]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["fit.json", "members", "network.words", "prepared"]
@@ -57,7 +57,7 @@ def test_stages_make_the_same_ensemble(
 
 
 def test_the_words_of_the_neural_member(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster would train it with other settings than the fit does, or wait for one that is not planned."""
+    """A cluster would train the network with other settings than a fit does, or wait for one that is not planned."""
     stages.run("prepare", config, "table")
     assert (tmp_path / "out/network.words").read_text() == ""
     neural = PlannedMember(name="mlp", kind="neural", settings={"batch_size": 64})
@@ -124,7 +124,7 @@ def test_what_a_library_refuses_is_left_out(config: Any, monkeypatch: pytest.Mon
 def test_a_complete_network_is_not_trained_again(
     config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The last job of a cluster's fit, on a node without GPUs, would use a network of another job."""
+    """The last job of a fit, on a node without GPUs, would train the network again that another job has trained."""
     options: list[list[str]] = []
     monkeypatch.setattr(network, "run_command", lambda command, environment: options.append(command[-2:]) or 0)
     folder, member = tmp_path / "mlp", PlannedMember(name="mlp", kind="neural")
@@ -137,7 +137,7 @@ def test_a_complete_network_is_not_trained_again(
         assert network.train(member, tmp_path, folder, manifest, config, 1, 0.0, True)
         assert options == [["--resume", "auto"]] * number
     assert "mlp is complete already" in capsys.readouterr().err
-    (folder / folders.NAME).unlink()  # as a run leaves it that goes on
+    (folder / folders.NAME).unlink()  # as in a run that is not complete
     assert network.train(member, tmp_path, folder, manifest, config, 1, 0.0, True)
     assert len(options) == 2
 

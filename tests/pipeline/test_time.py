@@ -58,7 +58,7 @@ class Recorder:
 
 
 def test_the_time_is_divided_among_the_members(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first member would take all of the time, or the last less than is left."""
+    """The first member would get all of the time, or the last one less than is left."""
     finish = run.FINISH_S + run.FINISH_PER_ROW_S * 100
     recorder = Recorder(monkeypatch, {"lightgbm": 20.0, "xgboost": 5.0})
     monkeypatch.setattr(run, "plan", lambda manifest, threads: planned("lightgbm", "xgboost", "xgboost-2"))
@@ -89,13 +89,13 @@ def test_members_are_left_out_when_time_is_short(
 
 @pytest.mark.parametrize(("num_values", "prepared_s", "factor"), [(440, 0.5, 1.0), (440, 3.0, 2.0), (5_000_000, 6.0, 2.0)])
 def test_a_slow_machine_has_more_time_to_finish(num_values: int, prepared_s: float, factor: float) -> None:
-    """A fit on a loaded machine would exceed its limit, or one on a fast machine leave seconds unused."""
+    """A fit on a loaded machine would exceed its limit, or one on a fast machine would leave seconds unused."""
     assert run.slowness_of(num_values, prepared_s) == pytest.approx(factor, rel=0.01)
     assert run.slowness_of(num_values, 100 * prepared_s) == run.SLOWEST
 
 
 def test_the_rows_that_are_combined_take_time_at_the_end() -> None:
-    """Members of hot_sellers would wait for the time of its training rows, which are not combined."""
+    """A fit of hot_sellers would reserve time to combine its training rows, which are not combined."""
     splits = {"train": {"rows": 50_000}, "validation": {"rows": 5_000}, "blend": {"rows": 300}, "test": {"rows": 200}}
     table = {"splits": {"train": {"rows": 500}, "forecast": {"rows": 9}}, "task": {"classes": []}}
     assert run.finish_seconds({"splits": splits}) == run.finish_seconds(table)
@@ -136,7 +136,7 @@ def test_variants_use_the_time_that_is_left(
 
 
 def test_a_variant_has_a_seed_of_its_own(table: Path, tmp_path: Path) -> None:
-    """With equal settings it would be a second, identical member."""
+    """A variant with equal settings would be identical to its member."""
     config = configured(table, tmp_path, seed=3)
     seeds = [run.trees_config(member, config, 1).seed for member in with_variants({}, 1)]
     assert seeds == [3, 3, 4, 4, 4]
@@ -210,7 +210,7 @@ def test_the_network_has_more_time_with_many_classes() -> None:
 
 
 def test_trees_of_many_classes_need_more_seconds() -> None:
-    """Time would go to a member with too few trees for a weight, as on letter with CatBoost in 7 s."""
+    """Time would be spent on a member with too few trees to get a weight, as on CatBoost in 7 s for the table letter."""
     least_s = {member.name: member.least_seconds for member in of_classes("abcdefghijklmnopqrstuvwxyz", num_rows=15_000)}
     assert (least_s["lightgbm"], least_s["catboost"], least_s["xgboost"]) == (2.0, pytest.approx(9.75), pytest.approx(9.75))
     assert {member.least_seconds for member in of_classes("abcdefgh") if member.kind == "trees"} == {2.0}
@@ -235,7 +235,7 @@ def test_the_settings_of_planned_members_exist(tmp_path: Path) -> None:
 
 
 def test_a_variant_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would never be trained, since its time is planned by that of the member it varies."""
+    """A variant would never be trained, since its time is planned by that of its member."""
     manifest = {"recipe": "table", "task": {"kind": "binary"}, "splits": {"train": {"rows": 500}}, "features": [{}]}
 
     monkeypatch.setattr(run, "plan", plans.plan)

@@ -14,7 +14,7 @@ from ensemble.recipes.hot_sellers import baselines
 
 @pytest.fixture(scope="session")
 def files(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Prediction files of two members and the baseline; whoever wants to change them copies the folder."""
+    """Prediction files of two members and the baseline; tests that change files use `copied`."""
     folder = tmp_path_factory.mktemp("predictions")
     for split in SPLITS:
         for number, (name, noise) in enumerate({"clear": 0.7, "vague": 2.0}.items()):

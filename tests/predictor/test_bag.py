@@ -35,7 +35,7 @@ NUM_FOLDS = 4
 
 @pytest.fixture(scope="module", autouse=True)
 def openmp() -> None:
-    """What `threads.configure` does once per process, for a process in which other tests have settled already."""
+    """Load OpenMP, as `threads.configure` does in a script."""
     threads.provide_openmp()
 
 
@@ -51,7 +51,7 @@ def load_copy(copy: Path) -> bag.Predict:
 
 @pytest.fixture(scope="module")
 def trained(folded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a bag; whoever wants to damage it copies it."""
+    """The folder of a bag; tests damage copies of it only."""
     out = tmp_path_factory.mktemp("bag") / "xgboost"
     assert tree_bag.train(config(folded, out))["status"] == "done"
     return out
@@ -81,7 +81,7 @@ def test_out_of_fold_predictions_are_by_the_copy_of_the_fold(trained: Path, fold
 
 @pytest.mark.parametrize("split", ["test", "forecast"])
 def test_other_splits_are_the_mean_of_the_later_copies(trained: Path, folded: Path, split: str) -> None:
-    """The first copies, which learned from least, would spoil the forecast; or its reasons be nobody's."""
+    """The first copies, which have few training rows, would spoil the forecast, or its reasons would be those of no copy."""
     columns = bag.load(trained, load_copy)(folded, split)
     parts = [TreeMember(trained / str(k)).predict(folded / f"folds/{k}", split) for k in (2, 3, 4)]
     np.testing.assert_allclose(columns["prediction"], np.mean([part["prediction"] for part in parts], axis=0), rtol=1e-12)
@@ -92,7 +92,7 @@ def test_other_splits_are_the_mean_of_the_later_copies(trained: Path, folded: Pa
 
 
 def test_a_baseline_predicts_all_blocks(folded: Path, prepared: Path) -> None:
-    """It could not stand beside bags."""
+    """A baseline could not be compared with bags."""
     predict = bag.with_out_of_fold(baselines.predict)
     columns = predict(folded, "oof")
     first, *_ = (baselines.predict(folded / f"folds/{k}", "blend") for k in range(NUM_FOLDS))
@@ -118,7 +118,7 @@ def test_a_single_member_is_no_bag(trained: Path, folded: Path) -> None:
 def test_later_data_change_no_earlier_prediction(
     trained: Path, folded: Path, raw_market: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """A copy would have known what came after the rows that it forecasts, and the stack trust what cannot be had."""
+    """A copy would have learned from data after the rows that it forecasts, and its weight would be too large."""
     after = open_table(folded / "folds/1/rows/blend")["week"].to_numpy().max()
     changed = prepare_changed(folded, raw_market, tmp_path / "changed", after=after)
     tree_bag.train(config(changed, tmp_path / "bag"))
@@ -137,7 +137,7 @@ def test_later_data_change_no_earlier_prediction(
 
 
 def test_from_shuffled_labels_nothing_is_learned(folded: Path, trained: Path, tmp_path: Path) -> None:
-    """The canary: a copy that had seen its own block would know even labels that nothing explains."""
+    """A copy that learned from its own block would predict even random labels."""
     data = Path(shutil.copytree(folded, tmp_path / "data"))
     manifest = folders.read_manifest(data)
     for number, entry in enumerate(manifest["folds"]):
@@ -172,19 +172,19 @@ def test_from_shuffled_labels_nothing_is_learned(folded: Path, trained: Path, tm
 
 
 def test_copies_of_other_folds_are_refused(copied: Path, folded: Path, prepared: Path, tmp_path: Path) -> None:
-    """A copy would be asked about the weeks that it learned from."""
+    """A copy would predict weeks that it learned from."""
     with pytest.raises(
         UserError, match=r"copies of the bag .* were trained on rows of blend: predict oof, test or forecast"
     ):
         bag.load(copied, load_copy)(folded, "blend")
     with pytest.raises(UserError, match=r"the bag has 5 copies, but .* has 0 folds: name the data whose folds"):
         bag.load(copied, load_copy)(prepared, "oof")
-    forecast = bag.load(copied, load_copy)(prepared, "forecast")  # whose rows nobody was trained on
+    forecast = bag.load(copied, load_copy)(prepared, "forecast")  # no copy was trained on these rows
     assert len(forecast["prediction"]) == folders.read_manifest(prepared)["splits"]["forecast"]["rows"]
     (copied / "1").rename(copied / "x")
     (copied / "2").rename(copied / "1")
     (copied / "x").rename(copied / "2")
-    with pytest.raises(UserError, match="whose blend split may contain training rows"):
+    with pytest.raises(UserError, match="so its blend split may contain training rows"):
         bag.load(copied, load_copy)(folded, "oof")
     (copied / "1").rename(copied / "x")
     with pytest.raises(UserError, match=r"the bag .* has no copy 1: train it on folds/1 of the prepared data"):
@@ -218,7 +218,7 @@ def test_the_name_of_a_bag_is_of_all_its_copies(copied: Path) -> None:
 
 
 def test_a_killed_bag_goes_on_with_the_next_copy(trained: Path, folded: Path, tmp_path: Path) -> None:
-    """Hours of training would be lost, or the bag end otherwise than one that nothing cut short."""
+    """Hours of training would be lost, or the bag would differ from an uninterrupted one."""
     settings = config(folded, Path("bag"))
     names = ("num_rounds", "early_stopping_rounds", "learning_rate", "min_leaf_weight")
     words = [f"{name}={getattr(settings, name)}" for name in names]
@@ -253,7 +253,7 @@ def files(trained: Path, folded: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 def test_files_of_a_bag_are_those_of_any_member(files: Path, trained: Path, folded: Path, tmp_path: Path) -> None:
-    """The ensemble could not read what a bag says, or the service would forecast otherwise than predict.py."""
+    """The ensemble could not read the predictions of a bag, or the service would give others than predict.py."""
     names = sorted(path.name for path in files.iterdir())
     expected = [f"momentum.{split}.parquet" for split in ("blend", "forecast", "oof", "test")]
     assert names == [*expected, *(f"xgboost.{split}.parquet" for split in ("forecast", "oof", "test"))]
@@ -278,7 +278,7 @@ def test_files_of_a_bag_are_those_of_any_member(files: Path, trained: Path, fold
 def test_an_ensemble_of_bags_needs_no_blend(
     files: Path, trained: Path, folded: Path, raw_market: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """What out of fold is for; and of raw reviews, the ensemble could not ask its bags, or have no report."""
+    """An ensemble of bags could not be fitted without blend, could not predict new reviews, or would have no report."""
     scores = predictor.fit(files, folded, tmp_path / "ensemble", num_draws=2, on="oof")
     assert scores["members"] == ["xgboost"]
     source, metadata = ((str(file),) for file in raw_market)
@@ -297,7 +297,7 @@ def test_an_ensemble_of_bags_needs_no_blend(
 
 
 def test_neural_copies_make_a_bag(folded: Path, tmp_path: Path) -> None:
-    """Networks could not be trained on folds, or would be normalised with what comes after theirs."""
+    """Networks could not be trained on folds, or would be normalised with statistics of later data."""
     from ensemble.recipes.hot_sellers import training
     from ensemble.recipes.hot_sellers.settings import RecipeConfig
 
@@ -314,7 +314,7 @@ def test_neural_copies_make_a_bag(folded: Path, tmp_path: Path) -> None:
     line = [*ACCELERATE, "--quiet", *SINGLE_CPU, TRAIN, f"data={folded}/folds/0", "out=bag/0", *tiny]
     code, output = run(line, tmp_path)
     assert code == 0, output
-    for number in range(1, NUM_FOLDS + 1):  # the others' weights would be as good as any, but their folds must be theirs
+    for number in range(1, NUM_FOLDS + 1):  # any weights do, but each copy must be of its own fold
         shutil.copytree(tmp_path / "bag/0", tmp_path / f"bag/{number}")
         best = tmp_path / f"bag/{number}/best"
         state = folders.read_json(best / "state.json")

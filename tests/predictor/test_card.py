@@ -61,7 +61,7 @@ def test_the_card_says_what_the_folder_holds(fitted: Path, prepared: Path) -> No
 
 
 def test_a_score_that_is_undefined_is_left_out(fitted: Path, prepared: Path, tmp_path: Path) -> None:
-    """The Hub refuses a head with a NaN or an empty value, and the whole card with it."""
+    """The Hub would refuse the whole card because of a NaN or an empty value in its metadata."""
     scores = folders.read_json(fitted / "scores.json")
     for intervals in scores["scores"].values():
         intervals["roc_auc"] = dict.fromkeys(intervals["roc_auc"])
@@ -152,7 +152,7 @@ def address(hub: ThreadingHTTPServer) -> str:
 
 
 def test_what_is_uploaded_is_the_folder(fitted: Path, hub: ThreadingHTTPServer, tmp_path: Path) -> None:
-    """A file would be missing on the Hub or differ there, or the repository be open to everyone."""
+    """A file would be missing on the Hub or differ there, or the repository would be public."""
     done = push(fitted, tmp_path, HF_ENDPOINT=address(hub), HF_TOKEN="hf_test")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == f"uploaded: {address(hub)}/me/forecast/commit/1"
@@ -168,7 +168,7 @@ def test_what_is_uploaded_is_the_folder(fitted: Path, hub: ThreadingHTTPServer, 
 
 
 def test_offline_it_says_what_it_would_send(fitted: Path, hub: ThreadingHTTPServer, tmp_path: Path) -> None:
-    """On a compute node one could not see what would leave the house, or it would leave."""
+    """On a compute node a user could not see what would be uploaded, or it would be uploaded."""
     done = push(fitted, tmp_path, HF_ENDPOINT=address(hub), HF_HUB_OFFLINE="1")
     assert (done.returncode, done.stderr) == (0, "")
     *files, last = done.stdout.splitlines()
@@ -187,7 +187,7 @@ def test_an_impossible_name_of_a_repository_is_refused_offline_too(fitted: Path)
 
 
 def test_what_cannot_be_uploaded_is_said_in_a_sentence(fitted: Path, hub: ThreadingHTTPServer, tmp_path: Path) -> None:
-    """A missing token, a refusal or a Hub that is away would be a traceback of the client's."""
+    """A missing token, a refusal or a Hub that does not answer would end in a traceback of the client."""
     done = push(fitted, tmp_path, HF_ENDPOINT=address(hub))
     assert (done.returncode, done.stderr) == (
         2, "error: there is no token for the Hub: set HF_TOKEN, or log in with `hf auth login`\n",

@@ -1,4 +1,4 @@
-"""An ensemble of out-of-fold predictions: fitted on them, and scored on the test or by what was fitted on other rows."""
+"""An ensemble that is fitted on out-of-fold predictions, and scored on test, or on the same rows by cross-fitting."""
 
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ def test_without_a_test_each_row_is_scored_by_what_others_fitted(tmp_path: Path)
 
 
 def test_with_a_test_it_is_scored_there(tmp_path: Path) -> None:
-    """Rows that were set aside would count for nothing."""
+    """The scores would not be those of the rows that were set aside for test."""
     data, files = make_data(tmp_path, **TEST)
     scores = predictor.fit(files, data, tmp_path / "out", num_draws=20)
     num_test = folders.read_manifest(data)["splits"]["test"]["rows"]
@@ -85,7 +85,7 @@ def test_forward_in_time_the_first_rows_are_not_scored(tmp_path: Path) -> None:
 
 
 def test_weights_of_rows_count(tmp_path: Path) -> None:
-    """Rows without weight would be scored, or the others count alike."""
+    """Rows of weight 0 would be scored, or the others would count equally."""
     data, files = make_data(tmp_path, **WEIGHT)
     scores = predictor.fit(files, data, tmp_path / "out", num_draws=5)
     written = predictions.read(tmp_path / "out/oof.parquet")
@@ -97,7 +97,7 @@ def test_weights_of_rows_count(tmp_path: Path) -> None:
 
 
 def test_the_report_is_of_the_rows_that_are_scored(tmp_path: Path) -> None:
-    """Its pictures would have rows of weight 0, which no score counts."""
+    """The pictures of the report would include rows of weight 0, which no score counts."""
     data, files = make_data(tmp_path, **WEIGHT, **TEST)
     scores = predictor.fit(files, data, tmp_path / "out", num_draws=5)
     read = run.read(tmp_path / "out", data, files)
@@ -107,7 +107,7 @@ def test_the_report_is_of_the_rows_that_are_scored(tmp_path: Path) -> None:
 
 
 def test_what_it_cannot_be_fitted_on_is_refused(tmp_path: Path) -> None:
-    """A blend that data for cross-validation do not have would be looked for, or a foreign file be joined."""
+    """A fit on a split without prediction files, or without the file of a member, would end in a traceback."""
     data, files = make_data(tmp_path)
     for on, sentence in (
         ("blend", "there are no prediction files of blend in"),

@@ -117,7 +117,7 @@ def test_scores_are_those_of_the_task(whole: tuple[str, Path]) -> None:
 
 @pytest.mark.parametrize("split", ["test", "oof"])
 def test_a_large_offset_of_a_regression_loses_nothing(split: str, tmp_path: Path) -> None:
-    """Times in milliseconds would all be one number in float32: scores, intervals and weights would be of an error of 0."""
+    """Times in milliseconds would all be one number in float32, so that every member would have an error of 0."""
     splits = ("oof",) if split == "oof" else ("blend", "test")
     scores = {}
     for offset in (0.0, 1.7e12):
@@ -140,7 +140,7 @@ def test_a_large_offset_of_a_regression_loses_nothing(split: str, tmp_path: Path
 
 
 def test_the_rows_of_a_table_are_forecast(whole: tuple[str, Path]) -> None:
-    """A row's forecast would stand beside another's id, or the highest not first."""
+    """A forecast would stand beside the id of another row, or the highest forecast would not be first."""
     kind, folder = whole
     rows = pq.read_table(folder / "forecast.parquet").to_pylist()
     with open(folder / "forecast.csv", newline="", encoding="utf-8") as stream:
@@ -180,7 +180,7 @@ def test_a_part_of_the_rows_can_be_forecast(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["multiclass", "ranking"])
 def test_data_without_a_forecast_are_enough(kind: str, tmp_path: Path) -> None:
-    """A table whose every row has a target could only be fitted with rows that it has not."""
+    """A table in which every row has a target, and which has no rows to forecast, could not be fitted."""
     fitted(table(tmp_path, kind, ("blend", "test")))
     assert {path.name for path in (tmp_path / "ensemble").iterdir()} == {
         "README.md", "ensemble.json", "like.json", "manifest.json", "scores.json", "test.parquet",
@@ -206,7 +206,7 @@ def test_the_card_is_of_the_task(whole: tuple[str, Path]) -> None:
 
 
 def test_weights_are_fitted_out_of_fold(tmp_path: Path) -> None:
-    """on=oof would still ask for blend, or blend's weights be taken for those of the folds."""
+    """on=oof would ask for prediction files of blend, or fit the weights on blend."""
     folder = table(tmp_path, "binary", ("blend", "test"), on="oof")
     with pytest.raises(UserError, match="no prediction files of blend in"):
         fitted(folder)
@@ -222,27 +222,27 @@ def test_weights_are_fitted_out_of_fold(tmp_path: Path) -> None:
 
 
 def test_members_of_another_task_are_refused(tmp_path: Path) -> None:
-    """A member of a yes or no would be averaged with values, or one of other classes with these."""
+    """Scores would be averaged with values, or probabilities of classes in another order with each other."""
     folder = table(tmp_path, "multiclass", ("blend", "test"))
     for split in ("blend", "test"):
         path = folder / "files" / f"net.{split}.parquet"
         file = pq.read_table(path)
-        about = json.loads(file.schema.metadata[predictions.KEY]) | {"classes": ["ash", "birch", "elm", "cedar"]}
-        pq.write_table(file.replace_schema_metadata({predictions.KEY: json.dumps(about)}), path)
+        metadata = json.loads(file.schema.metadata[predictions.KEY]) | {"classes": ["ash", "birch", "elm", "cedar"]}
+        pq.write_table(file.replace_schema_metadata({predictions.KEY: json.dumps(metadata)}), path)
     with pytest.raises(UserError, match=r"member text predicts .* 4 classes \(ash, birch, cedar, …\), but net of 4 classes"):
         fitted(folder)
     values = table(tmp_path / "values", "regression", ("blend", "test"))
     for split in ("blend", "test"):
         path = values / "files" / f"net.{split}.parquet"
         file = pq.read_table(path)
-        about = json.loads(file.schema.metadata[predictions.KEY]) | {"output": "score"}
-        pq.write_table(file.replace_schema_metadata({predictions.KEY: json.dumps(about)}), path)
+        metadata = json.loads(file.schema.metadata[predictions.KEY]) | {"output": "score"}
+        pq.write_table(file.replace_schema_metadata({predictions.KEY: json.dumps(metadata)}), path)
     with pytest.raises(UserError, match="member 'net' has output score, but a regression task needs value: leave it out"):
         fitted(values)
 
 
 def test_the_script_prints_the_metric_of_the_task(tmp_path: Path) -> None:
-    """One would read average precision above the errors of a regression."""
+    """The heading above the errors of a regression would be average precision."""
     folder = table(tmp_path, "regression", ("blend", "test"))
     words = (f"predictions={folder}/files", f"data={folder}/prepared", f"out={folder}/ensemble", "num_draws=5")
     done = run("ensemble_predictor", "fit", *words)

@@ -54,7 +54,7 @@ def test_the_order_of_members_does_not_matter(files: Path, prepared: Path, tmp_p
 
 
 def test_what_each_member_adds_is_written(files: Path, prepared: Path, tmp_path: Path) -> None:
-    """The user would have weights, and nothing to judge a member by; or weeks and categories that do not add up."""
+    """The user would get weights without the scores by which to judge a member, or weeks and categories would not add up."""
     scores = fit(files, prepared, tmp_path / "ensemble", combiner="greedy")
     description = folders.read_json(tmp_path / "ensemble" / "ensemble.json")
     assert description["combiner"]["method"] == scores["combiner"]["method"] == "greedy"
@@ -73,7 +73,7 @@ def test_what_each_member_adds_is_written(files: Path, prepared: Path, tmp_path:
 
 
 def test_a_foreign_member_of_any_scale_joins(copied: Path, prepared: Path, tmp_path: Path) -> None:
-    """A model that ranks by margins would be refused, or its margins be shown as probabilities."""
+    """A model that ranks by margins would be refused, or its margins would be shown as probabilities."""
     for split in SPLITS:
         path = copied / f"vague.{split}.parquet"
         margin = 1000 * pq.read_table(path)["prediction"].to_numpy() - 300

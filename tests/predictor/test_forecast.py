@@ -17,7 +17,7 @@ from ensemble.predictor import forecast
 
 
 def test_parquet_and_csv_hold_one_ranked_forecast(files: Path, prepared: Path, tmp_path: Path) -> None:
-    """The two would disagree, the best product not stand first, or a title stand beside another product's probability."""
+    """The files would differ, the best product would not be first, or a title would stand beside another probability."""
     fit(files, prepared, tmp_path / "ensemble")
     table = pq.read_table(tmp_path / "ensemble/forecast.parquet")
     manifest = folders.read_manifest(prepared)

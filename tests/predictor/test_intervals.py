@@ -1,4 +1,4 @@
-"""Prediction intervals: as many targets as promised are within them, of small values as of large ones."""
+"""Prediction intervals: nine of ten targets are within them, both for small and for large predictions."""
 
 import dataclasses
 import json
@@ -49,7 +49,7 @@ def test_the_coverage_is_of_rows_that_gave_no_quantiles() -> None:
 
 
 def test_the_coverage_is_of_rows_with_weight() -> None:
-    """It would be that of rows that no score counts."""
+    """Rows of weight 0, which no score counts, would be counted."""
     prediction, target = values(60, 0)
     ids = np.arange(60)
     columns = {"row_id": ids, "group": ids, "cluster": ids, "recipe": "r", "member": "m", "fingerprint": "f"}
@@ -92,7 +92,7 @@ def test_a_bin_has_many_rows_where_predictions_are_equal() -> None:
 
 
 def test_an_interval_holds_its_prediction() -> None:
-    """Of stars that are mostly five, a prediction above five would lie above its own interval."""
+    """If most targets are 5 stars, a prediction above 5 would lie above its own interval."""
     generator = np.random.default_rng(0)
     target = np.where(generator.random(2000) < 0.97, 5.0, 1.0)
     prediction = generator.uniform(4.8, 5.1, 2000)

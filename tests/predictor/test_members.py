@@ -1,4 +1,4 @@
-"""The one way to ask a member or a baseline."""
+"""Members and baselines that predict: their kinds, unknown splits, and prediction files of another member."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ from ensemble.predictor import members
 
 
 def test_a_baseline_is_of_its_recipe(prepared: Path) -> None:
-    """Products would be ranked as if users had taken them, or the baselines of a recipe be unknown to its users."""
+    """A baseline of another recipe would be used, or the error would not name the baselines of the recipe."""
     manifest = folders.read_manifest(prepared)
     assert members.baselines(manifest) == {"momentum": "baseline"}
     sentence = "popularity/summary.json does not exist: .* or name a baseline of the recipe hot_sellers: momentum"
@@ -32,7 +32,7 @@ def test_an_unknown_split_is_named(prepared: Path) -> None:
 
 
 def test_predictions_of_another_member_are_not_replaced(fitted: Path, prepared: Path, tmp_path: Path) -> None:
-    """Of two members in folders of one name, the ensemble would have the second alone, without a message."""
+    """Of two members in folders of the same name, the ensemble would have only the second, without a message."""
     first, second = tmp_path / "seed0" / "xgboost", tmp_path / "seed1" / "xgboost"
     for folder in (first, second):
         shutil.copytree(fitted / "members" / "xgboost", folder)

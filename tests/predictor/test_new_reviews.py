@@ -24,7 +24,7 @@ def test_the_same_raw_reviews_give_the_same_forecast(fitted: Path, raw_market: t
     assert done.stdout.splitlines()[-1] == f"the ranked forecast is in {out}/forecast.csv"
     expected, result = (pq.read_table(folder / "forecast.parquet") for folder in (fitted / "ensemble", out))
     assert result.schema.metadata == expected.schema.metadata
-    assert str(result.to_pylist()) == str(expected.to_pylist())  # as text, for a NaN among the reasons equals none
+    assert str(result.to_pylist()) == str(expected.to_pylist())  # as text, since NaN does not equal NaN
     assert (out / "forecast.csv").read_bytes() == (fitted / "ensemble/forecast.csv").read_bytes()
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
@@ -77,7 +77,7 @@ def test_a_damaged_ensemble_or_member_is_named(
 def test_what_cannot_be_forecast_is_refused(
     fitted: Path, files: Path, prepared: Path, raw_market: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """Without reviews, or with a member of unknown origin, there is nothing to ask."""
+    """Missing reviews, or a member of which only prediction files exist, would cause a traceback."""
     with pytest.raises(UserError, match=r"no reviews are given: add source=\[reviews.jsonl\]"):
         new_data.predict(fitted / "ensemble", (), (), tmp_path / "new", {})
     with pytest.raises(UserError, match=r"/nowhere/reviews.jsonl"):

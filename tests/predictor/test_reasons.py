@@ -1,4 +1,4 @@
-"""Reasons of the ensemble: contributions of its members by their influence, all of a row with one sign."""
+"""Reasons of the ensemble: contributions of its members, weighted by their influence; those of a row have one sign."""
 
 import dataclasses
 
@@ -39,7 +39,7 @@ def file(member: str, of_rows: list[dict[str, float]], row_ids: list[int], of_cl
 
 
 def test_contributions_are_summed_by_influence() -> None:
-    """A member with little weight, or on a flat scale, would explain the ensemble as much as the others."""
+    """A member with little weight, or a scale with a small slope, would explain the ensemble as much as the others."""
     files = [file("a", [{"x": 1.0, "y": 0.5}], [1]), file("b", [{"y": 2.0, "z": 0.1}], [1])]
     result = reasons.of_ensemble(files, ensemble({"a": 0.75, "b": 0.25}, (1, 2)), np.array([0.5]))
     assert result is not None
@@ -64,7 +64,7 @@ def test_scores_on_other_scales_count_by_their_weights() -> None:
 
 
 def test_a_score_counts_by_the_slope_of_its_curve() -> None:
-    """A score from 0 to 1,000 would explain a yes or no alone, beside log odds."""
+    """In a binary task, scores from 0 to 1,000 would explain the ensemble alone, beside a member with log odds."""
     curve = {"at": [0.0, 1000.0], "value": [-2.0, 3.0]}
     combined = ensemble({"a": 0.5, "b": 0.5})
     content = combined.to_dict()

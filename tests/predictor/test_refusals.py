@@ -83,10 +83,13 @@ def cut(folder: Path) -> None:
         (of_vague("test", "target", lambda target: 1 - target), "member vague has another target than clear"),
         (of_vague("test", "group", lambda week: week + 1), "member vague has another group than clear"),
         (of_vague("test", "cluster", lambda product: product + 1), "member vague has another cluster than clear"),
-        (lambda folder: change(folder / "vague.blend.parquet", fingerprint="f0"), "predicted blend for data f0, but"),
+        (
+            lambda folder: change(folder / "vague.blend.parquet", fingerprint="f0"),
+            "predicted blend of data with the .* f0",
+        ),
         (every_blend_file("target", lambda target: 1 - target), r"row \d+ has hot=\d in the prediction files, and \d in"),
         (every_blend_file("row_id", lambda row_id: row_id + 10**6), r"have a row \d+, which .*rows/blend lacks"),
-        (every_test_file(fingerprint="f0"), "predicted test for data f0, but"),
+        (every_test_file(fingerprint="f0"), "predicted test of data with the .* f0"),
         (
             lambda folder: shutil.copy(folder / "vague.test.parquet", folder / "vague.blend.parquet"),
             "vague.blend.parquet holds vague's predictions of test: name it vague.test.parquet",
@@ -131,5 +134,5 @@ def test_other_data_are_refused(files: Path, prepared_copy: Path, tmp_path: Path
     manifest = folders.read_manifest(prepared_copy)
     (prepared_copy / folders.NAME).unlink()
     folders.write_manifest(prepared_copy, {**manifest, "first_week": "1999-01-04"})
-    with pytest.raises(UserError, match=r"member clear predicted blend for data .*: predict again with this data"):
+    with pytest.raises(UserError, match=r"member clear predicted blend of data with the .*: predict again with this"):
         fit(files, prepared_copy, tmp_path / "ensemble")

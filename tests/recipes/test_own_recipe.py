@@ -48,20 +48,20 @@ def test_the_example_is_short() -> None:
 
 
 def test_members_learn_on_two_ranks_and_on_trees(desk: Path) -> None:
-    """A recipe outside the project would be second class: no launcher, no lower-is-better metric, no ensemble."""
+    """A recipe outside the project would lack something: the launcher, a metric of which less is better, or the ensemble."""
     network = json.loads((desk / "members/network/summary.json").read_text())
     assert (network["ranks"], network["recipe"], network["higher_is_better"]) == (2, NAME, False)
     lines = [json.loads(line) for line in (desk / "members/network/metrics.jsonl").read_text().splitlines()]
     errors = [line["root_mean_squared_error"] for line in lines if line["kind"] == "val"]
     assert network["validation_root_mean_squared_error"] == min(errors) < max(errors) / 3
     scores = json.loads((desk / "ensemble/scores.json").read_text())
-    error = {name: of["root_mean_squared_error"]["value"] for name, of in scores["scores"].items()}
+    error = {name: values["root_mean_squared_error"]["value"] for name, values in scores["scores"].items()}
     assert error["ensemble"] < 1.6 < 3 < error["base rate"]  # the noise alone has a deviation of 1
     assert sorted(scores["weights"]) == ["lightgbm", "network"]
 
 
 def test_the_page_has_the_sentence_and_the_picture(desk: Path) -> None:
-    """What a recipe wants to say would not be on its page."""
+    """Sentences and pictures of a recipe would not be on its page."""
     page = (desk / "report.html").read_text(encoding="utf-8")
     assert "After how many months each of 4,000 generated customers leaves." in page
     assert "Months by which the ensemble is off." in page
@@ -75,17 +75,17 @@ def test_a_sum_over_ranks_is_that_of_all_rows(desk: Path, tmp_path: Path) -> Non
     assert run(script("prepare_data", "--recipe", NAME, f"out={data}", "num_customers=1010"), desk).returncode == 0
     command = script("train", "--recipe", NAME, f"data={data}", "max_epochs=0.5", "batch_size=256")
     launch = [str(Path(sys.executable).with_name("accelerate")), "launch", "--config_file"]
-    found = []
+    scores = []
     for name in ("single_cpu", "multi_cpu"):
         out = f"out={tmp_path / name}"
         done = run([*launch, str(ROOT / f"accelerate_configs/{name}.yaml"), *command[1:], out], desk)
         assert done.returncode == 0, done.stderr
-        found.append(json.loads((tmp_path / name / "summary.json").read_text())["validation_root_mean_squared_error"])
-    assert found[0] == pytest.approx(found[1], rel=1e-5)
+        scores.append(json.loads((tmp_path / name / "summary.json").read_text())["validation_root_mean_squared_error"])
+    assert scores[0] == pytest.approx(scores[1], rel=1e-5)
 
 
 def test_the_baseline_of_the_guide_is_compared(desk: Path, tmp_path: Path) -> None:
-    """A baseline of a task that is not binary would be refused, or a recipe have to repeat what shared code knows."""
+    """A baseline of a task that is not binary would be refused, or a recipe would have to repeat shared code."""
     write_files(tmp_path)
     (tmp_path / "my_company/churn/baselines.py").write_text(baseline())
     shutil.copytree(desk / "predictions", tmp_path / "predictions")
@@ -181,7 +181,7 @@ def test_a_wrong_recipe_gets_one_sentence(desk: Path, words: tuple[str, ...], se
 def test_a_slip_in_a_recipe_gets_one_sentence(
     desk: Path, tmp_path: Path, path: str, before: str, after: str, words: tuple[str, ...], sentence: str
 ) -> None:
-    """Who writes a recipe would look for a forgotten entry in a traceback of code that is not theirs."""
+    """The author of a recipe would have to find a forgotten entry from a traceback of other code."""
     write_files(tmp_path)
     file = tmp_path / f"my_company/churn/{path}.py"
     assert before in file.read_text()

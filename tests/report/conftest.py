@@ -92,5 +92,5 @@ def scaled_page_file(run: Path, scaling: list[Path], tmp_path_factory: pytest.Te
 
 @pytest.fixture
 def copy(run: Path, tmp_path: Path) -> Path:
-    """A copy of the run of one's own, to damage."""
+    """A copy of the run, which a test may damage."""
     return Path(shutil.copytree(run, tmp_path / "run"))

@@ -17,7 +17,7 @@ def run(weight: np.ndarray | None = None) -> Any:
 
 
 def test_the_threshold_follows_from_the_costs() -> None:
-    """A user would act on a probability that costs more than another."""
+    """The threshold would not be the one with the lowest cost."""
     result = decision.at(run(), 1.0)
     assert result["threshold"] == 0.5
     assert (result["precision"], result["recall"]) == (pytest.approx(2 / 3), pytest.approx(2 / 3))

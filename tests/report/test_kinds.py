@@ -36,7 +36,7 @@ def lines(kind: str, rows: np.ndarray, weight: np.ndarray | None) -> list[np.nda
 
 @pytest.mark.parametrize("kind", ["binary", "multiclass", "regression"])
 def test_weights_count(kind: str) -> None:
-    """The curves would be of other rows than the scores beside them."""
+    """The curves would ignore the weights, with which the scores beside them are computed."""
     every = np.arange(len(TIMES))
     weighted, of_copies = lines(kind, every, TIMES.astype(float)), lines(kind, np.repeat(every, TIMES), None)
     assert weighted

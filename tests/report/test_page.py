@@ -23,7 +23,7 @@ from ensemble.task import Task
 
 
 def test_the_page_has_the_scores(run: Path, page: str) -> None:
-    """The first sentence would not be that of the scores, or a part of the page would be lost."""
+    """The first sentence would state other scores, or a part of the page would be lost."""
     words, scores = text(page), folders.read_json(run / "ensemble" / "scores.json")
     ensemble = scores["scores"]["ensemble"]
     precision, base_rate = (
@@ -94,7 +94,7 @@ def test_the_text_of_a_picture_is_complete(page: str) -> None:
 
 
 def test_the_page_has_the_measured_scaling(scaled_page_file: Path, page: str, scaling: list[Path]) -> None:
-    """A figure of the measurement would be lost, or the planning table be taken for one."""
+    """A figure of the measurement would be lost, or the planning table would be taken for a measurement."""
     scaled = scaled_page_file.read_text(encoding="utf-8")
     words = text(scaled)
     for part in (
@@ -143,7 +143,7 @@ def test_a_member_from_elsewhere_needs_no_folder(copy: Path, tmp_path: Path) -> 
 
 
 def test_data_without_a_test_have_a_page(tmp_path: Path) -> None:
-    """It would end in an error of the template, call rows untouched on which weights were fitted, or clusters rows."""
+    """The template would fail, call rows untouched on which weights were fitted, or call clusters rows."""
     task = Task(kind="binary", target="y", metric="log_loss", group="group", cluster="cluster")
     splits, target = {"train": {"rows": 900}, "blend": {"rows": 300}}, {"column": "y", "names": ["no", "yes"]}
     fingerprint = prepared_folders.write(tmp_path / "prepared", {}, task, [], recipe="table", splits=splits, target=target)
@@ -223,7 +223,7 @@ def test_values_are_for_people(value: float, unit: str, shown: str) -> None:
 
 
 def test_the_commands_carry_the_settings(page: str) -> None:
-    """Who follows the page's last lines would get other data or other members."""
+    """A user who runs the commands of the page would get other data or other members."""
     lines = [shlex.split(html.unescape(line)) for line in re.findall(r"<code>((?:python|accelerate) .*?)</code>", page)]
     scripts = [next(word for word in line if word.startswith("scripts/")) for line in lines]
     assert [Path(script).stem for script in scripts] == [

@@ -103,7 +103,7 @@ def change_fingerprint(folder: Path) -> str:
     path = folder / "ensemble" / "ensemble.json"
     folders.write_json(path, {**folders.read_json(path), "fingerprint": "0123456789abcdef"})
     seal(folder)
-    return "was fitted on data 0123456789abcdef"
+    return "was fitted on data with the fingerprint 0123456789abcdef"
 
 
 def drop_key(folder: Path) -> str:

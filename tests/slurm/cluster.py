@@ -4,7 +4,7 @@
 
 Each host has a network (a veth pair into a bridge), a host name and an /etc/hosts of its own; the file system is shared, as
 on a cluster. Needs root and Debian's packages slurmctld, slurmd, slurm-client, munge, iproute2; `missing()` says which is
-not there. Nothing outside FOLDER is changed but for namespaces and the bridge, which are taken away at the end.
+not there. Outside FOLDER only the namespaces and the bridge are added, which are removed at the end.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ import psutil
 NODES = ("node1", "node2")
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged", "ip", "nsenter", "unshare")
 CORES_PER_NODE = 8
-"""More than there are: the tests ask for cores by ranks."""
+"""May be more than the machine has, since the tests ask for cores for each rank."""
 CREDENTIAL_S = 10
 """Life of a credential, which is also how long a requeued job waits: 120 s by default."""
 NODE_TIMEOUT_S = 20
@@ -54,7 +54,7 @@ def run(*command: str | Path, check: bool = True, timeout_s: float = 60, **optio
 
 
 class Cluster:
-    """A running cluster; `environment` is what makes sbatch and its kin find it."""
+    """A running cluster; with the variables in `environment`, sbatch and the other commands of Slurm find it."""
 
     def __init__(self, folder: Path):
         self.folder = folder.resolve()
@@ -93,7 +93,7 @@ class Cluster:
             run("ip", "netns", "del", self._namespace(index), check=False)
         run("ip", "link", "del", self.bridge, check=False)
 
-    # What tests do with it
+    # For tests
 
     def slurm(self, *command: str | Path, check: bool = True, timeout_s: float = 60) -> str:
         """A command of Slurm's, from the login node (this machine)."""
@@ -122,11 +122,11 @@ class Cluster:
 
     def processes(self, node: str) -> list[psutil.Process]:
         pids = run("ip", "netns", "pids", self._namespace(NODES.index(node)), check=False).split()
-        found = []
+        running = []
         for pid in pids:
             with contextlib.suppress(psutil.NoSuchProcess):
-                found.append(psutil.Process(int(pid)))
-        return found
+                running.append(psutil.Process(int(pid)))
+        return running
 
     def kill_node(self, node: str) -> None:
         """SIGKILL for slurmd and all that runs on a node, as if its power were cut."""
@@ -140,7 +140,7 @@ class Cluster:
         self.daemons[node].kill()
         self.daemons.pop(node).wait()
 
-    # How it is made
+    # Start and end
 
     def _namespace(self, index: int) -> str:
         return f"{self.bridge}-{NODES[index]}"

@@ -1,4 +1,4 @@
-"""One cluster for all of these tests, and how they talk to it. Without Slurm, or without root, they skip and say so."""
+"""The Slurm cluster of these tests, and commands on it. Without Slurm or root, the tests are skipped with the reason."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ from cluster import Cluster, missing
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 300
-"""After so long a job has hung."""
+"""A job that does not end in this time has hung."""
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "DEADLINE")
 
 
@@ -27,45 +27,44 @@ class Job:
     id: str
 
     def facts(self) -> dict[str, str]:
-        told = self.cluster.slurm("scontrol", "show", "job", self.id)
-        return dict(re.findall(r"(\w+)=(\S*)", told))
+        description = self.cluster.slurm("scontrol", "show", "job", self.id)
+        return dict(re.findall(r"(\w+)=(\S*)", description))
 
     def log(self) -> str:
-        """What the job wrote, a line for each that it overwrote."""
+        """What the job wrote, including the lines that it overwrote."""
         facts = self.facts()
         file = Path(facts["StdOut"].replace("%N", facts.get("BatchHost", "")))
         return file.read_text(encoding="utf-8", errors="replace").replace("\r", "\n") if file.exists() else ""
 
     def wait(self, limit_s: float = LIMIT_S) -> "Job":
-        """Until it has ended for good; a requeued job has not."""
+        """Wait until the job has ended; a requeued job has not."""
         self.until(lambda: self.facts()["JobState"] in ENDED, "end", limit_s)
         return self
 
     def until(self, holds: Any, what: str, limit_s: float = LIMIT_S) -> None:
         deadline = time.monotonic() + limit_s
         while not holds():
-            found = self.facts()
-            if time.monotonic() > deadline or (found["JobState"] in ENDED and not holds()):
+            facts = self.facts()
+            if time.monotonic() > deadline or (facts["JobState"] in ENDED and not holds()):
                 self.cluster.slurm("scancel", self.id)
-                pytest.fail(f"job {self.id} did not {what} in {limit_s} s: {found}\n{self.log()[-5000:]}")
+                pytest.fail(f"job {self.id} did not {what} in {limit_s} s: {facts}\n{self.log()[-5000:]}")
             time.sleep(0.2)
 
     def until_step(self, out: Path, step: int) -> None:
-        """Until the run has trained so many steps."""
-
+        """Wait until the run has trained this many steps."""
         self.until(lambda: self.has_reached(out, step), f"reach step {step}")
 
     def has_reached(self, out: Path, step: int) -> bool:
-        """Whether the run, which must not have ended, has trained so many steps."""
+        """Whether the run, which must not have ended, has trained this many steps."""
         assert self.facts()["JobState"] not in ENDED, self.log()[-5000:]
         file = out / "metrics.jsonl"
         lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
         return any(json.loads(line).get("step", 0) >= step for line in lines if line.endswith("}"))
 
     def completed(self) -> "Job":
-        """Wait, and demand that it ended well."""
-        found = self.wait().facts()
-        assert (found["JobState"], found["ExitCode"]) == ("COMPLETED", "0:0"), f"{found}\n{self.log()[-8000:]}"
+        """Wait until the job has ended, without an error."""
+        facts = self.wait().facts()
+        assert (facts["JobState"], facts["ExitCode"]) == ("COMPLETED", "0:0"), f"{facts}\n{self.log()[-8000:]}"
         return self
 
 
@@ -89,7 +88,7 @@ class Login:
         )
 
     def sbatch(self, *words: str | Path, options: str = "", **variables: str) -> Job:
-        """Submit `FILE.slurm key=value…` as the README says, with as many cores a task as it has ranks."""
+        """Submit `FILE.slurm key=value…` as the README says, with two cores for each task."""
         line = shlex.join(
             ["sbatch", "--parsable", "--cpus-per-task=2", f"--output={self.logs}/%x-%A.out", *shlex.split(options)]
         )

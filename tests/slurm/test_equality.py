@@ -15,11 +15,13 @@ from ensemble import metrics, predictions
 WORKER = "tests/launch/equivalence_worker.py"
 RUN = 'source slurm/job.sh && "${on_nodes[@]}" bash slurm/node.sh'
 TOLERANCE = {"float32": 1e-6, "float64": 1e-12}
-"""Of gradients, relative and norm-wise."""
+"""Largest norm of the difference of gradients, relative to their norm."""
 FIRST_STEPS = 4
-"""Of an epoch of three steps of 64 rows and one of 5, in which some ranks have none; the weights part by and by."""
+"""The compared steps: an epoch of three steps of 64 rows, and one of 5 rows, in which some ranks have none. After more steps
+the weights differ more."""
 LOSS_SPREAD = 1e-4
-"""Of the loss of any step, relative: float32 sums in another order, carried through 38 steps of AdamW."""
+"""Largest relative difference of the loss of a step. The order of sums in float32 differs, and so do the weights after 38
+steps of AdamW."""
 
 
 def wrapped(login: Login, nodes: int, command: str) -> Job:
@@ -27,7 +29,7 @@ def wrapped(login: Login, nodes: int, command: str) -> Job:
 
 
 def test_gradients(login: Login, tmp_path: Path) -> None:
-    """Before each step as AdamW gets them, ragged tails and idle ranks included."""
+    """The gradients of two nodes would differ from those of one process, for example if some ranks have no rows."""
     jobs = [
         wrapped(login, nodes, f"accelerate_configs/{yaml}.yaml {WORKER} {tmp_path}/{nodes}")
         for nodes, yaml in ((1, "single_cpu"), (2, "multi_node_cpu"))
@@ -39,8 +41,8 @@ def test_gradients(login: Login, tmp_path: Path) -> None:
         for rank in range(4):
             together = load_file(tmp_path / "2" / f"{dtype}-1" / f"{rank}.safetensors")
             for step in range(FIRST_STEPS):
-                found, expected = together["gradients"][step], alone["gradients"][step]
-                error = torch.linalg.vector_norm(found - expected) / torch.linalg.vector_norm(expected)
+                result, expected = together["gradients"][step], alone["gradients"][step]
+                error = torch.linalg.vector_norm(result - expected) / torch.linalg.vector_norm(expected)
                 assert error < tolerance, f"{dtype}, rank {rank}, step {step}: {error}"
 
 
@@ -59,8 +61,8 @@ def test_the_loss_curve_and_the_metric(login: Login, prepared: Path, tmp_path: P
         command = f"scripts/predict.py member={tmp_path}/{file} data={prepared} out={tmp_path} splits=[test] name={file}"
         done = login.shell(f"$PYTHON_ENVIRONMENT/bin/python {command}")
         assert done.returncode == 0, done.stderr
-        found = predictions.read(tmp_path / f"{file}.test.parquet")
-        scores.append(metrics.average_precision(found.target, found.prediction))
+        predicted = predictions.read(tmp_path / f"{file}.test.parquet")
+        scores.append(metrics.average_precision(predicted.target, predicted.prediction))
     spread = np.abs(np.array(losses[0]) / np.array(losses[1]) - 1)
     print(f"loss of {len(spread)} steps: first {spread[0]:.1e}, largest {spread.max():.1e}; test {scores}")
     assert spread[0] < TOLERANCE["float32"]
@@ -69,7 +71,7 @@ def test_the_loss_curve_and_the_metric(login: Login, prepared: Path, tmp_path: P
 
 
 def test_one_process_a_node_learns_what_one_process_learns(login: Login, tmp_path: Path) -> None:
-    """The commands of the README of emulator: the square root of another number of rows, or a node without its share."""
+    """The commands of emulator's README would scale the learning rate by another batch size, or use the rows of one node."""
     data = small_emulators.sea_ice(tmp_path)
     scaling = ("batch_size=100", "learning_rate_scaling=sqrt", "base_batch_size=50", "max_epochs=8", "warmup_steps=2")
     words = ("--recipe", "emulator", f"data={data}", *scaling, "recipe.jacobian_weight=0.1")

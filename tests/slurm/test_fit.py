@@ -1,4 +1,4 @@
-"""A table over an array of tasks, some of which are killed: the bits of a fit in one process, and no copy grown twice."""
+"""A fit by an array of tasks, some of which are killed: it equals a fit in one process, and trains no copy twice."""
 
 import json
 import os
@@ -23,7 +23,7 @@ WORDS = ("target=y", "id=who", f"num_folds={NUM_FOLDS}", "members=[lightgbm,xgbo
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Some seconds of trees for each copy."""
+    """A table on which each copy is trained for some seconds."""
     generator = np.random.default_rng(0)
     numbers = generator.standard_normal((NUM_ROWS, 12))
     truth = numbers[:, :4].sum(axis=1) + numbers[:, 4] * numbers[:, 5] + generator.standard_normal(NUM_ROWS)
@@ -51,10 +51,10 @@ def ended_well(process: "subprocess.Popen[str]") -> str:
 
 
 def test_a_table(login: Login, table: Path, tmp_path: Path) -> None:
-    """A cluster would give another ensemble than one machine, or a task that was killed do all of its work again."""
+    """A cluster would give another ensemble than one machine, or a killed task would repeat all of its work."""
     out, local = tmp_path / "out", tmp_path / "local"
     jobs = login.submit_all(out, "train_single_gpu.slurm", f"source=[{table}]", *WORDS)
-    login.cluster.slurm("scontrol", "hold", jobs["members"].id)  # which delete the stored copies
+    login.cluster.slurm("scontrol", "hold", jobs["members"].id)  # this job deletes the stored copies
     tasks = [Job(login.cluster, f"{jobs['copies'].id}_{number}") for number in range(2)]
     first = [interrupted_after_a_copy(task, is_killed) for task, is_killed in zip(tasks, (True, False), strict=True)]
     alone = python("scripts/fit.py", f"source=[{table}]", *WORDS, f"out={local}", "time_limit=0")
@@ -66,8 +66,8 @@ def test_a_table(login: Login, table: Path, tmp_path: Path) -> None:
     login.cluster.slurm("scontrol", "release", jobs["members"].id)
     assert re.search(r"^fit_copies \d+: lost: .*: requeued$", tasks[0].log(), re.MULTILINE)
     assert re.search(r"^fit_copies \d+: preempted by a signal, saved: requeued$", tasks[1].log(), re.MULTILINE)
-    grown = [copy for task in tasks for copy in re.findall(r"^trained: (copy .*)$", task.log(), re.MULTILINE)]
-    assert len(grown) == len(set(grown)) == 3 * NUM_FOLDS
+    trained = [copy for task in tasks for copy in re.findall(r"^trained: (copy .*)$", task.log(), re.MULTILINE)]
+    assert len(trained) == len(set(trained)) == 3 * NUM_FOLDS
     assert "done: no neural member is planned" in jobs["neural"].completed().log()
     assert jobs["fit"].completed().log().count("is complete already") == 3
     ended_well(alone)
@@ -78,8 +78,8 @@ def test_a_table(login: Login, table: Path, tmp_path: Path) -> None:
 
 
 def interrupted_after_a_copy(task: Job, is_killed: bool) -> tuple[str, dict[Path, tuple[int, int]]]:
-    """Kill the process of a task, or warn it, once a copy is grown; that copy, and its files."""
-    task.until(lambda: "\ntrained: copy" in task.log(), "grow a copy")
+    """Once a copy is trained, kill the process of a task, or send it a signal. Returns that copy and its files."""
+    task.until(lambda: "\ntrained: copy" in task.log(), "train a copy")
     (copy,) = re.findall(r"^trained: (copy .*)$", task.log(), re.MULTILINE)[:1]
     if is_killed:
         process(task).kill()
@@ -91,11 +91,12 @@ def interrupted_after_a_copy(task: Job, is_killed: bool) -> tuple[str, dict[Path
 def process(task: Job) -> Any:
     """The Python process of a task."""
     array, number = task.id.split("_")
-    its = {"SLURM_ARRAY_JOB_ID": array, "SLURM_ARRAY_TASK_ID": number}
+    variables = {"SLURM_ARRAY_JOB_ID": array, "SLURM_ARRAY_TASK_ID": number}
     for node in ("node1", "node2"):
-        for found in task.cluster.processes(node):
-            if "scripts/fit.py" in command_of(found)[1:2] and its.items() <= found.environ().items():
-                return found
+        for candidate in task.cluster.processes(node):
+            is_fit = "scripts/fit.py" in command_of(candidate)[1:2]
+            if is_fit and variables.items() <= candidate.environ().items():
+                return candidate
     raise AssertionError(f"task {task.id} runs nowhere")
 
 
@@ -109,11 +110,11 @@ def written(out: Path, copy: str) -> dict[Path, tuple[int, int]]:
 
 
 def same(out: Path, local: Path) -> None:
-    """The files of both, and the bits of all that names neither folders nor seconds."""
+    """Both folders have the same files, with the same bits except where they contain folders or seconds."""
     names = [sorted(str(file.relative_to(folder)) for file in folder.rglob("*")) for folder in (out, local)]
     assert names[0] == names[1]
-    found, expected = fits.bits(out), fits.bits(local)
-    assert [name for name in found if found[name] != expected[name] and "predictions/" not in name] == []
+    result, expected = fits.bits(out), fits.bits(local)
+    assert [name for name in result if result[name] != expected[name] and "predictions/" not in name] == []
     for file in (out / "predictions").iterdir():
         mine, other = predictions.read(file), predictions.read(local / "predictions" / file.name)
         assert mine.prediction.tobytes() == other.prediction.tobytes()

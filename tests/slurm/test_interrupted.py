@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 CPU = {"ACCELERATE_CONFIG": "accelerate_configs/multi_node_cpu.yaml"}
 TIMEOUT_S = 15
-"""timeout_s of the runs: what Gloo waits for a rank that is cut off."""
+"""timeout_s of the runs: how long Gloo waits for a rank whose network is cut."""
 WORDS = ("batch_size=64", "max_epochs=4", "evaluations_per_epoch=1", "checkpoint_steps=5", "log_every=1")
 
 
@@ -44,7 +44,7 @@ def near_its_limit(
 def uninterrupted(
     login: Login, prepared: Path, near_its_limit: object, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, torch.Tensor]:
-    """The weights of a run on two ranks of two nodes, while the other one waits."""
+    """The weights of a run on two ranks of each of two nodes, while the run near its limit is halted."""
     out = tmp_path_factory.mktemp("uninterrupted") / "run"
     submit(login, prepared, out).completed()
     assert json.loads((out / "summary.json").read_text())["ranks"] == 4
@@ -52,7 +52,7 @@ def uninterrupted(
 
 
 def finished_alike(job: Job, out: Path, uninterrupted: dict[str, torch.Tensor], num_restarts: int = 1) -> str:
-    """Wait for the job; its weights are those of the other to the bit, and it was begun again so many times."""
+    """Wait for the job, whose weights must equal the others to the bit after `num_restarts` restarts; returns its log."""
     log = job.completed().log()
     assert int(job.facts()["Restarts"]) >= num_restarts, log
     weights = load_file(out / "final" / "model.safetensors")
@@ -89,7 +89,7 @@ INTERRUPTIONS: dict[str, Callable[[Job], object]] = {
 def test_the_time_limit(
     login: Login, prepared: Path, near_its_limit: tuple[Job, Path, psutil.Process], uninterrupted: object, tmp_path: Path
 ) -> None:
-    """Slurm itself sends --signal before the limit, to the launcher of a single rank too, which would die of it."""
+    """Slurm sends the signal of --signal before the limit, also to the launcher of a single rank, which would end."""
     limited, out, training = near_its_limit
     hours, minutes, _ = limited.facts()["RunTime"].split(":")
     almost = 60 * int(hours) + int(minutes) + 5  # 4 to 5 minutes from now: Slurm, which looks every 30 s, warns it soon
@@ -120,7 +120,7 @@ def has_ranks(job: Job) -> bool:
 def interrupted(
     login: Login, prepared: Path, uninterrupted: object, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, tuple[Job, Path]]:
-    """Jobs that run at once, each interrupted at step 12, or early, in a way that leaves the others alone."""
+    """Jobs that run at the same time. Each is interrupted at step 12, or early, in a way that does not affect the others."""
     folder = tmp_path_factory.mktemp("interrupted")
     outs = {name: folder / name / "run" for name in INTERRUPTIONS}
     jobs = {name: (submit(login, prepared, out), out) for name, out in outs.items()}
@@ -138,14 +138,14 @@ def interrupted(
 
 
 def test_a_warning_signal(interrupted: dict[str, tuple[Job, Path]], uninterrupted: dict[str, torch.Tensor]) -> None:
-    """USR1 reaches the batch shell only, which must hand it to every rank and requeue the job."""
+    """USR1 reaches the batch shell only, which must pass it on to every rank and requeue the job."""
     job, out = interrupted["warned"]
     log = finished_alike(job, out, uninterrupted)
     assert f"train_multi_node {job.id}: preempted by a signal, saved: requeued" in log
 
 
 def test_scontrol_requeue(interrupted: dict[str, tuple[Job, Path]], uninterrupted: dict[str, torch.Tensor]) -> None:
-    """An operator's requeue sends SIGTERM to all and begins again by itself."""
+    """When an operator requeues the job, Slurm sends SIGTERM to all processes and restarts the job."""
     log = finished_alike(*interrupted["requeued"], uninterrupted)
     assert "SIGTERM: saving after this step" in log
 
@@ -158,7 +158,7 @@ def test_a_dead_rank(interrupted: dict[str, tuple[Job, Path]], uninterrupted: di
 
 
 def test_an_early_warning(interrupted: dict[str, tuple[Job, Path]], uninterrupted: dict[str, torch.Tensor]) -> None:
-    """Passed on before the ranks can hear it, it would kill them; kept back for good, the job would lose all it learned."""
+    """A signal before the ranks handle signals would kill them, or the job would be killed later without having saved."""
     job, out = interrupted["warned early"]
     log = finished_alike(job, out, uninterrupted)
     assert f"train_multi_node {job.id}: preempted by a signal, saved: requeued" in log
@@ -167,7 +167,7 @@ def test_an_early_warning(interrupted: dict[str, tuple[Job, Path]], uninterrupte
 
 
 def test_a_cut_network(login: Login, prepared: Path, tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:
-    """Nothing arrives any more, and nobody says so: the ranks give up after timeout_s, and the job is requeued."""
+    """No packet arrives, and no connection reports an error: the ranks stop after timeout_s, and the job is requeued."""
     job = submit(login, prepared, tmp_path / "run")
     job.until_step(tmp_path / "run", 12)
     login.cluster.cut("node2")
@@ -179,14 +179,14 @@ def test_a_cut_network(login: Login, prepared: Path, tmp_path: Path, uninterrupt
 
 
 def leaves(job: Job, limit_s: float) -> None:
-    """Wait until the job runs no more, and say how long that took."""
+    """Wait until the job does not run any more, and print how long that took."""
     began = time.monotonic()
     job.until(lambda: job.facts()["JobState"] != "RUNNING", "leave", limit_s)
     print(f"left {time.monotonic() - began:.0f} s later, timeout_s={TIMEOUT_S}")
 
 
 def test_a_dead_node(login: Login, prepared: Path, tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:
-    """Power fails: slurmd and ranks are gone at once; who is left says so, and the job goes on when the node is back."""
+    """Slurmd and the ranks of a node are gone at once. Other ranks report it, and the job resumes when the node is back."""
     job = submit(login, prepared, tmp_path / "run")
     job.until_step(tmp_path / "run", 12)
     login.cluster.kill_node("node2")
@@ -199,12 +199,12 @@ def test_a_dead_node(login: Login, prepared: Path, tmp_path: Path, uninterrupted
 
 
 def test_a_dead_slurmd(login: Login, prepared: Path, tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:
-    """The ranks go on, but Slurm calls the node down: what is left there must not disturb the job that begins again."""
+    """The ranks continue, but Slurm marks the node as down. Processes left there must not disturb the restarted job."""
     job = submit(login, prepared, tmp_path / "run")
     job.until_step(tmp_path / "run", 12)
     login.cluster.kill_slurmd("node2")
     try:
-        # As Slurm does itself after SlurmdTimeout, by default 300 s, in which this training would have ended well
+        # As Slurm does itself after SlurmdTimeout, by default 300 s, before which this training would be done
         login.cluster.slurm("scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=slurmd is gone")
         leaves(job, 120)
     finally:

@@ -1,4 +1,4 @@
-"""Every .slurm file, submitted as the README says, does its work on a real cluster; a wrong site.sh is told in one line."""
+"""Every .slurm file, submitted as in the README, does its work on a real cluster; errors in site.sh are one line."""
 
 import json
 import os
@@ -24,7 +24,7 @@ TRAININGS = {
     "train_cpu": ("", 1),
     "train_multi_node_cpu": ("", 4),
 }
-"""Each file's YAML for CPUs ("" for its own), and the ranks that must come up."""
+"""Each file's YAML for CPUs ("" for its own), and the number of ranks that must start."""
 OTHERS = ("prepare_data", "train_tree_models", "fit", "ensemble", "report", "scaling", "doctor")
 
 
@@ -69,7 +69,7 @@ def test_the_ensemble_and_the_report(
 
 
 def test_a_fit_of_a_recipe_of_ones_own(login: Login, tmp_path: Path) -> None:
-    """Every job would know the recipes of this project only, or the network be trained on a node of the last job."""
+    """Jobs would only know the recipes of this project, or the network would be trained on fewer ranks."""
     folder = tmp_path / "fit"
     guide.write_files(tmp_path)
     variables = {
@@ -86,7 +86,7 @@ def test_a_fit_of_a_recipe_of_ones_own(login: Login, tmp_path: Path) -> None:
 
 
 def test_a_chain_that_breaks(login: Login, tmp_path: Path) -> None:
-    """What would wait for ever for a job that failed is cancelled."""
+    """A job that would wait for ever for a failed one is cancelled."""
     words = ("--recipe", "hot_sellers", "raw=nowhere", "market.num_products=0")
     jobs = login.submit_all(tmp_path / "chain", "train_cpu.slurm", *words)
     assert jobs["prepare"].wait().facts()["JobState"] == "FAILED"
@@ -104,8 +104,8 @@ def test_categories_over_an_array(login: Login, raw_market: tuple[Path, Path], t
     array = login.sbatch(*words, options="--array=0-1", RUNS=str(tmp_path))
     for task in range(2):
         Job(login.cluster, f"{array.id}_{task}").completed()
-    abouts = [folders.read_manifest(tmp_path / f"toys{number}" / "prepared") for number in range(3)]
-    assert all(len(about["sources"]) == 2 for about in abouts), abouts[0]["sources"]
+    manifests = [folders.read_manifest(tmp_path / f"toys{number}" / "prepared") for number in range(3)]
+    assert all(len(manifest["sources"]) == 2 for manifest in manifests), manifests[0]["sources"]
 
 
 def test_scaling(login: Login, prepared: Path, tmp_path: Path) -> None:
@@ -115,12 +115,12 @@ def test_scaling(login: Login, prepared: Path, tmp_path: Path) -> None:
     login.sbatch(
         "slurm/scaling.slurm", *words, f"folder={tmp_path}/runs", options="--gpus-per-node=2", **variables
     ).completed()
-    found = json.loads((tmp_path / "scaling.json").read_text())["by_ranks"]
-    assert [(of["ranks"], of["nodes"]) for of in found] == [(1, 1), (2, 1), (4, 2)]
+    rows = json.loads((tmp_path / "scaling.json").read_text())["by_ranks"]
+    assert [(row["ranks"], row["nodes"]) for row in rows] == [(1, 1), (2, 1), (4, 2)]
 
 
 def test_the_doctor(login: Login) -> None:
-    """Both nodes come, and all is well between them, since node.sh names the interface."""
+    """Both nodes connect, and the all-reduce between them works, since node.sh names the interface."""
     log = login.sbatch("slurm/doctor.slurm").wait().log()
     assert re.search(r"^ok +all-reduce +all 2 nodes", log, re.MULTILINE), log
     assert "own name" not in log or re.search(r"^ok +own name", log, re.MULTILINE), log
@@ -133,13 +133,13 @@ def test_two_jobs_on_the_same_nodes(login: Login, prepared: Path, tmp_path: Path
     jobs = [login.sbatch("slurm/train_multi_node_cpu.slurm", *words, f"out={out}") for out in runs]
     for job, out in zip(jobs, runs, strict=True):
         job.until_step(out, 1)
-    assert [job.facts()["JobState"] for job in jobs] == ["RUNNING", "RUNNING"], "they did not meet"
+    assert [job.facts()["JobState"] for job in jobs] == ["RUNNING", "RUNNING"], "they did not run at the same time"
     for job in jobs:
         job.completed()
 
 
 def test_staged_to_each_node(login: Login, prepared: Path, tmp_path: Path) -> None:
-    """The data are read from the node's own disk, what a dead job left there is gone, and so is what this one brought."""
+    """The data are read from the node's own disk; the copies of a dead job, and at the end of this job, are removed."""
     scratch = tmp_path / "scratch"
     ours = scratch / "accelerate-ensemble-root"
     (ours / "99999999").mkdir(parents=True)
@@ -151,7 +151,7 @@ def test_staged_to_each_node(login: Login, prepared: Path, tmp_path: Path) -> No
     assert json.loads((tmp_path / "run/config.json").read_text())["data"] == f"{ours}/{job.id}/data"
     assert "copied and checked" in log
     assert not list(ours.iterdir())
-    assert (scratch / "root-2024").exists(), "what is not ours stays"
+    assert (scratch / "root-2024").exists(), "folders of others stay"
 
 
 # ------------------------------------------------------------------------------------------------ mistakes
@@ -171,7 +171,7 @@ WRONG_SITES = {
     "PYTHON_ENVIRONMENT": ("/no/such/venv", "PYTHON_ENVIRONMENT=/no/such/venv has no Python with this project"),
     "MODULES": ("nosuch/1.0", "MODULES='nosuch/1.0' cannot be loaded"),
 }
-"""Variables of slurm/site.sh, each with a wrong value and the sentence that it is answered with."""
+"""Variables of slurm/site.sh, each with a wrong value and the sentence of its error."""
 
 
 @pytest.fixture(scope="module")
@@ -187,12 +187,12 @@ def wrong_sites(login: Login, prepared: Path, tmp_path_factory: pytest.TempPathF
 
 @pytest.mark.parametrize("variable", WRONG_SITES)
 def test_a_wrong_site(variable: str, wrong_sites: dict[str, Job]) -> None:
-    """One sentence, at once, and no hang: the limit is that of the issue."""
+    """The job would hang, or end without a sentence on the mistake."""
     job = wrong_sites[variable]
     began = time.monotonic()
-    found = job.wait(60).facts()
+    facts = job.wait(60).facts()
     print(f"{variable}: {time.monotonic() - began:.0f} s")
-    assert found["JobState"] == "FAILED"
+    assert facts["JobState"] == "FAILED"
     log = job.log()
     assert WRONG_SITES[variable][1] in log, log
     assert log.splitlines()[-1].startswith(f"train_multi_node_cpu {job.id}: "), log
@@ -218,7 +218,7 @@ def edit(project: Path, before: str, after: str) -> None:
 
 
 def test_an_edited_site(login: Login, prepared: Path, project: Path, tmp_path: Path) -> None:
-    """What the file says counts at once, in the shell that sourced it before, and in the job."""
+    """A change of the file takes effect at once, in a shell that sourced it before, and in the job."""
     edit(project, "{GLOO_SOCKET_IFNAME=}", "{GLOO_SOCKET_IFNAME=ib7}")
     there = Login(login.cluster, login.logs, project)
     command = "sed -i 's/{CPU_PARTITION=}/{CPU_PARTITION=nosuch}/' slurm/site.sh"
@@ -226,11 +226,11 @@ def test_an_edited_site(login: Login, prepared: Path, project: Path, tmp_path: P
     edit(project, "=nosuch}", "=cpu}")
     job = there.sbatch("slurm/train_multi_node_cpu.slurm", f"data={prepared}", f"out={tmp_path}/run").wait(60)
     assert (job.facts()["JobState"], job.facts()["Partition"]) == ("FAILED", "cpu")
-    assert "slurm/site.sh: there is no interface GLOO_SOCKET_IFNAME=ib7: it has lo eth0" in job.log(), job.log()
+    assert "slurm/site.sh: there is no interface GLOO_SOCKET_IFNAME=ib7: this host has lo eth0" in job.log(), job.log()
 
 
 def test_jobs_from_within_a_job(login: Login, project: Path, tmp_path: Path) -> None:
-    """What Slurm told the first job of itself would go over what the others were granted, and --export=NONE over our own."""
+    """Slurm's variables of the first job would override those of the others, and --export=NONE our own."""
     edit(project, "{PYTHON_ENVIRONMENT=.venv}", f"{{PYTHON_ENVIRONMENT={sys.prefix}}}")
     report = f"slurm/report.slurm data={tmp_path} out={tmp_path}/nowhere"
     submissions = [
@@ -248,14 +248,14 @@ def test_jobs_from_within_a_job(login: Login, project: Path, tmp_path: Path) -> 
 
 
 def test_from_another_folder(login: Login, tmp_path: Path) -> None:
-    """Slurm would take it, and end it without a log."""
+    """Slurm would accept the job, and end it without a log."""
     done = login.shell(f"cd {tmp_path}; sbatch {ROOT}/slurm/train_cpu.slurm")
     assert done.returncode == 2
     assert "call sbatch in the project's folder" in done.stderr
 
 
 def test_a_kind_of_gpu_and_a_partition(login: Login) -> None:
-    """GPU_KIND goes with the number, on the line too; who asks for GPUs is not sent to CPU_PARTITION."""
+    """GPU_KIND is added to the number of GPUs, also to that of the command; a job with GPUs is not sent to CPU_PARTITION."""
     variables = {"GPU_KIND": "nosuch", "CPU_PARTITION": "cpu", "PARTITION": "gpu"}
     for words in ("slurm/train_multi_gpu.slurm", "--gpus-per-node=1 slurm/train_multi_gpu.slurm"):
         done = login.shell(f"sbatch {words}", **variables)
@@ -269,7 +269,7 @@ def test_a_kind_of_gpu_and_a_partition(login: Login) -> None:
 
 
 def test_one_copy_of_a_bag_is_preempted(login: Login, folded: Path, tmp_path: Path) -> None:
-    """The other one goes on: the id of one task of an array is also that of the whole; and each learns from its own fold."""
+    """The other copy continues, although the id of one task is also that of the array; each learns from its own fold."""
     words = ("slurm/train_cpu.slurm", f"data={folded}/folds/%a", f"out={tmp_path}/bag/%a", "max_epochs=6", "batch_size=64")
     array = login.sbatch(*words, options=f"--array=0-1 --requeue --output={login.logs}/array-%a.out")
     tasks = [Job(login.cluster, f"{array.id}_{number}") for number in range(2)]
@@ -283,14 +283,14 @@ def test_one_copy_of_a_bag_is_preempted(login: Login, folded: Path, tmp_path: Pa
 
 
 def test_a_users_mistake(login: Login, prepared: Path, tmp_path: Path) -> None:
-    """Before the run began or after, it is told in the last line, wherever the log is, and not tried again."""
+    """A mistake before or after the start of the run is in the last line of any log, and the job is not requeued."""
     mistakes = {"batchsize=64": "batch_size", "learning_rate=1e30": "lower learning_rate"}
     options = f"--output={login.logs}/[%x]-%N-%j.out"
     words = ("slurm/train_cpu.slurm", f"data={prepared}", *SHORT)
     jobs = [login.sbatch(*words, f"out={tmp_path}/{word}", word, options=options) for word in mistakes]
     for job, sentence in zip(jobs, mistakes.values(), strict=True):
-        found = job.wait(120).facts()
-        assert (found["JobState"], found["ExitCode"], found["Restarts"]) == ("FAILED", "2:0", "0"), job.log()
+        facts = job.wait(120).facts()
+        assert (facts["JobState"], facts["ExitCode"], facts["Restarts"]) == ("FAILED", "2:0", "0"), job.log()
         assert sentence in job.log().splitlines()[-1], job.log()
 
 

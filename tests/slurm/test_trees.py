@@ -9,7 +9,10 @@ from conftest import Job, Login
 from ensemble import metrics, predictions
 
 TOLERANCE = 0.05
-"""Of the test split's average precision on two nodes, absolute: each bins its own shard, and stops after other trees."""
+"""Largest absolute difference between the average precisions on the test split of one node and of two.
+
+On two nodes each node bins its own shard, and training can stop after another number of trees.
+"""
 WORDS = ("num_rounds=60", "early_stopping_rounds=60", "chunk_rounds=10")
 
 
@@ -34,21 +37,21 @@ def test_two_nodes_are_as_good_as_one(login: Login, prepared: Path, tmp_path: Pa
             words = f"member={tmp_path}/{nodes}/{library} data={prepared} out={tmp_path}/{nodes} splits=[test]"
             done = login.shell(f"$PYTHON_ENVIRONMENT/bin/python scripts/predict.py {words}")
             assert done.returncode == 0, done.stderr
-            found = predictions.read(tmp_path / nodes / f"{library}.test.parquet")
-            scores.append(metrics.average_precision(found.target, found.prediction))
+            predicted = predictions.read(tmp_path / nodes / f"{library}.test.parquet")
+            scores.append(metrics.average_precision(predicted.target, predicted.prediction))
         print(f"{library}: test average precision {scores}")
         assert scores[1] == pytest.approx(scores[0], abs=TOLERANCE)
 
 
 ROUNDS = {"xgboost": 1000, "lightgbm": 2000}
-"""Of the run that loses a node: some seconds of training."""
+"""Trees of the trainings that lose a node. They take some seconds."""
 MODELS = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
 
 
 def test_a_dead_node(login: Login, prepared: Path, tmp_path: Path) -> None:
-    """The survivor names it, the job is requeued, and the trees are those of an uninterrupted training to the byte.
+    """The other node names the dead one, the job is requeued, and its trees equal those of an uninterrupted training.
 
-    A job for each library, both on the node that dies.
+    There is a job for each library, and both run on the node that dies.
     """
 
     def submit_both(out: Path) -> list[Job]:
@@ -63,11 +66,11 @@ def test_a_dead_node(login: Login, prepared: Path, tmp_path: Path) -> None:
     jobs = submit_both(tmp_path / "killed")
     for job, library in zip(jobs, ROUNDS, strict=True):
         checkpoints = tmp_path / "killed" / f"{library}.checkpoint"
-        job.until(lambda of=checkpoints: any(of.glob("trees-*")), "write a checkpoint")
+        job.until(lambda folder=checkpoints: any(folder.glob("trees-*")), "write a checkpoint")
     login.cluster.kill_node("node2")
     try:
         for job in jobs:
-            job.until(lambda of=job: of.facts()["JobState"] != "RUNNING", "leave", 90)
+            job.until(lambda job=job: job.facts()["JobState"] != "RUNNING", "leave", 90)
     finally:
         login.cluster.start_node("node2")
     for job, (library, model) in zip(jobs, MODELS.items(), strict=True):

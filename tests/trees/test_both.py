@@ -101,22 +101,22 @@ def test_cores_are_halved() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "search", "sentence"),
+    ("rank_info", "search", "sentence"),
     [
         (RankInfo(1, 2, "", 0), SearchConfig(), "not on 2 ranks"),
         (SINGLE_RANK, SearchConfig(trials=3), "does not search settings"),
     ],
 )
-def test_ranks_and_searches_are_refused(where: RankInfo, search: SearchConfig, sentence: str, tmp_path: Path) -> None:
+def test_ranks_and_searches_are_refused(rank_info: RankInfo, search: SearchConfig, sentence: str, tmp_path: Path) -> None:
     """Ranks would wait for each other in different libraries, or a search would be written instead of a member."""
     config = TreesConfig(library="both", data="data", out=str(tmp_path / "members"), search=search)
     with pytest.raises(UserError, match=sentence):
-        both.train(config, [], where)
+        both.train(config, [], rank_info)
     assert not list(tmp_path.iterdir())
 
 
 def test_an_error_is_printed_and_ends_both(prepared: Path, tmp_path: Path) -> None:
-    """Its sentence would be lost among other lines, or the exit code would not show that the user can correct it."""
+    """The error would be lost among other lines, or the exit code would not show that the user can correct it."""
     (tmp_path / "members/xgboost").mkdir(parents=True)
     (tmp_path / "members/xgboost/notes.txt").write_text("mine")
     done = run_both(data=prepared, out=tmp_path / "members", together="side_by_side")
@@ -181,7 +181,7 @@ def children_of(process: subprocess.Popen[str]) -> dict[str, psutil.Process]:
 
 
 def test_when_one_is_killed_the_other_saves_and_stops(start_both: Any, tmp_path: Path) -> None:
-    """It would train for hours although the other member is missing, or no message would name the killed process."""
+    """The other one would train for hours although one member is missing, or no message would name the killed process."""
     process = start_both(tmp_path / "members")
     children = children_of(process)
     assert len({os.getpgid(child.pid) for child in children.values()} | {os.getpgid(process.pid)}) == 3
@@ -206,7 +206,7 @@ def test_a_signal_stops_both_and_both_resume(start_both: Any, prepared: Path, tm
     assert (tmp_path / "members.checkpoint/status").read_text() == "preempted\n"
     for library in LIBRARIES:
         assert Path(f"{out}/{library}.checkpoint/status").read_text() == "preempted\n"
-    # A training that resumes refuses other settings, and only then
+    # Only a resumed training compares its settings with those of a checkpoint
     done = run_both("--resume", "auto", data=prepared, out=out, together="side_by_side", **{**LONG, "num_rounds": 1400})
     assert (done.returncode, "num_rounds=1500" in done.stderr) == (USER_ERROR, True), "--resume was not passed on"
 
@@ -245,7 +245,7 @@ def test_a_wrong_setting_has_one_error_message(
 
 
 def test_a_signal_while_a_process_starts_reaches_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would train to its end, or until the whole job is killed, although it was asked to save and stop."""
+    """The process would train to its end, or until the whole job is killed, although it was asked to save and stop."""
     start = subprocess.Popen
 
     def start_and_signal(*arguments: Any, **options: Any) -> Any:

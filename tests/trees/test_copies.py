@@ -153,7 +153,7 @@ def test_bits_depend_on_the_seed_but_not_on_threads(library: str, settings: dict
     assert result[0] == result[2]
     train.train(config_of(library, data, tmp_path / "seed", seed=1))
     is_same = content(tmp_path / "seed")[out_of_fold.FILE] == result[0][out_of_fold.FILE]
-    assert is_same == (library == "linear")  # which draws nothing
+    assert is_same == (library == "linear")  # linear models draw no random numbers
 
 
 @pytest.mark.parametrize(("num_rounds", "most_ahead"), [(60, 4), (6, 3)])
@@ -319,7 +319,7 @@ def test_rows_that_a_library_refuses_have_an_error_message(what: str, library: s
 
 
 def test_few_rows_of_many_categories_are_learned(tmp_path: Path) -> None:
-    """By its default, LightGBM ignores categories of fewer than 100 rows, and the member would predict the mean."""
+    """The member would predict the mean, since by default LightGBM ignores categories of fewer than 100 rows."""
     generator = np.random.default_rng(0)
     kind, value = generator.integers(0, 8, 400), generator.normal(size=8)
     frame = pl.DataFrame({"kind": [f"k{number}" for number in kind], "y": value[kind] + generator.normal(0, 0.1, 400)})
@@ -372,14 +372,14 @@ def test_a_resumed_training_keeps_the_higher_learning_rate(
 
 
 def test_the_rate_follows_from_the_time() -> None:
-    """With 1 s for a tree, 100 s would end a training of 400 trees; or a high rate would be used without need."""
+    """The rate would not rise if there is time for 100 of 400 trees, or it would rise without need."""
     assert copies.rate_in_time(0.05, 1.0, 100.0) == pytest.approx(0.2)
     assert copies.rate_in_time(0.05, 1.0, 1e6) == 0.05
     assert copies.rate_in_time(0.05, 1.0, 1.0) == copies.HIGHEST_RATE
 
 
 def test_copies_are_not_trained_again_without_time(data_of: Any, tmp_path: Path) -> None:
-    """The second training takes as long as the first: without time left, it would end long after the limit."""
+    """The second training, which takes as long as the first, would end long after the limit."""
     data = data_of("regression")
     for num_chunks in (1, 2):
         num_trees = [0]

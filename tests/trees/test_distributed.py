@@ -28,7 +28,7 @@ SETTINGS: dict[str, Any] = {
     "checkpoint_s": 0.0,
 }  # fmt: skip
 TOLERANCE = 0.05
-"""Of average precision on the test split of the small market, where the seed alone moves it by as much."""
+"""Of average precision on the test split of the small market; another seed alone changes it by as much."""
 
 GROUP = """
 import os, sys, time
@@ -38,10 +38,10 @@ from ensemble.errors import UserError
 from ensemble.trees import distributed
 distributed.PULSE_S, distributed.SILENCE_S = 0.1, 1.5
 def main():
-    where = distributed.rank_info(os.environ)
-    lost = lambda sentence: Path(sys.argv[1], f"lost{{where.rank}}").write_text(sentence)
-    with distributed.RankGroup(where, {timeout_s}, lost) as group:
-        print("met", group.gather([where.rank, group.address]), flush=True)
+    rank_info = distributed.rank_info(os.environ)
+    lost = lambda sentence: Path(sys.argv[1], f"lost{{rank_info.rank}}").write_text(sentence)
+    with distributed.RankGroup(rank_info, {timeout_s}, lost) as group:
+        print("met", group.gather([rank_info.rank, group.address]), flush=True)
         {body}
 errors.run(main)
 """
@@ -112,7 +112,7 @@ def test_missing_and_impossible_variables_are_refused(change: dict[str, str | No
 
 def test_gather_returns_the_values_of_all_ranks_to_each(tmp_path: Path, start: Start) -> None:
     """Ranks would continue with different values, and wait for each other for ever."""
-    body = "[print(group.gather({'round': n, 'of': where.rank})) for n in range(3)]"
+    body = "[print(group.gather({'round': n, 'of': rank_info.rank})) for n in range(3)]"
     results = ends(start_ranks(start, [group_line(tmp_path, body)] * 3))
     assert [code for code, _, _ in results] == [0, 0, 0], results
     first, *rounds = results[0][1].splitlines()
@@ -195,7 +195,7 @@ def test_a_rank_that_is_silent_is_named(victim: int, tmp_path: Path, start: Star
 
 def test_a_rank_that_hangs_is_named(tmp_path: Path, start: Start) -> None:
     """A rank that waits for a broken disk would delay all the others until the time limit of the job."""
-    line = group_line(tmp_path, "time.sleep(600 * (where.rank == 2)); group.gather(0)", 3)
+    line = group_line(tmp_path, "time.sleep(600 * (rank_info.rank == 2)); group.gather(0)", 3)
     for code, _, errors in ends(start_ranks(start, [line] * 3)):
         assert code == 1
         assert "failed: rank 2 of 3 " in errors
@@ -247,7 +247,7 @@ def test_a_rank_0_that_hangs_before_the_start_is_named(tmp_path: Path, start: St
 )
 def test_an_exception_of_one_rank_ends_all(raised: str, code: int, sentence: str, tmp_path: Path, start: Start) -> None:
     """The others would report the rank as lost, and the job would be started again and again with the same mistake."""
-    body = f"\n        if where.rank == 1: raise {raised}\n        time.sleep(600)"
+    body = f"\n        if rank_info.rank == 1: raise {raised}\n        time.sleep(600)"
     results = ends(start_ranks(start, [group_line(tmp_path, body, 600)] * 2))
     assert [result[0] for result in results] == [code, code]
     assert results[0][2].strip().startswith(sentence)
@@ -329,7 +329,7 @@ def test_two_ranks_are_as_good_as_one(trained: Path, market: Path) -> None:
 
 
 def test_no_address_stands_in_the_model(trained: Path) -> None:
-    """Two trainings of the same data would give other bytes, which name the machines of a cluster."""
+    """Two trainings on the same data would give different files, which contain addresses of machines of a cluster."""
     assert b"127.0.0.1" not in model(trained / "two")
 
 
@@ -378,7 +378,7 @@ def test_ranks_with_other_settings_are_refused(prepared: Path, tmp_path: Path, s
     lines = [training_line("xgboost", prepared, tmp_path / "out", f"seed={seed}") for seed in (1, 2)]
     for code, _, errors in ends(start_ranks(start, lines)):
         assert code == 2
-        assert "error: rank 1 has seed=2, rank 0 1: use equal settings" in errors
+        assert "error: rank 1 has seed=2, but rank 0 has 1: use equal settings" in errors
     assert not list(tmp_path.iterdir())
 
 

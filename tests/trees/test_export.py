@@ -191,7 +191,7 @@ def test_thresholds_are_rounded_down(trained: Train, tmp_path: Path, monkeypatch
 
 
 def test_a_split_by_whether_a_value_is_missing(tmp_path: Path) -> None:
-    """LightGBM writes 1e300 as its threshold, below which infinity is, too: no such member could be exported."""
+    """A member with such a split could not be exported: LightGBM's threshold of 1e300 is infinity in float32."""
     generator, tables = np.random.default_rng(0), {}
     for split, num_rows in NUM_ROWS.items():
         is_missing, ids = generator.random(num_rows) < 0.4, np.arange(num_rows)
@@ -222,7 +222,7 @@ def test_invalid_exports_are_refused(data: Prepare, trained: Train, tmp_path: Pa
     (copy / "model.ubj").write_bytes(b"x" * (copy / "model.ubj").stat().st_size)
     with pytest.raises(UserError, match="was changed after it was written"):
         export.export(copy, tmp_path / "member.onnx")
-    with pytest.raises(UserError, match=r"is .*, whose test split may contain training rows"):
+    with pytest.raises(UserError, match=r"has the fingerprint .*, so its test split may contain training rows"):
         export.export(trained("xgboost", "binary"), tmp_path / "member.onnx", data("regression"))
     rows = xgboost.DMatrix(np.ones((4, 2)), np.ones(4))
     booster = xgboost.train({"objective": "count:poisson", "nthread": 1}, rows, 1)

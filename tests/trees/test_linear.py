@@ -1,4 +1,4 @@
-"""The linear member: its fits beside scikit-learn's, its columns, contributions and files."""
+"""The linear member: its fits compared with those of scikit-learn, its columns, contributions and files."""
 
 import functools
 from pathlib import Path
@@ -101,7 +101,7 @@ def test_a_regression_learns_from_each_of_many_categories(tmp_path: Path) -> Non
 
 
 def test_more_columns_than_rows_have_the_minimum_too(tmp_path: Path) -> None:
-    """Where they are rotated first, weights in another basis would be returned."""
+    """The columns are rotated before the fit, and the weights of the rotated columns would be returned."""
     generator = np.random.default_rng(0)
     frame = frame_of("binary").head(40).with_columns(pl.Series(f"x{n}", generator.normal(size=40)) for n in range(60))
     data = prepared_of(tmp_path, frame, drop=("day",))
@@ -223,7 +223,7 @@ def test_the_first_candidates_are_fitted_without_time(tmp_path: Path) -> None:
 
 
 def test_features_that_do_not_vary_give_a_constant_prediction(tmp_path: Path) -> None:
-    """Rows of a fold may be so; a standard deviation of 0 would make every prediction NaN."""
+    """Features may be constant in the rows of a fold. A standard deviation of 0 would make every prediction NaN."""
     frame = frame_of("binary")
     data = prepared_of(tmp_path, frame, drop=("day",))
     rows = rows_of(data)

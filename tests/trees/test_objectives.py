@@ -9,8 +9,7 @@ import pytest
 from known_rules import KINDS, METRICS, NUM_ROWS, Columns, config, history_of, prepare, read, score
 from tree_members import SCRIPT, interrupt, model, rows_of, run, words
 
-from ensemble import folders as manifest
-from ensemble import predictions
+from ensemble import folders, predictions
 from ensemble.commands import predict
 from ensemble.metrics import METRIC_FUNCTIONS
 from ensemble.predictor import fit
@@ -59,7 +58,7 @@ def test_the_forecast_of_any_kind_has_reasons(kind: str, library: str, rule_data
     (features,) = rows_of(rule_data(kind), "forecast").batches()
     module = library_module(library)
     booster = module.load(tmp_path / "out" / module.FILE)
-    scaling = Scaling.all_from_summary(manifest.read_json(tmp_path / "out/summary.json"), 1)[0]
+    scaling = Scaling.all_from_summary(folders.read_json(tmp_path / "out/summary.json"), 1)[0]
     assert scaling.is_identity == (kind != "regression")
     likeliest = result["prediction"].argmax(axis=1) if kind == "multiclass" else None
     parts = scaling.parts(of_classes(module.contributions(booster, features), likeliest))[:, :-1]
@@ -72,8 +71,8 @@ def test_the_forecast_of_any_kind_has_reasons(kind: str, library: str, rule_data
         assert np.corrcoef(low, features[likeliest == 0, 0])[0, 1] < -0.5
     strongest = [sorted(row[row != 0], key=abs, reverse=True) for row in parts]
     for row, (reasons, expected) in enumerate(zip(result["reasons"], strongest, strict=True)):
-        of = [reason for reason in reasons if kind != "multiclass" or reason["class"] == likeliest[row]]
-        assert [reason["contribution"] for reason in of] == pytest.approx(expected, abs=1e-6)
+        of_class = [reason for reason in reasons if kind != "multiclass" or reason["class"] == likeliest[row]]
+        assert [reason["contribution"] for reason in of_class] == pytest.approx(expected, abs=1e-6)
         assert kind != "multiclass" or len({reason["class"] for reason in reasons}) == 2
 
 
@@ -273,14 +272,15 @@ def test_members_with_other_objectives_join_the_ensemble(
         assert done.returncode == 0, done.stderr
     train.train(config("lightgbm", prepared, tmp_path / "native"))
     monkeypatch.setattr(threads, "configure", lambda number: number)  # once per process, and XGBoost is loaded here
-    about = manifest.read_manifest(prepared)
+    manifest = folders.read_manifest(prepared)
     for name in ("native", *others):
-        predict.predict(
-            predict.PredictConfig(member=str(tmp_path / name), data=str(prepared), out=str(tmp_path / "predictions")), about
+        config_of_member = predict.PredictConfig(
+            member=str(tmp_path / name), data=str(prepared), out=str(tmp_path / "predictions")
         )
+        predict.predict(config_of_member, manifest)
         for split in ("blend", "test", "forecast"):
             result = predictions.read(tmp_path / f"predictions/{name}.{split}.parquet")
             assert result.output == ("probability" if name == "native" else "score")
             assert np.array_equal(result.target, read(prepared, split)["hot"], equal_nan=True)
     fit.fit(tmp_path / "predictions", prepared, tmp_path / "ensemble", num_draws=20)
-    assert {*others, "native"} <= {*manifest.read_json(tmp_path / "ensemble/ensemble.json")["members"]}
+    assert {*others, "native"} <= {*folders.read_json(tmp_path / "ensemble/ensemble.json")["members"]}

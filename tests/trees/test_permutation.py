@@ -71,7 +71,7 @@ def test_each_copy_predicts_rows_that_it_holds_out() -> None:
 
 
 def test_there_is_no_importance_for_long_computations_and_rankings() -> None:
-    """A table of many columns would wait for minutes, and a ranking would be scored on parts of its groups."""
+    """Training on a table of many columns would take minutes longer, and a ranking would be scored on parts of groups."""
     assert permutation.importance(objective(), Rows(), FOLDS, [predict] * 3, 100_000) is None  # type: ignore[arg-type]
     assert permutation.importance(objective("ranking"), Rows(), FOLDS, [predict] * 3, 10) is None  # type: ignore[arg-type]
 

@@ -68,7 +68,7 @@ def test_blend_is_learned_by_the_trees_that_predict_later_splits(library: str, p
 
 @pytest.mark.parametrize("library", ["catboost", "linear"])
 def test_a_library_that_trains_by_itself_is_refitted_too(library: str, prepared: Path, tmp_path: Path) -> None:
-    """It would end with a traceback, or be refitted with another number of trees, or on other rows."""
+    """Training would end with a traceback, or refit with another number of trees or on other rows."""
     pytest.importorskip(library) if library == "catboost" else None
     summary = member.train(settings(library, prepared, tmp_path / "m", refit=True, learning_rate=0.2))
     module = library_module(library)
@@ -138,7 +138,7 @@ def test_rows_with_few_positives_can_be_split(prepared: Path) -> None:
 
 
 def test_few_positives_are_not_ranked(prepared: Path) -> None:
-    """The order of six positives would stop the training after one or two trees."""
+    """The score of the order of a few positives would stop the training after one or two trees."""
     train, validation = rows_of(prepared), rows_of(prepared, "validation")
     hot, other = (np.flatnonzero((validation.column("hot") == 1) == is_hot) for is_hot in (True, False))
     for num_hot, expected in ((19, "log_loss"), (20, "average_precision")):
@@ -150,7 +150,7 @@ def test_few_positives_are_not_ranked(prepared: Path) -> None:
 
 
 def test_a_refit_keeps_all_trees(library: str, prepared: Path, tmp_path: Path) -> None:
-    """Their number would be chosen by scores of training rows."""
+    """The number of trees would be chosen by scores of training rows."""
     train, validation = rows_of(prepared), rows_of(prepared, "validation")
     config = settings(library, prepared, tmp_path, learning_rate=1.0)
     _, history, best = library_module(library).train(config, train, validation, Training(is_refit=True))

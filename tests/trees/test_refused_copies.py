@@ -27,7 +27,7 @@ def test_other_out_of_fold_predictions_are_refused(trained: Path, data_of: Any, 
 
     data = data_of("binary")
     task, fingerprint = Task(kind="binary", metric="log_loss", target="target", group="group", cluster="cluster"), "f00d"
-    with pytest.raises(UserError, match=r"was trained on data \w+, and .* is f00d: predict the data that it was trained on"):
+    with pytest.raises(UserError, match=r"with the fingerprint \w+, but .* has the fingerprint f00d: predict the data"):
         out_of_fold.read(trained, data, task, fingerprint)
     with pytest.raises(UserError, match="has no out-of-fold predictions: train it on data for cross-validation"):
         out_of_fold.read(tmp_path, data, task, fingerprint)

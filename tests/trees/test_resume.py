@@ -49,7 +49,7 @@ def test_where_chunks_end_changes_nothing_but_the_draws(library: str, prepared: 
 
 
 def test_no_two_chunks_draw_alike() -> None:
-    """The trees of one seed would be those of the next, shifted: several seeds would tell less than they seem to."""
+    """The trees of two seeds would be the same, shifted by a chunk, and scores of several seeds would not be independent."""
     seeds = [boosting.chunk_seed(seed, chunk) for seed in range(30) for chunk in range(30)]
     assert len(set(seeds)) == len(seeds)
     assert max(seeds) < 2**30
@@ -198,9 +198,9 @@ def test_other_settings_and_data_are_refused(prepared: Path, prepared_copy: Path
             UserError, match=rf"was written with {name}={SETTINGS.get(name, 0)} \(now {value}\): use those again"
         ):
             train.train(config("xgboost", prepared, tmp_path / "out", **{name: value}), "auto")
-    about = folders.read_manifest(prepared_copy)
+    manifest = folders.read_manifest(prepared_copy)
     (prepared_copy / folders.NAME).unlink()
-    folders.write_manifest(prepared_copy, {**about, "config": {**about["config"], "shares": [0.1, 0.1, 0.1, 0.7]}})
+    folders.write_manifest(prepared_copy, {**manifest, "config": {**manifest["config"], "shares": [0.1, 0.1, 0.1, 0.7]}})
     with pytest.raises(UserError, match="was trained on other prepared data"):
         train.train(config("xgboost", prepared_copy, tmp_path / "out"), "auto")
     free = {
@@ -236,14 +236,14 @@ def test_a_finished_member_is_kept(prepared: Path, tmp_path: Path, capsys: pytes
 def test_a_checkpoint_that_cannot_be_written_stops_the_training(
     prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a full disk the training would go on for hours without anything to go on from."""
+    """On a full disk the training would go on for hours without a checkpoint to resume from."""
     settings = config("xgboost", prepared, tmp_path / "out")
-    whole = folders.write_manifest
+    write_manifest = folders.write_manifest
 
     def no_room(folder: Path, content: dict[str, Any]) -> Any:
         if folder.name.startswith(".trees-00000014"):
             raise OSError(28, os.strerror(28))
-        return whole(folder, content)
+        return write_manifest(folder, content)
 
     monkeypatch.setattr(folders, "write_manifest", no_room)
     with pytest.raises(

@@ -234,9 +234,9 @@ def test_a_search_is_joined_only_on_request_and_with_equal_settings(
         search.search(settings(prepared, whole, "lightgbm"), "auto")
     with pytest.raises(UserError, match=r"search\.seed=0 \(now 4\)"):
         search.search(settings(prepared, whole, seed=4), "auto")
-    about = {name: value for name, value in folders.read_manifest(prepared_copy).items() if name != "files"}
+    manifest = {name: value for name, value in folders.read_manifest(prepared_copy).items() if name != "files"}
     (prepared_copy / folders.NAME).unlink()
-    folders.write_manifest(prepared_copy, {**about, "note": "other data"})
+    folders.write_manifest(prepared_copy, {**manifest, "note": "other data"})
     with pytest.raises(UserError, match="with data="):
         search.search(settings(prepared_copy, whole), "auto")
     assert num_begun(whole) == before == NUM_TRIALS
@@ -303,7 +303,7 @@ def test_two_tasks_never_run_the_same_trial(tmp_path: Path) -> None:
 
 
 def test_the_trial_of_a_dead_task_is_repeated_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It would be missing, or counted twice if the task was not dead but suspended."""
+    """The trial would be missing, or would count twice if the task was not dead but suspended."""
     with task(tmp_path, trials=3, lost_after_s=1000) as sleeper, task(tmp_path, trials=3, lost_after_s=1000) as other:
         lost = sleeper.take(never)
         assert lost

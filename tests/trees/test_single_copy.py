@@ -88,7 +88,7 @@ def test_a_stopped_task_resumes(
     assert not stored.read(tmp_path / "m", 3, {"fingerprint": "", "config": {}}), "it is not whole"
     trained = trained_trees(library, monkeypatch)
     single_copy.train_copy(config, 0)
-    if library not in SEPARATE:  # which store no incomplete copy
+    if library not in SEPARATE:  # the libraries of SEPARATE store no incomplete copy
         assert kept
         newest = stored.checkpoints_of(tmp_path / "m", 0).newest_valid()
         assert newest

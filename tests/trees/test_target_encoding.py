@@ -69,7 +69,7 @@ def test_a_code_contains_neither_held_out_targets_nor_that_of_its_own_row(tmp_pa
 
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
 def test_a_member_predicts_with_its_codes(library: str, tmp_path: Path) -> None:
-    """It would predict from the numbers of the categories instead of their codes, or learn nothing from the codes."""
+    """A member would predict from the numbers of the categories instead of their codes, or learn nothing from the codes."""
     data = prepared(tmp_path)
     settings = {"num_rounds": 60, "learning_rate": 0.2, "refit": True}
     summary = train.train(config_of(library, data, tmp_path / "member", **settings))

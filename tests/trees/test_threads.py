@@ -49,7 +49,7 @@ def test_slurm_is_a_limit(tmp_path: Path) -> None:
     [("200000 100000\n", 2), ("350000 100000\n", 3), ("50000 100000\n", 1), ("max 100000\n", None), ("", None), ("9", None)],
 )
 def test_the_quota_of_cgroup_v2_is_a_limit(text: str, limit: int | None, tmp_path: Path) -> None:
-    """A container of two cores on a node of 64 would run 64 threads against its quota: tens of times slower."""
+    """A container of two cores on a node of 64 would run 64 threads against its quota, which is tens of times slower."""
     assert cores.limits({}, cgroup_v2(tmp_path, text)).get("cgroup") == limit
 
 
@@ -57,7 +57,7 @@ def test_the_quota_of_cgroup_v2_is_a_limit(text: str, limit: int | None, tmp_pat
     ("quota", "period", "limit"), [("150000\n", "100000\n", 1), ("400000", "100000", 4), ("-1\n", "100000\n", None)]
 )
 def test_the_quota_of_cgroup_v1_is_a_limit(quota: str, period: str, limit: int | None, tmp_path: Path) -> None:
-    """The same on a cluster with an older kernel."""
+    """On a cluster with an older kernel, a container would run more threads than its quota allows."""
     assert cores.limits({}, cgroup_v1(tmp_path, quota, period)).get("cgroup") == limit
 
 

@@ -317,7 +317,7 @@ def test_data_with_other_splits_are_refused(trained: Path, prepared_copy: Path) 
     manifest = folders.read_manifest(prepared_copy)
     (prepared_copy / folders.NAME).unlink()
     folders.write_manifest(prepared_copy, {**manifest, "config": {**manifest["config"], "shares": [0.1, 0.1, 0.1, 0.7]}})
-    with pytest.raises(UserError, match=r"whose test split may contain training rows"):
+    with pytest.raises(UserError, match=r"so its test split may contain training rows"):
         TreeMember(trained).predict(prepared_copy, "test")
     assert len(TreeMember(trained).predict(prepared_copy, "forecast")["row_id"])
 

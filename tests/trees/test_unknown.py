@@ -139,7 +139,7 @@ def test_a_category_outside_of_the_sample(made: Any, tmp_path: Path, monkeypatch
 
 
 def test_probabilities_between_quartiles_sum_to_one() -> None:
-    """Medians of probabilities sum to less than 1, or to more, and divided by that they leave their quartiles."""
+    """Medians of probabilities do not sum to 1. Divided by their sum, some would be outside of their quartiles."""
     generator = np.random.default_rng(0)
     for spread in (0.3, 1.0, 3.0):
         logs = spread * generator.standard_normal((50, 63, 4))

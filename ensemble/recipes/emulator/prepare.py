@@ -306,10 +306,10 @@ def _lorenz96(config: PrepareConfig, folder: Path) -> dict[str, Any]:
     }
 
 
-def _trajectories(config: PrepareConfig, number: int, num_states: int) -> tuple[np.ndarray, np.ndarray]:
-    """States of NUM_STARTS trajectories, each on the attractor, and the states one step later, (num_states, N) float32."""
+def _trajectories(config: PrepareConfig, split_number: int, num_states: int) -> tuple[np.ndarray, np.ndarray]:
+    """States of NUM_STARTS trajectories on the attractor, and those one step later, (num_states, num_points) float32."""
     shape = (NUM_STARTS, config.num_points)
-    states = lorenz96.trajectory(-(-num_states // NUM_STARTS), [config.seed, 5, number], config.every, shape)
+    states = lorenz96.trajectory(-(-num_states // NUM_STARTS), [config.seed, 5, split_number], config.every, shape)
     after = np.stack([lorenz96.step(state) for state in states])
     before, after = (part.reshape(-1, config.num_points)[:num_states].astype(np.float32) for part in (states, after))
     return before, after

@@ -40,8 +40,8 @@ def settings_that_work(parts: Parts, panel: PanelConfig, first_week: int, last_w
 
 
 def earlier_end(parts: Parts, panel: PanelConfig, last_week: int) -> str:
-    """The end of an error message for data whose last week has no rows: the last day of the latest week that has reviews,
-    and rows. The week before must have rows too, for it is the last complete one unless there are reviews on that day."""
+    """The end of an error message for data whose last week has no rows: the last day of the latest week that has reviews and
+    also has rows. The week before it must have rows too, since it is the last complete one if that day has no reviews."""
     week, _ = growth_by_week(parts(), dataclasses.replace(panel, horizon_weeks=0), last_week)
     active = np.concatenate([np.unique(series.week) for series in parts()])
     ends = np.intersect1d(active, np.intersect1d(week, week + 1))

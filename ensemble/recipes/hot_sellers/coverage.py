@@ -23,10 +23,8 @@ NOTABLE = 0.05
 """The smallest share of products without metadata, or of reviews without text, that the manifest records."""
 LEAST_OF_MARKET = 0.5
 """A warning appears if new data have less than this fraction of the products, or weekly reviews, of the training data."""
-
-
 RECENT_WEEKS = 4
-"""A file that ends so many weeks earlier causes a warning, and so do so many last weeks with few reviews."""
+"""A warning appears if a file ends this many weeks before the others, or if this many last weeks have few reviews."""
 FEW_REVIEWS = 0.25
 """The number of reviews in those weeks, relative to that of usual weeks, below which the warning appears."""
 

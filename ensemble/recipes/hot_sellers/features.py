@@ -5,7 +5,7 @@ crawled, years after most rows. Features computed from them (price, helpful vote
 left out by default. `average_rating` and `rating_number` of the metadata are never features.
 
 In the formulas, n(a, b] is the number of a product's reviews in the weeks after a, up to b; N is the same for its category;
-means are over reviews. Unknown values are NaN, as if there is no review in the window, or no data a year ago.
+means are over reviews. A value is NaN if it is unknown: without a review in the window, or without data a year ago.
 """
 
 import dataclasses

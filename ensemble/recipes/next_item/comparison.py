@@ -102,8 +102,8 @@ def read(folder: str | Path, data: str | Path, split: str) -> Table:
     first = files[0]
     if (first.fingerprint, first.split) != (manifest["fingerprint"], split):
         raise UserError(
-            f"{folder} ranks {first.split} of data {first.fingerprint}, but data={data} is {manifest['fingerprint']} and "
-            f"the split {split}: name the data that was predicted"
+            f"{folder} ranks {first.split} of data with the fingerprint {first.fingerprint}, but data={data} has the "
+            f"fingerprint {manifest['fingerprint']}, and the split is {split}: name the data that was predicted"
         )
     members = [
         Member(
@@ -143,7 +143,10 @@ def read_candidates(
     for path in paths:
         file = predictions.read(path)
         if file.fingerprint != manifest["fingerprint"]:
-            raise UserError(f"{path} is of {file.fingerprint}, but {candidates} is {manifest['fingerprint']}: predict again")
+            raise UserError(
+                f"{path} is of data with the fingerprint {file.fingerprint}, but {candidates} has the fingerprint "
+                f"{manifest['fingerprint']}: predict again"
+            )
         if file.member in manifest["rankings"] and file.config.get("kind") in ("baseline", "ranking"):
             continue  # the table already has this member, by its ranking of all items
         order = np.argsort(file.row_id)
@@ -182,8 +185,8 @@ def best_on_validation(folder: str | Path, table: Table) -> str:
         file = rankings.read(Path(folder) / f"{member.name}.validation.parquet")
         if (file.fingerprint, file.split) != (table.rows.fingerprint, "validation"):
             raise UserError(
-                f"{member.name}.validation.parquet is of {file.split} of data {file.fingerprint}, not of validation of "
-                f"{table.rows.fingerprint}: predict again"
+                f"{member.name}.validation.parquet is of {file.split} of data with the fingerprint {file.fingerprint}, "
+                f"not of validation of data with the fingerprint {table.rows.fingerprint}: predict again"
             )
         scores[member.name] = item_metrics.ndcg(file.rank, 10).mean()
     return max(scores, key=lambda name: scores[name])

@@ -1,8 +1,7 @@
 """Readers of raw interaction files, which give user, item and time of each event.
 
-Besides all formats of reviews.py (Amazon Reviews, MovieLens, `.inter`, tables with named columns), also without their
-ratings, which are not used, lines of text are read.
-Their format is detected from the content; its name is in parentheses:
+All formats of reviews.py are read: Amazon Reviews, MovieLens, `.inter`, and tables with named columns. Ratings are not used,
+and may be missing. Lines of text are read too. Their format is detected from the content; its name is in parentheses:
 
     1::1193::5::978300760          user, item, rating, seconds: MovieLens' ratings.dat (ratings)
     196 242 3 881250949            the same with blanks or tabs: u.data (ratings)

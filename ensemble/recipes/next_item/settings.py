@@ -22,7 +22,7 @@ class PrepareConfig:
     """first: keep only the first interaction of a user with each item."""
     core: int = 5
     """Leave out users and items with fewer interactions, repeatedly, until all have enough (k-core); 1 keeps all. With
-    split=time, only interactions before `validation_from` are counted, and users with fewer are left out of train alone."""
+    split=time, only interactions before `validation_from` are counted, and users with fewer are left out of train only."""
     split: Literal["leave_one_out", "time"] = "leave_one_out"
     """leave_one_out: each user's last item is test and the one before it validation, as in published results. time: for all
     users, events from `validation_from` on are validation and those from `test_from` on test, so that no model is trained

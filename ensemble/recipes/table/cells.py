@@ -31,7 +31,7 @@ INVISIBLE = "\u200b\u200e\u200f\u2060\ufeff"
 """Characters without width, such as the marks of the direction of writing that Windows puts before dates."""
 LEADING_ZERO = r"^[+-]?0\d+$"
 FEW_CODES = 0.05
-"""A number such as 05 is no code if at most this fraction of the numbers of a target are like it."""
+"""Numbers such as 05 are no codes if they are at most this fraction of the numbers of a target."""
 LIKE_A_NUMBER = "|".join(
     [
         r"^\PL*\d\PL*$",
@@ -40,8 +40,8 @@ LIKE_A_NUMBER = "|".join(
         r"\b\d{1,2}[-/ ]\pL{3,9}[-/ ]\d{2}|\b\pL{3,9} \d{1,2},? \d{4}",
     ]
 )
-"""A text with digits and without letters, such as 12 % or 31/01/24, with a unit such as 62 kg, or with a date such as
-31-JAN-24."""
+"""Matches a text that has digits and no letters (12 %, 31/01/24), is a number with a unit (62 kg), or contains a date
+(31-JAN-24)."""
 NEARLY = 0.1
 """A message is printed for a column of texts if more than this fraction of the cells are numbers, or dates."""
 LARGEST = float(np.finfo(np.float32).max)
@@ -119,12 +119,12 @@ def _read(table: Table, column: str, config: PrepareConfig) -> Cells:
 
 
 def _is_native(piece: pl.Series, kind: Kind) -> bool:
-    """Whether a file has numbers or dates of this kind as such, as Parquet, not as text."""
+    """Whether a file stores numbers or dates (`kind`) as such, as Parquet does, not as text."""
     return (kind == "number" and piece.dtype.is_numeric()) or (kind == "date" and piece.dtype.is_temporal())
 
 
 def _native(pieces: Sequence[pl.Series], kind: Kind) -> pl.Series:
-    """The numbers or dates of the files that have them as such, (num_rows,); null in other files."""
+    """The numbers or dates of the files that store them as such, (num_rows,); null in other files."""
     dtype = pl.Float64() if kind == "number" else pl.Datetime("us")
     values = pl.concat(_as(piece if _is_native(piece, kind) else piece.clear(len(piece)), dtype) for piece in pieces)
     return values.fill_nan(None) if kind == "number" else values
@@ -201,11 +201,11 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
         return numbers
 
     advice = f": add dates=day_first or dates=month_first{drop}"
-    found = dates.read(table, column, cells, config.dates, allowed, advice)
-    no_date = cells.is_not_null() & found.values.is_null()
+    read_dates = dates.read(table, column, cells, config.dates, allowed, advice)
+    no_date = cells.is_not_null() & read_dates.values.is_null()
     if no_date.sum() <= allowed:
-        notes = dates.forms_note(table, column, found)
-        return _of_kind(table, column, "date", found.values, cells, no_date, all_marks, notes, found.form)
+        notes = dates.forms_note(table, column, read_dates)
+        return _of_kind(table, column, "date", read_dates.values, cells, no_date, all_marks, notes, read_dates.form)
 
     unit_notes: tuple[str, ...] = ()
     if unit := number_units.find(cells, allowed):
@@ -361,7 +361,8 @@ def _in_years(table: Table, cells: Cells) -> Cells:
 
 
 def refuse_two_marks(table: Table, cells_of: dict[str, Cells], advice: str) -> None:
-    """Raise `UserError`, with `advice`, for a column such as 1.234 and 987 beside decimal commas: it may hold 1234."""
+    """Raise `UserError`, with `advice`, if a column has decimal commas and another is like 1.234 and 987, where 1.234 may
+    mean 1234."""
     forms = {column: number_units.split(cells.form)[1] for column, cells in cells_of.items() if cells.kind == "number"}
     with_comma = [column for column, form in forms.items() if form == number_forms.DECIMAL_COMMA]
     for column, cells in cells_of.items() if with_comma else ():

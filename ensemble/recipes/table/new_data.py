@@ -67,7 +67,7 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
             for name, features in features_of.items()
             if name in table.columns
         }
-        # Training has proved the decimal points of its columns if others had decimal commas
+        # Not if training had columns with decimal commas: there the other columns have passed this check
         had_commas = any(DECIMAL_COMMA in feature.get("form", "") for feature in like["features"])
         if not (config.decimal or had_commas):
             cells.refuse_two_marks(table, cells_of, "leave out the thousands separators, or write 1.234 as 1.2340")

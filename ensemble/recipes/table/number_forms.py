@@ -22,7 +22,7 @@ PATTERNS = {
 TWO_GROUPS = r"\.\d{3}\.\d{3}"
 THOUSANDS = r"^[+-]?[1-9]\d{0,2}\.\d{3}$"
 LEAST_HIDDEN = 20
-"""With fewer different numbers such as 1.234 a column of decimals may lack a shorter one by chance."""
+"""With fewer different numbers such as 1.234, a column of decimals may have none with one or two decimals by chance."""
 _AMOUNT = r"\d+(?:[.,]\d+)*"
 NEGATIVE = rf"^(?:\(({_AMOUNT})\)|({_AMOUNT})-|−({_AMOUNT}))$"
 """Negative numbers as accounting, SAP and typesetting write them: (12.5), 12.5- and −12.5."""
@@ -47,9 +47,10 @@ def choose(
 ) -> tuple[list[str], pl.Series]:
     """The form of the numbers of each file, which leaves the fewest of its cells unread, and the values of all cells.
 
-    If several forms do, `known` is taken if it is one of them, or the one with the decimal mark of the other files. Raises
-    `UserError`, with `advice`, if that decides nothing, at most `allowed` cells are unread, and the values differ; and for a
-    file with numbers such as 1.234 only, if another one has decimal commas. Numbers of JSON have a decimal point.
+    If several forms leave equally few cells unread, the form is `known` if that is one of them, else the one with the
+    decimal mark of the other files. Raises `UserError`, with `advice`, if neither rule applies, at most `allowed` cells are
+    unread, and the forms give different values. Also raises it for a file with numbers such as 1.234 only, if another file
+    has decimal commas. Numbers of JSON have a decimal point.
     """
     parts = table.by_file(cells)
     are_json = [is_json and not part.str.contains(",").any() for part, is_json in zip(parts, table.are_json, strict=True)]
@@ -85,7 +86,7 @@ def choose(
 def refuse_thousands(column: str, texts: pl.Series, why: str) -> None:
     """Raise `UserError` for numbers such as 1.234 and 987 only, which may also be 1234 and 987.
 
-    why : the reason for which they may be, and the fix
+    why : the reason why the points may separate thousands, and the fix
     """
     points = texts.filter(texts.str.contains(".", literal=True))
     if len(points) and texts.drop_nulls().str.contains(PATTERNS[DECIMAL_COMMA]).all():
@@ -98,7 +99,7 @@ def refuse_thousands(column: str, texts: pl.Series, why: str) -> None:
 def refuse_hidden_thousands(column: str, texts: pl.Series, values: pl.Series, advice: str) -> None:
     """Raise `UserError` if numbers such as 1.234 stand beside whole numbers below 1000, and no cell has one or two decimals.
 
-    So does a writer who separates thousands by points. One who writes decimals as short as possible also writes 1.25.
+    Such columns come from writers who separate thousands by points. Writers who shorten decimals would also write 1.25.
     """
     known = values.drop_nulls()
     is_whole = known == known.floor()

@@ -14,8 +14,8 @@ from ensemble.recipes.table.number_forms import COMMA_GROUPS, DECIMAL_COMMA, PLA
 
 TIME = "13:45, in hours"
 DURATION = "45:30 (minutes and seconds) and 1:23:45, in hours"
-"""Of a column of cells with two and with three parts, in which some cell of two parts begins with more than an hour of the
-day has, and none of three parts with 0 hours."""
+"""The unit of a column with cells of two parts and of three, if one of two parts begins with a number above `LAST_HOUR` and
+none of three parts begins with 0."""
 TIMES = (TIME, DURATION)
 NUMBER = r"[+-]?\d(?:[\d.,]*\d)?"
 PARTS = rf"^[+-]?(\p{{Sc}}|[A-Z]{{3}} |Rs\.?)? ?{NUMBER}( ?[^\d\s.,][^\d]{{0,19}})?$"
@@ -25,6 +25,7 @@ CODE = r"^\D*0\d"
 CLOCK = r"^(\d{1,3}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?(?: ?([AaPp])\.?[Mm]\.?)?$"
 ZERO = r"^0(?:[.,]0*)?$"
 LAST_HOUR = 23
+"""The last hour of a day: a greater number before a colon is no time of day."""
 SAMPLE = 1000
 """Number of first cells by which the unit of a column is recognised."""
 

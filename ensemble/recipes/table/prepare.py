@@ -454,8 +454,8 @@ def _notes(config: PrepareConfig, table: sources.Table, cells_of: dict[str, cell
             f"embargo={config.embargo:g} is in the unit of time={config.time}, which holds numbers from "
             f"{columns.name_of(times.min())} to {columns.name_of(times.max())}"
         )
-    found = {text for column in cells_of.values() for text in column.marks}
-    if unused := [text for text in config.missing if text not in found]:
+    used = {text for column in cells_of.values() for text in column.marks}
+    if unused := [text for text in config.missing if text not in used]:
         notes.append(f"missing= names {', '.join(map(repr, unused))}, in no cell of a feature; a list is [NA,none]")
     return notes
 

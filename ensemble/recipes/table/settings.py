@@ -16,7 +16,7 @@ class PrepareConfig:
     """The column to predict; rows where it is empty form the split forecast."""
     task: Literal["", "binary", "multiclass", "regression", "ranking"] = ""
     """The kind of task; empty to infer it from the target: binary for two different values, multiclass for few different
-    whole numbers or texts, else regression. A metric of a regression makes a target of numbers a regression."""
+    whole numbers or texts, else regression. If `metric` is one of regression, any target of numbers is a regression."""
     metric: str = ""
     """The metric for early stopping and for comparing combiners; empty for log_loss (binary), multiclass_log_loss,
     root_mean_squared_error (regression) or ndcg_at_10 (ranking)."""
@@ -35,8 +35,8 @@ class PrepareConfig:
     drop: tuple[str, ...] = ()
     """Columns that are not features, such as those that are not yet known when a forecast is made."""
     categorical: tuple[str, ...] = ()
-    """Columns of categories that look like numbers or dates, such as [zip,store]. A column with a categorical type, as in
-    Parquet, pandas and polars, is read so without this setting."""
+    """Columns of categories that look like numbers or dates, such as [zip,store]. Columns with a categorical type, as in
+    Parquet, pandas and polars, need not be named."""
     missing: tuple[str, ...] = ()
     """Texts that mark missing values, such as [NA,unknown], in all columns except id and group. If none are given,
     NA, N/A, NaN, null, None, ? and - do so in columns of numbers and dates, but not in the target or in columns of texts."""

@@ -72,7 +72,7 @@ class Table:
         return f"{self.files[self.file_number[row]].name}:{self.line[row]}"
 
     def by_file(self, cells: pl.Series) -> list[pl.Series]:
-        """The part of each file of a column, (num_rows,)."""
+        """A column, (num_rows,), cut into a series for each file."""
         sizes = np.bincount(self.file_number, minlength=len(self.files)).tolist()
         return [cells.slice(end - size, size) for size, end in zip(sizes, itertools.accumulate(sizes), strict=True)]
 

@@ -64,7 +64,7 @@ def numeric(table: sources.Table, column: cells.Cells, setting: str) -> pl.Serie
 
 
 def codes_as_texts(config: PrepareConfig, table: sources.Table, column: cells.Cells) -> cells.Cells:
-    """The cells of the target; as texts if the target may be classes, and its numbers are codes or few with a unit."""
+    """The cells of the target; as texts if they may be classes, and are codes, or a few different numbers with a unit."""
     most = MAX_WHOLE_CLASSES if column.form and not config.task else MAX_CLASSES
     is_number = config.task in ("regression", "ranking") or config.metric in METRICS["regression"]
     if is_number or column.values.drop_nulls().n_unique() > most:

@@ -1,20 +1,20 @@
 """Whether the target of a table in time has a trend that goes on, so that the time itself should be a feature.
 
-Models of the forecast extrapolate such a feature, so it is one only if it would have helped before: a linear model with the
-time must predict the later folds clearly better than one without.
+In the forecast, models extrapolate from the time. So it is a feature only if it would have helped before: a linear model
+with the time must predict the later folds clearly better than one without it.
 """
 
 import numpy as np
 
 LEAST_GAIN, LEAST_SHARE = 0.05, 0.75
-"""The time is a feature if it reduces the squared error of all predicted rows by at least `LEAST_GAIN`, and that of at least
-`LEAST_SHARE` of the folds."""
+"""The time is a feature if it reduces the squared error of all predicted rows by at least `LEAST_GAIN`, and reduces the
+squared error in at least `LEAST_SHARE` of the folds."""
 PENALTY = 1e-3
 """λ of the ridge regression, whose columns have a variance of 1."""
 MOST_VALUES = 31
 """Numbers with at most as many different values, such as a month or the code of a category, become one-hot columns."""
 MOST_COLUMNS, MOST_ROWS = 300, 50_000
-"""With more columns there is no such model. Of more rows, a sample is used."""
+"""With more columns the time is no feature. Of more rows, a sample is used."""
 
 
 def has_trend(

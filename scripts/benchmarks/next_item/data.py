@@ -1,4 +1,4 @@
-"""Generated interactions for the benchmarks of next_item: text files for the public references, and prepared data."""
+"""Generated interactions for the benchmarks of next_item: text files for public implementations, and prepared data."""
 
 from contextlib import redirect_stdout
 from io import StringIO

@@ -81,14 +81,14 @@ def features(
 
     count, rating = sums(np.ones(len(week))), sums(reviews["rating"].to_numpy())
     verified, images = sums(reviews["verified_purchase"].to_numpy()), sums(reviews["images"].to_numpy())
-    about = products.reindex(names)
-    category = pd.factorize(about["main_category"])[0]
+    metadata = products.reindex(names)
+    category = pd.factorize(metadata["main_category"])[0]
     of_category = np.stack([count[category == one].sum(0) for one in range(category.max() + 1)])[category]
     age = np.arange(shape[1]) - (count > 0).argmax(1)[:, None]
     columns = [
         age,
         np.broadcast_to(category[:, None], shape),
-        np.broadcast_to(about["price"].to_numpy(float)[:, None], shape),
+        np.broadcast_to(metadata["price"].to_numpy(float)[:, None], shape),
     ]
     for length in WINDOWS:
         recent, before, reviewed = window(count, length), window(count, length, length), np.maximum(window(count, length), 1)

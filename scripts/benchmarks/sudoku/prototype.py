@@ -3,7 +3,7 @@
 The prototype's code was not kept. Its description gives: modules H and L of two layers of width 64, four heads of softmax
 attention, two high and two low cycles, one-step gradient, eight segments, batch 128, AdamATan2 (rate 1e-3, weight decay
 0.1), a moving average of the weights (0.99), the sum of embeddings of row, column and box, and symmetric images drawn at
-each step; no RoPE, no value of continuing, no puzzle embedding. It solved .79 of the boards after 160 CPU seconds and
+each step; no RoPE, no Q-value of continuing, no puzzle embedding. It solved .79 of the boards after 160 CPU seconds and
 .953 after 220 to 240, on another machine. The inner width follows from the number of weights. The following is assumed: the
 reference's post-norm, SwiGLU, initial weights, stablemax, halting and exploration, and a constant rate.
 

@@ -171,8 +171,8 @@ def _in_reference_order(weight: torch.Tensor) -> torch.Tensor:
     Its RoPE rotates pairs of one value from each half of a head; ours rotates pairs of neighbours.
     """
     width = len(weight) // 3
-    turned = weight[: 2 * width].view(-1, HEAD_WIDTH // 2, 2, width).transpose(1, 2).reshape(2 * width, width)
-    return torch.cat([turned, weight[2 * width :]])
+    reordered = weight[: 2 * width].view(-1, HEAD_WIDTH // 2, 2, width).transpose(1, 2).reshape(2 * width, width)
+    return torch.cat([reordered, weight[2 * width :]])
 
 
 def _reference_step(wrapped: torch.nn.Module, batch: Batch) -> Step:

@@ -33,7 +33,7 @@ def request_rows(raw_market: tuple[Path, Path]) -> dict[str, list[dict[str, Any]
 
 @pytest.fixture(scope="session")
 def service(fitted: Path) -> Iterator[Service]:
-    """A service that all tests may ask, with limits that are easy to break."""
+    """A service for all tests, with low limits on the size of requests."""
     running = Service(fitted / "ensemble", "max_reviews=20000", "max_bytes=8000000")
     yield running
     code, output = running.stop()

@@ -76,7 +76,7 @@ def renamed(request_rows: dict[str, list[dict[str, Any]]], names: dict[str, str]
 
 
 def test_ids_of_products_are_answered_as_they_were_sent(service: Service, request_rows: Any) -> None:
-    """Reviews of 00481 and of 481 would be counted together, and a product be named by an id that its seller lacks."""
+    """Reviews of 00481 and of 481 would be counted together, and the answer would have ids that do not exist."""
     status, before = predict(service, request_rows)
     assert status == 200, before
     by_rank = [row["product_id"] for row in before["forecast"]]
@@ -90,7 +90,7 @@ def test_ids_of_products_are_answered_as_they_were_sent(service: Service, reques
 
 @pytest.mark.parametrize("num_matched", [0, 10])
 def test_metadata_of_other_products_are_refused(service: Service, request_rows: Any, num_matched: int) -> None:
-    """Most products would be without a category, and the forecast be of another market."""
+    """Most products would be without a category, and the forecast would be of another market."""
     known = sorted({row["parent_asin"] for row in request_rows["reviews"]})
     others = {name: f"0{name}" for name in known[num_matched:]}
     products = renamed({"products": request_rows["products"]}, others)

@@ -1,4 +1,4 @@
-"""The loaded ensemble: the same forecast as from files, each member read once, and no pickle ever."""
+"""The loaded ensemble: the forecast equals that from files, each member is read once, and pickles are never loaded."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def copied(fitted: Path, tmp_path: Path) -> Path:
 
 
 class Payload:
-    """A pickle of it leaves a file where it is read."""
+    """An object whose pickle creates the file when it is loaded."""
 
     def __init__(self, file: Path):
         self.file = file
@@ -55,7 +55,7 @@ def sign_again(fitted: Path, name: str) -> None:
 
 
 def test_the_forecast_is_that_of_the_files(predictor: Predictor, fitted: Path, request_rows: Any) -> None:
-    """A loaded member would predict otherwise than from its files, or a table lose what the raw files say."""
+    """A loaded member would have other predictions than from its files, or a table would lose values of the raw files."""
     request = requests.Request(**request_rows)
     assert request.products
     forecast = predictor.predict(requests.review_table(request.reviews), requests.product_table(request.products))
@@ -128,7 +128,7 @@ def test_members_are_read_once(fitted: Path, request_rows: Any, tmp_path: Path) 
 
 
 def test_a_request_that_cannot_be_prepared_disturbs_nothing(predictor: Predictor, request_rows: Any) -> None:
-    """A mistake would come as a traceback, name a scratch file, or leave the processes out of step."""
+    """A mistake would cause a traceback, name a temporary file, or leave the answer to one request for the next one."""
     request = requests.Request(**request_rows)
     table = requests.review_table(request.reviews)
     with pytest.raises(UserError, match="the members were trained with product metadata, but none are given: add metadata"):
@@ -142,7 +142,7 @@ def test_a_request_that_cannot_be_prepared_disturbs_nothing(predictor: Predictor
 
 
 def test_warnings_about_reviews_are_python_s(predictor: Predictor, request_rows: Any) -> None:
-    """A notebook would show a forecast from a tenth of the market without a word; so would a file with bad lines."""
+    """A notebook would show a forecast from a tenth of the products, or from a file with bad lines, without a warning."""
     names = sorted({review["parent_asin"] for review in request_rows["reviews"]})[:40]
     request = requests.Request(**{kind: [row for row in rows if row["parent_asin"] in names]
                                   for kind, rows in request_rows.items()})  # fmt: skip
@@ -175,7 +175,7 @@ def test_a_lost_process_is_named(fitted: Path, request_rows: Any) -> None:
 
 @pytest.mark.parametrize("file", ["xgboost/model.ubj", "lightgbm/model.txt", "transformer/best/model.safetensors"])
 def test_a_pickle_for_a_model_is_never_read(file: str, copied: Path, tmp_path: Path) -> None:
-    """Whoever can write a model's file could run code here: by checksum it is refused, and signed anew it is no model."""
+    """Whoever can write a model's file could run code. The checksum differs; with a new checksum the file is no model."""
     trap = tmp_path / "read"
     pickle.loads(pickle.dumps(Payload(trap)))
     assert trap.exists(), "this test could not fail"
@@ -185,7 +185,7 @@ def test_a_pickle_for_a_model_is_never_read(file: str, copied: Path, tmp_path: P
     with pytest.raises(UserError, match="was changed after it was written"):
         Predictor.load(copied / "ensemble")
     sign_again(copied, file.partition("/")[0])
-    with pytest.raises((UserError, Failure)):  # what the format's own reader makes of it; LightGBM's ends the process
+    with pytest.raises((UserError, Failure)):  # raised by the library's reader; LightGBM's ends the process
         Predictor.load(copied / "ensemble")
     assert not trap.exists()
 
@@ -204,7 +204,7 @@ def test_a_kind_of_member_that_is_not_known_is_refused(copied: Path, tmp_path: P
 
 
 def test_nothing_is_loaded_half(fitted: Path, tmp_path: Path) -> None:
-    """A damaged ensemble, or no threads at all, would be found out at the first request."""
+    """A damaged ensemble, or an impossible number of threads, would be detected only at the first request."""
     with pytest.raises(UserError, match="threads=-1 is impossible"):
         Predictor.load(fitted / "ensemble", threads=-1)
     with pytest.raises(UserError, match=r"ensemble.json does not exist"):

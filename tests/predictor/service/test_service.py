@@ -1,4 +1,4 @@
-"""The service, asked over loopback as its users would: answers, refusals, many clients at once, and how it ends."""
+"""The service over loopback connections: answers, errors, many clients at once, and its end."""
 
 import asyncio
 import contextlib
@@ -52,7 +52,7 @@ def body_of_request(request_rows: Any) -> bytes:
 
 
 def test_a_request_is_answered_with_the_forecast(service: Service, fitted: Path, body_of_request: bytes) -> None:
-    """The answer would not be the ensemble's, or hold what is no JSON."""
+    """The answer would have another forecast than the ensemble's, or invalid JSON."""
     import pyarrow.parquet as pq
 
     status, body = ask(service.port, "POST", "/predict", body_of_request)
@@ -102,7 +102,7 @@ def test_a_wrong_field_is_named(service: Service, content: Any, place: list[Any]
 
 
 def test_a_repeated_key_is_named(service: Service) -> None:
-    """The last of two ratings would be used, and the client never learn of the other."""
+    """The last of two ratings would be used, and the client would not know that there were two."""
     body = encode({"reviews": [REVIEW]}).replace(b'"rating"', b'"rat\\u0069ng": 1.0, "rating"')
     status, answer = ask(service.port, "POST", "/predict", body)
     assert (status, json.loads(answer)["detail"][0]["msg"]) == (
@@ -129,7 +129,7 @@ def test_unusual_reviews_are_noted(service: Service, request_rows: Any) -> None:
 
 
 def test_missing_metadata_are_called_by_their_field(service: Service) -> None:
-    """A client would look for a field `metadata`, which is of the command line."""
+    """A client would look for a field `metadata`, which only the command line has."""
     status, body = ask(service.port, "POST", "/predict", encode({"reviews": [REVIEW]}))
     assert status == 422
     assert "products in Python or in a request" in json.loads(body)["detail"][0]["msg"]
@@ -145,7 +145,7 @@ def test_an_announced_length_that_is_too_much_is_refused_at_once(service: Servic
 
 
 def test_what_is_no_request_is_refused(service: Service) -> None:
-    """Bytes that are no JSON, another route or another method would be an error of the service's own."""
+    """Bytes that are no JSON, another route or another method would get status 500."""
     assert ask(service.port, "POST", "/predict", b"{")[0] == 422
     assert ask(service.port, "POST", "/predict", b"\xff\xfe")[0] == 422
     assert ask(service.port, "GET", "/predict")[0] == 405
@@ -161,7 +161,7 @@ def test_too_much_is_refused(service: Service) -> None:
 
 
 def test_schema_and_health(service: Service) -> None:
-    """A client could not find out what to send, and a balancer not whether to send it."""
+    """A client would not know what to send, and a load balancer not whether the service works."""
     status, body = ask(service.port, "GET", "/schema")
     schema = json.loads(body)
     assert status == 200
@@ -185,7 +185,7 @@ def samples(port: int) -> dict[str, float]:
 
 
 def test_metrics_count(service: Service, body_of_request: bytes, request_rows: Any) -> None:
-    """A watch over the service would see no traffic, or a label for each path that anyone tries."""
+    """Monitoring would see no requests, or a label for each path that anyone tries."""
     before = samples(service.port)
     assert ask(service.port, "POST", "/predict", body_of_request)[0] == 200
     assert ask(service.port, "POST", "/predict", b"{")[0] == 422
@@ -203,13 +203,13 @@ def test_metrics_count(service: Service, body_of_request: bytes, request_rows: A
 
 
 def megabytes(service: Service) -> float:
-    """Memory of the service and its members that they share with nobody."""
+    """Memory of the service and its members that is not shared with other processes."""
     root = psutil.Process(service.process.pid)
     return sum(process.memory_full_info().uss for process in [root, *root.children(recursive=True)]) / 1e6
 
 
 def test_many_clients_at_once(service: Service, request_rows: Any) -> None:
-    """Requests would mix, one client's mistake disturb another's answer, or memory grow with every request."""
+    """Requests would be mixed, a mistake of a client would affect the answer to another, or memory would grow."""
     last = sorted(request_rows["reviews"], key=lambda row: row["timestamp"])[-400:]
     bodies = [encode({"reviews": last[-size:], "products": request_rows["products"]}) for size in (100, 200, 300, 400)]
     bad = [encode({"reviews": [{**REVIEW, "rating": -1}]}), b"{", encode({"reviews": [REVIEW] * 20_001})]
@@ -306,7 +306,7 @@ def counted(port: int, status: int) -> float:
 
 
 def test_bodies_that_do_not_end(fitted: Path) -> None:
-    """A client that sends a byte a minute would hold its connection for ever; one that breaks off count as our mistake."""
+    """A slow client would hold its connection for ever; one that disconnects would count as an error of the service."""
     service = Service(fitted / "ensemble", "body_timeout_s=2", "stop_timeout_s=1")
     began = time.monotonic()
     with begin(service.port, "content-length: 1000", b'{"reviews": [') as slow:
@@ -356,7 +356,7 @@ def test_a_signal_before_the_server_runs_is_not_lost(monkeypatch: pytest.MonkeyP
 
 
 def test_a_busy_service_is_healthy() -> None:
-    """A balancer would take a service with many requests under way for a dead one, and restart it."""
+    """A load balancer would regard a service with many requests in progress as dead, and restart it."""
     num_predicting, is_free = [0], threading.Event()
 
     def predict_with_notes(*tables: Any) -> None:
@@ -394,7 +394,7 @@ def test_a_busy_service_is_healthy() -> None:
 
 
 def test_a_prediction_that_hangs_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service whose clients all got 503 would compute what nobody receives, or never end, deaf to signals."""
+    """A service whose clients all got 503 would continue to compute their forecasts, or would never end."""
     worker = Worker(PREPARATION, {"recipe": "table", "manifest": {"recipe": "table"}})
     worker.wait()
     failed: list[bool] = []
@@ -421,7 +421,7 @@ def test_a_prediction_that_hangs_does_not_delay_the_end(monkeypatch: pytest.Monk
 
 
 def test_a_lost_member_is_no_health(fitted: Path, body_of_request: bytes) -> None:
-    """A balancer would go on sending requests to a service that cannot answer."""
+    """A load balancer would continue to send requests to a service that cannot answer."""
     service = Service(fitted / "ensemble")
     try:
         for process in psutil.Process(service.process.pid).children():

@@ -54,7 +54,7 @@ def inputs(network: Emulator, seed: int = 2) -> torch.Tensor:
 
 
 def test_jacobian_against_jacrev(network: Emulator) -> None:
-    """The propagation by hand would forget a factor or a transpose."""
+    """The hand-written propagation would lack a factor or a transpose."""
     x = inputs(network)
     expected = vmap(jacrev(lambda row: network(row.unsqueeze(0)).squeeze(0)))(x)
     assert expected.shape == (BATCH, network.num_outputs, network.num_inputs)
@@ -62,7 +62,7 @@ def test_jacobian_against_jacrev(network: Emulator) -> None:
 
 
 def test_jacobian_in_blocks_of_rows(network: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of an incomplete last block would be lost, or blocks be in another order."""
+    """Rows of an incomplete last block would be lost, or blocks would be in another order."""
     x = inputs(network)
     whole = network.jacobian(x)
     monkeypatch.setattr(networks, "BLOCK_ROWS", 2)
@@ -70,7 +70,7 @@ def test_jacobian_in_blocks_of_rows(network: Emulator, monkeypatch: pytest.Monke
 
 
 def test_tangent_and_adjoint_against_finite_differences(network: Emulator) -> None:
-    """An error that jacrev shares, such as a missing unit, would be in all of them."""
+    """An error that jacrev shares, such as a missing unit, would not be found."""
     x, dx = inputs(network), inputs(network, 3)
     difference = (network(x + 1e-6 * dx) - network(x - 1e-6 * dx)) / 2e-6
     torch.testing.assert_close(network.tangent(x, dx), difference, rtol=1e-6, atol=1e-8)

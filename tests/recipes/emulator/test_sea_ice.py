@@ -49,7 +49,7 @@ def test_a_concentration_is_between_0_and_1(inputs: np.ndarray) -> None:
 
 
 def test_ice_without_salt_has_finite_derivatives() -> None:
-    """The root of the brine volume has none at 0."""
+    """Derivatives would be infinite, as that of the root of the brine volume is at 0."""
     one = np.array([[-10.0, -8.0, -1.0, 32.0, 0.1, 1.0, 0.0]])
     assert np.isfinite(sea_ice.jacobian(one)).all()
 

@@ -66,7 +66,7 @@ def test_statistics_are_those_of_the_training_split(data: dict[str, Path]) -> No
     [("ice", {}), ("ring", {}), ("ring", {"network": "mlp", "conserve": (1.0,) * 8, "jacobian_weight": 0.0})],
 )
 def test_the_size_of_a_model_is_known_before(data: dict[str, Path], system: str, settings: dict[str, Any]) -> None:
-    """A model would be refused that fits, or be built until the system kills the process."""
+    """A model that fits would be refused, or one that does not fit would be built until the system kills the process."""
     emulation = recipe(data, system, **settings)
     model = emulation.model()
     assert emulation.size(4).num_parameters == sum(parameter.numel() for parameter in model.parameters())

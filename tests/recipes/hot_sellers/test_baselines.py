@@ -13,7 +13,7 @@ from ensemble.recipes.hot_sellers import baselines
 
 @pytest.mark.parametrize("split", ["blend", "test", "forecast"])
 def test_the_score_is_momentum(prepared: Path, tmp_path: Path, split: str) -> None:
-    """The score that members are compared with would be of other rows, or not be the growth of the last weeks."""
+    """The score with which members are compared would be of other rows, or would not be the growth of the last weeks."""
     scores = baselines.predict(prepared, split)
     rows = open_table(prepared / "rows" / split)
     weeks = open_table(prepared / "weeks").to_pydict()

@@ -20,8 +20,8 @@ def test_every_row_read_is_kept_or_counted(tmp_path: Path) -> None:
     bad = [review("A", 2, rating=9.0), review("", 2)]
     content = [*good, *duplicates, *late, *bad, review("A", 1, user_id="late, but in the file before")]
     config = config_for(tmp_path, content[::-1], max_bad_fraction=0.5)
-    about = panel.prepare(config)
-    census = about["census"]
+    manifest = panel.prepare(config)
+    census = manifest["census"]
     counts = {kind: dropped["count"] for kind, dropped in census["dropped"].items()}
     assert counts == {
         "missing product id": 1,
@@ -32,9 +32,9 @@ def test_every_row_read_is_kept_or_counted(tmp_path: Path) -> None:
     assert census["rows_read"] == len(content) == census["rows_kept"] + sum(counts.values())
     weeks = open_table(tmp_path / "out" / "weeks").to_pydict()
     assert sum(weeks["reviews"]) == census["rows_kept"] == open_table(tmp_path / "out" / "reviews").num_rows
-    assert about["products"] == 5
-    assert about["last_week"] == str((FIRST_DAY + datetime.timedelta(weeks=19)).date())
-    # Of copies the first in the file is kept, and the file is turned around
+    assert manifest["products"] == 5
+    assert manifest["last_week"] == str((FIRST_DAY + datetime.timedelta(weeks=19)).date())
+    # The first of several duplicates in the file is kept, and the file has the content in reverse order
     copies = [number + 1 for number, one in enumerate(content[::-1]) if one in (duplicates[0], good[40], late[1])]
     first = census["dropped"]["duplicate: the same product, user and time"]["first"]
     assert {place["line"] for place in first} <= set(copies)
@@ -64,9 +64,9 @@ def test_until_cuts_the_reviews_after_a_day(tmp_path: Path) -> None:
     """Reviews of the last day would be left out, or those of the next day kept."""
     last_day = FIRST_DAY + datetime.timedelta(weeks=15, days=-1)
     content = [*steady_market(15), review("A", 14, 0.99999), review("A", 15, 0.0)]
-    about = panel.prepare(config_for(tmp_path, content, until=str(last_day.date()), max_bad_fraction=0.9))
-    assert about["last_week"] == str((last_day - datetime.timedelta(days=6)).date())
-    assert {kind: dropped["count"] for kind, dropped in about["census"]["dropped"].items()} == {reviews.AFTER_UNTIL: 1}
+    manifest = panel.prepare(config_for(tmp_path, content, until=str(last_day.date()), max_bad_fraction=0.9))
+    assert manifest["last_week"] == str((last_day - datetime.timedelta(days=6)).date())
+    assert {kind: dropped["count"] for kind, dropped in manifest["census"]["dropped"].items()} == {reviews.AFTER_UNTIL: 1}
     for until in ("yesterday", "2021-13-01", "2021-12-01T12:00"):
         with pytest.raises(UserError, match=f"until={until} is not a date: write it as in 2023-09-30"):
             panel.prepare(config_for(tmp_path / "other", steady_market(), until=until))

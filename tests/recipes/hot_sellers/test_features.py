@@ -31,7 +31,10 @@ THANKSGIVINGS = [datetime.date(2021, 11, 25), datetime.date(2022, 11, 24), datet
 
 
 def some_reviews(generator: np.random.Generator) -> list[dict[str, Any]]:
-    """Eight products: busy, seasonal, with gaps of months, young, of one week; half stars; empty texts."""
+    """Reviews of eight products: busy, seasonal, with gaps of months, new, or with reviews in one week only.
+
+    Some ratings are half stars, and some texts are empty.
+    """
     weeks_of_product = {
         "A": range(NUM_WEEKS),
         "B": [*range(5, 30), *range(60, 61), *range(110, NUM_WEEKS)],
@@ -73,13 +76,13 @@ def raw() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def rows(raw: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Every row up to the last labelled week, and the forecast's, with `product_id` and `t`, the week's number from 0."""
+    """All rows up to the last labelled week, and those of the forecast, with `product_id` and `t`, the week from 0."""
     folder = tmp_path_factory.mktemp("features")
     metadata = [product_metadata(name, category, price=PRICES.get(name)) for name, category in CATEGORIES.items()]
     panel = PanelConfig(as_of_crawl=True, top_fraction=0.4, horizon_weeks=2)
     config = config_for(folder, raw, panel, metadata=(write_metadata(folder, metadata),))
-    about = prepare_every_week(config)
-    assert about["categories"] == ["", "Tools", "Toys"]
+    manifest = prepare_every_week(config)
+    assert manifest["categories"] == ["", "Tools", "Toys"]
     ids = open_table(folder / "out" / "products")["product_id"].to_pylist()
     first_week = (FIRST_DAY.date() - weekly.FIRST_MONDAY).days // 7
     all_rows = [
@@ -123,7 +126,7 @@ class Product:
         return [week for week in range(self.t + 1) if self.by_week[self.product][week]]
 
     def known(self, weeks_ago: int, value: float) -> float:
-        """NaN where the window's first week is before the data."""
+        """The value, or NaN if the window's first week is before the data."""
         return value if self.t - weeks_ago + 1 >= 0 else np.nan
 
     def holidays(self, weeks: int) -> int:
@@ -230,7 +233,7 @@ def test_the_table_names_every_feature_once() -> None:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_feature(name: str, rows: list[dict[str, Any]], products: list[Product]) -> None:
-    """The column would not be what its meaning says, at gaps, at the data's beginning, or in a young product."""
+    """The column would not be what its meaning says, in gaps, at the beginning of the data, or for a new product."""
     actual = np.array([row[name] for row in rows], np.float32)
     expected = np.array([EXPECTED[name](product) for product in products])
     np.testing.assert_allclose(actual, expected, rtol=2e-6, atol=1e-6)

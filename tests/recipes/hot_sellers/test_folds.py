@@ -1,4 +1,4 @@
-"""Folds forward in time: every row once out of fold, nothing of its future in what its copy learns, stored once."""
+"""Folds forward in time: a row is predicted once, by a copy that learned nothing of its future, and is stored once."""
 
 import itertools
 import json
@@ -77,7 +77,7 @@ def test_blocks_and_shares_are_even() -> None:
     assert folds.fold_weeks(whole, np.full(240, 10), PanelConfig()) == []
 
 
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda of: (of[0], of[0] + of[1])), min_size=1))
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda pair: (pair[0], sum(pair))), min_size=1))
 def test_pieces_make_up_every_range(ranges: list[tuple[int, int]]) -> None:
     """A row would be stored twice, or be missing in a split."""
     pieces = folds.pieces(ranges)
@@ -157,37 +157,37 @@ def test_without_links_the_files_are_copied(
 ) -> None:
     """Prepared data could not be written to a file system without hard links."""
 
-    def unknown(*_: Any) -> None:
+    def refuse(*_: Any) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(os, "link", unknown)
+    monkeypatch.setattr(os, "link", refuse)
     settings = PanelConfig(**folders.read_manifest(folded)["config"])
-    about = panel.prepare(market_config(raw_market, tmp_path / "out", settings))
+    manifest = panel.prepare(market_config(raw_market, tmp_path / "out", settings))
     assert all(file.stat().st_nlink == 1 for file in (tmp_path / "out").rglob("*.arrow"))
-    assert about["fingerprint"] == folders.read_manifest(folded)["fingerprint"]
+    assert manifest["fingerprint"] == folders.read_manifest(folded)["fingerprint"]
     arrow.link(tmp_path / "out/manifest.json", tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == (tmp_path / "out/manifest.json").read_bytes()
 
 
 def test_a_fold_is_prepared_data_like_any_other(folded: Path, tmp_path: Path) -> None:
     """A copy could not be trained where the data are copied to first, or on data that were damaged."""
-    about = folders.verify(folded)
-    assert not [name for name in about["files"] if name.startswith("folds")]
-    for number, entry in enumerate(about["folds"]):
-        fold = folder_of(folded, about, number)
-        manifest = folders.verify(fold)
-        assert (manifest["fingerprint"], manifest["splits"], manifest["fold"]) == (
+    manifest = folders.verify(folded)
+    assert not [name for name in manifest["files"] if name.startswith("folds")]
+    for number, entry in enumerate(manifest["folds"]):
+        fold = folder_of(folded, manifest, number)
+        manifest_of_fold = folders.verify(fold)
+        assert (manifest_of_fold["fingerprint"], manifest_of_fold["splits"], manifest_of_fold["fold"]) == (
             entry["fingerprint"],
             entry["splits"],
             number,
         )
-        for split, facts in manifest["splits"].items():
+        for split, facts in manifest_of_fold["splits"].items():
             assert open_table(fold / "rows" / split).num_rows == facts["rows"]
-            assert len(manifest["files"]) > 10
+            assert len(manifest_of_fold["files"]) > 10
     (tmp_path / "staged").mkdir()  # an empty folder is used as it is
     staging.stage(folded / "folds/1", tmp_path / "staged")
     assert content(tmp_path / "staged", "blend") == content(folded / "folds/1", "blend")
-    assert folders.verify(tmp_path / "staged")["fingerprint"] == about["folds"][1]["fingerprint"]
+    assert folders.verify(tmp_path / "staged")["fingerprint"] == manifest["folds"][1]["fingerprint"]
     assert staging.stage(folded, tmp_path / "whole")[1]  # with its folds, which a bag is trained on
     assert content(tmp_path / "whole/folds/1", "blend") == content(folded / "folds/1", "blend")
     assert staging.stage(folded, tmp_path / "whole")[1] is False
@@ -196,16 +196,17 @@ def test_a_fold_is_prepared_data_like_any_other(folded: Path, tmp_path: Path) ->
 def test_a_swapped_fold_is_refused(folded: Path, tmp_path: Path) -> None:
     """Copies would predict weeks that they were trained on."""
     copy = Path(shutil.copytree(folded, tmp_path / "copy"))
-    about = folders.read_manifest(copy)
+    manifest = folders.read_manifest(copy)
     (copy / "folds/1").rename(copy / "folds/x")
     (copy / "folds/2").rename(copy / "folds/1")
-    manifest = about["folds"][2]["fingerprint"]
+    fingerprint = manifest["folds"][2]["fingerprint"]
     with pytest.raises(
-        UserError, match=rf"folds/1 is {manifest}, but .*copy was prepared with .* there: prepare both again"
+        UserError,
+        match=rf"folds/1 has the fingerprint {fingerprint}, but the manifest of .*copy lists .*: prepare both again",
     ):
-        folder_of(copy, about, 1)
+        folder_of(copy, manifest, 1)
     with pytest.raises(UserError, match=r"there is no prepared data at .*folds/2"):
-        folder_of(copy, about, 2)
+        folder_of(copy, manifest, 2)
 
 
 def test_impossible_folds_are_refused(raw_market: tuple[Path, Path], tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from ensemble.recipes.hot_sellers.settings import PanelConfig
 def test_like_gives_the_forecast_of_the_training_data(prepared: Path, raw_market: tuple[Path, Path], tmp_path: Path) -> None:
     """The ensemble would predict from other features than those its members were trained on."""
     like = folders.read_manifest(prepared)
-    about = panel.prepare(market_config(raw_market, tmp_path / "out", PanelConfig(**like["config"])), like)
-    assert list(about["splits"]) == [FORECAST]
-    assert about["categories"] == like["categories"]
+    manifest = panel.prepare(market_config(raw_market, tmp_path / "out", PanelConfig(**like["config"])), like)
+    assert list(manifest["splits"]) == [FORECAST]
+    assert manifest["categories"] == like["categories"]
     assert [path.name for path in (tmp_path / "out" / "rows").iterdir()] == [FORECAST]
     assert gather(tmp_path / "out", FORECAST) == gather(prepared, FORECAST)
 
@@ -38,19 +38,19 @@ def test_like_knows_the_old_categories_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize("learned_from_text", [True, False])
 def test_like_has_text_as_the_training_data_had(tmp_path: Path, learned_from_text: bool) -> None:
     """A model that reads text would fail on new reviews without text, since the data would have no tokens. One that learned
-    without text would get numbers of words with weights that it never trained."""
+    without text would get tokens whose embeddings it never trained."""
     silent = [one | {"title": "", "text": ""} for one in steady_market()]
     old, new = (steady_market(), silent) if learned_from_text else (silent, steady_market())
     like = panel.prepare(config_for(tmp_path / "old", old))
     assert like["has_text"] == learned_from_text
-    about = panel.prepare(config_for(tmp_path / "new", new, min_matched=0.0), like)
-    assert about["has_text"] == learned_from_text
+    manifest = panel.prepare(config_for(tmp_path / "new", new, min_matched=0.0), like)
+    assert manifest["has_text"] == learned_from_text
     if learned_from_text:
         with pytest.raises(UserError, match=r"only 0 of .* reviews have text .*but the members learned from .* 100.0% had"):
             panel.prepare(config_for(tmp_path / "again", new), like)
     else:
         assert gather(tmp_path / "new" / "out", FORECAST) == gather(tmp_path / "old" / "out", FORECAST)
-    num_reviews = about["census"]["rows_kept"] if learned_from_text else 0
+    num_reviews = manifest["census"]["rows_kept"] if learned_from_text else 0
     assert open_table(tmp_path / "new" / "out" / "reviews").num_rows == num_reviews
 
 

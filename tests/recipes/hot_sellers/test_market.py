@@ -58,7 +58,7 @@ def demo() -> list[Products]:
 
 
 def matrix(chunks: list[Products], name: str) -> np.ndarray:
-    """One field of all products, products last."""
+    """A field of all products; the products are the last axis."""
     return np.concatenate([getattr(chunk, name) for chunk in chunks], axis=-1)
 
 

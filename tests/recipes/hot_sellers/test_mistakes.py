@@ -67,7 +67,7 @@ REVIEWS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0
 @settings(deadline=None)
 @given(reviews=REVIEWS, units=st.tuples(*[st.sampled_from([1, 1000])] * 2))
 def test_copies_by_brute_force(reviews: list[tuple[int, int, int, int]], units: tuple[int, int]) -> None:
-    """Different reviews in one second would count as copies though both files have milliseconds, or copies be kept."""
+    """Different reviews in one second of two files with milliseconds would count as copies, or copies would be kept."""
     rows = [(product, user, file, time // units[file] * units[file]) for product, user, file, time in reviews]
     schema = {"product": pl.Int32, "user": pl.UInt64, "source_file": pl.Int16, "time_ms": pl.Int64}
     frame = pl.DataFrame(rows, schema=schema, orient="row").with_row_index("source_line")
@@ -108,8 +108,8 @@ def test_metadata_of_other_products_are_refused(
     num = sum(str(one) in products for one in known)
     with pytest.raises(UserError, match=rf"only {num} of 5 reviewed products have metadata .*min_matched.*{sentence}"):
         panel.prepare(config_for(tmp_path, content, metadata=metadata))
-    about = panel.prepare(config_for(tmp_path, content, metadata=metadata, min_matched=0.0))
-    assert about["lacking"] == {"metadata": 1 - num / 5}
+    manifest = panel.prepare(config_for(tmp_path, content, metadata=metadata, min_matched=0.0))
+    assert manifest["lacking"] == {"metadata": 1 - num / 5}
     assert f"{num} of 5 reviewed products have metadata" in capsys.readouterr().out
     with pytest.raises(UserError, match=r"min_matched=2\.0 is impossible: it must be between 0 and 1"):
         panel.prepare(config_for(tmp_path, content, metadata=metadata, min_matched=2.0))
@@ -178,7 +178,7 @@ def test_the_settings_that_are_advised_work(num_weeks: int, changes: dict[str, A
 
 
 def test_a_stray_review_and_a_file_that_ends_early_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The forecast would be of a week with one review, or products of one file be counted as without reviews."""
+    """The forecast would be of a week with one review, or products of one file would count as without reviews."""
     market = steady_market()
     panel.prepare(config_for(tmp_path / "whole", market))
     assert "warning" not in capsys.readouterr().err
@@ -205,8 +205,8 @@ def test_a_stray_review_and_a_file_that_ends_early_are_warned_of(tmp_path: Path,
 
 @pytest.mark.parametrize("last", [[], [review("A", 24, 0.3, user_id="ann"), review("A", 24, 0.3, user_id="bob")]])
 def test_the_end_that_is_advised_works(last: list[dict[str, Any]], tmp_path: Path) -> None:
-    """A user who ends the data as advised would get the same advice again, such as if few products sell, in the middle of
-    their last week."""
+    """A user who ends the data as advised would get the same advice again, for example if the last reviews before that end
+    are in the middle of a week."""
     like = panel.prepare(config_for(tmp_path / "old", steady_market()))
     content = [*steady_market(), *last, review("A", 40, SUNDAY)]
     settings = PanelConfig(horizon_weeks=2, top_fraction=0.4, min_reviews=2)
@@ -244,15 +244,15 @@ def test_a_part_of_the_market_is_warned_of(
     part = [*part[::every], *([part[-1]] if (len(part) - 1) % every else [])]
     source = write_raw(tmp_path, part)
     capsys.readouterr()
-    about = new_data.prepare(like, {"out": str(tmp_path / "new"), "source": (source,)})
+    manifest = new_data.prepare(like, {"out": str(tmp_path / "new"), "source": (source,)})
     assert re.findall(r"warning: these reviews have [\d.]+% of the ([a-z ]+) that the", capsys.readouterr().err) == warned
-    assert list(about.get("lacking", {})) == warned
+    assert list(manifest.get("lacking", {})) == warned
     if "products" in warned:
-        assert about["lacking"]["products"] == 0.6
+        assert manifest["lacking"]["products"] == 0.6
 
 
 def test_settings_of_the_generated_market_with_files_are_refused(tmp_path: Path) -> None:
-    """They would have no effect, without a message."""
+    """The settings would have no effect, without a message."""
     config = config_for(tmp_path, steady_market(), market=MarketConfig(seed=3))
     with pytest.raises(
         UserError, match=r"^market.seed=3 applies only to a generated market, but source names your own files"

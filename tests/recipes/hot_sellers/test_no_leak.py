@@ -65,16 +65,16 @@ def test_nothing_after_t_is_seen_at_t(
     end: int,
     data: st.DataObject,
 ) -> None:
-    """A feature, a week or a text of the future would be in a row, and every score on test too good."""
+    """A feature, a week or a text of the future would be in a row, and every score on test would be too good."""
     folder = tmp_path_factory.mktemp("leak")
     known = BACKGROUND + past
     one = [*known, *future, review("Z", T + 15, SUNDAY)]
-    # The same past in the same order, between reviews of another future, of new products too, which ends elsewhere
+    # The same past in the same order, between reviews of another future, which are also of new products and end elsewhere
     other = [*other_future, review(data.draw(st.sampled_from("AZ")), end, SUNDAY, rating=1.0, text="bad")]
     other = [*other[::2], *known, *other[1::2], review("0", T + 1), review("ZZ", T + 2)]
     with_metadata: dict[str, Any] = {"metadata": (write_metadata(folder / "meta"),), "min_matched": 0.0}
     settings_of_panel = PanelConfig(horizon_weeks=HORIZON, top_fraction=0.5)
-    about = {
+    manifests = {
         name: prepare_every_week(config_for(folder / name, content, settings_of_panel, **with_metadata))
         for name, content in (("one", one), ("other", other))
     }
@@ -84,9 +84,9 @@ def test_nothing_after_t_is_seen_at_t(
             for name in ("one", "other")
         )
         assert seen == also_seen
-    # Nor does the end of the data change anything: what a forecaster had in hand at t gives the same
+    # Data that end with week t, such as a forecaster has at t, give the same rows
     alone = config_for(folder / "alone", known, PanelConfig(horizon_weeks=HORIZON), **with_metadata)
-    panel.prepare(alone, like=about["one"])
+    panel.prepare(alone, like=manifests["one"])
     forecast = gather(folder / "alone" / "out", FORECAST)
     assert forecast == {key: row for key, row in gather(folder / "one" / "out", "train").items() if key[1] == T}
     assert forecast
@@ -98,13 +98,13 @@ def test_nothing_after_t_is_seen_at_t(
 def test_how_the_work_is_cut_changes_no_row(
     limits: dict[str, int], prepared: Path, raw_market: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Products at the boundary of two files would lose reviews, or a category's totals miss a file."""
+    """Products at the boundary of two files would lose reviews, or the totals of a category would lack a file."""
     for name, value in limits.items():
         monkeypatch.setattr(spills if hasattr(spills, name) else panel, name, value)
     settings = PanelConfig(**folders.read_manifest(prepared)["config"])
-    about = panel.prepare(market_config(raw_market, tmp_path / "out", settings))
-    assert about["splits"] == folders.read_manifest(prepared)["splits"]
-    for split in about["splits"]:
+    manifest = panel.prepare(market_config(raw_market, tmp_path / "out", settings))
+    assert manifest["splits"] == folders.read_manifest(prepared)["splits"]
+    for split in manifest["splits"]:
         assert gather(tmp_path / "out", split, True) == gather(prepared, split, True)
     products, others = (open_table(folder / "products").to_pylist() for folder in (prepared, tmp_path / "out"))
     assert sorted(map(str, products)) == sorted(map(str, others))
@@ -112,7 +112,7 @@ def test_how_the_work_is_cut_changes_no_row(
 
 @pytest.mark.parametrize(("suffix", "num_spills"), [(".csv", 10), (".csv.gz", 10), (".jsonl", 1)])
 def test_short_lines_are_divided_too(suffix: str, num_spills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A spill file would have ten times as many ratings as fit into memory: their lines are short."""
+    """A spill file of ratings, whose lines are short, would have ten times as many of them as fit into memory."""
     monkeypatch.setattr(spills, "RATINGS_PER_SPILL", 1000)
     lines = ["user_id,parent_asin,rating,timestamp\n"]
     bits = random.Random(0).getrandbits

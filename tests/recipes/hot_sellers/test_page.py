@@ -12,7 +12,7 @@ from ensemble.recipes.hot_sellers.settings import PrepareConfig
 
 
 def test_the_command_has_the_settings_of_the_raw_files(tmp_path: Path) -> None:
-    """Who follows the report's commands would get other data, with the reviews after `until`."""
+    """A user who runs the report's commands would get other data, with the reviews after `until`."""
     names = {"parent_asin": "item", "user_id": "who", "rating": "stars", "timestamp": "time"}
     content = [{names[key]: value for key, value in one.items() if key in names} for one in steady_market()]
     source = write_raw(tmp_path, [*content, {**content[0], "time": content[-1]["time"] + 10**9}, {**content[0], "stars": 9}])

@@ -62,10 +62,10 @@ def week_number(day: str) -> int:
 
 def test_labels_by_brute_force(prepared: Path, market: dict[str, dict[int, list[dict[str, Any]]]]) -> None:
     """The members would be trained on labels other than those in the README."""
-    about = folders.read_manifest(prepared)
+    manifest = folders.read_manifest(prepared)
     ids = open_table(prepared / "products")["product_id"].to_pylist()
     for split in SPLITS:
-        first, last = (week_number(about["splits"][split][end]) for end in ("first_week", "last_week"))
+        first, last = (week_number(manifest["splits"][split][end]) for end in ("first_week", "last_week"))
         rows = {(ids[row["product"]], row["week"]): row for row in open_table(prepared / "rows" / split).to_pylist()}
         base = {
             (product, week): len(within(by_week, week - 4, week))
@@ -86,8 +86,8 @@ def test_labels_by_brute_force(prepared: Path, market: dict[str, dict[int, list[
             allowed = math.floor(0.1 * len(ranked) + 1e-9)
             assert all(hot == (growth > ranked[allowed]) for growth, hot in rows_of_week)
             assert sum(hot for _, hot in rows_of_week) <= allowed
-        assert about["splits"][split]["rows"] == len(rows)
-        assert about["splits"][split]["hot"] == sum(row["hot"] for row in rows.values()) > 0
+        assert manifest["splits"][split]["rows"] == len(rows)
+        assert manifest["splits"][split]["hot"] == sum(row["hot"] for row in rows.values()) > 0
 
 
 def test_rows_address_their_weeks_and_reviews(prepared: Path, market: dict[str, dict[int, list[dict[str, Any]]]]) -> None:
@@ -113,23 +113,23 @@ def test_rows_address_their_weeks_and_reviews(prepared: Path, market: dict[str, 
 
 def test_a_forecast_is_of_the_last_complete_week(prepared: Path, raw_market: tuple[Path, Path]) -> None:
     """The forecast would be of a past week, or have targets that are not known yet."""
-    about = folders.read_manifest(prepared)
+    manifest = folders.read_manifest(prepared)
     rows = open_table(prepared / "rows" / FORECAST).to_pydict()
     last_ms = max(json.loads(line)["timestamp"] for line in raw_market[0].read_text().splitlines())
-    assert set(rows["week"]) == {weekly.last_complete_week(last_ms)} == {week_number(about["last_week"])}
+    assert set(rows["week"]) == {weekly.last_complete_week(last_ms)} == {week_number(manifest["last_week"])}
     assert all(np.isnan(rows[name]).all() for name in TARGETS)
-    assert about["splits"]["forecast"]["hot"] == 0
+    assert manifest["splits"]["forecast"]["hot"] == 0
 
 
 def test_min_reviews_and_base_weeks_make_the_rows(tmp_path: Path) -> None:
     """A product with too few recent reviews would be a row, or one with just enough would not."""
     content = [*steady_market(), review("F", 3), review("F", 5), review("F", 5, user_id="another")]
     config = config_for(tmp_path, content, PanelConfig(horizon_weeks=2, top_fraction=0.4, base_weeks=3, min_reviews=3))
-    about = prepare_every_week(config)
+    manifest = prepare_every_week(config)
     rows = gather(tmp_path / "out", "train")
     assert {week for product, week in rows if product == "F"} == {5}
     assert {week for product, week in rows if product == "A"} == set(range(2, 18))
-    assert about["splits"]["forecast"]["rows"] == 5
+    assert manifest["splits"]["forecast"]["rows"] == 5
 
 
 growths = st.lists(st.tuples(st.integers(100, 103), st.sampled_from([0.0, 0.5, 1.0, 1.5, 7.0])), min_size=1, max_size=80)
@@ -137,7 +137,7 @@ growths = st.lists(st.tuples(st.integers(100, 103), st.sampled_from([0.0, 0.5, 1
 
 @given(rows=growths, top_fraction=st.sampled_from([0.01, 0.05, 0.1, 1 / 3, 0.5, 0.99]))
 def test_hot_is_never_more_than_the_top_fraction(rows: list[tuple[int, float]], top_fraction: float) -> None:
-    """Ties at the threshold would be hot, one week's threshold be another's, or fewer be hot than there is room for."""
+    """Ties at the threshold would be hot, weeks would share a threshold, or fewer rows than possible would be hot."""
     week, growth = np.array([row[0] for row in rows], np.int16), np.array([row[1] for row in rows], np.float32)
     thresholds = panel.growth_thresholds(week, growth, top_fraction)
     assert set(thresholds) == set(week.tolist())
@@ -279,18 +279,18 @@ def test_the_same_raw_files_give_the_same_fingerprint(tmp_path: Path) -> None:
 
 def test_the_entries_of_the_manifest(prepared: Path, raw_market: tuple[Path, Path]) -> None:
     """The manifest would not show from which files the data were prepared, or what a column means."""
-    about = folders.read_manifest(prepared)
-    assert about["recipe"] == "hot_sellers"
-    assert [(source["name"], source["sha256"]) for source in about["sources"]] == [
+    manifest = folders.read_manifest(prepared)
+    assert manifest["recipe"] == "hot_sellers"
+    assert [(source["name"], source["sha256"]) for source in manifest["sources"]] == [
         (file.name, folders.sha256(file)) for file in raw_market
     ]
-    assert [feature["name"] for feature in about["features"]] == [f.name for f in features.selection(False)]
+    assert [feature["name"] for feature in manifest["features"]] == [f.name for f in features.selection(False)]
     columns = open_table(prepared / "rows" / "train").column_names
-    assert columns == [*panel.ADDRESS, *TARGETS, *(feature["name"] for feature in about["features"])]
-    assert about["products"] == open_table(prepared / "products").num_rows
-    assert about["categories"][0] == ""
-    assert about["categories"][1:] == sorted(set(about["categories"][1:]))
-    assert about["product_census"]["rows_kept"] > 0
+    assert columns == [*panel.ADDRESS, *TARGETS, *(feature["name"] for feature in manifest["features"])]
+    assert manifest["products"] == open_table(prepared / "products").num_rows
+    assert manifest["categories"][0] == ""
+    assert manifest["categories"][1:] == sorted(set(manifest["categories"][1:]))
+    assert manifest["product_census"]["rows_kept"] > 0
     assert not list(prepared.rglob("*spill*"))
 
 
@@ -330,10 +330,10 @@ def test_metadata_without_reviews_is_refused(tmp_path: Path) -> None:
 def test_without_text(tmp_path: Path, num_tokens: int) -> None:
     """Data without text, or with one word of it, could not be prepared."""
     config = config_for(tmp_path, steady_market(), PanelConfig(horizon_weeks=2, top_fraction=0.4, num_tokens=num_tokens))
-    about = panel.prepare(config)
-    assert about["has_text"] == bool(num_tokens)
+    manifest = panel.prepare(config)
+    assert manifest["has_text"] == bool(num_tokens)
     read = open_table(tmp_path / "out" / "reviews")
-    assert read.num_rows == (about["census"]["rows_kept"] if num_tokens else 0)
+    assert read.num_rows == (manifest["census"]["rows_kept"] if num_tokens else 0)
     assert read.schema.field("tokens").type == pa.list_(pa.uint16(), 1)
 
 

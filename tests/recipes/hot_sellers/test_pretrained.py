@@ -91,7 +91,7 @@ def test_the_panel_holds_the_tokenizers_ids(data: Path, encoder: Path, raw_marke
 def test_an_encoder_is_frozen_or_fine_tuned(
     frozen: bool, recompute: bool, data: Path, encoder: Path, accelerator: Accelerator, tmp_path: Path
 ) -> None:
-    """A frozen encoder would drift, a fine-tuned one stay, or a prediction come from the weights before the training."""
+    """A frozen encoder would change, a fine-tuned one would not, or predictions would use earlier weights."""
     settings = config(data, encoder, tmp_path / "run", freeze_text=frozen, gradient_checkpointing=recompute)
     summary = loop.train(make(settings.recipe, str(data)), settings, accelerator)
     assert summary["steps"] > 3
@@ -110,9 +110,9 @@ def test_an_encoder_is_frozen_or_fine_tuned(
 @pytest.mark.parametrize("frozen", [True, False])
 def test_every_trainable_parameter_gets_a_gradient(frozen: bool, data: Path, encoder: Path, tmp_path: Path) -> None:
     """On two ranks fine-tuning would stop at the second step: BERT's pooler is never used."""
-    of = make(config(data, encoder, tmp_path, freeze_text=frozen).recipe, str(data))
-    model = of.model()
-    loss_sum, _, _ = of.step(model, of.rows("train").gather(np.arange(32)), None)
+    neural_recipe = make(config(data, encoder, tmp_path, freeze_text=frozen).recipe, str(data))
+    model = neural_recipe.model()
+    loss_sum, _, _ = neural_recipe.step(model, neural_recipe.rows("train").gather(np.arange(32)), None)
     loss_sum.backward()
     assert [name for name, parameter in model.named_parameters() if parameter.requires_grad and parameter.grad is None] == []
     trained = any(parameter.grad is not None for parameter in model.text_encoder.encoder.parameters())
@@ -124,10 +124,12 @@ def test_recomputing_changes_no_gradient(data: Path, encoder: Path, tmp_path: Pa
     """gradient_checkpointing would leave the encoder out of the gradient."""
     gradients = []
     for recompute in (False, True):
-        of = make(config(data, encoder, tmp_path, freeze_text=False, gradient_checkpointing=recompute).recipe, str(data))
+        neural_recipe = make(
+            config(data, encoder, tmp_path, freeze_text=False, gradient_checkpointing=recompute).recipe, str(data)
+        )
         torch.manual_seed(0)
-        model = of.model().train()
-        loss_sum, _, _ = of.step(model, of.rows("train").gather(np.arange(32)), None)
+        model = neural_recipe.model().train()
+        loss_sum, _, _ = neural_recipe.step(model, neural_recipe.rows("train").gather(np.arange(32)), None)
         loss_sum.backward()
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
     assert torch.linalg.norm(gradients[0] - gradients[1]) <= 1e-6 * torch.linalg.norm(gradients[0])

@@ -1,4 +1,4 @@
-"""Text to token ids: the same on every machine, cut and padded, and words counted with their mood."""
+"""Text to token ids, the same on every machine, cut and padded; the number of words, and the sentiment."""
 
 import unicodedata
 import zlib
@@ -29,7 +29,7 @@ def test_ids_are_what_they_always_were() -> None:
 
 
 def test_apostrophes_tags_and_combining_marks() -> None:
-    """The apostrophe of phones, a tag of a web page, or an accent that is a letter of its own would divide words."""
+    """The apostrophe of phones, a tag of a web page, or an accent that is a separate character would divide words."""
     plain = tokenize(["it doesn't work fine"], 8)
     for other in ("it doesn’t work fine", "It doesn't<br />work<br>fine"):
         assert all((one == two).all() for one, two in zip(tokenize([other], 8), plain, strict=True))
@@ -82,7 +82,7 @@ def test_tokens_against_one_word_at_a_time(texts: list[str | None], num_tokens: 
 
 
 def test_pretrained_tokens(tmp_path) -> None:
-    """A pretrained encoder's ids would be cut or padded wrong; null would not be an empty text."""
+    """The ids of a pretrained encoder would be cut or padded in the wrong way, or null would not be an empty text."""
     transformers = pytest.importorskip("transformers", reason="needs the extra `text`: pip install '.[text]'")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "soap"]
     (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")

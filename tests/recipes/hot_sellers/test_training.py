@@ -97,7 +97,7 @@ def test_workers_open_the_files_themselves(prepared: Path) -> None:
 
 
 def test_the_model_sees_no_place_that_is_masked(prepared: Path, batch: Batch) -> None:
-    """Padding would change the forecast: a young product's by what stands before its launch, a quiet one's by no review."""
+    """The padding of a young product, or of one with few reviews, would change its forecast."""
     torch.manual_seed(0)
     model = recipe(prepared).model().eval()
     with torch.no_grad():
@@ -227,7 +227,7 @@ def test_gradient_checkpointing_changes_no_gradient(settings: dict[str, Any], pr
 
 
 def test_the_loss_is_the_weighted_sum_of_the_heads(prepared: Path, batch: Batch) -> None:
-    """A weight would be ignored, a head learn another's target, or the count differ from the number summed."""
+    """A weight would be ignored, a head would learn the target of another, or the count would not be that of the rows."""
     hot_sellers = recipe(prepared, weight_growth=0.5, weight_rating=0.2, weight_engagement=0.1)
     model = hot_sellers.model().eval()
     with torch.no_grad():
@@ -246,7 +246,7 @@ def test_the_loss_is_the_weighted_sum_of_the_heads(prepared: Path, batch: Batch)
 
 
 def test_the_focal_loss_is_that_of_its_paper(prepared: Path, batch: Batch) -> None:
-    """Lin et al. 2017, equation 4: with γ = 0 it is the cross-entropy, and what is right already weighs less with γ."""
+    """The loss would not be equation 4 of Lin et al. 2017, or with γ = 0 not the cross-entropy."""
     heads = {"weight_growth": 0.0, "weight_rating": 0.0, "weight_engagement": 0.0}
     torch.manual_seed(0)
     model = recipe(prepared).model().eval()
@@ -311,7 +311,7 @@ def test_a_planted_signal_is_learned(
 
 
 def test_a_member_learns_the_signals_of_the_generated_market(accelerator: Accelerator, tmp_path: Path) -> None:
-    """Batches or labels would be out of step with each other: average precision falls to the base rate."""
+    """Rows would be paired with the labels of other rows, so that average precision would fall to the base rate."""
     data = tmp_path / "prepared"
     prepare.prepare(PrepareConfig(out=str(data), market=MarketConfig(num_products=600, num_reviews=40_000)))
     settings = RecipeConfig(text_layers=0)
@@ -376,9 +376,9 @@ def test_other_data_are_refused(prepared_copy: Path) -> None:
     """A split that is not there, or data of another recipe, would end in a traceback."""
     with pytest.raises(UserError, match="has no split 'tset': it has train, validation, blend, test, forecast"):
         recipe(prepared_copy).rows("tset")
-    about = folders.read_manifest(prepared_copy)
+    manifest = folders.read_manifest(prepared_copy)
     (prepared_copy / folders.NAME).unlink()
-    folders.write_manifest(prepared_copy, {**about, "recipe": "sudoku"})
+    folders.write_manifest(prepared_copy, {**manifest, "recipe": "sudoku"})
     with pytest.raises(UserError, match="was prepared for the recipe sudoku, not for hot_sellers"):
         recipe(prepared_copy)
 
@@ -397,15 +397,15 @@ def test_a_member_refuses_data_that_mean_something_else(
     """Category 3 of the new data would be taken for category 3 of the old: wrong forecasts without a message."""
     config = train_config(tmp_path / "run", prepared_copy, max_epochs=0.001)
     loop.train(HotSellers(config.recipe, prepared_copy), config, accelerator)
-    about = folders.read_manifest(prepared_copy)
+    manifest = folders.read_manifest(prepared_copy)
     (prepared_copy / folders.NAME).unlink()
-    folders.write_manifest(prepared_copy, {**about, **change})
+    folders.write_manifest(prepared_copy, {**manifest, **change})
     with pytest.raises(UserError, match=f"in another way than the training data of .*, with other values of {what}"):
         NeuralMember(tmp_path / "run", accelerator, prepared_copy).predict(prepared_copy, "test")
 
 
 def test_a_member_without_a_checkpoint_is_refused(prepared: Path, accelerator: Accelerator, tmp_path: Path) -> None:
-    """A run that was stopped before its first evaluation would be called missing prepared data."""
+    """The message about a run that was stopped before its first evaluation would ask for prepared data."""
     with pytest.raises(UserError, match=r"best does not exist: .* scripts/train.py"):
         NeuralMember(tmp_path, accelerator, prepared).predict(prepared, "test")
 
@@ -413,7 +413,7 @@ def test_a_member_without_a_checkpoint_is_refused(prepared: Path, accelerator: A
 def test_a_refit_predicts_the_splits_after_blend(
     prepared: Path, accelerator: Accelerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blend would be predicted by weights that learned it, or new rows by those that know only the oldest ones."""
+    """Blend would be predicted by weights that learned it, or new rows by weights that learned only the oldest rows."""
     run, earlier = tmp_path / "run", tmp_path / "earlier"
     monkeypatch.setattr(refit, "score_of", lambda folder, *_: float(folder.name == "final"))  # so that the trial is better
     config = train_config(run, prepared, max_epochs=0.5, refit_epochs=0.5)
@@ -444,7 +444,7 @@ def test_a_refit_predicts_the_splits_after_blend(
     [{}, {"text_layers": 2, "num_layers": 3}, {"num_reviews": 0}, {"width": 24, "text_layers": 0, "num_layers": 0}],
 )
 def test_the_size_of_a_model_is_known_before(settings: dict[str, Any], prepared: Path) -> None:
-    """A model would be refused that fits, or be built until the system kills the process."""
+    """A model that fits would be refused, or one that does not fit would be built until the system kills the process."""
     hot_sellers = recipe(prepared, **settings)
     assert hot_sellers.size(4).num_parameters == sum(parameter.numel() for parameter in hot_sellers.model().parameters())
 

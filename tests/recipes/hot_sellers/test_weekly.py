@@ -75,7 +75,7 @@ def test_a_week_is_complete_when_its_sunday_came(last_review: str, monday: str) 
 
 
 def test_sums_of_a_week() -> None:
-    """A channel would be summed wrong; half stars would be rounded away."""
+    """The sum of a channel would be wrong, or half stars would be rounded away."""
     reviews = pl.DataFrame(
         {
             "product": [0, 1, 1],
@@ -108,7 +108,7 @@ def test_a_week_of_very_many_reviews() -> None:
 
 @given(counts=ACTIVE_WEEKS, weeks=st.integers(1, 60), ago=st.integers(-15, 60))
 def test_windows_are_calendar_weeks(counts: dict[tuple[int, int], int], weeks: int, ago: int) -> None:
-    """A window would be rows and not weeks: three quiet months would vanish, or a neighbour's reviews come in."""
+    """A window would consist of rows, not of weeks, so that quiet months are left out; or it would have other reviews."""
     series = series_of(counts)
     dense = np.zeros((NUM_PRODUCTS, NUM_WEEKS), int)
     for (product, week), count in counts.items():
@@ -127,7 +127,7 @@ def test_windows_are_calendar_weeks(counts: dict[tuple[int, int], int], weeks: i
 
 @given(counts=ACTIVE_WEEKS, base_weeks=st.integers(1, 8), last_week=st.integers(-2, NUM_WEEKS + 3))
 def test_rows_are_weeks_with_recent_reviews(counts: dict[tuple[int, int], int], base_weeks: int, last_week: int) -> None:
-    """A quiet week after an active one would not be a row, one would come twice, or one after the last week would."""
+    """A quiet week after an active one would be missing, a week would come twice, or rows would go beyond the last week."""
     product, week = weekly.rows_with_recent_reviews(series_of(counts), base_weeks, FIRST_WEEK + last_week)
     expected = [
         (p, w)
@@ -139,6 +139,6 @@ def test_rows_are_weeks_with_recent_reviews(counts: dict[tuple[int, int], int], 
 
 
 def test_every_channel_is_explained() -> None:
-    """A column of `weeks` would have no meaning in any document."""
+    """A column of `weeks` would be explained nowhere."""
     assert list(weekly.sum_by_week(some_reviews({}, np.random.default_rng(0))).columns) == ["product", "week", *CHANNELS]
     assert all(CHANNELS.values())

@@ -66,8 +66,8 @@ def prepared(folder: Path, kind: str = "ratings", **settings: Any) -> tuple[Path
 
 def shape_of_scores(data: Path) -> tuple[int, int]:
     """The number of sequences of validation and test, and the number of items."""
-    about = folders.read_manifest(data)
-    return sum(about["splits"][split]["rows"] for split in ("validation", "test")), about["items"]
+    manifest = folders.read_manifest(data)
+    return sum(manifest["splits"][split]["rows"] for split in ("validation", "test")), manifest["items"]
 
 
 def prepare(data: Path, folder: Path, **settings: Any) -> tuple[dict[str, Any], Path]:
@@ -155,14 +155,14 @@ def test_scores_stand_beside_their_items(made: tuple[Path, Path]) -> None:
 def test_splits_keep_users_or_moments_apart(made: tuple[Path, Path]) -> None:
     """The ensemble would be fitted on rows that its members were trained on, or on earlier ones."""
     data, out = made
-    about = folders.read_manifest(out)
-    parts = {split: rows_of(out, split) for split in about["splits"]}
+    manifest = folders.read_manifest(out)
+    parts = {split: rows_of(out, split) for split in manifest["splits"]}
     groups = [set(rows["group"]) for rows in parts.values()]
     assert all(not one & other for one, other in itertools.combinations(groups, 2))
     ids = np.concatenate([rows["row_id"] for rows in parts.values()])
     assert np.array_equal(ids, np.arange(len(ids)))
-    assert about["splits"]["test"]["sequences"] == folders.read_manifest(data)["splits"]["test"]["rows"]
-    num_sequences = [about["splits"][split]["sequences"] for split in ("train", "validation", "blend")]
+    assert manifest["splits"]["test"]["sequences"] == folders.read_manifest(data)["splits"]["test"]["rows"]
+    num_sequences = [manifest["splits"][split]["sequences"] for split in ("train", "validation", "blend")]
     assert sum(num_sequences) == folders.read_manifest(data)["splits"]["validation"]["rows"]
     np.testing.assert_allclose(np.array(num_sequences) / sum(num_sequences), [0.6, 0.15, 0.25], atol=0.06)
     if folders.read_manifest(data)["config"]["split"] == "time":
@@ -243,14 +243,14 @@ def plain(data: Path, sequence: int, split: str, candidate: int, common_clock: b
 def test_features_are_those_of_plain_loops(made: tuple[Path, Path]) -> None:
     """A count would be of another item, window or time, and nobody would notice."""
     data, out = made
-    about = folders.read_manifest(data)
-    names = candidate_features.meanings(about["has_time"], about["common_clock"])
-    assert about["common_clock"] == (data.parent / "ratings.txt").exists() == ("popularity_30" in names)
+    manifest = folders.read_manifest(data)
+    names = candidate_features.meanings(manifest["has_time"], manifest["common_clock"])
+    assert manifest["common_clock"] == (data.parent / "ratings.txt").exists() == ("popularity_30" in names)
     for split in ("train", "test"):
         rows = rows_of(out, split)
         for row in range(0, len(rows["item"]), len(rows["item"]) // 12):
             source = "test" if split == "test" else "validation"
-            wanted = plain(data, rows["sequence"][row], source, rows["item"][row], about["common_clock"])
+            wanted = plain(data, rows["sequence"][row], source, rows["item"][row], manifest["common_clock"])
             for name in names:
                 assert rows[name][row] == pytest.approx(wanted[name], rel=1e-5, abs=1e-6, nan_ok=True), name
     listed = [feature["name"] for feature in folders.read_manifest(out)["features"]]
@@ -298,9 +298,9 @@ def test_a_ranking_file_is_a_member(made: tuple[Path, Path], tmp_path: Path) -> 
         assert np.array_equal(columns["prediction"][shown], rows["net_a_score"][shown])
         assert (columns["prediction"][here & ~shown] == rows["net_a_score"][shown].min() - np.float64(1)).all()
     predictions.write(tmp_path / "net-a.test.parquet", predictions.Predictions(**columns, split="test", member="net-a"))
-    about = folders.read_manifest(out)
-    assert members.baselines(about)["net-a"] == "ranking"
-    assert "net_a" not in members.baselines(about)
+    manifest = folders.read_manifest(out)
+    assert members.baselines(manifest)["net-a"] == "ranking"
+    assert "net_a" not in members.baselines(manifest)
 
 
 @pytest.fixture(scope="module")
@@ -334,7 +334,8 @@ def test_a_member_named_best_keeps_its_place(whole: tuple[Path, Path], tmp_path:
     data, _ = whole
     ranked.write(tmp_path / "rankings", data, "best", np.random.default_rng(2).normal(size=shape_of_scores(data)))
     about, _ = prepare(data, tmp_path, num_candidates=NUM_ITEMS)
-    assert {"place by best", "its best place in any of them"} <= {feature["meaning"] for feature in about["features"]}
+    meanings = {feature["meaning"] for feature in about["features"]}
+    assert {"place by best", "best place of the item in any ranking file"} <= meanings
 
 
 def no_test_file(folder: Path, data: Path) -> None:
@@ -370,7 +371,7 @@ def short_lists(folder: Path, data: Path) -> None:
     [
         (no_test_file, {}, "member net b has no ranking file of test, only of the other split"),
         (no_ranking, {}, "net b.validation.parquet"),
-        (other_data, {}, "the ranking files are of data f00d, but .* is"),
+        (other_data, {}, "the ranking files are of data with the fingerprint f00d, but .* has the"),
         (misnamed, {}, "net b.test.parquet holds a ranking of validation|net-a.test.parquet holds a ranking of validation"),
         (nothing, {}, "there is no ranking file in .*: write some with scripts/predict.py"),
         (short_lists, {}, "num_candidates=12 is more than the 5 items of each row"),
@@ -395,7 +396,7 @@ def test_mistakes(whole: tuple[Path, Path], tmp_path: Path, spoil: Any, settings
 
 
 def test_shares_of_empty_splits_are_refused(tmp_path: Path) -> None:
-    """Forward in time, a last share too small for one sequence raised an IndexError."""
+    """Forward in time, a last share that is too small for one sequence would raise an IndexError."""
     data, _ = prepared(tmp_path, **BY_TIME)
     with pytest.raises(UserError, match=r"the blend split has . sequences whose next item"):
         prepare(data, tmp_path, shares=(0.6, 0.4, 1e-17))

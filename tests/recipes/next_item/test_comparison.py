@@ -133,7 +133,7 @@ def test_files_of_other_data_or_splits_are_refused(data: Path, files: Path, prep
         comparison.read(tmp_path, data, "test")
     foreign = dataclasses.replace(rankings.read(files / "network.test.parquet"), fingerprint="f00d")
     rankings.write(tmp_path / "network.test.parquet", foreign)
-    with pytest.raises(UserError, match=r"ranks test of data f00d, but data=.* and the split test"):
+    with pytest.raises(UserError, match=r"of data with the fingerprint f00d, but data=.* and the split is test"):
         comparison.read(tmp_path, data, "test")
     (tmp_path / "network.test.parquet").write_bytes((files / "network.test.parquet").read_bytes())
     table = comparison.read(tmp_path, data, "test")
@@ -188,7 +188,7 @@ def candidates(data: Path, files: Path, tmp_path: Path) -> Path:
 def test_a_member_on_candidates_stands_beside_the_others(data: Path, files: Path, candidates: Path, tmp_path: Path) -> None:
     """The rank of a tree model would be that of another row, or be better because it ranks fewer items."""
     rows = open_table(candidates / "rows/test")
-    about = folders.read_manifest(candidates)
+    manifest = folders.read_manifest(candidates)
     ranking = rankings.read(files / "co_occurrence.test.parquet")
     score_of = {
         (row, item): float(score)
@@ -206,7 +206,7 @@ def test_a_member_on_candidates_stands_beside_the_others(data: Path, files: Path
         recipe="candidates",
         split="test",
         member="tree",
-        fingerprint=about["fingerprint"],
+        fingerprint=manifest["fingerprint"],
         output="score",
     )
     predictions.write(tmp_path / "predictions/tree.test.parquet", tree)
@@ -234,7 +234,7 @@ def test_a_member_on_candidates_stands_beside_the_others(data: Path, files: Path
     with pytest.raises(UserError, match="two members have one name"):
         comparison.score(extended, data, "network", 20, 0)
     predictions.write(tmp_path / "predictions/tree.test.parquet", dataclasses.replace(tree, fingerprint="f00d"))
-    with pytest.raises(UserError, match="is of f00d, but"):
+    with pytest.raises(UserError, match="with the fingerprint f00d, but"):
         comparison.read_candidates(table, candidates, tmp_path / "predictions", "")
     short = {name: getattr(tree, name)[1:] for name in predictions.COLUMNS}
     predictions.write(tmp_path / "predictions/tree.test.parquet", dataclasses.replace(tree, **short))

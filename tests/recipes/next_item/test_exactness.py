@@ -139,7 +139,7 @@ def test_in_bf16_the_loss_is_nearly_the_same_and_mhc_is_in_fp32(
     assert seen == ({torch.float32} if variant["num_streams"] else set())
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not")  # of torch's own about its own compiler
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not")  # by torch, about its own compiler
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by the compiler
 def test_compiled_blocks_give_the_same(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiler would take the intervals or lengths of one batch for constants. Its kernels are tested by PyTorch."""

@@ -60,7 +60,7 @@ def test_without_a_layer_the_mean_of_the_streams_stays(shaken: HyperConnection) 
 
 
 def test_one_stream_is_a_residual_connection() -> None:
-    """With N = 1 the only doubly stochastic matrix is 1."""
+    """With N = 1, H_res would not be 1, which is the only doubly stochastic matrix of this size."""
     connection = HyperConnection(1, 8, layer_number=0)
     torch.nn.init.normal_(connection.mapping.weight)
     assert (connection.mappings(torch.randn(5, 1, 8))[2] == 1).all()
@@ -98,7 +98,7 @@ def test_streams_learn_apart_from_each_other() -> None:
 
 
 def test_the_mappings_are_in_fp32_under_autocast(shaken: HyperConnection) -> None:
-    """In bfloat16 rows sum to 1 ± 0.01, and the errors of the layers add up."""
+    """In bfloat16 the rows would sum to 1 ± 0.01, and the errors of the layers would add up."""
     streams = torch.randn(3, 4, 8)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         mapped = shaken.mappings(streams)

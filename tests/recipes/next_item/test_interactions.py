@@ -319,7 +319,7 @@ def test_events_are_read_as_written(data: st.DataObject, tmp_path_factory: pytes
 
 
 def test_columns_of_a_format_without_a_header_are_refused(tmp_path: Path) -> None:
-    """They would be ignored without a message."""
+    """The names of columns would be ignored, without a message."""
     (tmp_path / "raw").write_text("196\t242\t3\t881250949\n")
     with pytest.raises(UserError, match="columns is for tables with a header, and format=ratings has fixed columns"):
         interactions.read([tmp_path / "raw"], "ratings", {"product_id": "a", "rating": "b"}, Census())

@@ -46,7 +46,7 @@ def test_popularity_is_a_half_for_what_is_taken() -> None:
 
 
 def test_lengths_fall_into_their_parts() -> None:
-    """A part would hold its neighbour's rows, or one without rows be NaN."""
+    """A part would have the rows of the next one, or a part without rows would be NaN."""
     metrics = item_metrics.scores_by_length(RANK, np.array([1, 4, 5, 20, 49, 1000]))
     assert {name: part["rows"] for name, part in metrics.items()} == {"1–4": 2, "5–9": 1, "20–49": 2, "50+": 1}
     assert metrics["1–4"]["ndcg_at_10"] == pytest.approx((1 + 1 / np.log2(3.5)) / 2)

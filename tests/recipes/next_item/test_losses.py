@@ -86,7 +86,7 @@ def test_bce_and_gbce() -> None:
     actual = losses.binary_cross_entropy(known, item, torch.tensor([1]), negatives)
     assert float(actual) == pytest.approx(plain, rel=1e-5)
     power = losses.gbce_power(share=0.1, calibration=1.0)
-    assert power == pytest.approx(0.1)  # all the way: the share itself
+    assert power == pytest.approx(0.1)  # with a calibration of 1, the share itself
     assert losses.gbce_power(share=0.1, calibration=0.0) == pytest.approx(1)
     actual = losses.binary_cross_entropy(known, item, torch.tensor([1]), negatives, power)
     assert float(actual) == pytest.approx(plain - 0.9 * np.log1p(np.exp(-positive)), rel=1e-5)

@@ -33,12 +33,12 @@ def walks(file: Path) -> None:
 def scores_of_a_network(data: Path) -> np.ndarray:
     """Scores of a member that has learned which item follows from the last one, with noise."""
     generator = np.random.default_rng(1)
-    about, item = folders.read_manifest(data), open_table(data / "events")["item"].to_numpy()
+    manifest, item = folders.read_manifest(data), open_table(data / "events")["item"].to_numpy()
     names = open_table(data / "items")["item_id"].to_numpy().astype(int)
     number = np.empty(NUM_ITEMS, int)
-    number[names] = np.arange(about["items"])
+    number[names] = np.arange(manifest["items"])
     last = np.concatenate([item[open_table(data / "rows" / s)["end"].to_numpy() - 2] for s in ("validation", "test")])
-    score = generator.normal(size=(len(last), about["items"]))
+    score = generator.normal(size=(len(last), manifest["items"]))
     score[np.arange(len(last)), number[(names[last - 1] + 7) % NUM_ITEMS]] += 2
     return score
 
@@ -48,7 +48,7 @@ def value(scores: dict[str, Any], name: str) -> float:
 
 
 def test_next_item_becomes_a_table(tmp_path: Path) -> None:
-    """A stage would not read what the one before wrote, or trees and ensemble lose to what they were made from."""
+    """A stage would not read what the one before wrote, or trees would have lower scores than the members they rerank."""
     walks(tmp_path / "ratings.dat")
     data, candidates = tmp_path / "prepared", tmp_path / "candidates"
     once = ("core=1", "repeats=first")

@@ -84,8 +84,8 @@ def test_a_damaged_or_foreign_file_is_refused(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(UserError, match="is not a valid Parquet file"):
             rankings.read(path)
-    about = {name: value for name, value in json.loads(table.schema.metadata[b"ensemble"]).items() if name != "checksums"}
-    table = table.replace_schema_metadata({"ensemble": json.dumps(about)})  # as of another program
+    metadata = {name: value for name, value in json.loads(table.schema.metadata[b"ensemble"]).items() if name != "checksums"}
+    table = table.replace_schema_metadata({"ensemble": json.dumps(metadata)})  # as of another program
     pq.write_table(table.drop_columns("rank"), path)
     with pytest.raises(UserError, match="is not a ranking file, it lacks: rank;"):
         rankings.read(path)

@@ -44,7 +44,7 @@ def plain(data: Path, split: str, row: int, max_length: int = 10) -> tuple[list[
 
 @pytest.mark.parametrize("settings", [{}, {"time_aware": True, "num_layers": 3}, {"num_streams": 4, "widening": 3}])
 def test_the_size_of_a_model_is_known_before(data: Path, settings: dict[str, object]) -> None:
-    """A model would be refused that fits, or be built until the system kills the process."""
+    """A model that fits would be refused, or one that does not fit would be built until the system kills the process."""
     recipe = recipe_of(data, **settings)
     assert recipe.size(4).num_parameters == sum(parameter.numel() for parameter in recipe.model().parameters())
     assert recipe.size(8).batch_bytes > recipe.size(4).batch_bytes > 0

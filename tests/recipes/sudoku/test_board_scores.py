@@ -24,7 +24,7 @@ torch.set_num_threads(1)
 
 
 def boards(num_puzzles: int = 40) -> dict[str, np.ndarray]:
-    """Four cells each, the first of which is given; of puzzle k the last cell is wrong where k is divisible by 4."""
+    """Boards of four cells, the first of which is given; the last cell of board k is wrong if k is divisible by 4."""
     solutions = np.tile([1, 2, 3, 4], (num_puzzles, 1))
     puzzles, result = solutions.copy(), solutions.copy()
     puzzles[:, 1:] = 0
@@ -57,7 +57,7 @@ def test_boards_are_solved_as_a_whole() -> None:
 
 
 def test_one_puzzle_has_no_interval_of_draws() -> None:
-    """NaN is not valid JSON."""
+    """The interval would be NaN, which is not valid JSON."""
     one = {name: column[:1] for name, column in boards().items()}
     result = scores(**{**one, "segments": None})  # type: ignore[arg-type]
     assert result["blanks_interval"] is None

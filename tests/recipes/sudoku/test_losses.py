@@ -1,4 +1,4 @@
-"""Stablemax and the losses, held against their formulas."""
+"""Stablemax and the losses, compared with their formulas."""
 
 import math
 

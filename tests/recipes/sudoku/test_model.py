@@ -78,7 +78,7 @@ def calls(network: Reasoner) -> list[str]:
     ],
 )
 def test_modules_are_called_as_in_the_reference(variant: str, cycles: tuple[int, int], expected: str) -> None:
-    """The one-step gradient of HRM would reach further back, or that of TRM not through its whole last cycle."""
+    """The one-step gradient of HRM would reach further back, or the gradient of TRM less far than its whole last cycle."""
     assert "".join(calls(model(variant=variant, high_cycles=cycles[0], low_cycles=cycles[1]))) == expected
 
 
@@ -140,7 +140,7 @@ def test_gradients_stay_within_the_segment() -> None:
 
 
 def test_initial_weights() -> None:
-    """Layers would begin too wide, or halting before anything is learned."""
+    """The first weights would be too large, or puzzles would halt before anything is learned."""
     weights = truncated_normal(400, 500, std=0.3)
     assert weights.std().item() == pytest.approx(0.3, rel=0.02)
     carried = 0.3 / weights.abs().max().item()
@@ -175,16 +175,16 @@ def test_inner_widths_are_those_of_the_references() -> None:
 
 
 def test_rope_depends_on_distances_only() -> None:
-    """Positions would be absolute: attention would change when all tokens move along."""
+    """Positions would be absolute: attention would change when all tokens are shifted."""
     torch.manual_seed(0)
     attention = Attention(12, 16, 2, has_rope=True).double()
     x = torch.randn(1, 6, 16, dtype=torch.float64)
     query, key, _ = attention.project(x).view(1, 6, 3, 2, -1).unbind(2)
 
     def scores(offset: int) -> torch.Tensor:
-        whole, attention.turns = attention.turns, attention.turns[offset : offset + 6]
+        all_turns, attention.turns = attention.turns, attention.turns[offset : offset + 6]
         result = torch.einsum("blhd,bmhd->bhlm", attention.turned(query), attention.turned(key))
-        attention.turns = whole
+        attention.turns = all_turns
         return result
 
     torch.testing.assert_close(scores(0), scores(5), rtol=0, atol=1e-5)
@@ -221,7 +221,7 @@ def test_gradients_written_by_hand_are_those_of_the_functions() -> None:
     torch.autograd.gradcheck(Gated.apply, (wide,))
     assert torch.equal(Gated.apply(wide), F.silu(wide[:, :4]) * wide[:, 4:])
     half = NormedSum.apply(x.bfloat16(), y.bfloat16())
-    assert half.dtype == torch.float32, "the sum of squares would be of 8 bits"
+    assert half.dtype == torch.float32, "the sum of squares would have 8 bits"
 
 
 def test_the_puzzle_embedding_has_a_sparse_gradient_of_each_use() -> None:

@@ -214,7 +214,7 @@ def state(browser: Any) -> dict[str, Any]:
 
 
 def test_boards_are_played_by_keys(browser: Any, page_file: Path) -> None:
-    """A segment would be skipped, a wrong digit shown as right, or the page need a mouse."""
+    """A segment would be skipped, a wrong digit would be shown as right, or the page would need a mouse."""
     from selenium.webdriver.common.keys import Keys
 
     chromium.show(browser, page_file, 1280)
@@ -252,7 +252,7 @@ def test_boards_are_played_by_keys(browser: Any, page_file: Path) -> None:
 
 
 def test_boards_are_played_by_mouse_and_clock(browser: Any, page_file: Path) -> None:
-    """Play would not stop at the end, or go on after a press on Pause."""
+    """The boards would not stop at the last segment, or would go on after a press on Pause."""
     from selenium.webdriver.support.ui import WebDriverWait
 
     chromium.show(browser, page_file, 768)
@@ -299,7 +299,7 @@ return [...document.querySelectorAll("#boards td")].map(cell => {
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_confidence_is_seen_and_digits_are_read(browser: Any, page_file: Path, width: int, scheme: str) -> None:
-    """A sure digit would look like a guess, or a digit vanish on its colour (WCAG AA asks for 4.5)."""
+    """A sure digit would look like a guess, or a digit would vanish on its colour (WCAG AA asks for 4.5)."""
     chromium.show(browser, page_file, width, scheme)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     forward = browser.find_element("css selector", "#boards .forward")

@@ -209,7 +209,7 @@ def test_a_bad_puzzle_is_counted_named_and_refused_above_a_threshold(
 
 
 def test_a_few_of_many_puzzles(tmp_path: Path) -> None:
-    """A thousand of four million puzzles would need all of them solved, and be the first of the file, by one author."""
+    """All of four million puzzles would be solved to draw a thousand, or the first ones of the file would be drawn."""
     puzzles, _ = generate(board_of(6), seed=0, first=0, count=5000, clues=18)
     path = write(tmp_path / "many.txt", [line(puzzle) for puzzle in puzzles])
     manifest = prepare(of_files(tmp_path, source=(str(path),)))

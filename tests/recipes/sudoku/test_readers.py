@@ -148,7 +148,7 @@ def test_a_malformed_row_of_csv_is_counted_and_named(row: str, tmp_path: Path) -
 
 
 def test_ratings_are_kept_as_written(tmp_path: Path) -> None:
-    """A difficulty of 1.7 would become 1, and puzzles with a word for it be malformed."""
+    """A difficulty of 1.7 would become 1, and puzzles with a word as difficulty would be malformed."""
     raw, census = read(write(tmp_path, ["puzzle,difficulty", f"{GOOD},1.7", f"{GOOD},easy", f"{GOOD},nan"]))
     assert raw.ratings.tolist() == pytest.approx([1.7, -1, -1])
     assert MALFORMED not in census.dropped

@@ -39,7 +39,7 @@ def test_what_is_undone_is_what_was_before(side: int, seed: int) -> None:
     images = symmetries.apply(boards)
     undone = symmetries.undo_classes(np.eye(side + 1)[images][:, :, 1:])  # no class for a blank
     assert (np.where(undone.any(axis=2), 1 + undone.argmax(axis=2), 0) == boards).all()
-    # Scores with their largest at the image's digit are, undone, largest at the digit
+    # A cell's largest score is at a digit of the image, and after `undo_classes` at the same digit of the original board
     scores = generator.random((3, board.cells, side))
     moved = symmetries.undo_classes(scores)
     solutions = 1 + scores.argmax(axis=2)

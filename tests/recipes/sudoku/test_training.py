@@ -102,7 +102,7 @@ SIZES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("settings", SIZES)
 def test_the_size_of_a_model_is_known_before(data: Path, settings: dict[str, Any]) -> None:
-    """A model would be refused that fits, or be built until the system kills the process."""
+    """A model that fits would be refused, or one that does not fit would be built until the system kills the process."""
     solver = recipe(data, **settings)
     assert solver.size(4).num_parameters == sum(parameter.numel() for parameter in solver.model().parameters())
     saved = preflight.activation_bytes(solver.model(), lambda: solver.step(solver.model(), batch_of(solver), None)[0])
@@ -291,10 +291,10 @@ def run_settings(out: Path, **changed: Any) -> TrainConfig:
 def test_the_schedule_scales_each_optimizers_own_rate(data: Path, tmp_path: Path) -> None:
     """The puzzle embedding would be trained at the rate of the other weights, or without a schedule."""
     solver, rates = recipe(data, puzzle_embedding=True), []
-    once = solver.optimizers
+    make_optimizers = solver.optimizers
 
     def optimizers(*arguments: Any) -> list[torch.optim.Optimizer]:
-        both = once(*arguments)
+        both = make_optimizers(*arguments)
         both[1].register_step_pre_hook(lambda *_: rates.append([each.param_groups[0]["lr"] for each in both]))
         return both
 
@@ -324,19 +324,19 @@ def test_muon_trains_the_matrices_of_the_layers_and_resumes(data: Path, tmp_path
 
 
 def test_a_run_that_was_cut_off_between_micro_batches_goes_on_bit_for_bit(data: Path, tmp_path: Path) -> None:
-    """The carry, the moments or the puzzle embedding would be lost, or the embedding replaced by its average."""
+    """The carry, the moments or the puzzle embedding would be lost, or its average would replace the embedding."""
     common = {"max_epochs": 2, "micro_batch_size": 4, "ema_decay": 0.9, "checkpoint_steps": 2}
     whole, cut = (run_settings(tmp_path / name, **common) for name in ("whole", "cut"))
     loop.train(recipe(data, puzzle_embedding=True), whole, Accelerator(cpu=True))
     solver, num_calls = recipe(data, puzzle_embedding=True), 0
-    once = solver.step
+    solver_step = solver.step
 
     def step(*arguments: Any) -> Any:
         nonlocal num_calls
         num_calls += 1
         if num_calls == 16:  # in step 5, after one trial and 4, 4, 1 and 4 micro-batches
             raise KeyboardInterrupt
-        return once(*arguments)
+        return solver_step(*arguments)
 
     solver.step = step  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
@@ -395,9 +395,9 @@ def trained(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_network_learns_and_writes_prediction_files(trained: Path, many: Path, tmp_path: Path) -> None:
     """Nothing would be learned, or a file would name other cells than it predicts."""
-    about = folders.read_manifest(many)
+    manifest = folders.read_manifest(many)
     loaded = members.LoadedMember(NeuralMember(trained, Accelerator(cpu=True), many).predict)
-    ((_, path, num_rows),) = members.write_splits(loaded, "trm", "neural", ["test"], many, about, tmp_path, trained)
+    ((_, path, num_rows),) = members.write_splits(loaded, "trm", "neural", ["test"], many, manifest, tmp_path, trained)
     assert num_rows == 160
     result = predictions.read(path)
     assert result.output == "probabilities"

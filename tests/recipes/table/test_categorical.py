@@ -46,7 +46,7 @@ def test_the_setting_makes_numbers_categories(frame: pd.DataFrame, tmp_path: Pat
 
 @pytest.mark.parametrize("kind", [int, float, str])
 def test_a_categorical_type_makes_numbers_categories(kind: type, frame: pd.DataFrame, tmp_path: Path) -> None:
-    """pandas and Parquet say that these are categories, and they would be read as numbers; so would those of new rows."""
+    """Numbers that pandas and Parquet store as categories would be read as sizes, in training or in new rows."""
     frame["zip"] = frame["zip"].astype(kind).astype("category")
     frames.write(frames.to_arrow(frame)[0], tmp_path / "a.parquet")
     manifest = prepare(tmp_path, tmp_path / "a.parquet")
@@ -58,7 +58,7 @@ def test_a_categorical_type_makes_numbers_categories(kind: type, frame: pd.DataF
 
 
 def test_a_number_of_a_categorical_type_can_be_the_target(frame: pd.DataFrame, tmp_path: Path) -> None:
-    """0 and 1 as categories are still two classes, and a weight is still a number."""
+    """A target of a categorical type would not be one of two classes, or a weight of such a type would be refused."""
     frame["y"], frame["w"] = pd.Categorical(frame["y"] > 0.5), pd.Categorical(np.ones(NUM_ROWS))
     frames.write(frames.to_arrow(frame)[0], tmp_path / "a.parquet")
     manifest = prepare(tmp_path, tmp_path / "a.parquet", weight="w")

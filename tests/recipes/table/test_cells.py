@@ -111,8 +111,8 @@ def test_groups_do_not_depend_on_the_other_files(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("group,x,y\n" + rows + "none,1,1\n")
     frame = pl.read_csv(tmp_path / "a.csv")
     frame.write_parquet(tmp_path / "c.parquet")
-    about = prepare(tmp_path, *(tmp_path / name for name in ("a.csv", "b.csv", "c.parquet")), group="group")
-    assert sum(facts["groups"] for facts in about["splits"].values()) == 31
+    manifest = prepare(tmp_path, *(tmp_path / name for name in ("a.csv", "b.csv", "c.parquet")), group="group")
+    assert sum(facts["groups"] for facts in manifest["splits"].values()) == 31
     assert names_of(tmp_path, "cluster").to_list() == [*map(str, range(30)), "none"]
 
 
@@ -206,7 +206,7 @@ def test_texts_that_count_as_missing_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", sorted(FORMATS))
 @pytest.mark.parametrize("values", [[1, -999, 3], [1.5, -999.0, 2.5]])
 def test_a_number_that_marks_missing_values_counts_in_every_format(form: str, values: list[float], tmp_path: Path) -> None:
-    """-999 of a Parquet file or a DataFrame would be learned as a value, though missing= names it, and new rows lack it."""
+    """-999 in a Parquet file or a DataFrame would be learned as a value, although missing= names it."""
     frame = pl.DataFrame({"x": values, "word": ["u", "-999", "v"]})
     (tmp_path / "a").write_bytes(FORMATS[form](frame))
     (tmp_path / "b").write_bytes(FORMATS["csv"](frame))
@@ -223,7 +223,7 @@ def test_a_number_that_marks_missing_values_counts_in_every_format(form: str, va
 
 
 def test_two_columns_of_parquet_without_a_name_are_refused(tmp_path: Path) -> None:
-    """One of them would be dropped, or the error be a traceback."""
+    """One of the columns would be dropped, or there would be a traceback."""
     pq.write_table(pa.Table.from_arrays([pa.array([1, 2]), pa.array([3, 4])], names=["", ""]), tmp_path / "a")
     with pytest.raises(UserError, match="has two columns without a name: give each its own name"):
         sources.read([tmp_path / "a"], Census())
@@ -239,7 +239,7 @@ def test_kinds_are_decided_over_all_files(tmp_path: Path) -> None:
 
 
 def test_files_may_write_dates_and_numbers_differently(tmp_path: Path) -> None:
-    """Dates of Parquet beside those of a CSV would become texts, and the column be left out."""
+    """Dates of Parquet beside those of a CSV would become texts, and the column would be left out."""
     parts = {"a": "x,y\n31/01/2020,1\n,2\n", "b": pl.DataFrame({"x": [datetime.date(2020, 2, 1), None], "y": [3, 4]})}
     column = cells.read(read_files(tmp_path, **parts), "x", RULES)
     assert [str(value)[:10] for value in column.values] == ["2020-01-31", "None", "2020-02-01", "None"]
@@ -260,15 +260,15 @@ def small(folder: Path, columns: dict[str, Sequence[Any]], **settings: Any) -> t
     """A CSV of some columns, and 100 rows of the target `y`, prepared: the manifest, and all rows by row_id."""
     frame = pl.DataFrame({name: [str(value) for value in values] for name, values in columns.items()})
     frame.write_csv(folder / "small.csv")
-    about = prepare(folder, folder / "small.csv", **settings)
-    return about, rows_of(folder, about).sort("row_id")
+    manifest = prepare(folder, folder / "small.csv", **settings)
+    return manifest, rows_of(folder, manifest).sort("row_id")
 
 
 def test_a_class_may_be_called_na(tmp_path: Path) -> None:
-    """The rows of a real class would leave the task."""
-    about, _ = small(tmp_path, {"x": range(0, 198, 2), "y": ["NA", "EU", "US"] * 33})
-    assert about["task"]["classes"] == ("EU", "NA", "US")
-    assert about["notes"] == ["'NA' of y is a class: add missing=[NA] if it means an empty cell"]
+    """The rows of a real class would be left out of the training."""
+    manifest, _ = small(tmp_path, {"x": range(0, 198, 2), "y": ["NA", "EU", "US"] * 33})
+    assert manifest["task"]["classes"] == ("EU", "NA", "US")
+    assert manifest["notes"] == ["'NA' of y is a class: add missing=[NA] if it means an empty cell"]
 
 
 def test_a_mark_among_booleans_is_named(tmp_path: Path) -> None:
@@ -290,8 +290,8 @@ def test_a_bad_target_is_no_forecast(tmp_path: Path, word: str, sentence: str) -
     values = [word, *(f"{number}.5" for number in range(119))]
     with pytest.raises(UserError, match=sentence):
         small(tmp_path, {"x": range(120), "y": values})
-    about, _ = small(tmp_path, {"x": range(120), "y": values}, missing=(word,))
-    assert about["splits"]["forecast"]["rows"] == 1
+    manifest, _ = small(tmp_path, {"x": range(120), "y": values}, missing=(word,))
+    assert manifest["splits"]["forecast"]["rows"] == 1
 
 
 def test_a_target_whose_square_is_infinite_is_named_by_its_cell(tmp_path: Path) -> None:
@@ -301,8 +301,8 @@ def test_a_target_whose_square_is_infinite_is_named_by_its_cell(tmp_path: Path) 
         UserError, match=r"^target=y holds -1.797e\+308 \(small.csv:2\), beyond 1e\+150: correct it, or name it"
     ):
         small(tmp_path, {"x": range(120), "y": values})
-    about, _ = small(tmp_path, {"x": range(120), "y": values}, missing=("-1.797e308",))
-    assert about["splits"]["forecast"]["rows"] == 1
+    manifest, _ = small(tmp_path, {"x": range(120), "y": values}, missing=("-1.797e308",))
+    assert manifest["splits"]["forecast"]["rows"] == 1
 
 
 def test_new_booleans_are_called_by_their_name(tmp_path: Path) -> None:
@@ -313,17 +313,17 @@ def test_new_booleans_are_called_by_their_name(tmp_path: Path) -> None:
 
 def test_a_row_of_units_is_named(tmp_path: Path) -> None:
     """The column would become one of texts, or the row a training row, without a message."""
-    about, _ = small(tmp_path, {"x": ["°C", *range(119)], "y": ["", *range(119)]})
-    assert [feature["name"] for feature in about["features"]] == ["x"]
-    assert (about["features"][0].get("values"), about["splits"]["forecast"]["rows"]) == (None, 1)
-    assert "the column 'x' has 1 cells that are not numbers and count as empty: '°C' (small.csv:2)" in about["notes"]
+    manifest, _ = small(tmp_path, {"x": ["°C", *range(119)], "y": ["", *range(119)]})
+    assert [feature["name"] for feature in manifest["features"]] == ["x"]
+    assert (manifest["features"][0].get("values"), manifest["splits"]["forecast"]["rows"]) == (None, 1)
+    assert "the column 'x' has 1 cells that are not numbers and count as empty: '°C' (small.csv:2)" in manifest["notes"]
 
 
 def test_a_number_beyond_float32_is_named(tmp_path: Path) -> None:
-    """It would be missing in training without a message."""
-    about, _ = small(tmp_path, {"x": [*range(119), "-1e300"], "y": range(120)})
+    """The number would be missing in training, without a message."""
+    manifest, _ = small(tmp_path, {"x": [*range(119), "-1e300"], "y": range(120)})
     note = "the column 'x' has 1 cells that are not 32-bit floats and count as empty: '-1e+300' (small.csv:121)"
-    assert note in about["notes"]
+    assert note in manifest["notes"]
 
 
 @pytest.mark.parametrize(
@@ -340,45 +340,47 @@ def test_a_number_beyond_float32_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_the_advice_fits_the_error(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
-    """The advice would be to allow more bad rows, where the encoding is another."""
+    """The advice would be to allow more bad rows, although the encoding is wrong."""
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=sentence):
         prepare(tmp_path, tmp_path / name, time="t" if b"t," in content else "")
 
 
 def test_classes_are_called_as_in_the_table(tmp_path: Path) -> None:
-    """Class 1234567 would be called 1.23457e+06, and 01 be the same as 1."""
-    about, _ = small(tmp_path, {"x": range(120), "y": [1234567, 1234568, 1234569] * 40})
-    assert about["task"]["classes"] == ("1234567", "1234568", "1234569")
-    about, _ = small(tmp_path, {"x": range(120), "y": ["01", "1", "2"] * 40}, overwrite=True)
-    assert about["task"]["classes"] == ("01", "1", "2")
-    about, _ = small(tmp_path, {"x": range(120), "y": [2**53, 2**53 + 1, 7] * 40}, overwrite=True)
-    assert about["task"]["classes"] == ("7", "9007199254740992", "9007199254740993")
+    """Class 1234567 would be called 1.23457e+06, and 01 would be the same as 1."""
+    manifest, _ = small(tmp_path, {"x": range(120), "y": [1234567, 1234568, 1234569] * 40})
+    assert manifest["task"]["classes"] == ("1234567", "1234568", "1234569")
+    manifest, _ = small(tmp_path, {"x": range(120), "y": ["01", "1", "2"] * 40}, overwrite=True)
+    assert manifest["task"]["classes"] == ("01", "1", "2")
+    manifest, _ = small(tmp_path, {"x": range(120), "y": [2**53, 2**53 + 1, 7] * 40}, overwrite=True)
+    assert manifest["task"]["classes"] == ("7", "9007199254740992", "9007199254740993")
 
 
 def test_days_as_digits_are_days(tmp_path: Path) -> None:
     """An embargo of 30 days would be one of 30 units of a number that jumps by 8870 at new year."""
     day = np.datetime64("2019-06-01") + np.arange(400).astype("timedelta64[D]")
     digits = [str(one).replace("-", "") for one in day]
-    about, _ = small(tmp_path, {"t": digits, "x": range(400), "y": [0, 1] * 200}, time="t", embargo=30, test=0.2)
-    assert about["splits"]["train"]["from"] == "2019-06-01"
-    assert about["census"]["dropped"]["embargo before the test"]["count"] == 30
-    assert not any("embargo" in note for note in about["notes"])
+    manifest, _ = small(tmp_path, {"t": digits, "x": range(400), "y": [0, 1] * 200}, time="t", embargo=30, test=0.2)
+    assert manifest["splits"]["train"]["from"] == "2019-06-01"
+    assert manifest["census"]["dropped"]["embargo before the test"]["count"] == 30
+    assert not any("embargo" in note for note in manifest["notes"])
 
 
 def test_the_unit_of_an_embargo_is_shown(tmp_path: Path) -> None:
-    """An embargo of 30 days would be one of 30 milliseconds, and the future be learned from, without a message."""
+    """An embargo of 30 days would be one of 30 milliseconds, and the future would be learned from, without a message."""
     times = [1_500_000_000_000 + number * 86_400_000 for number in range(400)]
-    about, _ = small(tmp_path, {"t": times, "x": range(0, 800, 2), "y": [0, 1] * 200}, time="t", embargo=30, test=0.2)
-    assert about["notes"] == ["embargo=30 is in the unit of time=t, which holds numbers from 1500000000000 to 1534473600000"]
+    manifest, _ = small(tmp_path, {"t": times, "x": range(0, 800, 2), "y": [0, 1] * 200}, time="t", embargo=30, test=0.2)
+    assert manifest["notes"] == [
+        "embargo=30 is in the unit of time=t, which holds numbers from 1500000000000 to 1534473600000"
+    ]
 
 
 def test_numbers_that_lie_close_stay_apart(tmp_path: Path) -> None:
     """Times of one day, or counters from 1.7e12 on, would all be the same float32, without a message."""
     seconds = [f"2024-01-01 00:{number // 60:02}:{number % 60:02}" for number in range(120)]
     columns = {"big": [1_700_000_000_000 + number for number in range(120)], "t": seconds, "x": range(120)}
-    about, rows = small(tmp_path, {**columns, "y": [0, 1] * 60})
-    units = [feature["unit"] for feature in about["features"]]
+    manifest, rows = small(tmp_path, {**columns, "y": [0, 1] * 60})
+    units = [feature["unit"] for feature in manifest["features"]]
     assert [unit.rstrip("0123456789") for unit in units[:1]] + units[1:] == ["above ", "days since 2024-01-01", "hour", ""]
     least = rows["big"].min()
     assert (rows["big"] - least).to_list() == list(range(120))
@@ -404,9 +406,9 @@ def test_a_late_key_is_a_column(tmp_path: Path) -> None:
     """A key that the first 1,000 records lack would be dropped; as the target it would be called missing."""
     records = [{"x": number, **({"late": number % 7, "y": number % 2} if number >= 1500 else {})} for number in range(3000)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    about = prepare(tmp_path, tmp_path / "a.jsonl")
-    assert [feature["name"] for feature in about["features"]] == ["x", "late"]
-    assert about["splits"]["forecast"]["rows"] == 1500
+    manifest = prepare(tmp_path, tmp_path / "a.jsonl")
+    assert [feature["name"] for feature in manifest["features"]] == ["x", "late"]
+    assert manifest["splits"]["forecast"]["rows"] == 1500
 
 
 def test_a_file_may_lack_a_key_but_not_a_column(tmp_path: Path) -> None:
@@ -447,11 +449,11 @@ def test_a_header_is_read_or_refused(tmp_path: Path, content: bytes, sentence: s
     ],
 )
 def test_quotes_and_delimiters(tmp_path: Path, content: str, expected: list[str]) -> None:
-    """The quotes of a tab-separated file would be part of its ids, or those of its texts be lost."""
+    """The quotes of a tab-separated file would be part of its ids, or quotes within texts would be lost."""
     assert read_files(tmp_path, a=content).texts("id", "id").to_list() == expected
 
 
-# -- as they went in, whatever the format ------------------------------------------------------------------------------
+# -- values of tables in all formats -----------------------------------------------------------------------------------
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
@@ -460,7 +462,7 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32)
 @settings(max_examples=25)
 @given(data=st.data())
 def test_values_are_read_as_written(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """An id, a group or a number would be another one in one format than in another, or in two files than in one."""
+    """An id, a group or a number would depend on the format, or on how the rows are divided into files."""
     groups = data.draw(st.lists(TEXTS | DIGITS, min_size=NUM_GROUPS, max_size=NUM_GROUPS, unique=True))
     pool = ["a", *data.draw(st.lists(TEXTS | DIGITS | st.none(), max_size=9))]
     numbers = data.draw(st.lists(NUMBERS | st.none(), max_size=20))
@@ -477,11 +479,11 @@ def test_values_are_read_as_written(data: st.DataObject, tmp_path_factory: pytes
     )
     folder = tmp_path_factory.mktemp("cells")
     files = [write_one(data, frame[begin:end], folder / str(begin)) for begin, end in pieces(data, NUM_ROWS)]
-    about = prepare(folder, *files, id="id", group="group")
-    assert about["census"]["rows_kept"] == NUM_ROWS
-    rows = rows_of(folder, about).sort("row_id")
+    manifest = prepare(folder, *files, id="id", group="group")
+    assert manifest["census"]["rows_kept"] == NUM_ROWS
+    rows = rows_of(folder, manifest).sort("row_id")
     assert rows["id"].to_list() == [value or "" for value in frame["id"]]
     assert names_of(folder, "cluster").gather(rows["cluster"]).to_list() == frame["group"].to_list()
     np.testing.assert_array_equal(rows["number"], frame["number"].cast(pl.Float32).fill_null(np.nan))
-    (word,) = (feature for feature in about["features"] if feature["name"] == "word")
+    (word,) = (feature for feature in manifest["features"] if feature["name"] == "word")
     assert [word["values"][int(code)] for code in rows["word"]] == frame["word"].to_list()

@@ -63,7 +63,7 @@ def files_of(folder: Path, *contents: list[str] | pl.Series) -> sources.Table:
          "a few of another order after many", "a time after many", "with and without an offset", "BigQuery", "PostgreSQL"],
 )  # fmt: skip
 def test_each_file_has_a_form_of_its_own(tmp_path: Path, contents: Any, expected: list[Any]) -> None:
-    """Dates would become texts and be left out, or February 1st be January 2nd in a small file beside a large one."""
+    """Dates would be left out as texts, or 1 February would be read as 2 January in a small file beside a large one."""
     column = cells.read(files_of(tmp_path, *contents), "x", PrepareConfig())
     assert (column.kind, column.values.to_list()) == ("date", expected)
 
@@ -152,14 +152,14 @@ def test_a_time_zone_of_parquet_is_part_of_the_form(tmp_path: Path) -> None:
      "31/Jan/2024:10:00:00 +0000", "Jan 31 2024", "2024-01-31 10h00", "63 kg", "3 EUR", "3.5k"],
 )  # fmt: skip
 def test_what_looks_like_a_number_or_a_date_gets_a_message(tmp_path: Path, shown: str) -> None:
-    """99-01-31 would be a date of the year 99, or a price be left out as an id, without a message."""
+    """99-01-31 would be read as a date of the year 99, or a price would be left out as an id, without a message."""
     column = cells.read(files_of(tmp_path, [shown, shown.replace("3", "2"), "4 lb"]), "x", PrepareConfig())
     assert column.kind == "text"
     assert column.notes[0].startswith(f"the column 'x' is read as text, such as '{shown}': if they are numbers or dates")
 
 
 def test_texts_stay_texts(tmp_path: Path) -> None:
-    """A file with dates would make a column of texts one of dates, or the user be asked about their form."""
+    """A column of texts would be read as dates, or the user would be asked about their form, because of one file."""
     assert cells.read(files_of(tmp_path, OPEN, ["soon", "later"]), "x", PrepareConfig()).kind == "text"
 
 

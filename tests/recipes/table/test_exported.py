@@ -53,7 +53,7 @@ def test_headers_of_spreadsheets(tmp_path: Path, content: str, columns: list[str
 
 
 def test_row_names_of_r_get_an_advice(tmp_path: Path) -> None:
-    """The sentence would speak of quotes and of lines above the names."""
+    """The message would advise about quotes and lines above the names."""
     with pytest.raises(UserError, match=r"give each field a name, also the name or number of the row that R writes"):
         read_file(tmp_path, '"a","y"\n"1",2,3\n"2",5,6\n')
 
@@ -78,7 +78,7 @@ def test_fields_between_blanks_are_no_columns(tmp_path: Path) -> None:
     ],
 )
 def test_numbers_of_spreadsheets(tmp_path: Path, texts: list[str], numbers: list[float]) -> None:
-    """Negative amounts would be texts, and the advice be to count them as empty."""
+    """Negative amounts would be texts, and a message would advise to count them as empty."""
     table = read_file(tmp_path, "other;x\n" + "".join(f"1;{text}\n" for text in texts))
     column = cells.read(table, "x", RULES)
     assert (column.kind, column.values.to_list()) == ("number", numbers)
@@ -102,7 +102,7 @@ def test_days_as_floats_are_days_in_new_rows_too(tmp_path: Path) -> None:
 
 
 def test_decimal_points_of_training_are_those_of_new_rows(tmp_path: Path) -> None:
-    """Rows that were training rows would be refused, since none of them has fewer or more decimals."""
+    """Some of the training rows would be refused as new rows, since all their numbers have three decimals."""
     price = [f"{row}.000,5" for row in range(1, NUM_ROWS + 1)]
     factor = [f"{row}.125" if row else "0.5" for row in range(NUM_ROWS)]
     frame = pl.DataFrame({"price": price, "factor": factor, "y": [0, 1] * (NUM_ROWS // 2)})
@@ -120,7 +120,7 @@ def test_the_category_of_a_number_does_not_depend_on_other_rows(tmp_path: Path) 
 
 
 def test_categories_of_pandas_in_parquet_are_categories(tmp_path: Path) -> None:
-    """Parquet stores whole numbers, and the type of pandas beside them."""
+    """A categorical column of pandas would be read as the whole numbers that Parquet stores for it."""
     frame = pd.DataFrame({"store": pd.Categorical([3, 1, 2, 1] * (NUM_ROWS // 4)), "y": [0.5, 1.5] * (NUM_ROWS // 2)})
     frame.to_parquet(tmp_path / "a.parquet")
     (feature,) = prepare(tmp_path, tmp_path / "a.parquet")["features"]
@@ -158,6 +158,6 @@ def test_dates_are_no_weights(tmp_path: Path) -> None:
 
 
 def test_a_number_beyond_32_bits_is_named_as_such(tmp_path: Path) -> None:
-    """The sentence would say that 1e39 is no number."""
+    """The message would say that 1e39 is no number."""
     with pytest.raises(UserError, match=r"held numbers up to 3.4e\+38 in training, but has none now: '1e39'"):
         cells.read_as(read_file(tmp_path, "x,y\n1e39,1\n"), "x", "number", number_forms.PLAIN, RULES)

@@ -59,7 +59,7 @@ def made(data: Path, *words: str) -> tuple[training.TabularNetwork, Copies]:
 
 
 def gradient(tabm: training.TabularNetwork, model: Copies, *pieces: np.ndarray) -> tuple[torch.Tensor, float]:
-    """That of the sum of losses over `pieces` of the training rows, and what was counted."""
+    """The gradient of the summed losses of `pieces` of the training rows, and the sum of their counts."""
     model.zero_grad()
     counted = 0.0
     for rows in pieces:
@@ -139,7 +139,7 @@ def test_two_ranks_learn_what_one_learns_and_the_checkpoint_predicts(tmp_path: P
 def test_a_training_ends_when_its_seconds_are_used_up(
     tmp_path: Path, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A time limit would be overrun, or leave a member without its best step, or a learning rate that never fell."""
+    """A training would exceed its time limit, or end without a best step, or with a learning rate that has not fallen."""
     clock = iter(range(10_000))
     monkeypatch.setattr(setup, "time", types.SimpleNamespace(monotonic=lambda: float(next(clock))))  # a second a step
     data = written(tmp_path / "data")
@@ -319,7 +319,7 @@ def test_a_target_of_any_scale_is_learned(tmp_path: Path, accelerator: Accelerat
 
 @pytest.mark.parametrize("num_rows", [60, NUM_ROWS])
 def test_tiny_tables_and_constant_features_are_trained_on(num_rows: int, tmp_path: Path, accelerator: Accelerator) -> None:
-    """Quantiles of one value, or of none, would be divided by 0."""
+    """A training would divide by the difference of equal quantiles, or fail for a feature without values."""
     nothing = {"x0": np.full(num_rows, 7, np.float32), "x1": np.full(num_rows, np.nan, np.float32)}
     constant = {} if num_rows == 60 else {**nothing, "x2": nothing["x0"], "c": np.zeros(num_rows, np.float32)}
     data = written(tmp_path / "data", num_rows=num_rows, num_folds=8, **constant)
@@ -332,20 +332,20 @@ def test_data_of_another_recipe_train_one_copy(prepared: Path, tmp_path: Path, a
     """Only tables would have this network, or its predictions could not be joined with those of the recipe's members."""
     member = train(prepared, tmp_path / "run", accelerator, "max_epochs=0.05", "batch_size=256")
     predicted = member.predict(prepared, "blend")
-    about = folders.read_manifest(prepared)
-    assert predicted["recipe"] == about["recipe"] == "hot_sellers"
-    assert len(predicted["prediction"]) == about["splits"]["blend"]["rows"]
-    assert bag.default_splits(tmp_path / "run", about, False)[0] == "blend"
+    manifest = folders.read_manifest(prepared)
+    assert predicted["recipe"] == manifest["recipe"] == "hot_sellers"
+    assert len(predicted["prediction"]) == manifest["splits"]["blend"]["rows"]
+    assert bag.default_splits(tmp_path / "run", manifest, False)[0] == "blend"
 
 
 def test_only_this_network_fits_data_of_any_recipe(prepared: Path, tmp_path: Path) -> None:
     """A network would read columns that are not there, or data without features would end in a traceback."""
-    about = folders.read_manifest(prepared)
-    recipe.check_named("table", about, prepared, is_training=True)
+    manifest = folders.read_manifest(prepared)
+    recipe.check_named("table", manifest, prepared, is_training=True)
     with pytest.raises(UserError, match="was prepared for the recipe hot_sellers"):
-        recipe.check_named("table", about, prepared)
+        recipe.check_named("table", manifest, prepared)
     with pytest.raises(UserError, match="was prepared for the recipe hot_sellers"):
-        recipe.check_named("next_item", about, prepared, is_training=True)
+        recipe.check_named("next_item", manifest, prepared, is_training=True)
     data = flat_data.write(tmp_path / "data", {"train": flat_data.columns(30)}, features=[])
     with pytest.raises(UserError, match="has no flat features"):
         training.make(RecipeConfig(), str(data))
@@ -423,6 +423,7 @@ def test_dropout_drops_what_it_should() -> None:
     [(7, 20_000, (8, 64)), (8, 10_000, (8, 128)), (8, 10_001, (4, 256))],
 )
 def test_many_classes_have_a_wider_network(classes: int, num_rows: int, expected: tuple[int, int]) -> None:
+    """A network for many classes would be too narrow, or a size that the user gives would have no effect."""
     names = tuple(f"c{number}" for number in range(classes))
     task = Task(kind="multiclass", target="y", metric="multiclass_log_loss", group="id", cluster="id", classes=names)
     chosen = sizes.of_network(RecipeConfig(), task, num_rows, 16, None)

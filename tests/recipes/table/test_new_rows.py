@@ -62,7 +62,7 @@ def write(frame: pl.DataFrame, file: Path) -> None:
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
 def test_new_rows_get_the_same_bits(people: pl.DataFrame, folder: Path, tmp_path: Path, form: str) -> None:
-    """A row would be predicted otherwise by a file of its own than beside the rows of training."""
+    """A row in a file of new rows would get another prediction than the same row beside the training rows."""
     new = people.tail(NUM_NEW).drop("income")
     if form == "parquet":  # other order, one more column
         new = new.select(*reversed(new.columns), note=pl.lit("x"))
@@ -108,17 +108,17 @@ def encoded(people: pl.DataFrame, folder: Path, tmp_path: Path, frame: pl.DataFr
     tmp_path.mkdir(exist_ok=True)
     write(frame, tmp_path / "new.csv")
     like = folders.read_json(folder / "ensemble" / "like.json")
-    about = new_data.prepare(like, {"out": str(tmp_path / "out"), "source": (str(tmp_path / "new.csv"),)})
-    return rows_of(tmp_path, about), about
+    manifest = new_data.prepare(like, {"out": str(tmp_path / "out"), "source": (str(tmp_path / "new.csv"),)})
+    return rows_of(tmp_path, manifest), manifest
 
 
 def test_a_message_shows_the_beginning_of_a_long_cell(people: pl.DataFrame, folder: Path, tmp_path: Path) -> None:
     """An answer of the service would repeat a cell of a megabyte, and its log too."""
     long = pl.lit("9" * 100_000)
     new = people.tail(NUM_NEW).with_columns(city=long, age=pl.when(pl.int_range(NUM_NEW) < 9).then(long).otherwise(31))
-    _, about = encoded(people, folder, tmp_path, new)
-    assert sum("999…'" in note for note in about["notes"]) == 2
-    assert max(map(len, about["notes"])) < 500
+    _, manifest = encoded(people, folder, tmp_path, new)
+    assert sum("999…'" in note for note in manifest["notes"]) == 2
+    assert max(map(len, manifest["notes"])) < 500
 
 
 @pytest.mark.parametrize(
@@ -149,12 +149,12 @@ def test_other_cells_are_defined(
     empty: int | None,
     sentence: str | None,
 ) -> None:
-    """An unseen category would be another one's code, or a stray text stop a file of new rows."""
+    """An unseen category would get the code of another one, or a stray text would stop the forecast."""
     new = people.tail(NUM_NEW).with_columns(pl.lit(30).alias("age") if sentence and column == "age" else pl.col("age"))
     new = new.with_columns(pl.when(pl.int_range(NUM_NEW) < 9).then(31).otherwise("age").alias("age"))
-    rows, about = encoded(people, folder, tmp_path, new.with_columns(change))
+    rows, manifest = encoded(people, folder, tmp_path, new.with_columns(change))
     assert rows[column].is_nan().sum() == (NUM_NEW - 9 if empty is None else empty)
-    assert any(sentence in note for note in about["notes"]) if sentence else not about["notes"]
+    assert any(sentence in note for note in manifest["notes"]) if sentence else not manifest["notes"]
 
 
 def test_what_can_be_read_in_two_ways_is_as_in_training(people: pl.DataFrame, folder: Path, tmp_path: Path) -> None:
@@ -162,11 +162,11 @@ def test_what_can_be_read_in_two_ways_is_as_in_training(people: pl.DataFrame, fo
     new = people.tail(NUM_NEW)
     with pytest.raises(UserError, match=r"holds numbers such as '1,234', written as 1,234\.5 or as 1\.234,5"):
         encoded(people, folder, tmp_path, new.with_columns(price=pl.lit("1,234")))
-    rows, about = encoded(people, folder, tmp_path, new.with_columns(pl.col("joined").dt.strftime("%Y%m%d")))
-    assert about["notes"] == ["the column 'joined' is read as dates that are written as 20240131"]
+    rows, manifest = encoded(people, folder, tmp_path, new.with_columns(pl.col("joined").dt.strftime("%Y%m%d")))
+    assert manifest["notes"] == ["the column 'joined' is read as dates that are written as 20240131"]
     assert rows["joined"].to_list() == new["joined"].cast(pl.Int32).cast(pl.Float32).to_list()
-    _, about = encoded(people, folder, tmp_path / "b", new.rename({"city": "City"}))
-    assert "is 'City' meant by 'city'? Then rename it" in about["notes"][0]
+    _, manifest = encoded(people, folder, tmp_path / "b", new.rename({"city": "City"}))
+    assert "is 'City' meant by 'city'? Then rename it" in manifest["notes"][0]
 
 
 @pytest.mark.parametrize(("years", "is_warned"), [(0, False), (60, True)])
@@ -182,10 +182,10 @@ def test_rows_unlike_those_that_trained_are_pointed_out(
 
 
 def test_columns_may_be_missing(people: pl.DataFrame, folder: Path, tmp_path: Path) -> None:
-    """A column that a file lacks would be a traceback, or zeros."""
-    rows, about = encoded(people, folder, tmp_path, people.tail(NUM_NEW).drop("city", "who"))
+    """A file that lacks a column would cause a traceback, or the column would be zeros."""
+    rows, manifest = encoded(people, folder, tmp_path, people.tail(NUM_NEW).drop("city", "who"))
     assert rows["city"].is_nan().all()
-    assert about["notes"] == [
+    assert manifest["notes"] == [
         "the new rows lack the column 'city': the cells count as empty",
         "the new rows lack the id 'who': they are named by their number alone",
     ]
@@ -218,8 +218,8 @@ def test_groups_of_new_rows_are_ranked_together(tmp_path: Path) -> None:
     frame.write_csv(tmp_path / "a.csv")
     like = prepare(tmp_path / "old", tmp_path / "a.csv", task="ranking", group="query")
     frame[::-1].head(24).select("x", "query").write_csv(tmp_path / "new.csv")
-    about = new_data.prepare(like, {"out": str(tmp_path / "out"), "source": (str(tmp_path / "new.csv"),)})
-    groups = rows_of(tmp_path, about)["group"]
+    manifest = new_data.prepare(like, {"out": str(tmp_path / "out"), "source": (str(tmp_path / "new.csv"),)})
+    groups = rows_of(tmp_path, manifest)["group"]
     assert names_of(tmp_path, "group").gather(groups).to_list() == ["q59"] * 8 + ["q58"] * 8 + ["q57"] * 8
     write(pl.DataFrame({"x": [1.0]}), tmp_path / "no.csv")
     with pytest.raises(UserError, match="the new rows have no column 'query'"):

@@ -69,12 +69,12 @@ def test_the_hours_of_times_have_a_decimal_point(decimal: str, tmp_path: Path) -
     ],
 )
 def test_several_units_and_codes_are_texts(tmp_path: Path, texts: list[str]) -> None:
-    """74 horsepower would be less than 98 kilowatts, or a code be a size."""
+    """74 horsepower would be less than 98 kilowatts, or a code would be a size."""
     assert cells.read(table_of(tmp_path, texts), "x", RULES).kind == "text"
 
 
 def test_an_ambiguous_number_with_a_unit_is_a_text_with_a_message(tmp_path: Path) -> None:
-    """$1,234 is 1234 or 1.234; and a fit would stop for a column that may be of no importance."""
+    """$1,234 is 1234 or 1.234, and a fit would stop because of a column that may not matter."""
     column = cells.read(table_of(tmp_path, ["$1,234", "$9,000"]), "x", RULES)
     assert column.kind == "text"
     assert "written as 1,234.5 or as 1.234,5: it is read as text; add decimal=." in column.notes[0]
@@ -91,7 +91,7 @@ def test_new_rows_may_leave_out_the_unit_but_not_change_it(tmp_path: Path) -> No
 
 
 def test_a_target_with_a_unit(tmp_path: Path) -> None:
-    """A price would be refused as too many classes; and a few sizes would be classes without their unit."""
+    """A price would be refused as too many classes, or a few sizes would be classes without their unit."""
     rows = [(f"${number},000.00", ("64 GB", "128 GB")[number % 2], number) for number in range(1, 121)]
     pl.DataFrame(rows, schema=["price", "disk", "x"], orient="row").write_csv(tmp_path / "a.csv")
     assert prepare(tmp_path, tmp_path / "a.csv", target="price")["task"]["kind"] == "regression"
@@ -109,7 +109,7 @@ def test_a_target_with_a_unit(tmp_path: Path) -> None:
     ],
 )
 def test_many_numbers_with_a_unit_are_no_classes(tmp_path: Path, texts: list[str], metric: str, task: str) -> None:
-    """A rent of 97 different values would have 97 classes, and an error of the regression be refused as its metric."""
+    """A rent of 97 different values would have 97 classes, and an error of a regression would be refused as its metric."""
     pl.DataFrame({"x": range(len(texts)), "y": texts}).write_csv(tmp_path / "a.csv")
     assert prepare(tmp_path, tmp_path / "a.csv", target="y", metric=metric)["task"]["kind"] == task
 

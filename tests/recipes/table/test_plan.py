@@ -25,13 +25,13 @@ RANDOM = CrossValidation(scheme="random", num_folds=5)
 def test_numbers_in_time_are_combined_as_is_best_for_the_next_blocks(
     kind: str, scheme: CrossValidation, expected: Any
 ) -> None:
-    """Weights that fit past blocks only would be used, or probabilities be calibrated to a past frequency."""
+    """Weights that fit only past blocks would be used, or probabilities would be calibrated to a past frequency."""
     assert combining({"task": {"kind": kind}, cross_validation.KEY: scheme.to_dict()}) == expected
 
 
 @pytest.mark.parametrize(("num_features", "num_classes", "num_ranks"), [(14, 2, 1), (16, 26, 4), (200, 2, 4), (750, 2, 11)])
 def test_a_gpu_trains_only_wide_networks_faster(num_features: int, num_classes: int, num_ranks: int) -> None:
-    """A small network would wait for a GPU in each step, or a wide one be trained on a CPU."""
+    """A small network would wait for a GPU in each step, or a wide one would be trained on a CPU."""
     classes = [str(number) for number in range(num_classes)]
     manifest = {
         "splits": {"train": {"rows": 20_000}},

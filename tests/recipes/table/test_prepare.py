@@ -76,14 +76,14 @@ def prepare(folder: Path, frame: pl.DataFrame | None = None, **settings: Any) ->
 
 def test_columns_become_what_they_are(people: pl.DataFrame, tmp_path: Path) -> None:
     """A date, a truth value or a category would be lost, or be another number than the source says."""
-    about = prepare(tmp_path, people, target="income", id="who", weight="w")
-    rows = rows_of(tmp_path, about).sort("row_id")
+    manifest = prepare(tmp_path, people, target="income", id="who", weight="w")
+    rows = rows_of(tmp_path, manifest).sort("row_id")
     assert rows["row_id"].to_list() == list(range(NUM_ROWS))
     assert rows["id"].to_list() == people["who"].to_list()
-    features = {feature["name"]: feature for feature in about["features"]}
+    features = {feature["name"]: feature for feature in manifest["features"]}
     parts = {"joined_weekday": "weekday", "joined_month": "month", "joined_day_of_the_year": "ordinal_day"}
     assert list(features) == ["age", "city", "member", "joined", *parts, "household"]
-    assert set(about["left_out"]) == {"note", "one"}
+    assert set(manifest["left_out"]) == {"note", "one"}
     assert all(rows[name].dtype == pl.Float32 for name in (*features, "weight"))
     assert rows["target"].dtype == pl.Float64
     assert rows["age"].is_nan().to_list() == people["age"].is_null().to_list()
@@ -97,12 +97,12 @@ def test_columns_become_what_they_are(people: pl.DataFrame, tmp_path: Path) -> N
     names = features["city"]["values"]
     assert [names[int(code)] for code in rows["city"]] == people["city"].to_list()
     assert features["city"]["categories"] == len(names) == 3
-    assert {name: facts["rows"] for name, facts in about["splits"].items()} == {"train": NUM_ROWS - 20, "forecast": 20}
+    assert {name: facts["rows"] for name, facts in manifest["splits"].items()} == {"train": NUM_ROWS - 20, "forecast": 20}
     assert load_from_disk(str(tmp_path / "out" / "rows" / "train")).num_rows == NUM_ROWS - 20
 
 
 def test_rows_to_forecast_need_no_weight(people: pl.DataFrame, tmp_path: Path) -> None:
-    """They would be refused beside the training rows, while new rows are predicted without weights."""
+    """Rows to forecast without a weight would be refused, while new rows are predicted without weights."""
     frame = people.with_columns(w=pl.when(pl.col("income").is_not_null()).then("w"))
     rows = rows_of(tmp_path, prepare(tmp_path, frame, target="income", weight="w")).sort("row_id")
     np.testing.assert_allclose(rows["weight"], frame["w"].fill_null(1.0), rtol=1e-6)
@@ -123,18 +123,18 @@ def test_the_format_changes_nothing(people: pl.DataFrame, tmp_path: Path, form: 
         people.write_parquet(file)
     else:
         people.write_ndjson(file)
-    about = prepare(tmp_path / "other", target="rich", source=(str(file),), drop=("income", "tier", "grade"))
-    assert about["features"] == expected["features"]
-    assert rows_of(tmp_path / "other", about).equals(rows, null_equal=True)
+    manifest = prepare(tmp_path / "other", target="rich", source=(str(file),), drop=("income", "tier", "grade"))
+    assert manifest["features"] == expected["features"]
+    assert rows_of(tmp_path / "other", manifest).equals(rows, null_equal=True)
 
 
 def test_categories_are_learned_on_train_alone(people: pl.DataFrame, tmp_path: Path) -> None:
     """A code would show that a row is in the test split, and trees would have bins without training rows."""
     frame = people.with_columns(city=pl.when(pl.col("joined") > "2020-09-15").then(pl.lit("Jena")).otherwise("city"))
-    about = prepare(tmp_path, frame, target="income", time="joined", test=0.2)
-    (city,) = (feature for feature in about["features"] if feature["name"] == "city")
+    manifest = prepare(tmp_path, frame, target="income", time="joined", test=0.2)
+    (city,) = (feature for feature in manifest["features"] if feature["name"] == "city")
     assert city["values"] == ["Bonn", "Köln", "Ulm"]
-    rows = rows_of(tmp_path, about)
+    rows = rows_of(tmp_path, manifest)
     is_new = rows.join(frame.with_row_index("row_id").select(pl.col("row_id").cast(pl.Int64), raw="city"), on="row_id")
     assert is_new["city"].is_nan().to_list() == (is_new["raw"] == "Jena").to_list()
     assert (is_new["raw"] == "Jena").any()
@@ -155,12 +155,12 @@ def test_the_kind_of_task_is_inferred_or_set(
     people: pl.DataFrame, tmp_path: Path, target: str, said: Any, kind: str
 ) -> None:
     """Numbers would be treated as classes, or members would be trained for another task than the user's."""
-    about = prepare(tmp_path, people, target=target, task=said, group="household")
-    task = task_of(about)
+    manifest = prepare(tmp_path, people, target=target, task=said, group="household")
+    task = task_of(manifest)
     assert (task.kind, task.metric) == (kind, METRICS[kind][0])
     if kind == "multiclass":
         assert task.classes == {"tier": ("low", "mid", "top"), "grade": ("0", "1", "2", "3")}[target]
-    rows = rows_of(tmp_path, about).filter(pl.col("split") != "forecast")
+    rows = rows_of(tmp_path, manifest).filter(pl.col("split") != "forecast")
     expected = {"binary": [0, 1], "multiclass": list(range(len(task.classes))), "ranking": [0, 1, 2, 3]}.get(kind)
     if expected:
         assert sorted(rows["target"].unique()) == expected
@@ -178,9 +178,9 @@ def test_a_metric_of_a_regression_names_the_task(people: pl.DataFrame, tmp_path:
 
 @pytest.mark.parametrize("source", ["city", "age"])
 def test_a_column_may_be_named_count(people: pl.DataFrame, tmp_path: Path, source: str) -> None:
-    """Polars refuses to count the values of a column with this name into another one of the same name."""
-    about = prepare(tmp_path, people.rename({source: "count"}), target="income")
-    assert "count" in rows_of(tmp_path, about).columns
+    """There would be a traceback, since polars refuses to count the values of a column that is named count."""
+    manifest = prepare(tmp_path, people.rename({source: "count"}), target="income")
+    assert "count" in rows_of(tmp_path, manifest).columns
 
 
 def test_metrics_are_those_that_there_are() -> None:
@@ -193,17 +193,17 @@ def test_metrics_are_those_that_there_are() -> None:
 @pytest.mark.parametrize("group", ["", "household"])
 @pytest.mark.parametrize("target", ["income", "grade"])
 def test_folds_and_test_do_not_cut_groups(people: pl.DataFrame, tmp_path: Path, group: str, target: str) -> None:
-    """A person's rows would be learned from and scored, or the test not have the share that was asked for."""
+    """Rows of one person would be learned and scored, or the test split would not have the requested share."""
     task: Any = "ranking" if group and target == "grade" else ""
     settings: Any = {"target": target, "group": group, "task": task, "test": 0.25}
-    about = prepare(tmp_path, people, **settings)
-    rows = rows_of(tmp_path, about)
+    manifest = prepare(tmp_path, people, **settings)
+    rows = rows_of(tmp_path, manifest)
     labelled = rows.filter(pl.col("split") != "forecast")
     assert labelled.height == NUM_ROWS - 20
     assert rows.filter(pl.col("split") == "forecast")["row_id"].sort().to_list() == list(range(NUM_ROWS - 20, NUM_ROWS))
     assert (labelled["split"] == "test").mean() == pytest.approx(0.25, abs=0.03)
     assert set(labelled.filter(split="train")["fold"]) == set(range(8))
-    assert about["cross_validation"]["scheme"] == ("groups" if group else "random")
+    assert manifest["cross_validation"]["scheme"] == ("groups" if group else "random")
     if group:
         raw = people["household"].gather(labelled["row_id"])
         of_cluster = labelled.with_columns(raw=raw).group_by("cluster").agg(pl.n_unique("raw", "split", "group", "fold"))
@@ -218,16 +218,16 @@ def test_folds_and_test_do_not_cut_groups(people: pl.DataFrame, tmp_path: Path, 
         assert set(labelled["group"]) == set(range(10))
     (tmp_path / "again").mkdir()
     prepare(tmp_path / "again", people, **settings)
-    assert rows_of(tmp_path / "again", about).equals(rows, null_equal=True)
+    assert rows_of(tmp_path / "again", manifest).equals(rows, null_equal=True)
     prepare(tmp_path, people, **settings, seed=1, overwrite=True)
-    assert not rows_of(tmp_path, about).equals(rows, null_equal=True)
+    assert not rows_of(tmp_path, manifest).equals(rows, null_equal=True)
 
 
 @pytest.mark.parametrize("embargo", [0.0, 7.0])
 def test_the_test_is_the_last_in_time(people: pl.DataFrame, tmp_path: Path, embargo: float) -> None:
-    """The future would be learned from: a row of train within the embargo before the test, or a day cut in two."""
-    about = prepare(tmp_path, people, target="income", time="joined", embargo=embargo, test=0.2)
-    rows = rows_of(tmp_path, about)
+    """A row within the embargo before the test would be in train, or a day would be divided between train and test."""
+    manifest = prepare(tmp_path, people, target="income", time="joined", embargo=embargo, test=0.2)
+    rows = rows_of(tmp_path, manifest)
     day = people["joined"].str.to_date().gather(rows["row_id"]).cast(pl.Int32)
     rows = rows.with_columns(day=day)
     assert rows["time"].to_list() == day.cast(pl.Float64).to_list()
@@ -239,30 +239,30 @@ def test_the_test_is_the_last_in_time(people: pl.DataFrame, tmp_path: Path, emba
     assert ends["train"]["high"] < ends["test"]["low"]
     assert all(18 <= row["blocks"] <= 20 for row in ends.values())
     assert rows.group_by("split", "day").agg(pl.n_unique("group", "fold")).select(pl.max("group", "fold")).row(0) == (1, 1)
-    left_out = about["census"]["dropped"].get("embargo before the test", {"count": 0})["count"]
+    left_out = manifest["census"]["dropped"].get("embargo before the test", {"count": 0})["count"]
     assert (left_out > 0) == (embargo > 0)
-    assert about["census"]["rows_kept"] == rows.height == NUM_ROWS - left_out
-    cv = about["cross_validation"]
+    assert manifest["census"]["rows_kept"] == rows.height == NUM_ROWS - left_out
+    cv = manifest["cross_validation"]
     assert (cv["scheme"], cv["num_folds"], cv["embargo"], len(cv["begins"])) == ("forward", 4, embargo, 5)
-    features = [feature["name"] for feature in about["features"] if feature["column"] == "joined"]
+    features = [feature["name"] for feature in manifest["features"] if feature["column"] == "joined"]
     assert features == ["joined_weekday", "joined_month", "joined_day_of_the_year"]  # no later date was learned
 
 
 def test_a_group_across_a_border_is_left_out(people: pl.DataFrame, tmp_path: Path) -> None:
     """With time and group, a household's early rows would be learned from and its late ones scored."""
     frame = people.with_columns(household=pl.col("joined").rank("dense") // 5)
-    about = prepare(tmp_path, frame, target="grade", task="ranking", time="joined", group="household", test=0.2)
-    rows = rows_of(tmp_path, about).filter(pl.col("split") != "forecast")
+    manifest = prepare(tmp_path, frame, target="grade", task="ranking", time="joined", group="household", test=0.2)
+    rows = rows_of(tmp_path, manifest).filter(pl.col("split") != "forecast")
     raw = rows.with_columns(raw=frame["household"].gather(rows["row_id"]))
     assert raw.group_by("raw").agg(pl.n_unique("split"))["split"].max() == 1
     assert raw.group_by("raw").agg(pl.n_unique("group"))["group"].max() == 1
-    assert about["census"]["dropped"]["group of the test"]["count"] > 0
+    assert manifest["census"]["dropped"]["group of the test"]["count"] > 0
     by_number = raw.group_by("group").agg(pl.first("raw")).sort("group")["raw"]
     assert by_number.is_sorted()  # the number of a query grows with time
 
 
 def test_names_that_libraries_refuse_are_stored_otherwise(tmp_path: Path) -> None:
-    """LightGBM ends the process at a bracket in a name, and a column of ours would be overwritten by the user's."""
+    """A bracket in a name would end the process in LightGBM, or a column of the user would overwrite one of ours."""
     generator = np.random.default_rng(0)
     frame = pl.DataFrame(
         {
@@ -270,11 +270,11 @@ def test_names_that_libraries_refuse_are_stored_otherwise(tmp_path: Path) -> Non
             for name in ("a[1]", "a 1", 'x:"y"', "row_id", "target", "group", "fold", "time", "the target")
         }
     )
-    about = prepare(tmp_path, frame, target="the target")
-    names = [feature["name"] for feature in about["features"]]
+    manifest = prepare(tmp_path, frame, target="the target")
+    names = [feature["name"] for feature in manifest["features"]]
     assert names == ["a_1", "a_1_2", "x_y", "row_id_2", "target_2", "group_2", "fold_2", "time_2"]
-    assert [feature["column"] for feature in about["features"]] == frame.columns[:-1]
-    assert rows_of(tmp_path, about).sort("row_id")["row_id_2"].to_list() == pytest.approx(frame["row_id"].to_list())
+    assert [feature["column"] for feature in manifest["features"]] == frame.columns[:-1]
+    assert rows_of(tmp_path, manifest).sort("row_id")["row_id_2"].to_list() == pytest.approx(frame["row_id"].to_list())
 
 
 def test_columns_that_determine_the_target_are_named(
@@ -293,12 +293,12 @@ def test_columns_that_determine_the_target_are_named(
     prepare(tmp_path, people, target="income", overwrite=True)
     assert not capsys.readouterr().err
     gap = frame.with_columns(pl.when(pl.int_range(pl.len()) != 3).then("tier_code").alias("tier_code"))
-    about = prepare(tmp_path, gap, target="tier", drop=("income", "rich", "grade", "cents"), overwrite=True)
-    assert "the column 'tier_code' determines the target" in about["notes"][0]
+    manifest = prepare(tmp_path, gap, target="tier", drop=("income", "rich", "grade", "cents"), overwrite=True)
+    assert "the column 'tier_code' determines the target" in manifest["notes"][0]
 
 
 def test_repeated_rows_are_counted_and_are_no_evidence_of_a_leak(tmp_path: Path) -> None:
-    """A copy in another fold makes every score too good; and of three copies, each random column would be accused."""
+    """Copies would make every score too good without a message, or make random columns look like copies of the target."""
     generator = np.random.default_rng(0)
     noise = pl.DataFrame({name: generator.normal(size=60) for name in "xzy"})
     assert prepare(tmp_path, noise, target="y")["notes"] == []
@@ -314,35 +314,35 @@ def test_copies_of_a_row_stay_in_one_fold(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     noise = pl.DataFrame({"x": generator.normal(size=100), "y": [0, 1] * 50})
     table = pl.concat([noise, noise.head(60)]).sample(fraction=1, shuffle=True, seed=0)
-    about = prepare(tmp_path, table, target="y")
-    rows = rows_of(tmp_path, about)
+    manifest = prepare(tmp_path, table, target="y")
+    rows = rows_of(tmp_path, manifest)
     assert rows.group_by("x").agg(pl.col("fold", "cluster").n_unique())["fold", "cluster"].to_numpy().max() == 1
     assert rows["cluster"].n_unique() == 100
     assert rows["fold"].n_unique() == 8
     few = pl.concat([noise, noise.head(8)])
-    about = prepare(tmp_path, few, target="y", overwrite=True)
-    assert rows_of(tmp_path, about)["cluster"].n_unique() == 108
-    assert "with a copy in another fold" in about["notes"][0]
+    manifest = prepare(tmp_path, few, target="y", overwrite=True)
+    assert rows_of(tmp_path, manifest)["cluster"].n_unique() == 108
+    assert "with a copy in another fold" in manifest["notes"][0]
 
 
 def test_a_column_that_is_called_as_a_part_of_another_is_kept(tmp_path: Path) -> None:
     """One of the two would overwrite the other, and the model would have more features than the data."""
     days = [f"2024-{1 + row % 12:02}-{1 + row // 12:02}" for row in range(60)]
     frame = pl.DataFrame({"d": days, "d: weekday": [float(row % 9) for row in range(60)], "y": [0, 1, 1] * 20})
-    about = prepare(tmp_path, frame, target="y")
-    names = [feature["name"] for feature in about["features"]]
+    manifest = prepare(tmp_path, frame, target="y")
+    names = [feature["name"] for feature in manifest["features"]]
     assert len(set(names)) == len(names)
-    assert rows_of(tmp_path, about)[names[-1]].n_unique() == 9
+    assert rows_of(tmp_path, manifest)[names[-1]].n_unique() == 9
 
 
 def test_rows_to_forecast_need_no_group(tmp_path: Path) -> None:
-    """Their forecast would be missing without a message."""
+    """The forecast of rows without a group would be missing, without a message."""
     groups = [*(f"g{row % 20}" for row in range(100)), "", "g1"]
     frame = pl.DataFrame(
         {"g": groups, "x": [row % 7 for row in range(102)], "y": [*(row % 3 for row in range(100)), None, None]}
     )
-    about = prepare(tmp_path, frame, target="y", task="regression", group="g")
-    assert about["splits"]["forecast"]["rows"] == 2
+    manifest = prepare(tmp_path, frame, target="y", task="regression", group="g")
+    assert manifest["splits"]["forecast"]["rows"] == 2
 
 
 def test_bad_lines_are_counted_and_named(people: pl.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -351,10 +351,10 @@ def test_bad_lines_are_counted_and_named(people: pl.DataFrame, tmp_path: Path, c
     lines = (tmp_path / "people.csv").read_text().splitlines()
     lines.insert(200, "only,three,fields")
     (tmp_path / "people.csv").write_text("\n".join(lines) + "\n")
-    about = prepare(tmp_path, target="rich", source=(str(tmp_path / "people.csv"),), drop=("income", "tier", "grade"))
-    assert about["census"]["dropped"]["malformed line"]["count"] == 1
+    manifest = prepare(tmp_path, target="rich", source=(str(tmp_path / "people.csv"),), drop=("income", "tier", "grade"))
+    assert manifest["census"]["dropped"]["malformed line"]["count"] == 1
     assert "people.csv:201: only,three,fields" in capsys.readouterr().out
-    assert about["census"]["rows_kept"] == NUM_ROWS
+    assert manifest["census"]["rows_kept"] == NUM_ROWS
     with pytest.raises(UserError, match=r"1 of 401 rows are bad .*\n.*\n(.*\n)*.*people.csv:201"):
         prepare(tmp_path, target="rich", source=(str(tmp_path / "people.csv"),), max_bad_fraction=0.0, overwrite=True)
 
@@ -423,7 +423,7 @@ def test_an_invalid_file_is_refused_in_one_sentence(tmp_path: Path, content: str
 
 
 def test_a_class_that_train_lacks_is_refused(people: pl.DataFrame, tmp_path: Path) -> None:
-    """Members would have no column for it, and every later stage fail on its number."""
+    """Members would have no column for the class, and every later stage would fail on its number."""
     frame = people.with_columns(tier=pl.when(pl.col("joined") > "2020-10-20").then(pl.lit("new")).otherwise("tier"))
     with pytest.raises(UserError, match=r"the train split has no row with tier=new: .* or merge it with another class"):
         prepare(tmp_path, frame, target="tier", time="joined", test=0.2)
@@ -434,14 +434,14 @@ def test_what_looks_like_a_slip_is_pointed_out(people: pl.DataFrame, tmp_path: P
     message.
     """
     loud = pl.when(pl.col("age") % 2 == 0).then(pl.col("rich").str.to_uppercase()).otherwise("rich")
-    about = prepare(tmp_path, people.with_columns(rich=loud), target="rich", missing=("Bonn", "Köln,Ulm"))
+    manifest = prepare(tmp_path, people.with_columns(rich=loud), target="rich", missing=("Bonn", "Köln,Ulm"))
     assert (
         "the classes 'NO', 'YES', 'no', 'yes' of rich differ only in upper and lower case: are they different?"
-        in (about["notes"])
+        in (manifest["notes"])
     )
-    assert "missing= names 'Köln,Ulm', in no cell of a feature; a list is [NA,none]" in about["notes"]
-    about = prepare(tmp_path, people, target="tier", missing=("Bonn",), overwrite=True)
-    assert not [note for note in about["notes"] if "classes" in note or "missing=" in note]
+    assert "missing= names 'Köln,Ulm', in no cell of a feature; a list is [NA,none]" in manifest["notes"]
+    manifest = prepare(tmp_path, people, target="tier", missing=("Bonn",), overwrite=True)
+    assert not [note for note in manifest["notes"] if "classes" in note or "missing=" in note]
 
 
 def test_the_source_is_never_replaced(people: pl.DataFrame, tmp_path: Path) -> None:
@@ -454,9 +454,9 @@ def test_the_source_is_never_replaced(people: pl.DataFrame, tmp_path: Path) -> N
 
 def test_only_alike_data_may_be_predicted(people: pl.DataFrame, tmp_path: Path) -> None:
     """A member would be asked about columns, codes or a target that it never learned."""
-    about = prepare(tmp_path, people, target="income")
-    learned = {"fingerprint": about["fingerprint"], "inputs": json.loads(json.dumps(inputs.meaning(about)))}
-    inputs.refuse_foreign("m", learned, "d", about, "test")
+    manifest = prepare(tmp_path, people, target="income")
+    learned = {"fingerprint": manifest["fingerprint"], "inputs": json.loads(json.dumps(inputs.meaning(manifest)))}
+    inputs.refuse_foreign("m", learned, "d", manifest, "test")
     other_split = prepare(tmp_path, people, target="income", seed=3, overwrite=True)
     inputs.refuse_foreign("m", learned, "d", other_split, "forecast")
     with pytest.raises(UserError, match="may contain training rows"):

@@ -63,7 +63,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def chain(
     folder: Path, source: Path, *settings: str, num_rounds: int = 120, run: Callable[..., str] = fork
 ) -> tuple[dict[str, Any], str]:
-    """All five commands; the scores, and the page as a person reads it."""
+    """Run all five commands. Returns the scores, and the text of the page."""
     printed = fit_trees(folder, source, *settings, num_rounds=num_rounds, run=run)
     in_time = any(setting.startswith("time=") for setting in settings)
     assert ("forward in time" in printed) == in_time
@@ -147,23 +147,23 @@ def test_a_table_becomes_a_report(table: Path, tmp_path: Path, kind: str) -> Non
     assert f"How well is {CASES[kind][0].removeprefix('target=')} predicted?" in words
     assert not re.search("hot seller|blend|validation|each week|what is told", words)
     assert "city <i>" in words  # importance and reasons name the column as its header does
-    about = folders.read_manifest(tmp_path / "data")
+    manifest = folders.read_manifest(tmp_path / "data")
     file = predictions.read(tmp_path / "ensemble" / f"{scores['split']}.parquet")
     assert file.classes == (("low", "mid", "top") if kind == "multiclass" else ())
     if kind == "multiclass":
         assert scores["split"] == "test"
-        assert len(file.row_id) == about["splits"]["test"]["rows"]
+        assert len(file.row_id) == manifest["splits"]["test"]["rows"]
     else:
         assert scores["split"] == "oof"
         assert scores["out_of_fold_rows"] >= len(file.row_id) == scores["rows"]
-        assert (scores["out_of_fold_rows"] == about["splits"]["train"]["rows"]) == (kind != "binary")
-    for sentence in used_rows.sentences(about, scores).values():
+        assert (scores["out_of_fold_rows"] == manifest["splits"]["train"]["rows"]) == (kind != "binary")
+    for sentence in used_rows.sentences(manifest, scores).values():
         assert sentence in words
     assert "Leaderboard" in words
     assert "always has one value in train" in words
     assert "Drift: rows of the forecast compared with train" in words
     forecast = pq.read_table(tmp_path / "ensemble" / "forecast.parquet")
-    assert forecast.num_rows == about["splits"]["forecast"]["rows"] == NUM_ROWS // 40
+    assert forecast.num_rows == manifest["splits"]["forecast"]["rows"] == NUM_ROWS // 40
     assert set(forecast["row_id"].to_pylist()) == set(range(0, NUM_ROWS, 40))
     assert "The 40 rows whose" in words
     if "id=who" in CASES[kind]:

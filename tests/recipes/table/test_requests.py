@@ -1,4 +1,4 @@
-"""Requests of a table to the service: rows as JSON, refused by the column's name, answered as a file of the rows is."""
+"""Requests to the service of a table, rows as JSON: errors name the column, predictions are those for a file of the rows."""
 
 import json
 import re
@@ -51,7 +51,7 @@ def request_of(*rows: dict[str, Any]) -> requests.Request:
     ],
 )
 def test_a_wrong_value_is_named_by_its_column(row: dict[str, Any], column: str) -> None:
-    """It would count as empty without a message."""
+    """The value would count as empty, without a message."""
     problem = requests.problem(request_of({"age": 1}, row), LIKE)
     assert problem
     assert problem[0] == ["rows", 1, column]
@@ -67,7 +67,7 @@ def test_values_that_mean_the_same_are_taken() -> None:
 
 
 def test_whole_numbers_of_any_length_are_exact() -> None:
-    """A number of more than 64 bits would be status 500 with a traceback, and one of more than 53 bits lose digits."""
+    """A number of more than 64 bits would cause status 500 with a traceback, or one of over 53 bits would lose digits."""
     rows = [{"age": 10**400, "job": 2**53 + 1}, {"age": 1.5, "job": 8.0}]
     table, _ = requests.tables(request_of(*rows))
     assert table["age"].to_pylist() == [str(10**400), "1.5"]
@@ -97,10 +97,10 @@ def test_the_schema_describes_the_columns() -> None:
 
 
 def test_a_mistake_in_python_names_no_file_of_ours(tmp_path: Path) -> None:
-    """The sentence would begin with the name of a temporary file, or a pipe stay open."""
+    """The message would begin with the name of a temporary file, or a pipe would stay open."""
     with pytest.raises(UserError, match=r"^there is no setting 'tarket'; did you mean 'target'"):
         Predictor.fit(pl.DataFrame({"x": [1, 2]}), out=tmp_path / "out", tarket="y")
-    with pytest.raises(UserError, match="seed=-1 is impossible"):  # a number of NumPy is one
+    with pytest.raises(UserError, match="seed=-1 is impossible"):  # NumPy's integers are accepted
         Predictor.fit(pl.DataFrame({"x": [1, 2]}), out=tmp_path / "out", target="x", seed=np.int64(-1))
     with pytest.raises(
         UserError, match="is not a setting: give a string, a number, true or false, or a list of them"
@@ -111,7 +111,7 @@ def test_a_mistake_in_python_names_no_file_of_ours(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["😀", "a\x7fb", "a\u2028b", "ä\nb", r"\ud83d\ude00", "007", "no"])
 def test_any_text_is_a_setting_in_python(tmp_path: Path, name: str) -> None:
-    """A column or folder with an emoji in its name could not be given, or another name be looked for."""
+    """A column or folder with an emoji in its name could not be given, or another name would be looked for."""
     with pytest.raises(UserError) as caught:
         Predictor.fit(pl.DataFrame({"x": [1, 2]}), out=tmp_path / "😀", target=name)
     assert str(caught.value) == f"target={name}: the table has no such column; it has x"
@@ -138,7 +138,7 @@ def test_a_fit_in_python_prints_how_the_rows_were_read(tmp_path: Path, capsys: p
 
 
 def test_what_is_neither_a_path_nor_a_frame_is_refused(tmp_path: Path) -> None:
-    """Two frames would be looked for as files; or a fit be written to a folder named None, and then end in a traceback."""
+    """Two frames would be looked for as files, or a fit would be written to a folder named None and end in a traceback."""
     frame = pl.DataFrame({"x": [1, 2]})
     with pytest.raises(UserError, match=r"^rows are of the type list: give a path, a pandas or polars DataFrame"):
         Predictor.fit([frame, frame], out=tmp_path / "out", target="x")
@@ -154,9 +154,9 @@ def test_what_is_neither_a_path_nor_a_frame_is_refused(tmp_path: Path) -> None:
 
 def test_the_service_answers_as_a_file_of_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The service of a table would predict otherwise than the command, or refuse with a traceback."""
-    monkeypatch.setattr(plan, "plan", lambda about, num_threads: fits.planned("lightgbm"))
-    monkeypatch.setattr("ensemble.pipeline.run.plan", lambda about, num_threads: fits.planned("lightgbm"))
-    threads.provide_openmp()  # `settle` does it, which may have been called in this process by another test
+    monkeypatch.setattr(plan, "plan", lambda manifest, num_threads: fits.planned("lightgbm"))
+    monkeypatch.setattr("ensemble.pipeline.run.plan", lambda manifest, num_threads: fits.planned("lightgbm"))
+    threads.provide_openmp()  # `threads.configure` would call it, but is replaced in the next line
     monkeypatch.setattr(threads, "configure", lambda requested=0: 1)
     people = fits.people()
     people.write_csv(tmp_path / "people.csv")

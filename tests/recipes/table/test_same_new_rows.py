@@ -28,9 +28,9 @@ def write_csv(file: Path, cells: Sequence[str], other: Sequence[str] = ("1", "2"
     return file
 
 
-def read_again(folder: Path, about: dict[str, Any], file: Path) -> tuple[list[float | None], list[str]]:
-    """The column `c` of new rows, None for an empty cell, and the messages. about : the manifest of training."""
-    new = new_data.prepare(about, {"out": str(folder / "again"), "source": [str(file)]})
+def read_again(folder: Path, manifest: dict[str, Any], file: Path) -> tuple[list[float | None], list[str]]:
+    """The column `c` of new rows, None for an empty cell, and the messages. manifest : the manifest of training."""
+    new = new_data.prepare(manifest, {"out": str(folder / "again"), "source": [str(file)]})
     rows = pl.from_arrow(open_table(folder / "again/rows/forecast")).sort("row_id")
     return rows["c"].fill_nan(None).to_list(), [note for note in new["notes"] if "'c'" in note]
 
@@ -47,20 +47,20 @@ def read_again(folder: Path, about: dict[str, Any], file: Path) -> tuple[list[fl
     ids=["thousands", "millions", "points", "json", "parquet"],
 )
 def test_a_point_means_what_it_meant_in_training(new: str | pl.DataFrame, expected: list[float], tmp_path: Path) -> None:
-    """1.234 was 1234 beside 987,25 in training, and in a file without commas 1.234."""
-    about = prepare(tmp_path, write_csv(tmp_path / "a.csv", GERMAN))
+    """1.234 would be 1234 in training, beside 987,25, and a decimal number in a new file without commas."""
+    manifest = prepare(tmp_path, write_csv(tmp_path / "a.csv", GERMAN))
     file = tmp_path / "new"
     if isinstance(new, str):
         file.write_text(new)
     else:
         new.write_parquet(file)
-    values, notes = read_again(tmp_path, about, file)
+    values, notes = read_again(tmp_path, manifest, file)
     assert values == expected
     assert bool(notes) == (1234.0 in expected)
 
 
 def test_thousands_and_millions_without_a_comma_are_numbers(tmp_path: Path) -> None:
-    """1.234.567 would be a text, or an empty cell beside 12.345 as 12.345."""
+    """1.234.567 would be a text or an empty cell, and 12.345 beside it a decimal number."""
     rows = rows_of(tmp_path, prepare(tmp_path, write_csv(tmp_path / "a.csv", ["1.234.567", "12.345", "987"])))
     assert sorted(rows["c"].unique()) == [987.0, 12345.0, 1234567.0]
 
@@ -69,7 +69,7 @@ def test_thousands_and_millions_without_a_comma_are_numbers(tmp_path: Path) -> N
     ("cells", "is_refused"), [(["12.345", "987"], True), (["12.345", "0.125"], False), (["7", "9"], False)]
 )
 def test_points_beside_decimal_commas_are_asked_about(cells: list[str], is_refused: bool, tmp_path: Path) -> None:
-    """12.345 people of a German table would be 12.345, and 987 people more than those."""
+    """12.345 people in a German table would be read as a decimal number, which is less than 987."""
     file = write_csv(tmp_path / "a.csv", cells, other=["1,5", "2,25", "4,125"])
     if not is_refused:
         prepare(tmp_path, file)
@@ -90,22 +90,22 @@ def test_points_beside_decimal_commas_are_asked_about(cells: list[str], is_refus
     ids=["datetime", "date", "float16"],
 )
 def test_cells_of_parquet_are_the_same_in_new_rows(column: pa.Array, tmp_path: Path) -> None:
-    """A date of the year 1, a placeholder, was a number in training and empty in new rows; 16-bit floats were zeros."""
+    """A date of the year 1, a placeholder, would be empty in new rows only, or 16-bit floats would be zeros."""
     table = pa.table({"c": column, "other": range(NUM_ROWS), "y": [0, 1] * (NUM_ROWS // 2)})
     pq.write_table(table, tmp_path / "a.parquet")
-    about = prepare(tmp_path, tmp_path / "a.parquet")
-    values, notes = read_again(tmp_path, about, tmp_path / "a.parquet")
-    assert (values, notes) == (rows_of(tmp_path, about).sort("row_id")["c"].to_list(), [])
+    manifest = prepare(tmp_path, tmp_path / "a.parquet")
+    values, notes = read_again(tmp_path, manifest, tmp_path / "a.parquet")
+    assert (values, notes) == (rows_of(tmp_path, manifest).sort("row_id")["c"].to_list(), [])
 
 
 def test_numbers_beside_texts_of_another_file_are_the_same_categories_in_new_rows(tmp_path: Path) -> None:
-    """3.0 of Parquet was the category '3.0' in training and '3' in new rows, where it counted as empty."""
+    """3.0 of Parquet would be the category '3.0' in training and '3' in new rows, where it would count as empty."""
     numbers = {"c": [3.0, 4.0] * (NUM_ROWS // 2), "other": range(NUM_ROWS), "y": [0, 1] * (NUM_ROWS // 2)}
     pq.write_table(pa.table(numbers), tmp_path / "a.parquet")
     write_csv(tmp_path / "b.csv", ["u", "v"])
-    about = prepare(tmp_path, tmp_path / "a.parquet", tmp_path / "b.csv")
-    values, notes = read_again(tmp_path, about, tmp_path / "a.parquet")
-    assert (values, notes) == (rows_of(tmp_path, about).sort("row_id")["c"].to_list()[:NUM_ROWS], [])
+    manifest = prepare(tmp_path, tmp_path / "a.parquet", tmp_path / "b.csv")
+    values, notes = read_again(tmp_path, manifest, tmp_path / "a.parquet")
+    assert (values, notes) == (rows_of(tmp_path, manifest).sort("row_id")["c"].to_list()[:NUM_ROWS], [])
     assert len(set(values)) == 2
 
 
@@ -116,9 +116,9 @@ def test_a_date_after_the_year_9999_is_named(tmp_path: Path) -> None:
     note = (
         "the column 'c' has 1 cells that are not dates of the years 1 to 9999 and count as empty: 'year 20983' (a.parquet:1)"
     )
-    about = prepare(tmp_path, tmp_path / "a.parquet")
-    assert about["notes"] == [note]
-    assert read_again(tmp_path, about, tmp_path / "a.parquet")[1] == [note]
+    manifest = prepare(tmp_path, tmp_path / "a.parquet")
+    assert manifest["notes"] == [note]
+    assert read_again(tmp_path, manifest, tmp_path / "a.parquet")[1] == [note]
     with pytest.raises(UserError, match=r"time=c has 1 cells that are not dates: '\+20983-"):
         prepare(tmp_path, tmp_path / "a.parquet", time="c", out=str(tmp_path / "other"))
 

@@ -12,7 +12,7 @@ from ensemble.recipes.table import columns, new_data, sources
 
 
 def test_a_header_in_the_middle_is_no_row(tmp_path: Path) -> None:
-    """`cat a.csv b.csv` would add a row of names, and to a target of texts a class."""
+    """`cat a.csv b.csv` would add a row of names, and a class to a target of texts."""
     (tmp_path / "both.csv").write_text("\ufeffa,y\n1,no\n a,y\n2,yes\n\ufeffa,y\n3,no\n")
     census = Census()
     table = sources.read([tmp_path / "both.csv"], census)
@@ -69,7 +69,7 @@ def test_half_a_character_is_a_malformed_record(tmp_path: Path) -> None:
 
 
 def test_a_name_with_a_nul_byte_is_refused(tmp_path: Path) -> None:
-    """polars would not find the column, with a traceback."""
+    """There would be a traceback, since polars would not find the column."""
     pl.DataFrame({"a\0": [1]}).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(UserError, match=r"has a column whose name 'a\\x00' holds a NUL byte: rename it"):
         sources.read([tmp_path / "a.parquet"], Census())
@@ -102,7 +102,7 @@ def test_settings_of_reviews_are_refused_for_new_rows() -> None:
     ],
 )
 def test_a_comma_in_a_name_does_not_separate_columns(tmp_path: Path, content: str, names: list[str]) -> None:
-    """A table with semicolons would be cut at the comma of a name such as `size, m`, and its target not be found."""
+    """A table with semicolons would be cut at the comma of a name such as `size, m`, and its target would not be found."""
     (tmp_path / "a.csv").write_text(content)
     assert sources.read([tmp_path / "a.csv"], Census()).columns == names
 

@@ -1,4 +1,4 @@
-"""The folds of a table: who learns from which rows, whatever the table is like."""
+"""The folds of a table: which rows each copy learns from and which it predicts, for tables of all kinds."""
 
 from typing import Any
 
@@ -58,7 +58,7 @@ def sizes(assigned: Splits, rows: np.ndarray | None = None) -> np.ndarray:
     st.floats(0, 0.2),
 )
 def test_each_labelled_row_is_in_one_fold(num_rows: int, kind: str, num_folds: int, seed: int, empty: float) -> None:
-    """A row would have no out-of-fold prediction, a row to forecast be learned, or folds differ in what they hold."""
+    """A row would have no out-of-fold prediction, a row to forecast would be learned, or folds would have unequal sizes."""
     generator = np.random.default_rng(seed)
     target = {
         "regression": generator.normal(size=num_rows).round(1),
@@ -219,7 +219,7 @@ def test_queries_are_numbered_in_ranking() -> None:
     st.sampled_from([0.0, 0.2]),
 )
 def test_folds_go_forward_in_time(times: list[int], num_folds: int, embargo: float, test: float) -> None:
-    """A copy would learn from rows later than those it predicts, or equal times be on both sides."""
+    """A copy would learn from rows later than those that it predicts, or rows of equal time would be in both parts."""
     time = np.array([*times, *range(0, 60, 2)], float)
     try:
         assigned = split(np.arange(len(time)), time=time, num_folds=num_folds, embargo=embargo, test=test)
@@ -279,7 +279,7 @@ def test_a_group_across_the_test_is_left_out() -> None:
 
 
 def test_rows_without_a_time_are_left_out_unless_they_are_to_be_forecast() -> None:
-    """A row without a time would be the first or the last of all, and a forecast be missing."""
+    """A row without a time would be the first or the last of all, or its forecast would be missing."""
     time = np.r_[np.full(4, np.nan), np.arange(60)]
     target = np.r_[[np.nan, np.nan], np.arange(62)]
     assigned = split(target, time=time)

@@ -56,7 +56,7 @@ def test_style_is_counted() -> None:
 
 
 def test_a_missing_text_is_missing_everywhere() -> None:
-    """It would have the numbers of a text without words."""
+    """A missing text would have the features of a text without words."""
     values, _ = remarks()
     content = texts.learn(values)
     assert np.isnan(texts.encode(pl.Series([None, "apple car"]), content)).all(axis=1).tolist() == [True, False]
@@ -79,7 +79,7 @@ def test_what_becomes_of_texts() -> None:
 
 
 def test_of_many_names_the_frequent_ones_are_kept() -> None:
-    """A name of one row would be a category, or the number of categories have no limit."""
+    """A name of one row would be a category, or the number of categories would have no limit."""
     values = [f"n{number % 300:03}" for number in range(900)] + ["n007", "once"]
     feature = learned(values).features[0]
     assert feature["values"] == [f"n{number:03}" for number in range(300)]

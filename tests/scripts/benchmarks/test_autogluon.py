@@ -1,4 +1,4 @@
-"""The comparison with AutoGluon: mistakes, counts, the rows that others get; and one small real comparison."""
+"""The comparison with AutoGluon: mistakes, counts, the rows that other methods get; and one small real comparison."""
 
 import inspect
 import os
@@ -107,7 +107,7 @@ def test_results_of_other_settings_are_measured_again(tmp_path: Path) -> None:
 
 @pytest.mark.skipif("TORTURE_LONG" not in os.environ, reason="a minute of processes: make torture")
 def test_an_interrupted_comparison_continues(tmp_path: Path) -> None:
-    """A change of the scripts or of scikit-learn would break the benchmark, or a day's figures be measured twice."""
+    """A change of the scripts or of scikit-learn would break the benchmark, or the same figures would be measured twice."""
     market = "market=[market.num_products=150,market.num_reviews=12000,market.num_weeks=110,panel.top_fraction=0.1]"
     words = [
         "sets=[market_11]", "methods=[stacking]", market, "training=[max_epochs=0.2,recipe.width=16,recipe.num_layers=1]",

@@ -16,7 +16,7 @@ from ensemble.errors import UserError
 
 @pytest.mark.parametrize("name", of_benchmark.known())
 def test_every_setting_of_a_benchmark_is_described(name: str) -> None:
-    """--help would not describe a setting, or a command be missing since its source is written in another way."""
+    """--help would not describe a setting, or a command would be missing since its source is written in another way."""
     measure = getattr(importlib.import_module(of_benchmark.known()[name].module), name)
     described = re.findall(r"^(\w+(?:, \w+)*) : \S", inspect.getdoc(measure) or "", re.MULTILINE)
     assert [one for names in described for one in names.split(", ")] == [*inspect.signature(measure).parameters]
@@ -40,7 +40,7 @@ def pipeline_result(base_rate: float, ensemble: float, xgboost: float, lightgbm:
 
 
 def test_the_requested_seeds_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a comparison would use the seeds that settings were chosen by, or not be relative to the best member."""
+    """A comparison would use the seeds by which settings were chosen, or would not be relative to the best member."""
     calls: list[tuple[Sequence[str], Sequence[str]]] = []
     results = iter([pipeline_result(0.05, 0.3, 0.25, 0.2), pipeline_result(0.1, 0.3, 0.2, 0.4)])
 

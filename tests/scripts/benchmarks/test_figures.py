@@ -87,7 +87,7 @@ def test_a_wrong_marker_is_one_sentence(root: Path, text: str, error: str) -> No
 
 
 def test_figures_whose_code_changed_are_listed(root: Path) -> None:
-    """Figures of old code would look current, or a file that only moved, or a page, count as code."""
+    """Figures of old code would look current, or a file that only moved, or a README, would count as changed code."""
 
     def git(*words: str) -> None:
         identity = ("-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false")

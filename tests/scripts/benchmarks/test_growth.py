@@ -9,7 +9,7 @@ from ensemble.errors import UserError
 
 
 def test_exponents_are_slopes_of_all_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cost that grows with the square would look linear, or the parameters be taken for the width."""
+    """A cost that grows with the square would look linear, or the size would be the width instead of the parameters."""
     costs = {16: 1.0, 32: 4.0, 64: 64.0}
     steps = {width: {"step": {"size": width**2, "cpu_s": seconds, "peak_mb": 7.0}} for width, seconds in costs.items()}
     monkeypatch.setitem(growth.AXES, "parameters", lambda width, scratch: steps[width])
@@ -26,9 +26,9 @@ def test_exponents_are_slopes_of_all_points(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(("axis", "size", "works"), [("rows", 2000, 3), ("parameters", 16, 1), ("ranks", 2, 1)])
 def test_each_axis_measures_work_that_exists(axis: str, size: int, works: int, tmp_path: Path) -> None:
     """After minutes a process would not understand its settings."""
-    found = growth.AXES[axis](size, tmp_path)
-    assert len(found) == works
-    for work, costs in found.items():
+    measured = growth.AXES[axis](size, tmp_path)
+    assert len(measured) == works
+    for work, costs in measured.items():
         assert costs["cpu_s"] > 0, work
         assert costs["peak_mb"] >= 0, work
 

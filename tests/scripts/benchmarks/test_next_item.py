@@ -147,7 +147,7 @@ def test_seconds_are_compared_with_their_neighbours() -> None:
 def test_processes_answer_whatever_the_reference_prints(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Its output would be read as figures, or it would be measured although it is not given."""
+    """The output of a reference would be read as figures, or a reference that is not given would be measured."""
     monkeypatch.setitem(next_item.PARTS, "prepare", dict(list(next_item.PARTS["prepare"].items())[:2]))
     results = next_item.next_item(rounds=2, sasrec=str(folder / "reference"), parts=("prepare",), num_users=30)
     beside, by_itself = results["prepare"].values()

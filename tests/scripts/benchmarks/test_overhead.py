@@ -1,4 +1,4 @@
-"""The benchmarks of the training loop: both loops do the same work, and a drift of the machine cancels."""
+"""The benchmarks of the training loop: both loops do the same work, and a drift of the machine's speed cancels."""
 
 import pytest
 import torch

@@ -22,7 +22,7 @@ def reproduced() -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", SHORT)
 def test_no_complaint_is_shared(name: str, reproduced: dict[str, Any]) -> None:
-    """A resumed run would use other rows, a checkpoint run code, a launch lose ranks, or weights be wrong."""
+    """A resumed run would use other rows or weights, a checkpoint would run code, or a launch would lose ranks."""
     here = reproduced[name]["here"]
     assert [here[count] for count in ("wrong_rows", "code_run", "outside", "wrong_weights")] == [0, 0, 0, 0], here
     assert "exit code" not in here["note"], here
@@ -38,7 +38,7 @@ def test_plain_accelerate_has_the_committed_figures(name: str, reproduced: dict[
 
 
 def test_every_complaint_is_in_the_committed_file() -> None:
-    """One that no longer reproduces could be removed instead of reported."""
+    """A complaint that is no longer reproduced could be removed instead of reported."""
     assert [name for name in json.loads(COMMITTED.read_text(encoding="utf-8")) if name != "environment"] == [
         *measure.COMPLAINTS
     ]

@@ -35,7 +35,7 @@ def test_each_loader_reads_every_row(side: str, tmp_path: Path) -> None:
 
 
 def test_accelerate_trains_the_same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would be compared on fewer, more or other batches, or without the schedule."""
+    """Accelerate would be compared on fewer, more or other batches, or without the schedule."""
     from accelerate import Accelerator
 
     torch.set_num_threads(1)

@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "benchmark.py"
 
 
 def test_a_step_is_divided_and_counted(tmp_path: Path) -> None:
-    """A part would be missing or counted twice, or the benchmark end without figures."""
+    """A part would be missing or counted twice, or the benchmark would end without figures."""
     words = ["recipes=[emulator]", "seconds=0.1", f"folder={tmp_path / 'data'}", f"results={tmp_path}"]
     subprocess.run([sys.executable, SCRIPT, "roofline", *words], check=True, capture_output=True, timeout=300)
     steps = json.loads((tmp_path / "roofline.json").read_text())["steps"]

@@ -57,7 +57,7 @@ def table(folder: Path, gpu: str, price: float) -> list[dict[str, Any]]:
 
 
 def test_speed_up_efficiency_hours_and_cost_of_ranks(tmp_path: Path) -> None:
-    """A drift of the machine, a cold start or the number of ranks would change the speed, or the cost count one GPU."""
+    """A drift of the machine or a cold start would change the speed, or the cost would be that of one GPU."""
     one, four = table(tmp_path, "NVIDIA A100-SXM4-80GB", 3.6)
     assert (one["speed_up"]["median"], one["efficiency"]["median"], one["gpu_hours"]) == (1.0, 1.0, 0.1)
     assert four["samples_per_s"] == {"median": 300.0, "quartile_1": 275.0, "quartile_3": 350.0}
@@ -86,7 +86,7 @@ def test_without_a_price_there_is_no_cost(tmp_path: Path) -> None:
 
 
 def test_a_training_too_short_to_be_warm_is_refused(tmp_path: Path) -> None:
-    """The speed of a cold start would be written, or an empty median end in a traceback."""
+    """The speed of a cold start would be written, or the median of nothing would end in a traceback."""
     run = write_run(tmp_path / "run", 1, 100.0)
     (run / "metrics.jsonl").write_text('{"kind": "train", "step": 8, "samples_per_s": 1.0, "data_wait": 0.1}\n')
     with pytest.raises(UserError, match="a training of 8 steps is too short to measure"):
@@ -165,7 +165,7 @@ def test_more_ranks_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_ranks_alternate_on_a_cpu_with_independent_trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A drift of the machine would affect one number of ranks only, or a figure of the README be missing."""
+    """A drift of the machine would affect one number of ranks only, or a figure of the README would be missing."""
     commands: list[list[str]] = []
 
     def run(command: list[Any]) -> dict[str, float]:

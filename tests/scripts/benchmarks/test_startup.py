@@ -1,4 +1,4 @@
-"""The benchmarks of starts, of checkpoints and of fits: what they make of their runs."""
+"""The benchmarks of starts, of checkpoints and of fits: how their results are computed."""
 
 import subprocess
 import sys
@@ -14,9 +14,9 @@ def test_ratios_are_taken_pair_by_pair() -> None:
     def run(ours: float, empty: float) -> dict[str, dict[str, float]]:
         return {"ours": {"wall_s": ours, "cpu_s": ours}, "empty": {"wall_s": empty, "cpu_s": empty}}
 
-    found = startup.compared([run(2.0, 1.0), run(40.0, 20.0), run(6.0, 3.0)])
-    assert found["empty"]["cpu_ratio"] == {"median": 2.0, "quartile_1": 2.0, "quartile_3": 2.0}
-    assert found["ours"]["cpu_s"] == 6.0
+    result = startup.compared([run(2.0, 1.0), run(40.0, 20.0), run(6.0, 3.0)])
+    assert result["empty"]["cpu_ratio"] == {"median": 2.0, "quartile_1": 2.0, "quartile_3": 2.0}
+    assert result["ours"]["cpu_s"] == 6.0
 
 
 def test_scripts_beside_train_py_end_without_the_exit_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,11 +33,11 @@ def test_scripts_beside_train_py_end_without_the_exit_of_python(tmp_path: Path, 
 
 
 def test_seconds_of_overlapping_calls_count_once() -> None:
-    """Training in two threads would be longer than the fit, or a gap between two calls count as training."""
+    """Training in two threads would be longer than the fit, or a gap between two calls would count as training."""
     assert fit_overhead.covered_s([(6.0, 7.0), (1.0, 3.0), (2.0, 2.5), (2.0, 4.0)]) == 4.0
 
 
 def test_a_model_larger_than_memory_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    """The machine would end other processes; or a size be missing without a reason."""
-    found = checkpoints.checkpoints((10**6,), 2)
-    assert found["10" + "0" * 5 + " M"]["asynchronous"].startswith("not measured: needs 24,001,500 MB, ")
+    """The machine would end other processes, or a size would be missing without a reason."""
+    result = checkpoints.checkpoints((10**6,), 2)
+    assert result["10" + "0" * 5 + " M"]["asynchronous"].startswith("not measured: needs 24,001,500 MB, ")

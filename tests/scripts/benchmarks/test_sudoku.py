@@ -54,7 +54,7 @@ def test_a_reference_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_plain_python_solves_puzzles_in_every_round_of_a_small_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its speed would be that of solving nothing in the rounds after the last puzzle."""
+    """The speed of plain Python would be that of solving nothing in the rounds after the last puzzle."""
     solved: list[list[int]] = []
 
     def one_solution(_: plain.Solver, puzzle: list[int], limit: int) -> int:

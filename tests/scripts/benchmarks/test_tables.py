@@ -50,14 +50,14 @@ def arguments(tmp_path: Path, **changes: Any) -> dict[str, Any]:
 
 def test_a_quarter_is_drawn_once_and_cells_stay_as_they_are(source: Path, tmp_path: Path) -> None:
     """Two methods would get different rows or cells, or the targets of new rows."""
-    about = data.write("bank_churn", source, tmp_path / "first")
+    facts = data.write("bank_churn", source, tmp_path / "first")
     data.write("bank_churn", source, tmp_path / "second")
     for file in ("train.csv", "new.csv", "truth.parquet"):
         assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes()
     train, new = (pl.read_csv(tmp_path / "first" / f"{part}.csv", infer_schema=False) for part in ("train", "new"))
     truth = pl.read_parquet(tmp_path / "first" / "truth.parquet")
     assert "answer" not in new.columns
-    assert about["rows"] == {"train": 150, "new": 50}
+    assert facts["rows"] == {"train": 150, "new": 50}
     assert truth["row_id"].to_list() == list(range(50))
     together = pl.concat([train, new.with_columns(truth["answer"]).select(train.columns)])
     assert together.sort("number").equals(ROWS.sort("number"))
@@ -66,7 +66,7 @@ def test_a_quarter_is_drawn_once_and_cells_stay_as_they_are(source: Path, tmp_pa
 
 
 def test_new_rows_are_the_latest_by_date(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dates that begin with the day would be sorted as text, and methods be fitted on the future."""
+    """Dates that begin with the day would be sorted as text, and methods would be fitted on the future."""
     replace(monkeypatch, time="day", time_format="%d-%m-%Y %H:%M")
     mixed = ROWS.sample(fraction=1, shuffle=True, seed=3)
     (source / "bank_churn.csv.gz").write_bytes(gzip.compress(mixed.write_csv().encode()))
@@ -140,10 +140,10 @@ def test_a_result_is_measured_once_for_each_train_csv(tmp_path: Path) -> None:
     """Results of hours would be measured again, or be compared on other rows."""
     runs = []
 
-    def runner(out: Path, about: dict[str, Any]) -> dict[str, Any]:
+    def runner(out: Path, facts: dict[str, Any]) -> dict[str, Any]:
         assert list(out.iterdir()) == [], "files of the previous result are still there"
         (out / "predictions.parquet").touch()
-        runs.append(about["train_sha256"])
+        runs.append(facts["train_sha256"])
         return {"fit_s": len(runs)}
 
     def result(digest: str, again: bool = False) -> dict[str, Any]:
@@ -158,9 +158,9 @@ def test_a_result_is_measured_once_for_each_train_csv(tmp_path: Path) -> None:
 
 
 def test_a_failure_is_not_cached(tmp_path: Path) -> None:
-    """A method that failed once would not run again, or have half of its predictions."""
+    """A method that failed once would not run again, or would have half of its predictions."""
 
-    def broken(out: Path, about: dict[str, Any]) -> dict[str, Any]:
+    def broken(out: Path, facts: dict[str, Any]) -> dict[str, Any]:
         (out / "predictions.parquet").touch()
         raise UserError("ended with 137")
 
@@ -179,7 +179,7 @@ def test_each_seed_and_limit_has_a_result_of_its_own(tmp_path: Path, monkeypatch
 
 
 def test_a_method_runs_only_on_tables_to_which_it_applies() -> None:
-    """AutoGluon would validate by a missing column, or the same fit be measured under two names."""
+    """AutoGluon would validate by a missing column, or the same fit would be measured under two names."""
     methods = ("good_quality", "good_quality_by_time", "best_quality_date_parts", "best_quality_date_parts_by_time")
     applicable = {
         name: [method for method in methods if runners.is_applicable(method, data.TABLES[name])]
@@ -231,7 +231,7 @@ def test_our_forecast_names_the_classes() -> None:
 
 @pytest.mark.parametrize("task", ["binary", "regression"])
 def test_the_bootstrap_is_paired(task: str) -> None:
-    """A small difference on every row would be less than the spread of the rows, and every table be level."""
+    """A small difference on every row would be less than the spread of the rows, and every table would be level."""
     hard = np.random.default_rng(0).exponential(size=400) ** 2
     shift = 0.02 * hard + 0.01
     assert comparison.compare(task, [hard], [hard + shift], 200)["verdict"] == "win"
@@ -255,7 +255,7 @@ def test_wins_losses_time_and_memory_of_each_rival(source: Path, tmp_path: Path,
     calls = []
 
     def result(
-        method: str, name: str, about: dict[str, Any], folder: Path, python: str, seed: int, limit_s: float, again: bool
+        method: str, name: str, facts: dict[str, Any], folder: Path, python: str, seed: int, limit_s: float, again: bool
     ) -> tuple[dict[str, Any], Path]:
         calls.append((method, seed, limit_s, again))
         if method == "best_quality" and seed == 1:

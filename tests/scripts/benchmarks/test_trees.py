@@ -32,7 +32,7 @@ def test_each_kind_of_process_runs(library: str, data: Path) -> None:
 
 
 def test_ratios_are_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that becomes slower would count as a cost of ours, or the ratio be inverted."""
+    """A machine that becomes slower would count as a cost of ours, or the ratio would be inverted."""
     works: list[str] = []
 
     def run(data: Path, library: str, work: str, *_: Any) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def test_ratios_are_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_threads_are_compared_with_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gain would be that of other settings than OpenMP's, or of our fastest run."""
+    """The gain would be relative to other settings than the defaults, or it would be that of our fastest run."""
     seconds = {"defaults": [30.0, 40.0, 20.0], "bare": [2.0, 4.0]}
 
     def run(data: Path, library: str, work: str, *_: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ FIRST_SEED = 1_000_000
 class Twin:
     """Several independent experiments, one for each seed.
 
-    truth, observations : (T, S, N) with T = spin_up + number of scored cycles
+    truth, observations : (T, S, N) for T = spin_up + number of scored cycles, S experiments and N points
     start : (S, N), the first background state
     spin_up : cycles before the first one that is scored
     """

@@ -14,8 +14,9 @@ from ensemble.recipes.emulator.assimilation.twin import OBSERVATION_VARIANCE, Tw
 
 
 def four_d_var(model: Model, twin: Twin, window: int, background_variance: float, num_outer: int) -> np.ndarray:
-    """The trajectory in each window with the best fit to its observations and the background, (T, S, N).
+    """The trajectory in each window with the best fit to its observations and the background.
 
+    The result has shape (T, S, N) for T cycles, S experiments and N points.
     Windows of `window` cycles do not overlap. The background of a window is the forecast from the analysis of the previous
     one. background_variance : b. num_outer : how often the model is linearised in each window
     """

@@ -25,23 +25,23 @@ PAIR = np.int64(1 << 31)
 """Two int32 items are stored as one number: the first times this, plus the second."""
 
 ALWAYS = {
-    "popularity": ("log(1 + times that anyone took it)", ""),
-    "popularity_less_usual": ("popularity, less the mean popularity of the user's last 20 items", ""),
-    "next_last": ("log(1 + times that it came directly after the last item)", ""),
-    "near_last": ("log(1 + times that it was within 3 places of the last item, before or after)", ""),
-    "near_last_3": ("log(1 + the same of the last three items, summed)", ""),
-    "cosine_last": ("times near the last item ÷ √(times taken × times the last item was)", ""),
-    "cosine_last_3": ("the same of the last three items, summed", ""),
+    "popularity": ("log(1 + times that the item was taken)", ""),
+    "popularity_less_usual": ("popularity minus the mean popularity of the user's last 20 items", ""),
+    "next_last": ("log(1 + times that the item came directly after the user's last item)", ""),
+    "near_last": ("log(1 + times that the item was within 3 places of the user's last item)", ""),
+    "near_last_3": ("log(1 + times that the item was within 3 places of the user's last three items, summed)", ""),
+    "cosine_last": ("times within 3 places of the user's last item ÷ √(product of the times that each was taken)", ""),
+    "cosine_last_3": ("sum of times within 3 places ÷ √(product of times taken) over the user's last three items", ""),
     "length": ("items that the user took before", "items"),
     "usual_popularity": ("mean popularity of the user's last 20 items", ""),
 }
 TIMED = {"days_since_previous": ("time between the user's last two items", "days")}
 ON_A_COMMON_CLOCK = {
-    "popularity_30": ("log(1 + times that anyone took it in 30 days)", ""),
-    "popularity_90": ("log(1 + times that anyone took it in 90 days)", ""),
-    "trend": ("log((1 + times in 30 days) ÷ (1 + a third of the times in 90))", ""),
-    "age": ("time since it was first taken", "days"),
-    "days_since_taken": ("time since it was last taken by anyone", "days"),
+    "popularity_30": ("log(1 + times that the item was taken in the last 30 days)", ""),
+    "popularity_90": ("log(1 + times that the item was taken in the last 90 days)", ""),
+    "trend": ("log((1 + times taken in the last 30 days) ÷ (1 + a third of the times taken in the last 90 days))", ""),
+    "age": ("time since the item was first taken", "days"),
+    "days_since_taken": ("time since the item was last taken by any user", "days"),
 }
 
 

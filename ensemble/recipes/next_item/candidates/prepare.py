@@ -55,16 +55,16 @@ ROWS_AT_ONCE = 1 << 19
 FUSION = 60
 """The constant of the feature `fused`, as in Cormack, Clarke and Büttcher (2009), "Reciprocal rank fusion …"."""
 ID_COLUMNS = {"row_id": pa.int64(), "group": pa.int64(), "cluster": pa.int64(), "sequence": pa.int64(), "item": pa.int32()}
-MISSED = "target no candidate"
+MISSED = "target is not a candidate"
 RANKING_FEATURES = {
     "score": ("score of {}", ""),
-    "less_best": ("score of {}, less the best one's", ""),
+    "less_best": ("score of {} minus the best score of the sequence", ""),
     "place": ("place by {}", ""),
 }
 FUSION_FEATURES = {
-    "num_rankings": ("ranking files that have it among their best", ""),
-    "best_place": ("its best place in any of them", ""),
-    "fused": ("sum of 1 ÷ (60 + place) over them", ""),
+    "num_rankings": ("ranking files with the item among their best", ""),
+    "best_place": ("best place of the item in any ranking file", ""),
+    "fused": ("sum of 1 ÷ (60 + place) over the ranking files", ""),
 }
 
 
@@ -219,8 +219,8 @@ def _sequences(
     members = rankings.read_together(files)
     if members[0].fingerprint != manifest["fingerprint"]:
         raise UserError(
-            f"the ranking files are of data {members[0].fingerprint}, but {config.data} is {manifest['fingerprint']}: "
-            "predict again with this data"
+            f"the ranking files are of data with the fingerprint {members[0].fingerprint}, but {config.data} has the "
+            f"fingerprint {manifest['fingerprint']}: predict again with this data"
         )
     for file, member in zip(files, members, strict=True):
         if member.split != split:

@@ -46,7 +46,7 @@ def test_the_extended_kalman_filter_is_exact_for_a_linear_model(linear: tuple[Li
 
 
 def test_inflation_is_per_unit_of_time(linear: tuple[Linear, Twin]) -> None:
-    """`inflation=10` would not be DAPPER's: over 20 steps of a variance without observations it must be a factor 10."""
+    """`inflation=10` would not mean the same as in DAPPER: 10 times the variance over 20 steps without observations."""
     twin = linear[1]
     inflation = 2.0**20
     result = extended_kalman_filter(Linear(np.eye(NUM_POINTS)), Twin(twin.truth, twin.observations, twin.start), inflation)
@@ -109,7 +109,7 @@ def test_without_localisation_the_letkf_is_the_kalman_filter() -> None:
 
 
 def test_the_taper_is_that_of_gaspari_and_cohn() -> None:
-    """Another radius than DAPPER's would be compared with it."""
+    """The radius would not mean the same as in DAPPER, with which results are compared."""
     np.testing.assert_allclose(taper(np.array([0.0, 1.0, 2.0, 3.0])), [1, 5 / 24, 0, 0], atol=1e-12)
     distances = np.array([0.02, 0.05])
     np.testing.assert_allclose(1 - taper(distances / TAPER_PER_RADIUS), distances**2 / 2, rtol=0.02)
