@@ -65,15 +65,14 @@ def measure(
     for rows, group_of_row in draws_of_clusters(cluster, group, generator, num_draws):
         drawn = blend.at(rows)._replace(group=group_of_row)
         drawn_weights.append(fit_combinations(drawn, [method], [ensemble.calibrator])[method, ensemble.calibrator].weights)
-    low, high = np.quantile(drawn_weights, [0.05, 0.95], axis=0)
-    mean = np.mean(drawn_weights, axis=0)
+    mean_and_ends = np.stack([np.mean(drawn_weights, axis=0), *np.quantile(drawn_weights, [0.05, 0.95], axis=0)], axis=1)
     return {
         "error_correlation": _error_correlation(ensemble, blend),
         "without": without,
         "weights_of": method,
         "weights": {
-            name: {"mean": float(mean[member]), "low": float(low[member]), "high": float(high[member])}
-            for member, name in enumerate(ensemble.member_names)
+            name: dict(zip(("mean", "low", "high"), of_member, strict=True))
+            for name, of_member in zip(ensemble.member_names, mean_and_ends.tolist(), strict=True)
         },
     }
 
@@ -160,8 +159,9 @@ def _error_correlation(ensemble: Ensemble, blend: Rows) -> dict[str, dict[str, f
             errors = np.stack([log_softmax(errors[..., member]) for member in range(errors.shape[-1])], axis=-1)
         for outcome in np.unique(target):
             rows = target == outcome
-            mean = weighted_mean(errors[rows].reshape(rows.sum(), -1), weight_of(weight, rows))
-            errors[rows] -= mean.reshape(errors.shape[1:])
+            part = errors[rows]
+            mean = weighted_mean(part.reshape(len(part), -1), weight_of(weight, rows)).reshape(part.shape[1:])
+            errors[rows] = part - np.clip(mean, part.min(0), part.max(0))  # the mean of equal values may be rounded
     error_weight = None if weight is None else np.repeat(weight, errors[0].size // errors.shape[-1])
     errors = errors.reshape(-1, errors.shape[-1])
     errors = errors - weighted_mean(errors, error_weight)

@@ -44,6 +44,17 @@ def test_one_member_has_nothing_beside_it() -> None:
     assert result["weights"] == {"trees": {"mean": 1.0, "low": 1.0, "high": 1.0}}
 
 
+def test_a_constant_member_has_no_error_correlation() -> None:
+    """Two members that predict base rates would have a correlation of 1: that of the rounding errors of their means."""
+    target, predictions, group = market(600)
+    members = np.column_stack([predictions[:, 0], np.full(600, 0.1), np.full(600, 0.3)])
+    ensemble = fit(target, members, group, NAMES, combiner="greedy")
+    result = diversity.measure(ensemble, target, members, group, group, np.random.default_rng(0), num_draws=2)
+    correlation = result["error_correlation"]
+    assert correlation["trees"] == {"trees": pytest.approx(1), "net": None, "text": None}
+    assert set(correlation["net"].values()) == {None}
+
+
 def test_scores_by_part_and_their_drift() -> None:
     """A week would get the score of another one, a part without positives would be NaN, or a drift would be missed."""
     target, predictions, group = market(12_000)
