@@ -105,8 +105,8 @@ def chosen_by_fold(losses: dict[str, np.ndarray], default: str, is_forward: bool
 
 
 def scores(rows: Rows, combined: np.ndarray) -> dict[str, float]:
-    """The `REPORTED_METRICS` of the rows with a combined value."""
+    """Those of the `REPORTED_METRICS` that are defined for the rows with a combined value."""
     known = np.isfinite(combined.reshape(len(combined), -1)).all(1)
     prediction, weight = to_predictions(rows.kind, combined[known]), weight_of(rows.weight, known)
     all_scores = task_scores(rows.kind, rows.target[known], prediction, rows.group[known], weight)
-    return {name: all_scores[name] for name in REPORTED_METRICS[rows.kind]}
+    return {name: all_scores[name] for name in REPORTED_METRICS[rows.kind] if np.isfinite(all_scores[name])}

@@ -55,6 +55,16 @@ def test_a_constant_member_has_no_error_correlation() -> None:
     assert set(correlation["net"].values()) == {None}
 
 
+def test_what_is_not_defined_is_left_out() -> None:
+    """JSON has no NaN, and a blend whose positives are all in its first weeks has no average precision of later weeks."""
+    target, predictions, group = market(600)
+    target[group > 1] = 0
+    ensemble = fit(target, predictions, group, NAMES)
+    assert set(ensemble.cross_fitted["auto"]) == {"log_loss"}
+    result = diversity.measure(ensemble, target, predictions, group, group, np.random.default_rng(0), num_draws=2)
+    json.dumps([ensemble.to_dict(), result], allow_nan=False)
+
+
 def test_scores_by_part_and_their_drift() -> None:
     """A week would get the score of another one, a part without positives would be NaN, or a drift would be missed."""
     target, predictions, group = market(12_000)
