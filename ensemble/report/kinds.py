@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ensemble import metrics
+from ensemble.metrics.blocks import starts_of
 from ensemble.metrics.weighting import weight_of, weighted_mean
 from ensemble.predictor.fit import ENSEMBLE
 from ensemble.predictor.used_rows import place
@@ -152,18 +153,20 @@ def ranking(run: Run, styles: dict[str, Any]) -> list[Picture]:
         axes.set(xlabel="rows of the group", ylabel="NDCG@10")
 
     def by_place(axes: Any) -> None:
-        for name, candidate in run.candidates.items():
+        lines = [(each, {"marker": "o", "markersize": 3.5, **styles[name]}) for name, each in run.candidates.items()]
+        for candidate, style in (*lines, (np.zeros(len(target)), {"color": colour("muted"), "linewidth": 1})):
             order = np.lexsort((-candidate, index))
+            tied = np.searchsorted(starts_of(index[order], candidate[order]), np.arange(len(order)), side="right") - 1
+            relevance = (np.bincount(tied, target[order]) / np.bincount(tied))[tied]  # tied rows share their places
             position = np.arange(len(order)) - (np.cumsum(size_of) - size_of)[index[order]]
-            means = [target[order][position == each].mean() for each in range(min(NUM_PLACES, int(size_of.max())))]
-            axes.plot(np.arange(len(means)) + 1, means, marker="o", markersize=3.5, **styles[name])
-        axes.axhline(target.mean(), color=colour("muted"), linewidth=1)
+            means = [relevance[position == each].mean() for each in range(min(NUM_PLACES, int(size_of.max())))]
+            axes.plot(np.arange(len(means)) + 1, means, **style)
         axes.set_xticks(range(1, NUM_PLACES + 1))
         axes.set(xlabel="place in its group", ylabel="mean relevance")
 
     caption, label = "NDCG for groups in bins of similar size.", "NDCG at 10 by the number of rows of the group."
     ndcg_by_size = "NDCG by group size", caption, label, by_size
-    caption = "Mean relevance of the rows in each place; the grey line is the mean of all rows, as of a random order."
+    caption = "Mean relevance of the rows in each place; the grey line is that of a random order."
     return [ndcg_by_size, ("Relevance by place", caption, "Mean relevance in each of the first places.", by_place)]
 
 

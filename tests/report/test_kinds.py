@@ -34,6 +34,20 @@ def lines(kind: str, rows: np.ndarray, weight: np.ndarray | None) -> list[np.nda
     return points
 
 
+def test_the_order_of_tied_rows_does_not_count() -> None:
+    """A member that predicts the same for each row would have the relevance of the order in the file, such as best first."""
+    group = np.repeat([0, 1], [2, 4])
+    run: Any = SimpleNamespace(
+        test=SimpleNamespace(target=np.array([1.0, 0, 1, 0, 0, 0]), weight=None, group=group),
+        candidates={"ensemble": np.zeros(6)},
+    )
+    axes = Figure().add_subplot()
+    BY_KIND["ranking"](run, {"ensemble": series_style(0)})[1][-1](axes)
+    assert len(axes.lines) == 2  # the member, and a random order
+    for line in axes.lines:
+        np.testing.assert_allclose(line.get_ydata(), [3 / 8, 3 / 8, 1 / 4, 1 / 4])
+
+
 @pytest.mark.parametrize("kind", ["binary", "multiclass", "regression"])
 def test_weights_count(kind: str) -> None:
     """The curves would ignore the weights, with which the scores beside them are computed."""
