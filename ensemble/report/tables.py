@@ -80,10 +80,9 @@ def _main_score(run: Run) -> dict[str, Any]:
     """The score by the metric of the task, and the gain over the best member; `low` and `high` are positive for a gain."""
     scores, kind, metric = run.scores["scores"], run.task.kind, run.task.metric
     gain = run.scores["gain_over_best_member"][metric]
-    low, high = gain["low"], gain["high"]
     higher_is_better = metrics.METRICS[kind][metric].higher_is_better
-    if not higher_is_better and low is not None and high is not None:
-        low, high = -high, -low
+    sign = 1 if higher_is_better else -1
+    low, high = (None if gain[end] is None else sign * gain[end] for end in ("low", "high")[::sign])
     return {
         "label": metric_labels(run)[metric],
         "higher_is_better": higher_is_better,
@@ -96,6 +95,7 @@ def _main_score(run: Run) -> dict[str, Any]:
         "gain": gain,
         "low": _as_text(kind, metric, low),
         "high": _as_text(kind, metric, high),
+        "is_gain": sign * (gain["value"] or 0) >= 0,
         "size": _as_text(kind, metric, abs(gain["value"] or 0)),
         "verdict": _verdict(kind, metric, gain),
     }

@@ -1,0 +1,28 @@
+"""The tables of the report."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ensemble.predictions import Predictions
+from ensemble.predictor import scoring
+from ensemble.recipe import Words
+from ensemble.report import tables
+from ensemble.task import Task
+
+
+def test_an_ensemble_equal_to_its_best_member_loses_nothing() -> None:
+    """The page of a single member, scored by an error, would say that the ensemble loses 0.000 against it."""
+    ids = np.arange(40)
+    value = np.random.default_rng(0).normal(size=40)
+    columns = {"row_id": ids, "group": ids, "cluster": ids, "recipe": "r", "fingerprint": "f", "split": "test"}
+    test = Predictions(target=value + 1, prediction=value, member="ensemble", **columns)
+    task = Task(kind="regression", target="y", metric="root_mean_squared_error", group="group", cluster="cluster")
+    for worse, is_gain in ((0.0, True), (-0.1, True), (0.1, False)):
+        candidates = {"ensemble": value - worse, "trees": value}
+        scores = scoring.score(task, test, candidates, ["trees"], 20, 0)
+        run: Any = SimpleNamespace(
+            scores=scores, task=task, words=Words(), candidates=candidates, recipe=SimpleNamespace(get=lambda *_: None)
+        )
+        assert tables.score_table(run)["main"]["is_gain"] is is_gain
