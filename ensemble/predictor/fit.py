@@ -88,6 +88,7 @@ def fit(
         "warnings": fitted.warnings,
         "weights": dict(zip(ensemble.member_names, ensemble.weights, strict=True)),
         "combiner": {"method": ensemble.method, "cross_fitted": ensemble.cross_fitted},
+        "settings": {"combiner": combiner, "calibration": calibration, "num_draws": num_draws, "seed": seed},
     }
     description = _describe(manifest, data, task, read, fitted, seed, Path(out).resolve())
     config = {"kind": ENSEMBLE, "combiner": ensemble.to_dict()}

@@ -36,7 +36,7 @@ def commands(run: Run) -> list[str]:
         if name in members.baselines(manifest):
             lines.append(["python", "scripts/predict.py", f"member={name}", f"data={data}", f"out={predictions}"])
     fit = [f"predictions={predictions}", f"data={data}", f"out={run.folder_of['ensemble']}", f"on={run.scores['fitted_on']}"]
-    lines.append(["python", "scripts/ensemble_predictor.py", "fit", *fit])
+    lines.append(["python", "scripts/ensemble_predictor.py", "fit", *fit, *settings_words(run.scores.get("settings", {}))])
     scaling = [f"scaling=[{','.join(benchmark['file'] for benchmark in run.scaling)}]"] if run.scaling else []
     folder_words = [f"{name}={folder}" for name, folder in run.folder_of.items()]
     lines.append(["python", "scripts/report.py", *folder_words, *scaling, "out=report.html"])

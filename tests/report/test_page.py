@@ -235,3 +235,4 @@ def test_the_commands_carry_the_settings(page: str) -> None:
     assert (prepare.source, prepare.metadata) == (("reviews.jsonl",), ("meta.jsonl",))
     assert {"seed=7", "recipe.width=32", "recipe.text_encoder="} < set(lines[1])
     assert "accelerate_configs/single_cpu.yaml" in lines[1]
+    assert {"combiner=auto", "calibration=auto", "num_draws=20", "seed=0"} < set(lines[-2])
