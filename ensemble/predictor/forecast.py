@@ -32,7 +32,7 @@ DAYS_SINCE = "days since "
 """The unit of a feature that is a date begins with this."""
 ENDS = ("lower_90", "upper_90")
 """Columns with the ends of the prediction interval; see intervals.py."""
-RESERVED = ("rank", "reasons", "why")
+RESERVED = ("rank", "row_id", "id", "group", "prediction", *ENDS, "reasons", "why")
 """Columns of forecast.parquet and forecast.csv, which no member may be named after."""
 
 

@@ -95,6 +95,7 @@ def cut(folder: Path) -> None:
             "vague.blend.parquet holds vague's predictions of test: name it vague.test.parquet",
         ),
         (rename("vague", "new"), "new.blend.parquet holds vague's predictions of blend: name it vague.blend.parquet"),
+        (rename("vague", "prediction"), "name=prediction is a name that the ensemble uses itself: give another name="),
         (rename("vague", "rank"), "name=rank is a name that the ensemble uses itself: give another name="),
     ],
 )
