@@ -7,8 +7,9 @@
 
 Rows may have weights: a weight of 2 gives exactly the scores of a table with that row twice (for groups, see ranking.py).
 The bootstrap uses this: it sorts once, draws weights, and copies no row. Rows with equal predictions are treated as one
-block, so no score depends on the order of the rows. Only the precision and the lift in the top 5 % change when all weights
-are multiplied by a constant; `weighting.relative_weights` gives the weights a fixed unit.
+block, so no score depends on the order of the rows. When all weights are multiplied by a constant, only the precision and
+the lift in the top 5 % change, and scores of groups of a ranking whose rows have different weights;
+`weighting.relative_weights` gives the weights a fixed unit.
 """
 
 import copy
