@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from ensemble.errors import UserError
-from ensemble.neural.environment import machine
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
@@ -31,6 +30,8 @@ SHARE_OF_SAMPLING = 0.05
 
 def environment() -> dict[str, Any]:
     """Hardware, versions, date, commit and command, without which a figure is worthless."""
+    from ensemble.neural.environment import machine  # imports PyArrow, for which processes of plain Accelerate would pay
+
     return {**machine(), "command": " ".join(["python", "scripts/benchmark.py", *sys.argv[1:]])}
 
 

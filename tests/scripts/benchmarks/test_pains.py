@@ -1,15 +1,17 @@
 """The problems reported by users of Accelerate are absent here, and the figures of the README are reproduced."""
 
 import json
-from pathlib import Path
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 from benchmarks.pains import measure, rows
+from benchmarks.timing import ROOT, SCRIPTS
 
 from ensemble.errors import UserError
 
-COMMITTED = Path(__file__).resolve().parents[3] / "slurm" / "results" / "pains.json"
+COMMITTED = ROOT / "slurm" / "results" / "pains.json"
 SHORT = ["reshuffled_epoch", "code_on_load", "missing_processes", "uneven_accumulation"]
 """These take a minute of CPU time; `make pains` reproduces the others too."""
 COUNTS = ("wrong_rows", "rows", "code_run", "outside", "wrong_weights")
@@ -42,6 +44,15 @@ def test_every_complaint_is_in_the_committed_file() -> None:
     assert [name for name in json.loads(COMMITTED.read_text(encoding="utf-8")) if name != "environment"] == [
         *measure.COMPLAINTS
     ]
+
+
+def test_processes_of_plain_accelerate_load_no_libraries_of_this_project() -> None:
+    """Half a CPU second of imports, which a script of a user does not have, would count as its own."""
+    modules = ", ".join(f"benchmarks.pains.{name}" for name in measure.COMPLAINTS)
+    code = f"import sys, benchmark, {modules}; print({{'omegaconf', 'pandas', 'polars', 'pyarrow'}} & {{*sys.modules}})"
+    environment = {"PYTHONPATH": f"{SCRIPTS}:{ROOT}"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
 
 
 def test_misplaced_rows_are_counted() -> None:
