@@ -82,13 +82,13 @@ class Bytes(AbstractContextManager["Bytes"]):
         require_file(path)
         try:
             self._file = open(path, "rb")  # noqa: SIM115 - closed by __exit__
-            packed = self._file.read(2) == b"\x1f\x8b"
+            self.is_gzip = self._file.read(2) == b"\x1f\x8b"
             self._file.seek(0)
         except OSError as error:
             raise UserError(
                 f"{path} cannot be read ({error.strerror or error}): check the path and its permissions"
             ) from None
-        self._gzip = gzip.GzipFile(fileobj=self._file) if packed else None
+        self._gzip = gzip.GzipFile(fileobj=self._file) if self.is_gzip else None
 
     def __exit__(self, *_: object) -> None:
         self._file.close()

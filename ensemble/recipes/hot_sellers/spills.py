@@ -167,8 +167,9 @@ def _spills_of(file: Path) -> float:
     try:
         return pq.read_metadata(file).num_rows / REVIEWS_PER_SPILL
     except (pa.ArrowException, OSError):  # another format, or a damaged file, for which `read_reviews` raises an error
-        size, lines_per_byte = file.stat().st_size * (GZIP_RATIO if file.suffix == ".gz" else 1), 0.0
+        size, lines_per_byte = file.stat().st_size, 0.0
         with suppress(UserError), octets.Bytes(file) as stream:
+            size *= GZIP_RATIO if stream.is_gzip else 1
             head = stream.read(HEAD_BYTES)
             lines_per_byte = head.count(b"\n") / max(1, len(head))
         return size * max(1 / LINE_BYTES / REVIEWS_PER_SPILL, lines_per_byte / RATINGS_PER_SPILL)

@@ -110,9 +110,9 @@ def test_how_the_work_is_cut_changes_no_row(
     assert sorted(map(str, products)) == sorted(map(str, others))
 
 
-@pytest.mark.parametrize(("suffix", "num_spills"), [(".csv", 10), (".csv.gz", 10), (".jsonl", 1)])
+@pytest.mark.parametrize(("suffix", "num_spills"), [(".csv", 10), (".csv.gz", 10), (" of gz", 10), (".jsonl", 1)])
 def test_short_lines_are_divided_too(suffix: str, num_spills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A spill file of ratings, whose lines are short, would have ten times as many of them as fit into memory."""
+    """A spill file would have more ratings than fit into memory: their lines are short, or the name does not show gzip."""
     monkeypatch.setattr(spills, "RATINGS_PER_SPILL", 1000)
     lines = ["user_id,parent_asin,rating,timestamp\n"]
     bits = random.Random(0).getrandbits
