@@ -21,6 +21,7 @@ import polars as pl
 
 from ensemble.data import records
 from ensemble.data.census import MALFORMED, Census, Example
+from ensemble.data.values import MOST_EXACT
 from ensemble.errors import UserError
 
 HEADER = "the header again"
@@ -28,7 +29,7 @@ FOLDER_KEY = "the column '{0}' is read from the names of folders such as {0}={1}
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 """The value in the name of a folder whose rows have no value."""
 MOST_NAMED = 5
-NO_ID = "{} holds floats such as {}, and ids are texts or whole numbers below 2^53: write it as text"
+NO_ID = "{} holds floats such as {}, and ids are texts or whole numbers below 2^53 (2^24 in 32 bits): write it as text"
 GIVE_NAMES = (
     "give each field a name, with no line above the names, and enclose a field with quotes in quotes, with its own quotes "
     "doubled"
@@ -254,7 +255,7 @@ def _ids(piece: pl.Series, what: str) -> pl.Series:
     """The column of a file as texts, with floats as whole numbers."""
     if piece.dtype.is_float():
         known = piece.drop_nulls().drop_nans()
-        inexact = known.filter((known != known.floor()) | (known.abs() >= records.MOST_EXACT))
+        inexact = known.filter((known != known.floor()) | (known.abs() >= MOST_EXACT[piece.dtype]))
         if len(inexact):
             raise UserError(NO_ID.format(what, repr(inexact[0])))
     return as_text(piece)

@@ -73,6 +73,7 @@ def test_ids_are_as_they_were_written(tmp_path: Path, content: str | pl.DataFram
             r"id=id holds floats such as 1\.5, and ids are texts or whole numbers below 2\^53",
         ),
         (pl.DataFrame({"id": [2.0**53]}), r"id=id holds floats such as 9007199254740992\.0"),
+        (pl.DataFrame({"id": [7, 2**24]}, schema={"id": pl.Float32}), r"id=id holds floats such as 16777216\.0"),
         (pl.DataFrame({"id": [[1], [2]]}), r"id=id holds List\(Int64\): ids are texts or whole numbers"),
         (pl.DataFrame({"id": [b"a"]}), "id=id holds Binary: ids are"),
         (pl.DataFrame({"id": ["a", "b\0c"]}), "id=id has a NUL byte in a:2: remove it"),
