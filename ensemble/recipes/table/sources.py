@@ -131,18 +131,19 @@ def read(files: Sequence[Path], census: Census) -> Table:
             notes.append(
                 f"the first line of {path.name} gives the names of the columns, and {what} are numbers: is it a row?"
             )
-    names = list(dict.fromkeys(name for frame in frames for name in frame.columns))
-    for path, file, frame in zip(files, looked_at, frames, strict=True):
-        for name in (name for name in names if name not in frame.columns):
+    schemas = [frame.schema for frame in frames]  # once: a frame makes each schema, and each list of names, anew
+    names = list(dict.fromkeys(itertools.chain.from_iterable(schemas)))
+    for path, file, schema in zip(files, looked_at, schemas, strict=True):
+        for name in (name for name in names if name not in schema):
             if not isinstance(file.layout, records.JsonLines):  # a record of JSON lines may lack a key
                 raise UserError(f"{path} has no column '{name}', which another of the files has: give files of one table")
             notes.append(f"no record of {path.name} has the key '{name}': its cells are empty there")
     notes += [FOLDER_KEY.format(name, value or HIVE_NULL) for name, value in folder_keys.items()]
-    notes += _copies(files, frames, names)
+    notes += _copies(files, frames, schemas, names)
     return Table(
         pieces={
-            name: [frame[name] if name in frame.columns else pl.repeat(None, frame.height, dtype=pl.Null, eager=True)
-                   for frame in frames]
+            name: [frame[name] if name in schema else pl.repeat(None, frame.height, dtype=pl.Null, eager=True)
+                   for frame, schema in zip(frames, schemas, strict=True)]
             for name in names
         },
         nested=nested,
@@ -196,28 +197,35 @@ def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.D
     return rows
 
 
-def _copies(files: Sequence[Path], frames: list[pl.DataFrame], names: list[str]) -> list[str]:
+def _copies(files: Sequence[Path], frames: list[pl.DataFrame], schemas: list[pl.Schema], names: list[str]) -> list[str]:
     """Messages about files most of whose rows are in an earlier file too, such as the same table in two formats."""
     as_type: dict[str, pl.DataType] = {}
     # Dates and truth values are left out if files have them in different types, since each type writes them differently
     for name in names:
-        kinds = {frame.schema[name] for frame in frames if name in frame.columns and _is_scalar(frame.schema[name])}
+        kinds = {schema[name] for schema in schemas if name in schema and _is_scalar(schema[name])}
         if len(kinds) == 1:
             as_type[name] = pl.String()
         elif kinds and all(kind.is_numeric() or kind == pl.String for kind in kinds):
             as_type[name] = pl.Float64()
+    if len(frames) < 2 or not as_type:
+        return []
     keys = []
-    for frame in frames if len(frames) > 1 and as_type else ():
+    for frame, schema in zip(frames, schemas, strict=True):
         cells = [
-            pl.col(name).cast(kind, strict=False) if name in frame.columns else pl.lit(None, kind).alias(name)
+            pl.col(name).cast(kind, strict=False) if name in schema else pl.lit(None, kind).alias(name)
             for name, kind in as_type.items()
         ]
         keys.append(frame.select(cells).hash_rows())
+    # Of thousands of files, only those most of whose rows are in any earlier file are compared with each of these
+    rows = pl.DataFrame({"key": pl.concat(keys), "file": np.repeat(np.arange(len(keys)), [len(key) for key in keys])})
+    in_earlier = rows.filter(pl.col("file") > pl.col("file").min().over("key"))["file"]
+    num_in_earlier = np.bincount(in_earlier.to_numpy(), minlength=len(keys))
     notes = []
     for number, key in enumerate(keys):
-        for earlier, other in enumerate(keys[:number]):
+        is_suspect = num_in_earlier[number] > len(key) / 2 and key.n_unique() > len(key) / 2
+        for earlier, other in enumerate(keys[:number] if is_suspect else ()):
             num_copies = int(key.is_in(other.implode()).sum())
-            if num_copies > len(key) / 2 and key.n_unique() > len(key) / 2:
+            if num_copies > len(key) / 2:
                 notes.append(
                     f"{num_copies:,} of {len(key):,} rows of {files[number].name} are in {files[earlier].name} too: leave "
                     "copies out, for a row that is also in training is predicted too well"

@@ -1,6 +1,9 @@
 """Several files of one table: a repeated header, copies, and numbers of a wide range that must stay apart."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import polars as pl
@@ -41,6 +44,30 @@ def test_a_copy_in_parquet_is_found_beside_other_types(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("n,t,is,w,day\n1.0,a,True,1,2024-01-01\n2.0,b,False,2,2024-01-02\n3.5,c,,3,\n")
     (note,) = sources.read([tmp_path / "a.parquet", tmp_path / "b.csv"], Census()).notes
     assert note.startswith("3 of 3 rows of b.csv are in a.parquet too: leave copies out")
+
+
+def test_the_time_to_read_many_files_is_linear(tmp_path: Path) -> None:
+    """A thousand files of Spark would be compared in pairs, in minutes."""
+    for number in range(30):
+        (tmp_path / f"{number}.csv").write_text(f"n,t\n{number},a\n{-1 - number},b\n")
+    with mock.patch.object(pl.Series, "is_in", autospec=True, side_effect=pl.Series.is_in) as comparison:
+        assert sources.read(sorted(tmp_path.iterdir()), Census()).notes == ()
+    assert comparison.call_count < 30
+
+
+def test_the_time_to_read_many_columns_is_linear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame makes the list of its names anew each time: ten thousand columns would take a minute."""
+    names = [f"c{number}" for number in range(200)]
+    (tmp_path / "a.csv").write_text(f"{','.join(names)}\n{','.join(names[::-1])}\n")
+    lists: list[str] = []
+
+    def counted(name: str, get: Callable[[pl.DataFrame], Any]) -> property:
+        return property(lambda frame: lists.append(name) or get(frame))
+
+    for name in ("columns", "schema"):
+        monkeypatch.setattr(pl.DataFrame, name, counted(name, getattr(pl.DataFrame, name).fget))
+    assert sources.read([tmp_path / "a.csv"], Census()).columns == names
+    assert len(lists) < 100
 
 
 def test_folders_named_key_and_value_are_a_column(tmp_path: Path) -> None:
