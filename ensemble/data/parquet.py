@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet
 
 from ensemble.errors import UserError
@@ -42,7 +43,7 @@ def _categorical(metadata: dict[bytes, bytes]) -> set[str]:
 
 def _with_known_types(batch: pa.RecordBatch, categorical: set[str]) -> pa.RecordBatch:
     """The batch without 16-bit floats, decimals of other than 128 bits and zones such as +05:30, which polars does not read;
-    and with whole numbers and booleans in the columns `categorical` as categories."""
+    and with numbers and booleans in the columns `categorical` as categories."""
     for position, field in enumerate(batch.schema):
         kind = field.type
         if pa.types.is_float16(kind):
@@ -51,9 +52,9 @@ def _with_known_types(batch: pa.RecordBatch, categorical: set[str]) -> pa.Record
             kind = pa.float64()
         elif pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
             kind = pa.decimal128(kind.precision, kind.scale)
-        elif field.name in categorical and (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
-            texts = batch.column(position).cast(pa.string()).dictionary_encode()
-            batch = batch.set_column(position, field.name, texts)
+        elif field.name in categorical and (pa.types.is_primitive(kind) and not pa.types.is_temporal(kind)):
+            texts = pc.replace_substring_regex(batch.column(position).cast(pa.string()), r"\.0$", "")  # 3 for 3.0
+            batch = batch.set_column(position, field.name, texts.dictionary_encode())
             continue
         elif pa.types.is_timestamp(kind) and re.fullmatch(OFFSET, kind.tz or ""):
             kind = pa.timestamp(kind.unit, ZONE_OF_OFFSETS)  # Arrow stores times of any zone in UTC

@@ -57,6 +57,13 @@ def test_a_categorical_type_makes_numbers_categories(kind: type, frame: pd.DataF
     assert any("texts that training does not have, such as '99999'" in note for note in new["notes"])
 
 
+@pytest.mark.parametrize("kind", [int, float])
+def test_a_file_of_pandas_keeps_categories_of_numbers(kind: type, frame: pd.DataFrame, tmp_path: Path) -> None:
+    """Codes beside empty cells are floats in pandas, and would be read as sizes."""
+    frame.assign(zip=frame["zip"].astype(kind).astype("category")).to_parquet(tmp_path / "a.parquet")
+    assert names_of(prepare(tmp_path, tmp_path / "a.parquet"), "zip") == ["10115", "20095", "80331"]
+
+
 def test_a_number_of_a_categorical_type_can_be_the_target(frame: pd.DataFrame, tmp_path: Path) -> None:
     """A target of a categorical type would not be one of two classes, or a weight of such a type would be refused."""
     frame["y"], frame["w"] = pd.Categorical(frame["y"] > 0.5), pd.Categorical(np.ones(NUM_ROWS))
