@@ -92,7 +92,7 @@ def columns(folder: str | Path, manifest: dict[str, Any], split: str) -> Iterato
 def bins_of_train(folder: str | Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The bins of each feature in train, for JSON."""
     return {
-        feature["name"]: dataclasses.asdict(Bins.from_values(values, "values" in feature))
+        feature["name"]: dataclasses.asdict(Bins.from_values(values, feature["unit"] == "category"))
         for feature, values in columns(folder, manifest, SPLIT)
     }
 

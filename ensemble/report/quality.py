@@ -42,7 +42,7 @@ def drift(run: Run) -> dict[str, Any] | None:
         columns(run.folder_of["data"], run.manifest, FORECAST),
         strict=True,
     ):
-        index, chance = Bins.from_values(before, "values" in feature).stability_index(after)
+        index, chance = Bins.from_values(before, feature["unit"] == "category").stability_index(after)
         rows.append(
             {
                 "label": run.feature_labels[feature["name"]],

@@ -2,11 +2,15 @@
 
 import dataclasses
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from ensemble.data.drift import LARGE, Bins
+from ensemble.arrow import write_table
+from ensemble.data.drift import LARGE, Bins, bins_of_train, warning
 
 GENERATOR = np.random.default_rng(0)
 
@@ -45,3 +49,12 @@ def test_the_index_is_that_of_its_definition() -> None:
     """The number would not be comparable with the usual limits."""
     before, after = np.repeat([0.0, 1.0], [5000, 5000]), np.repeat([0.0, 1.0], [2500, 7500])
     assert stability_index(before, after, True)[0] == pytest.approx(0.25 * np.log(3), rel=0.01)
+
+
+def test_categories_need_no_names_to_be_compared(tmp_path: Path) -> None:
+    """Codes next to each other would share a bin, so that half of the categories could disappear without a warning."""
+    manifest: dict[str, Any] = {"features": [{"name": "c", "meaning": "shop", "unit": "category", "categories": 40}]}
+    codes = np.arange(4000, dtype=np.float32) % 40
+    for split, values in (("train", codes), ("forecast", codes // 2 * 2)):
+        write_table(tmp_path / "rows" / split, pa.table({"c": values}))
+    assert "differ from the training rows in 'shop'" in warning(bins_of_train(tmp_path, manifest), tmp_path, manifest)
