@@ -21,6 +21,7 @@ import datetime
 import difflib
 import hashlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -454,7 +455,8 @@ def _notes(config: PrepareConfig, table: sources.Table, cells_of: dict[str, cell
             f"embargo={config.embargo:g} is in the unit of time={config.time}, which holds numbers from "
             f"{columns.name_of(times.min())} to {columns.name_of(times.max())}"
         )
-    used = {text for column in cells_of.values() for text in column.marks}
+    texts = {text for column in cells_of.values() for text in column.marks}
+    used = texts | {re.sub(r"\.0+$", "", text) for text in texts}  # -999.0 is counted for -999 too
     if unused := [text for text in config.missing if text not in used]:
         notes.append(f"missing= names {', '.join(map(repr, unused))}, in no cell of a feature; a list is [NA,none]")
     return notes

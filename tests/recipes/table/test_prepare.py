@@ -440,7 +440,8 @@ def test_what_looks_like_a_slip_is_pointed_out(people: pl.DataFrame, tmp_path: P
         in (manifest["notes"])
     )
     assert "missing= names 'Köln,Ulm', in no cell of a feature; a list is [NA,none]" in manifest["notes"]
-    manifest = prepare(tmp_path, people, target="tier", missing=("Bonn",), overwrite=True)
+    others = ("income", "rich", "grade", "household")
+    manifest = prepare(tmp_path, people, target="tier", drop=others, missing=("Bonn", "18"), overwrite=True)  # an age is 18.0
     assert not [note for note in manifest["notes"] if "classes" in note or "missing=" in note]
 
 
