@@ -161,8 +161,8 @@ class Network(nn.Module):
     def references(self, number: int) -> np.ndarray:
         """Reference rows for Shapley values, (number, N + number of categorical features) float32.
 
-        The values of a feature are evenly spaced quantiles of the rows that the copy is fitted on, in a random order that is
-        independent of the other features.
+        The values of a feature are evenly spaced among its knots, or among its categories, in the rows that the copy is
+        fitted on: a frequent value counts as one. Their order is random, and independent of the other features.
         """
         generator = np.random.default_rng(0)
         quantile = (np.arange(number) + 0.5) / number
