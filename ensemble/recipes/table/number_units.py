@@ -63,13 +63,13 @@ def remove(cells: pl.Series, unit: str) -> pl.Series:
         return cells.zip_with(hours.is_null(), hours.cast(pl.String))
     if not unit:
         return cells
-    prefix, suffix = (re.escape(part.strip()) for part in unit.split("#"))
+    prefix, suffix = (re.escape(part.strip()) for part in unit.split("#", 1))  # a unit may be # too
     return cells.str.replace(rf"^([+-]?){prefix} ?({NUMBER}) ?{suffix}$", "${1}${2}")
 
 
 def form_of(unit: str, numbers: str) -> str:
     """The form of numbers with a unit, such as `$1,234.5`. numbers : their form without it."""
-    return unit if unit in TIMES else unit.replace("#", numbers) or numbers
+    return unit if unit in TIMES else unit.replace("#", numbers, 1) or numbers
 
 
 def split(form: str) -> tuple[str, str]:
