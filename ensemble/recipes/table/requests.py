@@ -14,7 +14,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from ensemble.data.records import MOST_EXACT
-from ensemble.recipes.table import number_units
+from ensemble.recipes.table import number_forms, number_units
 from ensemble.recipes.table.cells import MISSING
 from ensemble.recipes.table.columns import kind_of, name_of
 
@@ -37,10 +37,10 @@ def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], st
     """Location and error message of the first value that does not fit its column; None if all fit."""
     kinds = columns(like)
     missing = like["config"]["missing"] or MISSING
-    unit_of = {feature["column"]: number_units.split(feature.get("form", ""))[0] for feature in like["features"]}
+    form_of = {feature["column"]: feature.get("form", "") for feature in like["features"]}
     for number, row in enumerate(request.rows):
         for name, value in row.items():
-            if name in kinds and value not in missing and not _fits(kinds[name], value, unit_of[name]):
+            if name in kinds and value not in missing and not _fits(kinds[name], value, form_of[name]):
                 kind = kinds[name] if kinds[name] == "true or false" else f"{kinds[name]}s"
                 return ["rows", number, name], f"{json.dumps(value)} does not fit: the column '{name}' holds {kind}"
     if not any(name in kinds for row in request.rows for name in row):
@@ -83,9 +83,9 @@ def columns(like: dict[str, Any]) -> dict[str, str]:
     return {column: "true or false" if kind == "truth" else kind for column, kind in kinds.items()}
 
 
-def _fits(kind: str, value: Value, unit: str) -> bool:
-    """Whether a value can be a cell of a column that holds `kind`. A number may be a text, also with commas and the unit
-    that it had in training, or blank."""
+def _fits(kind: str, value: Value, form: str) -> bool:
+    """Whether a value can be a cell of a column that holds `kind`. A number may be a text, also with the separators, signs
+    and unit of a file, or blank. form : of the numbers in training."""
     if value is None or kind == "text":
         return True
     if kind == "true or false":
@@ -95,8 +95,10 @@ def _fits(kind: str, value: Value, unit: str) -> bool:
     if kind == "date":
         return isinstance(value, (str, int))
     if isinstance(value, str) and value.strip():
+        unit, numbers = number_units.split(form)
+        digits = number_units.remove(number_forms.with_signs(pl.Series([value.strip()])), unit)[0].replace(",", "")
         try:
-            value = float(number_units.remove(pl.Series([value.strip()]), unit)[0].replace(",", ""))
+            value = float(digits.replace(".", "") if numbers == number_forms.DECIMAL_COMMA else digits)
         except ValueError:
             return False
     return value not in (math.inf, -math.inf)

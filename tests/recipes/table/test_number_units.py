@@ -137,11 +137,15 @@ def test_a_rare_class_that_is_no_code_is_one(tmp_path: Path) -> None:
     assert prepare(tmp_path, tmp_path / "a.csv", target="y")["target"]["names"] == ["01", "02", "03", "X1"]
 
 
-def test_a_request_may_have_the_unit_of_training() -> None:
+@pytest.mark.parametrize(
+    ("form", "values", "other"),
+    [("$1,234.5", ["$1,200", "1,200", 1200, "(12.5)"], "€ 1,200"), ("1.234,5 €", ["1.234.567,5 €", "7", "12,50-"], "7 kg")],
+)
+def test_a_request_may_have_the_form_of_training(form: str, values: list[str | int], other: str) -> None:
     """The service would refuse what a file may hold."""
-    like = {"config": {"missing": []}, "features": [{"name": "x", "column": "x", "unit": "", "form": "$1,234.5"}]}
-    asked = [requests.Request(rows=[{"x": value}]) for value in ("$1,200", "1,200", 1200, "€ 1,200")]
-    assert [requests.problem(request, like) is None for request in asked] == [True, True, True, False]
+    like = {"config": {"missing": []}, "features": [{"name": "x", "column": "x", "unit": "", "form": form}]}
+    asked = [requests.Request(rows=[{"x": value}]) for value in [*values, other]]
+    assert [requests.problem(request, like) is None for request in asked] == [True] * len(values) + [False]
 
 
 def test_a_mark_of_missing_values_counts_in_any_form(tmp_path: Path) -> None:
