@@ -170,7 +170,7 @@ def _check_target(split: str, table: pa.Table, name: str) -> None:
 
 def _check_columns(split: str, schema: pa.Schema, names: list[str], holds: Any, wanted: str) -> None:
     for name in names:
-        if name not in schema.names:
+        if schema.get_field_index(name) < 0:
             raise UserError(f"rows/{split} has no column {name}, which the manifest names: {GUIDE}")
         if not holds(schema.field(name).type):
             raise UserError(f"the column {name} of rows/{split} is {schema.field(name).type}: it must be {wanted}; {GUIDE}")

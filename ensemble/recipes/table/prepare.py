@@ -361,7 +361,8 @@ def _leak_notes(
     for feature in features:
         if "part" in feature or "text" in feature:
             continue
-        pairs = distinct.select(value=f"{feature['column']}:", target="target").drop_nulls()
+        # Not by `select`, whose time grows with the number of all columns
+        pairs = pl.DataFrame({"value": distinct[f"{feature['column']}:"], "target": distinct["target"]}).drop_nulls()
         num_pairs = pairs.n_unique()
         one_to_one = num_pairs == pairs["value"].n_unique() == pairs["target"].n_unique()
         one_to_one = one_to_one and 1 < num_pairs < len(pairs) / 2 and len(pairs) > len(distinct) / 2

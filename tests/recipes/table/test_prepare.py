@@ -4,6 +4,7 @@ import gzip
 import json
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import polars as pl
@@ -443,6 +444,15 @@ def test_what_looks_like_a_slip_is_pointed_out(people: pl.DataFrame, tmp_path: P
     others = ("income", "rich", "grade", "household")
     manifest = prepare(tmp_path, people, target="tier", drop=others, missing=("Bonn", "18"), overwrite=True)  # an age is 18.0
     assert not [note for note in manifest["notes"] if "classes" in note or "missing=" in note]
+
+
+def test_the_time_to_prepare_many_columns_is_linear(tmp_path: Path) -> None:
+    """For each of ten thousand columns all would be looked at, for minutes."""
+    cells = np.random.default_rng(0).random((40, 150))
+    pl.DataFrame({f"c{number}": column for number, column in enumerate(cells.T)}).write_csv(tmp_path / "a.csv")
+    with mock.patch.object(pl.DataFrame, "select", autospec=True, side_effect=pl.DataFrame.select) as select:
+        small_tables.prepare(tmp_path, tmp_path / "a.csv", target="c0")
+    assert sum(call.args[0].width > 100 for call in select.call_args_list) < 100
 
 
 def test_the_source_is_never_replaced(people: pl.DataFrame, tmp_path: Path) -> None:
