@@ -342,7 +342,10 @@ def _logistic(columns: np.ndarray, dataset: Dataset, objective: Objective, desig
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(inputs, target, sample_weight=weight)
-        return model.coef_ @ axes(column_set) if is_wide else model.coef_.copy(), model.intercept_.copy()
+        weight_KE, intercept_K = model.coef_ @ axes(column_set) if is_wide else model.coef_.copy(), model.intercept_.copy()
+        if objective.num_classes == 2:  # scikit-learn has the log odds of the second class only
+            return np.concatenate([-weight_KE, weight_KE]) / 2, np.concatenate([-intercept_K, intercept_K]) / 2
+        return weight_KE, intercept_K
 
     return fit
 

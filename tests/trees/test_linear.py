@@ -232,3 +232,18 @@ def test_features_that_do_not_vary_give_a_constant_prediction(tmp_path: Path) ->
     model, losses = linear.train_copy(config_of("linear", data), 0, constant, rows, lambda: False)
     assert np.isfinite(losses).all()
     assert len(np.unique(linear.predict(linear.first_rounds(model, 1), features))) == 1
+
+
+def test_two_classes_have_two_probabilities(tmp_path: Path) -> None:
+    """With task=multiclass, the predictions of two classes would be one column, which no other member has."""
+    frame = frame_of("binary")
+    data = prepared_of(tmp_path, frame, drop=("day",), task="multiclass")
+    binary = prepared_of(tmp_path, frame, "binary", drop=("day",))
+    predictions = []
+    for folder in (data, binary):
+        rows = rows_of(folder)
+        model, losses = linear.train_copy(config_of("linear", folder), 0, rows, rows, lambda: False)
+        predictions.append((linear.predict(linear.first_rounds(model, 5), rows.matrix()), losses))
+    (classes, losses), (positive, expected) = predictions
+    assert classes == pytest.approx(np.stack([1 - positive, positive], axis=1), abs=1e-6)
+    assert losses == pytest.approx(expected, abs=1e-6)
