@@ -23,7 +23,7 @@ from typing import IO, Any
 from ensemble.errors import PREEMPTED, USER_ERROR, Failure, UserError, in_a_line
 from ensemble.signals import STOP, end_with_parent
 from ensemble.task import task_of
-from ensemble.trees import memory, rows, threads
+from ensemble.trees import memory, refit, rows, threads
 from ensemble.trees import train as member
 from ensemble.trees.boosting import Training
 from ensemble.trees.checkpoint import Checkpoints
@@ -192,7 +192,7 @@ def choose_together(config: TreesConfig, num_cores: int) -> tuple[str, str]:
     if "validation" not in manifest["splits"]:
         print("together=one_after_other: without a validation split there is no trial", file=sys.stderr)
         return "one_after_other", SLOWER
-    num_rows = sum(manifest["splits"][name]["rows"] for name in ("train", "validation"))
+    num_rows = refit.num_learned(config, manifest) + manifest["splits"]["validation"]["rows"]
     num_features, num_classes = len(manifest["features"]), max(1, len(task_of(manifest).classes))
     needed = sum(memory.needed(library, num_rows, num_features, num_classes) for library in LIBRARIES)
     if memory.mode_for(needed, memory.available()) == "low":

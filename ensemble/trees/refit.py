@@ -28,6 +28,12 @@ def share_of_time(config: TreesConfig) -> float:
     return cost / (1 + cost)
 
 
+def num_learned(config: TreesConfig, manifest: dict[str, Any]) -> int:
+    """The largest number of rows that are learned at once: those of `train`, or with `config.refit` of all `LEARNED`."""
+    splits = LEARNED if config.refit else ("train",)
+    return sum(manifest["splits"][name]["rows"] for name in splits if name in manifest["splits"])
+
+
 def boosters(
     library: ModuleType,
     config: TreesConfig,

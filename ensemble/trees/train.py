@@ -308,12 +308,12 @@ def memory_mode(config: TreesConfig, manifest: dict[str, Any], group: RankGroup)
     """The mode of the settings; for auto, low if any rank has less memory than a training in core needs."""
     if config.memory != "auto":
         return config.memory
-    num_train, num_validation = (manifest["splits"][split]["rows"] for split in ("train", "validation"))
-    num_rows = math.ceil(num_train / group.num_ranks) + num_validation
+    num_learned, num_validation = refit.num_learned(config, manifest), manifest["splits"]["validation"]["rows"]
+    num_rows = math.ceil(num_learned / group.num_ranks) + num_validation
     task, num_features, available = task_of(manifest), len(manifest["features"]), memory.available()
     needed = memory.needed(config.library, num_rows, num_features, max(1, len(task.classes)))
     if (config.objective or task.kind) == "ranking" and config.library == "lightgbm":
-        needed += 4 * num_train * num_features  # the table sorted by group is a copy
+        needed += 4 * num_learned * num_features  # the table sorted by group is a copy
     modes = group.gather(memory.mode_for(needed, available))
     if "low" not in modes:
         return "in_core"

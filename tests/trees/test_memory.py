@@ -7,9 +7,10 @@ import pytest
 import tree_members
 from tree_members import interrupt, model, run
 
-from ensemble import cores
+from ensemble import cores, folders
 from ensemble.errors import UserError
 from ensemble.trees import memory, train
+from ensemble.trees.distributed import RankGroup
 from ensemble.trees.settings import TreesConfig
 
 MEGABYTE = 1 << 20
@@ -70,6 +71,20 @@ def test_low_memory_mode_if_memory_is_short() -> None:
 def config(library: str, data: Path, out: Path, **settings: Any) -> TreesConfig:
     values = {"num_rounds": 28, "early_stopping_rounds": 28, "chunk_rounds": 7, "checkpoint_s": 0.0, **settings}
     return tree_members.config_of(library, data, out, **values)
+
+
+def test_memory_is_counted_for_the_rows_of_a_refit(library: str, prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training with refit=true would be killed in its second half, in which it learns from more rows."""
+    manifest = folders.read_manifest(prepared)
+    sizes = {name: split["rows"] for name, split in manifest["splits"].items()}
+    num_features = len(manifest["features"])
+    for is_refit, splits in ((False, ["train"]), (True, ["train", "validation", "blend"])):
+        num_rows = sum(sizes[name] for name in splits) + sizes["validation"]
+        settings = tree_members.config_of(library, prepared, refit=is_refit)
+        for lacking, mode in ((0, "in_core"), (1, "low")):
+            left = memory.needed(library, num_rows, num_features) - lacking
+            monkeypatch.setattr(memory, "available", lambda left=left: left)
+            assert train.memory_mode(settings, manifest, RankGroup()) == mode
 
 
 def test_low_memory_resumes_to_the_same_bits(
