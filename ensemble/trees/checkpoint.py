@@ -87,8 +87,8 @@ class Checkpoints:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the checkpoints, so that no other command that resumes trains this member; waits for the end of one."""
-        with suppress(OSError):  # no such parent, or one that cannot be written: the training itself raises the error
-            self.folder.mkdir(exist_ok=True)
+        with suppress(OSError):  # a parent that cannot be written: the training itself raises the error
+            self.folder.mkdir(parents=True, exist_ok=True)
         if not self.folder.is_dir():
             yield
             return

@@ -261,6 +261,7 @@ def _start(
     """The model, history, memory mode and learning rate to start with, or the summary of a finished member; `UserError` if
     `out` cannot be written, or if its checkpoints must not be resumed or replaced."""
     if resume:
+        folders.refuse_inside(config.out)  # before a folder is created there
         lock.enter_context(checkpoints.locked())
         checkpoints.sweep()
         if not config.overwrite and (summary := _finished_summary(config, state)):

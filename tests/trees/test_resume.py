@@ -190,6 +190,20 @@ def test_one_command_trains_a_member_at_a_time(prepared: Path, tmp_path: Path, m
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_the_first_member_of_a_new_folder_is_locked_too(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that is requeued while its old processes are ending would write the same checkpoints as they do."""
+    monkeypatch.setattr(folders, "LOCK_WAIT_S", 0.2)
+    settings = config("xgboost", prepared, tmp_path / "new/members/out")
+    with Checkpoints(settings.out, "").locked(), pytest.raises(UserError, match=r"another command is training .*out, with"):
+        train.train(settings, "auto")
+    inside = config("xgboost", prepared, prepared / "new/out")
+    with pytest.raises(UserError, match=r"lies inside .*, which is prepared data"):
+        train.train(inside, "auto")
+    assert not (prepared / "new").exists()
+
+
 def test_other_settings_and_data_are_refused(prepared: Path, prepared_copy: Path, tmp_path: Path) -> None:
     """Half of the trees would be trained with other settings than those in the member's config.json."""
     interrupt(config("xgboost", prepared, tmp_path / "out"))
