@@ -12,7 +12,6 @@ import dataclasses
 import io
 import math
 import shutil
-import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -139,6 +138,7 @@ def _search_folder(config: TreesConfig, resume: str) -> Path:
     if resume == "last" and not has_search:
         raise UserError(f"there is no search to join at {config.out}: start without --resume")
     if has_search and not resume:
+        folders.discard_scratch(folder.rglob(".*.writing-*"))  # of tasks that were killed
         if foreign := _foreign(folder):
             raise UserError(
                 f"{config.out} holds {foreign}, which no search wrote, so the folder is not replaced: move that file "
@@ -226,9 +226,8 @@ def draw(ended: list[EndedTrial], importance: dict[str, float], file: Path, conf
         right.set_title("importance of the settings", pad=24)
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
-    scratch = file.with_name(f".{uuid.uuid4().hex[:8]}-{file.name}")
-    figure.savefig(scratch, dpi=120)
-    scratch.rename(file)
+    with folders.replacing(file) as scratch:
+        figure.savefig(scratch, format="png", dpi=120)
 
 
 def _check(config: TreesConfig, rank_info: RankInfo) -> None:

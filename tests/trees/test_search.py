@@ -16,6 +16,7 @@ from typing import Any
 
 import optuna
 import pytest
+from matplotlib.figure import Figure
 from tree_members import ROOT, SCRIPT, Start, config_of, words
 
 from ensemble import configuration, folders
@@ -402,3 +403,20 @@ def test_overwriting_a_search_keeps_files_of_the_users(whole: Path, prepared: Pa
         search.search(again)
     (folder / "notes.txt").unlink()
     assert search.search(again)["trials"] == 1
+
+
+def test_a_search_that_was_killed_while_it_drew_can_be_replaced(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An incomplete picture would be taken for a file of the user, and overwrite=true refused for ever."""
+
+    def savefig(figure: Figure, file: Path, **_: Any) -> None:
+        file.write_bytes(b"half")
+        shutil.copytree(tmp_path / "search", tmp_path / "killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Figure, "savefig", savefig)
+        search.search(settings(prepared, tmp_path / "search", trials=1))
+    again = dataclasses.replace(settings(prepared, tmp_path / "killed", trials=1), overwrite=True)
+    assert search.search(again)["trials"] == 1
+    assert not [file.name for file in (tmp_path / "killed").glob(".*")]
