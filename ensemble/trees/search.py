@@ -131,7 +131,8 @@ def _search_folder(config: TreesConfig, resume: str) -> Path:
     """The folder of the search, created if it does not exist; `UserError` if it contains something else."""
     folder = Path(config.out).resolve()
     folders.refuse_inside(folder)
-    has_search = (folder / JOURNAL).exists()
+    names = {file.name for file in folder.iterdir()} if folder.exists() else set()  # at once: other tasks may start now
+    has_search = JOURNAL in names
     if has_search and not resume and not config.overwrite:
         fix = "add --resume auto to join or continue it, or overwrite=true to start again"
         raise UserError(f"{config.out} holds a search: {fix}")
@@ -145,7 +146,7 @@ def _search_folder(config: TreesConfig, resume: str) -> Path:
                 "elsewhere, or choose another folder"
             )
         shutil.rmtree(folder)
-    elif not has_search and folder.exists() and any(file.name not in ("tasks", "claim.lock") for file in folder.iterdir()):
+    elif not has_search and names - {"tasks", "claim.lock"}:
         raise UserError(f"{config.out} holds files that no search wrote, and is not replaced: choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -420,3 +420,17 @@ def test_a_search_that_was_killed_while_it_drew_can_be_replaced(
     again = dataclasses.replace(settings(prepared, tmp_path / "killed", trials=1), overwrite=True)
     assert search.search(again)["trials"] == 1
     assert not [file.name for file in (tmp_path / "killed").glob(".*")]
+
+
+def test_a_task_may_start_while_another_one_does(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the tasks of an array, one that begins as another writes the journal would end with an error."""
+    folder, iterdir = tmp_path / "search", Path.iterdir
+    folder.mkdir()
+
+    def with_journal(path: Path) -> Iterator[Path]:
+        if path == folder:
+            (folder / JOURNAL).touch()
+        return iterdir(path)
+
+    monkeypatch.setattr(Path, "iterdir", with_journal)
+    assert search.search(settings(prepared, folder, trials=1), "auto")["trials"] == 1
