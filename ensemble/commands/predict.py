@@ -87,7 +87,7 @@ def predict(settings: PredictConfig, manifest: dict[str, Any]) -> None:
         raise errors.UserError(f"contributions=true is for one tree member, which {folder} is not: leave it out")
     name = settings.name or folder.resolve().name
     forecast.check_name(name, manifest)
-    where = None if baseline == "ranking" else folder
+    where = None if baseline else folder
     for split in splits:
         members.refuse_other_member(Path(settings.out) / f"{name}.{split}.parquet", name, where)
     for split, path, num_rows in members.write_splits(

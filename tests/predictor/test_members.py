@@ -31,6 +31,17 @@ def test_an_unknown_split_is_named(prepared: Path) -> None:
     members.check_splits(["train", "oof"], prepared, manifest)
 
 
+def test_a_baseline_that_a_fit_predicted_may_be_predicted_again(prepared: Path, tmp_path: Path) -> None:
+    """After `make demo` the documented command member=momentum would be refused, as if another member had this name."""
+    manifest, out = folders.read_manifest(prepared), tmp_path / "predictions"
+    loaded = members.load_baseline("momentum", manifest)
+    ((_, file, _),) = members.write_splits(loaded, "momentum", "baseline", ["test"], prepared, manifest, out)
+    predicted_by_fit = file.read_bytes()
+    done = run("predict", "member=momentum", f"data={prepared}", f"out={out}", "splits=[test]")
+    assert done.returncode == 0, done.stderr
+    assert file.read_bytes() == predicted_by_fit
+
+
 def test_predictions_of_another_member_are_not_replaced(fitted: Path, prepared: Path, tmp_path: Path) -> None:
     """Of two members in folders of the same name, the ensemble would have only the second, without a message."""
     first, second = tmp_path / "seed0" / "xgboost", tmp_path / "seed1" / "xgboost"
