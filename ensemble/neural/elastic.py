@@ -151,7 +151,7 @@ def _capacity(job: Job, default: int) -> int:
     if job.capacity is None:
         return default
     try:
-        ranks = int(job.capacity.read_text(encoding="utf-8"))
+        ranks = int(job.capacity.read_text(encoding="utf-8").strip() or default)  # the shell empties a file before `> FILE`
     except FileNotFoundError:
         return job.num_ranks
     except (OSError, ValueError):

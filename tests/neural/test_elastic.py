@@ -2,6 +2,7 @@
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,6 +87,22 @@ def test_a_capacity_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch
     capacity.write_text("three")
     with pytest.raises(UserError, match="capacity holds no number of ranks: write one whole number"):
         starts.supervise(capacity=capacity)
+
+
+def test_an_empty_capacity_does_not_change_the_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`nvidia-smi … > FILE` empties the file before it writes: a restart at this time would end the job with an error."""
+    starts = Starts(monkeypatch, tmp_path, [("lost", True), ("done", False)])
+    capacity = tmp_path / "capacity"
+    capacity.write_text("2\n")
+    start = starts.start
+
+    def start_and_empty(*arguments: Any) -> tuple[str, bool]:
+        capacity.write_text("")
+        return start(*arguments)
+
+    monkeypatch.setattr(elastic, "run_once", start_and_empty)
+    assert starts.supervise(capacity=capacity) == 0
+    assert starts.ranks == [2, 2]
 
 
 @pytest.mark.parametrize(("number", "ranks"), [(0, 1), (3, 2), (64, 4)])
