@@ -10,6 +10,7 @@ import torch
 from ensemble import configuration, memory
 from ensemble.errors import UserError
 from ensemble.neural.accelerator import Accelerator
+from ensemble.neural.guards import is_out_of_memory
 from ensemble.neural.launch import is_sharded
 from ensemble.neural.loader import Batch, BatchPlan, Rows
 from ensemble.neural.meter import flops_per_example, peak_flops, preserved_state
@@ -106,14 +107,19 @@ def forward_pass(
 def flops(
     recipe: NeuralRecipe, model: torch.nn.Module, plan: BatchPlan, accelerator: Accelerator
 ) -> tuple[float, float | None]:
-    """FLOPs per example and the peak FLOP/s of a device; (0, None) for a device whose peak is unknown."""
+    """FLOPs per example of a micro-batch that fits into memory, and the peak FLOP/s of a device; (0, None) if unknown."""
     is_gpu = accelerator.device.type == "cuda"
     peak = peak_flops(torch.cuda.get_device_name(accelerator.device), accelerator.mixed_precision) if is_gpu else None
     if not peak:
         return 0.0, None
     model.to(accelerator.device)
-    forward = forward_pass(recipe, model, plan, accelerator)
-    return flops_per_example(model, forward, plan.micro_batch_size), peak
+    while True:
+        try:
+            return flops_per_example(model, forward_pass(recipe, model, plan, accelerator), plan.micro_batch_size), peak
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        plan = plan.halved()
 
 
 def describe(recipe: NeuralRecipe, config: TrainConfig, accelerator: Accelerator) -> str:

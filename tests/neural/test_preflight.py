@@ -1,10 +1,14 @@
-"""The estimates of --dry-run are compared with a real step."""
+"""The estimates of --dry-run are compared with a real step; FLOPs where the memory is too small."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from ensemble.errors import UserError
+from ensemble.neural import preflight
 from ensemble.neural.loader import BatchPlan
 from ensemble.neural.preflight import activation_bytes, optimizer_state_bytes, summary
 from ensemble.neural.settings import TrainConfig
@@ -101,3 +105,34 @@ def test_activations_are_the_tensors_saved_for_backward() -> None:
     model.append(torch.nn.Dropout(0.5))
     assert activation_bytes(model, lambda: model(x).sum()) > x.nbytes + 8 * 1000 * 4
     assert torch.equal(random, torch.get_rng_state())
+
+
+class OnGpu(torch.nn.Linear):
+    """Says that it was moved to a GPU."""
+
+    def to(self, device: Any) -> "OnGpu":  # type: ignore[override]
+        return self
+
+
+@pytest.mark.parametrize("most_rows", [8, 3, 0])
+def test_flops_are_counted_on_a_micro_batch_that_fits(most_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU whose peak is known would end the training out of memory, before the micro-batch is halved."""
+    sizes = list[int]()
+
+    def step(model: torch.nn.Module, batch: Any, state: None) -> tuple[torch.Tensor, int, None]:
+        sizes.append(len(batch["x"]))
+        if sizes[-1] > most_rows:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return model(batch["x"]).sum(), 1, None
+
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
+    monkeypatch.setattr(preflight, "largest_batch", lambda rows, plan, _: {"x": torch.ones(plan.micro_batch_size, 4)})
+    gpu = SimpleNamespace(device=SimpleNamespace(type="cuda"), mixed_precision="bf16", autocast=nullcontext)
+    recipe = SimpleNamespace(rows=lambda split: None, step=step)
+    arguments: Any = recipe, OnGpu(4, 3), PLAN, gpu
+    if most_rows:
+        assert preflight.flops(*arguments) == (2 * 4 * 3 * 2, 989.4e12)
+        assert sizes == {8: [8], 3: [8, 4, 2]}[most_rows]
+    else:
+        with pytest.raises(UserError, match="micro_batch_size=1 does not fit into memory"):
+            preflight.flops(*arguments)
