@@ -66,8 +66,8 @@ class Training:
 
     @property
     def num_steps(self) -> int:
-        planned = self.progress.planned_steps if self.config.max_seconds else 0
-        return planned or self.plan.num_steps(self.config.max_epochs)
+        planned, most = self.progress.planned_steps, self.plan.num_steps(self.config.max_epochs)
+        return min(planned, most) if planned and self.config.max_seconds else most
 
     def plan_for_deadline(self) -> None:
         """With `max_seconds`, set the number of steps to those that fit, by the time per step of the main process.

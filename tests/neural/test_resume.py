@@ -219,6 +219,14 @@ def test_resume_auto_starts_without_a_checkpoint_and_resumes_with_one(config: Tr
     assert len(toy.recorder.seen) == 9
 
 
+def test_a_run_with_a_limit_of_time_ends_where_fewer_epochs_end(config: TrainConfig, accelerator: Accelerator) -> None:
+    """After more steps than the new settings have, the next one would have no batch: an error that names a variable."""
+    limited = dataclasses.replace(config, max_seconds=1e6)
+    crash(Toy(), 9, limited, accelerator)
+    fewer = dataclasses.replace(limited, max_epochs=1)
+    assert loop.train(Toy(), fewer, accelerator, "last", override=True)["steps"] == 6
+
+
 def test_one_command_trains_in_a_folder_at_a_time(
     config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
