@@ -22,7 +22,7 @@ def opened(out: Path, config: Any, name: str, resume: bool, lock: ExitStack) -> 
     `lock` is closed.
 
     Yields the content of the earlier `fit.json` with `resume`, otherwise None. If the `with` block raises, the earlier
-    `fit.json` is restored; without one, the new `fit.json` and new empty folders are removed.
+    `fit.json` is restored; without one, the new `fit.json` and new empty folders are removed, unless data were prepared.
 
     name : the recipe
     """
@@ -50,7 +50,7 @@ def opened(out: Path, config: Any, name: str, resume: bool, lock: ExitStack) -> 
     except BaseException:
         if earlier:
             folders.write_json(file, earlier)
-        else:
+        elif not (out / PREPARED).exists():
             remove_new(file, new_folders)
         raise
 

@@ -142,6 +142,15 @@ def test_a_fit_killed_at_any_stage_continues_to_the_same_bits(
     assert [name for name in result if result[name] != expected[name] and "predictions/" not in name] == []
 
 
+def test_a_fit_that_is_stopped_after_the_preparation_goes_on(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM while new data are verified would leave them without fit.json, and neither --resume nor a new fit would do."""
+    killed(monkeypatch, table, tmp_path / "out", folders, "read_manifest")
+    assert (tmp_path / "out" / "prepared").is_dir()
+    fit(table, tmp_path / "out", resume=True)
+
+
 def test_incomplete_preparation_is_removed(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gigabytes of half-written folders would remain, or stop the next fit."""
     out = tmp_path / "out"
