@@ -23,16 +23,12 @@ def predict(
 ) -> dict[str, np.ndarray]:
     """The recipe's predictions for the rows of a split, in order, on every rank: arrays of shape (num_rows, …)."""
     num_rows = len(recipe.rows(split))
-    predictions: list[Batch] = []
     with _batches(recipe, model, split, batch_size, accelerator) as batches:
-        for batch in batches:
-            outputs = recipe.predict(model, batch).items()
-            predictions.append(
-                {name: tensor.float() if tensor.dtype in LOW_PRECISION else tensor for name, tensor in outputs}
-            )
+        predictions = [recipe.predict(model, batch) for batch in batches]
     merged = {name: torch.cat([batch[name] for batch in predictions]) for name in predictions[0]}
+    in_float = {name: tensor.float() if tensor.dtype in LOW_PRECISION else tensor for name, tensor in merged.items()}
     # NCCL takes no tensors of a CPU, which a recipe may return
-    gathered = {name: accelerator.gather(tensor.to(accelerator.device)) for name, tensor in merged.items()}
+    gathered = {name: accelerator.gather(tensor.to(accelerator.device)) for name, tensor in in_float.items()}
     return {name: tensor[:num_rows].cpu().numpy() for name, tensor in gathered.items()}
 
 

@@ -70,7 +70,6 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
 
         sharded.use_on_cpu(accelerator)
     is_on_cpu = accelerator.device.type == "cpu" and not parse_flag_from_env("ACCELERATE_USE_CPU")
-    lacks_gpu = request["needs_gpu"] and is_on_cpu
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     for origin, requested in ((request["origin"], request["num_processes"]), ("the variable WORLD_SIZE", world_size)):
         if requested is not None and requested != accelerator.num_processes:
@@ -79,7 +78,7 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
                 f"{origin} asks for {requested} processes, but this run has {accelerator.num_processes}: launch with a file "
                 f"of accelerate_configs/ (multi_cpu.yaml for CPU ranks); {advice}"
             )
-    if lacks_gpu:
+    if request["needs_gpu"] and is_on_cpu:
         raise UserError(
             f"{request['origin']} asks for a GPU (use_cpu: false): {NO_GPU}; launch with accelerate_configs/single_cpu.yaml "
             "to train on the CPU"
