@@ -12,7 +12,7 @@ is trained as long, only if that score beats that of the best weights. A stopped
 import dataclasses
 import math
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +129,11 @@ def train(
             summaries[-1]["seconds"] += time.monotonic() - start
             return value
 
-        with runs.status_on_error(out, accelerator):
+        with ExitStack() as stack:
+            with launch.together(accelerator):
+                if accelerator.is_main_process:  # again: the training above has released its lock
+                    stack.enter_context(folders.locked(out, "training in", folders.LOCK_WAIT_S))
+            stack.enter_context(runs.status_on_error(out, accelerator))
             score_before = score(out / "best")
             summaries.append(continued(TRIAL, LEARNED[:-1], 0.5))
             score_after = score(out / TRIAL / "final") if summaries[-1]["status"] == "done" else None

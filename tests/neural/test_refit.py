@@ -15,6 +15,7 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 from toy import Toy, ToyRows
 
+from ensemble import folders
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint, loop, refit, runs
 from ensemble.neural.loader import Batch, BatchPlan
@@ -171,6 +172,24 @@ def test_a_killed_refit_ends_with_the_same_bits(
     for folder in ("best", f"{refit.TRIAL}/final", f"{refit.NEWEST}/final"):
         actual, whole_run = weights(Path(config.out, folder)), weights(Path(whole.out, folder))
         assert all(torch.equal(actual[name], whole_run[name]) for name in whole_run), folder
+
+
+def test_no_other_command_trains_in_the_folder_during_any_part(config: TrainConfig, accelerator: Accelerator) -> None:
+    """A job that was submitted twice would change files and status of the run that another one is refitting."""
+    toy, refused = SplitToy(*BETTER), list[int]()
+
+    def second_command() -> None:
+        try:
+            with folders.locked(Path(config.out), "training in"):
+                pass
+        except UserError:
+            refused.append(toy.num_micro_batches)
+
+    toy.at_micro_batch = dict.fromkeys((2, 9, 13), second_command)
+    refit.train(toy, config, accelerator)
+    assert refused == [2, 9, 13]
+    second_command()  # the lock is released at the end
+    assert refused == [2, 9, 13]
 
 
 @pytest.mark.parametrize("at_micro_batch", [4, 7, 10, 11, 13])
