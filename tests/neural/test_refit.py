@@ -174,6 +174,23 @@ def test_a_killed_refit_ends_with_the_same_bits(
         assert all(torch.equal(actual[name], whole_run[name]) for name in whole_run), folder
 
 
+def test_the_first_training_does_not_go_on_after_the_trial_has_begun(
+    config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its limit of time, the first training would end with other best weights than the trial continues."""
+    config = dataclasses.replace(config, checkpoint_steps=1)
+    toy, seconds = SplitToy(), [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: seconds[-1])
+    toy.at_micro_batch[4] = lambda: seconds.append(1000.0)  # so the third step of six is the last one
+    toy.crash_at = 6  # in the second step of the trial
+    with pytest.raises(KeyboardInterrupt):
+        refit.train(toy, dataclasses.replace(config, max_seconds=500.0), accelerator)
+    best = weights(Path(config.out, "best"))
+    summary = refit.train(SplitToy(), config, accelerator, "auto")
+    assert summary["steps"] == 3
+    assert all(torch.equal(weights(Path(config.out, "best"))[name], tensor) for name, tensor in best.items())
+
+
 def test_no_other_command_trains_in_the_folder_during_any_part(config: TrainConfig, accelerator: Accelerator) -> None:
     """A job that was submitted twice would change files and status of the run that another one is refitting."""
     toy, refused = SplitToy(*BETTER), list[int]()
