@@ -69,8 +69,10 @@ def supervise(job: Job, report: Callable[[str], None]) -> int:
             if grows and status == "preempted" and not signals:
                 losses = 0
                 continue
-            # A restart without a status, or with an error of the user, counts as a loss, since the first launch had neither
-            is_lost = status in ("lost", "running") or (status in ("", "mistake") and previous_ranks)
+            # A restart that ends before the training, without a status or with an error of the user, counts as a loss, since
+            # the first launch did not
+            ended_before = status in ("", "mistake") and _status(out)[0] != "failed"
+            is_lost = status in ("lost", "running") or (ended_before and previous_ranks)
             if status == "mistake" and not is_lost:
                 return errors.USER_ERROR
             if signals or not is_lost:

@@ -71,6 +71,23 @@ def test_when_a_job_is_started_again(
     assert starts.ranks == ranks
 
 
+def test_a_restarted_training_that_fails_by_an_error_of_the_user_ends_the_job(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A loss that is not finite would be computed again after each restart, as if a rank had been lost each time."""
+    starts = Starts(monkeypatch, tmp_path, [("lost", False), ("mistake", False)])
+    start = starts.start
+
+    def start_and_fail(*arguments: Any) -> tuple[str, bool]:
+        result = start(*arguments)
+        (tmp_path / "status").write_text("failed\nthe loss is nan\n" if result[0] == "mistake" else "lost\n")
+        return result
+
+    monkeypatch.setattr(elastic, "run_once", start_and_fail)
+    assert starts.supervise() == errors.USER_ERROR
+    assert starts.ranks == [4, 2]
+
+
 def test_losses_with_checkpoints_between_them_do_not_end_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A long job that loses one rank each day would end after some days."""
     starts = Starts(monkeypatch, tmp_path, [("lost", True)] * 5 + [("done", False)])
