@@ -442,7 +442,8 @@ def test_what_looks_like_a_slip_is_pointed_out(people: pl.DataFrame, tmp_path: P
     )
     assert "missing= names 'Köln,Ulm', in no cell of a feature; a list is [NA,none]" in manifest["notes"]
     others = ("income", "rich", "grade", "household")
-    manifest = prepare(tmp_path, people, target="tier", drop=others, missing=("Bonn", "18"), overwrite=True)  # an age is 18.0
+    missing = ("Bonn", "18")  # an age is 18.0
+    manifest = prepare(tmp_path, people, target="tier", drop=others, missing=missing, overwrite=True)
     assert not [note for note in manifest["notes"] if "classes" in note or "missing=" in note]
 
 
