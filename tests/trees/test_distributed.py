@@ -36,7 +36,7 @@ from pathlib import Path
 from ensemble import errors
 from ensemble.errors import UserError
 from ensemble.trees import distributed
-distributed.PULSE_S, distributed.SILENCE_S = 0.1, 1.5
+distributed.PULSE_S, distributed.SILENCE_S = 0.1, {silence_s}
 def main():
     rank_info = distributed.rank_info(os.environ)
     lost = lambda sentence: Path(sys.argv[1], f"lost{{rank_info.rank}}").write_text(sentence)
@@ -47,8 +47,8 @@ errors.run(main)
 """
 
 
-def group_line(folder: Path, body: str = "pass", timeout_s: float = 60) -> list[str]:
-    return ["-c", GROUP.format(body=body, timeout_s=timeout_s), str(folder)]
+def group_line(folder: Path, body: str = "pass", timeout_s: float = 60, silence_s: float = 1.5) -> list[str]:
+    return ["-c", GROUP.format(body=body, timeout_s=timeout_s, silence_s=silence_s), str(folder)]
 
 
 def connect(port: int, **hello: Any) -> Any:
@@ -206,9 +206,9 @@ def test_ranks_may_start_long_after_each_other(tmp_path: Path, start: Start) -> 
     """A job would fail if one node boots later than the others: the rank that waited would count as silent."""
     port = distributed.free_port()
     names = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    process = start(group_line(tmp_path), RANK="0", **names)
+    process = start(group_line(tmp_path, silence_s=4), RANK="0", **names)
     ranks = [connect(port, rank=1, num_ranks=3)]
-    time.sleep(2)  # longer than SILENCE_S
+    time.sleep(4.5)  # longer than silence_s
     ranks.append(connect(port, rank=2, num_ranks=3))
     for messages in ranks:  # a second pulse shows that rank 0 has looked for silent ranks
         assert [sorted(json.loads(messages.readline())) for _ in range(3)] == [["begin"], ["pulse"], ["pulse"]]
