@@ -9,6 +9,7 @@ layers are one matrix product of (B, D) with (D, k × W): the same values in les
 """
 
 import dataclasses
+import itertools
 
 import numpy as np
 import torch
@@ -161,20 +162,32 @@ class Network(nn.Module):
     def references(self, number: int) -> np.ndarray:
         """Reference rows for Shapley values, (number, N + number of categorical features) float32.
 
-        The values of a feature are evenly spaced among its knots, or among its categories, in the rows that the copy is
-        fitted on: a frequent value counts as one. Their order is random, and independent of the other features.
+        The values of a numerical feature are evenly spaced quantiles of the rows that the copy is fitted on, those of a
+        categorical one are evenly spaced among its categories there. Their order is random, and independent of the other
+        features.
         """
         generator = np.random.default_rng(0)
         quantile = (np.arange(number) + 0.5) / number
         columns = []
         if self.shape.num_numbers:
-            for knots in self.knots.cpu().numpy():
+            _, _, start, _, bin_number = self.segments.cpu().unbind(-1)
+            low, high = (self.edges.cpu().gather(1, bin_number.long() + end) for end in (0, 1))
+            share_below = torch.special.ndtr(torch.lerp(low, high, start)).numpy()  # includes half of the equal values
+            for knots, share in zip(self.knots.cpu().numpy(), share_below, strict=True):
                 known = knots[np.isfinite(knots)]
-                columns.append(known[(quantile * len(known)).astype(int)])
+                columns.append(known[np.searchsorted(shares_up_to(share[: len(known)]), quantile)])
         for size, begin in zip(self.shape.categories, self.begin.tolist() if self.shape.categories else (), strict=True):
             seen = np.flatnonzero(self.seen[begin : begin + size].cpu().numpy())
             columns.append(seen[(quantile * len(seen)).astype(int)] if seen.size else np.full(number, np.nan))
         return np.stack([generator.permutation(column) for column in columns], axis=1).astype(np.float32)
+
+
+def shares_up_to(share: np.ndarray) -> np.ndarray:
+    """The share of values up to each knot, from the share below it plus half of the values that equal it, (num_knots,)."""
+    up_to, result = 0.0, np.ones(len(share))
+    for number, (this, following) in enumerate(itertools.pairwise(share)):
+        up_to = result[number] = np.clip(2 * this - up_to, this, following)
+    return result
 
 
 def dropout(x: torch.Tensor, rate: float) -> torch.Tensor:

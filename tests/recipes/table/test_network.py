@@ -377,6 +377,26 @@ def test_numbers_are_embedded_as_in_the_authors_package() -> None:
     torch.testing.assert_close(embedded, package(scores[:, None]).flatten(1), rtol=1e-4, atol=1e-4)
 
 
+def test_reference_values_are_as_frequent_as_in_training() -> None:
+    """A number that is nearly always 0 would seem to matter in each row: it would be compared with rare values."""
+    generator = np.random.default_rng(0)
+    counts = np.repeat([0, 1, 2], [700, 250, 50]).astype(np.float32)
+    rare = np.where(np.arange(1000) < 920, 0, generator.exponential(size=1000)).astype(np.float32)
+    continuous, constant = generator.normal(size=1000).astype(np.float32), np.full(1000, 4, np.float32)
+    shape = training.Shape(
+        num_numbers=4, categories=(), num_outputs=1, num_knots=encoding.NUM_KNOTS, num_bins=6, embedding_size=3,
+        num_submodels=2, width=4, num_layers=2, dropout=0.1,
+    )  # fmt: skip
+    network = training.Network(shape)
+    training.set_scales(network, [counts, rare, continuous, constant], [])
+    references = np.sort(network.references(200), axis=0)
+    assert np.unique(references[:, 0], return_counts=True)[1].tolist() == [140, 50, 10]
+    assert (references[:, 1] == 0).sum() == 184
+    quantiles = np.quantile(continuous, (np.arange(200) + 0.5) / 200)
+    np.testing.assert_allclose(references[5:-5, 2], quantiles[5:-5], atol=0.2)
+    assert (references[:, 3] == 4).all()
+
+
 def test_numbers_near_zero_have_finite_embeddings() -> None:
     """The slope between two denormal numbers is infinite in float32, and the loss would be NaN."""
     values = np.array([1e-42, 3e-42, 2e-41, 0.1, 0.5], np.float32)
