@@ -52,7 +52,7 @@ class Network(nn.Module):
     edges: torch.Tensor
     """(N, num_bins + 1)"""
     seen: torch.Tensor
-    """For the codes of all features, one after the other: 1 if the rows that the copy is fitted on have it, else 0."""
+    """For the codes of all features, one after the other: the share of the rows that the copy is fitted on which have it."""
     last: torch.Tensor
     """The code of each feature for a missing or unknown category."""
     begin: torch.Tensor
@@ -127,8 +127,9 @@ class Network(nn.Module):
             known = codes.isfinite() & (codes >= 0) & (codes < self.last)
             code = torch.where(known, codes, 0).long()
             # A category that is not in the rows of this copy counts as missing
-            code = torch.where(known & (self.seen[code + self.begin] > 0), code, self.last)
-            seen = self.seen[code + self.begin]
+            is_seen = (self.seen > 0).to(self.seen.dtype)
+            code = torch.where(known & (is_seen[code + self.begin] > 0), code, self.last)
+            seen = is_seen[code + self.begin]
             if self.one_hot:
                 flat = seen.new_zeros(len(codes), self.num_one_hot)
                 parts.append(flat.scatter_(1, code[:, self.one_hot] + self.place, seen[:, self.one_hot]))
@@ -162,9 +163,8 @@ class Network(nn.Module):
     def references(self, number: int) -> np.ndarray:
         """Reference rows for Shapley values, (number, N + number of categorical features) float32.
 
-        The values of a numerical feature are evenly spaced quantiles of the rows that the copy is fitted on, those of a
-        categorical one are evenly spaced among its categories there. Their order is random, and independent of the other
-        features.
+        The values of a feature are evenly spaced quantiles of the rows that the copy is fitted on, without missing values.
+        So they are as frequent as there. Their order is random, and independent of the other features.
         """
         generator = np.random.default_rng(0)
         quantile = (np.arange(number) + 0.5) / number
@@ -177,8 +177,8 @@ class Network(nn.Module):
                 known = knots[np.isfinite(knots)]
                 columns.append(known[np.searchsorted(shares_up_to(share[: len(known)]), quantile)])
         for size, begin in zip(self.shape.categories, self.begin.tolist() if self.shape.categories else (), strict=True):
-            seen = np.flatnonzero(self.seen[begin : begin + size].cpu().numpy())
-            columns.append(seen[(quantile * len(seen)).astype(int)] if seen.size else np.full(number, np.nan))
+            up_to = np.cumsum(self.seen[begin : begin + size].cpu().numpy(), dtype=np.float64)
+            columns.append(np.searchsorted(up_to, quantile * up_to[-1]) if up_to[-1] else np.full(number, np.nan))
         return np.stack([generator.permutation(column) for column in columns], axis=1).astype(np.float32)
 
 

@@ -332,7 +332,7 @@ def set_scales(network: Network, numbers: list[np.ndarray], codes: list[np.ndarr
         for values, num_categories in zip(codes, network.shape.categories, strict=True):
             known = np.isfinite(values) & (values >= 0) & (values < num_categories)
             counts = np.bincount(values[known].astype(np.int64), minlength=num_categories)
-            seen.append(np.append(counts > 0, not known.all()))
+            seen.append(np.append(counts, (~known).sum()) / max(1, len(values)))
         network.seen.copy_(torch.from_numpy(np.concatenate(seen)))
 
 

@@ -384,17 +384,20 @@ def test_reference_values_are_as_frequent_as_in_training() -> None:
     rare = np.where(np.arange(1000) < 920, 0, generator.exponential(size=1000)).astype(np.float32)
     continuous, constant = generator.normal(size=1000).astype(np.float32), np.full(1000, 4, np.float32)
     shape = training.Shape(
-        num_numbers=4, categories=(), num_outputs=1, num_knots=encoding.NUM_KNOTS, num_bins=6, embedding_size=3,
+        num_numbers=4, categories=(4, 2), num_outputs=1, num_knots=encoding.NUM_KNOTS, num_bins=6, embedding_size=3,
         num_submodels=2, width=4, num_layers=2, dropout=0.1,
     )  # fmt: skip
     network = training.Network(shape)
-    training.set_scales(network, [counts, rare, continuous, constant], [])
+    codes = np.where(counts == 2, np.nan, 2 * counts + 1).astype(np.float32)
+    training.set_scales(network, [counts, rare, continuous, constant], [codes, np.full(1000, np.nan, np.float32)])
     references = np.sort(network.references(200), axis=0)
     assert np.unique(references[:, 0], return_counts=True)[1].tolist() == [140, 50, 10]
     assert (references[:, 1] == 0).sum() == 184
     quantiles = np.quantile(continuous, (np.arange(200) + 0.5) / 200)
     np.testing.assert_allclose(references[5:-5, 2], quantiles[5:-5], atol=0.2)
     assert (references[:, 3] == 4).all()
+    assert [np.sum(references[:, 4] == code) for code in range(4)] == [0, 147, 0, 53]  # 700 and 250 of 950 rows
+    assert np.isnan(references[:, 5]).all()
 
 
 def test_numbers_near_zero_have_finite_embeddings() -> None:
