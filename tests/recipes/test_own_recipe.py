@@ -164,7 +164,7 @@ def test_a_wrong_recipe_gets_one_sentence(desk: Path, words: tuple[str, ...], se
         ("prepare", '"age": age', '"age": row_id', ("prepare_data", "out=new"), "rows/train is int64: it must be float32"),
         ("prepare", '"age": age', '"years": age', ("prepare_data", "out=new"), "rows/train has no column age"),
         ("training", "higher_is_better", "better", TRAIN, "lacks higher_is_better: see NeuralRecipe"),
-        ("training", f'name = "{NAME}"', 'name = "churn"', TRAIN, f"has name=churn: write {NAME} there"),
+        ("training", f'name = "{NAME}"', 'name = "churn"', TRAIN, f"has name=churn: change it to {NAME}"),
         ("training", 'output = "value"', 'output = "months"', TRAIN, "has output=months: choose one of probability"),
         ("training", '"root_mean_squared_error": ', '"rmse": ', TRAIN, "metrics rmse lack monitor=root_mean_squared_error"),
         ("training", "[adamw(model, learning_rate, weight_decay)]", "adamw(model, 0.1, 0)", TRAIN, "AdamW: return a list"),
