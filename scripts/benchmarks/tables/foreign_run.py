@@ -12,6 +12,7 @@ of this folder, some of which have common names, off the path.
 """
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -60,6 +61,7 @@ def fit_autogluon(
     rows: pandas.DataFrame, description: dict[str, Any], model: Path, method: str, seed: int, time_limit: float
 ) -> dict[str, Any]:
     """Fit AutoGluon with all rows as `train_data`. The seed changes its folds and models; by default both seeds are 0."""
+    os.environ.setdefault("RAY_worker_niceness", "0")  # by default 15: any other load would slow AutoGluon more than others
     import autogluon.tabular
     from autogluon.tabular import TabularPredictor
 
