@@ -127,9 +127,9 @@ class Network(nn.Module):
             known = codes.isfinite() & (codes >= 0) & (codes < self.last)
             code = torch.where(known, codes, 0).long()
             # A category that is not in the rows of this copy counts as missing
-            is_seen = (self.seen > 0).to(self.seen.dtype)
-            code = torch.where(known & (is_seen[code + self.begin] > 0), code, self.last)
-            seen = is_seen[code + self.begin]
+            is_seen = self.seen > 0
+            code = torch.where(known & is_seen[code + self.begin], code, self.last)
+            seen = is_seen[code + self.begin].to(self.seen.dtype)
             if self.one_hot:
                 flat = seen.new_zeros(len(codes), self.num_one_hot)
                 parts.append(flat.scatter_(1, code[:, self.one_hot] + self.place, seen[:, self.one_hot]))
