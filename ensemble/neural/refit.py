@@ -97,9 +97,10 @@ def train(
     with launch.together(accelerator):
         _check(recipe, config, override)
     out, limit_s = Path(config.out), config.max_seconds
-    first = dataclasses.replace(config, max_seconds=limit_s * FIRST_SHARE)
+    first_limit_s = limit_s * FIRST_SHARE
     if (out / TRIAL / "config.json").exists():  # the first training has ended: without its limit it would go on
-        first = dataclasses.replace(first, max_seconds=folders.read_json(out / "config.json")["max_seconds"])
+        first_limit_s = folders.read_json(out / "config.json")["max_seconds"]
+    first = dataclasses.replace(config, max_seconds=first_limit_s)
     with StopSignals() as stop:
         summary = loop.train(recipe, first, accelerator, resume, override, profile)
         if summary["status"] == "preempted":
