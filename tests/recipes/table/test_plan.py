@@ -40,3 +40,13 @@ def test_a_gpu_trains_only_wide_networks_faster(num_features: int, num_classes: 
     }
     tabm = next(member for member in plan(manifest, 4) if member.name == "tabm")
     assert num_ranks / 2 < tabm.cores_like_a_gpu <= num_ranks
+
+
+@pytest.mark.parametrize("num_rows", [500, 50_000])
+def test_each_variant_has_settings_of_its_own(num_rows: int) -> None:
+    """The time that a limit leaves would be spent on a repetition of a member, which adds little to the ensemble."""
+    features = [{"name": f"x{number}"} for number in range(20)]
+    manifest = {"splits": {"train": {"rows": num_rows}}, "features": features, "task": {"kind": "regression"}}
+    settings = [member.settings for member in plan(manifest, 2) if member.kind == "trees"]
+    assert len(settings) == 4 + 6
+    assert all(settings.count(one) == 1 for one in settings)
