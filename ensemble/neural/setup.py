@@ -207,6 +207,8 @@ def _make_state(
     if config.compile:
         speed.compile_model(model, accelerator.device)
     model, *prepared = accelerator.prepare(model, *optimizers)
+    if accelerator.mixed_precision == "fp8":
+        speed.refuse_fp8_without_effect(model)
     speed.disable_buffer_sync(model)
     # Accelerate's wrapper searches for a library at every step; what else it does is done by `TrainingState`
     unwrapped = [wrapper.optimizer for wrapper in prepared]

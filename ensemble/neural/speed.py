@@ -17,6 +17,7 @@ from accelerate.utils import (
     is_torchao_available,
     parse_flag_from_env,
 )
+from accelerate.utils.ao import has_ao_layers
 
 from ensemble import configuration
 from ensemble.errors import UserError
@@ -57,8 +58,21 @@ def accelerator_options(settings: TrainConfig) -> dict[str, Any]:
                 f"(pip install torchao), but this machine has {torch.cuda.get_device_name() if has_gpu else 'no GPU'}"
                 f"{' and no torchao' if not is_torchao_available() else ''}: use precision=bf16"
             )
-        handlers.append(AORecipeKwargs())
+        # Otherwise torchao 0.18 replaces the parameters, and the unwrapped optimizers update the old ones
+        handlers.append(AORecipeKwargs(enable_fsdp_float8_all_gather=False))
     return {"mixed_precision": precision, "kwargs_handlers": handlers}
+
+
+def refuse_fp8_without_effect(model: torch.nn.Module) -> None:
+    """`UserError` for a model, prepared with precision=fp8, of which Accelerate replaced no layer.
+
+    It replaces `torch.nn.Linear` whose numbers of inputs and outputs are multiples of 16, except the first and the last one.
+    """
+    if not has_ao_layers(model):
+        raise UserError(
+            "precision=fp8 has no effect on this model: except its first and last one, it has no linear layer whose numbers "
+            "of inputs and outputs are multiples of 16: use precision=bf16"
+        )
 
 
 def use_fp16_on_cpu(accelerator: Accelerator) -> None:

@@ -18,8 +18,9 @@ import numpy as np
 import torch
 
 from benchmarks.commands import command
-from benchmarks.runs import enough, launcher, measure_alternating, on_rank, paired_ratios, quartiles
+from benchmarks.runs import enough, launcher, measure_alternating, num_gpus, on_rank, paired_ratios, quartiles
 from benchmarks.timing import called
+from ensemble.errors import UserError
 from ensemble.neural import loop
 from ensemble.neural.loader import Batch
 from ensemble.neural.settings import TrainConfig
@@ -127,7 +128,9 @@ def ours(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") ->
     accelerator.free_memory()
 
 
-def start(recipe: Regression, config: TrainConfig) -> tuple[torch.nn.Module, torch.optim.Optimizer, Any]:
+def start(
+    recipe: Regression, config: TrainConfig, device: torch.device | str = "cpu"
+) -> tuple[torch.nn.Module, torch.optim.Optimizer, Any]:
     """A new model, its optimizer, and the learning rate schedule of our loop: linear warm-up, then half a cosine to 0."""
     num_steps = len(recipe.rows("train")) // config.batch_size
 
@@ -137,27 +140,30 @@ def start(recipe: Regression, config: TrainConfig) -> tuple[torch.nn.Module, tor
         return 0.5 * (1 + math.cos(math.pi * (step + 1 - config.warmup_steps) / (num_steps - config.warmup_steps)))
 
     torch.manual_seed(config.seed)
-    model = recipe.model()
+    model = recipe.model().to(device)
     (optimizer,) = recipe.optimizers(model, config.learning_rate, config.weight_decay)
     return model, optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate_factor)
 
 
 def plain(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") -> None:
-    """The loop that a user would write without this project, on the same ranks.
+    """The loop that a user would write without this project, on the same ranks and devices.
 
     It trains the same weights, with the same rows, clipping and schedule. At each step it also sums the losses of the ranks,
     but it writes no log.
     """
-    ranks, rank = accelerator.num_processes, accelerator.process_index
+    ranks, rank, device = accelerator.num_processes, accelerator.process_index, accelerator.device
+    is_gpu, is_bf16 = device.type == "cuda", accelerator.mixed_precision == "bf16"
     rows: Any = recipe.rows("train")
     num_steps = len(rows) // config.batch_size
 
-    model, optimizer, schedule = start(recipe, config)
+    model, optimizer, schedule = start(recipe, config, device)
     if ranks > 1:
         model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     order = np.random.default_rng([config.seed, 0]).permutation(len(rows)).reshape(num_steps, ranks, -1)
-    for batch in torch.utils.data.DataLoader(rows, sampler=order[:, rank], batch_size=None):
-        loss_sum, count, _ = recipe.step(model, batch, None)
+    for batch in torch.utils.data.DataLoader(rows, sampler=order[:, rank], batch_size=None, pin_memory=is_gpu):
+        batch = {name: values.to(device, non_blocking=True) for name, values in batch.items()}
+        with torch.autocast(device.type, torch.bfloat16, enabled=is_bf16):
+            loss_sum, count, _ = recipe.step(model, batch, None)
         loss = loss_sum / count
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
@@ -184,6 +190,18 @@ def overhead(rounds: int = 10) -> dict[str, Any]:
             results[name] = figures
             print(f"{name}: {figures['step']}", flush=True)
     return results
+
+
+@command
+def overhead_gpu(rounds: int = 5) -> dict[str, Any]:
+    """The duration of a step of the training loop relative to a plain PyTorch loop, on one GPU in bf16; one minute.
+
+    rounds : as in `overhead`
+    """
+    enough(rounds, 3)
+    if not num_gpus():
+        raise UserError("torch finds no GPU on this machine: run this command where nvidia-smi lists one")
+    return called(on_rank, __name__, rounds, start=launcher(1, "gpu"))
 
 
 def measure_rank(accelerator: "Accelerator", rounds: int) -> dict[str, Any]:

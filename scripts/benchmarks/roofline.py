@@ -41,6 +41,8 @@ VARIANTS = {
     "bf16, not deterministic": ("precision=bf16", "deterministic=false"),
     "bf16, large batch": ("precision=bf16",),
     "bf16, compiled": ("precision=bf16", "compile=true"),
+    "fp8": ("precision=fp8",),
+    "fp8, large batch": ("precision=fp8",),
 }
 """Settings of train.py by the name of the variant; a large batch has the size below."""
 LARGE_BATCHES = {"hot_sellers": 8192, "next_item": 2048, "table": 4096, "sudoku": 2048, "emulator": 32_000}
@@ -76,7 +78,7 @@ def roofline(
 
     folder : the folder for the prepared data of each recipe, which are generated if they are not there
     recipes : the recipes to measure; empty for all
-    variants : no (float32), bf16, fp16, 'bf16, not deterministic', 'bf16, large batch' or 'bf16, compiled'
+    variants : no (float32), bf16, fp16, fp8, 'bf16, not deterministic', 'bf16, compiled', and 'large batch' of bf16 or fp8
     seconds : seconds of training of each measurement, after the warm-up
     before : the JSON file of an earlier version of the code, whose results are added to the new file
     """
@@ -216,7 +218,7 @@ def training_step(recipe: str, data: str, variant: str, seconds: float, out: str
         "python": max(0.0, 1 - products - others - waiting),
         "peak_mb": torch.cuda.max_memory_allocated() / 1e6 if is_gpu else memory_mb(),
     }
-    if not config.compile:
+    if not config.compile and accelerator.mixed_precision != "fp8":  # `limits` knows no product of matrices in fp8
         flops_limit, bytes_limit = limits(device, accelerator.mixed_precision, clock)
         figures |= {
             "gflops_a_step": num_flops / 1e9,

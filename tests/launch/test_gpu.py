@@ -6,11 +6,18 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate import Accelerator
+from accelerate.utils import is_torchao_available
 from benchmarks import roofline
 from launcher import ACCELERATE, ROOT, TIMEOUT_S, TRAIN, kill, run, started
 from safetensors.torch import load_file
 
+from ensemble.errors import UserError
+from ensemble.neural import speed
+from ensemble.neural.settings import TrainConfig
+
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+needs_torchao = pytest.mark.skipif(not is_torchao_available(), reason="needs the package torchao")
 CONFIGURATIONS = ROOT / "accelerate_configs"
 EPOCHS = {"hot_sellers": 0.5, "next_item": 1, "table": 1, "sudoku": 0.1, "emulator": 0.5}
 """Epochs by recipe: some dozens of steps, after which an evaluation and several checkpoints are written."""
@@ -36,7 +43,7 @@ def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> boo
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.mark.parametrize("precision", ["no", "bf16", "fp16"])
+@pytest.mark.parametrize("precision", ["no", "bf16", "fp16", pytest.param("fp8", marks=needs_torchao)])
 @pytest.mark.parametrize("recipe", roofline.WORDS)
 def test_a_run_that_is_killed_and_resumed_has_the_bits_of_another(
     recipe: str, precision: str, data: Path, tmp_path: Path
@@ -63,3 +70,18 @@ def test_a_rank_with_nccl_trains_as_one_without(recipe: str, data: Path, tmp_pat
         code, errors = run(command(yaml, recipe, data, tmp_path / name, *words), tmp_path)
         assert code == 0, errors
     assert same(weights(tmp_path / "alone"), weights(tmp_path / "nccl"))
+
+
+@needs_torchao
+def test_fp8_trains_the_parameters_of_the_optimizer_or_is_refused() -> None:
+    """torchao would replace parameters, and the optimizer would update the old ones; or bf16 would be used."""
+    accelerator = Accelerator(**speed.accelerator_options(TrainConfig(precision="fp8")))
+    model = torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(4)))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model, optimizer = accelerator.prepare(model, optimizer)
+    speed.refuse_fp8_without_effect(model)
+    assert {id(p) for p in optimizer.param_groups[0]["params"]} == {id(p) for p in model.parameters()}
+    with pytest.raises(UserError, match="precision=fp8 has no effect on this model"):
+        speed.refuse_fp8_without_effect(
+            accelerator.prepare(torch.nn.Sequential(*(torch.nn.Linear(30, 30) for _ in range(4))))
+        )
