@@ -73,6 +73,7 @@ def test_a_rank_with_nccl_trains_as_one_without(recipe: str, data: Path, tmp_pat
 
 
 @needs_torchao
+@pytest.mark.filterwarnings("ignore")  # torchao's own
 def test_fp8_trains_the_parameters_of_the_optimizer_or_is_refused() -> None:
     """torchao would replace parameters, and the optimizer would update the old ones; or bf16 would be used."""
     accelerator = Accelerator(**speed.accelerator_options(TrainConfig(precision="fp8")))
