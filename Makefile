@@ -5,7 +5,7 @@
 # make bench  measure the figures that need no other files into slurm/results/*.json   make torture  long tests of killed runs
 # make pains  reproduce problems reported by users of plain Accelerate, with it and with this project: ten minutes
 # make figures  insert the figures from those files into the READMEs
-# make bench-gpu         the steps of all recipes on an NVIDIA GPU: precisions, sizes of the batch, torch.compile
+# make bench-gpu         the steps of all recipes on an NVIDIA GPU, and of the loop beside plain PyTorch
 # make bench-autogluon   compare the ensemble with AutoGluon, in a separate venv (3 GB), on the same rows
 # make bench-tables TABLES=folder   compare scripts/fit.py with AutoGluon and LightGBM on public tables; hours the first time
 
@@ -92,6 +92,7 @@ bench: $(VENV)/installed
 
 bench-gpu: $(VENV)/installed
 	$(BIN)/python scripts/benchmark.py gpu
+	$(BIN)/python scripts/benchmark.py overhead_gpu
 
 pains: $(VENV)/installed-dev
 	$(BIN)/python scripts/benchmark.py pains

@@ -57,7 +57,7 @@ CODE = {
     "emulator_skill": (EMULATOR, "ensemble/neural", *TREES, *JOINING),
     "growth": (*PREPARE, *NEURAL, *TREES, "ensemble/recipes/table"),
     "help_times": ("scripts/*.py", "ensemble/configuration.py", "ensemble/recipe.py", "ensemble/errors.py"),
-    "exchange knobs loader overhead": NEURAL,
+    "exchange knobs loader overhead overhead_gpu": NEURAL,
     "memory panel peers_panel": PREPARE,
     "next_item next_item_growth peers_next_item": NEXT_ITEM,
     "next_item_beauty next_item_ml-100k": (*NEXT_ITEM, *TREES, *JOINING),

@@ -373,7 +373,7 @@ def _popularity(config: MarketConfig, number: np.ndarray) -> np.ndarray:
 
 def year_fraction(config: MarketConfig) -> np.ndarray:
     """The Thursday of each week as a fraction of its year, (num_weeks,)."""
-    days = np.datetime64(config.first_day) + 7 * np.arange(config.num_weeks) + 3
+    days = np.datetime64(config.first_day) + (7 * np.arange(config.num_weeks) + 3).astype("timedelta64[D]")
     return (days - days.astype("datetime64[Y]")).astype(np.int64) / 366
 
 
