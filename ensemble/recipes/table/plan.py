@@ -42,6 +42,8 @@ LARGE_VARIANTS: list[tuple[str, dict[str, Any]]] = [
 ]
 """Further members, trained in this order if a time limit leaves time: the library, and the settings that differ from those
 above. Each has another seed."""
+EARLY_OF_SMALL, EARLY_OF_LARGE = 2, 1
+"""The number of variants that are trained before the network, which takes the time that is left; see CONTRIBUTING.md."""
 COMMON: dict[str, Any] = {"min_leaf_weight": 1.0, "row_fraction": 0.8, "learning_rate": 0.05, "early_stopping_rounds": 50}
 SHARES = {"lightgbm": 3.0, "catboost": 1.5, "xgboost": 1.5}
 """The shares of the tree members in the remaining time."""
@@ -62,7 +64,8 @@ POINTWISE = {"objective": "regression"}
 def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     """The members, in order of their gain per second."""
     num_rows, num_classes = manifest["splits"]["train"]["rows"], len(manifest["task"].get("classes") or ())
-    settings, variants = (SMALL, SMALL_VARIANTS) if num_rows < FEW_ROWS else (LARGE, LARGE_VARIANTS)
+    is_small = num_rows < FEW_ROWS
+    settings, variants = (SMALL, SMALL_VARIANTS) if is_small else (LARGE, LARGE_VARIANTS)
     least_fraction = FEATURES_OF_A_TREE / len(manifest["features"])
     cv = CrossValidation.from_manifest(manifest)
     # A refit adds the rows of early stopping. If these are only a part of a fold, they are not worth its time
@@ -87,16 +90,17 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
         )
         for library, tuned in settings.items()
     ]
-    has_many_classes = num_classes >= MANY_CLASSES
-    share = TABM_SHARE_OF_MANY_CLASSES if has_many_classes else TABM_SHARE
-    position = -2 if has_many_classes else len(planned)  # before CatBoost and XGBoost
-    cores = CORES_LIKE_A_GPU + CORES_PER_FEATURE * len(manifest["features"]) + CORES_FOR_MANY_CLASSES * has_many_classes
-    tabm = PlannedMember(name="tabm", kind="neural", share=share, least_seconds=15.0, cores_like_a_gpu=cores)
-    planned.insert(position, tabm)
     by_name, numbers = {member.name: member for member in planned}, dict.fromkeys(SHARES, 1)
     for library, changes in variants:
         numbers[library] += 1
         planned.append(_variant(by_name[library], numbers[library], _with_fraction(changes, least_fraction)))
+    has_many_classes = num_classes >= MANY_CLASSES
+    share = TABM_SHARE_OF_MANY_CLASSES if has_many_classes else TABM_SHARE
+    cores = CORES_LIKE_A_GPU + CORES_PER_FEATURE * len(manifest["features"]) + CORES_FOR_MANY_CLASSES * has_many_classes
+    tabm = PlannedMember(name="tabm", kind="neural", share=share, least_seconds=15.0, cores_like_a_gpu=cores)
+    num_early = EARLY_OF_SMALL if is_small else EARLY_OF_LARGE
+    position = list(by_name).index("catboost") if has_many_classes else len(by_name) + num_early
+    planned.insert(position, tabm)
     return planned
 
 

@@ -50,3 +50,15 @@ def test_each_variant_has_settings_of_its_own(num_rows: int) -> None:
     settings = [member.settings for member in plan(manifest, 2) if member.kind == "trees"]
     assert len(settings) == 4 + 6
     assert all(settings.count(one) == 1 for one in settings)
+
+
+@pytest.mark.parametrize(("num_rows", "num_classes", "num_early"), [(500, 2, 2), (50_000, 2, 1), (50_000, 26, -2)])
+def test_the_first_variants_are_trained_before_the_network(num_rows: int, num_classes: int, num_early: int) -> None:
+    """The network would take the time of variants that help more; or it would come late where trees need one per class."""
+    manifest = {
+        "splits": {"train": {"rows": num_rows}},
+        "features": [{"name": f"x{number}"} for number in range(20)],
+        "task": {"kind": "multiclass", "classes": [str(number) for number in range(num_classes)]},
+    }
+    names = [member.name for member in plan(manifest, 2)]
+    assert names.index("tabm") == names.index("xgboost") + 1 + num_early
