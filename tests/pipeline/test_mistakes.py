@@ -178,11 +178,11 @@ TABLES: dict[str, tuple[bytes, str]] = {
     ),
     "target with one yes": (
         csv(row=lambda i: f"{i},1,{'yes' if i == 3 else 'no'}"),
-        "there are only 1 rows of the rarer value of y, and at least 3 folds are needed: give",
+        "a fit needs 3 folds and as many rows of the rarer value of y, but there is 1: give",
     ),
     "target with two yes": (
         csv(row=lambda i: f"{i},1,{'yes' if i < 2 else 'no'}"),
-        "there are only 2 rows of the rarer value of y, and at least 3 folds are needed: give",
+        "a fit needs 3 folds and as many rows of the rarer value of y, but there are 2: give",
     ),
     "target of numbers and a word": (
         csv(num=200, row=lambda i: f"{i},1,{i + 0.5 if i != 7 else 'oops'}"),
