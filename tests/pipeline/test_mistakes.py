@@ -284,7 +284,7 @@ COMMANDS = {
     "… time=a embargo=30": "no row is left to train the model that predicts fold 0: lower embargo=30, or give more rows",
     "… time=a num_folds=39": "time=a has 40 different values, and 39 folds forward in time need 41: name another",
     "… group=z": "group=z: the table has no such column; it has a, b, y",
-    "out=new source=[words.csv] target=y group=two": "there are only 2 different values of group=two, and at least 3",
+    "out=new source=[words.csv] target=y group=two": "as many different values of group=two, but there are 2",
     "… group=y": "group=y is the target too: name another column",
     "… weight=z": "weight=z: the table has no such column; it has a, b, y",
     "out=new source=[words.csv] target=y weight=w": "weight=w holds neither numbers nor dates, such as 'word0': write",

@@ -29,6 +29,7 @@ MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "Non
 """Texts that mark missing values in columns of numbers or dates, if `missing` is empty."""
 INVISIBLE = "\u200b\u200e\u200f\u2060\ufeff"
 """Characters without width, such as the marks of the direction of writing that Windows puts before dates."""
+WHOLE_FLOAT = r"^([+-]?(?:0|[1-9]\d*))\.0+$"
 LEADING_ZERO = r"^[+-]?0\d+$"
 FEW_CODES = 0.05
 """Numbers such as 05 are no codes if they are at most this fraction of the numbers of a target."""
@@ -83,7 +84,7 @@ def _read(table: Table, column: str, config: PrepareConfig) -> Cells:
     kinds = [piece.dtype for piece in pieces if piece.null_count() < len(piece)]
     are_categories = bool(kinds) and all(isinstance(kind, pl.Categorical | pl.Enum) for kind in kinds)
     if column in config.categorical or (are_categories and column not in (config.target, config.time, config.weight)):
-        texts, marks = _without(_texts(pieces, "text"), config.missing)
+        texts, marks = _without(_categories(_texts(pieces, "text"), column, config), config.missing)
         return Cells(column=column, kind="text", values=texts, marks=marks, notes=_mark_notes(column, marks))
     if all(kind.is_numeric() for kind in kinds):
         values = pl.concat(_as(piece, pl.Float64()) for piece in pieces).fill_nan(None)
@@ -154,6 +155,11 @@ def _of_kind(
     return Cells(column=column, kind=kind, values=values, form=form, bad=_rows(bad), marks=marks, notes=notes)
 
 
+def _categories(texts: pl.Series, column: str, config: PrepareConfig) -> pl.Series:
+    """The texts, as 12 instead of 12.0 in a column of numbers that are categories: pandas writes 12.0 beside empty cells."""
+    return texts.str.replace(WHOLE_FLOAT, "${1}") if column in config.categorical else texts
+
+
 def _without(texts: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[str, int]]:
     """The texts, null where they mark missing values, and the counts of these texts, the most frequent first.
 
@@ -161,7 +167,7 @@ def _without(texts: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[
     """
     is_missing = texts.is_in(missing)
     if any(map(is_number, missing)):
-        is_missing |= texts.str.replace(r"^([+-]?[1-9]\d*)\.0+$", "${1}").is_in(missing)
+        is_missing |= texts.str.replace(WHOLE_FLOAT, "${1}").is_in(missing)
     is_missing = is_missing.fill_null(False)
     counted = texts.filter(is_missing).rename("text").value_counts(sort=True, name="count")
     return texts.set(is_missing, None), dict(counted.iter_rows())
@@ -301,7 +307,9 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
     pieces = table.pieces[column]
     if kind == "number":
         pieces = [piece.cast(pl.Float64) if piece.dtype == pl.Boolean else piece for piece in pieces]
-    cells, marks = _without(_texts(pieces, kind), config.missing or (() if kind == "text" else MISSING))
+    cells = _texts(pieces, kind)
+    cells = _categories(cells, column, config) if kind == "text" else cells
+    cells, marks = _without(cells, config.missing or (() if kind == "text" else MISSING))
     native = _native(pieces, kind) if kind in ("number", "date") else None
     advice = ", and training had neither: write them as in training"
     form_notes: tuple[str, ...] = ()

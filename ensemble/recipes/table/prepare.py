@@ -85,7 +85,8 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         time = columns.numbers_of(numeric(table, cells_of[config.time], "time")) if config.time else None
         unit, groups = units(config, table)
         unit, copies = _keep_copies_together(config, cells_of, target, unit)
-        splits = split_rows(config, target.kind, target.values, time, unit, census)
+        weight = _weights(config, table, cells_of[config.weight], np.isnan(target.values)) if config.weight else None
+        splits = split_rows(config, target.kind, target.values, time, unit, census, weight)
         split = splits.split
         if groups is not None:  # rows to forecast without a group form one
             unit, groups = np.where(unit < 0, len(groups), unit), groups.extend_constant("", 1)
@@ -106,7 +107,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
             "group": splits.group,
             "cluster": unit,
             "target": target.values if target.kind == "regression" else target.values.astype(np.float32),
-            **({"weight": _weights(config, table, cells_of[config.weight], split)} if config.weight else {}),
+            **({"weight": weight} if weight is not None else {}),
             **({cross_validation.TIME: time} if time is not None else {}),
         }
         arrays |= encoded
@@ -250,27 +251,21 @@ def _refuse_missing_classes(config: PrepareConfig, target: Target, split: np.nda
             raise UserError(f"target={config.target} is {values[0]:g} in every row of train: give more data")
 
 
-def _weights(config: PrepareConfig, table: sources.Table, column: cells.Cells, split: np.ndarray) -> np.ndarray:
+def _weights(config: PrepareConfig, table: sources.Table, column: cells.Cells, has_no_target: np.ndarray) -> np.ndarray:
+    """(num_rows,) float32; 1 where the weight of a row to forecast is empty."""
     if column.kind == "date":
         raise UserError(f"weight={config.weight} holds dates: name a column of numbers")
     numbers = columns.numbers_of(numeric(table, column, "weight"))
-    numbers = np.where(np.isnan(numbers) & (split == FORECASTED), 1.0, numbers)
+    numbers = np.where(np.isnan(numbers) & has_no_target, 1.0, numbers)
     with np.errstate(over="ignore"):
         weight = numbers.astype(np.float32)
     bad = np.flatnonzero(~(numbers >= 0) | ~np.isfinite(weight))
-    if bad.size or not numbers.any():
-        what = "is 0 in every row"
+    if bad.size or not weight.any():
+        what = f"is {'too small for a 32-bit float' if numbers.any() else '0'} in every row"
         if bad.size:
             first = numbers[bad[0]]
             what = f"is {'empty' if np.isnan(first) else f'{first:g}'} in {table.place(bad[0])}"
         raise UserError(f"weight={config.weight} {what}: weights must be from 0 to 3e38, and not all 0; correct them")
-    for number in (TRAIN, TEST):
-        in_split = weight[split == number]
-        if in_split.size and not in_split.any():
-            raise UserError(
-                f"weight={config.weight} is 0, or too small for a 32-bit float, in every row of the {SPLITS[number]} split: "
-                "give larger weights, or leave those rows out"
-            )
     return weight
 
 

@@ -33,6 +33,7 @@ FIRST_PART = 0.4
 FORWARD_FOLDS = 4
 NUM_BLOCKS, NUM_SLICES = 10, 20
 NO_TIME, EMBARGO, ACROSS, NO_GROUP = "empty time", "embargo before the test", "group of the test", "empty group"
+NO_WEIGHT = "weight 0"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,19 +54,24 @@ def split_rows(
     time: np.ndarray | None,
     unit: np.ndarray,
     census: Census,
+    weight: np.ndarray | None = None,
 ) -> Splits:
     """Split the rows of a table. Rows that are left out are counted in `census`.
 
     kind : of the task. target, time : (num_rows,) float64, NaN for empty cells. unit : (num_rows,), the unit that no split
-    divides, -1 for none. Raises `UserError` if a split would be too small.
+    divides, -1 for none. weight : (num_rows,) float32 or None; a row with a target and the weight 0 is left out, since a
+    fold of such rows could not be learned. Raises `UserError` if a split would be too small.
     """
     split = np.where(np.isnan(target), FORECAST, TRAIN)
+    if weight is not None:
+        _leave_out((split == TRAIN) & (weight == 0), NO_WEIGHT, split, census)
     _leave_out((split == TRAIN) & (unit < 0), NO_GROUP, split, census)
     if time is not None:
         _leave_out((split == TRAIN) & np.isnan(time), NO_TIME, split, census)
     num_labelled = int((split == TRAIN).sum())
     if num_labelled < LEAST_ROWS:
-        raise UserError(f"{num_labelled} rows have a target, and at least {LEAST_ROWS} are needed: give more")
+        above = "" if weight is None else " and a weight above 0"
+        raise UserError(f"{num_labelled} rows have a target{above}, and at least {LEAST_ROWS} are needed: give more")
     if config.test:
         _mark_test(config, split, time, unit, census)
     rows = np.flatnonzero(split == TRAIN)
@@ -85,6 +91,8 @@ def split_rows(
         if len(first) < rows.size:  # a part of a fold for early stopping would leave copies of its rows to be fitted on
             scheme = dataclasses.replace(scheme, stop_share=1.0)
     group = _groups(kind, split, time, unit, config.seed)
+    if time is not None and kind != "ranking":
+        _divide_one_time(config, group, rows[fold[rows] >= 0], unit)
     _refuse_empty(config, scheme, fold[rows], None if time is None else time[rows], unit[rows])
     if time is not None and config.group:
         _print_recurring_groups(config, scheme, fold[rows], time[rows], unit[rows])
@@ -268,3 +276,21 @@ def _groups(kind: str, split: np.ndarray, time: np.ndarray | None, unit: np.ndar
         else:
             group[rows] = (NUM_BLOCKS * place // len(units))[inverse]
     return group
+
+
+def _divide_one_time(config: PrepareConfig, group: np.ndarray, held_out: np.ndarray, unit: np.ndarray) -> None:
+    """Replace the `group` of the rows that are predicted out of fold by blocks of units if their times give only one group.
+
+    Weights and intervals are compared on several groups. Raises `UserError` if these rows have one unit.
+    """
+    if len(np.unique(group[held_out])) > 1:
+        return
+    units, inverse = np.unique(unit[held_out], return_inverse=True)
+    if len(units) < 2:
+        what, fix = (f"have one {config.group}", "time or group") if config.group else ("are copies of one row", "time")
+        raise UserError(
+            f"all rows that are predicted out of fold have nearly the same {config.time} and {what}: leave {fix} out, or "
+            "give more rows"
+        )
+    place = np.random.default_rng([config.seed, 3]).permutation(len(units))
+    group[held_out] = group.max() + 1 + (NUM_BLOCKS * place // len(units))[inverse]

@@ -152,7 +152,16 @@ def test_a_mark_of_missing_values_counts_in_any_form(tmp_path: Path) -> None:
     """98.0, as pandas writes the code 98 beside empty cells, would be a category."""
     config = PrepareConfig(missing=("98",), categorical=("x",))
     column = cells.read(table_of(tmp_path, ["1.0", "98.0", "98", "980"]), "x", config)
-    assert column.values.to_list() == ["1.0", None, None, "980"]
+    assert column.values.to_list() == ["1", None, None, "980"]
+
+
+def test_a_category_is_the_same_with_and_without_decimals(tmp_path: Path) -> None:
+    """The shops 12 of one file and 12.0 of another, as pandas writes them beside an empty cell, would be two categories."""
+    config, texts = PrepareConfig(categorical=("x",)), ["12", "12.0", "0.0", "-3.00", "1.5", "012.0", "1e3", ""]
+    expected = ["12", "12", "0", "-3", "1.5", "012.0", "1e3", None]
+    assert cells.read(table_of(tmp_path, texts), "x", config).values.to_list() == expected
+    assert cells.read_as(table_of(tmp_path, texts), "x", "text", "", config).values.to_list() == expected
+    assert cells.read_as(table_of(tmp_path, texts), "x", "text", "", RULES).values.to_list() == [*texts[:-1], None]
 
 
 def test_booleans_of_new_rows_may_be_numbers_and_numbers_booleans(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ def split(
     time: Any = None,
     unit: Any = None,
     census: Census | None = None,
+    weight: Any = None,
     **settings: Any,
 ) -> Splits:
     """`split_rows` of a target alone, or with times and groups."""
@@ -38,6 +39,7 @@ def split(
         None if time is None else np.asarray(time, np.float64),
         np.arange(len(target)) if unit is None else np.asarray(unit),
         census,
+        weight,
     )
 
 
@@ -267,6 +269,33 @@ def test_one_time_with_most_rows_leaves_each_fold_its_own() -> None:
     time = np.r_[np.zeros(3), np.full(90, 1.0), np.arange(2, 9)]
     assigned = split(np.arange(100), time=time)
     assert [int((assigned.fold == number).sum()) for number in range(-2, 4)] == [93, 1, 1, 1, 1, 3]
+
+
+@pytest.mark.parametrize("time", [np.arange(60) % 3, np.r_[np.zeros(3), np.ones(93), np.arange(2, 6)]], ids=["years", "day"])
+def test_one_time_that_is_predicted_out_of_fold_makes_several_groups(time: np.ndarray) -> None:
+    """A fit of three years would end with an error after all members are trained: weights are compared on several groups."""
+    assigned = split(np.arange(len(time)), time=time)
+    groups = assigned.group[assigned.fold >= 0]
+    assert len(np.unique(groups)) > 1
+    assert not set(groups) & set(assigned.group[assigned.fold < 0])
+
+
+def test_one_time_and_one_unit_are_refused() -> None:
+    """The fit would end with an error after all members are trained."""
+    time, unit = np.repeat([0, 1, 2], 30), np.r_[np.arange(60), np.full(30, 60)]
+    with pytest.raises(
+        UserError, match="predicted out of fold have nearly the same day and have one household: leave time or group"
+    ):
+        split(np.arange(90), time=time, unit=unit)
+
+
+def test_rows_of_weight_0_are_left_out() -> None:
+    """The first model forward in time would be fitted on old rows of weight 0 only, which is an error of the fit."""
+    census, weight = Census(), np.r_[np.zeros(40), np.ones(60)].astype(np.float32)
+    target = np.r_[np.nan, np.arange(99)]
+    assigned = split(target, time=np.arange(100), census=census, weight=weight)
+    assert (assigned.split == -1).tolist() == [False] + [True] * 39 + [False] * 60
+    assert census.to_dict()["dropped"][splits.NO_WEIGHT]["count"] == 39
 
 
 def test_a_group_across_the_test_is_left_out() -> None:
