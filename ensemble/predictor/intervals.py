@@ -3,8 +3,9 @@
 Split-conformal: the ends of an interval are the prediction plus quantiles of the residuals of rows that were predicted out
 of fold. The rows are cut into bins by their predictions, each with its own quantiles, since errors often grow with the
 value. With n residuals in a bin, in ascending order, the quantiles are residuals number floor(0.05 (n + 1)) and ceil(0.95 (n
-+ 1)). Lei et al. 2018, https://doi.org/10.1080/01621459.2017.1307116; in bins: Vovk 2012,
-https://doi.org/10.1007/s10994-013-5355-6. An interval that would not contain its own prediction is widened to contain it.
++ 1)). With sample weights, 5 % of their sum plus their mean are on each side. Lei et al. 2018,
+https://doi.org/10.1080/01621459.2017.1307116; in bins: Vovk 2012, https://doi.org/10.1007/s10994-013-5355-6.
+An interval that would not contain its own prediction is widened to contain it.
 This is needed, for example, where the target nearly always has its largest value, and the predictions are its mean.
 """
 
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ensemble.combine import selection
+from ensemble.metrics.weighting import weight_of, weighted_mean
 
 SHARE = 0.9
 """Nominal coverage of the intervals."""
@@ -47,8 +49,11 @@ class Intervals:
         return cls(**{name: tuple(values) for name, values in content.items()})
 
 
-def fit(target: np.ndarray, prediction: np.ndarray) -> Intervals:
-    """Fit intervals to targets and out-of-fold predictions, each (num_rows,), with at least one row."""
+def fit(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> Intervals:
+    """Fit intervals to targets and out-of-fold predictions, each (num_rows,), with at least one row.
+
+    weight : sample weights above 0, (num_rows,), or None.
+    """
     num_bins = max(1, min(MOST_BINS, len(target) // LEAST_ROWS))
     cuts = np.quantile(prediction, np.arange(1, num_bins) / num_bins)
     num_below = np.searchsorted(np.sort(prediction), cuts)
@@ -58,36 +63,50 @@ def fit(target: np.ndarray, prediction: np.ndarray) -> Intervals:
             begins.append(cut)
             first = below
     bins = np.searchsorted(begins, prediction, side="right")
-    quantiles = [_quantiles(np.sort((target - prediction)[bins == number])) for number in range(len(begins) + 1)]
+    residuals = target - prediction
+    rows_of = [np.flatnonzero(bins == number) for number in range(len(begins) + 1)]
+    quantiles = [_quantiles(residuals[rows], weight_of(weight, rows)) for rows in rows_of]
     low, high = zip(*quantiles, strict=True)
     return Intervals(begins=tuple(begins), low=low, high=high)
 
 
-def _quantiles(residuals: np.ndarray) -> tuple[float, float]:
-    """The two quantiles of ascending residuals (n,); the lower one is at most 0 and the upper one at least 0."""
-    tail = max(1, (len(residuals) + 1) // 20)  # 5 %; in floats, 0.05 (n + 1) can be below a whole number
-    return min(float(residuals[tail - 1]), 0.0), max(float(residuals[-tail]), 0.0)
+def _quantiles(residuals: np.ndarray, weight: np.ndarray | None) -> tuple[float, float]:
+    """The two quantiles of residuals (n,); the lower one is at most 0 and the upper one at least 0."""
+    order = np.argsort(residuals)
+    residuals = residuals[order]
+    if weight is None:
+        tails = [(len(residuals) + 1) // 20] * 2  # 5 %; in floats, 0.05 (n + 1) can be below a whole number
+    else:
+        weight = weight[order].astype(np.float64)
+        most = (weight.sum() + weight.mean()) / 20
+        tails = [int(np.searchsorted(np.cumsum(part), most, side="right")) for part in (weight, weight[::-1])]
+    first, last = (max(1, tail) for tail in tails)
+    return min(float(residuals[first - 1]), 0.0), max(float(residuals[-last]), 0.0)
 
 
-def coverage(low: np.ndarray, high: np.ndarray, target: np.ndarray) -> dict[str, float | int]:
-    """The share of the targets that are within their intervals, and the median width, as in scores.json."""
+def coverage(
+    low: np.ndarray, high: np.ndarray, target: np.ndarray, weight: np.ndarray | None = None
+) -> dict[str, float | int]:
+    """The weighted share of the targets that are within their intervals, and the median width, as in scores.json."""
     return {
         "share": SHARE,
-        "coverage": float(((low <= target) & (target <= high)).mean()),
+        "coverage": float(weighted_mean((low <= target) & (target <= high), weight)),
         "rows": len(target),
         "median_width": float(np.median(high - low)),
     }
 
 
 def cross_fitted(
-    target: np.ndarray, prediction: np.ndarray, group: np.ndarray, is_forward: bool
+    target: np.ndarray, prediction: np.ndarray, group: np.ndarray, is_forward: bool, weight: np.ndarray | None = None
 ) -> dict[str, float | int] | None:
     """`coverage` of intervals that were fitted on other blocks of groups, or on earlier blocks if `is_forward`.
 
-    target, prediction, group : each (num_rows,). None if there is only one group.
+    target, prediction, group, weight : each (num_rows,), weight or None. None if there is only one group.
     """
     if group.min() == group.max():
         return None
-    folds = selection.folds_of(group, NUM_FOLDS, is_forward)
-    parts = [(*fit(target[fitted], prediction[fitted])(prediction[held]), target[held]) for fitted, held in folds]
-    return coverage(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    low, high = np.full((2, len(target)), np.nan)
+    for fitted, held in selection.folds_of(group, NUM_FOLDS, is_forward):
+        low[held], high[held] = fit(target[fitted], prediction[fitted], weight_of(weight, fitted))(prediction[held])
+    is_held = np.isfinite(low)
+    return coverage(low[is_held], high[is_held], target[is_held], weight_of(weight, is_held))

@@ -6,7 +6,7 @@ import numpy as np
 
 from ensemble import metrics
 from ensemble.combine.fitting import counted_rows
-from ensemble.metrics.weighting import weighted_mean
+from ensemble.metrics.weighting import weight_of, weighted_mean
 from ensemble.predictions import Predictions
 from ensemble.predictor import intervals
 from ensemble.task import Task
@@ -34,11 +34,13 @@ def intervals_of(
     if not is_predicted.any():
         return None, None
     target, prediction, group = blend.target[is_predicted], cross_fitted[is_predicted], blend.group[is_predicted]
-    fitted = intervals.fit(target, prediction)
+    weight, counted = counted_rows(weight_of(blend.weight, is_predicted))
+    target, prediction, group = target[counted], prediction[counted], group[counted]
+    fitted = intervals.fit(target, prediction, weight)
     if test is None:
-        return intervals.cross_fitted(target, prediction, group, is_forward), fitted
-    counted = counted_rows(test.weight)[1]
-    return intervals.coverage(*fitted(combined[counted]), test.target[counted]), fitted
+        return intervals.cross_fitted(target, prediction, group, is_forward, weight), fitted
+    weight, counted = counted_rows(test.weight)
+    return intervals.coverage(*fitted(combined[counted]), test.target[counted], weight), fitted
 
 
 def score(

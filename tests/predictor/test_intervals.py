@@ -98,3 +98,20 @@ def test_an_interval_holds_its_prediction() -> None:
     prediction = generator.uniform(4.8, 5.1, 2000)
     ends = intervals.fit(target, prediction)
     assert max(ends.low) <= 0 <= min(ends.high)
+
+
+def test_rows_count_by_their_weights() -> None:
+    """Where the few rows of large weight have large errors, far fewer than nine of ten targets by weight would be within."""
+    generator = np.random.default_rng(0)
+    is_heavy = generator.random(8000) < 0.05
+    weight = np.where(is_heavy, 20.0, 1.0)
+    target = generator.normal(size=8000) * np.where(is_heavy, 10, 1)
+    prediction, fitted = np.zeros(8000), slice(0, 4000)
+    ends = intervals.fit(target[fitted], prediction[fitted], weight[fitted])
+    result = intervals.coverage(*ends(prediction[4000:]), target[4000:], weight[4000:])
+    assert result["coverage"] == pytest.approx(0.9, abs=0.03)
+    crossed = intervals.cross_fitted(target, prediction, np.arange(8000) % 10, False, weight)
+    assert crossed is not None
+    assert crossed["coverage"] == pytest.approx(0.9, abs=0.03)
+    ones = np.ones(4000)
+    assert intervals.fit(target[fitted], prediction[fitted], ones) == intervals.fit(target[fitted], prediction[fitted])
