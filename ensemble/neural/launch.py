@@ -58,17 +58,25 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
 
     from ensemble.neural import speed
 
-    is_sharded = parse_flag_from_env("ACCELERATE_USE_FSDP")
-    if is_sharded and os.environ.get("FSDP_VERSION", "1") == "1":  # its parameters are not DTensors
+    is_sharded_by_yaml = parse_flag_from_env("ACCELERATE_USE_FSDP")
+    if is_sharded_by_yaml and os.environ.get("FSDP_VERSION", "1") == "1":  # its parameters are not DTensors
         raise UserError("fsdp_version: 1, the default in the accelerate YAML, is not supported: set it to 2")
+    if is_sharded_by_yaml and parse_flag_from_env("FSDP_ACTIVATION_CHECKPOINTING"):
+        raise UserError(
+            "fsdp_activation_checkpointing: true in the accelerate YAML is not supported, since Accelerate 1.15 would draw "
+            "other dropout masks in the backward pass: set it to false, and recompute activations in the recipe, as "
+            "recipe.gradient_checkpointing of hot_sellers does"
+        )
+    # Every rank has the same weights from the seed. Accelerate 1.15 would broadcast them, and fail at buffers
+    os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
     accelerator = Accelerator(**speed.accelerator_options(settings) if settings else {})
     speed.use_fp16_on_cpu(accelerator)
     if settings and settings.deterministic:
         speed.use_deterministic_kernels(accelerator.device)
-    if is_sharded:
+    if is_sharded_by_yaml:
         from ensemble.neural import sharded
 
-        sharded.use_on_cpu(accelerator)
+        sharded.use(accelerator)
     is_on_cpu = accelerator.device.type == "cpu" and not parse_flag_from_env("ACCELERATE_USE_CPU")
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     for origin, requested in ((request["origin"], request["num_processes"]), ("the variable WORLD_SIZE", world_size)):

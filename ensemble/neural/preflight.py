@@ -107,8 +107,11 @@ def forward_pass(
 def flops(
     recipe: NeuralRecipe, model: torch.nn.Module, plan: BatchPlan, accelerator: Accelerator
 ) -> tuple[float, float | None]:
-    """FLOPs per example of a micro-batch that fits into memory, and the peak FLOP/s of a device; (0, None) if unknown."""
-    is_gpu = accelerator.device.type == "cuda"
+    """FLOPs per example of a micro-batch that fits into memory, and the peak FLOP/s of a device; (0, None) if unknown.
+
+    They are unknown for a model that is sharded, since it may not fit into the memory of one device.
+    """
+    is_gpu = accelerator.device.type == "cuda" and not is_sharded(accelerator)
     peak = peak_flops(torch.cuda.get_device_name(accelerator.device), accelerator.mixed_precision) if is_gpu else None
     if not peak:
         return 0.0, None

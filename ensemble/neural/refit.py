@@ -112,6 +112,8 @@ def train(
             if launch.from_main_process(stop.asked):
                 return {"status": "preempted", "seconds": 0.0}
             accelerator.free_memory()
+            if accelerator.scaler:  # a continued process has a new one too
+                accelerator.scaler = torch.amp.GradScaler(accelerator.device.type)
             remaining_s = limit_s - sum(earlier["seconds"] for earlier in summaries)
             settings = dataclasses.replace(
                 config,

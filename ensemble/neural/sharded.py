@@ -25,7 +25,7 @@ from safetensors.torch import save_file
 from torch.distributed import checkpoint as distributed_checkpoint
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import WriteResult
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
 
 from ensemble import folders
@@ -35,21 +35,22 @@ from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.checkpoint import Tensors
 
 
-def use_on_cpu(accelerator: Accelerator) -> None:
-    """Shard on CPU ranks too if the YAML requests FSDP: Accelerate 1.15 would silently replicate the weights there.
+def use(accelerator: Accelerator) -> None:
+    """Shard as without sharding: on CPU ranks too, and with autocast alone to lower the precision.
 
-    Call it before `prepare`, only if the YAML requests FSDP.
+    Accelerate 1.15 would silently replicate the weights on CPUs. With bf16, fp16 or fp8 it would cast the inputs, outputs
+    and gradients of the model to 16 bits: categories, weeks and scores above 256 would be rounded, and gradients of
+    micro-batches would be added in bf16. Call this before `prepare`, only if the YAML requests FSDP.
     """
     from accelerate import PartialState
     from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 
     if accelerator.distributed_type == DistributedType.MULTI_CPU:
-        plugin = FullyShardedDataParallelPlugin()  # reads the launcher's FSDP_* variables
-        if accelerator.mixed_precision != "no":
-            plugin.set_mixed_precision(accelerator.mixed_precision)
-        accelerator.state.fsdp_plugin = plugin
+        accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin()  # reads the launcher's FSDP_* variables
         # In both objects: each new AcceleratorState copies the type from the PartialState
         PartialState().distributed_type = accelerator.state.distributed_type = DistributedType.FSDP
+    if accelerator.distributed_type == DistributedType.FSDP:
+        accelerator.state.fsdp_plugin.mixed_precision_policy = MixedPrecisionPolicy()
 
 
 def reshard(model: torch.nn.Module) -> None:

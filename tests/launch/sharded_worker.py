@@ -2,6 +2,7 @@
 
 sharded_worker.py train OUT [CHECKPOINT]    six steps, a checkpoint after the third, or the three after a checkpoint
 sharded_worker.py read OUT CHECKPOINT…
+sharded_worker.py precision OUT             what the weights of a model see in bf16
 sharded_worker.py fail|die OUT              a checkpoint, and two more: rank 1 fails to write them, or dies while it writes
 """
 
@@ -124,6 +125,42 @@ class Trainer:
             save_file(tensors, file)
 
 
+def precision(accelerator: "Accelerator", out: Path) -> None:
+    """Two micro-batches in bf16 of the inputs 2014 and 2013 + 2^-10, which bf16 rounds to 2016, and their gradient.
+
+    Writes the inputs that the model got, less 2013, the sum of both gradients, and whether they were computed in bf16.
+    """
+    import torch
+    from torch.distributed.tensor import DTensor
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(1, 1, bias=False)
+            self.register_buffer("year", torch.tensor(2013.0))
+            self.inputs: list[float] = []
+            self.dtypes: set[str] = set()
+
+        def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+            inputs = batch["x"] - self.year
+            self.inputs.append(inputs.item())
+            outputs = self.linear(inputs)
+            self.dtypes.add(str(outputs.dtype))
+            return outputs
+
+    model = Model()
+    prepared, _ = accelerator.prepare(model, torch.optim.SGD(model.parameters()))
+    for last, x in enumerate((2014.0, 2013 + 2**-10)):
+        with nullcontext() if last else accelerator.no_sync(prepared), accelerator.autocast():
+            accelerator.backward(prepared({"x": torch.tensor([[x]])}).sum())
+    gradient = prepared.linear.weight.grad
+    assert isinstance(gradient, DTensor)
+    total = gradient.full_tensor().item()
+    if accelerator.is_main_process:
+        content = {"inputs": prepared.inputs, "gradient": total, "dtypes": sorted(prepared.dtypes)}
+        (out / "precision.json").write_text(json.dumps(content))
+
+
 def wait_for(event: threading.Event) -> None:
     event.wait()
 
@@ -133,6 +170,9 @@ def main() -> None:
     from ensemble.neural.checkpoint import BackgroundWriter, step_folder
 
     command, out, *checkpoints = sys.argv[1], *(Path(word) for word in sys.argv[2:])
+    if command == "precision":
+        precision(accelerator, out)
+        return
     # A new process has other initial weights, so that equal weights can only come from the checkpoint
     trainer = Trainer(accelerator, seed=len(checkpoints))
     for number, folder in enumerate(checkpoints):

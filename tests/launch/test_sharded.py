@@ -148,3 +148,22 @@ def test_fsdp1_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="error: fsdp_version: 1, the default in the accelerate YAML, is not supported"):
         launch(["--fsdp_version", "1", "--fsdp_sync_module_states", "false"], ["train", tmp_path])
     assert not list(tmp_path.iterdir())
+
+
+def test_inputs_and_gradients_keep_their_precision_in_bf16(tmp_path: Path) -> None:
+    """Years, weeks and categories would be rounded to bf16 before the model sees them, and gradients while they are added.
+
+    With `fsdp_cpu_ram_efficient_loading`, the default of `accelerate config`, a model with buffers would end in a traceback.
+    """
+    launch(["--mixed_precision", "bf16", "--fsdp_cpu_ram_efficient_loading", "true"], ["precision", tmp_path])
+    result = json.loads((tmp_path / "precision.json").read_text())
+    assert result == {"inputs": [1, 2**-10], "gradient": 1 + 2**-10, "dtypes": ["torch.bfloat16"]}
+
+
+def test_activation_checkpointing_of_fsdp_is_refused(tmp_path: Path) -> None:
+    """The backward pass would have other dropout masks than the forward pass, and so a wrong gradient."""
+    with pytest.raises(
+        AssertionError, match="error: fsdp_activation_checkpointing: true in the accelerate YAML is not supp"
+    ):
+        launch(["--fsdp_activation_checkpointing", "true"], ["train", tmp_path])
+    assert not list(tmp_path.iterdir())
