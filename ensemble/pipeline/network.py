@@ -60,7 +60,7 @@ def train(
     """
     if not resume:
         _remove(folder)
-    elif _is_complete(folder):
+    elif is_complete(folder):
         print(f"{folder} is complete already", file=sys.stderr)
         return True
     launcher, environment = launch_command(config.accelerate_config, member, manifest, num_threads)
@@ -123,7 +123,7 @@ def has_predicted(files: list[Path], data: str, model: str | None) -> bool:
     return True
 
 
-def _is_complete(folder: Path) -> bool:
+def is_complete(folder: Path) -> bool:
     """Whether the training in a folder is done. A training that is continued removes the manifest first."""
     try:
         folders.verify(folder)

@@ -121,16 +121,17 @@ def _train(
     config, overwrite = run.config, run.resume or getattr(run.config, "overwrite", False)
     for position, member in enumerate(planned):
         left, later = run.budget.left() - reserved_s, [*planned[position + 1 :], *later_members]
-        if member.variant_of and left < _seconds_for_variant(run, member, reserved_s):
+        folder = run.out / "members" / member.name
+        resume = run.resume and not is_stale(folder, manifest["fingerprint"])
+        is_trained = resume and _is_complete(member, folder)  # it needs no more time
+        if not is_trained and member.variant_of and left < _seconds_for_variant(run, member, reserved_s):
             continue
         shorter_member_follows = any(other.least_seconds < member.least_seconds for other in later)
-        if left < member.least_seconds and (run.trained or shorter_member_follows):
+        if not is_trained and left < member.least_seconds and (run.trained or shorter_member_follows):
             run.print(f"no time is left for {member.name}")
             continue
         seconds = max(left * share_of(member, later, left), MIN_TRAINING_S) if config.time_limit else 0.0
         run.print(f"{member.name}" + (f": at most {seconds:.0f} s" if config.time_limit else ""))
-        folder = run.out / "members" / member.name
-        resume = run.resume and not is_stale(folder, manifest["fingerprint"])
         if member.kind == "neural":
             data, predict_to = run.out / member.data, run.out / PREDICTIONS if member.data == run.data else None
             is_trained = network.train(member, data, folder, manifest, config, run.num_threads, seconds, resume, predict_to)
@@ -306,6 +307,16 @@ def chosen(manifest: dict[str, Any], config: Any, num_threads: int) -> list[Plan
         if (origin := known[name].variant_of) and origin not in names:
             raise UserError(f"members={list(names)} names '{name}' without '{origin}', of which it is a variant: name both")
     return [member for member in planned if not names or member.name in names]
+
+
+def _is_complete(member: PlannedMember, folder: Path) -> bool:
+    """Whether the training of a member in `folder` is done."""
+    if member.kind == "neural":
+        return network.is_complete(folder)
+    with suppress(UserError):
+        folders.verify(folder)
+        return True
+    return False
 
 
 def is_stale(folder: Path, fingerprint: str) -> bool:

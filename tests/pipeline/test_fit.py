@@ -187,6 +187,16 @@ def test_going_on_needs_the_same_settings(table: Path, tmp_path: Path, monkeypat
         fit(table, out)
 
 
+def test_a_shorter_limit_keeps_what_is_trained(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members that are complete would be left out of the ensemble, since no time is left for their training."""
+    from ensemble.predictor import fit as combiner
+
+    out = tmp_path / "out"
+    killed(monkeypatch, table, out, combiner, "fit", 1)
+    board = fit(table, out, resume=True, time_limit=1e-3)
+    assert {"lightgbm", "xgboost"} <= {row["member"] for row in board}
+
+
 def test_one_fit_at_a_time(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second fit with --resume auto would delete the files that the first one is writing."""
     out, begin = tmp_path / "out", run.Fit.print
