@@ -39,6 +39,8 @@ FASTER = 1.2
 """A training starts again with a higher learning rate only if that rate is more than `FASTER` times the first one."""
 REGROWING = 1.2
 """An upper bound of the time for a second training of the copies, as a multiple of the time of the first."""
+REFITTING = 1.3
+"""An upper bound of the time per row of a training on all rows, as a multiple of that of the first training of copies."""
 AHEAD_S, AHEAD_BYTES = 0.5, 32e6
 """Upper bounds of the time of the rounds that are run before the first of them is scored, and of the size of their
 predictions."""
@@ -81,16 +83,18 @@ def train(
 
     rows : the split `train`. training : the fields `bins` and `page_folder` are not used. Raises `Stopped` as `boost` does.
     """
-    objective, began = objective_of(config, rows), time.monotonic()
+    objective, began, is_refitted = objective_of(config, rows), time.monotonic(), config.refit or is_forward
+    refitting = REFITTING * config.num_refits * len(rows) / sum(len(fold.fit) for fold in folds) if is_refitted else 0.0
+    later = REGROWING * config.regrow + refitting
 
     def seconds_left() -> float:
-        """The time left for the first training, if a second one takes at most `REGROWING` times as long."""
-        return training.seconds_left() - (REGROWING * (time.monotonic() - began) if config.regrow or is_forward else 0)
+        """The time left for the first training, if all later ones together take at most `later` times as long."""
+        return training.seconds_left() - later * (time.monotonic() - began)
 
     with ThreadPoolExecutor(max(1, config.threads)) as pool:
         train_parts = _train_by_library if hasattr(library, "train_copies") else _train_together
         fit = partial(train_parts, library, rows=rows, run=pool.map)
-        first_training = dataclasses.replace(training, seconds_left=seconds_left, on_chunk=_Pace(config, training))
+        first_training = dataclasses.replace(training, seconds_left=seconds_left, on_chunk=_Pace(config, training, later))
         parts: Parts = [(fold.fit, fold.stop) for fold in folds]
         config = in_time(library, config, rows.take(folds[0].fit), len(folds), seconds_left())
         try:
@@ -107,7 +111,7 @@ def train(
             refit_config = dataclasses.replace(config, num_rounds=best_round)
             return fit(config=refit_config, parts=[(part, None) for part in parts], training=refit)[0]()
 
-        if config.regrow and training.seconds_left() > REGROWING * (time.monotonic() - began):
+        if config.regrow and seconds_left() > 0:
             del make_models  # with the boosters and their copies of the rows
             learned = [np.union1d(fold.fit, fold.stop) for fold in folds]
             models = refit_on(learned)
@@ -119,7 +123,7 @@ def train(
         held_out = np.concatenate([fold.held for fold in folds])
         out_of_fold = {"row_id": rows.column("row_id")[held_out], "prediction": np.concatenate([*itertools.chain(*blocks)])}
         importance = permutation.importance(objective, rows, folds, predictors, best_round)
-        if config.refit or is_forward:
+        if is_refitted:
             models = refit_on([np.arange(len(rows))] * config.num_refits)
     return TrainingResult(
         models=models,
@@ -141,8 +145,9 @@ class _TooSlow(Exception):
 class _Pace:
     """Called as `on_chunk`: measures the first chunk, and raises `_TooSlow` if the usual number of trees takes too long."""
 
-    def __init__(self, config: TreesConfig, training: Training):
-        self._config, self._training, self._began = config, training, 0.0
+    def __init__(self, config: TreesConfig, training: Training, later: float):
+        """later : the time of all later trainings, as a multiple of the time of this one."""
+        self._config, self._training, self._later, self._began = config, training, later, 0.0
 
     def __call__(self, history: list[Scores]) -> None:
         self._training.on_chunk(history)
@@ -150,9 +155,8 @@ class _Pace:
             self._began = time.monotonic()
         if len(history) == self._config.chunk_rounds and self._began:
             seconds_of_a_tree = (time.monotonic() - self._began) / len(history)
-            rate = rate_in_time(
-                self._config.learning_rate, seconds_of_a_tree * (1 + REGROWING), self._training.seconds_left()
-            )
+            seconds_of_all = seconds_of_a_tree * (1 + max(self._later, REGROWING))  # or more trees than usual
+            rate = rate_in_time(self._config.learning_rate, seconds_of_all, self._training.seconds_left())
             if rate > FASTER * self._config.learning_rate:
                 raise _TooSlow(rate)
 

@@ -398,6 +398,22 @@ def test_copies_are_not_trained_again_without_time(data_of: Any, tmp_path: Path)
         assert np.array_equal(result.out_of_fold["prediction"], expected.out_of_fold["prediction"])
 
 
+def test_time_is_kept_for_the_training_on_all_rows(data_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With folds forward in time a fit would exceed its limit by a third training, for which no time was reserved."""
+    data, num_trees = data_of("regression"), []
+    config = config_of("xgboost", data, early_stopping_rounds=1000, num_rounds=1000)
+    for is_forward in (False, True):
+        now = [0.0]
+        monkeypatch.setattr(copies, "time", types.SimpleNamespace(monotonic=lambda now=now: now[0]))
+        training = Training(
+            on_chunk=lambda history, now=now: now.__setitem__(0, float(len(history))),  # a second for each tree
+            seconds_left=lambda now=now: 300.0 - now[0],
+        )
+        result = copies.train(library_module("xgboost"), config, rows_of(data), folds_of(data), training, is_forward)
+        num_trees.append(len(result.history))
+    assert num_trees[1] < num_trees[0] < 300
+
+
 # ------------------------------------------------------------------------------------------------ the member
 
 
