@@ -146,6 +146,10 @@ train() {
   local status_folder=$1 log log_size=0 before code again status=failed reason second losses
   shift
   [ -n "$(value out "$@")" ] || fail "there is no argument out=FOLDER, which names where to write"
+  case " $* " in # of two --resume the last one, of this script, would count
+    *" --resume auto "* | *" --resume=auto "*) ;;
+    *" --resume "* | *" --resume="*) fail "a job resumes by itself, from the newest checkpoint of out=: leave --resume out" ;;
+  esac
   { mkdir -p "$(dirname "$status_folder")" && [ -w "$(dirname "$status_folder")" ]; } ||
     fail "$status_folder cannot be written: name another out=FOLDER"
   before=$(stamp)
@@ -170,6 +174,7 @@ train() {
     status=$(head -n 1 "$status_folder/status")
     second=$(sed -n 2p "$status_folder/status")
     reason=${second:-$reason}
+    [ "$status" != "done" ] || status=failed # what came after the training failed, such as the predictions of --predict
   elif [ "$signalled" = USR1 ]; then
     status=lost reason="the warning signal came before the training started"
   fi

@@ -52,8 +52,16 @@ ranks=$((${processes:-1} / ${machines:-1}))
 ranks=${RANKS_PER_NODE:-$ranks}
 [[ $ranks =~ ^[1-9][0-9]*$ ]] ||
   fail "there must be at least 1 rank on a node, not $ranks: correct RANKS_PER_NODE, or num_processes in $config"
+if [ "$(of_yaml distributed_type)" = "'NO'" ] && [ "$SLURM_STEP_NUM_NODES" = 1 ] && [ "$ranks" -gt 1 ]; then
+  [ "${RANKS_PER_NODE:-1}" = 1 ] ||
+    fail "$config starts one process, not RANKS_PER_NODE=$RANKS_PER_NODE: choose multi_gpu.yaml or multi_cpu.yaml"
+  echo "warning: $config starts one process, which uses one of the $ranks GPUs: choose multi_gpu.yaml for all" >&2
+  ranks=1
+fi
 # accelerate would use one thread for a GPU rank, and all cores of the machine for a CPU rank
 threads=$((${SLURM_CPUS_PER_TASK:-1} / ranks))
+[ "${OMP_NUM_THREADS:-$threads}" -ge "$threads" ] ||
+  echo "warning: each rank uses OMP_NUM_THREADS=$OMP_NUM_THREADS of its $threads cores: unset this variable to use all" >&2
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}
 
 machine_options=()

@@ -133,7 +133,11 @@ def value_as_text(value: float, feature: dict[str, Any]) -> str | None:
         # Days since 1970 are 3 minutes apart as 32-bit floats: 10:00 is stored as 9:59
         step = 5 if np.spacing(np.float32(abs(value))) * MINUTES_OF_A_DAY > 0.5 else 1
         minutes = step * round(value * MINUTES_OF_A_DAY / step)
-        return (begin + datetime.timedelta(minutes=minutes)).isoformat(" ", "minutes").removesuffix(" 00:00")
+        try:
+            time = begin + datetime.timedelta(minutes=minutes)
+        except OverflowError:  # the 32-bit float of the last hours of the year 9999 is the next day
+            time = datetime.datetime.max if minutes > 0 else datetime.datetime.min
+        return time.isoformat(" ", "minutes").removesuffix(" 00:00")
     return f"{value + feature['offset']:.15g}"
 
 

@@ -136,7 +136,7 @@ def multiclass(run: Run, styles: dict[str, Any]) -> list[Picture]:
 
 def ranking(run: Run, styles: dict[str, Any]) -> list[Picture]:
     """NDCG by group size, and the mean relevance in each of the first places."""
-    target, group = run.test.target, run.test.group
+    target, group, weight = run.test.target, run.test.group, run.test.weight
     _, index, size_of = np.unique(group, return_inverse=True, return_counts=True)
     size = size_of[index]
 
@@ -145,7 +145,8 @@ def ranking(run: Run, styles: dict[str, Any]) -> list[Picture]:
         bins = np.searchsorted(ends, size)
         ndcg = metrics.METRIC_FUNCTIONS["ndcg_at_10"].function
         for name, candidate in run.candidates.items():
-            scores = [ndcg(target[bins == each], candidate[bins == each], group[bins == each]) for each in range(len(ends))]
+            parts = [bins == each for each in range(len(ends))]
+            scores = [ndcg(target[part], candidate[part], group[part], weight_of(weight, part)) for part in parts]
             axes.plot(range(len(ends)), scores, marker="o", markersize=3.5, **styles[name])
         begins = [int(size_of.min()), *(ends[:-1] + 1)]
         labels = [f"{begin}" if begin == end else f"{begin}–{end}" for begin, end in zip(begins, ends, strict=True)]
@@ -157,9 +158,12 @@ def ranking(run: Run, styles: dict[str, Any]) -> list[Picture]:
         for candidate, style in (*lines, (np.zeros(len(target)), {"color": colour("muted"), "linewidth": 1})):
             order = np.lexsort((-candidate, index))
             tied = np.searchsorted(starts_of(index[order], candidate[order]), np.arange(len(order)), side="right") - 1
-            relevance = (np.bincount(tied, target[order]) / np.bincount(tied))[tied]  # tied rows share their places
+            mass = np.ones(len(order)) if weight is None else np.asarray(weight, float)[order]
+            # Tied rows share their places
+            relevance = (np.bincount(tied, mass * target[order]) / np.maximum(np.bincount(tied, mass), 1e-300))[tied]
             position = np.arange(len(order)) - (np.cumsum(size_of) - size_of)[index[order]]
-            means = [relevance[position == each].mean() for each in range(min(NUM_PLACES, int(size_of.max())))]
+            at_place = [position == each for each in range(min(NUM_PLACES, int(size_of.max())))]
+            means = [mass[rows] @ relevance[rows] / max(mass[rows].sum(), 1e-300) for rows in at_place]
             axes.plot(np.arange(len(means)) + 1, means, **style)
         axes.set_xticks(range(1, NUM_PLACES + 1))
         axes.set(xlabel="place in its group", ylabel="mean relevance")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ensemble import folders, metrics, recipe
+from ensemble.combine.scales import NONE
 from ensemble.errors import UserError
 from ensemble.predictor import leaderboard, used_rows
 from ensemble.report import commands, decision, forecast, pictures, quality, svg, tables
@@ -73,6 +74,7 @@ def render(run: Run) -> str:
         metric_labels=tables.metric_labels(run),
         higher_is_better={name: metric.higher_is_better for name, metric in metrics.METRICS[run.task.kind].items()},
         calibrators=tables.methods(run.combiner.cross_fitted_calibrators, run.combiner.calibrator, bool(used)),
+        is_scaled=run.combiner.calibrator != NONE,
         diversity=run.diversity,
         method_description=method_description(run.combiner.method, bool(used)),
         importance=tables.importance(run),

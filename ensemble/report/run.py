@@ -55,8 +55,9 @@ class Member:
     @property
     def metric(self) -> str:
         """The metric of early stopping; empty if unknown."""
-        names = [name for name in self.summary if name.startswith("validation_")]
-        return names[0].removeprefix("validation_") if names else ""
+        names = [name.removeprefix("validation_") for name in self.summary if name.startswith("validation_")]
+        chosen = self.summary.get("metric", "")
+        return chosen if chosen in names else names[0] if names else ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

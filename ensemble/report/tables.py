@@ -21,7 +21,7 @@ ACCURACY = ("accuracy", "accuracy_always_no")
 
 def methods(cross_fitted: dict[str, dict[str, float]], chosen: str, out_of_fold: bool) -> list[dict[str, Any]]:
     """The cross-fitted scores of each combiner or calibrator, and which one was chosen; [] without a choice."""
-    if set(cross_fitted) <= {"", "auto"}:  # values and ranking scores are not calibrated
+    if set(cross_fitted) <= {"", "none", "auto"}:  # values, ranking scores, and classes forward in time are not calibrated
         return []
     return [
         {

@@ -67,3 +67,10 @@ def test_a_time_is_shown_as_it_is_in_the_column(since: str, time: str) -> None:
     """The 32-bit float of 10:00 is that of 9:59, which no cell holds."""
     days = (datetime.datetime.fromisoformat(time) - datetime.datetime.fromisoformat(since)) / datetime.timedelta(days=1)
     assert forecast.value_as_text(float(np.float32(days)), {"unit": f"days since {since}"}) == time
+
+
+def test_the_last_hours_of_the_year_9999_have_a_text() -> None:
+    """9999-12-31 23:59, "for ever" in databases, is a day later as a 32-bit float: the report would not be written."""
+    unit = {"unit": "days since 1970-01-01"}
+    assert forecast.value_as_text(float(np.float32(2_932_896.99)), unit) == "9999-12-31 23:59"
+    assert forecast.value_as_text(float(np.float32(-719_163.1)), unit) == "0001-01-01"

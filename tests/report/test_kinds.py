@@ -56,3 +56,26 @@ def test_weights_count(kind: str) -> None:
     assert weighted
     for result, expected in zip(weighted, of_copies, strict=True):
         np.testing.assert_allclose(result, expected)
+
+
+def test_weights_of_groups_count() -> None:
+    """The curves of a ranking would ignore the weights, with which the scores beside them are computed."""
+    target, predictions, group = blend_of("ranking", len(TIMES))
+    times = TIMES[np.unique(group, return_inverse=True)[1]]  # each group has one weight
+    rows = np.repeat(np.arange(len(TIMES)), times)
+    number = np.concatenate([np.arange(count) for count in times])
+    points = []
+    for kept, groups, weight in (
+        (np.arange(len(TIMES)), group, times.astype(float)),
+        (rows, group[rows] * 10 + number, None),
+    ):
+        run: Any = SimpleNamespace(
+            test=SimpleNamespace(target=target[kept], weight=weight, group=groups),
+            candidates={"ensemble": predictions[kept, 0]},
+        )
+        for _, _, _, paint in BY_KIND["ranking"](run, {"ensemble": series_style(0)}):
+            axes = Figure().add_subplot()
+            paint(axes)
+            points.append([line.get_ydata() for line in axes.lines])
+    for weighted, of_copies in zip(points[:2], points[2:], strict=True):
+        np.testing.assert_allclose(weighted, of_copies)

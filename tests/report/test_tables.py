@@ -9,6 +9,7 @@ from ensemble.predictions import Predictions
 from ensemble.predictor import scoring
 from ensemble.recipe import Words
 from ensemble.report import tables
+from ensemble.report.run import Member
 from ensemble.task import Task
 
 
@@ -26,3 +27,11 @@ def test_an_ensemble_equal_to_its_best_member_loses_nothing() -> None:
             scores=scores, task=task, words=Words(), candidates=candidates, recipe=SimpleNamespace(get=lambda *_: None)
         )
         assert tables.score_table(run)["main"]["is_gain"] is is_gain
+
+
+def test_a_member_is_shown_with_the_metric_that_stopped_it() -> None:
+    """A member that stopped by ROC-AUC would be shown with its log loss, and with another number of trees."""
+    summary = {"metric": "roc_auc", "validation_log_loss": 0.4, "validation_roc_auc": 0.8}
+    assert Member(name="lightgbm", weight=1.0, summary=summary).metric == "roc_auc"
+    del summary["validation_roc_auc"]  # as of CatBoost, which stops by the loss
+    assert Member(name="catboost", weight=1.0, summary=summary).metric == "log_loss"

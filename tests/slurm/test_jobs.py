@@ -284,10 +284,15 @@ def test_one_copy_of_a_bag_is_preempted(login: Login, folded: Path, tmp_path: Pa
 
 def test_a_users_mistake(login: Login, prepared: Path, tmp_path: Path) -> None:
     """A mistake before or after the start of the run is in the last line of any log, and the job is not requeued."""
-    mistakes = {"batchsize=64": "batch_size", "learning_rate=1e30": "lower learning_rate"}
+    mistakes = {
+        "batchsize=64": "batch_size",
+        "learning_rate=1e30": "lower learning_rate",
+        "--predict=/dev/null/x": "/dev/null/x",  # after the training, whose status is `done`
+        "--resume=last": "leave --resume out",  # a new run would start instead
+    }
     options = f"--output={login.logs}/[%x]-%N-%j.out"
     words = ("slurm/train_cpu.slurm", f"data={prepared}", *SHORT)
-    jobs = [login.sbatch(*words, f"out={tmp_path}/{word}", word, options=options) for word in mistakes]
+    jobs = [login.sbatch(*words, f"out={tmp_path}/{number}", word, options=options) for number, word in enumerate(mistakes)]
     for job, sentence in zip(jobs, mistakes.values(), strict=True):
         facts = job.wait(120).facts()
         assert (facts["JobState"], facts["ExitCode"], facts["Restarts"]) == ("FAILED", "2:0", "0"), job.log()

@@ -215,6 +215,8 @@ def test_one_command_is_made_again_by_one_command(table: Path, tmp_path: Path) -
     html_of_page = (out / "report.html").read_text(encoding="utf-8")
     assert not re.findall(r"url\((?!#)|@import|<iframe|<object|<embed|https?://|src=", html_of_page)
     page = text(html_of_page)
+    assert "The combiner simplex was set before the fit" in page
+    assert "Equal weights are chosen" not in page
     commands = [line for line in re.findall(r"python .*", page) if "scripts" in line or "fit" in line]
     assert len(commands) == 1
     line = shlex.split(commands[0])
