@@ -35,10 +35,13 @@ FIRST_SHARE = 0.6
 
 
 class JoinedRows:
-    """The rows of several splits, one after the other, as `loader.Rows`; the examples of all must have equal shapes."""
+    """The rows of several splits, one after the other, as `loader.Rows`; the examples of all must have equal shapes.
 
-    def __init__(self, parts: list[Rows]):
-        self.parts = parts
+    An example has the tensors that all parts have. first_epoch : added to the number of the epoch.
+    """
+
+    def __init__(self, parts: list[Rows], first_epoch: int = 0):
+        self.parts, self.first_epoch = parts, first_epoch
         self.ends = np.cumsum([len(part) for part in parts])
 
     def __len__(self) -> int:
@@ -49,30 +52,31 @@ class JoinedRows:
         order = np.argsort(part_of_row, kind="stable")
         begins = self.ends - [len(part) for part in self.parts]
         batches = [
-            part.gather(rows[part_of_row == index] - begins[index], epoch)
+            part.gather(rows[part_of_row == index] - begins[index], self.first_epoch + epoch)
             for index, part in enumerate(self.parts)
             if (part_of_row == index).any()
         ]
         position = torch.from_numpy(np.argsort(order))
-        return {name: torch.cat([batch[name] for batch in batches])[position] for name in batches[0]}
+        names = [name for name in batches[0] if all(name in batch for batch in batches)]
+        return {name: torch.cat([batch[name] for batch in batches])[position] for name in names}
 
 
 class Continued:
     """A `NeuralRecipe` that trains on all rows of `splits`, from the weights in the folder `start`, without evaluations.
-    Everything else is as in the recipe `original`.
+    Everything else is as in the recipe `original`, after its first `num_epochs` epochs.
     """
 
     monitor = ""
 
-    def __init__(self, original: NeuralRecipe, start: Path, splits: tuple[str, ...]):
-        self._original, self._start, self._splits = original, start, splits
+    def __init__(self, original: NeuralRecipe, start: Path, splits: tuple[str, ...], num_epochs: int = 0):
+        self._original, self._start, self._splits, self._num_epochs = original, start, splits, num_epochs
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._original, name)
 
     def rows(self, split: str) -> Rows:
         if split == "train":
-            return JoinedRows([self._original.rows(name) for name in self._splits])
+            return JoinedRows([self._original.rows(name) for name in self._splits], self._num_epochs)
         return self._original.rows(split)
 
     def model(self) -> torch.nn.Module:
@@ -125,7 +129,8 @@ def train(
                 warmup_steps=0,
                 evaluations_per_epoch=1,
             )
-            return loop.train(Continued(recipe, out / "best", splits), settings, accelerator, "auto")
+            continued_recipe = Continued(recipe, out / "best", splits, math.ceil(config.max_epochs))
+            return loop.train(continued_recipe, settings, accelerator, "auto")
 
         def score(folder: Path) -> float:
             """The score on blend of the weights in `folder`, whose duration counts for the last part."""

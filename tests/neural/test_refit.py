@@ -88,6 +88,20 @@ def test_joined_rows_are_those_of_their_splits() -> None:
         assert all(torch.equal(batch[name], each[name][rows]) for name in each)
 
 
+def test_joined_rows_have_the_tensors_of_all_splits_and_continue_the_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refit of an emulator with derivatives would end in a traceback, and one of sudoku begin again with easy puzzles."""
+
+    def gather(self: SplitRows, rows: np.ndarray, epoch: int = 0) -> Batch:
+        known = {"only_here": torch.zeros(len(rows))} if self.first == 0 else {}
+        return {"epoch": torch.full((len(rows),), epoch), **known}
+
+    monkeypatch.setattr(SplitRows, "gather", gather)
+    recipe = refit.Continued(SplitToy(), Path(), ("train", "validation"), 5)
+    rows = recipe.rows("train")
+    assert rows.gather(np.array([0, 40]), 2)["epoch"].tolist() == [7, 7]
+    assert rows.gather(np.array([0, 40])).keys() == {"epoch"}
+
+
 def test_each_part_learns_its_rows_once_from_the_best_weights(config: TrainConfig, accelerator: Accelerator) -> None:
     """Blend would be learned before it is predicted, rows would be missing, or a part would start from the last weights."""
     toy, out = SplitToy(*BETTER), Path(config.out)

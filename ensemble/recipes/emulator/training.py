@@ -27,6 +27,7 @@ import torch
 from ensemble import configuration
 from ensemble.arrow import Column, open_table, read_columns
 from ensemble.data import statistics
+from ensemble.data.inputs import LEARNED
 from ensemble.data.splitmix import GOLDEN, finalised
 from ensemble.data.statistics import Statistics
 from ensemble.errors import UserError
@@ -115,7 +116,7 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
             )
 
     def open_rows(self, split: str) -> PairRows:
-        has_directions = split == "validation" or (split == "train" and self.config.jacobian_weight > 0)
+        has_directions = split == "validation" or (split in LEARNED and self.config.jacobian_weight > 0)
         return PairRows(self.folder, split, self._direction_sizes if has_directions and self.facts["formula"] else None)
 
     @functools.cached_property

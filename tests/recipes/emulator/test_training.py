@@ -98,6 +98,7 @@ def test_directions_follow_from_row_and_epoch(data: dict[str, Path], system: str
     assert 0.3 < (whole["direction"] > 0).float().mean() < 0.7
     assert "direction" in recipe(data, system, jacobian_weight=0.0).rows("validation").gather(np.arange(2))
     assert recipe(data, system, jacobian_weight=0.0).rows("train").gather(np.arange(2)).keys() == {"inputs", "outputs"}
+    assert recipe(data, system).rows("blend").gather(np.arange(2)).keys() == whole.keys()  # for a refit
 
 
 def test_changes_are_true_derivatives(data: dict[str, Path]) -> None:
