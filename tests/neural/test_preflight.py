@@ -127,7 +127,8 @@ def test_flops_are_counted_on_a_micro_batch_that_fits(most_rows: int, monkeypatc
 
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
     monkeypatch.setattr(preflight, "largest_batch", lambda rows, plan, _: {"x": torch.ones(plan.micro_batch_size, 4)})
-    gpu = SimpleNamespace(device=SimpleNamespace(type="cuda"), mixed_precision="bf16", autocast=nullcontext)
+    facts = {"device": SimpleNamespace(type="cuda"), "mixed_precision": "bf16", "autocast": nullcontext}
+    gpu = SimpleNamespace(distributed_type="NO", **facts)
     recipe = SimpleNamespace(rows=lambda split: None, step=step)
     arguments: Any = recipe, OnGpu(4, 3), PLAN, gpu
     if most_rows:
@@ -136,3 +137,5 @@ def test_flops_are_counted_on_a_micro_batch_that_fits(most_rows: int, monkeypatc
     else:
         with pytest.raises(UserError, match="micro_batch_size=1 does not fit into memory"):
             preflight.flops(*arguments)
+        sharded: Any = SimpleNamespace(distributed_type="FSDP", **facts)  # a model that no GPU could hold is not counted
+        assert preflight.flops(*arguments[:3], sharded) == (0.0, None)
