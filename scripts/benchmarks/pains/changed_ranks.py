@@ -2,7 +2,7 @@
 
 A run of 12 steps changes its number of ranks after steps 4 and 8. Its weights and rows are compared with those of a run on
 four ranks, with the same global batch. On CPUs Accelerate 1.15 replicates the weights even with FSDP. Therefore the
-processes of plain Accelerate call `use_on_cpu` of this project, with which it shards them as on GPUs.
+processes of plain Accelerate call `sharded.use` of this project, with which it shards them as on GPUs.
 """
 
 from pathlib import Path
@@ -20,9 +20,9 @@ TOLERANCE = 1e-5
 
 def rank(settings: Any) -> None:
     from benchmarks.pains import plain
-    from ensemble.neural.sharded import use_on_cpu
+    from ensemble.neural.sharded import use
 
-    plain.train(settings, set_up=use_on_cpu)
+    plain.train(settings, set_up=use)
 
 
 def reproduce(folder: Path, short: bool) -> sides.Reproduced:
