@@ -64,8 +64,7 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
     if is_sharded_by_yaml and parse_flag_from_env("FSDP_ACTIVATION_CHECKPOINTING"):
         raise UserError(
             "fsdp_activation_checkpointing: true in the accelerate YAML is not supported, since Accelerate 1.15 would draw "
-            "other dropout masks in the backward pass: set it to false, and recompute activations in the recipe, as "
-            "recipe.gradient_checkpointing of hot_sellers does"
+            "other dropout masks in the backward pass: set it to false, and use torch.utils.checkpoint in the recipe's model"
         )
     # Every rank has the same weights from the seed. Accelerate 1.15 would broadcast them, and fail at buffers
     os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
