@@ -231,17 +231,17 @@ def test_several_models_in_one_file() -> None:
 
 
 def test_weights_count(library: str, tmp_path: Path) -> None:
-    """Rows of weight 0 that contradict the others would be learned, and would stop the training early."""
+    """Rows of nearly no weight that contradict the others would be learned, and would stop the training early."""
     frame = frame_of("regression")
     is_wrong = pl.Series(np.arange(NUM_ROWS) % 2 == 0)
     frame = frame.with_columns(
-        w=pl.when(is_wrong).then(0.0).otherwise(2.0), y=pl.when(is_wrong).then(-pl.col("y")).otherwise("y")
+        w=pl.when(is_wrong).then(2.0**-99).otherwise(2.0), y=pl.when(is_wrong).then(-pl.col("y")).otherwise("y")
     )
     data = prepared_of(tmp_path, frame, weight="w", drop=("day",))
     train.train(config_of(library, data, tmp_path / "m", num_rounds=40, early_stopping_rounds=40))
     result = TreeMember(tmp_path / "m").predict(data, "oof")
-    assert set(result["weight"]) == {0.0, 2.0}
-    counted = result["weight"] > 0
+    assert set(result["weight"]) == {2.0**-99, 2.0}
+    counted = result["weight"] > 1
     assert counted.tolist() == (result["row_id"] % 2 == 1).tolist()
     score = {
         of: np.corrcoef(result["prediction"][counted == of], result["target"][counted == of])[0, 1] for of in (True, False)
