@@ -59,15 +59,17 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
     from ensemble.neural import speed
 
     is_sharded_by_yaml = parse_flag_from_env("ACCELERATE_USE_FSDP")
-    if is_sharded_by_yaml and os.environ.get("FSDP_VERSION", "1") == "1":  # its parameters are not DTensors
-        raise UserError("fsdp_version: 1, the default in the accelerate YAML, is not supported: set it to 2")
-    if is_sharded_by_yaml and parse_flag_from_env("FSDP_ACTIVATION_CHECKPOINTING"):
-        raise UserError(
-            "fsdp_activation_checkpointing: true in the accelerate YAML is not supported, since Accelerate 1.15 would draw "
-            "other dropout masks in the backward pass: set it to false, and use torch.utils.checkpoint in the recipe's model"
-        )
-    # Every rank has the same weights from the seed. Accelerate 1.15 would broadcast them, and fail at buffers
-    os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
+    if is_sharded_by_yaml:
+        if os.environ.get("FSDP_VERSION", "1") == "1":  # its parameters are not DTensors
+            raise UserError("fsdp_version: 1, the default in the accelerate YAML, is not supported: set it to 2")
+        if parse_flag_from_env("FSDP_ACTIVATION_CHECKPOINTING"):
+            raise UserError(
+                "fsdp_activation_checkpointing: true in the accelerate YAML is not supported, since Accelerate 1.15 would "
+                "draw other dropout masks in the backward pass: set it to false, and use torch.utils.checkpoint in the model "
+                "of the recipe"
+            )
+        # Every rank has the same weights from the seed. Accelerate 1.15 would broadcast them, and fail at buffers
+        os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
     accelerator = Accelerator(**speed.accelerator_options(settings) if settings else {})
     speed.use_fp16_on_cpu(accelerator)
     if settings and settings.deterministic:

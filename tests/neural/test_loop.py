@@ -17,7 +17,7 @@ from accelerate import Accelerator
 from toy import NUM_ROWS, Toy, checkpoints, last, lines, same_checkpoints, tensors
 
 from ensemble.errors import UserError
-from ensemble.neural import evaluation, guards, loop, speed
+from ensemble.neural import evaluation, guards, loop
 from ensemble.neural.loader import Batch, BatchPlan
 from ensemble.neural.optim import learning_rate_scale
 from ensemble.neural.settings import TrainConfig
@@ -272,16 +272,12 @@ def test_a_spike_restores_the_same_checkpoint_after_a_preemption(
 
 
 def test_a_step_that_overflows_in_fp16_is_skipped(
-    config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+    config: TrainConfig, in_fp16: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An overflow would make weights infinite, or use a step of the schedule."""
-    monkeypatch.setattr(accelerator.state, "_mixed_precision", "fp16")
-    monkeypatch.setattr(accelerator, "native_amp", False)
-    monkeypatch.setattr(accelerator, "scaler", None)
-    speed.use_fp16_on_cpu(accelerator)
     toy = Toy()
     toy.times = 1e3  # times the first loss scale of 65536, too much for gradients in fp16
-    summary = loop.train(toy, dataclasses.replace(config, clip_norm=1.0), accelerator)
+    summary = loop.train(toy, dataclasses.replace(config, clip_norm=1.0), in_fp16)
     assert summary["precision"] == "fp16"
     events = [line["event"] for line in lines(config) if line["kind"] == "event"]
     assert events
@@ -289,11 +285,11 @@ def test_a_step_that_overflows_in_fp16_is_skipped(
     assert len(toy.recorder.seen) == 12 - len(events)
     assert toy.recorder.rates[0] == pytest.approx(0.025)
     assert json.loads((last(config) / "state.json").read_text())["scaler"]["scale"] < 65536
-    monkeypatch.setattr(accelerator, "scaler", torch.amp.GradScaler("cpu", init_scale=4.0))
+    monkeypatch.setattr(in_fp16, "scaler", torch.amp.GradScaler("cpu", init_scale=4.0))
     toy = Toy()
     toy.model = lambda: torch.nn.Sequential(Toy().model(), NanGradient())  # type: ignore[method-assign]
     with pytest.raises(UserError, match="the gradient norm is nan"):
-        loop.train(toy, dataclasses.replace(config, out=config.out + "2"), accelerator)
+        loop.train(toy, dataclasses.replace(config, out=config.out + "2"), in_fp16)
 
 
 # Prediction

@@ -17,7 +17,7 @@ from toy import Toy, ToyRows
 
 from ensemble import folders
 from ensemble.errors import UserError
-from ensemble.neural import checkpoint, loop, refit, runs, speed
+from ensemble.neural import checkpoint, loop, refit, runs
 from ensemble.neural.loader import Batch, BatchPlan
 from ensemble.neural.settings import TrainConfig
 from ensemble.signals import StopSignals
@@ -127,17 +127,11 @@ def test_each_part_learns_its_rows_once_from_the_best_weights(config: TrainConfi
     assert not (out / refit.NEWEST / "best").exists()
 
 
-def test_each_part_begins_with_the_same_loss_scale(
-    config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_part_begins_with_the_same_loss_scale(config: TrainConfig, in_fp16: Accelerator) -> None:
     """In fp16 a part would begin with the scale of the part before, but after a kill with a new one: other bits."""
-    monkeypatch.setattr(accelerator.state, "_mixed_precision", "fp16")
-    monkeypatch.setattr(accelerator, "native_amp", False)
-    monkeypatch.setattr(accelerator, "scaler", None)
-    speed.use_fp16_on_cpu(accelerator)
     toy = SplitToy(*BETTER)
     toy.times = 1e3  # times a loss scale of 65536, too much for gradients in fp16
-    refit.train(toy, config, accelerator)
+    refit.train(toy, config, in_fp16)
     for part in (".", "trial", "newest"):
         lines = (Path(config.out) / part / "metrics.jsonl").read_text().splitlines()
         event = next(line["event"] for line in map(json.loads, lines) if line["kind"] == "event")
