@@ -65,8 +65,8 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
         if parse_flag_from_env("FSDP_ACTIVATION_CHECKPOINTING"):
             raise UserError(
                 "fsdp_activation_checkpointing: true in the accelerate YAML is not supported, since Accelerate 1.15 would "
-                "draw other dropout masks in the backward pass: set it to false, and use torch.utils.checkpoint in the model "
-                "of the recipe"
+                "draw other dropout masks in the backward pass: set it to false, and use torch.utils.checkpoint in the "
+                "model of the recipe"
             )
         # Every rank has the same weights from the seed. Accelerate 1.15 would broadcast them, and fail at buffers
         os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
