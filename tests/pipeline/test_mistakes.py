@@ -302,7 +302,7 @@ COMMANDS = {
     "… test=0.0001": "test=0.0001 leaves 40 rows for train and 0 for test, but train needs 20 and test 1",
     "… num_folds=2": "num_folds=2 is impossible: it must be 0, 1, or 3 and more",
     "… num_folds=-3": "num_folds=-3 is impossible: it must be 0, 1, or 3 and more",
-    "… num_folds=30": "num_folds=30, but there are only 20 rows of the rarer value of y: lower it, or leave it out",
+    "… num_folds=30": "num_folds=30 needs as many rows of the rarer value of y, but there are 20: lower it, or leave it out",
     "… num_folds=1.5": "the command line: num_folds=1.5 does not fit: write a whole number",
     "… max_categories=1": "max_categories=1 is impossible: it must be at least 2",
     "… max_bad_fraction=7": "max_bad_fraction=7.0 is impossible: it must be between 0 and 1",
