@@ -133,6 +133,12 @@ written() {
   now=$(stamp) && [ "$now" != "$before" ]
 }
 
+# What the run at out=… has saved: checkpoints, finished members and, of a search, the record of its trials
+saved() {
+  local out=${1%/}
+  find "$out" "$out".* \( -name manifest.json -o -name trials.journal \) -printf '%p %T@\n' 2>/dev/null | sort | sha256sum
+}
+
 # Forward the signal once the status is `running`: from then on the ranks handle it
 warn() {
   until written || ! kill -0 "$step" 2>/dev/null; do sleep 1; done
@@ -143,7 +149,7 @@ warn() {
 logged() { [ ! -f "$log" ] || tail -c "+$((log_size + 1))" "$log" | grep -aE "^($1): " | tail -n 1; }
 
 train() {
-  local status_folder=$1 log log_size=0 before code again status=failed reason second losses
+  local status_folder=$1 log log_size=0 before saved_before code again status=failed reason second losses
   shift
   [ -n "$(value out "$@")" ] || fail "there is no argument out=FOLDER, which names where to write"
   case " $* " in # of two --resume the last one, of this script, would count
@@ -153,6 +159,7 @@ train() {
   { mkdir -p "$(dirname "$status_folder")" && [ -w "$(dirname "$status_folder")" ]; } ||
     fail "$status_folder cannot be written: name another out=FOLDER"
   before=$(stamp)
+  saved_before=$(saved "$(value out "$@")")
   log=$(readlink /proc/$$/fd/2) # the log file, whatever --output and --error are
   [ ! -f "$log" ] || log_size=$(wc -c <"$log")
   "${on_nodes[@]}" bash slurm/node.sh "$@" --resume auto &
@@ -183,6 +190,11 @@ train() {
   case $status in
     "done") return ;;
     preempted)
+      if [ "$signalled" = USR1 ] && [ "$(saved "$(value out "$@")")" = "$saved_before" ]; then
+        say "failed: nothing new could be saved before the job's time limit, and a requeued job would get no further:" \
+          "submit the same command with a longer --time"
+        exit 1
+      fi
       requeue "preempted by a signal, saved"
       exit 75
       ;;

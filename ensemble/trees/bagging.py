@@ -23,7 +23,7 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
     for number in range(len(manifest["folds"])):
         data = folds.folder_of(config.data, manifest, number)
         copy = dataclasses.replace(config, folds=False, data=str(data), out=f"{config.out}/{number}")
-        summary = member.train(copy, "auto" if resume else "", rank_info)
+        summary = member.train(copy, "auto" if resume else "", rank_info, bag=config.out)
         if summary["status"] == "preempted":
             break
     return summary

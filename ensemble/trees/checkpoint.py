@@ -3,6 +3,8 @@
     OUT.checkpoint/status             running | preempted | lost | failed; after the last two, the reason on a second line
     OUT.checkpoint/trees-00000120/    model.ubj | model.txt   state.json   manifest.json
 
+The copies of a bag, OUT/0, OUT/1 …, share OUT.checkpoint/status.
+
 A checkpoint is written under a temporary name, synced and renamed, so every folder trees-… is complete. A damaged checkpoint
 is recognised by its checksums and reported, and the one before it is used. Only rank 0 reads and writes checkpoints; any
 rank may write `status`.
@@ -23,11 +25,15 @@ KEEP_LAST = 2
 
 
 class Checkpoints:
-    """The checkpoints of the member at `out`; `file` is the name of the model's file."""
+    """The checkpoints of the member at `out`.
 
-    def __init__(self, out: str | Path, file: str):
+    file : the name of the model's file. status_of : the bag that the member is a copy of, beside which `status` is written.
+    """
+
+    def __init__(self, out: str | Path, file: str, status_of: str | Path = ""):
         target = Path(out).resolve()
         self.folder = target.with_name(f"{target.name}.checkpoint")
+        self._status_folder = Checkpoints(status_of, file).folder if status_of else self.folder
         self._target, self._file = target, file
         self._is_locked = False
         self._own = (file, "state.json", folders.NAME)
@@ -64,8 +70,8 @@ class Checkpoints:
             ) from None
 
     def set_status(self, status: Literal["running", "preempted", "lost", "failed"], reason: str = "") -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        folders.write_text(self.folder / "status", "".join(f"{line}\n" for line in (status, reason) if line))
+        self._status_folder.mkdir(parents=True, exist_ok=True)
+        folders.write_text(self._status_folder / "status", "".join(f"{line}\n" for line in (status, reason) if line))
 
     def set_lost(self, reason: str) -> None:
         with suppress(OSError):  # a full disk must not hide the error
@@ -127,6 +133,8 @@ class Checkpoints:
             folders.discard(folder, self._own)
         with suppress(OSError):
             folders.discard_scratch(self.folder.glob(".*"))
-            (self.folder / "status").unlink(missing_ok=True)
+            (self._status_folder / "status").unlink(missing_ok=True)
+            if self._status_folder != self.folder:
+                self._status_folder.rmdir()
             if not self._is_locked:  # the lock is that of this folder
                 self.folder.rmdir()

@@ -56,23 +56,24 @@ LEAST_FOR_ORDER = 20
 rows changes in large steps, and is often best after the first tree."""
 
 
-def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RANK) -> dict[str, Any]:
+def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RANK, bag: str = "") -> dict[str, Any]:
     """Train a member, write its folder, and return the summary. Call `threads.configure` first.
 
     resume : '' starts, 'last' resumes from the newest valid checkpoint, 'auto' resumes if there is one and returns the
     summary of a member that is finished already. rank_info : this process among those that train together; an exception on
-    one of them ends all. The summary's `status` is done, or preempted after SIGTERM, SIGINT or SIGUSR1.
+    one of them ends all. bag : the folder of the bag that the member is a copy of. The summary's `status` is done, or
+    preempted after SIGTERM, SIGINT or SIGUSR1.
     """
     with ExitStack() as lock:
-        return _train(config, resume, rank_info, lock)
+        return _train(config, resume, rank_info, bag, lock)
 
 
-def _train(config: TreesConfig, resume: str, rank_info: RankInfo, lock: ExitStack) -> dict[str, Any]:
+def _train(config: TreesConfig, resume: str, rank_info: RankInfo, bag: str, lock: ExitStack) -> dict[str, Any]:
     """As `train`. No other command that resumes may train this member until `lock` is closed."""
     check(config)
     began, peak_mb = time.monotonic(), memory.peak()
     library = library_module(config.library)
-    checkpoints = Checkpoints(config.out, library.FILE)
+    checkpoints = Checkpoints(config.out, library.FILE, status_of=bag)
     with StopSignals() as stop, _signals_blocked(), RankGroup(rank_info, config.timeout_s, checkpoints.set_lost) as group:
         manifest = rows.tree_manifest(config.data)
         train_rows = rows.TreeData(config.data, "train", manifest, group.rank, group.num_ranks)

@@ -77,3 +77,33 @@ def test_a_dead_node(login: Login, prepared: Path, tmp_path: Path) -> None:
         assert int(job.completed().facts()["Restarts"]) >= 1, job.log()
         whole, killed = (tmp_path / kind / library / model for kind in ("whole", "killed"))
         assert whole.read_bytes() == killed.read_bytes()
+
+
+def warn(job: Job) -> None:
+    """Send the signal of --signal, which Slurm sends before the time limit."""
+    job.cluster.slurm("scancel", "--signal=USR1", "--batch", job.id)
+
+
+def test_a_bag_is_warned(login: Login, folded: Path, tmp_path: Path) -> None:
+    """The signal would wait for a status that no copy of the bag writes, until Slurm kills the job at its limit."""
+    rounds = ("library=xgboost", "folds=true", "num_rounds=1000", "early_stopping_rounds=1000", "checkpoint_s=0")
+    job = submit(login, folded, tmp_path, 1, *rounds)
+    job.until(lambda: any((tmp_path / "xgboost").glob("1.checkpoint/trees-*")), "train the second copy")
+    warn(job)
+    log = job.completed().log()
+    assert f"train_tree_models {job.id}: preempted by a signal, saved: requeued" in log
+    assert [(tmp_path / f"xgboost/{copy}/summary.json").exists() for copy in range(5)] == [True] * 5
+    assert [path.name for path in tmp_path.iterdir()] == ["xgboost"]
+
+
+def test_a_job_that_gets_no_further_ends(login: Login, prepared: Path, tmp_path: Path) -> None:
+    """A job with refits that take longer than its limit would be requeued for ever, and waste the user's hours."""
+    refits = ("library=lightgbm", "num_rounds=20", "checkpoint_s=0", "refit=true", "num_refits=10000")
+    job = submit(login, prepared, tmp_path, 1, *refits)
+    job.until(lambda: any(tmp_path.glob("lightgbm.checkpoint/trees-*")), "write a checkpoint")
+    warn(job)
+    job.until(lambda: "saved: requeued" in job.log(), "be requeued")
+    job.until(lambda: "continuing after" in job.log(), "continue")
+    warn(job)
+    assert job.wait().facts()["ExitCode"] == "1:0"
+    assert "failed: nothing new could be saved before the job's time limit" in job.log()
