@@ -66,7 +66,9 @@ class FollowUp:
     settings: dict[str, Any]
     """Settings of the second recipe's preparation, without `out`."""
     seconds: float
-    """Upper bound of the seconds for the first members' predictions, the preparation, and the comparison of members."""
+    """Upper bound of the seconds for the first members' predictions and the preparation."""
+    finish_seconds: float
+    """Upper bound of the seconds to predict with all members, to combine and compare them, and to write the report."""
 
 
 def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:

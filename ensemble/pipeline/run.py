@@ -101,11 +101,11 @@ def _fit(manifest: dict[str, Any], config: Any, resume: bool, budget: Budget) ->
     slowness = slowness_of(_num_rows(manifest) * len(manifest.get("features", ())), budget.passed())
     first_members = [member for member in planned if member.data == PREPARED]
     second_members = [member for member in planned if member.data != PREPARED]
-    reserved_s = slowness * finish_seconds(manifest) + (second.seconds if second else 0)
-    _train(run, first_members, second_members, manifest, reserved_s)
+    finish_s = slowness * (second.finish_seconds if second else finish_seconds(manifest))
+    _train(run, first_members, second_members, manifest, finish_s + (slowness * second.seconds if second else 0))
     if second:
         manifest = _prepare_follow_up(run, second, manifest)
-        _train(run, second_members, [], manifest, slowness * finish_seconds(manifest))
+        _train(run, second_members, [], manifest, finish_s)
     if not run.trained:
         raise UserError("no member could be trained, as the warnings explain: name other members, or give other data")
     return finish(run, manifest, second)
