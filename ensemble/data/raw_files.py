@@ -19,13 +19,15 @@ HUB_FILES = {"reviews": "raw/review_categories/{}.jsonl", "products": "raw/meta_
 Kind = Literal["reviews", "products"]
 
 
-def expand_sources(sources: Sequence[str | Path], cache_dir: str | Path | None, kind: Kind = "reviews") -> list[Path]:
+def expand_sources(
+    sources: Sequence[str | Path], cache_dir: str | Path | None, kind: Kind = "reviews", with_copies: bool = False
+) -> list[Path]:
     """The files that paths, globs and `hub:CATEGORY` name, in their order, each once.
 
     A category of `hub:` is downloaded into `cache_dir`: its reviews or its metadata, depending on `kind`. If `cache_dir` is
-    None, it is refused. If a file is given twice, under another name, by a link or as a copy, the second one is left out
-    with a warning. Raises `UserError` for no source, a path that is no regular file, a glob without matches, and a download
-    that fails.
+    None, it is refused. If a file is given twice, under another name, by a link or, without `with_copies`, as a copy, the
+    second one is left out with a warning. Raises `UserError` for no source, a path that is no regular file, a glob without
+    matches, and a download that fails.
     """
     if not sources:
         raise UserError(f"no {kind} are given: name at least one file, glob or hub:CATEGORY")
@@ -46,16 +48,21 @@ def expand_sources(sources: Sequence[str | Path], cache_dir: str | Path | None, 
         for path in paths:
             octets.require_file(path)
             files.append(path)
-    return _each_once(files)
+    return _each_once(files, with_copies)
 
 
-def _each_once(files: list[Path]) -> list[Path]:
-    """The files, without those that are a link to an earlier file or a copy of it. Each of these causes a warning."""
+def _each_once(files: list[Path], with_copies: bool) -> list[Path]:
+    """The files, without those that are a link to an earlier file or, without `with_copies`, a copy of it. Each of these
+    causes a warning."""
     distinct: list[Path] = []
     of_size: dict[int, list[Path]] = {}  # only files of equal size are compared, since there may be thousands of files
     for path in files:
         others = of_size.setdefault(path.stat().st_size, [])
-        same = (other for other in others if other.samefile(path) or filecmp.cmp(other, path, shallow=False))
+        same = (
+            other
+            for other in others
+            if other.samefile(path) or (not with_copies and filecmp.cmp(other, path, shallow=False))
+        )
         if earlier := next(same, None):
             print(f"warning: {path} is given twice, also as {earlier}: it is read once", file=sys.stderr)
         else:

@@ -96,6 +96,11 @@ def _from_pandas(rows: Any) -> pa.Table:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise UserError(f"two columns are named '{repeated[0]}': rename one")
+    if left_out := [str(name) for name in rows.index.names if name is not None and str(name) not in names]:
+        print(
+            f"warning: the index {', '.join(left_out)} is no column and is left out: reset_index() makes it one",
+            file=sys.stderr,
+        )
     columns = {}
     for position, name in enumerate(names):
         cells = rows.iloc[:, position]

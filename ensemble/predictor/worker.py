@@ -58,7 +58,7 @@ def _answer(answers: IO[str], run: Callable[[], None]) -> None:
         run()
     except UserError as error:
         answer = {"mistake": str(error)}
-    except Exception as error:
+    except BaseException as error:  # also PanicException of polars, which is no Exception
         traceback.print_exc()
         answer = {"failure": f"{type(error).__name__}: {error}"}
     print(json.dumps(answer), file=answers, flush=True)

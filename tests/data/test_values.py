@@ -381,6 +381,7 @@ def test_a_file_given_twice_is_read_once(tmp_path: Path, capsys: pytest.CaptureF
     assert raw_files.expand_sources(names, "") == [first, other]
     lines = capsys.readouterr().err.splitlines()
     assert lines == [f"warning: {name} is given twice, also as {first}: it is read once" for name in names[2:]]
+    assert raw_files.expand_sources(names, "", with_copies=True) == [first, other, tmp_path / "copy"]
 
 
 def test_only_files_of_equal_size_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

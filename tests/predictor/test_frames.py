@@ -38,6 +38,15 @@ def test_a_frame_without_rows_is_refused(frame: Any) -> None:
         to_arrow(frame)
 
 
+def test_a_named_index_that_is_left_out_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Members would not learn from a column that the user has made the index, without a message."""
+    frame = pd.DataFrame({"x": [1, 2], "z": [3, 4]})
+    assert to_arrow(frame)[0].column_names == ["x", "z"]
+    assert not capsys.readouterr().err
+    assert to_arrow(frame.set_index("z"))[0].column_names == ["x"]
+    assert capsys.readouterr().err == "warning: the index z is no column and is left out: reset_index() makes it one\n"
+
+
 def test_a_text_that_no_file_can_hold_is_refused() -> None:
     """A traceback of an encoder instead of the name of the column."""
     with pytest.raises(UserError, match="the column 'x' cannot be read"):

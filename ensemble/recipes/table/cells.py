@@ -18,18 +18,16 @@ import numpy as np
 import polars as pl
 
 from ensemble.data.parquet import ZONE_OF_OFFSETS
-from ensemble.data.records import EXCERPT_CHARACTERS, MOST_EXACT, is_number
+from ensemble.data.records import EXCERPT_CHARACTERS, MOST_EXACT
 from ensemble.errors import UserError, shortened
-from ensemble.recipes.table import dates, number_forms, number_units
+from ensemble.recipes.table import dates, missing, number_forms, number_units
 from ensemble.recipes.table.dates import DIGITS_OF_A_DAY, MOST_SHOWN
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.recipes.table.sources import Table, as_text, in_utc
+from ensemble.task import METRICS
 
-MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "None", "?", "-")
-"""Texts that mark missing values in columns of numbers or dates, if `missing` is empty."""
 INVISIBLE = "\u200b\u200e\u200f\u2060\ufeff"
 """Characters without width, such as the marks of the direction of writing that Windows puts before dates."""
-WHOLE_FLOAT = r"^([+-]?(?:0|[1-9]\d*))\.0+$"
 LEADING_ZERO = r"^[+-]?0\d+$"
 FEW_CODES = 0.05
 """Numbers such as 05 are no codes if they are at most this fraction of the numbers of a target."""
@@ -39,10 +37,11 @@ LIKE_A_NUMBER = "|".join(
         r"^[+-]?\d[\d.,']* ?(?:k|K|M|[a-z]{2,4}|[A-Z]{3})$",
         dates.LOOKS_LIKE_A_DATE,
         r"\b\d{1,2}[-/ ]\pL{3,9}[-/ ]\d{2}|\b\pL{3,9} \d{1,2},? \d{4}",
+        r"^(?:\d{1,2}-\pL{3}|\pL{3}-\d{2})$",
     ]
 )
 """Matches a text that has digits and no letters (12 %, 31/01/24), is a number with a unit (62 kg), or contains a date
-(31-JAN-24)."""
+(31-JAN-24) or a part of one, as Excel shows it (31-Jan, Jan-24)."""
 NEARLY = 0.1
 """A message is printed for a column of texts if more than this fraction of the cells are numbers, or dates."""
 LARGEST = float(np.finfo(np.float32).max)
@@ -51,6 +50,9 @@ SMALLEST = float(np.finfo(np.float32).smallest_subnormal) / 2
 """Half the smallest 32-bit float; smaller numbers are rounded to 0."""
 YEARS_1_TO_9999 = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The first and the last time of Python's dates, in microseconds since 1970. Other dates of Parquet count as empty."""
+
+FURTHEST = 7_800_000_000_000_000_000
+"""Microseconds since 1970, in the year 249,142: with later times polars raises PanicException."""
 
 Kind = Literal["number", "truth", "date", "text"]
 PLURALS: dict[Kind, str] = {"number": "numbers", "truth": "booleans (true or false)", "date": "dates", "text": "texts"}
@@ -83,19 +85,22 @@ def _read(table: Table, column: str, config: PrepareConfig) -> Cells:
     pieces = table.pieces[column]
     kinds = [piece.dtype for piece in pieces if piece.null_count() < len(piece)]
     are_categories = bool(kinds) and all(isinstance(kind, pl.Categorical | pl.Enum) for kind in kinds)
-    if column in config.categorical or (are_categories and column not in (config.target, config.time, config.weight)):
-        texts, marks = _without(_categories(_texts(pieces, "text"), column, config), config.missing)
-        return Cells(column=column, kind="text", values=texts, marks=marks, notes=_mark_notes(column, marks))
+    are_numbers = column in (config.time, config.weight) or (column == config.target and has_numeric_target(config))
+    if column in config.categorical or (are_categories and not are_numbers):
+        texts, marks = missing.in_texts(_categories(_texts(pieces, "text"), column, config), config.missing)
+        return Cells(column=column, kind="text", values=texts, marks=marks, notes=missing.notes(column, marks))
     if all(kind.is_numeric() for kind in kinds):
         values = pl.concat(_as(piece, pl.Float64()) for piece in pieces).fill_nan(None)
-        values, marks = _without_numbers(values, config.missing)
+        values, marks = missing.in_numbers(values, config.missing)
         infinite = values.is_infinite().fill_null(False)
         return _of_kind(table, column, "number", values, values.cast(pl.String), infinite, marks)
     if all(kind == pl.Boolean for kind in kinds):
         return Cells(column=column, kind="truth", values=pl.concat(_as(piece, pl.Boolean()) for piece in pieces))
     if all(kind.is_temporal() for kind in kinds):
-        zone_notes, form = _zone_notes(column, pieces), dates.OFFSET if _zones(pieces) else ""
-        return Cells(column=column, kind="date", values=_native(pieces, "date"), form=form, notes=zone_notes)
+        form = dates.OFFSET if _zones(pieces) else ""
+        times, marks = missing.in_dates(_native(pieces, "date"), config.missing)
+        zone_notes = (*missing.notes(column, marks), *_zone_notes(column, pieces))
+        return Cells(column=column, kind="date", values=times, form=form, marks=marks, notes=zone_notes)
     # If some files have text, and others numbers or dates (Parquet), the text is read separately, since its form may differ
     kinds_of_parquet: tuple[Kind, ...] = ("number", "date")
     for kind in kinds_of_parquet:
@@ -105,11 +110,13 @@ def _read(table: Table, column: str, config: PrepareConfig) -> Cells:
         ):
             continue
         text_cells = _read_texts(table, column, _texts(pieces, kind), config)
-        if text_cells.kind == kind:
+        if text_cells.kind == kind and not number_units.split(text_cells.form)[0]:  # 5 % and 0.05 are no common numbers
             known, infinite = _native(pieces, kind), pl.zeros(len(text_cells.values), pl.Boolean, eager=True)
             if kind == "number":
-                known = _without_numbers(known, config.missing)[0]
+                known = missing.in_numbers(known, config.missing)[0]
                 infinite = known.is_infinite().fill_null(False)
+            else:
+                known = missing.in_dates(known, config.missing)[0]
             return dataclasses.replace(
                 text_cells,
                 values=text_cells.values.zip_with(known.is_null(), known).set(infinite, None),
@@ -117,6 +124,11 @@ def _read(table: Table, column: str, config: PrepareConfig) -> Cells:
                 notes=(*text_cells.notes, *_bad_notes(table, column, known.cast(pl.String), infinite, PLURALS[kind])),
             )
     return _read_texts(table, column, _texts(pieces, "text"), config)
+
+
+def has_numeric_target(config: PrepareConfig) -> bool:
+    """Whether the settings say that the target is a number."""
+    return config.task in ("regression", "ranking") or config.metric in METRICS["regression"]
 
 
 def _is_native(piece: pl.Series, kind: Kind) -> bool:
@@ -150,35 +162,14 @@ def _of_kind(
     form: str = "",
 ) -> Cells:
     """The cells of a column, with messages. bad : rows, (num_rows,) bool, of `texts` that are not of this kind."""
-    notes = (*_mark_notes(column, marks), *_bad_notes(table, column, texts, bad, PLURALS[kind]), *form_notes)
+    notes = (*missing.notes(column, marks), *_bad_notes(table, column, texts, bad, PLURALS[kind]), *form_notes)
     values = values.set(bad, None)
     return Cells(column=column, kind=kind, values=values, form=form, bad=_rows(bad), marks=marks, notes=notes)
 
 
 def _categories(texts: pl.Series, column: str, config: PrepareConfig) -> pl.Series:
     """The texts, as 12 instead of 12.0 in a column of numbers that are categories: pandas writes 12.0 beside empty cells."""
-    return texts.str.replace(WHOLE_FLOAT, "${1}") if column in config.categorical else texts
-
-
-def _without(texts: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[str, int]]:
-    """The texts, null where they mark missing values, and the counts of these texts, the most frequent first.
-
-    With 98 among the marks, 98.0 is one too, as in a column that was stored as floats.
-    """
-    is_missing = texts.is_in(missing)
-    if any(map(is_number, missing)):
-        is_missing |= texts.str.replace(WHOLE_FLOAT, "${1}").is_in(missing)
-    is_missing = is_missing.fill_null(False)
-    counted = texts.filter(is_missing).rename("text").value_counts(sort=True, name="count")
-    return texts.set(is_missing, None), dict(counted.iter_rows())
-
-
-def _without_numbers(values: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[str, int]]:
-    """The numbers, null where they mark missing values in any form (-999.0 for -999), and the counts of these."""
-    counts = {text: int((values == float(text)).sum()) for text in missing if is_number(text)}
-    numbers = pl.Series([float(text) for text in counts], dtype=pl.Float64)
-    is_missing = values.is_in(numbers.implode()).fill_null(False)
-    return values.set(is_missing, None), {text: count for text, count in counts.items() if count}
+    return texts.str.replace(missing.WHOLE_FLOAT, "${1}") if column in config.categorical else texts
 
 
 def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConfig) -> Cells:
@@ -190,16 +181,16 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
         if are_plain and not texts.str.contains(LEADING_ZERO).any():
             _refuse_hidden_thousands(table, column, texts, plain, advice, config)
             return Cells(column=column, kind="number", values=plain)
-    texts, marks = _without(texts, config.missing)
-    cells, default_marks = _without(texts, () if config.missing else MISSING)
+    texts, marks = missing.in_texts(texts, config.missing)
+    cells, default_marks = missing.in_texts(texts, () if config.missing else missing.MISSING)
     all_marks = marks | default_marks
     num_cells = cells.count()
     if not num_cells:
-        return Cells(column=column, kind="text", values=texts, marks=marks, notes=_mark_notes(column, marks))
+        return Cells(column=column, kind="text", values=texts, marks=marks, notes=missing.notes(column, marks))
     allowed = config.max_bad_fraction * num_cells
     truths = cells.str.to_lowercase()
     if truths.drop_nulls().is_in(("true", "false")).all():
-        notes = _mark_notes(column, all_marks)
+        notes = missing.notes(column, all_marks)
         return Cells(column=column, kind="truth", values=truths == "true", marks=all_marks, notes=notes)
 
     numbers, no_number = _numbers(table, column, cells, "", all_marks, allowed, advice, config)
@@ -227,7 +218,7 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
     for bad, what in ((no_date, "dates"), (no_number, "numbers")):
         if num_cells - bad.sum() > NEARLY * num_cells:
             notes = (_nearly(table, column, cells, bad, what),)
-    notes = (*_mark_notes(column, marks), *notes)
+    notes = (*missing.notes(column, marks), *notes)
     return Cells(column=column, kind="text", values=texts, marks=marks, notes=notes)
 
 
@@ -270,16 +261,16 @@ def _numbers(
     # A few cells without the unit may have another one: 900 beside 12.8K
     has_no_unit = (bare == signed) & (values != 0) if unit else pl.zeros(len(cells), pl.Boolean, eager=True)
     bad = no_number | has_no_unit.fill_null(False) | values.is_infinite().fill_null(False)
-    values, as_numbers = _without_numbers(values, config.missing)
-    forms = [number_units.form_of(unit, form) for form in forms]
-    notes = number_forms.notes(table, column, forms)
+    values, as_numbers = missing.in_numbers(values, config.missing)
+    form = number_units.form_of(unit, number_forms.of_column(table, bare, forms))
+    notes = number_forms.notes(table, column, [number_units.form_of(unit, form) for form in forms])
     if is_odd.any():
         notes += (f"the column '{column}' is read as numbers, so that '{cells.filter(is_odd)[0]}' is negative",)
     zeros = bare.filter(bare.str.contains(LEADING_ZERO))
     if len(zeros):
         example = f"'{zeros[0]}' is {int(zeros[0])}"
         notes += (f"the column '{column}' is read as numbers, so that {example}: their leading zeros do not count",)
-    form = next((form for form in forms if form != number_forms.PLAIN), "")
+    form = "" if form == number_forms.PLAIN else form
     return _of_kind(table, column, "number", values, cells, bad, marks | as_numbers, notes, form), no_number
 
 
@@ -309,7 +300,7 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
         pieces = [piece.cast(pl.Float64) if piece.dtype == pl.Boolean else piece for piece in pieces]
     cells = _texts(pieces, kind)
     cells = _categories(cells, column, config) if kind == "text" else cells
-    cells, marks = _without(cells, config.missing or (() if kind == "text" else MISSING))
+    cells, marks = missing.in_texts(cells, config.missing or (() if kind == "text" else missing.MISSING))
     native = _native(pieces, kind) if kind in ("number", "date") else None
     advice = ", and training had neither: write them as in training"
     form_notes: tuple[str, ...] = ()
@@ -327,22 +318,34 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
         values, form_notes = read_dates.values, dates.forms_note(table, column, read_dates)
         form_notes += _zone_notes(column, pieces)
         if values.count() or (native is not None and native.count()):
-            form_notes += dates.offset_note(column, read_dates, form, has_zone=bool(_zones(pieces)))
+            form_notes += dates.offset_note(column, read_dates, form, _zones(pieces))
     else:
         allowed = cells.count() - 1  # at least one cell is a number
         unit, known_form = number_units.split(form)
-        cells = number_units.remove(number_forms.with_signs(cells), unit)
+        signed = number_forms.with_signs(cells)
+        cells = number_units.remove(signed, unit)
+        if known_form == number_forms.BOTH:
+            advice = ", and training had both: leave out the thousands separators, or write 1.234 as 1.2340"
         decimal = "" if unit in number_units.TIMES else config.decimal  # the hours of times have a decimal point
         forms, values = number_forms.choose(table, column, cells, decimal, known_form, allowed, advice)
         new_form = next((form for form in forms if form != number_forms.PLAIN), "")
         is_other = values.ne_missing(cells.cast(pl.Float64, strict=False)).any()
         form_notes = number_forms.notes(table, column, forms) if is_other else ()
+        if unit:
+            lacks_unit = ((cells == signed) & (values != 0)).fill_null(False)
+            if (cells != signed).any():  # 900 beside 12.8K may have another unit, as in `_numbers`
+                values = values.set(lacks_unit, None)
+            elif lacks_unit.any() or (native is not None and native.count()):
+                form_notes += (f"the column '{column}' has numbers without the unit of training: they are read as {form}",)
     if native is not None:
+        if kind == "date":
+            native, as_dates = missing.in_dates(native, config.missing)
+            marks |= as_dates
         values = values.zip_with(native.is_null(), native)
         cells = cells.zip_with(native.is_null(), native.to_physical().cast(pl.String))
     if kind == "number":
         is_read = values.is_not_null()
-        values, as_numbers = _without_numbers(values, config.missing)
+        values, as_numbers = missing.in_numbers(values, config.missing)
         marks |= as_numbers
         cells = cells.set(is_read & values.is_null(), None)
         is_huge = (values.abs() > LARGEST).fill_null(False)
@@ -372,12 +375,27 @@ def refuse_two_marks(table: Table, cells_of: dict[str, Cells], advice: str) -> N
     """Raise `UserError`, with `advice`, if a column has decimal commas and another is like 1.234 and 987, where 1.234 may
     mean 1234."""
     forms = {column: number_units.split(cells.form)[1] for column, cells in cells_of.items() if cells.kind == "number"}
-    with_comma = [column for column, form in forms.items() if form == number_forms.DECIMAL_COMMA]
+    with_comma = [column for column, form in forms.items() if number_forms.DECIMAL_COMMA in form]
     for column, cells in cells_of.items() if with_comma else ():
         if cells.kind != "number" or cells.form:
             continue
         texts = _texts(table.pieces[column], "number").filter(~pl.Series(table.are_json).gather(table.file_number))
         number_forms.refuse_thousands(column, texts, f"'{with_comma[0]}' has decimal commas: {advice}")
+
+
+def with_commas(cells_of: dict[str, Cells]) -> dict[str, Cells]:
+    """The cells of columns of whole numbers, in the form of the columns with decimal commas, if there are any: then 1.234 in
+    new rows is 1234."""
+    numbers = {column: cells for column, cells in cells_of.items() if cells.kind == "number"}
+    forms = {number_units.split(cells.form)[1] for cells in numbers.values()} & {
+        number_forms.DECIMAL_COMMA,
+        number_forms.BOTH,
+    }
+    return {
+        column: dataclasses.replace(cells, form=min(forms))
+        for column, cells in numbers.items()
+        if forms and not cells.form and (cells.values.drop_nulls() == cells.values.drop_nulls().floor()).all()
+    }
 
 
 def days(cells: Cells, first: datetime.date = datetime.date(1000, 1, 1), last: datetime.date = datetime.date.max) -> Cells:
@@ -427,19 +445,14 @@ def _as(piece: pl.Series, kind: pl.DataType) -> pl.Series:
     """The values as another type, with times in UTC; a series of nulls can have any type."""
     if piece.null_count() == len(piece):
         return pl.repeat(None, len(piece), dtype=kind, eager=True)
+    if piece.dtype in (pl.Date, pl.Datetime("ms"), *(pl.Datetime("ms", zone) for zone in _zones([piece]))):
+        unit = 1000 if isinstance(piece.dtype, pl.Datetime) else 86_400_000_000  # in microseconds
+        piece = piece.to_physical().clip(-FURTHEST // unit, FURTHEST // unit).cast(piece.dtype)
     return in_utc(piece).cast(kind)
 
 
 def _rows(flags: pl.Series) -> np.ndarray:
     return flags.arg_true().to_numpy().astype(np.int64)
-
-
-def _mark_notes(column: str, marks: dict[str, int]) -> tuple[str, ...]:
-    """A message about texts that mark missing values. marks : these texts, with their counts."""
-    if not marks:
-        return ()
-    words = ", ".join(f"'{word}' ({count:,})" for word, count in list(marks.items())[:MOST_SHOWN])
-    return (f"the column '{column}' has {sum(marks.values()):,} cells that count as empty: {words}",)
 
 
 def in_range(table: Table, cells: Cells) -> Cells:

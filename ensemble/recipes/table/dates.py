@@ -124,13 +124,13 @@ def forms_note(table: Table, column: str, dates: Dates) -> tuple[str, ...]:
     return (f"the column '{column}' is read as dates that are written as {' and as '.join(forms)}{rule}",)
 
 
-def offset_note(column: str, dates: Dates, known: str, has_zone: bool) -> tuple[str, ...]:
+def offset_note(column: str, dates: Dates, known: str, zones: Sequence[str]) -> tuple[str, ...]:
     """A message if only the new rows have UTC offsets, or only those of training, whose form is `known`.
 
-    has_zone : whether new rows have a time zone of Parquet, which has a message of its own
+    zones : the time zones of new rows of Parquet; zones other than UTC have a message of their own
     """
-    has_offsets = OFFSET in dates.form
-    if has_zone or has_offsets == (OFFSET in known):
+    has_offsets = OFFSET in dates.form or bool(zones)
+    if has_offsets == (OFFSET in known) or any(zone != "UTC" for zone in zones):
         return ()
     if has_offsets:
         return (f"the column '{column}' has times with a UTC offset, unlike in training: they are converted to UTC",)

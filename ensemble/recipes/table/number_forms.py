@@ -14,6 +14,8 @@ from ensemble.errors import UserError
 from ensemble.recipes.table.sources import Table
 
 PLAIN, COMMA_GROUPS, DECIMAL_COMMA = "1234.5", "1,234.5", "1.234,5"
+BOTH = f"{COMMA_GROUPS} or {DECIMAL_COMMA}"
+"""The form of a column with decimal points in some files and decimal commas in others."""
 PATTERNS = {
     COMMA_GROUPS: r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?$",
     DECIMAL_COMMA: r"^[+-]?([1-9]\d{0,2}(\.\d{3})+(,\d*)?|\d+(,\d*)?([eE][+-]?\d+)?|,\d+)$",
@@ -31,6 +33,16 @@ NEGATIVE = rf"^(?:\(({_AMOUNT})\)|({_AMOUNT})-|−({_AMOUNT}))$"
 def with_signs(cells: pl.Series) -> pl.Series:
     """The cells with a minus sign before the negative numbers of `NEGATIVE`."""
     return cells.str.replace(NEGATIVE, "-${1}${2}${3}")
+
+
+def of_column(table: Table, cells: pl.Series, forms: Sequence[str]) -> str:
+    """The form of a column, whose files have these forms, for the cells of new rows; numbers of JSON do not count."""
+    if len(set(forms)) > 1:
+        parts = zip(table.by_file(cells), forms, table.are_json, strict=True)
+        marks = {_mark(form) for part, form, is_json in parts if not is_json and part.str.contains("[.,]").any()}
+        if len(marks) > 1:
+            return BOTH
+    return next((form for form in forms if form != PLAIN), PLAIN)
 
 
 def notes(table: Table, column: str, forms: Sequence[str]) -> tuple[str, ...]:
@@ -129,12 +141,12 @@ def _best_readings(cells: pl.Series, decimal: str, known: str) -> dict[str, pl.S
 def _numbers(cells: pl.Series, decimal: str, known: str) -> Iterator[tuple[str, pl.Series]]:
     """The possible forms of numbers, each with the values of the cells, null for cells in another form.
 
-    Without a comma, as in 1.234, numbers have the form 1.234,5 only if it is `known`, or if a cell has two separators.
+    Without a comma, as in 1.234, numbers have the form 1.234,5 only if it may be `known`, or if a cell has two separators.
     """
     plain = cells.cast(pl.Float64, strict=False).fill_nan(None)
     if decimal != ",":
         yield PLAIN, plain
-    if decimal != "," and known != DECIMAL_COMMA and not cells.str.contains(f",|{TWO_GROUPS}").any():
+    if decimal != "," and known not in (DECIMAL_COMMA, BOTH) and not cells.str.contains(f",|{TWO_GROUPS}").any():
         return
     if decimal != ",":
         grouped = cells.str.replace_all(",", "", literal=True).cast(pl.Float64, strict=False)

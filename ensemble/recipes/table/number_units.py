@@ -10,7 +10,7 @@ import re
 
 import polars as pl
 
-from ensemble.recipes.table.number_forms import COMMA_GROUPS, DECIMAL_COMMA, PLAIN
+from ensemble.recipes.table.number_forms import BOTH, COMMA_GROUPS, DECIMAL_COMMA, PLAIN
 
 TIME = "13:45, in hours"
 DURATION = "45:30 (minutes and seconds) and 1:23:45, in hours"
@@ -18,8 +18,8 @@ DURATION = "45:30 (minutes and seconds) and 1:23:45, in hours"
 none of three parts begins with 0."""
 TIMES = (TIME, DURATION)
 NUMBER = r"[+-]?\d(?:[\d.,]*\d)?"
-PARTS = rf"^[+-]?(\p{{Sc}}|[A-Z]{{3}} |Rs\.?)? ?{NUMBER}( ?[^\d\s.,][^\d]{{0,19}})?$"
-"""A currency before the number, or a unit without digits, of at most 20 characters, after it."""
+PARTS = rf"^[+-]?(\p{{L}}{{0,3}}\p{{Sc}}|[A-Z]{{3}} |Rs\.?|Rp\.?|kr\.?)? ?{NUMBER}( ?[^\d\s.,][^\d]{{0,19}})?$"
+"""A currency before the number, such as $, US$ or kr, or a unit without digits, of at most 20 characters, after it."""
 CODE = r"^\D*0\d"
 """Codes such as 007A are no numbers."""
 CLOCK = r"^(\d{1,3}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?(?: ?([AaPp])\.?[Mm]\.?)?$"
@@ -76,5 +76,5 @@ def split(form: str) -> tuple[str, str]:
     """The unit, '' for none, and the form of the numbers without it."""
     if form in TIMES:
         return form, PLAIN
-    numbers = next((numbers for numbers in (COMMA_GROUPS, DECIMAL_COMMA, PLAIN) if numbers in form), PLAIN)
+    numbers = next((numbers for numbers in (BOTH, COMMA_GROUPS, DECIMAL_COMMA, PLAIN) if numbers in form), PLAIN)
     return form.replace(numbers, "#") if form not in ("", numbers) else "", numbers

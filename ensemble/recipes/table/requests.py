@@ -7,6 +7,7 @@ Columns that are not features are ignored. A column that a row lacks is missing 
 
 import json
 import math
+import re
 from typing import Annotated, Any
 
 import polars as pl
@@ -15,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ensemble.data.records import MOST_EXACT
 from ensemble.recipes.table import number_forms, number_units
-from ensemble.recipes.table.cells import MISSING
 from ensemble.recipes.table.columns import kind_of, name_of
+from ensemble.recipes.table.missing import MISSING
 
 Value = bool | int | float | str | None
 
@@ -49,18 +50,28 @@ def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], st
 
 
 def tables(request: Request) -> tuple[pa.Table, None]:
-    """The rows as an argument of `Predictor.predict`; values of several types in one column become texts."""
+    """The rows as an argument of `Predictor.predict`; values of several types in one column become texts.
+
+    Blank texts become missing values. In a column of texts a float such as 5.125 becomes '5.1250', since the point of
+    '5.125' would separate thousands if the texts have decimal commas.
+    """
     names = dict.fromkeys(name for row in request.rows for name in row)
     arrays = {}
     for name in names:
         values = [row.get(name) for row in request.rows]
+        values = [None if isinstance(value, str) and not value.strip() else value for value in values]
         types = {type(value) for value in values if value is not None}
         # As texts, long whole numbers stay exact, also beyond the 64 bits of Arrow's integers
         has_long = any(isinstance(value, int) and abs(value) >= MOST_EXACT for value in values)
         if has_long or (len(types) > 1 and types != {int, float}):
-            values = [None if value is None else name_of(value) for value in values]
+            values = [None if value is None else _text(value) for value in values]
         arrays[name] = pa.array(values)
     return pa.table(arrays), None
+
+
+def _text(value: bool | float | str) -> str:
+    text = name_of(value)
+    return f"{text}0" if isinstance(value, float) and re.match(number_forms.THOUSANDS, text) else text
 
 
 def facts(like: dict[str, Any]) -> dict[str, Any]:

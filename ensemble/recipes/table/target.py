@@ -8,7 +8,7 @@ import polars as pl
 
 from ensemble.data.prepared import LARGEST_TARGET
 from ensemble.errors import UserError
-from ensemble.recipes.table import cells, columns, sources
+from ensemble.recipes.table import cells, columns, missing, sources
 from ensemble.recipes.table.dates import LOOKS_LIKE_A_DATE
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.task import METRICS
@@ -66,8 +66,7 @@ def numeric(table: sources.Table, column: cells.Cells, setting: str) -> pl.Serie
 def codes_as_texts(config: PrepareConfig, table: sources.Table, column: cells.Cells) -> cells.Cells:
     """The cells of the target; as texts if they may be classes, and are codes, or a few different numbers with a unit."""
     most = MAX_WHOLE_CLASSES if column.form and not config.task else MAX_CLASSES
-    is_number = config.task in ("regression", "ranking") or config.metric in METRICS["regression"]
-    if is_number or column.values.drop_nulls().n_unique() > most:
+    if cells.has_numeric_target(config) or column.values.drop_nulls().n_unique() > most:
         return column
     return cells.exact_texts(table, column)
 
@@ -147,7 +146,7 @@ def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells
     if twins:
         shown = ", ".join(map(repr, twins))
         notes.append(f"the classes {shown} of {name} differ only in upper and lower case: are they different?")
-    if marks := [text for text in names if text in cells.MISSING]:
+    if marks := [text for text in names if text in missing.MISSING]:
         notes.append(
             f"{', '.join(map(repr, marks))} of {name} is a class: add missing=[{','.join(marks)}] if it means an empty cell"
         )

@@ -57,6 +57,14 @@ def test_a_categorical_type_makes_numbers_categories(kind: type, frame: pd.DataF
     assert any("texts that training does not have, such as '99999'" in note for note in new["notes"])
 
 
+def test_a_target_of_a_categorical_type_has_classes(frame: pd.DataFrame, tmp_path: Path) -> None:
+    """Twelve codes, which pandas stores as categories, would be the numbers of a regression."""
+    frame["y"] = pd.Series(np.arange(NUM_ROWS) % 12).astype("category")
+    frames.write(frames.to_arrow(frame)[0], tmp_path / "a.parquet")
+    assert prepare(tmp_path / "classes", tmp_path / "a.parquet")["task"]["kind"] == "multiclass"
+    assert prepare(tmp_path / "numbers", tmp_path / "a.parquet", task="regression")["task"]["kind"] == "regression"
+
+
 @pytest.mark.parametrize("kind", [int, float])
 def test_a_file_of_pandas_keeps_categories_of_numbers(kind: type, frame: pd.DataFrame, tmp_path: Path) -> None:
     """Codes beside empty cells are floats in pandas, and would be read as sizes."""

@@ -117,9 +117,23 @@ def test_dates_of_another_time_zone_get_a_message(tmp_path: Path, zone: str) -> 
     """Midnight in Berlin would be the day before, in training or in new rows alone, without a message."""
     values = pl.Series([JANUARY_31, FEBRUARY_1]).dt.replace_time_zone(zone)
     note = ("the column 'x' has times of the zone Europe/Berlin, which are converted to UTC",)
+    unlike = ("the column 'x' has times with a UTC offset, unlike in training: they are converted to UTC",)
     frame = files_of(tmp_path, values)
-    assert cells.read(frame, "x", PrepareConfig()).notes == (() if zone == "UTC" else note)
-    assert cells.read_as(frame, "x", "date", "", PrepareConfig()).notes == (() if zone == "UTC" else note)
+    column = cells.read(frame, "x", PrepareConfig())
+    assert column.notes == (() if zone == "UTC" else note)
+    assert cells.read_as(frame, "x", "date", "", PrepareConfig()).notes == (unlike if zone == "UTC" else note)
+    assert cells.read_as(frame, "x", "date", column.form, PrepareConfig()).notes == (() if zone == "UTC" else note)
+
+
+def test_marks_of_missing_values_are_dates_too(tmp_path: Path) -> None:
+    """The placeholder 1900-01-01 would count as empty in CSV only, and be a date of 1900 in Parquet and DataFrames."""
+    config = PrepareConfig(missing=("1900-01-01",))
+    frame = files_of(tmp_path, pl.Series([datetime.datetime(1900, 1, 1), FEBRUARY_1]))
+    column = cells.read(frame, "x", config)
+    assert (column.values.to_list(), column.marks) == ([None, FEBRUARY_1], {"1900-01-01": 1})
+    new = cells.read_as(frame, "x", "date", "", config)
+    assert (new.values.to_list(), new.notes) == ([None, FEBRUARY_1], column.notes)
+    assert "1 cells that count as empty: '1900-01-01' (1)" in new.notes[0]
 
 
 @pytest.mark.parametrize(("form", "is_noted"), [("", True), ("%Y-%m-%d", True), ("%Y-%m-%dT%H:%M:%S%.f%z", False)])

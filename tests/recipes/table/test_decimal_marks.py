@@ -1,12 +1,16 @@
 """The decimal mark of a column in each of several files."""
 
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+from small_tables import prepare
 
+from ensemble.arrow import open_table
 from ensemble.data.census import Census
 from ensemble.errors import UserError
-from ensemble.recipes.table import cells, number_forms, sources
+from ensemble.recipes.table import cells, new_data, number_forms, sources
 from ensemble.recipes.table.settings import PrepareConfig
 
 RULES = PrepareConfig()
@@ -56,6 +60,40 @@ def test_new_files_are_read_in_the_form_of_training_each_by_itself(tmp_path: Pat
     new = cells.read_as(table, "x", "number", number_forms.DECIMAL_COMMA, RULES)
     assert new.values.to_list() == [1.234, 2.345, 0.5]
     assert new.notes == ("the column 'x' is read as numbers that are written as 1.234,5 in a",)
+
+
+def new_rows(folder: Path, manifest: dict[str, Any], content: str) -> list[float]:
+    """The feature x of new rows."""
+    (folder / "new.csv").write_text(content)
+    shutil.rmtree(folder / "new", ignore_errors=True)
+    new_data.prepare(manifest, {"source": (str(folder / "new.csv"),), "out": str(folder / "new")})
+    return open_table(folder / "new/rows/forecast")["x"].to_pylist()
+
+
+AMERICAN = "x;other;y\n" + "".join(f"{number},000.50;{number};{number % 2}\n" for number in range(1, 61))
+EUROPEAN = "x;other;y\n" + "".join(f"{number}.000,50;{number};{number % 2}\n" for number in range(1, 61))
+
+
+@pytest.mark.parametrize("order", [("american", "european"), ("european", "american")])
+def test_with_both_marks_in_training_ambiguous_new_rows_are_refused(order: tuple[str, str], tmp_path: Path) -> None:
+    """The order of the training files would decide whether 1.234 of new rows is 1234."""
+    for name, content in (("american", AMERICAN), ("european", EUROPEAN)):
+        (tmp_path / name).write_text(content)
+    manifest = prepare(tmp_path, *(tmp_path / name for name in order))
+    with pytest.raises(UserError, match=r"'1.234', written as 1234.5 or as 1.234,5, and training had both: leave out"):
+        new_rows(tmp_path, manifest, "x;other\n1.234;1\n5.678;2\n")
+    assert new_rows(tmp_path, manifest, "x;other\n1.234,5;1\n5.678;2\n") == [1234.5, 5678.0]
+    assert new_rows(tmp_path, manifest, 'x;other\n"1,234.5";1\n5.6;2\n') == [1234.5, pytest.approx(5.6)]
+
+
+@pytest.mark.parametrize("target", [",5", ""], ids=["target", "feature"])
+def test_whole_numbers_of_training_become_no_decimals_beside_decimal_commas(target: str, tmp_path: Path) -> None:
+    """987 of training and 1.234 of new rows, 1234 by the same writer, would be 987 and 1.234."""
+    other = "" if target else ",5"
+    rows = (f"{900 + number};{number % 7}{other};{number}{target}\n" for number in range(60))
+    (tmp_path / "a.csv").write_text("x;other;y\n" + "".join(rows))
+    manifest = prepare(tmp_path, tmp_path / "a.csv")
+    assert new_rows(tmp_path, manifest, f"x;other\n987;1{other}\n1.234;2{other}\n") == [987.0, 1234.0]
 
 
 def test_texts_of_another_file_have_no_decimal_mark(tmp_path: Path) -> None:

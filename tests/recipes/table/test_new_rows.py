@@ -224,3 +224,14 @@ def test_groups_of_new_rows_are_ranked_together(tmp_path: Path) -> None:
     write(pl.DataFrame({"x": [1.0]}), tmp_path / "no.csv")
     with pytest.raises(UserError, match="the new rows have no column 'query'"):
         new_data.prepare(like, {"out": str(tmp_path / "no"), "source": (str(tmp_path / "no.csv"),)})
+
+
+def test_two_files_of_equal_rows_are_both_predicted(tmp_path: Path) -> None:
+    """The forecast would have fewer rows than were given, if two batches are equal."""
+    frame = pl.DataFrame({"x": range(60), "y": [0, 1] * 30})
+    for name in ("train", "one", "two"):
+        frame.write_csv(tmp_path / f"{name}.csv")
+    manifest = prepare(tmp_path, tmp_path / "train.csv")
+    batches = tuple(str(tmp_path / f"{name}.csv") for name in ("one", "two"))
+    new = new_data.prepare(manifest, {"source": batches, "out": str(tmp_path / "new")})
+    assert new["splits"] == {"forecast": {"rows": 120}}

@@ -27,6 +27,9 @@ def table_of(folder: Path, texts: list[str]) -> sources.Table:
         (["$1,200", "-$3.5", "$-4", "0"], [1200.0, -3.5, -4.0, 0.0], "$1,234.5"),
         (["1.200,50 €", "7 €"], [1200.5, 7.0], "1.234,5 €"),
         (["EUR 12", "EUR 3"], [12.0, 3.0], "EUR 1234.5"),
+        (["R$ 10,50", "R$ 1.200,00"], [10.5, 1200.0], "R$1.234,5"),
+        (["US$1,200", "US$3.5"], [1200.0, 3.5], "US$1,234.5"),
+        (["kr 10", "kr 3.5"], [10.0, 3.5], "kr1234.5"),
         (["50#", "60 #", "-5#"], [50.0, 60.0, -5.0], "1234.5#"),
         (["1,000,000+", "5+"], [1e6, 5.0], "1,234.5+"),
         (["13:45", "00:30:36", "130:00"], [13.75, 0.51, 130.0], "13:45, in hours"),
@@ -83,12 +86,32 @@ def test_an_ambiguous_number_with_a_unit_is_a_text_with_a_message(tmp_path: Path
 
 
 def test_new_rows_may_leave_out_the_unit_but_not_change_it(tmp_path: Path) -> None:
-    """Kilowatts would be horsepower, without a message."""
-    new = cells.read_as(table_of(tmp_path, ["74 bhp", "98", "98 kW"]), "x", "number", "1234.5 bhp", RULES)
-    assert new.values.to_list() == [74.0, 98.0, None]
-    assert new.notes == ("the column 'x' has 1 cells that are not numbers and count as empty: '98 kW' (a.csv:4)",)
+    """Kilowatts would be horsepower, or 900 beside 12.8K would be 900K, without a message."""
+    new = cells.read_as(table_of(tmp_path, ["74 bhp", "98", "98 kW", "0"]), "x", "number", "1234.5 bhp", RULES)
+    assert new.values.to_list() == [74.0, None, None, 0.0]
+    assert new.notes == (
+        "the column 'x' has 2 cells that are not numbers and count as empty: '98' (a.csv:3), '98 kW' (a.csv:4)",
+    )
+    note = "the column 'x' has numbers without the unit of training: they are read as 1234.5 bhp"
+    for rows in (["74", "98", "0"], [74, 98, 0]):
+        if isinstance(rows[0], int):
+            pl.DataFrame({"x": rows, "y": range(3)}).write_parquet(tmp_path / "a.parquet")
+            table = sources.read([tmp_path / "a.parquet"], Census())
+        else:
+            table = table_of(tmp_path, rows)
+        new = cells.read_as(table, "x", "number", "1234.5 bhp", RULES)
+        assert (new.values.to_list(), new.notes) == ([74.0, 98.0, 0.0], (note,))
     with pytest.raises(UserError, match=r"held numbers in training, but has none now: '98 kW'"):
         cells.read_as(table_of(tmp_path, ["98 kW", "7 kW"]), "x", "number", "1234.5 bhp", RULES)
+
+
+def test_numbers_of_parquet_have_no_unit(tmp_path: Path) -> None:
+    """5 % in one file and 0.05 in another, the same fraction, would be 5 and 0.05."""
+    pl.DataFrame({"x": [f"{number} %" for number in range(1, 61)], "y": range(60)}).write_csv(tmp_path / "a.csv")
+    pl.DataFrame({"x": [0.05], "y": [1]}).write_parquet(tmp_path / "b.parquet")
+    column = cells.read(sources.read([tmp_path / "a.csv", tmp_path / "b.parquet"], Census()), "x", RULES)
+    assert column.kind == "text"
+    assert "is read as text" in column.notes[0]
 
 
 def test_a_target_with_a_unit(tmp_path: Path) -> None:

@@ -74,6 +74,13 @@ def test_whole_numbers_of_any_length_are_exact() -> None:
     assert table["job"].to_pylist() == ["9007199254740993", "8"]
 
 
+def test_a_number_beside_texts_keeps_its_point() -> None:
+    """5.125 beside a blank, or beside a text with a decimal comma, would be 5125 for members trained on decimal commas."""
+    table, _ = requests.tables(request_of({"age": 5.125, "job": 5.125}, {"age": " ", "job": "7,5"}))
+    assert table["age"].to_pylist() == [5.125, None]
+    assert table["job"].to_pylist() == ["5.1250", "7,5"]
+
+
 def test_rows_without_a_known_column_are_refused() -> None:
     """All cells would count as empty, and each row would get the same prediction."""
     problem = requests.problem(request_of({"Age": 1}), LIKE)

@@ -110,8 +110,11 @@ def test_numbers_beside_texts_of_another_file_are_the_same_categories_in_new_row
 
 
 def test_a_date_after_the_year_9999_is_named(tmp_path: Path) -> None:
-    """The run would end in an OverflowError; a column of times would be empty without a message."""
+    """The run would end in an OverflowError or a PanicException; a column of times would be empty without a message."""
     times = pa.array([600_000_000_000_000, *range(1, NUM_ROWS)], pa.timestamp("ms"))
+    far = pa.array([2**62, *range(1, NUM_ROWS)], pa.timestamp("ms"))
+    pq.write_table(pa.table({"c": far, "y": [0, 1] * (NUM_ROWS // 2)}), tmp_path / "far.parquet")
+    assert "'year 249142' (far.parquet:1)" in prepare(tmp_path / "far", tmp_path / "far.parquet")["notes"][0]
     pq.write_table(pa.table({"c": times, "y": [0, 1] * (NUM_ROWS // 2)}), tmp_path / "a.parquet")
     note = (
         "the column 'c' has 1 cells that are not dates of the years 1 to 9999 and count as empty: 'year 20983' (a.parquet:1)"

@@ -1,0 +1,53 @@
+"""Cells that mark missing values, such as NA, -999 or 1900-01-01."""
+
+import datetime
+from collections.abc import Sequence
+from contextlib import suppress
+
+import polars as pl
+
+from ensemble.data.records import is_number
+from ensemble.recipes.table.dates import MOST_SHOWN
+
+WHOLE_FLOAT = r"^([+-]?(?:0|[1-9]\d*))\.0+$"
+MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "None", "?", "-")
+"""Texts that mark missing values in columns of numbers or dates, if `missing` is empty."""
+
+
+def in_texts(texts: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[str, int]]:
+    """The texts, null where they mark missing values, and the counts of these texts, the most frequent first.
+
+    With 98 among the marks, 98.0 is one too, as in a column that was stored as floats.
+    """
+    is_missing = texts.is_in(missing)
+    if any(map(is_number, missing)):
+        is_missing |= texts.str.replace(WHOLE_FLOAT, "${1}").is_in(missing)
+    is_missing = is_missing.fill_null(False)
+    counted = texts.filter(is_missing).rename("text").value_counts(sort=True, name="count")
+    return texts.set(is_missing, None), dict(counted.iter_rows())
+
+
+def in_numbers(values: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[str, int]]:
+    """The numbers, null where they mark missing values in any form (-999.0 for -999), and the counts of these."""
+    counts = {text: int((values == float(text)).sum()) for text in missing if is_number(text)}
+    numbers = pl.Series([float(text) for text in counts], dtype=pl.Float64)
+    is_missing = values.is_in(numbers.implode()).fill_null(False)
+    return values.set(is_missing, None), {text: count for text, count in counts.items() if count}
+
+
+def in_dates(values: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[str, int]]:
+    """The dates, null where they mark missing values, such as 1900-01-01, and the counts of these."""
+    counts = {}
+    for text in missing:
+        with suppress(ValueError):
+            is_missing = (values == datetime.datetime.fromisoformat(text).replace(tzinfo=None)).fill_null(False)
+            values, counts[text] = values.set(is_missing, None), int(is_missing.sum())
+    return values, {text: count for text, count in counts.items() if count}
+
+
+def notes(column: str, marks: dict[str, int]) -> tuple[str, ...]:
+    """A message about texts that mark missing values. marks : these texts, with their counts."""
+    if not marks:
+        return ()
+    words = ", ".join(f"'{word}' ({count:,})" for word, count in list(marks.items())[:MOST_SHOWN])
+    return (f"the column '{column}' has {sum(marks.values()):,} cells that count as empty: {words}",)
