@@ -5,6 +5,7 @@ synced, and renamed. `manifest.json` contains the kind of the folder, and the si
 `fingerprint`, a hash of the manifest, identifies the data, so that members of different data are not combined by accident.
 """
 
+import dataclasses
 import fcntl
 import glob
 import hashlib
@@ -25,6 +26,8 @@ from ensemble.errors import UserError
 from ensemble.verification import sha256
 
 NAME = "manifest.json"
+PREPARED = "prepared data"
+"""The kind of a folder of prepared data."""
 TRIAL = "trial"
 """The subfolder of a network's run for the first part of its refit (neural/refit.py)."""
 NEWEST = "newest"
@@ -316,6 +319,12 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path} cannot be read ({error.strerror}): check the path and its permissions") from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}): run the stage that wrote it again") from None
+
+
+def first_entries(recipe: str, version: int, task: Any = None) -> dict[str, Any]:
+    """The first entries of the manifest of prepared data. task : an instance of `task.Task`; None for data without one."""
+    entries = {"kind": PREPARED, "recipe": recipe, "schema_version": version}
+    return {**entries, "task": dataclasses.asdict(task)} if task else entries
 
 
 def write_manifest(

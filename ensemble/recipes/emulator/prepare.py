@@ -30,7 +30,6 @@ from ensemble.recipes.emulator import generator, lorenz96, netcdf, sea_ice
 from ensemble.recipes.emulator.settings import PrepareConfig
 from ensemble.task import Task
 
-KIND = "prepared data"
 SPLITS = ("train", "validation", "blend", "test")
 NUM_GROUPS = 10
 """The number of values of the column `group`. Combiners are compared on these groups of rows."""
@@ -47,9 +46,9 @@ OF_LORENZ96 = ("num_states", "num_scored", "every", "num_points", "stencil", "po
 def prepare(config: PrepareConfig) -> dict[str, Any]:
     """Write the folder of prepared data and return its manifest; `UserError` for wrong settings or files."""
     _check(config)
-    with folders.new_folder(config.out, config.overwrite, KIND) as folder, ExitStack() as stack:
+    with folders.new_folder(config.out, config.overwrite, folders.PREPARED) as folder, ExitStack() as stack:
         manifest = _sea_ice(config, folder, stack) if config.system == "sea_ice" else _lorenz96(config, folder)
-        return folders.write_manifest(folder, {"kind": KIND, "recipe": "emulator", "schema_version": 1, **manifest})
+        return folders.write_manifest(folder, {**folders.first_entries("emulator", 1), **manifest})
 
 
 def _check(config: PrepareConfig) -> None:

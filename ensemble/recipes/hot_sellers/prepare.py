@@ -43,7 +43,6 @@ from ensemble.recipes.hot_sellers.settings import NUM_WEEKS, OF_RAW_FILES, Marke
 from ensemble.recipes.hot_sellers.splits import SPLITS, growth_by_week, growth_of, growth_thresholds, is_hot
 from ensemble.task import Task
 
-KIND = "prepared data"
 SHARED = ("products", "weeks", "reviews")
 """The folders that all splits and folds share. Rows of a split refer to rows of these folders by index."""
 TASK = Task(kind="binary", target="hot", metric="average_precision", group="week", cluster="product")
@@ -73,7 +72,7 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
     that manifest. Raises `UserError` for wrong paths or settings, and for damaged or too few data.
     """
     check(config)
-    with folders.new_folder(config.out, config.overwrite, KIND) as folder:
+    with folders.new_folder(config.out, config.overwrite, folders.PREPARED) as folder:
         spill = folder / "spill"
         census = reviews.Census()
         files, product_files = raw_files(config)
@@ -91,10 +90,7 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
         builder.write_rows(folder / "rows")
         defaults = PrepareConfig()
         manifest = {
-            "kind": KIND,
-            "recipe": "hot_sellers",
-            "schema_version": 2,
-            "task": dataclasses.asdict(TASK),
+            **folders.first_entries("hot_sellers", 2, TASK),
             "sources": folders.sources((*files, *product_files)),
             "config": configuration.to_dict(config.panel),
             "census": _without_folders(census.to_dict()),

@@ -34,7 +34,6 @@ from ensemble.errors import UserError
 from ensemble.recipes.next_item import interactions
 from ensemble.recipes.next_item.settings import PrepareConfig
 
-KIND = "prepared data"
 SPLITS = ("train", "validation", "test")
 ROWS = pa.schema({"row_id": pa.int64(), "user": pa.int32(), "begin": pa.int64(), "end": pa.int64()})
 WINDOW = ("validation_from", "test_from")
@@ -71,7 +70,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
             raise UserError(f"the {name} split is empty: {_why_empty(config, time, formats)}")
     has_time = "pairs" not in formats and "sequences" not in formats
     in_train, _ = ranges(*split["train"])
-    with folders.new_folder(config.out, config.overwrite, KIND) as folder:
+    with folders.new_folder(config.out, config.overwrite, folders.PREPARED) as folder:
         count = np.bincount(item[in_train], minlength=len(items) + 1)[1:]
         write_table(folder / "items", pa.table({"item_id": items.to_arrow(), "count": count}))
         write_table(folder / "users", pa.table({"user_id": users.to_arrow()}))
@@ -81,9 +80,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         return folders.write_manifest(
             folder,
             {
-                "kind": KIND,
-                "recipe": "next_item",
-                "schema_version": 2,
+                **folders.first_entries("next_item", 2),
                 "sources": folders.sources(files),
                 "config": {
                     name: getattr(config, name) for name in ("split", "core", "repeats", *(WINDOW if window else ()))

@@ -14,7 +14,6 @@ The splits are filled in the order test, blend, validation, train, so that a lar
 others.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +34,6 @@ from ensemble.recipes.sudoku.orbits import canonical_forms
 from ensemble.recipes.sudoku.settings import PrepareConfig
 from ensemble.task import Task
 
-KIND = "prepared data"
 SPLITS = ("train", "validation", "blend", "test")
 FILLED = ("test", "blend", "validation", "train")
 """The order in which splits are filled."""
@@ -74,7 +72,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     else:
         total = sum(_num_rows(config, name) for name in SPLITS)
         splits = _cut(config, _generate(config, board, total), FILLED)
-    with folders.new_folder(config.out, config.overwrite, KIND) as folder:
+    with folders.new_folder(config.out, config.overwrite, folders.PREPARED) as folder:
         has_rating = any((split.ratings != readers.NO_RATING).any() for split in splits.values())
         next_id = 0
         for name in SPLITS:
@@ -92,10 +90,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         return folders.write_manifest(
             folder,
             {
-                "kind": KIND,
-                "recipe": "sudoku",
-                "schema_version": 1,
-                "task": dataclasses.asdict(task),
+                **folders.first_entries("sudoku", 1, task),
                 "sudoku": shape,
                 "sources": folders.sources([*files, *test_files]),
                 "config": _config(config, test_files),

@@ -16,7 +16,7 @@ from ensemble.data.records import EXCERPT_CHARACTERS
 from ensemble.errors import UserError, shortened
 from ensemble.recipes.table import cells, columns, sources
 from ensemble.recipes.table.number_forms import DECIMAL_COMMA
-from ensemble.recipes.table.prepare import KIND, units, write_names, write_rows
+from ensemble.recipes.table.prepare import units, write_names, write_rows
 from ensemble.recipes.table.settings import PrepareConfig
 
 ROWS = "rows"
@@ -46,7 +46,7 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
         raise UserError("columns= is for reviews, but this ensemble was fitted on a table: name its columns as in training")
     config = configuration.from_dict(PrepareConfig, {**like["config"], "out": str(settings["out"])})
     census, kind = Census(), like["task"]["kind"]
-    with folders.new_folder(settings["out"], False, KIND) as folder:
+    with folders.new_folder(settings["out"], False, folders.PREPARED) as folder:
         table = sources.read(raw_files.expand_sources(settings["source"], None, with_copies=True), census)
         census.check(settings.get("max_bad_fraction", config.max_bad_fraction))
         if not table.height:

@@ -16,7 +16,6 @@ The prepared folder holds `rows/train`, the rows with a target; `rows/test`, wit
     the target, and the features (columns.py); `weight` and `id` if the settings name them
 """
 
-import dataclasses
 import datetime
 import difflib
 import hashlib
@@ -44,7 +43,6 @@ from ensemble.recipes.table.target import MAX_WHOLE_CLASSES, Target, codes_as_te
 from ensemble.task import METRICS, Task
 
 RECIPE = "table"
-KIND = "prepared data"
 SPLITS = ("train", "test", FORECAST)
 """The splits in the order of their numbers in splits.py."""
 ID_COLUMNS = {"row_id": pa.int64(), "group": pa.int64(), "cluster": pa.int64()}
@@ -76,7 +74,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     census = Census()
     files = raw_files.expand_sources(config.source, None)
     octets.refuse_inside(config.out, files)
-    with folders.new_folder(config.out, config.overwrite, KIND) as folder:
+    with folders.new_folder(config.out, config.overwrite, folders.PREPARED) as folder:
         table = sources.read(files, census)
         census.check(config.max_bad_fraction)
         _check_columns(config, table)
@@ -125,10 +123,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         return folders.write_manifest(
             folder,
             {
-                "kind": KIND,
-                "recipe": RECIPE,
-                "schema_version": 2,
-                "task": dataclasses.asdict(task),
+                **folders.first_entries(RECIPE, 2, task),
                 "target": {"column": config.target, "names": list(target.names)},
                 "sources": folders.sources(files),
                 "config": configuration.to_dict(config, ("out", "source", "overwrite")),

@@ -175,12 +175,12 @@ def candidates(data: Path, files: Path, tmp_path: Path) -> Path:
         "item": ranking.items[:, :20].ravel().astype(np.int64),
     }
     table = pa.table(columns).filter(columns["item"] > 0)
-    with folders.new_folder(tmp_path / "candidates", False, prepare.KIND) as folder:
+    with folders.new_folder(tmp_path / "candidates", False, folders.PREPARED) as folder:
         with TableWriter(folder / "rows" / "test", table.schema) as writer:
             writer.write(table)
         folders.write_manifest(
             folder,
-            {"kind": prepare.KIND, "recipe": "candidates", "data": ranking.fingerprint, "rankings": {"co_occurrence": {}}},
+            {**folders.first_entries("candidates", 1), "data": ranking.fingerprint, "rankings": {"co_occurrence": {}}},
         )
     return tmp_path / "candidates"
 

@@ -44,7 +44,6 @@ from ensemble.recipes.next_item.rankings import Rankings
 from ensemble.task import Task
 
 RECIPE = "candidates"
-KIND = "prepared data"
 RANKED = ("validation", "test")
 """The splits of next_item whose sequences are ranked."""
 LEARNED = ("train", "validation")
@@ -117,17 +116,14 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     past = _past(Path(config.data), item, time, has_time=has_time, common_clock=common_clock)
     census, by_time = Census(), manifest["config"]["split"] == "time"
     schema = pa.schema(ID_COLUMNS | dict.fromkeys(["target", *(feature["name"] for feature in features)], pa.float32()))
-    with folders.new_folder(config.out, config.overwrite, KIND) as folder:
+    with folders.new_folder(config.out, config.overwrite, folders.PREPARED) as folder:
         parts = split_sequences(config, by_time, sequences, time)
         splits = _write_splits(folder, config, parts, past, manifest["items"], column_of, schema, census)
         task = Task(kind="ranking", target="target", metric="ndcg_at_10", group="group", cluster="cluster")
         return folders.write_manifest(
             folder,
             {
-                "kind": KIND,
-                "recipe": RECIPE,
-                "schema_version": 1,
-                "task": dataclasses.asdict(task),
+                **folders.first_entries(RECIPE, 1, task),
                 "target": {"column": "the item that was taken", "names": []},
                 "data": manifest["fingerprint"],
                 "sources": folders.sources(sorted(file for split in RANKED for file in files[split])),
