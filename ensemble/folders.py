@@ -327,6 +327,11 @@ def first_entries(recipe: str, version: int, task: Any = None) -> dict[str, Any]
     return {**entries, "task": dataclasses.asdict(task)} if task else entries
 
 
+def checkpoints(run: Path) -> list[Path]:
+    """The checkpoints of a network's run, oldest first; not folders with other names, such as a user's copies."""
+    return sorted(path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d{8,}", path.name))
+
+
 def write_manifest(
     folder: Path,
     content: dict[str, Any],

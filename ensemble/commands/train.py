@@ -66,8 +66,9 @@ def main() -> None:
         trained = make(settings.recipe, settings.data)
         recipe.check_neural(words.recipe, trained)
     if words.dry_run:
+        description = preflight.describe(trained, settings, accelerator)  # collective, if the recipe's model is
         if accelerator.is_main_process:
-            print(preflight.describe(trained, settings, accelerator))
+            print(description)
         return
     train = refit.train if settings.refit_epochs else loop.train
     with speed.explained_nondeterminism():

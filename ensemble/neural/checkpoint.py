@@ -85,7 +85,7 @@ def is_sharded(folder: Path) -> bool:
 
 def newest_intact(run: Path, log: Callable[[str], None]) -> Path | None:
     """The newest checkpoint of a run whose files match their checksums; newer, damaged ones are logged and renamed."""
-    for folder in sorted((run / "checkpoints").glob("step-*"), reverse=True):
+    for folder in reversed(folders.checkpoints(run)):
         try:
             folders.verify(folder)
         except UserError as error:
@@ -98,7 +98,7 @@ def newest_intact(run: Path, log: Callable[[str], None]) -> Path | None:
 
 def prune(run: Path, keep_last: int, keep_steps: int, needed_step: int) -> None:
     """Delete all checkpoints but the newest `keep_last`, those at multiples of `keep_steps`, and that of `needed_step`."""
-    for folder in sorted((run / "checkpoints").glob("step-*"))[:-keep_last]:
+    for folder in folders.checkpoints(run)[:-keep_last]:
         step = int(folder.name.removeprefix("step-"))
         if step != needed_step and not (keep_steps and step % keep_steps == 0):
             folders.prune(folder)

@@ -164,7 +164,7 @@ def _capacity(job: Job, default: int) -> int:
 def newest_checkpoint(out: Path) -> str:
     """The number of a part of the run and the name of a checkpoint, '' for none; a later checkpoint is a greater string."""
     parts = enumerate((out, out / folders.TRIAL, out / folders.NEWEST))
-    names = (f"{number} {path.name}" for number, part in parts for path in (part / "checkpoints").glob("step-*"))
+    names = (f"{number} {path.name}" for number, part in parts for path in folders.checkpoints(part))
     return max(names, default="")
 
 

@@ -51,7 +51,7 @@ def train(
             result = step(run)
             update(run, result)
             num_done = progress.step
-            run.plan_for_deadline()
+            run.plan_for_deadline(result.is_out_of_time)
             run.meter.add(run.plan.batch_length(result.last.step))
             run.writer.check()
             run.profiler.step()
@@ -92,13 +92,15 @@ class StepResult:
     """The learning rate divided by its peak."""
     num_stop_requests: int
     """The number of ranks that received a stop signal."""
+    is_out_of_time: bool
+    """Whether `max_seconds` have passed on the main process."""
 
 
 def step(run: Training) -> StepResult:
     """Run forward and backward for the next global batch, and sum losses and gradients over ranks."""
     state, plan, accelerator = run.state, run.plan, run.accelerator
-    totals = torch.zeros(3, dtype=torch.float64, device=accelerator.device)
-    total_loss, total_count, num_stop_requests = totals.unbind()  # views
+    totals = torch.zeros(4, dtype=torch.float64, device=accelerator.device)
+    total_loss, total_count, num_stop_requests, is_late = totals.unbind()  # views
     rows: list[np.ndarray] = []
     for micro, batch in run.feed:
         run.heartbeat.beat(micro.step)
@@ -113,6 +115,7 @@ def step(run: Training) -> StepResult:
                 state.carry.put(micro, carried)
             if micro.is_last_of_step:
                 num_stop_requests.fill_(bool(run.stop_signals.asked))
+                is_late.fill_(accelerator.is_main_process and run.is_late)
                 own_loss_sum = total_loss.clone()
                 if plan.num_ranks > 1:
                     reduction = torch.distributed.all_reduce(totals, async_op=True)
@@ -123,7 +126,7 @@ def step(run: Training) -> StepResult:
     if plan.num_ranks > 1:
         reduction.wait()
     norm_of_sum = state.gradient_norm()
-    global_loss_sum, global_count, total_stop_requests = totals.tolist()
+    global_loss_sum, global_count, total_stop_requests, is_out_of_time = totals.tolist()
     global_count = global_count or math.nan  # makes the loss of an empty batch NaN
     # The gradients were divided by the nominal batch size, since the count was not known before
     correction = plan.batch_size / global_count
@@ -137,6 +140,7 @@ def step(run: Training) -> StepResult:
         correction=correction,
         rate_scale=learning_rate_scale(run.config, run.progress.updates + 1, run.num_steps),
         num_stop_requests=int(total_stop_requests),
+        is_out_of_time=bool(is_out_of_time),
     )
 
 
@@ -234,7 +238,7 @@ def _finish(run: Training, preempted: bool) -> dict[str, Any]:
     run.writer.wait()
     summary = {
         "kind": "neural",
-        "status": "preempted" if preempted else "done",
+        "status": "preempted" if preempted else "running" if run.config.refit_epochs else "done",  # before its refit
         "recipe": recipe.name,
         "fingerprint": recipe.fingerprint,
         "parameters": run.num_parameters,

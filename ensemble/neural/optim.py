@@ -29,7 +29,8 @@ def learning_rate_scale(config: TrainConfig, step: int, num_steps: int) -> float
     """The factor of the peak rate at optimizer step 1, …, num_steps; independent of ranks and micro-batches."""
     if step <= config.warmup_steps:
         return step / config.warmup_steps
-    done = (step - config.warmup_steps) / max(1, num_steps - config.warmup_steps)
+    num_after = max(1, num_steps - config.warmup_steps)
+    done = min(step - config.warmup_steps, num_after - 0.5) / num_after  # at the end the rate would be 0
     match config.schedule:
         case "cosine":
             return 0.5 * (1 + math.cos(math.pi * done))

@@ -181,7 +181,7 @@ def seconds_of_checkpoints(run: Path, resume: str = "auto") -> float:
     """The seconds of training until the newest checkpoints of a run and of the parts of its refit; or, for a new run, until
     the checkpoint `resume` from which it starts."""
     seconds, parts = 0.0, (run, run / TRIAL, run / NEWEST)
-    newest = [folder for part in parts for folder in sorted((part / "checkpoints").glob("step-*"))[-1:]]
+    newest = [folder for part in parts for folder in folders.checkpoints(part)[-1:]]
     for folder in newest if resume in ("auto", "last") else [Path(resume)]:
         with suppress(UserError, KeyError):  # a damaged one, which is not resumed
             seconds += folders.read_json(folder / "state.json")["progress"]["seconds"]

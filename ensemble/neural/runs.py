@@ -147,7 +147,7 @@ def _open(run: Path, description: dict[str, Any], resume: str, override: bool, s
     if not started_before:
         stack.enter_context(folders.locked(run, "training in", folders.LOCK_WAIT_S if resume == "auto" else 0.0))
         if any(run.glob("[!.]*")):  # only now, since another command may have trained here until it released the lock
-            has_checkpoint = any((run / "checkpoints").glob("step-*"))
+            has_checkpoint = bool(folders.checkpoints(run))
             fix = "add --resume last to continue from its last checkpoint" if has_checkpoint else "delete it"
             raise UserError(f"{run} exists already: choose another out=…, or {fix}")
     (run / folders.NAME).unlink(missing_ok=True)  # written again when the run is done

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ensemble import configuration
+from ensemble import configuration, folders
 from ensemble.errors import UserError, alike_on_all_ranks
 from ensemble.neural import checkpoint, guards, launch, loader_tuning, preflight, profiling, runs, speed
 from ensemble.neural.accelerator import Accelerator
@@ -69,12 +69,21 @@ class Training:
         planned, most = self.progress.planned_steps, self.plan.num_steps(self.config.max_epochs)
         return min(planned, most) if planned and self.config.max_seconds else most
 
-    def plan_for_deadline(self) -> None:
+    @property
+    def is_late(self) -> bool:
+        """Whether no time of `max_seconds` is left but that of an evaluation."""
+        limit_s = self.config.max_seconds
+        return bool(limit_s) and time.monotonic() - self.start_time >= limit_s - self.progress.evaluation_seconds
+
+    def plan_for_deadline(self, is_out_of_time: bool) -> None:
         """With `max_seconds`, set the number of steps to those that fit, by the time per step of the main process.
 
-        Done before each line of the log and each evaluation; collective then.
+        Done before each line of the log and each evaluation; collective then. With `is_out_of_time` this step is the last.
         """
         step, limit_s = self.progress.step, self.config.max_seconds
+        if is_out_of_time:
+            self.progress.planned_steps = step
+            return
         if not limit_s or (step % self.config.log_every and step % self.evaluation_steps):
             return
         elapsed_s = time.monotonic() - self.start_time
@@ -129,7 +138,7 @@ def set_up(
     resumed_from = runs.open_run(out, description, accelerator, resume, override, stack)
     stack.enter_context(runs.status_on_error(out, accelerator))
     if resumed_from:
-        _restore(state, resumed_from, config, override)
+        _restore(state, resumed_from, recipe.monitor, config, override)
     progress = state.progress
     start_time, num_steps = time.monotonic() - progress.seconds, plan.num_steps(config.max_epochs)
     set_lost = partial(runs.mark_lost, out)
@@ -171,12 +180,20 @@ def set_up(
     return training
 
 
-def _restore(state: TrainingState, folder: Path, config: TrainConfig, override: bool) -> None:
-    """Restore the state from a checkpoint, which may be one of another run."""
+def _restore(state: TrainingState, folder: Path, monitor: str, config: TrainConfig, override: bool) -> None:
+    """Restore the state from a checkpoint, which may be one of another run. monitor : of the recipe."""
     state.restore(folder, config.seed, override)
     progress, out = state.progress, Path(config.out)
     if not (out / "best").exists():  # a new run from the checkpoint of another one
         progress.best_score, progress.best_step, progress.evaluations_since_best = None, 0, 0
+    elif state.is_divided_anew:  # evaluations after the checkpoint may not give the same scores again
+        best = folders.read_json(out / "best" / "state.json")
+        if best["step"] > progress.best_step and monitor in best["scores"]:
+            progress.best_score, progress.best_step, progress.evaluations_since_best = (
+                best["scores"][monitor],
+                best["step"],
+                0,
+            )
     if not checkpoint.step_folder(out, progress.rollback_step).exists():  # the new run has a copy of this checkpoint only
         progress.rollback_step = progress.rollback_step and progress.step
 

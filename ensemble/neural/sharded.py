@@ -98,8 +98,9 @@ def load(
     optimizers: Sequence[torch.optim.Optimizer],
     extra: Tensors,
     descriptions: Sequence[dict[str, Any]],
+    restored: Sequence[int],
 ) -> None:
-    """Fill model, optimizers and the tensors `extra` from a checkpoint with any sharding.
+    """Fill model, the optimizers with the numbers `restored` and the tensors `extra` from a checkpoint with any sharding.
 
     Collective. `descriptions` are the optimizers' JSON. Tensors of `extra` that the checkpoint lacks do not change.
     `UserError` if it holds another model. The caller verifies the checksums.
@@ -116,8 +117,8 @@ def load(
                 "this model"
             )
     tensors |= {name: tensor for name, tensor in extra.items() if name in saved}
-    for number, optimizer in enumerate(optimizers):
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number in restored:
+        parameters = [parameter for group in optimizers[number].param_groups for parameter in group["params"]]
         for name in saved:
             if name.startswith(f"optimizer{number}."):
                 parameter = parameters[int(name.split(".")[1])]
@@ -128,8 +129,8 @@ def load(
     with _first_failure(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")  # expected on one rank
         distributed_checkpoint.load(tensors, storage_reader=reader)
-    for number, (optimizer, description) in enumerate(zip(optimizers, descriptions, strict=True)):
-        checkpoint.restore_optimizer(optimizer, f"optimizer{number}", tensors, description)
+    for number in restored:
+        checkpoint.restore_optimizer(optimizers[number], f"optimizer{number}", tensors, descriptions[number])
 
 
 def gather(tensors: Tensors) -> Tensors:

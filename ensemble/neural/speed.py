@@ -27,7 +27,7 @@ from ensemble.neural.settings import TrainConfig
 def accelerator_options(settings: TrainConfig) -> dict[str, Any]:
     """Keyword arguments for `Accelerator`, from the settings and the environment variables of the launcher.
 
-    Raises `UserError` for fp8 without the required GPU and library, and for fp16 with FSDP on CPUs.
+    Raises `UserError` for bf16 or fp8 without the required GPU and library, and for fp16 with FSDP on CPUs.
     """
     configuration.check(settings, timeout_s=(settings.timeout_s >= 1, "at least 1"))
     has_gpu = torch.cuda.is_available() and not parse_flag_from_env("ACCELERATE_USE_CPU")
@@ -49,6 +49,13 @@ def accelerator_options(settings: TrainConfig) -> dict[str, Any]:
         # One microsecond more: Accelerate does not pass on a time-out equal to its default of 600 s, and Gloo's is 1800 s
         InitProcessGroupKwargs(timeout=datetime.timedelta(seconds=settings.timeout_s, microseconds=1)),
     ]
+    if precision == "bf16" and has_gpu and torch.cuda.get_device_capability() < (8, 0):
+        # Accelerate and PyTorch accept it, and emulate it without tensor cores
+        major, minor = torch.cuda.get_device_capability()
+        raise UserError(
+            f"precision=bf16 needs a GPU of compute capability 8.0 or more (Ampere), and {torch.cuda.get_device_name()} has "
+            f"{major}.{minor}: use precision=fp16"
+        )
     if precision == "fp8":
         # On other machines Accelerate uses fp16, with only a line in its log. It supports fp8 by TransformerEngine too, but
         # this would replace the parameters that the unwrapped optimizers hold

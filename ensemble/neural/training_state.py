@@ -67,6 +67,8 @@ class TrainingState:
         self.copies = checkpoint.CpuCopies()
         self._saved_carry: Tensors = {}
         self.progress = Progress(ranks=accelerator.num_processes)
+        self.is_divided_anew = False
+        """Whether the state was restored from a checkpoint of another number of ranks."""
         self.is_sharded = launch.is_sharded(accelerator)
         if self.is_sharded:
             from ensemble.neural import sharded
@@ -179,9 +181,10 @@ class TrainingState:
         description, tensors = checkpoint.read(folder)
         self.restore_weights(folder, description, tensors, override)
         self.progress, num_ranks = Progress(**description["progress"]), self._accelerator.num_processes
+        self.is_divided_anew = self.progress.ranks != num_ranks
         rank, device = self._accelerator.process_index, self._accelerator.device
         random_states = checkpoint.with_prefix(f"rank{rank}.", tensors)
-        if self.progress.ranks == num_ranks:
+        if not self.is_divided_anew:
             torch.set_rng_state(random_states["random.cpu"])
             if "random.cuda" in random_states and device.type == "cuda":
                 torch.cuda.set_rng_state(random_states["random.cuda"], device)
@@ -203,24 +206,41 @@ class TrainingState:
                 f"{folder} was written with {len(optimizers)} optimizers, not {len(self.optimizers)}: it belongs to another "
                 "recipe"
             )
+        restored = list(range(len(optimizers)))
         if override:
             groups = [optimizer.state_dict()["param_groups"] for optimizer in self.optimizers]
+            restored = [number for number in restored if self._has_parameters(number, optimizers[number])]
             optimizers = [{**saved, "groups": now} for saved, now in zip(optimizers, groups, strict=True)]
-        averages = self._averages() if description["has_average"] else {}
+        has_other_parameters = len(restored) < len(optimizers)
+        if has_other_parameters and self._accelerator.is_main_process:
+            print("other parameters are trained than before: optimizers and moving average of the weights begin anew")
+        averages = self._averages() if description["has_average"] and not has_other_parameters else {}
         if self.is_sharded or checkpoint.is_sharded(folder):
             from ensemble.neural import sharded
 
-            sharded.load(folder, self._unwrapped(), self.optimizers, averages, optimizers)
+            sharded.load(folder, self._unwrapped(), self.optimizers, averages, optimizers, restored)
         else:
             checkpoint.load_weights(folder, self._unwrapped())
-            for number, (optimizer, saved) in enumerate(zip(self.optimizers, optimizers, strict=True)):
-                checkpoint.restore_optimizer(optimizer, f"optimizer{number}", tensors, saved)
+            for number in restored:
+                checkpoint.restore_optimizer(self.optimizers[number], f"optimizer{number}", tensors, optimizers[number])
             for name, average in averages.items():
                 average.copy_(tensors[name])
         if self.average and not averages:
             self.average.reset()
         if self.scaler and description["scaler"]:
             self.scaler.load_state_dict(description["scaler"])
+
+    def _names(self, optimizer: torch.optim.Optimizer) -> list[list[str]]:
+        """The names of the parameters of each group."""
+        names = {id(parameter): name for name, parameter in self._unwrapped().named_parameters()}
+        return [[names.get(id(parameter), "") for parameter in group["params"]] for group in optimizer.param_groups]
+
+    def _has_parameters(self, number: int, saved: dict[str, Any]) -> bool:
+        """Whether an optimizer has the parameters of the one that `saved` describes. Moments are stored by the position of
+        their parameter."""
+        names = self._names(self.optimizers[number])
+        sizes = [len(group["params"]) for group in saved["groups"]]
+        return saved.get("names", names) == names and sizes == list(map(len, names))
 
     def _unwrapped(self) -> torch.nn.Module:
         return self._accelerator.unwrap_model(self.model, keep_torch_compile=False)
@@ -242,7 +262,7 @@ class TrainingState:
         for number, optimizer in enumerate(self.optimizers):
             optimizer_tensors, description = checkpoint.flatten_optimizer(optimizer, f"optimizer{number}")
             tensors |= optimizer_tensors
-            descriptions.append(description)
+            descriptions.append({**description, "names": self._names(optimizer)})
         return tensors, descriptions
 
     def _averages(self) -> Tensors:

@@ -97,3 +97,12 @@ def test_the_learning_curve_is_that_of_one_process(launched: Path, alone: Path, 
             assert recorded.shape == expected.shape
             assert len(recorded) >= 3
             assert torch.allclose(recorded, expected, rtol=1e-5, atol=0), key
+
+
+def test_a_dry_run_on_several_ranks(data: dict[str, str], tmp_path: Path) -> None:
+    """The statistics of the data are computed by all ranks together: one that asks alone would wait, or fail."""
+    words = ["--recipe", "emulator", f"data={data['ice']}", f"out={tmp_path / 'run'}", "--dry-run"]
+    train = [*launcher.ACCELERATE, *launcher.MULTI_CPU, launcher.TRAIN, *words]
+    code, errors = launcher.run(train, tmp_path)
+    assert code == 0, errors
+    assert not (tmp_path / "run").exists()

@@ -106,7 +106,7 @@ def test_the_learning_rate_follows_the_schedule(config: TrainConfig, accelerator
     expected = [0.1 * learning_rate_scale(config, step, 12) for step in range(1, 13)]
     assert logged == toy.recorder.rates == pytest.approx(expected)
     assert expected[:2] == [0.05, 0.1]
-    assert expected[-1] == 0
+    assert 0 < expected[-1] < 0.01 * expected[1]
 
 
 # Files of a run

@@ -21,8 +21,8 @@ def test_the_peak_rate_follows_the_global_batch(scaling: str, factor: float) -> 
 @pytest.mark.parametrize(
     ("schedule", "expected"),
     [
-        ("cosine", {55: 0.5, 100: 0.0, 30: 0.5 * (1 + math.cos(math.pi * 20 / 90))}),
-        ("linear", {55: 0.5, 100: 0.0, 19: 0.9}),
+        ("cosine", {55: 0.5, 100: 0.5 * (1 + math.cos(math.pi * 89.5 / 90)), 30: 0.5 * (1 + math.cos(math.pi * 20 / 90))}),
+        ("linear", {55: 0.5, 99: 1 / 90, 100: 0.5 / 90, 19: 0.9}),
         ("constant", {11: 1.0, 55: 1.0, 100: 1.0}),
         ("step", {11: 1.0, 40: 1.0, 41: 0.5, 70: 0.5, 71: 0.25, 100: 0.25}),
     ],
@@ -33,6 +33,13 @@ def test_schedules(schedule: str, expected: dict[int, float]) -> None:
     scales = {step: learning_rate_scale(config, step, 100) for step in range(1, 101)}
     assert {step: scales[step] for step in expected} == pytest.approx(expected)
     assert [scales[step] for step in range(1, 11)] == pytest.approx([step / 10 for step in range(1, 11)])
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear"])
+def test_a_training_of_one_step_has_a_learning_rate(schedule: str) -> None:
+    """A run, or a refit, of a single step would change nothing, without a message."""
+    config = TrainConfig(data="", out="", schedule=schedule, warmup_steps=0)
+    assert learning_rate_scale(config, 1, 1) == pytest.approx(0.5)
 
 
 def test_the_moving_average_is_the_recurrence() -> None:

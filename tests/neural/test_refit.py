@@ -17,9 +17,10 @@ from toy import Toy, ToyRows
 
 from ensemble import folders
 from ensemble.errors import UserError
-from ensemble.neural import checkpoint, loop, refit, runs
+from ensemble.neural import checkpoint, launch, loop, refit, runs
 from ensemble.neural.loader import Batch, BatchPlan
 from ensemble.neural.settings import TrainConfig
+from ensemble.predictor import members
 from ensemble.signals import StopSignals
 
 torch.set_num_threads(1)
@@ -119,7 +120,7 @@ def test_each_part_learns_its_rows_once_from_the_best_weights(config: TrainConfi
     model.load_state_dict(weights(out / "best"))
     assert torch.equal(begun, torch.nn.utils.parameters_to_vector(model.parameters()))
     assert json.loads((out / "best/state.json").read_text())["step"] == 3
-    assert toy.recorder.rates == pytest.approx([0.05 * (1 - step / 4) for step in (1, 2, 3, 4)])
+    assert toy.recorder.rates == pytest.approx([0.05 * (1 - step / 4) for step in (1, 2, 3, 3.5)])
     assert summary["refit"] == {"monitor": "score", "before": 0.2, "after": 0.3, "is_better": True}
     assert json.loads((out / "summary.json").read_text()) == summary
     assert (out / "status").read_text() == "done\n"
@@ -267,6 +268,44 @@ def test_a_signal_within_a_nested_context_counts_for_the_outer_one() -> None:
         assert outer.asked == signal.SIGUSR1
     with StopSignals() as later:
         assert not later.asked
+
+
+def test_the_summary_is_not_done_before_the_refit(
+    config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was killed during its refit would predict with weights that never learned blend, without a message."""
+
+    def kill(*_: object) -> float:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(refit, "score_of", kill)
+        with pytest.raises(KeyboardInterrupt):
+            refit.train(SplitToy(*BETTER), config, accelerator)
+    out = Path(config.out)
+    assert json.loads((out / "summary.json").read_text())["status"] == "running"
+    with pytest.raises(UserError, match=r"run is not complete, its status is running: continue it with --resume last"):
+        members.load(out, "nowhere")
+    assert refit.train(SplitToy(0.2, 0.3), config, accelerator, "last")["status"] == "done"
+    assert json.loads((out / "summary.json").read_text())["status"] == "done"
+
+
+def test_a_yaml_does_not_lower_the_precision_of_predictions(
+    config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that was trained in float32, since its recipe needs the digits, would predict in the bf16 of a YAML."""
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    loop.train(Toy(), dataclasses.replace(config, max_epochs=1, refit_epochs=0), accelerator)
+    precisions: list[str] = []
+
+    def start() -> None:
+        precisions.append(os.environ["ACCELERATE_MIXED_PRECISION"])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        members.load(Path(config.out), "nowhere")
+    assert precisions == ["no"]
 
 
 def test_the_parts_share_the_limit_of_time(config: TrainConfig, accelerator: Accelerator) -> None:

@@ -5,10 +5,12 @@ import errno
 import json
 import math
 import os
+import shutil
 import signal
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from toy import NUM_ROWS, WIDTH, Toy, checkpoints, last, lines, same_checkpoints
 
 from ensemble import folders
 from ensemble.errors import UserError
-from ensemble.neural import checkpoint, loop, runs
+from ensemble.neural import checkpoint, loop, optim, runs, setup
 from ensemble.neural.loader import BatchPlan
 from ensemble.neural.settings import TrainConfig
 
@@ -195,6 +197,71 @@ def test_settings_that_may_change_when_a_run_is_resumed(config: TrainConfig, acc
     assert loop.train(toy, changed, accelerator, "last", override=True)["steps"] == 6
     assert toy.recorder.rates == pytest.approx([0.01] * 3)
     assert json.loads(Path(config.out, "config.json").read_text())["learning_rate"] == 0.01
+
+
+def test_other_trained_parameters_begin_with_new_optimizers(
+    config: TrainConfig, accelerator: Accelerator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Moments are stored by position: those of one layer would be those of another, in memory of another size."""
+
+    class Frozen(Toy):
+        def model(self) -> torch.nn.Module:
+            model = super().model()
+            model[0].requires_grad_(False)
+            return model
+
+        def optimizers(self, model: torch.nn.Module, *settings: float) -> list[torch.optim.Optimizer]:
+            return [optim.adamw(model, *settings)]
+
+    class Thawed(Frozen):
+        def model(self) -> torch.nn.Module:
+            return Toy.model(self)
+
+    averaged = dataclasses.replace(config, ema_decay=0.5)
+    loop.train(Frozen(), dataclasses.replace(averaged, max_epochs=1), accelerator)
+    assert loop.train(Thawed(), averaged, accelerator, "last", override=True)["steps"] == 12
+    assert "other parameters are trained than before: optimizers and moving average" in capsys.readouterr().out
+    again = dataclasses.replace(averaged, max_epochs=5)
+    assert loop.train(Thawed(), again, accelerator, "last", override=True)["steps"] == 15
+    assert "other parameters" not in capsys.readouterr().out
+
+
+def test_the_best_weights_after_a_checkpoint_count_on_other_ranks(
+    config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """best/ would hold weights of a step that is lost, while the summary names an earlier step and a worse score."""
+    seldom = dataclasses.replace(config, checkpoint_steps=5)
+    crash(Toy(scores=lambda number: float(number)), 9, seldom, accelerator)
+    state = last(config) / "state.json"
+    assert last(config).name == "step-00000005"
+    description = json.loads(state.read_text())
+    description["progress"]["ranks"] = 2
+    state.write_text(json.dumps(description))
+    (last(config) / folders.NAME).unlink()
+    folders.write_manifest(last(config), {"kind": "checkpoint"})
+    summary = loop.train(Toy(scores=lambda number: -1.0), seldom, accelerator, "last")
+    assert (summary["best_step"], summary["validation_score"]) == (6, 2.0)
+    assert json.loads(Path(config.out, "best/state.json").read_text())["step"] == 6
+
+
+def test_copies_of_checkpoints_are_left_alone(config: TrainConfig, accelerator: Accelerator) -> None:
+    """A copy that a user has made would end the training, or be resumed in place of the newest checkpoint."""
+    loop.train(Toy(), dataclasses.replace(config, max_epochs=2), accelerator)
+    copies = [last(config).with_name(f"step-{number}-mine") for number in ("00000001", "99999999")]
+    for copy in copies:
+        shutil.copytree(last(config), copy)
+    assert loop.train(Toy(), config, accelerator, "last", override=True)["steps"] == 12
+    assert all(copy.is_dir() for copy in copies)
+
+
+def test_the_time_limit_is_kept_between_lines_of_the_log(
+    config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With long steps a run would exceed its limit by `log_every` steps."""
+    toy = Toy()
+    monkeypatch.setattr(setup, "time", SimpleNamespace(monotonic=lambda: 30.0 * toy.num_micro_batches))
+    limited = dataclasses.replace(config, max_seconds=130.0, log_every=100, batch_size=2)  # 19 steps until an evaluation
+    assert loop.train(toy, limited, accelerator)["steps"] == 4
 
 
 def test_a_new_moving_average_starts_at_the_restored_weights(config: TrainConfig, accelerator: Accelerator) -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,20 @@ def test_unsupported_settings_are_refused(
         monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match=sentence):
         options(**values)
+
+
+@pytest.mark.parametrize(("capability", "is_refused"), [((7, 0), True), ((7, 5), True), ((8, 0), False)])
+def test_a_gpu_that_emulates_bf16_is_refused(
+    capability: tuple[int, int], is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accelerate accepts bf16 on such a GPU, which then trains without tensor cores, without a message."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla")
+    monkeypatch.delenv("ACCELERATE_USE_CPU", raising=False)
+    message = r"8\.0 or more .*, and Tesla has 7\..: use precision=fp16"
+    with pytest.raises(UserError, match=message) if is_refused else nullcontext():
+        options(precision="bf16")
 
 
 # Precision

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from accelerate.utils import parse_flag_from_env
 
 from ensemble import configuration
 from ensemble.arrow import Column, open_table
@@ -150,6 +151,10 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
         if matrices:
             optimizers.append(torch.optim.Muon(list(matrices), self.config.muon_rate, weight_decay))
         if model.puzzles is not None:
+            if parse_flag_from_env("ACCELERATE_USE_FSDP"):  # it has no sums of sparse gradients
+                raise UserError(
+                    "recipe.puzzle_embedding=true does not support FSDP, for which the accelerate YAML asks: use DDP"
+                )
             optimizers.append(SparseSignSGD([model.puzzles.table], self.config.puzzle_rate, weight_decay))
         return optimizers
 
