@@ -130,7 +130,7 @@ def load(
         os.environ["OMP_NUM_THREADS"] = str(threads)
 
     for copy in bag.copies(folder):
-        status = folders.read_json(copy / "summary.json")["status"]
+        status = folders.read_json(copy / "summary.json").get("status", "done")
         if status != "done":
             raise UserError(
                 f"the training of {copy} is not complete, its status is {status}: continue it with --resume last"

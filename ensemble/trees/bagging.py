@@ -1,8 +1,10 @@
 """A bag of trees: one copy of a tree member for each fold of prepared data; ensemble/predictor/bag.py predicts with them."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
+from ensemble import folders
 from ensemble.data import folds
 from ensemble.errors import UserError
 from ensemble.trees import rows
@@ -20,7 +22,15 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
         )
     if config.search.trials or config.search.seconds:
         raise UserError("folds=true does not search settings: search without it, and train the bag with the best settings")
-    for number in range(len(manifest["folds"])):
+    num_copies = len(manifest["folds"])
+    for folder in sorted(path.parent for path in Path(config.out).glob("*/summary.json")):
+        is_earlier = folder.name.isdecimal() and int(folder.name) >= num_copies
+        if is_earlier and not (config.overwrite and folders.discard(folder)):
+            raise UserError(
+                f"{folder} is a copy of an earlier bag with more than the {num_copies} folds of {config.data}, and would "
+                "predict new rows too: choose another out, or add overwrite=true"
+            )
+    for number in range(num_copies):
         data = folds.folder_of(config.data, manifest, number)
         copy = dataclasses.replace(config, folds=False, data=str(data), out=f"{config.out}/{number}")
         summary = member.train(copy, "auto" if resume else "", rank_info, bag=config.out)

@@ -62,7 +62,10 @@ def train(config: TreesConfig, command: list[str], rank_info: RankInfo) -> dict[
     }
     checkpoints = Checkpoints(config.out, "")
     with Children() as children:
-        checkpoints.set_status("running")
+        try:
+            checkpoints.set_status("running")
+        except OSError as error:
+            raise UserError(f"{config.out} cannot be written ({error}): name another out=") from None
         for names in [LIBRARIES] if together == "side_by_side" else [(library,) for library in LIBRARIES]:
             children.start({library: commands[library] for library in names}, prefixed=len(names) > 1)
             failed, sentence = children.wait()

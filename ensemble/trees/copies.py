@@ -86,13 +86,17 @@ def train(
     objective, began, is_refitted = objective_of(config, rows), time.monotonic(), config.refit or is_forward
     refitting = REFITTING * config.num_refits * len(rows) / sum(len(fold.fit) for fold in folds) if is_refitted else 0.0
     later = REGROWING * config.regrow + refitting
+    is_by_library = hasattr(library, "train_copies")
+    limit_s = training.seconds_left() / (1 + later)
 
     def seconds_left() -> float:
-        """The time left for the first training, if all later ones together take at most `later` times as long."""
-        return training.seconds_left() - later * (time.monotonic() - began)
+        """The time left for the first training, if all later ones together take at most `later` times as long. A library
+        that trains whole copies asks once, before it begins."""
+        passed_s = time.monotonic() - began
+        return limit_s - passed_s if is_by_library else training.seconds_left() - later * passed_s
 
     with ThreadPoolExecutor(max(1, config.threads)) as pool:
-        train_parts = _train_by_library if hasattr(library, "train_copies") else _train_together
+        train_parts = _train_by_library if is_by_library else _train_together
         fit = partial(train_parts, library, rows=rows, run=pool.map)
         first_training = dataclasses.replace(training, seconds_left=seconds_left, on_chunk=_Pace(config, training, later))
         parts: Parts = [(fold.fit, fold.stop) for fold in folds]
@@ -103,7 +107,7 @@ def train(
             config = dataclasses.replace(config, learning_rate=error.learning_rate)
             first_training = dataclasses.replace(first_training, on_chunk=training.on_chunk)
             make_models, history, best_round = fit(config=config, parts=parts, training=first_training)
-        learned = [fold.fit for fold in folds]
+        learned, first_s = [fold.fit for fold in folds], time.monotonic() - began
 
         def refit_on(parts: Sequence[np.ndarray]) -> list[Model]:
             """Models with the best number of trees, trained on `parts`. Checkpoints contain the first training only."""
@@ -111,7 +115,7 @@ def train(
             refit_config = dataclasses.replace(config, num_rounds=best_round)
             return fit(config=refit_config, parts=[(part, None) for part in parts], training=refit)[0]()
 
-        if config.regrow and seconds_left() > 0:
+        if config.regrow and training.seconds_left() > (1 + refitting) * first_s:  # at the limit, `later` has a reserve
             del make_models  # with the boosters and their copies of the rows
             learned = [np.union1d(fold.fit, fold.stop) for fold in folds]
             models = refit_on(learned)

@@ -143,6 +143,8 @@ def fit_design(rows: TreeData, features: np.ndarray, is_regression: bool) -> Des
             numbers.append(index)
             quantiles.append(np.quantile(known, (np.arange(NUM_QUANTILES) + 0.5) / NUM_QUANTILES))
     values = features[:, numbers].astype(np.float64)
+    if np.isinf(values).any():
+        raise UserError("a feature is infinite, with which a linear model cannot be trained: correct the prepared data")
     unit = np.nanmax(np.abs(values), axis=0, initial=0.0)  # so that no square overflows
     scaled = values / unit
     center_S, scale_S = np.nanmean(scaled, axis=0), np.nanstd(scaled, axis=0)

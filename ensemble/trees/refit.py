@@ -10,7 +10,10 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from ensemble.data.inputs import BLEND, LEARNED
+from ensemble.errors import UserError
 from ensemble.trees import copies, rows
 from ensemble.trees.boosting import Training
 from ensemble.trees.settings import TreesConfig
@@ -32,6 +35,23 @@ def num_learned(config: TreesConfig, manifest: dict[str, Any]) -> int:
     """The largest number of rows that are learned at once: those of `train`, or with `config.refit` of all `LEARNED`."""
     splits = LEARNED if config.refit else ("train",)
     return sum(manifest["splits"][name]["rows"] for name in splits if name in manifest["splits"])
+
+
+def refuse_common_groups(config: TreesConfig, group: str) -> None:
+    """Raise `UserError` if splits that a refit joins have groups with the same number, which would become one group.
+
+    group : the column of the group
+    """
+    seen: dict[int, str] = {}
+    manifest = rows.tree_manifest(config.data)
+    for split in (name for name in LEARNED if name in manifest["splits"]):
+        numbers = np.unique(rows.TreeData(config.data, split, manifest).column(group)).tolist()
+        if common := [number for number in numbers if number in seen]:
+            raise UserError(
+                f"refit=true joins the splits {seen[common[0]]} and {split}, which both have the {group} {common[0]}: "
+                "prepare the data with other numbers in each split, or train with refit=false"
+            )
+        seen |= dict.fromkeys(numbers, split)
 
 
 def boosters(

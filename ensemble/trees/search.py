@@ -131,7 +131,11 @@ def _search_folder(config: TreesConfig, resume: str) -> Path:
     """The folder of the search, created if it does not exist; `UserError` if it contains something else."""
     folder = Path(config.out).resolve()
     folders.refuse_inside(folder)
-    names = {file.name for file in folder.iterdir()} if folder.exists() else set()  # at once: other tasks may start now
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{config.out} cannot be written ({error}): name another out=") from None
+    names = {file.name for file in folder.iterdir()}  # at once: other tasks may start now
     has_search = JOURNAL in names
     if has_search and not resume and not config.overwrite:
         fix = "add --resume auto to join or continue it, or overwrite=true to start again"
@@ -238,8 +242,10 @@ def _check(config: TreesConfig, rank_info: RankInfo) -> None:
         "search.",
         at_least_0="trials seconds seed",
         lost_after_s=(config.search.lost_after_s > 0, "more than 0"),
-        task=("/" not in config.search.task, "a name without a slash"),
+        task=("/" not in config.search.task and not config.search.task.startswith("."), "a name without / and a first ."),
     )
+    if config.max_seconds:
+        raise UserError("max_seconds= ends a single training, and this is a search: leave it out, or use search.seconds=")
     if config.library not in LIBRARIES:
         raise UserError(f"a search does not support library={config.library}: choose {' or '.join(LIBRARIES)}")
     if rank_info.num_ranks > 1:

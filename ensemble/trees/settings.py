@@ -97,8 +97,8 @@ class TreesConfig:
     checkpoint_s: float = 30.0
     """Seconds between checkpoints, which are written at the end of a chunk; 0 for one after each chunk."""
     max_seconds: float = 0.0
-    """Stop training after this number of seconds, and keep the best trees so far; 0 for no limit. With a limit, the member
-    depends on the speed of the machine."""
+    """Stop training after this number of seconds, and keep the best trees so far; 0 for no limit. It holds for each library
+    of library=both, and for each copy of folds=true. With a limit, the member depends on the speed of the machine."""
     timeout_s: float = 600.0
     """Seconds that the ranks of several nodes wait for all ranks to start, and for each tree."""
     search: SearchConfig = dataclasses.field(default_factory=SearchConfig)

@@ -71,6 +71,7 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
 def _train(config: TreesConfig, resume: str, rank_info: RankInfo, bag: str, lock: ExitStack) -> dict[str, Any]:
     """As `train`. No other command that resumes may train this member until `lock` is closed."""
     check(config)
+    memory.reset_peak()
     began, peak_mb = time.monotonic(), memory.peak()
     library = library_module(config.library)
     checkpoints = Checkpoints(config.out, library.FILE, status_of=bag)
@@ -177,6 +178,8 @@ def _check_fit(config: TreesConfig, objective: Objective, is_cross_validation: b
     """Raise `UserError` for settings that do not fit the data or the number of ranks."""
     if objective.kind == "ranking" and group.num_ranks > 1:
         raise UserError(f"objective=ranking keeps the rows of a {objective.task.group} together: train it on one rank")
+    if objective.kind == "ranking" and config.refit and not is_cross_validation:
+        refit.refuse_common_groups(config, objective.task.group)
     if config.library not in LIBRARIES:
         if group.num_ranks > 1:
             raise UserError(f"library={config.library} cannot be trained by {group.num_ranks} ranks together: use one rank")
@@ -308,14 +311,17 @@ def _start(
 
 def memory_mode(config: TreesConfig, manifest: dict[str, Any], group: RankGroup) -> memory.Mode:
     """The mode of the settings; for auto, low if any rank has less memory than a training in core needs."""
+    modes = group.gather(config.memory)
+    if len(set(modes)) > 1:
+        raise UserError(f"the ranks have different values of memory=: {', '.join(sorted(set(modes)))}: give all the same")
     if config.memory != "auto":
         return config.memory
     num_learned, num_validation = refit.num_learned(config, manifest), manifest["splits"]["validation"]["rows"]
     num_rows = math.ceil(num_learned / group.num_ranks) + num_validation
     task, num_features, available = task_of(manifest), len(manifest["features"]), memory.available()
     needed = memory.needed(config.library, num_rows, num_features, max(1, len(task.classes)))
-    if (config.objective or task.kind) == "ranking" and config.library == "lightgbm":
-        needed += 4 * num_learned * num_features  # the table sorted by group is a copy
+    if config.library == "lightgbm" and ((config.objective or task.kind) == "ranking" or task.weight):
+        needed += 4 * num_learned * num_features  # a copy of the table, sorted by group or without rows of weight 0
     modes = group.gather(memory.mode_for(needed, available))
     if "low" not in modes:
         return "in_core"

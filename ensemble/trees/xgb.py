@@ -123,6 +123,18 @@ def matrices(config: TreesConfig, dataset: Dataset, validation: Dataset, page_fo
     return data, matrix(config, validation, page_folder, "validation", data)
 
 
+@contextmanager
+def _infinity_refused() -> Iterator[None]:
+    """Raise `UserError` instead of the error of XGBoost about infinite features."""
+    try:
+        yield
+    except xgboost.core.XGBoostError as error:
+        if "contains `inf`" not in str(error):
+            raise
+        raise UserError("a feature is infinite, with which XGBoost cannot be trained: correct the prepared data") from None
+
+
+@_infinity_refused()
 def matrix(config: TreesConfig, dataset: Dataset, page_folder: Path | None, name: str, reference: Any = None) -> Any:
     """The binned rows, in memory or in files in `page_folder`. The trees have the same bits either way.
 
@@ -215,6 +227,9 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
 def contributions(booster: Any, features: np.ndarray) -> np.ndarray:
     """The contribution of each feature to the log odds, value or score, and the base value: (n, F + 1), or (n, K, F + 1)."""
     names, types = feature_names(booster), booster.feature_types
+    if np.isinf(features).any():  # refused by DMatrix, but not by the predictions
+        most = np.finfo(np.float32).max
+        features = np.clip(features, -most, most)
     data = xgboost.DMatrix(features, feature_names=names, feature_types=types, enable_categorical=types is not None)
     return booster.predict(data, pred_contribs=True)
 

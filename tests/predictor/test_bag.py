@@ -214,6 +214,15 @@ def test_the_name_of_a_bag_is_of_all_its_copies(copied: Path) -> None:
     assert bag.model_fingerprint(copied / "nowhere") is None
 
 
+def test_copies_of_an_earlier_bag_do_not_predict(copied: Path, folded: Path) -> None:
+    """After a preparation with fewer folds, new rows would be predicted by copies of the earlier data too."""
+    shutil.copytree(copied / "4", copied / "5")
+    with pytest.raises(UserError, match=r"bag/5 is a copy of an earlier bag with more than the 5 folds of .*overwrite=true"):
+        tree_bag.train(config(folded, copied))
+    tree_bag.train(config(folded, copied, overwrite=True, num_rounds=2))
+    assert sorted(path.name for path in copied.iterdir()) == ["0", "1", "2", "3", "4"]
+
+
 # ------------------------------------------------------------------------------------------------ the scripts
 
 

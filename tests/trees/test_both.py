@@ -244,6 +244,15 @@ def test_a_wrong_setting_has_one_error_message(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_cannot_be_written_has_one_error_message(prepared: Path, tmp_path: Path) -> None:
+    """The user would get a traceback."""
+    (tmp_path / "file").write_text("mine")
+    done = run_both(data=prepared, out=tmp_path / "file/members")
+    assert done.returncode == USER_ERROR, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.strip().splitlines()[-1].endswith(": name another out=")
+
+
 def test_a_signal_while_a_process_starts_reaches_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process would train to its end, or until the whole job is killed, although it was asked to save and stop."""
     start = subprocess.Popen

@@ -8,7 +8,7 @@ import pytest
 from known_rules import NUM_CODES, Columns, config, prepare
 
 from ensemble.errors import UserError
-from ensemble.trees import train
+from ensemble.trees import train, xgb
 
 
 @pytest.mark.parametrize("code", [-1.0, 0.5, float(NUM_CODES)])
@@ -111,3 +111,25 @@ def test_invalid_targets_are_refused(kind: str, value: float, message: str, libr
     with pytest.raises(UserError, match=message):
         train.train(config(library, folder, tmp_path / "out"))
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+@pytest.mark.parametrize("name", ["xgboost", "linear"])
+def test_infinite_features_are_refused(name: str, tmp_path: Path) -> None:
+    """XGBoost would end in a traceback, and a linear model would learn nothing from the feature."""
+    folder = prepare(
+        tmp_path / "data", "binary", lambda table: {**table, "first": np.where(table["row_id"] == 5, np.inf, 0.5)}
+    )
+    with pytest.raises(
+        UserError, match=r"a feature is infinite, with which .* cannot be trained: correct the prepared data"
+    ):
+        train.train(config(name, folder, tmp_path / "out"))
+
+
+def test_infinite_features_of_new_rows_have_contributions(tmp_path: Path) -> None:
+    """A forecast would end in a traceback, after its predictions."""
+    folder = prepare(tmp_path / "data", "binary")
+    train.train(config("xgboost", folder, tmp_path / "out", num_rounds=3))
+    booster = xgb.load(tmp_path / "out" / xgb.FILE)
+    features = np.full((2, len(xgb.feature_names(booster))), 0.5, np.float32)
+    features[1, 0] = np.inf
+    assert np.isfinite(xgb.contributions(booster, features)).all()

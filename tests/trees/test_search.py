@@ -263,6 +263,12 @@ def test_a_search_that_cannot_start_is_refused(prepared: Path, tmp_path: Path, m
         search.search(settings(prepared, tmp_path / "search"), "", RankInfo(0, 2, "", 0))
     with pytest.raises(UserError, match=r"search\.lost_after_s=0\.0 is impossible"):
         search.search(settings(prepared, tmp_path / "search", lost_after_s=0.0))
+    for name in ("..", ".", "a/b"):  # its folder is deleted when the task ends
+        with pytest.raises(UserError, match=r"search.task='?.+'? is impossible: it must be a name without / and a first \."):
+            search.search(settings(prepared, tmp_path / "search", task=name))
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match=r"file/search cannot be written .*: name another out="):
+        search.search(settings(prepared, tmp_path / "file/search"))
     assert not (tmp_path / "search").exists()
 
 

@@ -15,6 +15,16 @@ from ensemble.trees import train
 from ensemble.trees.objective import dataset_of, grades, objective_of
 from ensemble.trees.predict import TreeMember
 
+
+def test_a_refit_does_not_join_groups_of_different_splits(library: str, tmp_path: Path) -> None:
+    """Two queries with the same number, of train and of validation, would become one query of twice as many rows."""
+    folder = prepare(tmp_path / "data", "ranking", lambda table: {**table, "group": table["group"] - table["group"].min()})
+    message = r"refit=true joins the splits train and validation, which both have the group 0: prepare the data with other"
+    with pytest.raises(UserError, match=message):
+        train.train(config(library, folder, tmp_path / "out", refit=True))
+    train.train(config(library, folder, tmp_path / "out", num_rounds=2))
+
+
 # Weights
 
 
