@@ -59,8 +59,11 @@ class PredictConfig:
     """The folder for forecast.parquet and forecast.csv."""
     columns: dict[str, str] = dataclasses.field(default_factory=dict)
     """For review files with unknown headers: the names of the columns product_id, user_id, rating and time."""
-    max_bad_fraction: float = 0.01
-    """The command fails if more than this share of the rows is bad."""
+    until: str = ""
+    """Leave out reviews after this day (YYYY-MM-DD)."""
+    max_bad_fraction: float = AS_PREPARED
+    """The command fails if more than this share of the rows is bad; -1 for the value with which the training data were
+    prepared."""
     min_matched: float = AS_PREPARED
     """The command fails if the share of products with metadata is lower, or the share of reviews with text if members use
     it; -1 for the value with which the training data were prepared."""
@@ -80,9 +83,8 @@ def main() -> None:
     if command == "predict":
         from ensemble.predictor import new_data
 
-        extra = {name: getattr(settings, name) for name in ("columns", "max_bad_fraction", "min_matched")}
-        if settings.min_matched == AS_PREPARED:
-            del extra["min_matched"]
+        given = {name: getattr(settings, name) for name in ("columns", "until", "max_bad_fraction", "min_matched")}
+        extra = {name: value for name, value in given.items() if value not in ("", {}, AS_PREPARED)}
         data = (settings.source, settings.metadata)
         path = new_data.predict(settings.ensemble, *data, settings.out, extra, settings.overwrite)
         print("; ".join(filter(None, (f"the ranked forecast is in {path}", new_data.meaning(settings.ensemble)))))

@@ -16,6 +16,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from ensemble import folders, predictions
+from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 from ensemble.predictions import Predictions
 from ensemble.predictor import card
@@ -53,9 +54,8 @@ def test_the_card_says_what_the_folder_holds(fitted: Path, prepared: Path) -> No
         assert result.metric_args == {"low": interval["low"], "high": interval["high"], "confidence": 0.95}
     assert f"`{manifest['fingerprint']}`" in read.text
     for split, facts in manifest["splits"].items():
-        assert (
-            f"| {split} | {facts['first_week']} | {facts['last_week']} | {facts['rows']:,} | {facts['hot']:,} |" in read.text
-        )
+        hot = "–" if split == FORECAST else f"{facts['hot']:,}"
+        assert f"| {split} | {facts['first_week']} | {facts['last_week']} | {facts['rows']:,} | {hot} |" in read.text
     assert re.search(r"^\| member \| 1\.000 \| 0\.\d{4} \[0\.\d{4}, 0\.\d{4}\]", read.text, re.MULTILINE)
     assert "## Limits" in read.text
 

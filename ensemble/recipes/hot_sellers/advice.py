@@ -36,6 +36,9 @@ def settings_that_work(parts: Parts, panel: PanelConfig, first_week: int, last_w
             candidate = dataclasses.replace(panel, horizon_weeks=horizon, top_fraction=fraction)
             if len(week) and _works(week, growth, candidate, first_week, last_week):
                 return f"; panel.horizon_weeks={horizon} panel.top_fraction={fraction:g} would work"
+    if panel.folds:
+        advice = settings_that_work(parts, dataclasses.replace(panel, folds=0), first_week, last_week)
+        return advice.replace(" would work", " panel.folds=0 would work")
     return "; shorter horizons and larger fractions would not help"
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ensemble.data.inputs import FORECAST
 from ensemble.predictor.card import Parts, sources, use_of_splits
 
 
@@ -10,7 +11,8 @@ def parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
     panel = manifest["config"]
     horizon_weeks, base_weeks, least = panel["horizon_weeks"], panel["base_weeks"], panel["min_reviews"]
     lines_of_splits = [
-        f"| {name} | {split['first_week']} | {split['last_week']} | {split['rows']:,} | {split['hot']:,} |"
+        f"| {name} | {split['first_week']} | {split['last_week']} | {split['rows']:,} | "
+        f"{'–' if name == FORECAST else format(split['hot'], ',')} |"
         for name, split in manifest["splits"].items()
     ]
     crawl = "price and helpful votes are as of the crawl" if panel["as_of_crawl"] else "none is known only at the crawl"

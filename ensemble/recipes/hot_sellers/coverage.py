@@ -29,6 +29,11 @@ FEW_REVIEWS = 0.25
 """The number of reviews in those weeks, relative to that of usual weeks, below which the warning appears."""
 
 
+CATEGORY = "a category"
+OF_REVIEWS = {"verified": "a mark of verified purchases", "num_images": "a list of images"}
+"""Columns of reviews whose empty cells count as no. The names are those of the entry `unstated` of the manifest."""
+
+
 class Period:
     """Counts the reviews of each week, and determines the first, last and last complete week of each file."""
 
@@ -136,6 +141,12 @@ def lacking(shares: list[Share]) -> dict[str, dict[str, float]]:
     return {"lacking": missing} if missing else {}
 
 
+def unstated(shares: list[Share]) -> dict[str, dict[str, float]]:
+    """The entry `unstated` of the manifest: the shares of reviews or products that do not say something, if ≥ `NOTABLE`."""
+    missing = {share.what: round(1 - share.value, 6) for share in shares if share.total and 1 - share.value >= NOTABLE}
+    return {"unstated": missing} if missing else {}
+
+
 def too_few(new: dict[str, Any], like: dict[str, Any]) -> dict[str, float]:
     """The numbers of products and of weekly reviews ÷ those of the training data, if below `LEAST_OF_MARKET`.
 
@@ -161,11 +172,23 @@ def notes(new: dict[str, Any], like: dict[str, Any]) -> list[str]:
         "given"
         for what, fraction in too_few(new, like).items()
     ]
+    if new["last_week"] < like["last_week"]:
+        warnings.append(
+            f"these reviews end in the week of {new['last_week']}, but the members learned from reviews to that of "
+            f"{like['last_week']}: they know the weeks that they forecast, so scores of this forecast would be too good"
+        )
     for what, unit in {"metadata": "products", "text": "reviews"}.items():
         missing, before = (manifest.get("lacking", {}).get(what, 0.0) for manifest in (new, like))
         if missing >= before + NOTABLE:
             warnings.append(
                 f"{missing:.1%} of the {unit} have no {what}, more than in the training data: give it, or expect worse "
+                "predictions"
+            )
+    for what, unit in {**dict.fromkeys(OF_REVIEWS.values(), "reviews"), CATEGORY: "products with metadata"}.items():
+        missing, before = (manifest.get("unstated", {}).get(what, 0.0) for manifest in (new, like))
+        if missing >= before + NOTABLE:
+            warnings.append(
+                f"{missing:.1%} of the {unit} lack {what}, more than in the training data: give it, or expect worse "
                 "predictions"
             )
     return warnings

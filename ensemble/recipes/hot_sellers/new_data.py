@@ -1,9 +1,11 @@
 """Preparation of new raw reviews for predictions by a fitted ensemble, with the settings of its training data."""
 
+import dataclasses
 import sys
 from typing import Any
 
 from ensemble import configuration
+from ensemble.data.reviews import UnknownFormat
 from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers.settings import PrepareConfig
 
@@ -28,15 +30,20 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     """Prepare the split `forecast` of new reviews, print the notes about them as warnings, and return the manifest.
 
     like : the manifest of the training data.
-    settings : settings of `PrepareConfig` except `panel`, with at least `out` and `source`. If `min_matched` is left out, it
-        is that of the training data.
+    settings : settings of `PrepareConfig` except `panel`, with at least `out` and `source`. `min_matched` and
+        `max_bad_fraction` are by default those of the training data, as are the `columns` of files of no known format.
     """
     from ensemble.recipes.hot_sellers import prepare as preparation
 
     check(like, bool(settings["source"]), bool(settings.get("metadata")))
-    of_training = {"panel": like["config"], "min_matched": like.get("min_matched", PrepareConfig.min_matched)}
-    config = configuration.from_dict(PrepareConfig, of_training | settings)
-    manifest = preparation.prepare(config, like)
+    of_training: dict[str, Any] = {name: like[name] for name in ("min_matched", "max_bad_fraction") if name in like}
+    config = configuration.from_dict(PrepareConfig, {"panel": like["config"], **of_training, **settings})
+    try:
+        manifest = preparation.prepare(config, like)
+    except UnknownFormat:
+        if config.columns or "columns" not in like:
+            raise
+        manifest = preparation.prepare(dataclasses.replace(config, columns=like["columns"]), like)
     for note in manifest["notes"]:
         print(f"warning: {note}", file=sys.stderr)
     return manifest

@@ -19,6 +19,7 @@ is computed.
 import dataclasses
 import math
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -79,7 +80,10 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
         num_product_spills = spills.num_product_spills(files)
         product_census, categories = spills.spill_products(product_files, spill, config, like, num_product_spills)
         facts = {**spills.spill_reviews(files, spill, census, config), "num_product_spills": num_product_spills}
-        if like is not None:
+        if like is None:  # or they are among the notes
+            for warning in facts["warnings"]:
+                print(f"warning: {warning}", file=sys.stderr)
+        else:
             facts["has_text"] = like["has_text"]  # a member trained on text needs tokens, even if all are padding
         builder = _Builder(folder, spill, files, config.panel, facts, categories)
         builder.sum_weeks(census)
@@ -102,17 +106,19 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
             "categories": categories,
             "channels": list(weekly.CHANNELS),
             "features": [
-                {"name": f.name, "unit": f.unit, "meaning": f.meaning, "source": f.source} for f in builder.features
+                {"name": f.name, "unit": f.unit, "meaning": f.meaning, "source": f.source, **builder.values_of(f.name)}
+                for f in builder.features
             ],
             "has_text": facts["has_text"],
             **coverage.lacking(covered),
+            **coverage.unstated([*facts["stated"], builder.with_category]),
             **{name: getattr(config, name) for name in OF_RAW_FILES if getattr(config, name) != getattr(defaults, name)},
         }
         if like is not None:
             if fractions := coverage.too_few(manifest, like):
                 missing = {what: round(1 - fraction, 6) for what, fraction in fractions.items()}
                 manifest["lacking"] = manifest.get("lacking", {}) | missing
-            manifest["notes"] = coverage.notes(manifest, like)
+            manifest["notes"] = [*facts["warnings"], *coverage.notes(manifest, like)]
         splits_of_folds = [builder.describe_splits(weeks_of, f"fold {k}'s ") for k, weeks_of in enumerate(builder.folds)]
         checksums: dict[tuple[int, int], str] = {}
         manifest["folds"] = write_folds(folder, manifest, splits_of_folds, SHARED, builder.write_rows, checksums)
@@ -193,6 +199,7 @@ class _Builder:
         self.categories, self.time_units = categories, facts["time_units"]
         self.num_product_spills = facts["num_product_spills"]
         self.metadata, self.text = coverage.Metadata(), coverage.Share("reviews", "text")
+        self.with_category = coverage.Share("products with metadata", coverage.CATEGORY)
         self.features = features.selection(panel.as_of_crawl)
         num_weeks = self.last_week - self.first_week + 1
         self.reviews_by_category = np.zeros((len(categories) + 1, num_weeks + 1), np.int64)
@@ -203,6 +210,10 @@ class _Builder:
         self.thresholds: dict[int, float] = {}
         self.counts: dict[folds.Weeks, np.ndarray] = {}
         """The numbers of rows and of hot rows in each piece. A piece is a range of weeks that no split divides."""
+
+    def values_of(self, feature: str) -> dict[str, list[str]]:
+        """The entry `values` of a feature that is the number of a text."""
+        return {"values": ["unknown", *self.categories[1:]]} if feature == "category" else {}
 
     def sum_weeks(self, census: reviews.Census) -> None:
         """Sort each spill file, remove duplicates, and sum by week; write `products`, `weeks` and `reviews`."""
@@ -345,6 +356,7 @@ class _Builder:
         ]
         known = pl.concat([pl.DataFrame(schema=reviews.PRODUCT_SCHEMA), *matches]).unique("product_id", keep="first")
         self.metadata.add(products, known)
+        self.with_category.add(len(known), int((known["category"].fill_null("") != "").sum()))
         joined = products.join(known, on="product_id", how="left", maintain_order="left").select(*reviews.PRODUCT_SCHEMA)
         code = pl.col("category").fill_null("").replace_strict(category_code, default=0, return_dtype=pl.Int32)
         return joined.with_columns(code)

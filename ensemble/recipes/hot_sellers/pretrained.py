@@ -12,9 +12,12 @@ def load(kind: str, name: str) -> Any:
     except ImportError:
         raise UserError("a pretrained text encoder needs transformers: pip install 'accelerate-ensemble[text]'") from None
     try:
-        return getattr(transformers, kind).from_pretrained(name)
+        loaded = getattr(transformers, kind).from_pretrained(name)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(
             f"the text encoder '{name}' cannot be read as a folder or downloaded ({reason}): give another folder"
         ) from None
+    if kind == "AutoTokenizer" and loaded.pad_token is None:
+        raise UserError(f"the tokenizer of '{name}' has no padding token, which texts of equal length need: give another")
+    return loaded

@@ -2,6 +2,7 @@
 
 import datetime
 import math
+import resource
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from tqdm import tqdm
 from ensemble.data import duplicates, octets, reviews
 from ensemble.data.census import AFTER_UNTIL, NOTE_OF_ROWS
 from ensemble.errors import UserError
-from ensemble.recipes.hot_sellers import coverage, pretrained, text
+from ensemble.recipes.hot_sellers import coverage, pretrained, text, weekly
 from ensemble.recipes.hot_sellers.settings import PrepareConfig
 
 COPY = "duplicate: the same metadata as in an earlier row"
@@ -28,6 +29,8 @@ LINE_BYTES, GZIP_RATIO = 300, 3
 """The usual number of bytes of a review in JSON, and how many times smaller gzip makes it."""
 HEAD_BYTES = 1 << 18
 LEAST_PRODUCT_SPILLS = 64
+OTHER_FILES = 200
+"""An upper bound of the number of open files that are no spill files."""
 MILLISECONDS_OF_A_DAY = 86_400_000
 
 
@@ -37,6 +40,9 @@ class _Spill:
     def __init__(self, folder: Path, name: str, num_parts: int):
         folder.mkdir(exist_ok=True)
         self.paths = [folder / f"{name}-{part}.arrow" for part in range(num_parts)]
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft < num_parts + OTHER_FILES:  # all are open at a time
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(num_parts + OTHER_FILES, hard), hard))
         self._streams: dict[int, pa.RecordBatchStreamWriter] = {}
 
     def add(self, frame: pl.DataFrame) -> None:
@@ -108,8 +114,8 @@ def _count_copies(paths: list[Path], census: reviews.Census) -> None:
 def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config: PrepareConfig) -> dict[str, Any]:
     """Read the raw reviews once, tokenize their text, and divide them among spill files by product.
 
-    Returns the first week and the last complete week, whether any review has text, and the unit of the times of each file in
-    milliseconds.
+    Returns the first week and the last complete week, whether any review has text, the unit of the times of each file in
+    milliseconds, warnings about the period, and the shares of reviews that state what `coverage.OF_REVIEWS` names.
     """
     panel = config.panel
     tokenizer = pretrained.load("AutoTokenizer", panel.tokenizer) if panel.tokenizer else None
@@ -118,6 +124,7 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
         files, census, columns=config.columns or None, until_ms=_end_of(config.until), with_text=panel.num_tokens > 0
     )
     has_text, period = False, coverage.Period(files)
+    known = {column: coverage.Share("reviews", what) for column, what in coverage.OF_REVIEWS.items()}
     units = [duplicates.UNITS_MS[0]] * len(files)
     with tqdm(unit=" reviews", unit_scale=True, desc="read") as bar:
         for frame in blocks:
@@ -125,6 +132,8 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
             file_number = int(frame["source_file"][0])
             units[file_number] = duplicates.unit_of(times, units[file_number])
             period.add(file_number, times)
+            for column, share in known.items():
+                share.add(len(frame), frame[column].count())
             columns: dict[str, Any] = dict.fromkeys(("words", "sentiment"), pl.lit(0, pl.Int32))
             if panel.num_tokens:
                 tokens, words, sentiment = text.tokenize(frame["text"], panel.num_tokens, panel.vocabulary_size)
@@ -148,13 +157,16 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
     if not census.rows_kept:
         raise UserError(f"there are no reviews in {', '.join(str(file) for file in files)}: check the files")
     duplicates.print_precisions(files, units)
-    for warning in period.warnings():
-        print(f"warning: {warning}", file=sys.stderr)
+    last_week = int(max(period.complete))
+    if census.dropped.get(AFTER_UNTIL):  # the data go on, so they cover all weeks to that day
+        last_week = max(last_week, weekly.last_complete_week(_end_of(config.until) or 0))
     return {
         "first_week": int(min(period.first)),
-        "last_week": int(max(period.complete)),
+        "last_week": last_week,
         "has_text": has_text,
         "time_units": units,
+        "warnings": period.warnings(),
+        "stated": list(known.values()),
     }
 
 

@@ -42,6 +42,8 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     check(like, bool(settings["source"]), bool(settings.get("metadata")))
     if "min_matched" in settings:
         raise UserError("min_matched= is for metadata of products, but this ensemble was fitted on a table: leave it out")
+    if settings.get("until"):
+        raise UserError("until= is for reviews, but this ensemble was fitted on a table: leave it out")
     if settings.get("columns"):
         raise UserError("columns= is for reviews, but this ensemble was fitted on a table: name its columns as in training")
     config = configuration.from_dict(PrepareConfig, {**like["config"], "out": str(settings["out"])})

@@ -3,14 +3,27 @@
 from pathlib import Path
 
 import pytest
-from small_market import config_for, gather, market_config, product_metadata, review, steady_market, write_metadata
+from small_market import (
+    FIRST_WEEK,
+    SMALL,
+    SUNDAY,
+    config_for,
+    gather,
+    market_config,
+    product_metadata,
+    review,
+    steady_market,
+    write_metadata,
+    write_raw,
+)
 
 from ensemble import folders
 from ensemble.arrow import open_table
 from ensemble.errors import UserError
+from ensemble.recipes.hot_sellers import new_data, weekly
 from ensemble.recipes.hot_sellers import prepare as panel
 from ensemble.recipes.hot_sellers.prepare import FORECAST
-from ensemble.recipes.hot_sellers.settings import PanelConfig
+from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
 
 
 def test_like_gives_the_forecast_of_the_training_data(prepared: Path, raw_market: tuple[Path, Path], tmp_path: Path) -> None:
@@ -59,3 +72,66 @@ def test_like_without_a_complete_week(tmp_path: Path) -> None:
     like = panel.prepare(config_for(tmp_path / "old", steady_market()))
     with pytest.raises(UserError, match=r"no product has panel.min_reviews=1 in the last 4 weeks .* nothing to forecast"):
         panel.prepare(config_for(tmp_path / "new", [review("A", 0), review("B", 0)]), like)
+
+
+def test_what_reviews_do_not_state_is_noted(tmp_path: Path) -> None:
+    """Reviews without the field verified_purchase would all be of purchases that are not verified, without a message."""
+    metadata = (write_metadata(tmp_path / "raw", [product_metadata(one) for one in "ABCDE"]),)
+    like = panel.prepare(config_for(tmp_path / "old", steady_market(), metadata=metadata))
+    assert "unstated" not in like
+    hidden = ("verified_purchase", "images")
+    fewer = [{name: value for name, value in one.items() if name not in hidden} for one in steady_market()]
+    plain = (write_metadata(tmp_path / "plain", [product_metadata(one, "") for one in "ABCDE"]),)
+    manifest = panel.prepare(config_for(tmp_path / "new", fewer, metadata=plain), like)
+    expected = ["reviews lack a mark of verified purchases", "reviews lack a list of images"]
+    expected.append("products with metadata lack a category")
+    ending = "more than in the training data: give it, or expect worse predictions"
+    assert manifest["notes"] == [f"100.0% of the {what}, {ending}" for what in expected]
+    assert panel.prepare(config_for(tmp_path / "same", steady_market(), metadata=metadata), like)["notes"] == []
+
+
+def test_reviews_that_end_before_those_of_training_are_noted(tmp_path: Path) -> None:
+    """An old file would give a forecast of weeks that the members have learned, without a message."""
+    like = panel.prepare(config_for(tmp_path / "old", steady_market(30)))
+    (note,) = panel.prepare(config_for(tmp_path / "new", steady_market(20)), like)["notes"]
+    assert note.startswith(
+        "these reviews end in the week of 2021-05-17, but the members learned from reviews to that of 2021-07-26"
+    )
+
+
+def test_a_stray_review_is_among_the_notes_and_can_be_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A forecast by Python or over HTTP would rank one product of all, and the command would refuse the advised setting."""
+    like = panel.prepare(config_for(tmp_path / "old", steady_market()))
+    source = (write_raw(tmp_path, [*steady_market(), review("A", 40, SUNDAY)]),)
+    settings = {"source": source, "out": str(tmp_path / "new")}
+    note = new_data.prepare(like, settings)["notes"][0]
+    assert "if the last reviews are strays, leave them out with until=2021-05-" in note
+    assert capsys.readouterr().err.count("strays") == 1
+    manifest = new_data.prepare(like, {**settings, "out": str(tmp_path / "cut"), "until": "2021-05-23"})
+    assert (manifest["notes"], manifest["splits"]) == ([], {FORECAST: like["splits"][FORECAST]})
+
+
+def test_the_last_day_may_have_no_reviews(tmp_path: Path) -> None:
+    """A whole week would be left out as incomplete, although the file goes on after it."""
+    content = [one for one in steady_market(30) if one["timestamp"] != review("A", 19, 0.999)["timestamp"]]
+    until = str(weekly.sunday(FIRST_WEEK + 18))
+    sunday = [one for one in content if not 0 <= one["timestamp"] - review("A", 18, 6 / 7)["timestamp"] < weekly.WEEK_MS / 7]
+    for name, reviews in (("all", content), ("without", sunday)):
+        manifest = panel.prepare(config_for(tmp_path / name, reviews, until=until))
+        assert manifest["last_week"] == str(weekly.monday(FIRST_WEEK + 18))
+
+
+def test_new_files_are_read_with_the_settings_of_training(tmp_path: Path) -> None:
+    """A forecast of the file that was fitted would be refused, or by Python impossible."""
+    rows = [f"{one['parent_asin']},{one['user_id']},{one['rating']},{one['timestamp']}" for one in steady_market()]
+    file = tmp_path / "mine.csv"
+    file.write_text("\n".join(["item,who,stars,at", *rows, *["A,user,five,1609718400000"] * (len(rows) // 40)]) + "\n")
+    columns = {"product_id": "item", "user_id": "who", "rating": "stars", "time": "at"}
+    config = PrepareConfig(
+        out=str(tmp_path / "out"), source=(str(file),), panel=SMALL, columns=columns, max_bad_fraction=0.05
+    )
+    like = panel.prepare(config)
+    settings = {"source": (str(file),), "out": str(tmp_path / "new")}
+    assert new_data.prepare(like, settings)["splits"] == {FORECAST: like["splits"][FORECAST]}
+    known = {"source": (write_raw(tmp_path, steady_market()),), "out": str(tmp_path / "known")}
+    assert new_data.prepare(like, known)["splits"] == {FORECAST: like["splits"][FORECAST]}

@@ -131,9 +131,16 @@ def test_new_reviews_are_matched_as_those_of_training(tmp_path: Path) -> None:
         new_data.prepare(like, {**settings, "out": str(tmp_path / "wrong"), "min_matched": -0.5})
 
 
-@pytest.mark.parametrize(("words", "expected"), [([], {}), (["min_matched=0.2"], {"min_matched": 0.2})])
-def test_the_command_leaves_min_matched_as_it_was(
-    words: list[str], expected: dict[str, float], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], {}),
+        (["min_matched=0.2", "max_bad_fraction=0", "until=2022-01-02"],
+         {"min_matched": 0.2, "max_bad_fraction": 0.0, "until": "2022-01-02"}),
+    ],
+)  # fmt: skip
+def test_the_command_leaves_settings_as_they_were(
+    words: list[str], expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The default of the command would take the place of the setting of training."""
     given: dict[str, Any] = {}
@@ -143,7 +150,7 @@ def test_the_command_leaves_min_matched_as_it_was(
         "sys.argv", ["ensemble_predictor.py", "predict", "ensemble=e", "source=[new.jsonl]", "out=o", *words]
     )
     ensemble_predictor.main()
-    assert {name: given[name] for name in given if name == "min_matched"} == expected
+    assert given == expected
 
 
 def test_metadata_that_stand_twice_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,6 +170,13 @@ def test_metadata_that_stand_twice_are_counted(tmp_path: Path, capsys: pytest.Ca
         capsys.readouterr().err
     )
     assert twice["splits"] == once["splits"]
+
+
+def test_without_folds_a_small_market_works(tmp_path: Path) -> None:
+    """The advice would say that nothing helps, although the folds are the cause."""
+    config = config_for(tmp_path, steady_market(24), PanelConfig(folds=12))
+    with pytest.raises(UserError, match=r"panel.horizon_weeks=(\d+) panel.top_fraction=([\d.]+) panel.folds=0 would work$"):
+        panel.prepare(config)
 
 
 @pytest.mark.parametrize(("num_weeks", "changes"), [(60, {}), (24, {}), (60, {"folds": 2}), (17, {"horizon_weeks": 4})])

@@ -176,6 +176,16 @@ def test_an_encoder_that_is_not_there_is_named(
     assert "\n" not in str(raised.value)
 
 
+@needs_transformers
+def test_a_tokenizer_without_padding_is_refused(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokenizers such as that of GPT-2 would end in transformers' traceback."""
+    tokenizer = pretrained.load("AutoTokenizer", str(encoder))
+    tokenizer.pad_token = None
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", lambda name: tokenizer)
+    with pytest.raises(UserError, match="has no padding token"):
+        pretrained.load("AutoTokenizer", str(encoder))
+
+
 def test_without_transformers_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """A person without the extra would see ModuleNotFoundError."""
     monkeypatch.setitem(sys.modules, "transformers", None)
