@@ -12,12 +12,12 @@ import ctypes
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ensemble import signals
+from ensemble import folders, signals
 from ensemble.errors import UserError, error_on_all_ranks
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.settings import TrainConfig
@@ -93,6 +93,21 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
             "to train on the CPU"
         )
     return accelerator
+
+
+def to_predict(runs: Sequence[Path]) -> Accelerator:
+    """`start` for predictions by networks in the folders of their runs; `UserError` for a training that is not complete.
+
+    The YAML of a launcher does not lower the precision of networks that were trained in float32.
+    """
+    for run in runs:
+        status = folders.read_json(run / "summary.json").get("status", "done")
+        if status != "done":
+            raise UserError(f"the training of {run} is not complete, its status is {status}: continue it with --resume last")
+        weights = folders.weights_of(run)
+        if weights and folders.read_json(weights[0] / "state.json")["config"]["precision"] == "no":
+            os.environ["ACCELERATE_MIXED_PRECISION"] = "no"
+    return start()
 
 
 def _keep_freed_memory() -> None:

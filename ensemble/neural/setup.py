@@ -189,11 +189,8 @@ def _restore(state: TrainingState, folder: Path, monitor: str, config: TrainConf
     elif state.is_divided_anew:  # evaluations after the checkpoint may not give the same scores again
         best = folders.read_json(out / "best" / "state.json")
         if best["step"] > progress.best_step and monitor in best["scores"]:
-            progress.best_score, progress.best_step, progress.evaluations_since_best = (
-                best["scores"][monitor],
-                best["step"],
-                0,
-            )
+            progress.best_score, progress.best_step = best["scores"][monitor], best["step"]
+            progress.evaluations_since_best = 0
     if not checkpoint.step_folder(out, progress.rollback_step).exists():  # the new run has a copy of this checkpoint only
         progress.rollback_step = progress.rollback_step and progress.step
 

@@ -129,19 +129,9 @@ def load(
     if threads:
         os.environ["OMP_NUM_THREADS"] = str(threads)
 
-    for copy in bag.copies(folder):
-        status = folders.read_json(copy / "summary.json").get("status", "done")
-        if status != "done":
-            raise UserError(
-                f"the training of {copy} is not complete, its status is {status}: continue it with --resume last"
-            )
-        weights = folders.weights_of(copy)
-        if weights and folders.read_json(weights[0] / "state.json")["config"]["precision"] == "no":
-            os.environ["ACCELERATE_MIXED_PRECISION"] = "no"  # the YAML of the launcher may ask for less
-
     from ensemble.neural import launch
 
-    return _load_network(folder, data, launch.start(), options or {})
+    return _load_network(folder, data, launch.to_predict(bag.copies(folder)), options or {})
 
 
 def load_baseline(name: str, manifest: dict[str, Any]) -> LoadedMember:

@@ -114,7 +114,7 @@ class Trainer:
         from ensemble.neural import sharded
 
         descriptions = json.loads((folder / "state.json").read_text())["optimizers"]
-        sharded.load(folder, self.model, [self.optimizer], self.averages(), descriptions)
+        sharded.load(folder, self.model, [self.optimizer], self.averages(), descriptions, [0])
 
     def write_tensors(self, file: Path) -> None:
         """Write all tensors, unsharded, to one file."""

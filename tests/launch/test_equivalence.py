@@ -68,7 +68,8 @@ class Plain:
         optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98))
         for step in range(NUM_STEPS):
             warmed_up = (step + 1) / config.warmup_steps
-            done = (step + 1 - config.warmup_steps) / (NUM_STEPS - config.warmup_steps)
+            num_after = NUM_STEPS - config.warmup_steps
+            done = min(step + 1 - config.warmup_steps, num_after - 0.5) / num_after  # the rate of the last step is not 0
             for group in optimizer.param_groups:
                 group["lr"] = config.learning_rate * min(warmed_up, 0.5 * (1 + math.cos(math.pi * max(0.0, done))))
             self.gradient(step)

@@ -121,7 +121,7 @@ def test_the_shards_of_another_model_are_refused(runs: dict[int, Path]) -> None:
     ):
         model = torch.nn.Sequential(*layers)
         with pytest.raises(UserError, match=f"holds the weights of another model: {fault}"):
-            sharded.load(runs[2] / "checkpoint", model, [adamw(model, 0.1, 0.1)], {}, [])
+            sharded.load(runs[2] / "checkpoint", model, [adamw(model, 0.1, 0.1)], {}, [], [0])
 
 
 def test_an_error_of_one_rank_is_raised_on_all_ranks(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_a_training_ends_when_its_seconds_are_used_up(
 ) -> None:
     """A training would exceed its time limit, or end without a best step, or with a learning rate that has not fallen."""
     clock = iter(range(10_000))
-    monkeypatch.setattr(setup, "time", types.SimpleNamespace(monotonic=lambda: float(next(clock))))  # a second a step
+    monkeypatch.setattr(setup, "time", types.SimpleNamespace(monotonic=lambda: next(clock) / 2))  # a second a step
     data = written(tmp_path / "data")
     member = train(data, tmp_path / "run", accelerator, "max_epochs=50", "max_seconds=10", "warmup_steps=2")
     summary = json.loads((tmp_path / "run/summary.json").read_text())
