@@ -2,10 +2,11 @@
 
 Before the file is written, its predictions are compared with those of the member.
 
-python scripts/export_model.py member=runs/demo/members/xgboost out=runs/demo/xgboost.onnx data=runs/demo/prepared
-python scripts/export_model.py member=runs/emulator/members/mlp out=runs/emulator/mlp.pt2 data=runs/emulator/prepared
+python scripts/export_model.py member=runs/mine/members/xgboost out=runs/mine/xgboost.onnx data=runs/mine/prepared
+python scripts/export_model.py member=runs/sea_ice/members/mlp out=runs/sea_ice/mlp.pt2 data=runs/sea_ice/prepared
 
-Trees are exported to ONNX, which needs pip install 'accelerate-ensemble[export]'; neural members to formats of their recipe.
+XGBoost and LightGBM with one model (no folds, num_refits=1) are exported to ONNX, which needs
+pip install 'accelerate-ensemble[export]'; neural members to formats of their recipe.
 """
 
 import dataclasses

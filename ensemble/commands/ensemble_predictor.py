@@ -1,6 +1,6 @@
 """Fit an ensemble on prediction files of its members, or forecast new raw data with it.
 
-python scripts/ensemble_predictor.py fit predictions=runs/demo/predictions data=runs/demo/prepared out=runs/demo/ensemble
+python scripts/ensemble_predictor.py fit predictions=runs/demo/predictions data=runs/demo/prepared out=runs/ensemble
 python scripts/ensemble_predictor.py predict ensemble=runs/demo/ensemble 'source=[all.jsonl]' out=runs/new
 """
 
