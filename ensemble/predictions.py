@@ -112,11 +112,9 @@ def read(path: str | Path) -> Predictions:
     if classes:
         types["prediction"] = pa.list_(pa.float64(), len(classes))
     # Only floats may be null: a null would convert an integer column to floats
-    schema = pa.schema(
-        [pa.field(name, arrow_type, nullable=pa.types.is_floating(arrow_type)) for name, arrow_type in types.items()]
-    )
+    fields = [pa.field(name, kind, nullable=pa.types.is_floating(kind)) for name, kind in types.items()]
     try:
-        columns = table.select(list(types)).cast(schema)
+        columns = table.select(list(types)).cast(pa.schema(fields))
     except (pa.ArrowException, ValueError, KeyError) as error:
         raise UserError(f"{path} has a column of the wrong type: {' '.join(str(error).split())}") from None
     arrays = {name: columns[name].to_numpy() for name in types if name != "prediction" or not classes}

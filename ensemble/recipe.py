@@ -303,7 +303,9 @@ def _require_package(name: str) -> None:
         sys.path.append(os.getcwd())
     try:
         spec = importlib.util.find_spec(f"{name}.settings")
-    except (ImportError, ValueError):
+    except (ImportError, ValueError) as error:
+        if isinstance(error, ImportError) and error.name and not f"{name}.".startswith(f"{error.name}."):
+            raise UserError(f"the package of the recipe {name} cannot be imported: {error}") from None
         spec = None
     if spec is None:
         near = difflib.get_close_matches(name.lower(), BUILT_IN, n=1)

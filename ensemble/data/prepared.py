@@ -1,5 +1,6 @@
 """Preparation of data by a recipe, and checks that members can use the manifest and the columns of the folder."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,11 +71,17 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
     if task.kind == "multiclass" and len(task.classes) < 2:
         raise UserError("a multiclass task names its classes: give Task(…, classes=(…))")
     names = [feature["name"] for feature in manifest["features"]]
+    for name in names:
+        if not re.fullmatch(r"[^\s\[\]<>,:\"{}]+", name) or names.count(name) > 1:
+            raise UserError(
+                f"'{name}' is no name of a feature: each must have its own, without blanks and the characters []<>,:\"{{}}, "
+                "which LightGBM or XGBoost refuse"
+            )
     if task.target in names:
         raise UserError(f"the target {task.target} is one of the features: leave it out of them, for members would copy it")
     tables = {split: open_table(Path(folder) / "rows" / split) for split in manifest["splits"]}
     for split, table in tables.items():
-        if len(table) != manifest["splits"][split]["rows"] or (not len(table) and split != FORECAST):
+        if len(table) != manifest["splits"][split]["rows"] or not len(table):
             raise UserError(
                 f"rows/{split} has {len(table):,} rows, and {manifest['splits'][split]['rows']:,} in the manifest: both "
                 f"must be equal, and at least 1; {GUIDE}"

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from ensemble.errors import UserError
 from ensemble.neural import launch
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.loader import Batch, Feed, in_order
@@ -24,7 +25,7 @@ def predict(
     """The recipe's predictions for the rows of a split, in order, on every rank: arrays of shape (num_rows, …)."""
     num_rows = len(recipe.rows(split))
     with _batches(recipe, model, split, batch_size, accelerator) as batches:
-        predictions = [recipe.predict(model, batch) for batch in batches]
+        predictions = [_of_each_row("predict", recipe.predict(model, batch), rows) for rows, batch in batches]
     merged = {name: torch.cat([batch[name] for batch in predictions]) for name in predictions[0]}
     in_float = {name: tensor.float() if tensor.dtype in LOW_PRECISION else tensor for name, tensor in merged.items()}
     # NCCL takes no tensors of a CPU, which a recipe may return
@@ -58,8 +59,8 @@ def _sums(
     remaining = min(max(num_rows - accelerator.process_index * rows_per_rank, 0), rows_per_rank)
     totals: Batch = {}
     with _batches(recipe, model, split, batch_size, accelerator) as batches:
-        for batch in batches:
-            row_values: Batch = recipe.sums(model, batch)  # type: ignore[attr-defined]
+        for rows, batch in batches:
+            row_values = _of_each_row("sums", recipe.sums(model, batch), rows)  # type: ignore[attr-defined]
             for name, tensor in row_values.items():
                 batch_sum = tensor[:remaining].double().sum(dim=0)
                 totals[name] = totals[name] + batch_sum if name in totals else batch_sum
@@ -68,11 +69,22 @@ def _sums(
     return {name: tensor.cpu().numpy() for name, tensor in reduced.items()}
 
 
+def _of_each_row(method: str, values: Batch, rows: np.ndarray) -> Batch:
+    """The values; `UserError` unless each entry has one for each of the rows."""
+    for name, tensor in values.items():
+        if not tensor.dim() or len(tensor) != len(rows):
+            raise UserError(
+                f"`{method}` of the recipe returns '{name}' of the shape {tuple(tensor.shape)} for {len(rows)} rows: return "
+                "a value for each row of the batch, and let `gather` return exactly the given rows"
+            )
+    return values
+
+
 @contextmanager
 def _batches(
     recipe: NeuralRecipe, model: torch.nn.Module, split: str, batch_size: int, accelerator: Accelerator
-) -> Iterator[Iterator[Batch]]:
-    """This rank's batches of a split on its device, with the model in evaluation mode."""
+) -> Iterator[Iterator[tuple[np.ndarray, Batch]]]:
+    """This rank's batches of a split on its device, each with its row numbers, with the model in evaluation mode."""
     rows = recipe.rows(split)
     pieces = in_order(len(rows), batch_size, accelerator.num_processes, accelerator.process_index)
     model.eval()
@@ -81,7 +93,7 @@ def _batches(
         accelerator.autocast(),
         Feed(rows, pieces, device=accelerator.device, num_workers=0, prefetch_factor=1) as feed,
     ):
-        yield (batch for _, batch in feed)
+        yield ((micro.rows, batch) for micro, batch in feed)
     if launch.is_sharded(accelerator):
         from ensemble.neural import sharded
 

@@ -217,6 +217,10 @@ def _make_state(
     optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
     if not isinstance(optimizers, list | tuple):
         raise UserError(f"`optimizers` of the recipe returns {type(optimizers).__name__}: return a list of optimizers")
+    parameters = {id(parameter) for parameter in model.parameters()}
+    updated = {id(weight) for optimizer in optimizers for group in optimizer.param_groups for weight in group["params"]}
+    if not updated or not updated <= parameters:
+        raise UserError("`optimizers` of the recipe must update parameters of the model that it is given, and no others")
     flops = preflight.flops(recipe, model, plan, accelerator)
     if config.compile:
         speed.compile_model(model, accelerator.device)

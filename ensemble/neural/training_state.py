@@ -70,6 +70,7 @@ class TrainingState:
         self.is_divided_anew = False
         """Whether the state was restored from a checkpoint of another number of ranks."""
         self.is_sharded = launch.is_sharded(accelerator)
+        self._is_norm_checked = accelerator.num_processes == 1 or self.is_sharded
         if self.is_sharded:
             from ensemble.neural import sharded
 
@@ -91,7 +92,16 @@ class TrainingState:
         if self.scaler:
             for optimizer in self.optimizers:
                 self.scaler.unscale_(optimizer)
-        return torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
+        if not self._is_norm_checked:
+            self._is_norm_checked = True
+            norms = self._accelerator.gather(norm.detach().reshape(1).to(self._accelerator.device))
+            if not torch.allclose(norms, norms[0], rtol=1e-3, equal_nan=True):
+                raise UserError(
+                    "the gradients differ between the processes after they were summed: `step` of the recipe must call the "
+                    "model that it is given, and no other reference to it"
+                )
+        return norm
 
     def update(self, factor: float, rate_scale: float) -> None:
         """One step of every optimizer with gradients × `factor` and peak learning rates × `rate_scale`."""

@@ -3,6 +3,7 @@
 import dataclasses
 
 from ensemble import recipe
+from ensemble.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,11 @@ FREE_TO_CHANGE = ("out", "time_limit", "accelerate_config", "threads", "num_draw
 
 def config_class(name: str) -> type:
     """`FitConfig` with the settings of a recipe's preparation; `UserError` for a recipe that cannot prepare data."""
-    return dataclasses.make_dataclass(
-        "Config", [], bases=(FitConfig, recipe.prepare_config(name)), frozen=True, kw_only=True
-    )
+    prepare_config = recipe.prepare_config(name)
+    own = {field.name for field in dataclasses.fields(FitConfig)} - {"out", "overwrite"}
+    if common := sorted(own & {field.name for field in dataclasses.fields(prepare_config)}):
+        raise UserError(
+            f"{common[0]} of {prepare_config.__name__} of the recipe {name} is a setting of scripts/fit.py too: give it "
+            "another name"
+        )
+    return dataclasses.make_dataclass("Config", [], bases=(FitConfig, prepare_config), frozen=True, kw_only=True)

@@ -124,7 +124,7 @@ class Predictor(AbstractContextManager["Predictor"]):
     def predict_with_notes(self, rows: Any, products: Any = None) -> tuple[Any, list[str]]:
         """The result of `predict`, and the messages of which it makes warnings."""
         fitted_recipe = recipe.of(self.manifest)
-        fitted_recipe.get("new_data", "check")(self.manifest, True, products is not None)
+        fitted_recipe.require("new_data", "check", "cannot check new raw data")(self.manifest, True, products is not None)
         paths = [rows] if isinstance(rows, (str, Path)) else rows
         tables = {} if products is None else {"products": to_arrow(products)[0]}
         from_arrow: FromArrow

@@ -117,11 +117,13 @@ def _read(path: Path, name: str, split: str, fingerprint: str, data: str | Path)
 
 
 def _compare_with_data(rows: Predictions, data: Path, manifest: dict[str, Any], split: str) -> None:
-    """Raise `UserError` if prediction files, which any program may write, have other row ids or targets than the data.
+    """Raise `UserError` if prediction files, which any program may write, have other row ids, targets, groups, clusters
+    or weights than the data.
 
     Data without a numeric target column are not compared.
     """
-    folder, target = data / "rows" / split, manifest.get("task", {}).get("target")
+    task = manifest.get("task", {})
+    folder, target = data / "rows" / split, task.get("target")
     if split == out_of_fold.NAME and CrossValidation.from_manifest(manifest):
         folder = data / "rows" / "train"
     classes = tuple(manifest.get("task", {}).get("classes", ()))
@@ -143,11 +145,18 @@ def _compare_with_data(rows: Predictions, data: Path, manifest: dict[str, Any], 
     unknown = np.flatnonzero(row_id[positions] != rows.row_id)
     if unknown.size:
         raise UserError(f"the prediction files have a row {rows.row_id[unknown[0]]}, which {folder} lacks: predict again")
-    expected = table[target].to_numpy(zero_copy_only=False)[positions].astype(np.float64)
-    different = np.flatnonzero(~np.isclose(expected, rows.target.astype(np.float64), rtol=1e-6, atol=0, equal_nan=True))
-    if different.size:
-        first = different[0]
-        raise UserError(
-            f"row {rows.row_id[first]} has {target}={rows.target[first]:g} in the prediction files, and {expected[first]:g} "
-            f"in {folder}: predict again with this data"
-        )
+    weight = task.get("weight")
+    if weight and weight in table.column_names and rows.weight is None and split != FORECAST:
+        raise UserError(f"the prediction files of {split} have no weights, but the task has {weight}: predict again")
+    stored = {target: rows.target, task.get("group"): rows.group, task.get("cluster"): rows.cluster, weight: rows.weight}
+    for name, values in stored.items():
+        if not name or values is None or name not in table.column_names:
+            continue
+        expected = table[name].to_numpy(zero_copy_only=False)[positions].astype(np.float64)
+        different = np.flatnonzero(~np.isclose(expected, values.astype(np.float64), rtol=1e-6, atol=0, equal_nan=True))
+        if different.size:
+            first = different[0]
+            raise UserError(
+                f"row {rows.row_id[first]} has {name}={values[first]:g} in the prediction files, and {expected[first]:g} in "
+                f"{folder}: predict again with this data"
+            )

@@ -39,11 +39,11 @@ def predict(
         check_member(name, Path(folder), description["members"][name])
     ensemble = ensemble.subset(present)
     fitted_recipe = recipe.of(fitted_manifest)
-    fitted_recipe.get("new_data", "check")(fitted_manifest, bool(source), bool(metadata))
+    fitted_recipe.require("new_data", "check", "cannot check new raw data")(fitted_manifest, bool(source), bool(metadata))
     with folders.new_folder(out, overwrite, "forecast") as scratch:
         data = scratch / "prepared"
         raw = {"out": str(data), "source": source, "metadata": metadata, **settings}
-        manifest = fitted_recipe.get("new_data", "prepare")(fitted_manifest, raw)
+        manifest = fitted_recipe.require("new_data", "prepare", "cannot prepare new raw data")(fitted_manifest, raw)
         if warning := drift.warning(description.get("bins_of_train", {}), data, manifest):
             print(warning)
         files = []

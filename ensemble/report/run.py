@@ -100,7 +100,7 @@ class Run:
     @property
     def feature_labels(self) -> dict[str, str]:
         """The label of each feature on the page: from `page.feature_label` of the recipe, or its meaning in the manifest."""
-        label = self.recipe.get("page", "feature_label") or (lambda feature: feature["meaning"])
+        label = self.recipe.get("page", "feature_label") or (lambda feature: feature.get("meaning", feature["name"]))
         return {feature["name"]: label(feature) for feature in self.manifest.get("features", ())}
 
 

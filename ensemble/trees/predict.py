@@ -19,6 +19,7 @@ import pyarrow as pa
 from ensemble import folders
 from ensemble.data import inputs, out_of_fold
 from ensemble.data.reasons import likeliest_classes, order_of_forecast, strongest_reasons
+from ensemble.errors import UserError
 from ensemble.task import task_of
 from ensemble.trees import contributions, target_encoding
 from ensemble.trees.objective import from_raw
@@ -90,7 +91,7 @@ class TreeMember:
         self._library = library_module(self._summary["kind"])
         files = model_files(self._library.FILE, self._summary.get("models", 1))
         boosters = [self._library.load(self.folder / file) for file in files]
-        names = self._library.feature_names(boosters[0])
+        self._names = names = self._library.feature_names(boosters[0])
         scalings = Scaling.all_from_summary(self._summary, len(files))
         encodings = target_encoding.load(self.folder, names, len(files))
         self._models = list(zip(boosters, scalings, encodings, strict=True))
@@ -201,6 +202,11 @@ class TreeMember:
         manifest = tree_manifest(data)
         rows = TreeData(data, split, manifest)
         inputs.refuse_foreign(self.folder, self._summary, data, manifest, split)
+        if rows.features != self._names:
+            raise UserError(
+                f"{data} has the features {', '.join(rows.features)}, but {self.folder} learned {', '.join(self._names)}: "
+                "prepare the same features in the same order"
+            )
         return manifest, rows
 
 

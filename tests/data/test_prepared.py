@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ensemble.arrow import TableWriter
+from ensemble.arrow import TableWriter, open_table
 from ensemble.data import prepared
 from ensemble.errors import UserError
 from ensemble.task import Task
@@ -63,6 +64,16 @@ def test_other_types_are_refused(tmp_path: Path) -> None:
     ("entry", "value", "sentence"),
     [
         ("features", [{"name": "size"}], r"the entry {'name': 'size'} of the features lacks unit"),
+        (
+            "features",
+            [{"name": "size in cm", "unit": ""}],
+            r"'size in cm' is no name of a feature: each must have its own, w",
+        ),
+        (
+            "features",
+            [{"name": "size", "unit": ""}] * 2,
+            "'size' is no name of a feature: each must have its own, without b",
+        ),
         ("features", [{"name": "target", "unit": ""}], "the target target is one of the features: leave it out"),
         (
             "task",
@@ -99,6 +110,21 @@ def test_rows_that_no_member_can_use_are_refused(split: str, changes: Any, sente
     """The member would be trained for an hour before the ensemble refuses it."""
     manifest = write(tmp_path, split, **changes)
     with pytest.raises(UserError, match=re.escape(sentence)):
+        prepared.check("small", tmp_path, manifest)
+
+
+def test_a_forecast_without_rows_is_refused(tmp_path: Path) -> None:
+    """All members would be trained, and then fail at the forecast with a traceback."""
+    manifest = write(tmp_path)
+    table = open_table(tmp_path / "rows/train")
+    with TableWriter(tmp_path / "rows/none", table.schema) as writer:
+        writer.write(table[:0])
+    shutil.rmtree(tmp_path / "rows/forecast")
+    (tmp_path / "rows/none").rename(tmp_path / "rows/forecast")
+    manifest["splits"]["forecast"]["rows"] = 0
+    with pytest.raises(
+        UserError, match=r"rows/forecast has 0 rows, and 0 in the manifest: both must be equal, and at least 1"
+    ):
         prepared.check("small", tmp_path, manifest)
 
 

@@ -39,6 +39,26 @@ def plain_gradient(toy: Toy, weights: torch.Tensor, rows: np.ndarray) -> torch.T
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
 
 
+# Rows
+
+
+@pytest.mark.parametrize("num_sums", [None, 1])
+def test_a_value_for_each_row_is_required(num_sums: int | None, config: TrainConfig, accelerator: Accelerator) -> None:
+    """Rows that a recipe drops or repeats would change a score, or end in a crash of several ranks."""
+
+    class Dropping(Toy):
+        def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:
+            return {name: values[:-1] for name, values in super().predict(model, batch).items()}
+
+    toy, method = Dropping(), "predict"
+    if num_sums:
+        toy.sums, method = lambda model, batch: {"right": torch.ones(num_sums)}, "sums"  # type: ignore[attr-defined]
+    with pytest.raises(
+        UserError, match=rf"`{method}` of the recipe returns '\w+' of the shape .* for 11 rows: return a value"
+    ):
+        loop.train(toy, config, accelerator)
+
+
 # Gradients
 
 

@@ -1,5 +1,8 @@
 """Checks before the first step."""
 
+from pathlib import Path
+
+import launcher
 import pytest
 from torch import nn
 
@@ -16,6 +19,36 @@ def test_batch_normalisation_needs_one_rank() -> None:
     refuse_batch_norm(model, 1)
     refuse_batch_norm(nn.SyncBatchNorm.convert_sync_batchnorm(model), 2)
     refuse_batch_norm(nn.GroupNorm(1, 3), 2)
+
+
+BYPASS = """
+import sys
+from pathlib import Path
+from toy import Toy, settings
+from ensemble import errors
+from ensemble.neural import launch
+class Bypass(Toy):
+    def model(self):
+        self.mine = super().model()
+        return self.mine
+    def step(self, model, batch, state):
+        return super().step(self.mine, batch, state)
+def main():
+    config = settings(Path(sys.argv[1]))
+    accelerator = launch.start(config)
+    from ensemble.neural import loop
+    loop.train(Bypass(), config, accelerator)
+errors.run(main)
+"""
+
+
+def test_a_step_that_bypasses_the_given_model_is_refused(tmp_path: Path) -> None:
+    """DDP would not sum the gradients, and each process would train a model of its own, without a message."""
+    (tmp_path / "bypass.py").write_text(BYPASS)
+    command = [*launcher.ACCELERATE, *launcher.MULTI_CPU, "bypass.py", "run"]
+    code, output = launcher.run(command, tmp_path, PYTHONPATH=launcher.WITH_HELPERS)
+    assert code == 1
+    assert "the gradients differ between the processes after they were summed: `step` of the recipe must call" in output
 
 
 def test_the_number_of_steps_is_that_of_the_epochs() -> None:

@@ -1,5 +1,6 @@
 """One command from a table to a fitted ensemble: the files it writes, how it continues, and what it refuses."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -10,9 +11,10 @@ import polars as pl
 import pytest
 from fits import NUM_NEW, NUM_ROWS, bits, fit, people, snapshot
 
-from ensemble import folders, predictions
+from ensemble import folders, predictions, recipe
 from ensemble.errors import UserError
 from ensemble.pipeline import fit_folder, run
+from ensemble.pipeline.settings import config_class
 from ensemble.recipes.table import prepare as table_prepare
 from ensemble.trees import train
 from ensemble.trees.boosting import CannotLearn
@@ -432,3 +434,11 @@ def test_a_member_that_cannot_learn_is_left_out(
     refused = ["lightgbm", "xgboost"]
     with pytest.raises(UserError, match="no member could be trained, as the warnings explain"):
         fit(table, tmp_path / "none")
+
+
+def test_settings_of_a_recipe_that_are_those_of_a_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The preparation would get the value of the fit, or its default, without a message."""
+    mine = dataclasses.make_dataclass("Mine", [("out", str, "???"), ("num_draws", int, 3)], kw_only=True, frozen=True)
+    monkeypatch.setattr(recipe, "prepare_config", lambda name: mine)
+    with pytest.raises(UserError, match=r"num_draws of Mine of the recipe mine is a setting of scripts/fit.py too"):
+        config_class("mine")

@@ -88,6 +88,10 @@ def cut(folder: Path) -> None:
             "predicted blend of data with the .* f0",
         ),
         (every_blend_file("target", lambda target: 1 - target), r"row \d+ has hot=\d in the prediction files, and \d in"),
+        (
+            every_blend_file("cluster", lambda product: product + 1),
+            r"row \d+ has product=\d+ in the prediction files, and \d",
+        ),
         (every_blend_file("row_id", lambda row_id: row_id + 10**6), r"have a row \d+, which .*rows/blend lacks"),
         (every_test_file(fingerprint="f0"), "predicted test of data with the .* f0"),
         (

@@ -172,6 +172,7 @@ def test_a_wrong_recipe_gets_one_sentence(desk: Path, words: tuple[str, ...], se
         ("training", "torch.from_numpy(features)", "features", TRAIN, "returns 'features' as ndarray: return tensors"),
         ("training", "device=loss.device), state", "device=loss.device), loss.detach()", TRAIN, "of the type Tensor"),
         ("training", '"rows" / split', '"rows" / split.replace("val", "in")', TRAIN, "does not exist: the prepared data"),
+        ("training", "adamw(model, learning", "adamw(torch.nn.Linear(1, 1), learning", TRAIN, "the model that it is given"),
         ("settings", "width: int = 32", "width: int", TRAIN, f"width of RecipeConfig of the recipe {NAME} has no default"),
         ("settings", "class RecipeConfig", "class Other:\n    pass\n\n\nclass RecipeConfig", TRAIN, "is no dataclass"),
         ("settings", "import dataclasses\n", 'import dataclasses\nTRAINING = {"epochs": 3}\n', TRAIN, "TRAINING of the"),
@@ -192,6 +193,16 @@ def test_a_slip_in_a_recipe_gets_one_sentence(
     assert "Traceback" not in done.stderr
     assert sentence in done.stderr.splitlines()[-1]
     assert name != "prepare_data" or not (tmp_path / "new").exists(), "data that members cannot use stay"
+
+
+def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
+    """The author would look for a misspelt name of the recipe, which is right."""
+    write_files(tmp_path)
+    (tmp_path / "my_company/churn/__init__.py").write_text("import not_installed\n")
+    done = run(script("prepare_data", "--recipe", NAME, "out=new"), tmp_path)
+    assert done.returncode == 2, done.stderr
+    sentence = f"the package of the recipe {NAME} cannot be imported: No module named 'not_installed'"
+    assert sentence in done.stderr.splitlines()[-1]
 
 
 def test_prepare_needs_no_result(tmp_path: Path) -> None:

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import flat_data
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tree_members import features_of, rows_of
+from tree_members import config_of, features_of, rows_of
 
 from ensemble import folders
 from ensemble.errors import UserError
-from ensemble.trees import contributions, predict
+from ensemble.trees import contributions, predict, train
 from ensemble.trees.predict import TreeMember, library_module
 
 
@@ -34,6 +35,19 @@ def test_blocks_are_predicted_like_one_matrix(
     whole = library.predict(library.load(trained / library.FILE), features_of(rows))
     assert np.array_equal(TreeMember(trained).predict(prepared, "test")["prediction"], whole.astype(np.float64))
     assert np.array_equal(np.concatenate(list(predict.in_blocks(np.copy, rows))), features_of(rows), equal_nan=True)
+
+
+def test_features_in_another_order_are_refused(tmp_path: Path) -> None:
+    """Each feature would be read as another one, and the predictions would be wrong without a message."""
+    splits = {name: flat_data.columns(60, seed=number) for number, name in enumerate(("train", "validation", "forecast"))}
+    data = flat_data.write(tmp_path / "data", splits)
+    train.train(config_of("xgboost", data, tmp_path / "member", num_rounds=2))
+    features = folders.read_manifest(data)["features"][::-1]
+    other = flat_data.write(tmp_path / "other", splits, features=features)
+    with pytest.raises(
+        UserError, match=r"has the features c, x2, x1, x0, but .* learned x0, x1, x2, c: prepare the same feat"
+    ):
+        TreeMember(tmp_path / "member").predict(other, "forecast")
 
 
 def test_every_thread_has_a_block(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
