@@ -95,8 +95,9 @@ class TrainingState:
         norm = torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
         if not self._is_norm_checked:
             self._is_norm_checked = True
-            norms = self._accelerator.gather(norm.detach().reshape(1).to(self._accelerator.device))
-            if not torch.allclose(norms, norms[0], rtol=1e-3, equal_nan=True):
+            extremes = torch.stack([norm.detach(), -norm.detach()])
+            torch.distributed.all_reduce(extremes, torch.distributed.ReduceOp.MAX)
+            if extremes.sum() > 1e-3 * extremes[0]:  # the largest norm minus the smallest
                 raise UserError(
                     "the gradients differ between the processes after they were summed: `step` of the recipe must call the "
                     "model that it is given, and no other reference to it"
