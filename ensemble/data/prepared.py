@@ -1,6 +1,7 @@
 """Preparation of data by a recipe, and checks that members can use the manifest and the columns of the folder."""
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,8 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
     if task.kind == "multiclass" and len(task.classes) < 2:
         raise UserError("a multiclass task names its classes: give Task(…, classes=(…))")
     names = [feature["name"] for feature in manifest["features"]]
-    for name in names:
-        if not re.fullmatch(r"[^\s\[\]<>,:\"{}]+", name) or names.count(name) > 1:
+    for name, count in Counter(names).items():
+        if not re.fullmatch(r"[^\s\[\]<>,:\"{}]+", name) or count > 1:
             raise UserError(
                 f"'{name}' is no name of a feature: each must have its own, without blanks and the characters []<>,:\"{{}}, "
                 "which LightGBM or XGBoost refuse"

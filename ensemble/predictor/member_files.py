@@ -126,7 +126,7 @@ def _compare_with_data(rows: Predictions, data: Path, manifest: dict[str, Any], 
     folder, target = data / "rows" / split, task.get("target")
     if split == out_of_fold.NAME and CrossValidation.from_manifest(manifest):
         folder = data / "rows" / "train"
-    classes = tuple(manifest.get("task", {}).get("classes", ()))
+    classes = tuple(task.get("classes", ()))
     if rows.classes and classes and rows.classes != classes:
         first = next((pair for pair in zip(rows.classes, classes, strict=False) if pair[0] != pair[1]), None)
         differ = f"'{first[0]}' where the data have '{first[1]}'" if first else f"{len(rows.classes)}, not {len(classes)}"
