@@ -221,7 +221,8 @@ train() {
 requeue() {
   if [ "$signalled" = TERM ]; then
     say "$*; Slurm ended the job, and restarts it unless it was cancelled or reached its time limit"
-  elif scontrol requeue "$job"; then
+  # The answer may come after Slurm has sent SIGTERM to all processes of the job, scontrol among them
+  elif (trap "" TERM; scontrol requeue "$job"); then
     say "$*: requeued"
     exit 75
   else

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -53,28 +54,38 @@ def ended_well(process: "subprocess.Popen[str]") -> str:
 def test_a_table(login: Login, table: Path, tmp_path: Path) -> None:
     """A cluster would give another ensemble than one machine, or a killed task would repeat all of its work."""
     out, local = tmp_path / "out", tmp_path / "local"
-    jobs = login.submit_all(out, "train_single_gpu.slurm", f"source=[{table}]", *WORDS)
+    path = f"{slow_scontrol(tmp_path / 'bin')}:{os.environ['PATH']}"
+    jobs = login.submit_all(out, "train_single_gpu.slurm", f"source=[{table}]", *WORDS, PATH=path)
     login.cluster.slurm("scontrol", "hold", jobs["members"].id)  # this job deletes the stored copies
     tasks = [Job(login.cluster, f"{jobs['copies'].id}_{number}") for number in range(2)]
     first = [interrupted_after_a_copy(task, is_killed) for task, is_killed in zip(tasks, (True, False), strict=True)]
-    alone = python("scripts/fit.py", f"source=[{table}]", *WORDS, f"out={local}", "time_limit=0")
-    for task, (copy, files) in zip(tasks, first, strict=True):
-        log = task.completed().log()
-        assert task.facts()["Restarts"] == "1"
-        assert log.count(f"trained: {copy}") == log.count(f"{copy} is trained already") == 1, log
-        assert files == written(out, copy), "it was written anew"
-    login.cluster.slurm("scontrol", "release", jobs["members"].id)
-    assert re.search(r"^fit_copies \d+: lost: .*: requeued$", tasks[0].log(), re.MULTILINE)
-    assert re.search(r"^fit_copies \d+: preempted by a signal, saved: requeued$", tasks[1].log(), re.MULTILINE)
-    trained = [copy for task in tasks for copy in re.findall(r"^trained: (copy .*)$", task.log(), re.MULTILINE)]
-    assert len(trained) == len(set(trained)) == 3 * NUM_FOLDS
-    assert "done: no neural member is planned" in jobs["neural"].completed().log()
-    assert jobs["fit"].completed().log().count("is complete already") == 3
-    ended_well(alone)
+    with python("scripts/fit.py", f"source=[{table}]", *WORDS, f"out={local}", "time_limit=0") as alone:
+        for task, (copy, files) in zip(tasks, first, strict=True):
+            log = task.completed().log()
+            assert task.facts()["Restarts"] == "1"
+            assert log.count(f"trained: {copy}") == log.count(f"{copy} is trained already") == 1, log
+            assert files == written(out, copy), "it was written anew"
+        login.cluster.slurm("scontrol", "release", jobs["members"].id)
+        for task, reason in zip(tasks, ("lost: .*", "preempted by a signal, saved"), strict=True):
+            assert re.search(rf"^fit_copies \d+: {reason}: requeued$", task.log(), re.MULTILINE), task.log()
+        trained = [copy for task in tasks for copy in re.findall(r"^trained: (copy .*)$", task.log(), re.MULTILINE)]
+        assert len(trained) == len(set(trained)) == 3 * NUM_FOLDS
+        assert "done: no neural member is planned" in jobs["neural"].completed().log()
+        assert jobs["fit"].completed().log().count("is complete already") == 3
+        ended_well(alone)
     same(out, local)
     words = (f"ensemble={out}/ensemble", f"source=[{table}]", f"out={tmp_path}/new")
     ended_well(python("scripts/ensemble_predictor.py", "predict", *words))
     assert len(pl.read_csv(tmp_path / "new/forecast.csv")) == NUM_ROWS
+
+
+def slow_scontrol(folder: Path) -> Path:
+    """A folder with a `scontrol` that answers two seconds late: by then Slurm has sent SIGTERM to what it requeues."""
+    folder.mkdir()
+    program = folder / "scontrol"
+    program.write_text(f'#!/bin/bash\n{shutil.which("scontrol")} "$@" || exit\nsleep 2\n')
+    program.chmod(0o755)
+    return folder
 
 
 def interrupted_after_a_copy(task: Job, is_killed: bool) -> tuple[str, dict[Path, tuple[int, int]]]:
