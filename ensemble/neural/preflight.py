@@ -91,6 +91,33 @@ def checked(result: Any) -> Any:
     return result
 
 
+def mean_instead_of_sum(recipe: NeuralRecipe, model: torch.nn.Module, plan: BatchPlan, accelerator: Accelerator) -> str:
+    """A warning if `step` of the recipe seems to return a mean over rows, or a count that is not that of the rows, else "".
+
+    The loss and the count of some rows must be those of their first half plus those of their second half; a mean is half of
+    this sum. Without dropout, since losses may be random.
+    """
+    rows = recipe.rows("train")
+    num_rows = min(64, plan.micro_batch_size, len(rows)) // 2 * 2
+    if num_rows < 4:
+        return ""
+    numbers, results = np.arange(num_rows), []
+    model.eval()
+    with preserved_state(model), accelerator.no_sync(model), accelerator.autocast():
+        for part in (numbers, *np.split(numbers, 2)):
+            batch = {name: tensor.to(accelerator.device) for name, tensor in rows.gather(part).items()}
+            results.append([torch.as_tensor(value).item() for value in checked(recipe.step(model, batch, None))[:2]])
+    model.train()
+    for what, (whole, first, second) in zip(("loss", "count"), zip(*results, strict=True), strict=True):
+        if abs(whole - (first + second) / 2) < 0.05 * abs(first + second):
+            return (
+                f"warning: `step` of the recipe returns the {what} {whole:.4g} for {num_rows} rows, but {first:.4g} and "
+                f"{second:.4g} for their halves: return the sum of the losses of all rows, not a mean, and their number; "
+                "otherwise the gradient depends on the size of the micro-batches"
+            )
+    return ""
+
+
 def forward_pass(
     recipe: NeuralRecipe, model: torch.nn.Module, plan: BatchPlan, accelerator: Accelerator
 ) -> Callable[[], torch.Tensor]:

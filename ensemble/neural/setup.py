@@ -148,6 +148,9 @@ def set_up(
     stack.enter_context(closing(tracker))
     if not state.is_sharded:  # with sharded weights the forward pass itself is collective
         plan = _fit_micro_batch(recipe, rows, plan, state, accelerator, tracker)
+        # With config.compile, each size of a batch would be compiled
+        if not config.compile and (warning := preflight.mean_instead_of_sum(recipe, state.model, plan, accelerator)):
+            tracker.message(warning)
     state.restore_carry(plan)
     feed = stack.enter_context(_feed(rows, plan, config, (progress.step, num_steps), accelerator, tracker))
     training = Training(

@@ -1,16 +1,19 @@
 """The estimates of --dry-run are compared with a real step; FLOPs where the memory is too small."""
 
+import dataclasses
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from accelerate import Accelerator
+from toy import WIDTH, ToyRows
 
 from ensemble.errors import UserError
 from ensemble.neural import preflight
 from ensemble.neural.loader import BatchPlan
-from ensemble.neural.preflight import activation_bytes, optimizer_state_bytes, summary
+from ensemble.neural.preflight import activation_bytes, mean_instead_of_sum, optimizer_state_bytes, summary
 from ensemble.neural.settings import TrainConfig
 
 PLAN = BatchPlan(num_rows=1000, batch_size=64, micro_batch_size=8, num_ranks=2, rank=0, seed=0)
@@ -139,3 +142,50 @@ def test_flops_are_counted_on_a_micro_batch_that_fits(most_rows: int, monkeypatc
             preflight.flops(*arguments)
         sharded: Any = SimpleNamespace(distributed_type="FSDP", **facts)  # a model that no GPU could hold is not counted
         assert preflight.flops(*arguments[:3], sharded) == (0.0, None)
+
+
+class Losses:
+    """A recipe whose `step` returns the mean or the sum over the elements of each row, and the number of rows or 1."""
+
+    def __init__(self, is_mean: bool, counts_rows: bool, dropout: float = 0.0):
+        torch.manual_seed(0)
+        self.is_mean, self.counts_rows = is_mean, counts_rows
+        self.network = torch.nn.Sequential(torch.nn.Linear(WIDTH, 200), torch.nn.Dropout(dropout), torch.nn.Linear(200, 1))
+
+    def rows(self, split: str) -> ToyRows:
+        return ToyRows(100)
+
+    def step(self, model: torch.nn.Module, batch: Any, state: None) -> tuple[torch.Tensor, torch.Tensor, None]:
+        losses = (model(batch["x"])[:, 0] - batch["y"][:, 0]) ** 2
+        count = float(len(losses)) if self.counts_rows else 1.0
+        return losses.mean() if self.is_mean else losses.sum(), torch.tensor(count), None
+
+
+@pytest.mark.parametrize(
+    ("is_mean", "counts_rows", "words"),
+    [
+        (False, True, ""),
+        (True, True, "returns the loss"),
+        (True, False, "returns the loss"),
+        (False, False, "returns the count 1 "),
+    ],
+)
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+@pytest.mark.parametrize("micro_batch_size", [4, 32])
+def test_a_mean_instead_of_a_sum_is_noticed(
+    is_mean: bool, counts_rows: bool, words: str, dropout: float, micro_batch_size: int, accelerator: Accelerator
+) -> None:
+    """The gradient would depend on the size of the micro-batches and the number of processes, without a message."""
+    recipe: Any = Losses(is_mean, counts_rows, dropout)
+    plan = dataclasses.replace(PLAN, micro_batch_size=micro_batch_size)
+    random_state = torch.get_rng_state()
+    sentence = mean_instead_of_sum(recipe, recipe.network, plan, accelerator)
+    assert words in sentence
+    assert bool(sentence) == bool(words)
+    assert torch.equal(torch.get_rng_state(), random_state)
+
+
+def test_losses_of_fewer_than_four_rows_are_not_compared(accelerator: Accelerator) -> None:
+    """A layer that needs several rows would end in a traceback, and one row cannot be halved."""
+    recipe: Any = Losses(is_mean=True, counts_rows=True)
+    assert mean_instead_of_sum(recipe, recipe.network, dataclasses.replace(PLAN, micro_batch_size=2), accelerator) == ""

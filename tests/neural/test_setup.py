@@ -32,7 +32,8 @@ class Bypass(Toy):
         self.mine = super().model()
         return self.mine
     def step(self, model, batch, state):
-        return super().step(self.mine, batch, state)
+        loss, count, state = super().step(self.mine, batch, state)
+        return loss / len(batch["row"]), count, state
 def main():
     config = settings(Path(sys.argv[1]))
     accelerator = launch.start(config)
@@ -46,9 +47,11 @@ def test_a_step_that_bypasses_the_given_model_is_refused(tmp_path: Path) -> None
     """DDP would not sum the gradients, and each process would train a model of its own, without a message."""
     (tmp_path / "bypass.py").write_text(BYPASS)
     command = [*launcher.ACCELERATE, *launcher.MULTI_CPU, "bypass.py", "run"]
-    code, output = launcher.run(command, tmp_path, PYTHONPATH=launcher.WITH_HELPERS)
-    assert code == 1
-    assert "the gradients differ between the processes after they were summed: `step` of the recipe must call" in output
+    with launcher.started(command, tmp_path, PYTHONPATH=launcher.WITH_HELPERS) as process:
+        output, errors = process.communicate(timeout=launcher.TIMEOUT_S)
+    assert process.returncode == 1
+    assert output.count("warning: `step` of the recipe returns the loss") == 1, "a mean is noticed by the main process"
+    assert "the gradients differ between the processes after they were summed: `step` of the recipe must call" in errors
 
 
 def test_the_number_of_steps_is_that_of_the_epochs() -> None:
