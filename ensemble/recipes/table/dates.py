@@ -108,6 +108,17 @@ def read(
     return dates
 
 
+def first_unread(texts: pl.Series) -> str | None:
+    """The first of these texts that is not a date in any form; None if all are dates."""
+    while len(texts):
+        readings = itertools.chain((values for _, values in _readings(texts, "")), [_days_of_digits(texts)])
+        left = next((rest for values in readings if len(rest := texts.filter(values.is_null())) < len(texts)), None)
+        if left is None:
+            return str(texts[0])
+        texts = left
+    return None
+
+
 def forms_note(table: Table, column: str, dates: Dates) -> tuple[str, ...]:
     """A message about the form of the dates, if it is not year-month-day in all files."""
     if all(form in ("", *_forms(ISO)) for form in dates.forms) and len(set(dates.forms) - {""}) < 2:
@@ -165,11 +176,15 @@ def _best(cells: pl.Series, order: str, has_digits: bool) -> dict[str, pl.Series
     """The forms that leave the fewest cells of a file unread, with the values of each; empty if no cell is a date."""
     readings = dict(_readings(cells, order))
     if has_digits:
-        digits = cells.str.to_datetime(DIGITS_OF_A_DAY, time_unit="us", strict=False)
-        readings[DIGITS_OF_A_DAY] = digits.set(cells.str.len_chars() != len("20240131"), None)
+        readings[DIGITS_OF_A_DAY] = _days_of_digits(cells)
     num_empty = {form: values.null_count() for form, values in readings.items()}
     fewest = min(num_empty.values(), default=len(cells))
     return {form: values for form, values in readings.items() if num_empty[form] == fewest < len(cells)}
+
+
+def _days_of_digits(cells: pl.Series) -> pl.Series:
+    digits = cells.str.to_datetime(DIGITS_OF_A_DAY, time_unit="us", strict=False)
+    return digits.set(cells.str.len_chars() != len("20240131"), None)
 
 
 def _forms(dates: Sequence[str]) -> list[str]:

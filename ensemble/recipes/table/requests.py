@@ -8,6 +8,7 @@ Columns that are not features are ignored. A column that a row lacks is missing 
 import json
 import math
 import re
+from collections.abc import Collection
 from typing import Annotated, Any
 
 import polars as pl
@@ -15,7 +16,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from ensemble.data.records import MOST_EXACT
-from ensemble.recipes.table import number_forms, number_units
+from ensemble.recipes.table import dates, number_forms, number_units
 from ensemble.recipes.table.columns import kind_of, name_of
 from ensemble.recipes.table.missing import MISSING
 
@@ -39,14 +40,27 @@ def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], st
     kinds = columns(like)
     missing = like["config"]["missing"] or MISSING
     form_of = {feature["column"]: feature.get("form", "") for feature in like["features"]}
+    unread = _texts_that_are_no_dates(request, [name for name, kind in kinds.items() if kind == "date"], missing)
     for number, row in enumerate(request.rows):
         for name, value in row.items():
-            if name in kinds and value not in missing and not _fits(kinds[name], value, form_of[name]):
+            if name not in kinds or value in missing:
+                continue
+            if not _fits(kinds[name], value, form_of[name]) or (name in unread and unread[name] == str(value).strip()):
                 kind = kinds[name] if kinds[name] == "true or false" else f"{kinds[name]}s"
                 return ["rows", number, name], f"{json.dumps(value)} does not fit: the column '{name}' holds {kind}"
     if not any(name in kinds for row in request.rows for name in row):
         return ["rows"], f"no row has a column that the members learned from: {', '.join(list(kinds)[:9])}"
     return None
+
+
+def _texts_that_are_no_dates(request: Request, names: list[str], missing: Collection[str]) -> dict[str, str]:
+    """For each of these columns that has one, the first text or whole number that is not a date in any form."""
+    unread = {}
+    for name in names:
+        values = [row.get(name) for row in request.rows]
+        texts = [str(value).strip() for value in values if isinstance(value, str | int) and value not in missing]
+        unread[name] = dates.first_unread(pl.Series([text for text in texts if text], dtype=pl.String))
+    return {name: text for name, text in unread.items() if text is not None}
 
 
 def tables(request: Request) -> tuple[pa.Table, None]:
@@ -108,6 +122,8 @@ def _fits(kind: str, value: Value, form: str) -> bool:
     if isinstance(value, str) and value.strip():
         unit, numbers = number_units.split(form)
         digits = number_units.remove(number_forms.with_signs(pl.Series([value.strip()])), unit)[0].replace(",", "")
+        if "_" in digits or not digits.isascii():  # Python reads 1_0 and other scripts' digits, a table does not
+            return False
         try:
             value = float(digits.replace(".", "") if numbers == number_forms.DECIMAL_COMMA else digits)
         except ValueError:

@@ -45,16 +45,43 @@ def request_of(*rows: dict[str, Any]) -> requests.Request:
         ({"age": "old"}, "age"),
         ({"age": True}, "age"),
         ({"day": 2.5}, "day"),
+        ({"day": "2024-13-45"}, "day"),
+        ({"day": "garbage"}, "day"),
+        ({"day": 5}, "day"),
         ({"is new": 7}, "is new"),
         ({"age": float("inf")}, "age"),
         ({"age": "1e999"}, "age"),
+        ({"age": "1_0"}, "age"),
+        ({"age": "\u0663"}, "age"),
     ],
 )
 def test_a_wrong_value_is_named_by_its_column(row: dict[str, Any], column: str) -> None:
     """The value would count as empty, without a message."""
-    problem = requests.problem(request_of({"age": 1}, row), LIKE)
+    problem = requests.problem(request_of({"age": 1, "day": "2024-01-31"}, row), LIKE)
     assert problem
     assert problem[0] == ["rows", 1, column]
+
+
+def test_dates_of_any_form_are_taken() -> None:
+    """The service would refuse dates that a file may have."""
+    texts = [
+        "2024-01-31",
+        "31/12/2024",
+        "12/31/2024",
+        "31-Jan-2024",
+        "2024-01",
+        "20240131",
+        20240131,
+        " 2024-01-31T10:00Z ",
+        "?",
+        " ",
+    ]
+    assert requests.problem(request_of(*({"day": text} for text in texts)), LIKE) is None
+    rows = [{"day": text} for text in [*texts, "2024-02-30", "yesterday"]]
+    assert requests.problem(request_of(*rows), LIKE) == (
+        ["rows", len(texts), "day"],
+        "\"2024-02-30\" does not fit: the column 'day' holds dates",
+    )
 
 
 def test_values_that_mean_the_same_are_taken() -> None:
