@@ -50,6 +50,7 @@ from ensemble.predictor.loaded import Predictor
 
 LATENCY_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 ROUTES = ("/predict", "/schema", "/health", "/metrics")
+READING = ["GET", "HEAD"]
 
 
 def serve(settings: ServeConfig) -> None:
@@ -88,7 +89,7 @@ def serve(settings: ServeConfig) -> None:
 
 def make_app(predictor: Predictor, settings: ServeConfig) -> ASGIApp:
     """The routes that the module's docstring lists, and their metrics."""
-    app = FastAPI(title="accelerate-ensemble", openapi_url=None)
+    app = FastAPI(title="accelerate-ensemble", openapi_url=None, redirect_slashes=False)
     request_module = _request_module(predictor)
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -103,7 +104,7 @@ def make_app(predictor: Predictor, settings: ServeConfig) -> ASGIApp:
         return await run_in_threadpool(_predict, predictor, settings, body, reviews, forecasts)
 
     # `async`: other functions would wait for a thread, and all of them may be predicting
-    @app.get("/schema")
+    @app.api_route("/schema", methods=READING)
     async def schema() -> dict[str, Any]:
         manifest = predictor.manifest
         return {
@@ -117,13 +118,13 @@ def make_app(predictor: Predictor, settings: ServeConfig) -> ASGIApp:
             },
         }
 
-    @app.get("/health")
+    @app.api_route("/health", methods=READING)
     async def health() -> Response:
         lost = predictor.lost()
         status = HTTPStatus.SERVICE_UNAVAILABLE if lost else HTTPStatus.OK
         return JSONResponse({"status": "lost" if lost else "ok", "lost": lost}, status)
 
-    @app.get("/metrics")
+    @app.api_route("/metrics", methods=READING)
     async def metrics() -> Response:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 

@@ -150,6 +150,7 @@ def test_what_is_no_request_is_refused(service: Service) -> None:
     assert ask(service.port, "POST", "/predict", b"\xff\xfe")[0] == 422
     assert ask(service.port, "GET", "/predict")[0] == 405
     assert ask(service.port, "GET", "/nothing")[0] == 404
+    assert ask(service.port, "POST", "/predict/")[0] == 404, "a redirect would name the host that the request names"
 
 
 def test_too_much_is_refused(service: Service) -> None:
@@ -169,6 +170,7 @@ def test_schema_and_health(service: Service) -> None:
     assert schema["limits"] == {"max_reviews": 20_000, "max_bytes": 8_000_000}
     assert sum(schema["ensemble"]["members"].values()) == pytest.approx(1)
     assert ask(service.port, "GET", "/health") == (200, b'{"status":"ok","lost":[]}')
+    assert [ask(service.port, "HEAD", path) for path in ("/health", "/schema", "/metrics")] == [(200, b"")] * 3
 
 
 def samples(port: int) -> dict[str, float]:
