@@ -5,6 +5,7 @@
 #     run FILE.sh ARGUMENTS…     run a script of this folder on each node; if it fails, the job ends with its exit code
 #     stage ARGUMENTS…           copy the prepared data to the local disks of the nodes; sets `words` to the arguments with
 #                                the new data=…
+#     no_gaps                    end the job with an error if its --array has gaps
 #     train FOLDER SCRIPT…       run a script that can resume and that writes its `status` to FOLDER; forward Slurm's warning
 #                                signal to it, and requeue the job if the run can continue
 #
@@ -18,6 +19,10 @@ export GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME
 # The shell of another job, or --export=NONE, may have set these, which would override the resources of this job
 unset SLURM_EXPORT_ENV SLURM_CPU_BIND SLURM_GPUS SLURM_GPUS_PER_NODE SLURM_GPUS_PER_TASK \
   SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU SLURM_MEM_PER_NODE
+# A job that a task of an array submitted has inherited the variables of that task
+if [ -n "${SLURM_ARRAY_JOB_ID:-}" ] && facts=$(scontrol show job "$SLURM_JOB_ID") && [[ $facts != *ArrayJobId=* ]]; then
+  unset "${!SLURM_ARRAY_@}"
+fi
 # For an array, the id of this task: the plain job id may denote all tasks
 job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
 job=${job:-$SLURM_JOB_ID}
@@ -33,6 +38,7 @@ fail() {
 
 step= # the process id of the srun that runs the training
 signalled=
+requeued= # not empty once Slurm has requeued the job: it accepts no further steps then
 # Slurm sends its warning before the time limit (USR1) to this shell only, and SIGTERM (requeue, cancel) to the ranks too
 trap 'signalled=USR1; [ -z "$step" ] || warn' USR1
 trap 'signalled=TERM' TERM
@@ -69,6 +75,7 @@ run() {
   local code=0
   "${on_nodes[@]}" bash "$@" || code=$?
   [ "$code" = 0 ] || {
+    [ "$code" != 143 ] || requeue "a process was ended by SIGTERM"
     say "failed with exit code $code: see the lines above"
     exit "$code"
   }
@@ -82,6 +89,12 @@ value() {
     case $word in "$name="*) result=${word#*=} ;; esac
   done
   echo "$result"
+}
+
+no_gaps() {
+  # shellcheck disable=SC2153  # set by Slurm
+  [ "$((SLURM_ARRAY_TASK_MAX - SLURM_ARRAY_TASK_MIN))" -lt "$SLURM_ARRAY_TASK_COUNT" ] ||
+    fail "--array must have no gaps, since its tasks divide the work: give --array=0-N"
 }
 
 if [ -n "$(value fit "$@")" ]; then
@@ -118,9 +131,10 @@ stage() {
   local staging
   words=("$@")
   [ -n "$SCRATCH_FOLDER" ] || return 0
+  [ -n "$(value data "$@")" ] || fail "with SCRATCH_FOLDER, data=FOLDER must be an argument of the job, not in a file of settings"
   staging="$SCRATCH_FOLDER/accelerate-ensemble-$(id -un)"
   # shellcheck disable=SC2064  # expand the folder now
-  trap "${on_nodes[*]} rm -rf '$staging/$SLURM_JOB_ID'" EXIT
+  trap "[ -n \"\$requeued\" ] || ${on_nodes[*]} rm -rf '$staging/$SLURM_JOB_ID'" EXIT
   run slurm/stage.sh "$SCRATCH_FOLDER" "$staging" "$(value data "$@")"
   words+=("data=$staging/$SLURM_JOB_ID/data")
 }
@@ -145,8 +159,8 @@ warn() {
   kill -USR1 "$step" 2>/dev/null
 }
 
-# The last line with this prefix that was logged since `train` started: the log of a requeued job also has older lines
-logged() { [ ! -f "$log" ] || tail -c "+$((log_size + 1))" "$log" | grep -aE "^($1): " | tail -n 1; }
+# The last line with this pattern that was logged since `train` started: the log of a requeued job also has older lines
+logged() { [ ! -f "$log" ] || tail -c "+$((log_size + 1))" "$log" | grep -aE "$1" | tail -n 1; }
 
 train() {
   local status_folder=$1 log log_size=0 before saved_before code again status=failed reason second losses
@@ -174,7 +188,7 @@ train() {
   again=$?
   [ "$again" = 127 ] || code=$again # 127: the previous `wait` returned the exit code
   step=
-  reason=$(logged 'error|failed')
+  reason=$(logged '^(error|failed): ')
   if [ "$code" = 0 ]; then
     status="done"
   elif written; then
@@ -182,8 +196,14 @@ train() {
     second=$(sed -n 2p "$status_folder/status")
     reason=${second:-$reason}
     [ "$status" != "done" ] || status=failed # what came after the training failed, such as the predictions of --predict
+    if [ "$signalled" = USR1 ] && { [ "$status" = running ] || { [ "$status" = failed ] && [ -z "$(logged '^error: ')" ]; }; }; then
+      status=lost reason="the warning signal came when nothing could be saved, before or after the training"
+    fi
   elif [ "$signalled" = USR1 ]; then
     status=lost reason="the warning signal came before the training started"
+  elif [ -z "$(logged '^error: ')" ] &&
+    { [ "$code" = 137 ] || [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || [ -n "$(logged 'exitcode *: -9|Signal 9')" ]; }; then
+    status=lost reason=${reason:-a process was killed before the training started}
   fi
   # Slurm may end the step of a job that it has just restarted after a node failure
   [ "$status" != failed ] || [ "$code" != 143 ] || status=lost reason="a process was ended by SIGTERM"
@@ -200,7 +220,7 @@ train() {
       ;;
     lost | running) # running: no rank was alive to set the status
       reason=${reason:-a process ended without a message, as when it runs out of memory}
-      losses=$MAX_RESTARTS
+      losses=${SLURM_RESTART_COUNT:-0} # without a log file
       [ ! -f "$log" ] || losses=$(grep -acF "$SLURM_JOB_NAME $SLURM_JOB_ID: lost" "$log")
       if [ "$losses" -ge "$MAX_RESTARTS" ]; then
         say "failed: lost again after the MAX_RESTARTS=$MAX_RESTARTS restarts: $reason"
@@ -209,7 +229,7 @@ train() {
       fi
       ;;
     *)
-      [ -z "$(logged error)" ] || code=2 # the exit code of a launcher is 1 for any error of its ranks
+      [ -z "$(logged '^error: ')" ] || code=2 # the exit code of a launcher is 1 for any error of its ranks
       say "failed with exit code $code: ${reason:-see the lines above}"
       [ "$code" != 2 ] || exit 2
       ;;
@@ -224,6 +244,7 @@ requeue() {
   # The answer may come after Slurm has sent SIGTERM to all processes of the job, scontrol among them
   elif (trap "" TERM; scontrol requeue "$job"); then
     say "$*: requeued"
+    requeued=yes
     exit 75
   else
     say "$*, and this cluster does not requeue: submit the same command again to continue"

@@ -22,9 +22,13 @@ if [ "$SLURM_STEP_NUM_NODES" -gt 1 ]; then
     interface=$(ip route get "$MASTER_ADDR" | sed -n 's/.* dev \([^ ]*\).*/\1/p')
   fi
 fi
+if [[ $1 != *.yaml ]] && [ "$SLURM_STEP_NUM_NODES" = 1 ]; then # one process does not communicate
+  unset GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME
+fi
 for variable in GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME; do
   name=${!variable:-${interface-}}
   [ -n "$name" ] || continue
+  command -v ip >/dev/null || fail "there is no program \`ip\`, which lists the network interfaces: install iproute2"
   known=$(ip -brief link | sed 's/[@ ].*//')
   # NCCL also accepts lists and patterns
   [[ $name == *[=^,]* ]] || grep -q "^$name" <<<"$known" ||

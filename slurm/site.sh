@@ -19,7 +19,7 @@
 : "${MAX_RESTARTS=3}"       # how often a job is requeued after the loss of a rank or node; preemptions do not count
 
 # The network interface between nodes. Empty: the one with the route to the other nodes, which is right unless the names of
-# nodes resolve to a slow network. A job ends with an error if a node has no interface of this name.
+# nodes resolve to a slow network. A job of several processes ends with an error if a node has no interface of this name.
 : "${GLOO_SOCKET_IFNAME=}"  # CPU ranks
 : "${NCCL_SOCKET_IFNAME=}"  # GPU ranks: for the set-up of connections; with InfiniBand, NCCL then uses RDMA
 
@@ -47,14 +47,18 @@ sbatch() {
 }
 
 submit() {
-  local word file='' gpus='' partition known words=()
+  local word file='' gpus='' partition known words=() options=() untyped=''
   for word in "$@"; do
     case $word in
       *.slurm) [ -n "$file" ] || file=$word ;;
       --gpus* | --gres* | -G*) [ -n "$file" ] || gpus=$word ;;
     esac
-    if [ -n "$GPU_KIND" ] && [[ -z $file && $word =~ ^--gpus-per-node=[0-9]+$ ]]; then
-      word="--gpus-per-node=$GPU_KIND:${word#*=}"
+    if [ -n "$GPU_KIND" ] && [ -z "$file" ]; then
+      case $word in
+        --gpus-per-node=[0-9]*) word="--gpus-per-node=$GPU_KIND:${word#*=}" ;;
+        --gres=gpu:*:* | --gpus*=*:* | -G?*:*) ;;
+        --gres=gpu* | --gpus* | -G*) untyped=$word ;;
+      esac
     fi
     words+=("$word")
   done
@@ -62,10 +66,14 @@ submit() {
     command sbatch "$@"
     return
   fi
+  if [ -n "$untyped" ]; then
+    echo "error: $untyped does not name a kind of GPU: write --gpus-per-node=N, to which slurm/site.sh adds GPU_KIND=$GPU_KIND" >&2
+    return 2
+  fi
   partition=$PARTITION
   if grep -q '^#SBATCH --gpus-per-node' "$file"; then
     gpus=$(sed -n 's/^#SBATCH --gpus-per-node=//p' "$file")
-    [ -z "$GPU_KIND" ] || export SBATCH_GPUS_PER_NODE="$GPU_KIND:$gpus"
+    [ -z "$GPU_KIND" ] || options+=("--gpus-per-node=$GPU_KIND:$gpus")
   elif [ -z "$gpus" ]; then
     partition=${CPU_PARTITION:-$PARTITION}
   fi
@@ -76,8 +84,8 @@ submit() {
       echo "error: slurm/site.sh names the partition '$word', which this cluster does not have: choose from $known" >&2
       return 2
     done
-    export SBATCH_PARTITION="$partition"
+    options+=("--partition=$partition")
   fi
-  [ -z "$ACCOUNT" ] || export SBATCH_ACCOUNT="$ACCOUNT"
-  command sbatch "${words[@]}"
+  [ -z "$ACCOUNT" ] || options+=("--account=$ACCOUNT")
+  command sbatch "${options[@]}" "${words[@]}" # not by SBATCH_… variables, which the job would pass on to jobs that it submits
 }

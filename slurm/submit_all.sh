@@ -18,6 +18,10 @@ source slurm/site.sh
   exit 2
 }
 folder=$1 neural=$2
+[[ $neural == train_*.slurm && -f slurm/$neural ]] || {
+  echo "error: '$neural' is none of $(cd slurm && echo train_*.slurm): name one of them, without a folder" >&2
+  exit 2
+}
 shift 2
 read -ra array <<<"${COPIES:---array=0-23 --cpus-per-task=1}"
 words=("$@" "out=$folder")

@@ -24,8 +24,9 @@ def on_a_node(programs: Path, *words: str | Path, **variables: str) -> "subproce
 
 def test_a_job_on_one_node_needs_no_program_ip(tmp_path: Path) -> None:
     """A node without iproute2, such as a container, could not train on one GPU."""
-    done = on_a_node(tmp_path, "-c", "import os; print(os.environ['WORLD_SIZE'], os.environ['RANK'])")
-    assert (done.stdout, done.stderr) == ("1 0\n", "")
+    program = "import os; print(os.environ['WORLD_SIZE'], os.environ['RANK'], os.environ.get('GLOO_SOCKET_IFNAME'))"
+    done = on_a_node(tmp_path, "-c", program, GLOO_SOCKET_IFNAME="ib0")  # that of the site, which this node lacks
+    assert (done.stdout, done.stderr) == ("1 0 None\n", "")
 
 
 def test_many_addresses_do_not_end_a_job(tmp_path: Path) -> None:
@@ -54,16 +55,22 @@ def test_a_wrong_yaml_or_number_of_ranks_is_one_sentence(yaml: str, ranks: str, 
     assert done.stderr.count("\n") == 1
 
 
-def as_a_job(programs: Path, script: str, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-    """A .slurm file as the batch script of a job on one node; `srun` prints its command instead of running it."""
-    for name, body in {"srun": 'echo "$@"', "scontrol": "echo node1", "python": "true"}.items():
+def as_a_job(
+    programs: Path, script: str, *words: str, srun: str = 'echo "$@"', job: str = "ArrayJobId=7", **variables: str
+) -> "subprocess.CompletedProcess[str]":
+    """A .slurm file as the batch script of a job on one node; `srun` prints its command instead of running it.
+
+    job : what Slurm says about the job
+    """
+    scontrol = f"case $2 in hostnames) echo node1 ;; job) echo {job} ;; esac"
+    for name, body in {"srun": srun, "scontrol": scontrol, "python": "true"}.items():
         (programs / name).write_text(f"#!/bin/bash\n{body}\n")
         (programs / name).chmod(0o755)
     (programs / "environment/bin").mkdir(parents=True)
-    job = {"SLURM_JOB_NAME": "job", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node1"}
+    facts = {"SLURM_JOB_NAME": "job", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node1"}
     path = {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHON_ENVIRONMENT": str(programs / "environment")}
     command = ["bash", ROOT / "slurm" / script, *words]
-    environment = {**path, **job, **variables}
+    environment = {**path, **facts, **variables}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
 
 
@@ -72,10 +79,9 @@ def test_categories_are_divided_among_tasks_or_refused(numbers: tuple[int, ...],
     """An array with gaps, as of tasks that failed, would prepare categories twice and others never, and end with 0."""
     names, prepared = [f"raw/c{number}.jsonl" for number in range(8)], []
     for number in numbers:
-        array = {"JOB_ID": 7, "TASK_ID": number, "TASK_COUNT": len(numbers)}
-        array |= {"TASK_MIN": min(numbers), "TASK_MAX": max(numbers)}
+        array = {"TASK_ID": number, "TASK_COUNT": len(numbers), "TASK_MIN": min(numbers), "TASK_MAX": max(numbers)}
         (tmp_path / str(number)).mkdir()
-        variables = {f"SLURM_ARRAY_{name}": str(value) for name, value in array.items()}
+        variables = {**array_of(1), **{f"SLURM_ARRAY_{name}": str(value) for name, value in array.items()}}
         done = as_a_job(tmp_path / str(number), "prepare_data.slurm", *names, **variables)
         if max(numbers) - min(numbers) < len(numbers):
             assert done.returncode == 0, done.stderr
@@ -89,9 +95,8 @@ def test_categories_are_divided_among_tasks_or_refused(numbers: tuple[int, ...],
 
 def test_two_categories_do_not_share_a_folder(tmp_path: Path) -> None:
     """The data of one year would replace those of the year before, and the job would end with 0."""
-    array = {f"SLURM_ARRAY_{name}": "0" for name in ("JOB_ID", "TASK_ID", "TASK_MIN", "TASK_MAX")}
     words = ("raw/Toys.2022.jsonl.gz", "raw/Toys.2023.jsonl.gz", "hub:Books")
-    done = as_a_job(tmp_path, "prepare_data.slurm", *words, SLURM_ARRAY_TASK_COUNT="1", **array)
+    done = as_a_job(tmp_path, "prepare_data.slurm", *words, **array_of(1))
     assert (done.returncode, done.stdout) == (2, "")
     assert "several categories would be written to runs/Toys" in done.stderr
 
@@ -124,3 +129,73 @@ def test_arguments_beside_those_of_a_fit_are_used(tmp_path: Path) -> None:
     done = as_a_job(tmp_path / "empty", "train_cpu.slurm", f"fit={tmp_path}", "max_epochs=2")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "no neural member is planned" in done.stderr
+
+
+DONE_THEN_WARNED = "mkdir -p {out}; echo done >{out}/status; kill -USR1 $PPID; sleep 1; exit 1"
+STARTED = "mkdir -p {out}; echo running >{out}/status; exit 1"
+
+
+@pytest.mark.parametrize(
+    ("srun", "restarts", "code", "words"),
+    [
+        ("exit 137", 0, 75, "lost: a process was killed before the training started: requeued"),
+        ("exit 1", 0, 1, "failed with exit code 1"),
+        ("exit 1", 1, 75, "lost: a process was killed before the training started: requeued"),
+        (
+            DONE_THEN_WARNED,
+            0,
+            75,
+            "lost: the warning signal came when nothing could be saved, before or after the training: requeued",
+        ),
+        (STARTED, 2, 75, "lost: a process ended without a message, as when it runs out of memory: requeued"),
+        (STARTED, 3, 1, "failed: lost again after the MAX_RESTARTS=3 restarts"),
+    ],
+)
+def test_a_job_is_requeued_whenever_its_processes_end(
+    srun: str, restarts: int, code: int, words: str, tmp_path: Path
+) -> None:
+    """A rank that is killed while it starts or predicts would end the job for good; without a log file, any lost rank."""
+    out = tmp_path / "run"
+    variables = {"SLURM_RESTART_COUNT": str(restarts), "MAX_RESTARTS": "3"}
+    done = as_a_job(tmp_path, "train_cpu.slurm", "data=prepared", f"out={out}", srun=srun.format(out=out), **variables)
+    assert (done.returncode, words in done.stderr) == (code, True), done.stderr
+
+
+def test_a_job_that_does_not_train_is_requeued_when_its_step_is_preempted(tmp_path: Path) -> None:
+    """Slurm would end it for good if it sends SIGTERM to the step first, as with a GraceTime."""
+    done = as_a_job(tmp_path, "report.slurm", "data=prepared", f"out={tmp_path}", srun="exit 143")
+    assert done.returncode == 75
+    assert "a process was ended by SIGTERM: requeued" in done.stderr
+    (tmp_path / "prepare").mkdir()
+    done = as_a_job(tmp_path / "prepare", "prepare_data.slurm", "a.jsonl", "b.jsonl", srun="exit 143", **array_of(1))
+    assert (done.returncode, done.stderr.count("requeued")) == (75, 1), "the other category begins in a requeued job"
+
+
+def array_of(num_tasks: int, step: int = 1) -> dict[str, str]:
+    """The variables of the first task of an array."""
+    facts = {"JOB_ID": 7, "TASK_ID": 0, "TASK_MIN": 0, "TASK_MAX": (num_tasks - 1) * step, "TASK_COUNT": num_tasks}
+    return {f"SLURM_ARRAY_{name}": str(value) for name, value in facts.items()}
+
+
+def test_an_array_with_gaps_does_not_fit_a_part_of_the_copies(tmp_path: Path) -> None:
+    """The first task would train its part of the copies for hours, and the second end with an error."""
+    done = as_a_job(tmp_path, "fit.slurm", "--stage", "copies", f"out={tmp_path}/fit", **array_of(2, step=2))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--array must have no gaps" in done.stderr
+
+
+def test_a_job_that_a_task_of_an_array_submits_is_no_task(tmp_path: Path) -> None:
+    """It would requeue the task that submitted it, and itself fail."""
+    words = ("train_cpu.slurm", "data=prepared", f"out={tmp_path}/%a")
+    for number, (job, folder) in enumerate({"JobId=9": "%a", "JobId=9 ArrayJobId=7": "0"}.items()):
+        (tmp_path / f"programs{number}").mkdir()
+        done = as_a_job(tmp_path / f"programs{number}", *words, job=job, **array_of(1))
+        assert f"out={tmp_path}/{folder} " in done.stdout, done.stderr
+
+
+def test_data_in_a_file_of_settings_are_not_copied_to_the_nodes(tmp_path: Path) -> None:
+    """The error would name a setting of another script."""
+    words = ("train_cpu.slurm", f"out={tmp_path}/run", "--config", "settings.yaml")
+    done = as_a_job(tmp_path, *words, SCRATCH_FOLDER=str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "with SCRATCH_FOLDER, data=FOLDER must be an argument of the job" in done.stderr

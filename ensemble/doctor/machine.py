@@ -130,8 +130,10 @@ def gpus(torch_info: Mapping[str, Any], environment: Mapping[str, str], driver: 
     else:
         yield ok("GPUs", "none here, and no NVIDIA driver" if build else "none, and PyTorch is built for CPUs")
     # With --gpus-per-task, a task sees only its own GPUs
-    if granted.isdigit() and int(granted) > len(seen) and "SLURM_GPUS_PER_TASK" not in environment:
-        fix = "start one task a node with srun --ntasks-per-node=1, and let no script set CUDA_VISIBLE_DEVICES"
+    if granted.isdigit() and int(granted) > len(seen) and "SLURM_GPUS_PER_TASK" not in environment and (build or not driver):
+        fix = "install PyTorch's build for CUDA: this one is for CPUs"
+        if build:
+            fix = "start one task a node with srun --ntasks-per-node=1, and let no script set CUDA_VISIBLE_DEVICES"
         yield problem("GPUs granted", f"Slurm granted {granted} on this node, PyTorch sees {len(seen)}", fix)
 
 

@@ -93,6 +93,14 @@ def test_a_chain_that_breaks(login: Login, tmp_path: Path) -> None:
     assert jobs["fit"].wait(60).facts()["JobState"] == "CANCELLED"
 
 
+def test_a_wrong_file_submits_nothing(login: Login, tmp_path: Path) -> None:
+    """The first job would be submitted without the others, and compete with that of the corrected command."""
+    for file in ("slurm/train_cpu.slurm", "train_gpu.slurm", "report.slurm"):
+        done = login.shell(f"slurm/submit_all.sh {tmp_path}/fit {file} target=y")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"error: '{file}' is none of " in done.stderr
+
+
 def test_categories_over_an_array(login: Login, raw_market: tuple[Path, Path], tmp_path: Path) -> None:
     """Three categories on an array of two tasks: every one is prepared, once, with the metadata beside it."""
     reviews, products = raw_market
@@ -123,6 +131,7 @@ def test_the_doctor(login: Login) -> None:
     """Both nodes connect, and the all-reduce between them works, since node.sh names the interface."""
     log = login.sbatch("slurm/doctor.slurm").wait().log()
     assert re.search(r"^ok +all-reduce +all 2 nodes", log, re.MULTILINE), log
+    assert "doctor" in log.splitlines()[-1], "the last line is no outcome"
     assert "own name" not in log or re.search(r"^ok +own name", log, re.MULTILINE), log
 
 
@@ -230,7 +239,7 @@ def test_an_edited_site(login: Login, prepared: Path, project: Path, tmp_path: P
 
 
 def test_jobs_from_within_a_job(login: Login, project: Path, tmp_path: Path) -> None:
-    """Slurm's variables of the first job would override those of the others, and --export=NONE our own."""
+    """Slurm's variables of the first job, a task of an array, would override those of the others, and --export=NONE our own."""
     edit(project, "{PYTHON_ENVIRONMENT=.venv}", f"{{PYTHON_ENVIRONMENT={sys.prefix}}}")
     report = f"slurm/report.slurm data={tmp_path} out={tmp_path}/nowhere"
     submissions = [
@@ -239,7 +248,7 @@ def test_jobs_from_within_a_job(login: Login, project: Path, tmp_path: Path) -> 
     ]
     there = Login(login.cluster, login.logs, project)
     command = "; ".join(["source slurm/site.sh", *submissions])
-    first = there.sbatch("--wrap", f"bash -c '{command}'", options="--gpus-per-node=2")
+    first = there.sbatch("--wrap", f"bash -c '{command}'", options="--gpus-per-node=2 --array=7")
     jobs = [Job(login.cluster, number) for number in first.completed().log().split()]
     sentences = ["nowhere/ensemble/ensemble.json does not exist"] * 2 + ["there is no argument out=FOLDER"]
     for job, sentence in zip(jobs, sentences, strict=True):
@@ -261,6 +270,10 @@ def test_a_kind_of_gpu_and_a_partition(login: Login) -> None:
         done = login.shell(f"sbatch {words}", **variables)
         assert done.returncode != 0, "this cluster has no such GPU"
         assert "configuration is not available" in done.stderr, done.stderr
+    for words in ("--gpus-per-node 1", "--gres=gpu:1", "-G1"):
+        done = login.shell(f"sbatch --hold {words} slurm/train_multi_gpu.slurm", **variables)
+        assert done.returncode == 2
+        assert "does not name a kind of GPU: write --gpus-per-node=N" in done.stderr, done.stderr
     for words, partition in (("", "cpu"), ("--gpus-per-node=2", "gpu")):
         kept = {name: variables[name] for name in ("CPU_PARTITION", "PARTITION")}
         job = login.sbatch("slurm/doctor.slurm", options=f"--hold {words}", **kept)
