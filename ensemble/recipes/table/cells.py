@@ -34,14 +34,17 @@ FEW_CODES = 0.05
 LIKE_A_NUMBER = "|".join(
     [
         r"^\PL*\d\PL*$",
-        r"^[+-]?\d[\d.,']* ?(?:k|K|M|[a-z]{2,4}|[A-Z]{3})$",
+        r"^[+-]?(?:\pL{0,3}\p{Sc})? ?\d[\d.,']* ?(?:k|K|M|B|[a-z]{2,4}|[A-Z]{2,3})$",
+        r"^(?:\d+ ?[a-z]{1,3} ?){2,3}$",
+        r"^\d{4}[- ]?Q[1-4]$|^Q[1-4][- ]?\d{4}$",
+        r"^\pL{3} \pL{3} [ \d]\d \d\d:\d\d:\d\d ",
         dates.LOOKS_LIKE_A_DATE,
         r"\b\d{1,2}[-/ ]\pL{3,9}[-/ ]\d{2}|\b\pL{3,9} \d{1,2},? \d{4}",
         r"^(?:\d{1,2}-\pL{3}|\pL{3}-\d{2})$",
     ]
 )
-"""Matches a text that has digits and no letters (12 %, 31/01/24), is a number with a unit (62 kg), or contains a date
-(31-JAN-24) or a part of one, as Excel shows it (31-Jan, Jan-24)."""
+"""Matches a text that has digits and no letters (12 %, 31/01/24), is a number with a unit (62 kg, $5M, 3h 8m), or contains a
+date (31-JAN-24, Mon Jan 19 04:44:54 2015), a quarter (2007-Q2) or a part of a date, as Excel shows it (31-Jan, Jan-24)."""
 NEARLY = 0.1
 """A message is printed for a column of texts if more than this fraction of the cells are numbers, or dates."""
 LARGEST = float(np.finfo(np.float32).max)
@@ -259,7 +262,8 @@ def _numbers(
     if set(forms) == {number_forms.PLAIN}:
         _refuse_hidden_thousands(table, column, bare, values, advice, config)
     # A few cells without the unit may have another one: 900 beside 12.8K
-    has_no_unit = (bare == signed) & (values != 0) if unit else pl.zeros(len(cells), pl.Boolean, eager=True)
+    is_required = number_units.is_required(unit)
+    has_no_unit = (bare == signed) & (values != 0) if is_required else pl.zeros(len(cells), pl.Boolean, eager=True)
     bad = no_number | has_no_unit.fill_null(False) | values.is_infinite().fill_null(False)
     values, as_numbers = missing.in_numbers(values, config.missing)
     form = number_units.form_of(unit, number_forms.of_column(table, bare, forms))
@@ -331,7 +335,7 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
         new_form = next((form for form in forms if form != number_forms.PLAIN), "")
         is_other = values.ne_missing(cells.cast(pl.Float64, strict=False)).any()
         form_notes = number_forms.notes(table, column, forms) if is_other else ()
-        if unit:
+        if number_units.is_required(unit):
             lacks_unit = ((cells == signed) & (values != 0)).fill_null(False)
             if (cells != signed).any():  # 900 beside 12.8K may have another unit, as in `_numbers`
                 values = values.set(lacks_unit, None)
@@ -401,11 +405,11 @@ def with_commas(cells_of: dict[str, Cells]) -> dict[str, Cells]:
 def days(cells: Cells, first: datetime.date = datetime.date(1000, 1, 1), last: datetime.date = datetime.date.max) -> Cells:
     """Convert the cells to dates if all are numbers such as 20240131 from `first` to `last`; else return them unchanged."""
     known = cells.values.drop_nulls()
+    if cells.kind != "number" or known.is_empty() or (known != known.floor()).any():
+        return cells
     least, most = (int(day.strftime(DIGITS_OF_A_DAY)) for day in (first, last))
-    if cells.kind != "number" or known.is_empty() or not known.is_between(least, most).all():
-        return cells
-    if (known != known.floor()).any():
-        return cells
+    if not known.is_between(least, most).all():
+        return dataclasses.replace(cells, notes=(*cells.notes, *dates.year_last_note(cells.column, known)))
     values = cells.values.cast(pl.Int64).cast(pl.String).str.to_datetime(DIGITS_OF_A_DAY, time_unit="us", strict=False)
     if values.null_count() > cells.values.null_count():
         return cells

@@ -45,6 +45,8 @@ FIRST_YEAR = 1000
 SAMPLE = 1000
 """Number of first cells by which the forms of a column are recognised."""
 MOST_SHOWN = 3
+FEW_DATES = 3
+"""Fewer different numbers may look like dates by chance."""
 OFFSET = "%z"
 """Part of the form of times with a UTC offset. The form of times of Parquet with a time zone is this part alone."""
 SEPARATOR = "|"
@@ -146,6 +148,21 @@ def offset_note(column: str, dates: Dates, known: str, zones: Sequence[str]) -> 
     if has_offsets:
         return (f"the column '{column}' has times with a UTC offset, unlike in training: they are converted to UTC",)
     return (f"the column '{column}' has times without a UTC offset, unlike in training: they are read as times in UTC",)
+
+
+def year_last_note(column: str, numbers: pl.Series) -> tuple[str, ...]:
+    """A message about whole numbers that are probably dates such as 10142018, with the year at the end."""
+    if numbers.n_unique() < FEW_DATES or not numbers.is_between(1_01_1900, 31_12_2100).all():
+        return ()
+    texts = numbers.cast(pl.Int64).cast(pl.String).str.zfill(len("10142018"))
+    for form in ("%m%d%Y", "%d%m%Y"):
+        values = texts.str.to_date(form, strict=False)
+        if not values.has_nulls() and values.dt.year().is_between(1900, 2100).all():
+            return (
+                f"the column '{column}' is read as numbers, but {texts[0]} looks like a date: if it is one, write it as "
+                f"{values[0]}",
+            )
+    return ()
 
 
 def example(form: str) -> str:

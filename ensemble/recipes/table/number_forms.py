@@ -26,8 +26,8 @@ THOUSANDS = r"^[+-]?[1-9]\d{0,2}\.\d{3}$"
 LEAST_HIDDEN = 20
 """With fewer different numbers such as 1.234, a column of decimals may have none with one or two decimals by chance."""
 _AMOUNT = r"\d+(?:[.,]\d+)*"
-NEGATIVE = rf"^(?:\(({_AMOUNT})\)|({_AMOUNT})-|−({_AMOUNT}))$"
-"""Negative numbers as accounting, SAP and typesetting write them: (12.5), 12.5- and −12.5."""
+NEGATIVE = rf"^(?:\((\p{{Sc}}? ?{_AMOUNT}(?: ?[%\p{{Sc}}])?)\)|({_AMOUNT})-|−({_AMOUNT}))$"
+"""Negative numbers as accounting, SAP and typesetting write them: (12.5), ($12.5), 12.5- and −12.5."""
 
 
 def with_signs(cells: pl.Series) -> pl.Series:

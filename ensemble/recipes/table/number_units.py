@@ -3,14 +3,15 @@
     unit = find(cells, allowed=0)         # '# bhp', where # stands for a number; TIME; or '' for neither
     remove(cells, unit)                   # the texts without the unit, times in hours: '74', '13.75'
 
-The cells of a column must have the same unit: 74 and 98 are not the numbers of `74 bhp` and `98 kW`.
+The cells of a column must have the same unit: 74 and 98 are not the numbers of `74 bhp` and `98 kW`. Only K, M and B
+(thousands, millions, billions) may differ, as in $537K and $56.7M.
 """
 
 import re
 
 import polars as pl
 
-from ensemble.recipes.table.number_forms import BOTH, COMMA_GROUPS, DECIMAL_COMMA, PLAIN
+from ensemble.recipes.table.number_forms import BOTH, COMMA_GROUPS, DECIMAL_COMMA, PLAIN, with_signs
 
 TIME = "13:45, in hours"
 DURATION = "45:30 (minutes and seconds) and 1:23:45, in hours"
@@ -20,6 +21,9 @@ TIMES = (TIME, DURATION)
 NUMBER = r"[+-]?\d(?:[\d.,]*\d)?"
 PARTS = rf"^[+-]?(\p{{L}}{{0,3}}\p{{Sc}}|[A-Z]{{3}} |Rs\.?|Rp\.?|kr\.?)? ?{NUMBER}( ?[^\d\s.,][^\d]{{0,19}})?$"
 """A currency before the number, such as $, US$ or kr, or a unit without digits, of at most 20 characters, after it."""
+SCALED = " with K, M or B"
+"""The end of a unit whose cells have K, M or B in lower or upper case, also bn and mn, or none of them."""
+EXPONENTS = {"k": "e3", "m": "e6", "mn": "e6", "b": "e9", "bn": "e9"}
 CODE = r"^\D*0\d"
 """Codes such as 007A are no numbers."""
 CLOCK = r"^(\d{1,3}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?(?: ?([AaPp])\.?[Mm]\.?)?$"
@@ -32,7 +36,7 @@ SAMPLE = 1000
 
 def find(cells: pl.Series, allowed: float) -> str:
     """The unit that all but `allowed` of the cells have, beside zeros without a unit."""
-    known = cells.drop_nulls()
+    known = with_signs(cells.drop_nulls())
     sample = known.head(SAMPLE)
     if sample.str.contains(CODE).any() and not sample.str.contains(CLOCK).all():
         return ""
@@ -47,7 +51,12 @@ def find(cells: pl.Series, allowed: float) -> str:
         if units.is_empty():
             return ""
         unit = units.mode().sort()[0]
-    has_no_unit = (remove(known, unit) == known) & ~known.str.contains(ZERO)
+        prefix, suffix = unit.split("#", 1)
+        if suffix.strip().lower() in ("", *EXPONENTS):  # other letters may come after the sample, as in a sorted table
+            letters = known.str.extract(r"\d ?(\D+)$").str.to_lowercase().unique()
+            if len({EXPONENTS[letter] for letter in letters if letter in EXPONENTS}) > 1:
+                unit = f"{prefix}#{SCALED}"
+    has_no_unit = (remove(known, unit) == known) & ~known.str.contains(ZERO if is_required(unit) else f"^{NUMBER}$")
     return unit if has_no_unit.sum() <= allowed else ""
 
 
@@ -63,8 +72,18 @@ def remove(cells: pl.Series, unit: str) -> pl.Series:
         return cells.zip_with(hours.is_null(), hours.cast(pl.String))
     if not unit:
         return cells
+    if unit.endswith(SCALED):
+        prefix = re.escape(unit.removesuffix(f"#{SCALED}").strip())
+        parts = cells.str.extract_groups(rf"^([+-]?){prefix} ?({NUMBER}) ?(?i:(k|mn?|bn?))?$").struct.unnest()
+        exponents = parts["3"].str.to_lowercase().replace(EXPONENTS).fill_null("")
+        return cells.zip_with(parts["2"].is_null(), parts["1"] + parts["2"] + exponents)
     prefix, suffix = (re.escape(part.strip()) for part in unit.split("#", 1))  # a unit may be # too
     return cells.str.replace(rf"^([+-]?){prefix} ?({NUMBER}) ?{suffix}$", "${1}${2}")
+
+
+def is_required(unit: str) -> bool:
+    """Whether a number without the unit may have another one, as 900 beside 12.8K; but not beside 12.8K and 1.2M."""
+    return unit not in ("", f"#{SCALED}")
 
 
 def form_of(unit: str, numbers: str) -> str:

@@ -121,6 +121,7 @@ def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells
     if kind in ("regression", "ranking") and is_text:
         raise UserError(
             f"task={kind}, but target={name} holds texts such as '{different[0]}': give task=multiclass, or leave task out"
+            f"{''.join(f'; {note}' for note in column.notes)}"
         )
     if kind == "ranking" and not (is_whole and different[0] >= 0 and different[-1] <= MAX_RELEVANCE):
         raise UserError(

@@ -81,8 +81,8 @@ def run_config(data: Path, out: Path) -> Any:
 
 
 def crash(recipe: training.NextItem, at_micro_batch: int) -> None:
-    """Interrupt this call of the recipe's step, counted from 1; the first call is the loop's trial of the memory."""
-    step, numbers = recipe.step, itertools.count()
+    """Interrupt the recipe's step on this micro-batch, counted from 1; four calls are before the first one."""
+    step, numbers = recipe.step, itertools.count(-3)
 
     def interrupted(*arguments: Any) -> Any:
         if next(numbers) == at_micro_batch:

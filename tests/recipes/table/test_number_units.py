@@ -32,6 +32,8 @@ def table_of(folder: Path, texts: list[str]) -> sources.Table:
         (["kr 10", "kr 3.5"], [10.0, 3.5], "kr1234.5"),
         (["50#", "60 #", "-5#"], [50.0, 60.0, -5.0], "1234.5#"),
         (["1,000,000+", "5+"], [1e6, 5.0], "1,234.5+"),
+        (["$56.7M", "$537K", "-$1.5 bn", "0"], [56.7e6, 537e3, -1.5e9, 0.0], "$1234.5 with K, M or B"),
+        (["1,5 M", "12 k", "900", "-3"], [1.5e6, 12e3, 900.0, -3.0], "1.234,5 with K, M or B"),
         (["13:45", "00:30:36", "130:00"], [13.75, 0.51, 130.0], "13:45, in hours"),
         (["16:48", "1:31:12", "59:24"], [0.28, 1.52, 0.99], number_units.DURATION),
         (["12:00 AM", "12:30 PM", "1:15 pm"], [0.0, 12.5, 13.25], "13:45, in hours"),
@@ -44,6 +46,64 @@ def test_numbers_with_one_unit_are_numbers(tmp_path: Path, texts: list[str], num
     assert column.notes == (f"the column 'x' is read as numbers that are written as {form}",)
     new = cells.read_as(table_of(tmp_path, texts), "x", "number", form, RULES)
     assert new.values.to_list() == numbers
+
+
+@pytest.mark.parametrize(
+    ("texts", "numbers", "form"),
+    [
+        (["($9.50)", "$13.00"], [-9.5, 13.0], "$1234.5"),
+        (["(6.7%)", "5%"], [-6.7, 5.0], "1234.5%"),
+        (["(1.200,50 €)", "7 €"], [-1200.5, 7.0], "1.234,5 €"),
+    ],
+)
+def test_parentheses_may_enclose_the_unit(texts: list[str], numbers: list[float], form: str, tmp_path: Path) -> None:
+    """A column of amounts would be left out as ids."""
+    column = cells.read(table_of(tmp_path, texts), "x", RULES)
+    assert (column.kind, column.values.to_list(), column.form) == ("number", numbers, form)
+    assert f"so that '{texts[0]}' is negative" in column.notes[-1]
+    assert cells.read_as(table_of(tmp_path, texts), "x", "number", form, RULES).values.to_list() == numbers
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["Mon Jan 19 04:44:54 2015", "Tue Feb  3 10:00:00 2015"],
+        ["2007-Q2", "2008-Q1"],
+        ["Q2 2007", "Q1 2008"],
+        ["3h 8m", "1h 12m"],
+        ["300 MB", "1.2 GB"],
+        ["$5M", "3K"],
+    ],
+)
+def test_other_numbers_and_dates_are_texts_with_a_message(texts: list[str], tmp_path: Path) -> None:
+    """A column of sizes or times would become categories without a message."""
+    column = cells.read(table_of(tmp_path, texts), "x", RULES)
+    assert column.kind == "text"
+    assert column.notes[0].startswith(f"the column 'x' is read as text, such as '{texts[0]}'")
+
+
+def test_letters_of_a_sorted_table_are_found_after_its_first_cells(tmp_path: Path) -> None:
+    """Two thousand values in millions, then those in thousands: the column would be a text."""
+    texts = [f"€{number}M" for number in range(2000, 0, -1)] + ["€900K"]
+    column = cells.read(table_of(tmp_path, texts), "x", RULES)
+    assert (column.kind, column.values.to_list()[-2:]) == ("number", [1e6, 9e5])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "shown"),
+    [
+        ([10142018, 8012016, 12312017], "10142018 looks like a date: if it is one, write it as 2018-10-14"),
+        ([31122017, 1022018, 15032018], "31122017 looks like a date: if it is one, write it as 2017-12-31"),
+        ([10142018, 8012016, 13312017], ""),
+        ([10142018, 8012016, 12319017], ""),
+        ([10142018, 10142018, 10142018], ""),
+    ],
+)
+def test_numbers_that_look_like_dates_have_a_message(numbers: list[int], shown: str, tmp_path: Path) -> None:
+    """The order of dates of several years would be wrong, without a message."""
+    column = cells.days(cells.read(table_of(tmp_path, list(map(str, numbers))), "x", RULES))
+    assert (column.kind, bool(column.notes)) == ("number", bool(shown))
+    assert shown in "".join(column.notes)
 
 
 @pytest.mark.parametrize("decimal", [".", ","])
@@ -62,6 +122,9 @@ def test_the_hours_of_times_have_a_decimal_point(decimal: str, tmp_path: Path) -
     [
         ["74 bhp", "98 kW"],
         ["74 bhp", "98"],
+        ["900", "12.8K"],
+        ["$5M", "3K"],
+        ["5M", "3K", "2 kg"],
         ["OUT049", "OUT010"],
         ["007A", "008A"],
         ["A12", "A13"],
