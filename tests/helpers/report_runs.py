@@ -1,4 +1,4 @@
-"""A finished run of hot_sellers with generated predictions, and its report, for tests of the page."""
+"""Finished runs with generated predictions, and their reports, for tests of the page."""
 
 import html
 import json
@@ -7,14 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import prepared_folders
+import pyarrow as pa
 from benchmarks.scaling import Launch, Training, table
+from blends import blend_of
 
 from ensemble import folders, predictions
+from ensemble.combine.fitting import OUTPUTS_OF
+from ensemble.data.cross_validation import CrossValidation
 from ensemble.predictions import Predictions
 from ensemble.predictor import fit as predictor
 from ensemble.recipes.hot_sellers.settings import PanelConfig
 from ensemble.report import page as report
 from ensemble.report import words as report_words
+from ensemble.task import METRICS, Task
 
 ATTACK = "<script>alert('title')</script> & <b>Fox</b>"
 PANEL = PanelConfig(horizon_weeks=4, top_fraction=0.1)
@@ -36,6 +43,62 @@ def write_member(folder: Path, summary: dict[str, Any], history: list[dict[str, 
 def write(folder: Path, out: Path, scaling: Sequence[Path] = ()) -> str:
     report.write(folder / "ensemble", folder / "prepared", folder / "predictions", out, scaling)
     return out.read_text(encoding="utf-8")
+
+
+def write_table(
+    folder: Path,
+    kind: str,
+    column: str = "x",
+    names: tuple[str, str] = ("no", "yes"),
+    scheme: str = "random",
+    num_members: int = 2,
+    num_new: int = 1,
+    fit: dict[str, Any] | None = None,
+    **entries: Any,
+) -> str:
+    """The page of a table with one feature, predicted out of fold by trees, and with `num_new` rows to forecast.
+
+    column : the feature. names : of the classes of a binary target. fit : settings of the ensemble. entries : of the
+    manifest.
+    """
+    num_rows, cv = 400, CrossValidation(scheme=scheme, num_folds=4, begins=(0.0,) * 6 if scheme == "forward" else ())
+    blend, ids = blend_of(kind, num_rows), np.arange(num_rows)
+    config = {"seed": 0, **entries.pop("config", {})}
+    weight = np.full(num_rows, 2.0) if config.get("weight") else None
+    task = Task(
+        kind=kind,
+        target="target",
+        metric=METRICS[kind][0],
+        group="group",
+        cluster="cluster",
+        weight="weight" if config.get("weight") else "",
+    )
+    tables = {
+        split: pa.table({"row_id": rows, "x": np.sin(rows).astype(np.float32)})
+        for split, rows in (("train", ids), ("forecast", ids[:num_new]))
+    }
+    features = [{"name": "x", "unit": "", "meaning": column}]
+    target = {"column": "y", "names": list(names) if kind == "binary" else []}
+    content = {"recipe": "table", "target": target, "config": config, "cross_validation": cv.to_dict(), **entries}
+    fingerprint = prepared_folders.write(folder / "prepared", tables, task, features, **content)
+    group = blend.group if scheme == "forward" else ids
+    for member in range(num_members):
+        history = [{"kind": "val", "step": step, METRICS[kind][0]: 1 / step} for step in (1, 2)]
+        summary = {"recipe": "table", "kind": "xgboost", "seconds": 1.0, "trees": 2, f"validation_{METRICS[kind][0]}": 0.5}
+        write_member(folder / "members" / f"m{member}", summary, history)
+        folders.write_json(folder / "members" / f"m{member}" / "importance.json", {"x": 1.0})
+        for split, rows in (("oof", ids), ("forecast", ids[:num_new])):
+            reason = {"feature": "x", "value": -1.26, "contribution": 0.5}
+            write_predictions(
+                folder, split, f"m{member}", row_id=rows, cluster=rows, group=group[rows],
+                target=np.where(split == "oof", blend.target[rows], np.nan), prediction=blend.predictions[rows, member],
+                recipe="table", fingerprint=fingerprint, output=OUTPUTS_OF[kind][0],
+                weight=None if weight is None else weight[rows],
+                config={"kind": "xgboost", "folder": str(folder / "members" / f"m{member}")},
+                reasons=None if split == "oof" else [[reason] for _ in rows],
+            )  # fmt: skip
+    predictor.fit(folder / "predictions", folder / "prepared", folder / "ensemble", on="oof", num_draws=2, **(fit or {}))
+    return write(folder, folder / "report.html")
 
 
 def write_scaling(file: Path, device: str, speeds: dict[int, tuple[float, ...]], price: float = 0.0) -> Path:
@@ -70,5 +133,5 @@ def seal(folder: Path) -> None:
 
 def text(page: str) -> str:
     """What a person reads: without tags and styles, spaces made plain."""
-    body = re.sub(r"<style.*?</style>", "", page, flags=re.DOTALL)
+    body = re.sub(r"<style.*?</style>|</?bdi>", "", page, flags=re.DOTALL)
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).replace(report_words.THIN, " ").split())

@@ -7,6 +7,7 @@ from typing import Any
 
 import chromium
 import pytest
+from report_runs import write_table
 
 from ensemble.arrow import open_table
 from ensemble.report import forecast
@@ -39,6 +40,46 @@ def test_a_browser_shows_it_all(browser: Any, scaled_page_file: Path, run: Path,
     table = open_table(run / "prepared" / "rows" / "forecast")
     assert len(products) == min(forecast.NUM_ROWS, table.num_rows)
     assert all(shown[0] > 250 and shown[1] > 40 for shown in products)
+
+
+@pytest.fixture(scope="module")
+def table_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a binary table, whose feature and positive class have names of 300 and 60 characters."""
+    folder = tmp_path_factory.mktemp("table")
+    write_table(folder, "binary", "a_long_name_of_a_feature_" * 12, ("no", "yes_" * 15))
+    return folder / "report.html"
+
+
+CUT_OFF = """
+return [...document.querySelectorAll(arguments[0])].filter(e => e.getBoundingClientRect().right > innerWidth + 1).length;
+"""
+
+
+@pytest.mark.parametrize("width", [360, 800, 1280])
+def test_long_names_do_not_hide_other_columns(browser: Any, table_page: Path, width: int) -> None:
+    """The first column of a table, which does not scroll, would cover all others, or the whole page would scroll."""
+    chromium.show(browser, table_page, width)
+    browser.execute_script("document.querySelectorAll('details').forEach(part => part.open = true)")
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    pinned = browser.execute_script(SIZES, ".pinned tr > th:first-child")
+    assert len(pinned) > 20
+    assert max(shown[0] for shown in pinned) <= 0.5 * width
+    assert min(shown[0] for shown in browser.execute_script(SIZES, ".pinned th[scope=row]")) > 100
+
+
+def test_paper_shows_what_the_screen_shows(browser: Any, table_page: Path) -> None:
+    """Bars and swatches would be missing in print, columns that need scrolling cut off, and a last row be on every sheet."""
+    chromium.show(browser, table_page, 720)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        assert browser.execute_script("return document.querySelectorAll('.scores td').length") > 20
+        assert browser.execute_script(CUT_OFF, "th, td, .bar") == 0
+        style = "const style = getComputedStyle(document.querySelector(arguments[0])); return style[arguments[1]];"
+        assert browser.execute_script(style, ".scroll", "overflowX") == "visible"
+        assert browser.execute_script(style, ".bar", "printColorAdjust") == "exact"
+        assert browser.execute_script(style, "tfoot", "display") == "table-row-group"
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
 CONTRASTS = """
