@@ -26,7 +26,7 @@ def costs(run: Run) -> dict[str, Any]:
     steps = 10 ** (np.arange(EXPONENTS[0], EXPONENTS[1] + 1) / PER_DECADE)
     return {
         "table": [at(run, cost) for cost in SHOWN],
-        "steps": [[float(f"{value:.4g}") for value in at(run, float(cost)).values()] for cost in steps],
+        "steps": [[float(f"{value:.7g}") for value in at(run, float(cost)).values()] for cost in steps],
         "start": -EXPONENTS[0],
     }
 

@@ -82,6 +82,23 @@ def test_paper_shows_what_the_screen_shows(browser: Any, table_page: Path) -> No
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
+SHOWN = """
+const input = document.querySelector("#cost");
+input.value = arguments[0];
+input.dispatchEvent(new Event("input"));
+return [document.querySelector("label[for=cost]").textContent, input.getAttribute("aria-valuetext")];
+"""
+
+
+def test_the_slider_reads_as_a_sentence(browser: Any, table_page: Path) -> None:
+    """The slider would read "1 false alarms", and a screen reader would read the number of a step instead of a cost."""
+    chromium.show(browser, table_page, 1280)
+    for step, cost in ((26, "1 false alarm"), (46, "10 false alarms"), (20, "0.5 false alarms")):
+        label, read = browser.execute_script(SHOWN, step)
+        assert label.endswith(f"costs as much as {cost}:")
+        assert read == cost
+
+
 CONTRASTS = """
 const light = colour => {
   const parts = colour.match(/[0-9.]+/g).slice(0, 3).map(v => v / 255);
