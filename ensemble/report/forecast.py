@@ -2,30 +2,48 @@
 
 from typing import Any
 
+from markupsafe import Markup
+
 from ensemble.predictor.forecast import value_as_text
 from ensemble.report.run import Run
 from ensemble.report.words import feature_value, number
 
 NUM_ROWS = 50
 """Largest number of rows that the report shows."""
+NUM_CLASSES = 6
+"""Largest number of classes whose probabilities are all shown; with more classes, only that of the likeliest one is."""
 
 
 def rows(run: Run) -> dict[str, Any]:
-    """The names of the forecast's columns, and for each of its first rows the cells and reasons as text."""
+    """The names of the columns, and for each of the first rows the cells as text and the reasons: labels and values."""
     assert run.forecast is not None
-    names = [name for name in run.forecast.column_names if name not in ("reasons", "why")]
+    classes = {f"probability of {name}": name for name in run.task.classes}
+    if not classes.keys() <= set(run.forecast.column_names):  # a recipe may write other columns
+        classes = {}
+    names = [name for name in run.forecast.column_names if name not in ("reasons", "why", *classes)]
+    probabilities = list(classes) if len(classes) <= NUM_CLASSES else []
     features = {feature["name"]: feature for feature in run.manifest["features"]}
     rows = []
     for row in run.forecast.slice(0, NUM_ROWS).to_pylist():
         contributions = [reason for reason in row.get("reasons") or () if reason["feature"] in features]
         reasons = [
-            f"{run.feature_labels[reason['feature']]}: {feature_text(reason['value'], features[reason['feature']])}"
+            (run.feature_labels[reason["feature"]], feature_text(reason["value"], features[reason["feature"]]))
             for reason in contributions
         ]
         is_lower = bool(contributions) and contributions[0]["contribution"] < 0
-        rows.append({"cells": [_cell(row[name]) for name in names], "reasons": reasons, "is_lower": is_lower})
+        likeliest = [max(classes, key=row.__getitem__)] if classes else []
+        cells = [
+            *(row[name] for name in names),
+            *map(classes.get, likeliest),
+            *(row[name] for name in likeliest + probabilities),
+        ]
+        rows.append({"cells": list(map(_cell, cells)), "reasons": reasons, "is_lower": is_lower})
     return {
-        "columns": [name.replace("_", " ") for name in names],
+        "columns": [
+            *(name.replace("_", " ") for name in names),
+            *(("likeliest class", "its probability") if classes else ()),
+            *(Markup("probability of <bdi>{}</bdi>").format(classes[name]) for name in probabilities),
+        ],
         "rows": rows,
         "num_rows": run.forecast.num_rows,
         "explained_by": explained_by(run),
@@ -44,7 +62,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, list):  # of probabilities
         return ", ".join(number(each, 3) for each in value)
     if isinstance(value, float):
-        return number(value, 3 if value == 0 or 0.001 <= abs(value) <= 1 else None)
+        return number(value, 3 if value == 0 or 0.01 <= abs(value) <= 1 else None)
     return "–" if value is None else str(value)
 
 
