@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from ensemble import folders, metrics, recipe
-from ensemble.combine.scales import NONE
 from ensemble.errors import UserError
 from ensemble.predictor import leaderboard, used_rows
 from ensemble.report import commands, decision, forecast, pictures, quality, svg, tables
@@ -51,6 +50,7 @@ def write(
 def render(run: Run) -> str:
     """The page as HTML, from the template beside this module, or from a template of the recipe that extends it."""
     used = used_rows.sentences(run.manifest, run.scores)
+    on_other_blocks = bool(used) and not recipe.follows_time(run.manifest)
     variables: dict[str, Any] = dict(
         mark=folders.MARK,
         series_of={name: svg.series_number(position) for position, name in enumerate(run.candidates)},
@@ -69,14 +69,13 @@ def render(run: Run) -> str:
         pictures=pictures.draw_all(run),
         members=[tables.member_row(member) for member in run.members],
         combiner=run.combiner,
-        combiners=tables.methods(run.combiner.cross_fitted, run.combiner.method, bool(used)),
+        combiners=tables.methods(run.combiner.cross_fitted, run.combiner.method, on_other_blocks),
         method_metrics=list(next(iter(run.combiner.cross_fitted.values()), {})),
         metric_labels=tables.metric_labels(run),
         higher_is_better={name: metric.higher_is_better for name, metric in metrics.METRICS[run.task.kind].items()},
-        calibrators=tables.methods(run.combiner.cross_fitted_calibrators, run.combiner.calibrator, bool(used)),
-        is_scaled=run.combiner.calibrator != NONE,
+        calibrators=tables.methods(run.combiner.cross_fitted_calibrators, run.combiner.calibrator, on_other_blocks),
         diversity=run.diversity,
-        method_description=method_description(run.combiner.method, bool(used)),
+        method_description=method_description(run.combiner.method, on_other_blocks),
         importance=tables.importance(run),
         permutation=tables.permutation(run),
         split_use=used_rows.SPLIT_USE if used else SPLIT_USE,

@@ -102,8 +102,9 @@ def _main_score(run: Run) -> dict[str, Any]:
 
 
 def metric_labels(run: Run) -> dict[str, str]:
-    """The label of each metric of the task, as within a sentence."""
-    labels = {name: metric.label for name, metric in metrics.METRICS[run.task.kind].items()}
+    """The label of each metric, as within a sentence."""
+    kinds = (*metrics.METRICS, run.task.kind)  # of all kinds: a linear member of a ranking stops by a squared error
+    labels = {name: metric.label for kind in kinds for name, metric in metrics.METRICS[kind].items()}
     return {name: label if label[1:2].isupper() else label[0].lower() + label[1:] for name, label in labels.items()}
 
 

@@ -21,17 +21,12 @@ METHOD_DESCRIPTIONS = {
     "logistic": "logistic regression; weights may be negative",
     "nnls": "least squares without negative weights",
     "ridge": "least squares with a penalty; weights may be negative",
-    "rank_average": "the mean of the members' ranks among the rows of blend",
+    "rank_average": "the mean of the members' ranks among the rows that weights are fitted on",
     "auto": "each block with the method that was chosen on the blocks before it",
     "platt": "slope and intercept for the log odds of the average",
     "temperature": "a slope for the log odds of the average",
     "isotonic": "isotonic regression, for many rows",
 }
-METHOD_DESCRIPTIONS_OUT_OF_FOLD = {
-    "rank_average": "the mean of the members' ranks among the rows that weights are fitted on",
-    "auto": "each block with the method that was chosen on other blocks",
-}
-"""Descriptions that differ if weights are fitted on out-of-fold predictions."""
 METRIC_DESCRIPTIONS = {
     "binary": {
         "average_precision": "The area under the precision-recall curve: 1 is perfect, the base rate is a random order.",
@@ -67,10 +62,11 @@ PLANNED_SPEED_UP = {1: 1.0, 2: 1.85, 4: 3.43, 8: 6.0}
 """By number of GPUs, from the planning table that the project was given. It was not measured, and the page states that."""
 
 
-def method_description(method: str, out_of_fold: bool) -> str:
-    """What a combiner or calibrator does."""
-    own = METHOD_DESCRIPTIONS_OUT_OF_FOLD.get(method) if out_of_fold else None
-    return own or METHOD_DESCRIPTIONS.get(method, "")
+def method_description(method: str, on_other_blocks: bool) -> str:
+    """What a combiner or calibrator does. on_other_blocks : weights are also compared on blocks after the predicted one."""
+    if method == "auto" and on_other_blocks:
+        return "each block with the method that was chosen on the other blocks"
+    return METHOD_DESCRIPTIONS.get(method, "")
 
 
 def feature_value(value: float, unit: str, categories: list[str]) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ensemble import metrics
 from ensemble.predictions import Predictions
 from ensemble.predictor import scoring
 from ensemble.recipe import Words
@@ -27,6 +28,13 @@ def test_an_ensemble_equal_to_its_best_member_loses_nothing() -> None:
             scores=scores, task=task, words=Words(), candidates=candidates, recipe=SimpleNamespace(get=lambda *_: None)
         )
         assert tables.score_table(run)["main"]["is_gain"] is is_gain
+
+
+def test_metrics_of_every_kind_have_a_label() -> None:
+    """The linear member of a ranking, which stops by a squared error, would be shown with root_mean_squared_error."""
+    for kind in metrics.METRICS:
+        labels = tables.metric_labels(SimpleNamespace(task=SimpleNamespace(kind=kind)))  # type: ignore[arg-type]
+        assert labels["root_mean_squared_error"] == "root mean squared error"
 
 
 def test_a_member_is_shown_with_the_metric_that_stopped_it() -> None:
