@@ -111,6 +111,11 @@ def number(value: float | None, digits: int | None = None) -> str:
     return text.replace("-", "−")
 
 
+def counted(count: int, noun: str) -> str:
+    """1 as "1 row", and 1200 as "1,200 rows", for the `noun` row."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def significant(value: float | None) -> str:
     """A positive number with three significant digits, or with all digits before the decimal point if these are more."""
     return number(value, max(0, 2 - math.floor(math.log10(value))) if value else None)
@@ -135,5 +140,5 @@ def megabytes(size: int) -> str:
     return f"{number(size / 1e6, 1)}{THIN}MB"
 
 
-FORMATS = (percent, number, significant, day, duration, megabytes)
+FORMATS = (percent, number, counted, significant, day, duration, megabytes)
 """The functions that the templates use as filters, by their names."""

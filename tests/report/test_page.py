@@ -10,7 +10,7 @@ import prepared_folders
 import pyarrow.parquet as pq
 import pytest
 from blends import blend_of
-from report_runs import PANEL, seal, text, write, write_predictions
+from report_runs import PANEL, seal, text, write, write_predictions, write_table
 
 from ensemble import configuration, folders, predictions
 from ensemble.predictor import fit as predictor
@@ -159,6 +159,46 @@ def test_data_without_a_test_have_a_page(tmp_path: Path) -> None:
     assert "by a bootstrap of 2 draws of clusters." in words
     assert "test was only scored" not in (tmp_path / "ensemble" / "README.md").read_text()
     assert f"On {rows} predicted by weights that were fitted on other rows, the ensemble’s log loss is" in words
+
+
+RIGHT_TO_LEFT = "\u202e"
+
+
+def test_a_regression_of_two_members(tmp_path: Path) -> None:
+    """Values of a regression would be called scaled, its weights would not be mentioned, or 20 notes would fill a screen."""
+    notes = [f"note <{number}>" for number in range(20)]
+    page = write_table(
+        tmp_path, "regression", f"a{RIGHT_TO_LEFT}b", config={"weight": "w"}, notes=notes, fit={"combiner": "simplex"}
+    )
+    words = text(page)
+    assert "The predictions of the members are averaged with these weights. Weights come from" in words
+    assert "The combiner simplex was set before the fit; the others are for comparison." in words
+    assert "each block with the method that was chosen on the other blocks" in words
+    assert "The scores are weighted by w. Below each score" in words
+    assert page.index("note &lt;14&gt;") < page.index("<summary>5 more notes</summary>") < page.index("note &lt;15&gt;")
+    assert f"<bdi>a{RIGHT_TO_LEFT}b</bdi>: <bdi>−1.26</bdi>" in page  # else the number is read backwards
+
+
+def test_one_of_each(tmp_path: Path) -> None:
+    """A page would read "the 1 features", "the 1 rows", or compare the combiners of a single member."""
+    words = text(
+        write_table(tmp_path, "regression", scheme="forward", num_members=1, config={"time": "t"}, left_out={"k": "why"})
+    )
+    assert not re.search(r"\b1 (features|rows|others|columns|notes)\b|1 of 1\b", words)
+    for part in ("from 1 feature.", "The 1 row whose y is empty; it is in forecast.csv", "The 1 feature: missing"):
+        assert part in words
+    assert "There is one member, so there is nothing to combine. ●" in words
+    assert "Equal weights are chosen" not in words
+    assert "each block with the method that was chosen on the blocks before it" in words
+    assert "other blocks" not in words
+    assert "weighted" not in words
+    assert "more note" not in words
+
+
+@pytest.mark.parametrize(("count", "shown"), [(0, "0 rows"), (1, "1 row"), (1200, "1,200 rows")])
+def test_nouns_follow_their_count(count: int, shown: str) -> None:
+    """A page of one row would read "1 rows"."""
+    assert report_words.counted(count, "row") == shown
 
 
 def test_small_numbers_have_digits() -> None:
