@@ -182,7 +182,8 @@ def between_quartiles(probabilities: np.ndarray) -> np.ndarray:
 def warnings(counts: np.ndarray, features: list[str], num_rows: int, split: str) -> list[str]:
     """A sentence for each feature with unknown values in a split; counts : as `SeenValues.predict` returns them."""
     return [
-        f"{counts[number]:,} of {num_rows:,} rows of {split} have an empty or unknown value in '{features[number]}', which "
-        "no training row has: their prediction is the median over values of training rows"
+        f"{counts[number]:,} of {num_rows:,} rows of {split} {'has' if counts[number] == 1 else 'have'} an empty or unknown "
+        f"value in '{features[number]}', which no training row has: {'its' if counts[number] == 1 else 'their'} prediction "
+        "is the median over values of training rows"
         for number in np.flatnonzero(counts)
     ]

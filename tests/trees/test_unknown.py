@@ -203,3 +203,11 @@ def test_a_wrong_neutral_prediction_is_never_written(made: Any, tmp_path: Path, 
     monkeypatch.setattr(unknown.SeenValues, "is_unknown", lambda self, features: np.zeros(features.shape, bool))
     with pytest.raises(Failure, match="nothing was written"):
         export.export(made("regression", "lightgbm"), tmp_path / "member.onnx")
+
+
+def test_a_warning_about_one_row() -> None:
+    """The warning about a single new row would read "1 of 1 rows have"."""
+    (warning,) = unknown.warnings(np.array([0, 1]), ["age", "city"], 1, "forecast")
+    assert warning.startswith(
+        "1 of 1 rows of forecast has an empty or unknown value in 'city', which no training row has: its"
+    )

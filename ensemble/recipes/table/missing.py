@@ -50,4 +50,6 @@ def notes(column: str, marks: dict[str, int]) -> tuple[str, ...]:
     if not marks:
         return ()
     words = ", ".join(f"'{word}' ({count:,})" for word, count in list(marks.items())[:MOST_SHOWN])
-    return (f"the column '{column}' has {sum(marks.values()):,} cells that count as empty: {words}",)
+    total = sum(marks.values())
+    cells = "1 cell that counts" if total == 1 else f"{total:,} cells that count"
+    return (f"the column '{column}' has {cells} as empty: {words}",)

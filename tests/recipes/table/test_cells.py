@@ -220,7 +220,7 @@ def test_a_number_that_marks_missing_values_counts_in_every_format(form: str, va
             assert not len(column.bad)
         assert cells.read(table, "word", rules).values.to_list() == ["u", None, "v"] * len(files)
     (note,) = cells.read(sources.read([tmp_path / "a"], Census()), "x", rules).notes
-    assert re.fullmatch(r"the column 'x' has 1 cells that count as empty: '-999(\.0)?' \(1\)", note)
+    assert re.fullmatch(r"the column 'x' has 1 cell that counts as empty: '-999(\.0)?' \(1\)", note)
 
 
 def test_two_columns_of_parquet_without_a_name_are_refused(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_marks_of_missing_values_are_dates_too(tmp_path: Path) -> None:
     assert (column.values.to_list(), column.marks) == ([None, FEBRUARY_1], {"1900-01-01": 1})
     new = cells.read_as(frame, "x", "date", "", config)
     assert (new.values.to_list(), new.notes) == ([None, FEBRUARY_1], column.notes)
-    assert "1 cells that count as empty: '1900-01-01' (1)" in new.notes[0]
+    assert "1 cell that counts as empty: '1900-01-01' (1)" in new.notes[0]
 
 
 @pytest.mark.parametrize(("form", "is_noted"), [("", True), ("%Y-%m-%d", True), ("%Y-%m-%dT%H:%M:%S%.f%z", False)])
