@@ -3,10 +3,13 @@
 A file has the target with the dimensions (time, row, column) or (row, column), the inputs with the same dimensions in the
 same order, and latitudes, longitudes and the mask with the last two of them. A piece that is read at once is a few rows of
 the grid for one time. Sea points (mask 1) are used if they are beyond `min_latitude` in either hemisphere and have a
-concentration above `min_concentration` and at most 1. These are errors: a missing value at such a point, a missing variable,
-another order of dimensions, and another grid or other units than in the previous files.
+concentration above `min_concentration` and at most 1. A point with the latitude and longitude of an earlier one is left out,
+since global grids repeat points at their seam and fold. These are errors: a missing value at such a point, a missing
+variable, another order of dimensions, another grid or other units than in the previous files, and a file that ends early.
 """
 
+import math
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -25,6 +28,13 @@ ROUNDING = 1e-6
 """A concentration above 1 by at most this is 1: means of 32-bit floats are above it by some 1e-7."""
 SAME_PLACE = 0.01
 """The largest difference of the latitude or longitude of a point between two files, in degrees; 359 and -1 are equal."""
+SAME_POINT = 1e-3
+"""Points of a grid whose latitudes and longitudes are equal after rounding to a multiple of this, in degrees (110 m of
+latitude), are one point."""
+CLASSIC = {b"CDF\x01": 4, b"CDF\x02": 4, b"CDF\x05": 8}
+"""For the first bytes of a file in a classic format of NetCDF, the number of bytes of a count in its header."""
+TYPE_BYTES = (0, 1, 1, 2, 4, 4, 8, 1, 2, 4, 8, 8)
+"""For each type of the classic formats, the number of bytes of a value."""
 EQUAL, KELVIN = (1.0, 0.0), (1.0, -273.15)
 KNOWN_UNITS: dict[str, dict[str, tuple[float, float]]] = {
     "degC": {
@@ -40,10 +50,10 @@ KNOWN_UNITS: dict[str, dict[str, tuple[float, float]]] = {
 }  # fmt: skip
 """For each unit of sea_ice.py, the units in files that can be converted to it, in lower case, with factor and summand."""
 POSSIBLE = {
-    "degC": (-120.0, 60.0), "psu": (0.0, 60.0), "m": (0.0, 100.0), "m/s": (-150.0, 150.0), "kg/kg": (0.0, 0.1),
-    "W/m2": (0.0, 2000.0),
+    "degC": (-120.0, 60.0), "psu": (0.0, 60.0), "hs": (0.0, 10.0), "hi": (0.0, 50.0), "m/s": (-150.0, 150.0),
+    "kg/kg": (0.0, 0.1), "W/m2": (0.0, 2000.0),
 }  # fmt: skip
-"""For each unit, the smallest and the largest value of an input; others are an error."""
+"""For each unit or input, the smallest and the largest value of an input; others are an error."""
 
 
 class Points(NamedTuple):
@@ -96,7 +106,7 @@ class Reader:
         self.shape: tuple[int, int] | None = None
         """Rows and columns of the grid."""
         self.counts = {"points": 0, "land": 0, "low latitude": 0, "concentration": 0}
-        """Points read, and points dropped by each rule, in this order."""
+        """Points read, and points dropped by each rule, in this order; and `repeated`, if a point repeats an earlier one."""
         self._coordinates: dict[str, np.ndarray] = {}
         self._units: dict[str, tuple[tuple[float, float], str, Path]] = {}
 
@@ -109,6 +119,7 @@ class Reader:
         except (OSError, ValueError, TypeError) as error:
             raise UserError(f"{path} cannot be read as NetCDF ({' '.join(str(error).split())}): give another file") from None
         with dataset:
+            _refuse_early_end(path)
             yield from self._pieces(dataset, path)
 
     def _pieces(self, dataset: Any, path: Path) -> Iterator[tuple[int, Points]]:
@@ -123,8 +134,11 @@ class Reader:
             if field.dims != dims:
                 _refuse_dimensions(path, field, dims, target.name)
         latitude, longitude, is_sea = self._grid(dataset, path, target)
+        self._warn_without_units(path, fields[1:])
         scales = [self._scale(path, field, name) for field, name in zip(fields, stored, strict=True)]
         is_polar = np.abs(latitude) > self.config.min_latitude
+        is_repeated = _repeated(latitude, longitude, is_sea & is_polar)
+        is_point = is_sea & is_polar & ~is_repeated
         num_points = 0
         rows_at_once = max(1, self.config.chunk_points // latitude.shape[1])
         for time in range(target.sizes[dims[0]] if len(dims) == 3 else 1):
@@ -134,8 +148,10 @@ class Reader:
                 self.counts["points"] += is_sea[rows].size
                 self.counts["land"] += int((~is_sea[rows]).sum())
                 self.counts["low latitude"] += int((is_sea[rows] & ~is_polar[rows]).sum())
+                if num_repeated := int(is_repeated[rows].sum()):
+                    self.counts["repeated"] = self.counts.get("repeated", 0) + num_repeated
                 place = _Place(path, time, first)
-                ice, is_ice = self._ice(place, target.isel(where), scales[0], is_sea[rows] & is_polar[rows])
+                ice, is_ice = self._ice(place, target.isel(where), scales[0], is_point[rows])
                 row, column = np.nonzero(is_ice)
                 if len(row):
                     num_points += len(row)
@@ -174,8 +190,9 @@ class Reader:
             values, half_step = _converted(field, scale)
             _refuse_missing(place, field.name, values, is_ice)
             inputs[:, number] = values[is_ice]
-            unit = sea_ice.UNITS[self.names[number]]
-            least, most = POSSIBLE[unit]
+            name = self.names[number]
+            unit = sea_ice.UNITS[name]
+            least, most = POSSIBLE[name if name in POSSIBLE else unit]
             bad = inputs[(inputs[:, number] < least - half_step) | (inputs[:, number] > most + half_step), number]
             if len(bad):
                 raise UserError(
@@ -189,7 +206,7 @@ class Reader:
     ) -> tuple[np.ndarray, np.ndarray]:
         """The concentrations of a piece, and whether each point is used, (rows, columns) each.
 
-        is_point : whether each point is sea and beyond `min_latitude`
+        is_point : whether each point is sea, beyond `min_latitude` and not repeated
         """
         if not is_point.any():
             return np.zeros(is_point.shape), is_point
@@ -253,6 +270,22 @@ class Reader:
             )
         return scale
 
+    def _warn_without_units(self, path: Path, fields: list[Any]) -> None:
+        """Print which inputs of the first file have no units."""
+        if self._units:
+            return
+        unit_of = {
+            field.name: sea_ice.UNITS[name]
+            for name, field in zip(self.names, fields, strict=True)
+            if not str(field.attrs.get("units", "")).strip()
+        }
+        if unit_of:
+            print(
+                f"warning: {path}: {', '.join(unit_of)} have no units, and are read as {', '.join(unit_of.values())}: write "
+                "the attribute units into the file if this is wrong",
+                file=sys.stderr,
+            )
+
     def _refuse_empty(self, path: Path, target: str, is_sea: np.ndarray, is_polar: np.ndarray) -> None:
         config = self.config
         if not is_sea.any():
@@ -270,9 +303,70 @@ def _variable(dataset: Any, path: Path, name: str, setting: str) -> Any:
     if name not in dataset.variables:
         listed = ", ".join(sorted(map(str, dataset.variables)))
         raise UserError(f"{path} has no variable {name}, it has {listed}: name the right one with {setting}=")
+    for attribute in ("scale_factor", "add_offset"):
+        value = dataset[name].encoding.get(attribute, 0)
+        if isinstance(value, str):
+            raise UserError(f"{path}: {attribute} of {name} is {value!r}, not a number: write it as a number")
     if dataset[name].dtype.kind not in "fiub":
         raise UserError(f"{path}: {name} is not numeric ({dataset[name].dtype}): name another variable with {setting}=")
     return dataset[name]
+
+
+def _refuse_early_end(path: Path) -> None:
+    """Raise `UserError` for a classic file that ends before its last value, where the NetCDF library reads zeros.
+
+    The sizes follow from the header. Source: https://docs.unidata.ucar.edu/netcdf-c/current/file_format_specifications.html
+    """
+    with path.open("rb") as file:
+        magic = file.read(4)
+        if magic not in CLASSIC:
+            return
+
+        def number(num_bytes: int = CLASSIC[magic]) -> int:
+            return int.from_bytes(file.read(num_bytes), "big")
+
+        def skip(num_bytes: int) -> None:
+            file.seek(num_bytes + -num_bytes % 4, 1)
+
+        def skip_attributes() -> None:
+            number(4)
+            for _ in range(number()):
+                skip(number())
+                kind = number(4)
+                skip(number() * TYPE_BYTES[kind])
+
+        num_records, _, num_dimensions = number(), number(4), number()
+        lengths = []  # 0 for the dimension of the records
+        for _ in range(num_dimensions):
+            skip(number())
+            lengths.append(number())
+        skip_attributes()
+        _, num_variables = number(4), number()
+        ends, records = [0], []
+        for _ in range(num_variables):
+            skip(number())
+            shape = [lengths[number()] for _ in range(number())]
+            skip_attributes()
+            kind, _, begin = number(4), number(), number(4 if magic == b"CDF\x01" else 8)
+            if shape[:1] == [0]:
+                records.append((begin, TYPE_BYTES[kind] * math.prod(shape[1:])))
+            else:
+                ends.append(begin + TYPE_BYTES[kind] * math.prod(shape))
+        is_padded = len(records) > 1
+        record = sum(size + is_padded * (-size % 4) for _, size in records)
+        ends += [begin + (num_records - 1) * record + size for begin, size in records if num_records]
+    if path.stat().st_size < max(ends):
+        raise UserError(f"{path} ends before its last value, as after an interrupted copy: get the file again")
+
+
+def _repeated(latitude: np.ndarray, longitude: np.ndarray, is_point: np.ndarray) -> np.ndarray:
+    """Which of the points have the latitude and the longitude of an earlier one, (rows, columns) each."""
+    east, north = (np.rint(values[is_point] / SAME_POINT) for values in (longitude, latitude))
+    circle = round(360 / SAME_POINT)
+    _, first = np.unique(north * circle + east % circle, return_index=True)
+    is_repeated = is_point.copy()
+    is_repeated.flat[np.flatnonzero(is_point)[first]] = False
+    return is_repeated
 
 
 def _refuse_dimensions(path: Path, variable: Any, dims: Sequence[str], target: str) -> NoReturn:

@@ -153,9 +153,11 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
             )
         rows.close()
         pairs.close()
+    num_repeated = reader.counts.get("repeated", 0)
+    repeated = f"{num_repeated:,} repeat the latitude and longitude of an earlier point, " if num_repeated else ""
     print(
         f"{reader.counts['points']:,} points: {reader.counts['land']:,} on land, {reader.counts['low latitude']:,} at low "
-        f"latitudes, {reader.counts['concentration']:,} without ice, or with a concentration above 1, are left out"
+        f"latitudes, {repeated}{reader.counts['concentration']:,} without ice, or with a concentration above 1, are left out"
     )
     if len(groups) < 2:
         raise UserError(

@@ -173,6 +173,15 @@ FAULTS: dict[str, tuple[Change, str]] = {
         lambda dataset: dataset.assign(ULON=dataset["ULON"].where(dataset["ULON"] > 9)), r"ULON has no value \(NaN\)",
     ),
     "radians": (set_units("ULAT", "radians"), "ULAT has the units 'radians', and names.latitude needs degrees"),
+    "snow in cm without a unit": (multiplied("hs_h", 100, ""), r"hs_h is \d+.* m at a point to keep, outside 0 to 10"),
+    "text for a factor": (
+        lambda dataset: dataset.assign(hs_h=dataset["hs_h"].assign_attrs(scale_factor="none")),
+        "scale_factor of hs_h is 'none', not a number: write it as a number",
+    ),
+    "text for a summand": (
+        lambda dataset: dataset.assign(ULAT=dataset["ULAT"].assign_attrs(add_offset="none")),
+        "add_offset of ULAT is 'none', not a number",
+    ),
     "mark of a missing value": (
         lambda dataset: dataset.assign(aice_h=dataset["aice_h"].where(dataset["aice_h"] != 0, -999)),
         "aice_h is -999 at a sea point, .* _FillValue",
@@ -279,3 +288,74 @@ def test_time_as_the_last_dimension_names_the_target(file: Path, tmp_path: Path)
     path = changed(file, tmp_path, lambda dataset: dataset.transpose("nj", "ni", "time"))
     with pytest.raises(UserError, match=r"aice_h has the dimensions \(nj, ni, time\), and the time must be the first"):
         read(path)
+
+
+@pytest.mark.parametrize("records", [("time",), ()])
+@pytest.mark.parametrize("kind", ["NETCDF3_CLASSIC", "NETCDF3_64BIT", "NETCDF3_64BIT_DATA"])
+def test_a_classic_file_that_ends_early_is_refused(file: Path, tmp_path: Path, kind: Any, records: tuple[str, ...]) -> None:
+    """The missing values of an interrupted copy would be read as zeros."""
+    with xarray.open_dataset(file, decode_times=False) as dataset:
+        numbers = {"number": ("time", np.array([1, 2], np.int16)), "title": ((), "of three")}  # padded to four bytes
+        two = xarray.concat([dataset.load()] * 2, "time", data_vars="minimal", coords="minimal", compat="override")
+        two.assign(numbers).to_netcdf(tmp_path / "classic.nc", engine="netcdf4", format=kind, unlimited_dims=records)
+    expected = read(file)
+    assert np.array_equal(read(tmp_path / "classic.nc").inputs, np.concatenate([expected.inputs] * 2))
+    content = (tmp_path / "classic.nc").read_bytes()
+    for missing in (4, len(content) // 2):
+        (tmp_path / "cut.nc").write_bytes(content[:-missing])
+        with pytest.raises(UserError, match=r"^\S+cut\.nc ends before its last value, .*: get the file again$"):
+            read(tmp_path / "cut.nc")
+
+
+def test_a_single_record_variable_is_not_padded(file: Path, tmp_path: Path) -> None:
+    """An intact file whose records have an odd number of bytes would be refused."""
+    with xarray.open_dataset(file, decode_times=False) as dataset:
+        odd = dataset.load().isel(time=0).assign(number=("record", np.array([1, 2, 3], np.int8)))
+        odd.to_netcdf(tmp_path / "odd.nc", engine="netcdf4", format="NETCDF3_CLASSIC", unlimited_dims=["record"])
+    assert len(read(tmp_path / "odd.nc").row) == len(read(file).row)
+
+
+def test_repeated_points_are_used_once(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a grid with a seam and a fold, as in NEMO, test rows would be copies of training rows."""
+
+    def change(dataset: xarray.Dataset) -> xarray.Dataset:
+        dataset["umask"].values[:, 0] = 0  # land here, and sea in the copy of the column
+        dataset["umask"].values[:20, 2] = 1
+        dataset["aice_h"].values[:, :, 2] = dataset["hs_h"].values[:, :, 2] = 0.5
+        dataset = dataset.fillna(0).drop_attrs(deep=False)  # the formula
+        seam = dataset.isel(ni=[0, 1, 2]).assign(ULON=dataset["ULON"][:, :3] + 360)
+        seam["umask"].values[:, 0] = 1
+        seam["aice_h"].values[:, :, 0] = 0.5
+        return xarray.concat([dataset, seam, seam.isel(ni=[2])], "ni", data_vars="minimal")
+
+    path = changed(file, tmp_path, change)
+    points = read(path)
+    places = np.stack([points.latitude, points.longitude % 360], axis=1)
+    assert len(np.unique(places, axis=0)) == len(places)
+    assert not np.isin(points.column, [0, 49, 50, 51]).any()
+    assert (points.column == 48).any(), "the copy of a land point"
+    with xarray.open_dataset(path) as dataset:
+        is_used = (dataset["umask"].values == 1) & (np.abs(dataset["ULAT"].values) > 40)
+    repeated = int(is_used[:, 49:].sum())
+    manifest = prepare.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(str(path),), tile=4))
+    assert manifest["points"]["repeated"] == repeated > 20
+    assert f"{repeated:,} repeat the latitude and longitude of an earlier point" in capsys.readouterr().out
+    assert sum(list(manifest["points"].values())[1:]) + len(points.row) == manifest["points"]["points"]
+
+
+def test_inputs_without_units_are_named_once(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Kelvin or cm without the attribute would be read as degrees Celsius or m, without a word."""
+    read(file)
+    assert capsys.readouterr().err == ""
+
+    def change(dataset: xarray.Dataset) -> xarray.Dataset:
+        for name in ("hs_h", "sst_h", "aice_h"):
+            del dataset[name].attrs["units"]
+        return dataset
+
+    path = changed(file, tmp_path, change)
+    read(path, path)
+    assert capsys.readouterr().err == (
+        f"warning: {path}: sst_h, hs_h have no units, and are read as degC, m: write the attribute units into the file if "
+        "this is wrong\n"
+    )
