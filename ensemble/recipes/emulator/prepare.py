@@ -10,7 +10,8 @@ has the arrays that networks are trained on: `inputs`, `outputs` and, for sea ic
 true `jacobian` (outputs × inputs). The target of a row of OUT/rows is in row `pair` and column `output` of `outputs`.
 
 All points of a tile of the sea ice grid, at all times, are in one split, since neighbouring points are alike. Each split of
-Lorenz-96 has trajectories of its own. Sea ice is read and written in pieces of about `chunk_points` points.
+Lorenz-96 has trajectories of its own, whose states are one cluster of the bootstrap and in one group, since they are alike.
+Sea ice is read and written in pieces of about `chunk_points` points.
 """
 
 import dataclasses
@@ -275,8 +276,9 @@ def _lorenz96(config: PrepareConfig, folder: Path) -> dict[str, Any]:
         neighbours = (point[:, None] + np.array(list(offset_of.values()))) % config.num_points
         rows = {
             "row_id": (first_state + state) * config.num_points + point,
-            "group": state * NUM_GROUPS // num_states,
+            "group": state % NUM_STARTS * NUM_GROUPS // NUM_STARTS,
             "state": first_state + state,
+            "trajectory": number * NUM_STARTS + state % NUM_STARTS,
             "pair": state,
             "output": point,
             **dict(zip(offset_of, states[state[:, None], neighbours].T, strict=True)),
@@ -295,7 +297,7 @@ def _lorenz96(config: PrepareConfig, folder: Path) -> dict[str, Any]:
         "units": {},
     }
     return {
-        "task": _task("next", "state"),
+        "task": _task("next", "trajectory"),
         "sources": [],
         "config": _config(config, *OF_LORENZ96),
         "splits": split_sizes,
@@ -308,7 +310,10 @@ def _lorenz96(config: PrepareConfig, folder: Path) -> dict[str, Any]:
 
 
 def _trajectories(config: PrepareConfig, split_number: int, num_states: int) -> tuple[np.ndarray, np.ndarray]:
-    """States of NUM_STARTS trajectories on the attractor, and those one step later, (num_states, num_points) float32."""
+    """States of NUM_STARTS trajectories on the attractor, and those one step later, (num_states, num_points) float32.
+
+    State s belongs to trajectory s % NUM_STARTS: all trajectories at the first time come first.
+    """
     shape = (NUM_STARTS, config.num_points)
     states = lorenz96.trajectory(-(-num_states // NUM_STARTS), [config.seed, 5, split_number], config.every, shape)
     after = np.stack([lorenz96.step(state) for state in states])

@@ -107,6 +107,25 @@ def test_pairs_of_the_ring_are_steps_of_the_model(ring: Path) -> None:
         assert pairs["inputs"].std() == pytest.approx(3.6, abs=0.6), "not on the attractor"
 
 
+def test_clusters_of_the_ring_are_trajectories(ring: Path) -> None:
+    """Intervals of scores would be too narrow: the states of a trajectory are alike."""
+    assert folders.read_manifest(ring)["task"]["cluster"] == "trajectory"
+    rows, states = columns(ring, "rows", "train"), columns(ring, "pairs", "train")["inputs"].astype(np.float64)
+    assert len(set(rows["trajectory"].tolist())) == prepare.NUM_STARTS
+    assert len(set(rows["group"].tolist())) == prepare.NUM_GROUPS
+    for trajectory in set(rows["trajectory"].tolist()):
+        chosen = rows["trajectory"] == trajectory
+        assert len(set(rows["group"][chosen].tolist())) == 1
+        path = states[np.unique(rows["pair"][chosen])]
+        later = path[:-1]
+        for _ in range(PrepareConfig().every):
+            later = lorenz96.step(later)
+        assert len(later) >= 3
+        assert np.allclose(later, path[1:], atol=1e-2)
+    others = [set(columns(ring, "rows", split)["trajectory"].tolist()) for split in SPLITS]
+    assert len(set.union(*others)) == len(SPLITS) * prepare.NUM_STARTS
+
+
 def test_trajectories_of_splits_differ(ring: Path) -> None:
     """A test state would be a training state, or its neighbour in time."""
     states = [columns(ring, "pairs", split)["inputs"] for split in SPLITS]
