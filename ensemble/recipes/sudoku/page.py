@@ -64,7 +64,8 @@ def prepare_words(manifest: dict[str, Any]) -> list[str]:
     """The arguments of scripts/prepare_data.py that prepared the data; raw files are named without their folders."""
     settings = dict(manifest["config"])
     test_files = settings.pop("test_source", [])
-    files = [file["name"] for file in manifest["sources"] if file["name"] not in test_files]
+    sources = manifest["sources"]  # those of the test split are the last
+    files = [file["name"] for file in sources[: len(sources) - len(test_files)]]
     named = (("source", files), ("test_source", test_files))
     words = [f"{name}=[{','.join(names)}]" for name, names in named if names]
     return [*words, *settings_words(settings)]

@@ -323,3 +323,12 @@ def test_confidence_is_seen_and_digits_are_read(browser: Any, page_file: Path, w
     assert all(abs(one - other) <= 4 and one > 40 for one, other in sizes)  # squares, large enough for a finger
     buttons = browser.execute_script("return [...document.querySelectorAll('#boards button')].map(one => one.offsetHeight)")
     assert min(buttons) >= 32
+
+
+def test_the_command_names_both_sources_of_one_name() -> None:
+    """The command of the page would have no source= if the file of the test split has the same name in another folder."""
+    files = [{"name": name} for name in ("a.csv", "test.csv", "test.csv")]
+    words = page.prepare_words({"config": {"side": 9, "test_source": ["test.csv"]}, "sources": files})
+    assert words == ["source=[a.csv,test.csv]", "test_source=[test.csv]", "side=9"]
+    assert page.prepare_words({"config": {}, "sources": files[:1]}) == ["source=[a.csv]"]
+    assert page.prepare_words({"config": {"side": 4}, "sources": []}) == ["side=4"]
