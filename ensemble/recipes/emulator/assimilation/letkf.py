@@ -46,13 +46,18 @@ def transformed(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The mean (S, N) and the perturbations (S, members, N) of the analysis, from those of the forecast.
 
+    Both are NaN for an experiment whose forecast is not finite.
+
     innovation : (S, N), observations minus the mean
     weights_NN : entry i, j is the inverse error variance of observation j in the analysis of point i
     """
     num_seeds, num_members, num_points = perturbations.shape
     products = (perturbations[:, :, None] * perturbations[:, None]).reshape(num_seeds, num_members**2, num_points)
     precision = (products @ weights_NN.T).reshape(num_seeds, num_members, num_members, num_points).transpose(0, 3, 1, 2)
-    values, vectors = np.linalg.eigh(precision)  # (S, N, members), (S, N, members, members)
+    is_bad = ~np.isfinite(precision).all(axis=(1, 2, 3))  # eigh raises an error for these
+    values, vectors = np.linalg.eigh(
+        np.where(is_bad[:, None, None, None], 0, precision)
+    )  # (S, N, members), (S, N, members, members)
     values = np.maximum(values, 0) + num_members - 1
     projected = ((perturbations * innovation[:, None]) @ weights_NN.T).transpose(0, 2, 1)  # (S, N, members)
     in_eigenvectors = (vectors.swapaxes(-1, -2) @ projected[..., None])[..., 0]
@@ -60,7 +65,9 @@ def transformed(
     transform = (vectors * ((num_members - 1) / values[..., None, :]) ** 0.5) @ vectors.swapaxes(-1, -2)
     at_points = perturbations.transpose(0, 2, 1)[..., None, :]  # (S, N, 1, members)
     new_mean = mean + (at_points @ mean_weights[..., None])[..., 0, 0]
-    return new_mean, (at_points @ transform)[..., 0, :].transpose(0, 2, 1)
+    new_perturbations = (at_points @ transform)[..., 0, :].transpose(0, 2, 1)
+    new_mean[is_bad] = new_perturbations[is_bad] = np.nan
+    return new_mean, new_perturbations
 
 
 def localisation(num_points: int, radius: float) -> np.ndarray:

@@ -163,3 +163,21 @@ def test_experiments_are_independent_and_repeatable(twin: Twin) -> None:
     np.testing.assert_allclose(next(result)[:, 0], next(result)[:, 1], rtol=1e-6)
     np.testing.assert_array_equal(twin.truth[1:], lorenz96.step(twin.truth[:-1]))
     assert (twin.observations - twin.truth).std() == pytest.approx(1, abs=0.02)
+
+
+@pytest.mark.parametrize("method", ["ekf", "4dvar", "letkf"])
+def test_a_diverging_experiment_does_not_change_the_others(twin: Twin, method: str) -> None:
+    """One experiment in which an emulator diverges would make the errors of all experiments infinite."""
+
+    def analyses(start: np.ndarray) -> np.ndarray:
+        short = Twin(twin.truth[:12], twin.observations[:12], start)
+        if method == "ekf":
+            return extended_kalman_filter(lorenz96, short, 10.0)
+        if method == "4dvar":
+            return variational.four_d_var(lorenz96, short, 4, 0.1, 2)
+        return letkf(lorenz96, short, 7, 1.04, 4.0, range(2))
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = analyses(twin.start * [[1.0], [1e160]])
+    np.testing.assert_array_equal(result[:, 0], analyses(twin.start)[:, 0])
+    assert not np.isfinite(result[-1, 1]).any()
