@@ -102,12 +102,21 @@ def test_another_processor_is_refused(
     assert done.stderr.count("\n") == 1
 
 
+HEADER = "in0,in1,in2,in3,in4,in5,in6"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("in0,in1\n1,2\n", "has other columns than the model, which needs in0,in1,in2,in3,in4,in5,in6"),
-        ("in0,in1,in2,in3,in4,in5,in6\n1,2,3\n", "row 1 has 3 values, not 7"),
-        ("in0,in1,in2,in3,in4,in5,in6\n1,2,3,4,5,6,7m\n", "'7m' in row 1 is not a number"),
+        ("in0,in1\n1,2\n", f"has other columns than the model, which needs {HEADER}\n"),
+        (f"{HEADER},\n1,2,3,4,5,6,7\n", f"has other columns than the model, which needs {HEADER}\n"),
+        (f",{HEADER}\r\n0,1,2,3,4,5,6,7\r\n", f"has other columns than the model, which needs {HEADER}\n"),
+        (f"{HEADER}\n1,2,3\n", "row 1 has 3 values, not 7"),
+        (f"{HEADER}\n1,2,,3,4,5,6,7\n", "row 1 has 8 values, not 7"),
+        (f"{HEADER}\n1,2,,4,5,6,7\n", "row 1 has no value for in2: write a number or nan\n"),
+        (f"{HEADER}\r\n1,2,3,4,5,6,7\r\n1,2,3,4,5,6,\r\n", "row 2 has no value for in6: write a number or nan\n"),
+        (f"{HEADER}\n1,2,3,4,5,6,7m\n", "'7m' in row 1 is not a number"),
+        (f"{HEADER}\n1,2,3,4,5,6,1e999\n", "'1e999' in row 1 is not a number"),
         ("", "cannot be read or is empty"),
     ],
 )
@@ -117,6 +126,39 @@ def test_a_wrong_table_is_refused(text: str, message: str, program: Path, models
     done = run(program, models[".ts"], tmp_path / "rows.csv")
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
+
+
+def test_tiny_and_missing_numbers_and_empty_lines(program: Path, models: dict[str, Path], tmp_path: Path) -> None:
+    """Denormal numbers, which NumPy writes, would be refused, or a missing value would give a number."""
+    (tmp_path / "rows.csv").write_text(f"{HEADER}\r\n\r\n1,2,3,4,5,6,4.9e-324\r\n\n1,2,3,4,5,6, 0\nnan,2,3,4,5,6,7\n")
+    done = run(program, models[".ts"], tmp_path / "rows.csv")
+    assert done.returncode == 0, done.stderr
+    tiny, zero, missing = np.array([*csv.reader(done.stdout.splitlines()[1:])], dtype=np.float64)
+    np.testing.assert_allclose(tiny, zero, rtol=1e-12)
+    assert np.isnan(missing).all()
+
+
+def test_the_time_of_no_row_is_refused(program: Path, models: dict[str, Path], tmp_path: Path) -> None:
+    """The program would end with SIGFPE."""
+    (tmp_path / "rows.csv").write_text(HEADER + "\n")
+    done = run(program, models[".ts"], tmp_path / "rows.csv", "time")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("rows.csv has no rows, and the time of one is needed: add a row\n")
+
+
+@pytest.mark.parametrize("suffix", [".ts", ".pt2"])
+def test_a_damaged_model_is_one_error(
+    suffix: str, program: Path, models: dict[str, Path], rows: tuple[torch.Tensor, Path], tmp_path: Path
+) -> None:
+    """The user would see a stack of C++ functions."""
+    content = models[suffix].read_bytes()
+    (tmp_path / f"damaged{suffix}").write_bytes(content[: len(content) // 2])
+    done = run(program, tmp_path / f"damaged{suffix}", rows[1])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: {tmp_path / f'damaged{suffix}'} is damaged, or does not fit this libtorch (")
+    assert done.stderr.endswith("): export the member again\n")
+    assert done.stderr.count("\n") == 1
+    assert "frame #" not in done.stderr
 
 
 def test_another_file_is_refused(program: Path, rows: tuple[torch.Tensor, Path]) -> None:

@@ -7,11 +7,15 @@
 // the names of the inputs in the order of the model; each further line has the numbers of a row.
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <sstream>
@@ -29,14 +33,22 @@ namespace {
 using Loader = torch::inductor::AOTIModelPackageLoader;
 using Texts = std::unordered_map<std::string, std::string>;
 
-std::vector<std::string> words(const std::string& text, char separator) {
-  std::vector<std::string> result;
-  std::stringstream stream(text);
-  for (std::string word; std::getline(stream, word, separator);) {
-    if (!word.empty() && word.back() == '\r') word.pop_back();
-    if (!word.empty()) result.push_back(word);
+std::vector<std::string> words(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+/// The fields of a line of a CSV file, also empty ones.
+std::vector<std::string> fields_of(const std::string& line) {
+  std::vector<std::string> fields(1);
+  for (const char letter : line) {
+    if (letter == ',') {
+      fields.emplace_back();
+    } else if (letter != '\r') {
+      fields.back() += letter;
+    }
   }
-  return result;
+  return fields;
 }
 
 /// A model with its metadata: `inputs`, `outputs`, `dtype` and, for a .pt2, `instruction_set`.
@@ -65,7 +77,7 @@ std::set<std::string> processor_flags() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line) && flags.empty();) {
     if (line.rfind("flags", 0) == 0 || line.rfind("Features", 0) == 0) {
-      for (const auto& flag : words(line.substr(line.find(':') + 1), ' ')) flags.insert(flag);
+      for (const auto& flag : words(line.substr(line.find(':') + 1))) flags.insert(flag);
     }
   }
   return flags;
@@ -77,7 +89,7 @@ struct Compiled : Model {
   explicit Compiled(const std::string& file) {
     texts = Loader::load_metadata_from_package(file, "forward");
     const auto flags = processor_flags();
-    const auto needed = words(texts.at("instruction_set"), ' ');  // the machine's name, then flags
+    const auto needed = words(texts.at("instruction_set"));  // the machine's name, then flags
     for (size_t number = 1; number < needed.size(); ++number) {
       if (!flags.count(needed[number])) {
         throw std::runtime_error(file + " was compiled for a processor with " + needed[number] +
@@ -103,7 +115,7 @@ at::Tensor read_csv(const std::string& file, const std::vector<std::string>& nam
   std::ifstream stream(file);
   std::string line;
   if (!std::getline(stream, line)) throw std::runtime_error(file + " cannot be read or is empty: check the path");
-  if (words(line, ',') != names) {
+  if (fields_of(line) != names) {
     throw std::runtime_error(file + " has other columns than the model, which needs " + [&] {
       std::string all;
       for (const auto& name : names) all += (all.empty() ? "" : ",") + name;
@@ -113,20 +125,24 @@ at::Tensor read_csv(const std::string& file, const std::vector<std::string>& nam
   std::vector<double> values;
   int64_t num_rows = 0;
   while (std::getline(stream, line)) {
-    const auto fields = words(line, ',');
-    if (fields.empty()) continue;
+    if (words(line).empty()) continue;
+    const auto fields = fields_of(line);
     ++num_rows;
     if (fields.size() != names.size()) {
       throw std::runtime_error(file + ": row " + std::to_string(num_rows) + " has " + std::to_string(fields.size()) +
                                " values, not " + std::to_string(names.size()));
     }
-    for (const auto& field : fields) {
-      size_t length = 0;
-      try {
-        values.push_back(std::stod(field, &length));
-      } catch (const std::exception&) {
+    for (size_t column = 0; column < names.size(); ++column) {
+      const auto& field = fields[column];
+      if (words(field).empty()) {
+        throw std::runtime_error(file + ": row " + std::to_string(num_rows) + " has no value for " + names[column] +
+                                 ": write a number or nan");
       }
-      if (length != field.size()) {
+      char* end = nullptr;
+      errno = 0;
+      values.push_back(std::strtod(field.c_str(), &end));
+      const bool overflows = errno == ERANGE && std::isinf(values.back());
+      if (overflows || end != field.c_str() + field.size()) {
         throw std::runtime_error(file + ": '" + field + "' in row " + std::to_string(num_rows) + " is not a number");
       }
     }
@@ -196,14 +212,21 @@ int main(int argc, char** argv) {
     const torch::InferenceMode guard;
     at::set_num_threads(1);
     const auto model = load(argv[1]);
-    const auto inputs = words(model->texts.at("inputs"), ' '), outputs = words(model->texts.at("outputs"), ' ');
+    const auto inputs = words(model->texts.at("inputs")), outputs = words(model->texts.at("outputs"));
     const auto dtype = model->texts.at("dtype") == "float64" ? torch::kFloat64 : torch::kFloat32;
     const auto x = read_csv(argv[2], inputs).to(dtype);
+    if (argc == 4 && x.size(0) == 0) {
+      throw std::runtime_error(std::string(argv[2]) + " has no rows, and the time of one is needed: add a row");
+    }
     if (argc == 4) {
       time(*model, x);
     } else {
       print(model->forward(x), model->jacobian(x), inputs, outputs);
     }
+  } catch (const c10::Error& error) {
+    std::cerr << "error: " << argv[1] << " is damaged, or does not fit this libtorch ("
+              << error.what_without_backtrace() << "): export the member again\n";
+    return 2;
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << '\n';
     return 2;
