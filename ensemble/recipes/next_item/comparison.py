@@ -45,7 +45,7 @@ class Member:
     name: str
     is_baseline: bool
     rank: np.ndarray
-    """(N,), the rank of each row's target; infinite if it is not among the candidates."""
+    """(N,), the rank of each row's target; infinite if it was taken before or is not among the candidates."""
     rank_of_101: np.ndarray | None
     """(N,), the rank among the target and 100 sampled items; None for members that rank only candidates."""
     items: np.ndarray

@@ -1,5 +1,8 @@
 """Ranks of the target (the next item): among all items except those taken before, and among 100 sampled negatives.
 
+Items that a user took before are not ranked. If the target is one of them, its rank among all items is infinite. If it were
+ranked, its strongest rivals, the other items of the history, would be missing, which only the target reveals.
+
 Papers before 2020 often ranked the target among 100 items sampled from those that the user never took. Such sampled metrics
 can order models differently than metrics over all items (Krichene & Rendle, KDD 2020). They are only for comparison with
 those papers. The random numbers of a row are a function of its row id alone, so the sample is the same for every member,
@@ -22,8 +25,9 @@ def ranks_of(
     """Ranks by integer scores, for baselines; `training.NextItem.predict` does the same for networks.
 
     Returns the ranks `rank` and `rank_of_101`, (B,), which are mean ranks if scores are equal, and `items` and `scores`,
-    (B, K), of the K best items, best first. Items with equal scores are in order of their numbers. If fewer than K items are
-    left in a row, the remaining entries have item 0 and the lowest score of the row.
+    (B, K), of the K best items, best first. `rank` is infinite if the target was taken before. Items with equal scores are
+    in order of their numbers. If fewer than K items are left in a row, the remaining entries have item 0 and the lowest
+    score of the row, 0 if none is left.
 
     score : (B, V) int64 ≥ 0, of the items 1 … V; it is overwritten. seen_row, seen_item : (n,), row index and item number of
     the items taken before. target : (B,). sampled : (B, 100), see `sampled_items`.
@@ -33,14 +37,14 @@ def ranks_of(
     sampled_score = np.where(sampled > 0, np.take_along_axis(score, np.maximum(sampled, 1) - 1, 1), -1)
     score[seen_row, seen_item - 1] = -1
     rank_of_101 = 1 + (sampled_score > target_score).sum(1) + (sampled_score == target_score).sum(1) / 2
-    np.put_along_axis(score, target[:, None] - 1, target_score, 1)
     rank = 1 + (score > target_score).sum(1) + ((score == target_score).sum(1) - 1) / 2  # − 1: the target itself
+    rank[np.take_along_axis(score, target[:, None] - 1, 1)[:, 0] < 0] = np.inf
     # Distinct keys give a unique order, and the item can be computed from its key
     key = score * num_items + np.arange(num_items - 1, -1, -1)
     num_top = min(NUM_TOP, num_items)
     best = np.sort(np.partition(key, num_items - num_top, axis=1)[:, num_items - num_top :], axis=1)[:, ::-1]
     is_shown = best >= 0
-    lowest = np.take_along_axis(best, is_shown.sum(1, keepdims=True) - 1, 1)
+    lowest = np.maximum(np.take_along_axis(best, is_shown.sum(1, keepdims=True) - 1, 1), 0)
     items = np.where(is_shown, num_items - best % num_items, 0).astype(np.int32)
     scores = np.where(is_shown, best, lowest) // num_items
     return {"rank": rank, "rank_of_101": rank_of_101, "items": items, "scores": scores}

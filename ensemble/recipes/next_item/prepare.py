@@ -77,6 +77,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         write_table(folder / "events", pa.table({"item": item, "time": time}))
         _write_rows(folder / "rows", split, user)
         print("\n".join([census.table(), _describe_core(config.core, raw_events, events)]))
+        _print_repeats(events, split["test"][1] - 1)
         return folders.write_manifest(
             folder,
             {
@@ -151,6 +152,16 @@ def _describe_core(least: int, before: pl.DataFrame, kept: pl.DataFrame) -> str:
             file=sys.stderr,
         )
     return f"core={least} keeps {', '.join(parts)}"
+
+
+def _print_repeats(events: pl.DataFrame, target: np.ndarray) -> None:
+    """Print how many test targets were taken before, if there are any. target : indices of the targets among the events."""
+    is_repeat = ~events.select(pl.struct("user", "item").is_first_distinct()).to_series().to_numpy()
+    if num_repeats := int(is_repeat[target].sum()):
+        print(
+            f"{num_repeats:,} of {len(target):,} test targets were taken before by their user and score 0: repeats=first "
+            "leaves repeats out"
+        )
 
 
 def _why_empty(config: PrepareConfig, time: np.ndarray, formats: list[str]) -> str:

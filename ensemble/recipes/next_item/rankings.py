@@ -6,11 +6,13 @@ A ranking file is Parquet, one row per sequence whose next item is predicted:
     user          int64
     target        int64     number of the next item, from 1 on
     length        int64     number of events before the target
-    rank          float64   rank of the target among all items except those taken before; ties have their mean rank
+    rank          float64   rank of the target among all items except those taken before; ties have their mean rank;
+                            infinite if the target was taken before
     rank_of_101   float64   rank of the target among itself and 100 sampled items that are not in the sequence, which are
                             the same for each member (see item_ranks.py); only for comparison with published metrics
     items         fixed_size_list<int32>[K]     the best items, best first, without those taken before; 0 if there are fewer
-    scores        fixed_size_list<float32>[K]   scores of `items`; the lowest score of the row where the item is 0
+    scores        fixed_size_list<float32>[K]   scores of `items`; the lowest score of the row where the item is 0 (any
+                                                finite number if all are 0)
 
 and in its metadata, under the key `ensemble`, a JSON object with `recipe`, `split`, `member`, `fingerprint` (of the prepared
 data), `config` and `versions`, as in a prediction file. K is 200, or the number of items if that is smaller.
@@ -129,7 +131,8 @@ def _check(rankings: Rankings, path: Path) -> None:
         raise UserError(f"{path} has no rows: check the split '{rankings.split}'")
     for name, least in (("rank", 1), ("rank_of_101", 1), ("scores", -np.inf), ("items", 0), ("target", 1)):
         values = getattr(rankings, name).reshape(len(row_id), -1)
-        bad = np.flatnonzero(~(np.isfinite(values) & (values >= least)).all(axis=1))
+        is_valid = (values >= least) & (np.isfinite(values) | (name == "rank"))
+        bad = np.flatnonzero(~is_valid.all(axis=1))
         if bad.size:
             raise UserError(
                 f"{path}: {bad.size} of {len(row_id)} rows have {name} that are NaN, infinite or below {least}, first row "

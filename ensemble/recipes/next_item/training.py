@@ -4,9 +4,9 @@
     accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe next_item \
         data=runs/beauty/prepared out=runs/beauty/sasrec
 
-All items are ranked except those that the user took before (the target is always ranked). The target's rank is 1 + the
-number of items with a higher score + half the number of other items with the same score: the mean rank over all orders of
-the items with equal scores.
+All items are ranked except those that the user took before. The target's rank is 1 + the number of items with a higher
+score + half the number of other items with the same score: the mean rank over all orders of the items with equal scores. If
+the target itself was taken before, its rank is infinite.
 """
 
 from functools import partial
@@ -193,7 +193,7 @@ class NextItem(PreparedRecipe[RecipeConfig, SequenceRows]):
     def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:
         """The columns of a ranking file (see rankings.py), with the best `NUM_TOP` items of each row.
 
-        `prediction` is the reciprocal of the rank, NaN if a score is not finite.
+        `prediction` is the reciprocal of the rank, 0 for an infinite rank. Both are NaN if a score is not finite.
         """
         score_BV = model(batch, _scores)
         target_B1 = batch["target"][:, None]
@@ -201,13 +201,13 @@ class NextItem(PreparedRecipe[RecipeConfig, SequenceRows]):
         score_BV[:, 0] = -torch.inf
         rank_of_101_B = _rank(target_score_B1, score_BV.gather(1, batch["sampled"]))
         score_BV[batch["seen_row"], batch["seen_item"]] = -torch.inf
-        score_BV.scatter_(1, target_B1, -torch.inf)
-        rank_B = _rank(target_score_B1, score_BV)
-        score_BV.scatter_(1, target_B1, target_score_B1)
+        is_taken_B = score_BV.gather(1, target_B1)[:, 0] == -torch.inf
+        rank_B = (_rank(target_score_B1, score_BV) - 0.5).masked_fill(is_taken_B, torch.inf)  # − 0.5: the target itself
         best = score_BV.topk(min(NUM_TOP, self.manifest["items"]), dim=1)
         is_shown = best.values > -torch.inf
-        lowest_B1 = best.values.where(is_shown, torch.inf).amin(1, keepdim=True)
-        is_finite_B = target_score_B1[:, 0].isfinite() & best.values[:, 0].isfinite()  # topk sorts NaN first
+        lowest_B1 = best.values.where(is_shown, torch.inf).amin(1, keepdim=True).masked_fill(~is_shown[:, :1], 0)
+        # topk sorts NaN first; −∞ is first if the user took all items
+        is_finite_B = target_score_B1[:, 0].isfinite() & (best.values[:, 0] < torch.inf)
         return {
             "prediction": torch.where(is_finite_B, 1 / rank_B, torch.nan),
             "rank": torch.where(is_finite_B, rank_B, torch.nan),

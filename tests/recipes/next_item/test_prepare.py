@@ -176,3 +176,13 @@ def test_what_the_core_leaves_out_is_shown(tmp_path: Path, capsys: pytest.Captur
     shown = capsys.readouterr()
     assert "core=3 keeps 3 of 3 users, 4 of 4 items, 12 of 12 interactions" in shown.out
     assert "warning" not in shown.err
+
+
+def test_targets_that_were_taken_before_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A user would not see why no member can reach a score of 1, or how to leave repeated items out."""
+    lines = "1 5 6 7 5\n2 5 6 7 8\n3 5 6 6 7\n"
+    targets_of_lines(tmp_path, lines, "test")
+    shown = "1 of 3 test targets were taken before by their user and score 0: repeats=first leaves repeats out"
+    assert shown in capsys.readouterr().out.splitlines()
+    targets_of_lines(tmp_path, lines, "test", repeats="first")
+    assert "taken before" not in capsys.readouterr().out

@@ -19,7 +19,7 @@ SOUND = Rankings(
     user=np.array([1, 0, 1], np.int32),
     target=np.array([4, 2, 9], np.int32),
     length=np.array([3, 1, 60]),
-    rank=np.array([1, 2.5, 12], np.float32),
+    rank=np.array([1, 2.5, np.inf], np.float32),  # the target of the last row was taken before
     rank_of_101=np.array([1, 1.5, 101]),
     items=np.array([[4, 1], [3, 2], [8, 0]], np.int32),
     scores=np.array([[0.5, 0.25], [3, 3], [-2, -2]], np.float32),
@@ -104,7 +104,7 @@ def test_files_read_together_have_one_order(tmp_path: Path) -> None:
     rankings.write(tmp_path / "b", other)
     for stored in rankings.read_together([tmp_path / "a", tmp_path / "b"]):
         assert stored.row_id.tolist() == [3, 5, 7]
-        assert stored.rank.tolist() == [2.5, 12, 1]
+        assert stored.rank.tolist() == [2.5, np.inf, 1]
         assert stored.items.tolist() == [[3, 2], [8, 0], [4, 1]]
 
 

@@ -170,6 +170,8 @@ def test_a_network_is_ranked_as_the_baselines_are(is_bf16: bool, data: Path, tmp
     """Members and baselines would be ranked by different rules, or different scores would be tied in bf16."""
     generator, chance = np.random.default_rng(0), np.geomspace(1, 0.02, 120)
     taken = [generator.choice(120, 20, replace=False, p=chance / chance.sum()) for _ in range(1500)]
+    # One user took the target before; another one took all items, of which item 120 has no training event
+    taken += [np.array([5, 6, 7, 5]), np.append(np.arange(121), 5)]
     (tmp_path / "raw").write_text("".join(f"{user} {' '.join(map(str, items))}\n" for user, items in enumerate(taken)))
     prepare.prepare(PrepareConfig(source=(str(tmp_path / "raw"),), out=str(tmp_path / "prepared"), core=1))
     expected = baselines.predict(tmp_path / "prepared", "test", "popularity")
@@ -180,6 +182,10 @@ def test_a_network_is_ranked_as_the_baselines_are(is_bf16: bool, data: Path, tmp
         actual = recipe.predict(Popularity(recipe.count), recipe.rows("test").gather(np.arange(len(recipe.rows("test")))))
     for name in ("rank", "rank_of_101", "target", "length", "scores"):
         np.testing.assert_array_equal(actual[name].numpy(), expected[name], err_msg=name)
+    assert np.isinf(expected["rank"]).tolist() == [False] * 1500 + [True] * 2
+    assert actual["prediction"][-2:].tolist() == [0, 0]
+    assert not actual["items"][-1].any()
+    assert recipe.metrics({name: values.numpy() for name, values in actual.items()})["mrr_at_20"] > 0
 
 
 def test_a_score_that_is_no_number_has_no_rank(data: Path) -> None:

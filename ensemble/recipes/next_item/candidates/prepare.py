@@ -4,8 +4,7 @@
         out=runs/beauty/candidates
 
 The candidates of a sequence are the best items of each ranking file, without items that its user took before. (A ranking
-file has such an item only if it is the target, so keeping it would leak the target.) `rows/<split>` has a row for each
-candidate:
+file of another program may have them.) `rows/<split>` has a row for each candidate:
 
     row_id    number of the row
     group     the sequence: its row id; with split=time a number that increases with the time of the target
