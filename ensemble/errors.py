@@ -44,6 +44,14 @@ class UserError(ValueError):
     """Whether every rank raises the same error; then only rank 0 prints it."""
 
 
+class TooFewRows(UserError):
+    """Data that have too few rows for the training of members. what : the value and the rule, without the fix."""
+
+    def __init__(self, what: str, fix: str):
+        super().__init__(f"{what}: {fix}")
+        self.what = what
+
+
 def error_on_all_ranks(sentence: str) -> UserError:
     """An error that every rank raises with this message."""
     error = UserError(sentence)

@@ -16,7 +16,7 @@ only the libraries that it needs. `ensemble/recipes/README.md` is a guide with a
     plan.py       plan(manifest, num_threads) -> [PlannedMember]     the members of scripts/fit.py: see pipeline/plan.py
                   combining(manifest) -> {name: value}       how they are combined
                   follow_up(manifest, data, rankings) -> FollowUp     further members, of a recipe without a task
-    comparison.py compare(…) -> scores                    of all members of such a recipe: see recipes/next_item
+    comparison.py compare(…) -> scores, and METRIC        of all members of such a recipe: see recipes/next_item
     outputs.py    PREDICTED_SPLITS                        the only splits to predict; see `bag.default_splits`
                   write(path, columns, split, member)     another format than a prediction file
                   forecast_table(forecast) -> Table       the rows of forecast.parquet

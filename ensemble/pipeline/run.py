@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ensemble import configuration, folders, recipe
-from ensemble.errors import UserError
+from ensemble.errors import TooFewRows, UserError
 from ensemble.pipeline import fit_folder, network
 from ensemble.pipeline.budget import Budget
 from ensemble.pipeline.fit_folder import PREDICTIONS, RANKINGS
@@ -73,6 +73,11 @@ class Fit:
     def out(self) -> Path:
         return Path(self.config.out)
 
+    @property
+    def bootstrap(self) -> dict[str, Any]:
+        """The number of draws and the random seed of confidence intervals."""
+        return {"num_draws": self.config.num_draws, "seed": getattr(self.config, "seed", 0)}
+
     def print(self, sentence: str) -> None:
         limit = f" of {self.budget.limit_s:.0f}" if self.budget.limit_s else ""
         print(f"[{self.budget.passed():5.1f}{limit} s] {sentence}", file=sys.stderr, flush=True)
@@ -104,7 +109,12 @@ def _fit(manifest: dict[str, Any], config: Any, resume: bool, budget: Budget) ->
     finish_s = slowness * (second.finish_seconds if second else finish_seconds(manifest))
     _train(run, first_members, second_members, manifest, finish_s + (slowness * second.seconds if second else 0))
     if second:
-        manifest = _prepare_follow_up(run, second, manifest)
+        try:
+            manifest = _prepare_follow_up(run, second, manifest)
+        except TooFewRows as error:
+            names = ", ".join(member.name for member in second_members) or "an ensemble"
+            run.print(f"too few {second.recipe} for {names}: {error.what}; only the rankings are compared")
+            return _leaderboard(run, {"weights": {}, **_compared(run)})
         _train(run, second_members, [], manifest, finish_s)
     if not run.trained:
         raise UserError("no member could be trained, as the warnings explain: name other members, or give other data")
@@ -377,7 +387,6 @@ def _later_modules_imported(library: str) -> Iterator[None]:
 
 def finish(run: Fit, manifest: dict[str, Any], second: FollowUp | None) -> list[dict[str, Any]]:
     """Predict with the members, fit the ensemble, and write leaderboard and report; returns the leaderboard."""
-    from ensemble.predictor import leaderboard
     from ensemble.predictor.fit import fit as fit_ensemble
 
     out = run.out
@@ -386,19 +395,35 @@ def finish(run: Fit, manifest: dict[str, Any], second: FollowUp | None) -> list[
     run.print("combining")
     combining = recipe.of(manifest).get("plan", "combining")
     methods = combining(manifest) if combining else {}
-    bootstrap = {"num_draws": run.config.num_draws, "seed": getattr(run.config, "seed", 0)}
-    scores = fit_ensemble(predictions, data, ensemble, names, overwrite=True, compare=False, **bootstrap, **methods)
-    if second:
-        first_recipe = recipe.of(folders.read_manifest(out / PREPARED))
-        compare = first_recipe.require("comparison", "compare", "has a follow-up and no comparison")
-        compared = compare(out / "all", out / PREPARED, out / RANKINGS, data, predictions, ensemble, names, **bootstrap)
-        scores = {**scores, "split": compared["split"], "scores": compared["members"]}
-    board = leaderboard.rows(scores, {member.name: out / "members" / member.name for member in run.trained})
-    folders.write_json(out / "leaderboard.json", board)
+    scores = fit_ensemble(predictions, data, ensemble, names, overwrite=True, compare=False, **run.bootstrap, **methods)
+    board = _leaderboard(run, {**scores, **(_compared(run, data, predictions, ensemble, names) if second else {})})
     from ensemble.report import page
 
     page.write(ensemble, data, predictions, out / "report.html")
     run.print(f"wrote {out / 'report.html'}")
+    return board
+
+
+def _compared(run: Fit, *files: Any) -> dict[str, Any]:
+    """Write the comparison of all members to the folder `all`, and return the entries of `leaderboard.rows` without weights.
+
+    files : the further arguments of `compare` of the first recipe; without them, only the rankings are compared.
+    """
+    first_recipe = recipe.of(folders.read_manifest(run.out / PREPARED))
+    compare, metric = (
+        first_recipe.require("comparison", name, "has a follow-up and no comparison") for name in ("compare", "METRIC")
+    )
+    compared = compare(run.out / "all", run.out / PREPARED, run.out / RANKINGS, *files, **run.bootstrap)
+    metrics = {metric: {"higher_is_better": True}}
+    return {"split": compared["split"], "metric": metric, "metrics": metrics, "scores": compared["members"]}
+
+
+def _leaderboard(run: Fit, scores: dict[str, Any]) -> list[dict[str, Any]]:
+    """Write the leaderboard and return it. scores : see `leaderboard.rows`."""
+    from ensemble.predictor import leaderboard
+
+    board = leaderboard.rows(scores, {member.name: run.out / "members" / member.name for member in run.trained})
+    folders.write_json(run.out / "leaderboard.json", board)
     return board
 
 

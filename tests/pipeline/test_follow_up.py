@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import walks
 
@@ -103,6 +104,26 @@ def test_the_network_has_the_settings_of_a_preset(users: int, events: int, prese
     file = ROOT / f"ensemble/recipes/next_item/presets/{preset}.yaml"
     schema = settings.config_class("next_item")
     assert configuration.load(schema, None, words) == configuration.load(schema, file, ["data=prepared", "out=sasrec"])
+
+
+def test_without_enough_candidates_the_rankings_are_compared(start: Callable[..., Any], tmp_path: Path) -> None:
+    """A fit of sparse data would train its network and then stop, without any score."""
+    taken = np.arange(80 * 20).reshape(80, 20)  # no item is in two histories
+    (tmp_path / "raw.txt").write_text("".join(f"{user} {' '.join(map(str, row))}\n" for user, row in enumerate(taken)))
+    done = start("out")
+    assert done.returncode == 0, done.stderr
+    assert "too few candidates for lightgbm, xgboost: the train split has " in done.stderr
+    assert "fewer than 10; only the rankings are compared" in done.stderr
+    board = folders.read_json(tmp_path / "out/leaderboard.json")
+    assert {row["member"] for row in board} == {"sasrec", "popularity", "co_occurrence"}
+    assert [row["value"] for row in board] == sorted((row["value"] for row in board), reverse=True)
+    assert "ndcg at 10 on the test split" in done.stdout
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES - {
+        "candidates", "predictions", "ensemble", "report.html"
+    }  # fmt: skip
+    again = start("out", "--resume", "auto")
+    assert again.returncode == 0, again.stderr
+    assert done.stdout.endswith(again.stdout)
 
 
 def test_time_is_kept_for_the_follow_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

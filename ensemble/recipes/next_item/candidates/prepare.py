@@ -34,7 +34,7 @@ import pyarrow as pa
 from ensemble import configuration, folders
 from ensemble.arrow import TableWriter, ranges, read_columns, stored_names
 from ensemble.data.census import Census
-from ensemble.errors import UserError
+from ensemble.errors import TooFewRows, UserError
 from ensemble.recipes.next_item import rankings
 from ensemble.recipes.next_item.candidates import features as candidate_features
 from ensemble.recipes.next_item.candidates.features import PastEvents
@@ -172,9 +172,10 @@ def _write_splits(
         census.read(len(split.index))
         census.drop(MISSED, len(split.index) - num_hits if name != "test" else 0)
         if num_hits < MIN_SEQUENCES:
-            raise UserError(
+            raise TooFewRows(
                 f"the {name} split has {num_hits} sequences whose next item is among their candidates, fewer than "
-                f"{MIN_SEQUENCES}: give more ranking files, raise num_candidates, or change shares"
+                f"{MIN_SEQUENCES}",
+                "give more ranking files, raise num_candidates, or change shares",
             )
         splits[name] = {"rows": writer.num_rows, "sequences": len(split.index), "with_target": num_hits}
     return splits
