@@ -30,7 +30,7 @@ def expand_sources(
     matches, and a download that fails.
     """
     if not sources:
-        raise UserError(f"no {kind} are given: name at least one file, glob or hub:CATEGORY")
+        raise UserError("source names no file: name at least one file, glob or hub:CATEGORY")
     files: list[Path] = []
     for source in map(str, sources):
         if source.startswith("hub:"):

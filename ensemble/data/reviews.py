@@ -378,7 +378,10 @@ def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
             zero = frozenset(present | set(format.sparse))
             return _Source(file=file, format=format.name, fields=fields, zero_where_absent=zero)
     if kind == "reviews" and _fits_any(file, "products"):
-        raise UserError(f"{path} contains product metadata, not reviews ({seen}): give it as the metadata")
+        raise UserError(
+            f"{path} contains product metadata, not reviews ({seen}): take it out of source, and give it as metadata if the "
+            "recipe reads metadata"
+        )
     advice = "convert it"
     if kind == "reviews":
         *others, last = _required(formats[0].fields, kind)

@@ -88,7 +88,10 @@ def test_a_damaged_parquet_is_refused(tmp_path):
             b"A3,B1,5,1369699200\nA4,B1,3,1369699201\n",
             "if that line is a review, name the columns by their numbers, such as",
         ),
-        (json_lines({"parent_asin": "P", "title": "T", "categories": []}), "contains product metadata, not reviews"),
+        (
+            json_lines({"parent_asin": "P", "title": "T", "categories": []}),
+            "contains product metadata, not reviews .*: take it out of source, and give it as metadata if the recipe reads",
+        ),
         (json_lines(review(timestamp="soon")), r"no time in its column 'timestamp', as in 'soon'"),
         (json_lines(review(timestamp=None)), "no time in its column 'timestamp': it must"),
         (b"user_id,parent_asin,rating,rating,timestamp\na,b,1,2,1600000000\n", "two columns 'rating'"),
@@ -150,7 +153,7 @@ def test_sources_are_files_and_globs(tmp_path):
 @pytest.mark.parametrize(
     ("sources", "message"),
     [
-        ([], "no reviews are given"),
+        ([], "source names no file: name at least one file"),
         (["https://nowhere.org/a.csv"], r"https://nowhere\.org/a\.csv is a URL, .* download it, and give the file"),
         (["nowhere.jsonl"], "the file nowhere.jsonl does not exist"),
         (["nowhere*.jsonl"], r"no file matches 'nowhere\*.jsonl'"),

@@ -313,7 +313,7 @@ COMMANDS = {
     "… --recipe chess": "there is no recipe 'chess': known are hot_sellers, next_item, candidates, table, sudoku, emulator,",
     "… --recipe hot_sellers": "the command line: there is no setting 'target'; known are: out, source, metadata, raw,",
     "… --recipe next_item": "the command line: there is no setting 'target'; known are: out, source, format, columns, raw,",
-    "out=new --recipe next_item": "no reviews are given: name at least one file, glob or hub:CATEGORY",
+    "out=new --recipe next_item": "source names no file: name at least one file, glob or hub:CATEGORY",
     "out=new --recipe next_item source=[t.csv]": "t.csv has no known format of reviews (its columns are a, b, y)",
     "out=new --recipe next_item source=[walks.txt] core=1 members=[tabm]": "members=['tabm'] names 'tabm', which is "
     "not available for these data: choose from sasrec, lightgbm, xgboost",
