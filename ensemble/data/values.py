@@ -177,7 +177,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 # ---------------------------------------------------------------------------------------------------------------- times
 
 
-_CALENDAR = r"^((?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01]))(?:[01]\d|2[0-3])?(?:[0-5]\d){0,2}(?:\.0)?$"
+CALENDAR = r"^((?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01]))(?:[01]\d|2[0-3])?(?:[0-5]\d){0,2}(?:\.0)?$"
 """Matches 20240131, 202401311259 and 20240131125959; its group is the day."""
 
 
@@ -196,9 +196,9 @@ def time_unit(values: Sequence[object], path: Path, column: str) -> str:
     dates = texts.select(time_ms(pl.String(), "dates")).to_series().drop_nulls()
     numbers = texts["time"].cast(pl.Float64, strict=False)
     numbers = numbers.filter(numbers.is_finite())
-    calendar = texts["time"].str.strip_chars().str.extract(_CALENDAR, 1).str.to_date("%Y%m%d", strict=False).drop_nulls()
+    calendar = texts["time"].str.strip_chars().str.extract(CALENDAR, 1).str.to_date("%Y%m%d", strict=False).drop_nulls()
     if 2 * len(calendar) > max(len(numbers), len(dates)):
-        shown = next(str(value) for value in values if re.fullmatch(_CALENDAR, str(value).strip()))
+        shown = next(str(value) for value in values if re.fullmatch(CALENDAR, str(value).strip()))
         raise UserError(
             f"the times of {path}, column '{column}', are calendar dates without separators, as in {shown}: write "
             f"{calendar[0]}, since numbers are read as seconds or milliseconds since 1970"

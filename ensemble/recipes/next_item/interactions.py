@@ -55,7 +55,11 @@ MOST_SECONDS = 1e11
 WORD = r"\S+"
 WORDS = pl.col("line").str.extract_all(WORD)
 FIRST_OF_USER, SECOND_LINE = pl.col("user").is_first_distinct(), "is a second line of its user; each user has only one"
-JOIN_LINES = "join the lines, or name another format: format=times has user, item and seconds, format=pairs user and item"
+AS_RATINGS = "format=ratings has user, item, a number and seconds"
+JOIN_LINES = (
+    "join the lines, or name another format: format=times has user, item and seconds, format=pairs user and item, "
+    f"and {AS_RATINGS}"
+)
 
 
 def read(files: Sequence[Path], format: str, columns: dict[str, str], census: Census) -> tuple[pl.DataFrame, list[str]]:
@@ -72,6 +76,7 @@ def read(files: Sequence[Path], format: str, columns: dict[str, str], census: Ce
         file_format = detect_format(file) if format == "auto" and not columns else format
         if file_format in TEXT_FORMATS:
             lines = _lines(file)
+            _refuse_header(file, lines)
             if file_format == "sequences" and format == "auto":
                 _refuse_two_groups(file, lines)
             reader, _ = TEXT_FORMATS[file_format]
@@ -122,7 +127,7 @@ def detect_format(file: Path) -> str:
     if 2 * sum(line.count("::") == 3 for line in rows) > len(rows):
         return "ratings"
     fields = [line.split() for line in rows]
-    if not all(word.lstrip("-").isdigit() for words in fields for word in words):
+    if not all(map(_is_whole, rows)):
         return "ratings" if all(len(words) == 4 and records.is_number(words[2]) for words in fields) else "reviews"
     if any(_has_gaps(line) for line in rows):
         return "gaps"
@@ -139,12 +144,27 @@ def detect_format(file: Path) -> str:
     # Sequences are not all so short, and few items look like times
     times = [number for number in range(min(lengths)) if all(_is_time(words[number]) for words in fields)]
     if lengths <= {3, 4} and len(fields) > 1 and len(times) == 1:
+        ratings = f" ({AS_RATINGS})" if lengths == {4} and times == [3] else ""
         raise UserError(
             f"{file} has {max(lengths)} numbers on a line, of which number {times[0] + 1} may be a time, as in "
-            f"'{rows[0][:80]}': write user, item and seconds since 1970 in this order, or give format=sequences if all but "
-            "the first are items"
+            f"'{rows[0][:80]}': write user, item and seconds since 1970 in this order{ratings}, or give format=sequences if "
+            "all but the first are items"
         )
     return "sequences"
+
+
+def _is_whole(line: str) -> bool:
+    """Whether all words of a line are whole numbers."""
+    return all(word.lstrip("-").isdigit() for word in line.split())
+
+
+def _refuse_header(file: Path, lines: list[str]) -> None:
+    """Raise `UserError` if the first line has no number and all others, up to `NUM_HEAD_LINES`, are whole numbers."""
+    head = [(number, line) for number, line in enumerate(lines[:NUM_HEAD_LINES], 1) if line.strip()]
+    if len(head) > 1 and all(_is_whole(line) for _, line in head[1:]):
+        number, first = head[0]
+        if not any(map(records.is_number, first.split())):
+            raise UserError(f"{file}, line {number}, '{first[:80]}', looks like a header: delete it")
 
 
 def _is_time(word: str) -> bool:
@@ -164,9 +184,11 @@ def _advice_for_text(file: Path, as_table: str) -> str:
         lines = _lines(file, records.HEAD_BYTES)[:NUM_HEAD_LINES]
     except UserError as error:
         return str(error)
+    if not any(mark in lines[0] for mark in ",;\t"):  # else it may be a table, whose columns can be named
+        _refuse_header(file, lines)
     rows = [line.split() for line in lines if line.strip()]
     for number, line in enumerate(lines, 1):
-        if all(word.lstrip("-").isdigit() for word in line.split()):
+        if _is_whole(line):
             continue
         place = f"line {number}, '{line[:80]}', has words that are not whole numbers"
         others = ", ".join(TEXT_FORMATS)
@@ -251,9 +273,10 @@ def _ratings(file: Path, lines: list[str]) -> pl.DataFrame:
     table = _numbered(lines).with_columns(fields=joined.str.splitn("::", 4).struct.rename_fields(names)).unnest("fields")
     table = table.with_columns(
         rating.str.strip_chars().cast(pl.Float64, strict=False),
-        seconds.str.strip_chars().cast(pl.Float64, strict=False),
+        time=seconds.str.strip_chars(),
+        seconds=seconds.str.strip_chars().cast(pl.Float64, strict=False),
     )
-    _refuse_finer_times(file, table)
+    _refuse_other_times(file, table)
     has_ids = (user != "") & (item != "")
     is_valid = has_ids & rating.is_finite() & (seconds.abs() < MOST_SECONDS)
     _refuse(file, table, is_valid, "is not user, item, rating and seconds since 1970")
@@ -262,9 +285,9 @@ def _ratings(file: Path, lines: list[str]) -> pl.DataFrame:
 
 def _times(file: Path, lines: list[str]) -> pl.DataFrame:
     words, seconds = pl.col("words").list, pl.col("seconds")
-    table = _numbered(lines).with_columns(words=WORDS)
-    table = table.with_columns(seconds=words.get(2, null_on_oob=True).cast(pl.Float64, strict=False))
-    _refuse_finer_times(file, table)
+    table = _numbered(lines).with_columns(words=WORDS).with_columns(time=words.get(2, null_on_oob=True))
+    table = table.with_columns(seconds=pl.col("time").cast(pl.Float64, strict=False))
+    _refuse_other_times(file, table)
     _refuse(file, table, (words.len() == 3) & (seconds.abs() < MOST_SECONDS), "is not user, item and seconds since 1970")
     return table.select(user=words.get(0), item=words.get(1), time=(1000 * seconds).round().cast(pl.Int64))
 
@@ -307,8 +330,11 @@ def _numbered(lines: list[str]) -> pl.DataFrame:
     return table.filter(pl.col("line").str.contains(WORD))
 
 
-def _refuse_finer_times(file: Path, table: pl.DataFrame) -> None:
-    """Raise `UserError` for the first line whose time is too large for seconds."""
+def _refuse_other_times(file: Path, table: pl.DataFrame) -> None:
+    """Raise `UserError` if most times are calendar dates, and for the first line whose time is too large for seconds."""
+    dates = table["time"].filter(table["time"].str.contains(values.CALENDAR))
+    if 2 * len(dates) > table.height:
+        raise UserError(f"{file}: times such as {dates[0]} are calendar dates: write seconds since 1970")
     is_finer = pl.col("seconds").abs().is_between(MOST_SECONDS, values.LARGEST_TIME).fill_null(False)
     what = "has a time in milliseconds or a finer unit, but lines of text must have seconds since 1970"
     _refuse(file, table, ~is_finer, what, "divide the times by 1000, or by the factor of their unit")

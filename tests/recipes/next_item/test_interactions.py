@@ -119,6 +119,20 @@ def test_ids_of_any_length_and_moments_before_1970(text: str, expected: tuple[st
         ("times", f"7 31 {LONG}\n", "line 1: .* has a time in milliseconds or a finer unit, .*: divide the times by 1000"),
         ("auto", "7 31 978300761\n7 32 978300762000\n", "line 2: .* has a time in milliseconds or a finer unit"),
         ("auto", "7::31::5::978300761000\n", "line 1: .* has a time in milliseconds or a finer unit"),
+        ("auto", "7 31 3 -1001\n7 32 3 -1000\n", "format=ratings has user, item, a number and seconds"),
+        ("auto", "7 31 12345 1400000001\n7 32 12345 1400000002\n", "format=ratings has user, item, a number and seconds"),
+        ("auto", "user item\n1 2\n1 3\n", "line 1, 'user item', looks like a header: delete it"),
+        *(
+            (format, "\nuser\titem\n1\t2\n1\t3\n", "line 2, 'user\titem', looks like a header: delete it")
+            for format in ("pairs", "sequences", "times", "ratings", "gaps")
+        ),
+        (
+            "times",
+            "1 2 20200131\n1 3 20200201\n",
+            "raw: times such as 20200131 are calendar dates: write seconds since 1970",
+        ),
+        ("auto", "1 2 5 20200131120000\n1 3 4 20200201120000\n", "times such as 20200131120000 are calendar dates"),
+        ("auto", "1::2::5::202001311200\n1::3::4::202002011200\n", "times such as 202001311200 are calendar dates"),
         ("auto", "7 31\n8 x32\n", "raw, line 2, '8 x32', .* not whole numbers: .* format=pairs fits"),
         ("auto", "u1 i7 1600000000\n", "^[^ ]*raw, line 1, 'u1 i7 1600000000', .*: name the format .*: format=times fits"),
         ("auto", "u1 i7\nu2 i8\n", "^[^ ]*raw, line 1, .*: format=pairs fits the first lines, user and item"),
@@ -323,3 +337,13 @@ def test_columns_of_a_format_without_a_header_are_refused(tmp_path: Path) -> Non
     (tmp_path / "raw").write_text("196\t242\t3\t881250949\n")
     with pytest.raises(UserError, match="columns is for tables with a header, and format=ratings has fixed columns"):
         interactions.read([tmp_path / "raw"], "ratings", {"product_id": "a", "rating": "b"}, Census())
+
+
+def test_a_first_line_of_ids_is_no_header(tmp_path: Path) -> None:
+    """A file of ids of a named format would be refused because its first line has no number."""
+    (tmp_path / "raw").write_text("ann x\n2 6\nbob y\n")
+    assert rows(tmp_path / "raw", "pairs") == [("ann", "x", 0), ("2", "6", 0), ("bob", "y", 0)]
+    (tmp_path / "raw").write_text("\n" * interactions.NUM_HEAD_LINES + "u1 6\n2 6\n")
+    assert len(rows(tmp_path / "raw", "pairs")) == 2
+    (tmp_path / "raw").write_text("1 2 20200131\n1 3 1400000001\n")  # one time may look like a date
+    assert rows(tmp_path / "raw", "times")[0] == ("1", "2", 20200131000)
