@@ -42,7 +42,8 @@ def refuse_foreign(
     if differing:
         raise UserError(
             f"{data} was prepared in another way than the training data of {member}, with other values of "
-            f"{', '.join(differing[:MOST_NAMED])}: prepare it with the same settings"
+            f"{', '.join(differing[:MOST_NAMED])}: prepare it with the same settings, and from the same files if these "
+            "values depend on them, or train again"
         )
     if split != FORECAST and manifest["fingerprint"] != trained_on["fingerprint"]:
         raise UserError(

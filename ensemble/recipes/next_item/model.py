@@ -10,6 +10,10 @@ For keys, the product of the query with each of the S intervals is computed once
 query's attention weights are summed by interval, and the sums are multiplied by the table. Results are equal up to rounding,
 except for dropout, which is applied to rows of the table instead of pairs.
 
+Two details differ from the papers. The perceptron has GELU, where SASRec has ReLU. The interval of two items is the
+difference of their times, each rounded to a multiple of the sequence's shortest gap, where TiSASRec has the quotient of the
+difference and this gap, rounded down.
+
 Sequences are padded on the right, so that the causal mask also masks the padding. To save padding, they come in groups of
 similar length, `items.0`, `items.1`, …, each (B, L) with its own B and L. Only attention is computed by group. All other
 layers process the positions of all groups as one dimension P.

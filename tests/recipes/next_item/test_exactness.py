@@ -162,7 +162,10 @@ def test_foreign_items_are_refused(data: Path, accelerator: Accelerator, tmp_pat
     loop.train(recipe_of(data), run_config(data, tmp_path / "run"), accelerator)
     (tmp_path / "other").mkdir()
     other = walks.prepared(tmp_path / "other", first_item=2)
-    with pytest.raises(UserError, match=r"in another way than the training data of .*, with other values of catalogue"):
+    with pytest.raises(
+        UserError,
+        match=r"in another way than the training data of .*, with other values of catalogue: .* from the same files",
+    ):
         NeuralMember(tmp_path / "run", accelerator, other)
     damaged = Path(shutil.copytree(data, tmp_path / "damaged"))
     events = open_table(data / "events")
