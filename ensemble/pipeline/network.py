@@ -110,8 +110,8 @@ def predict(name: str, folder: Path, data: Path, out: Path) -> None:
         raise Failure(f"predictions of {name} ended with exit code {code}")
 
 
-def has_predicted(files: list[Path], data: str, model: str | None) -> bool:
-    """Whether all files exist undamaged, with predictions by the model and for the data with these fingerprints."""
+def has_predicted(files: list[Path], data: str, model: str | None, folder: Path) -> bool:
+    """Whether all files exist undamaged, with predictions by the model in `folder`. data, model : their fingerprints."""
     for file in files:
         try:
             _, metadata = predictions.read_checked(file, "prediction file", (), "ensemble/predictions.py")
@@ -119,6 +119,8 @@ def has_predicted(files: list[Path], data: str, model: str | None) -> bool:
             return False
         config = metadata.get("config")
         if not isinstance(config, dict) or (metadata["fingerprint"], config.get("model")) != (data, model):
+            return False
+        if config.get("folder") != os.path.abspath(folder):  # the fit was moved or copied
             return False
     return True
 

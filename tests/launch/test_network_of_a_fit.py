@@ -35,7 +35,7 @@ def test_two_ranks_learn_what_one_learns(tmp_path: Path, monkeypatch: pytest.Mon
         network.predict(folder.name, folder, data, tmp_path / "predicted")
         files = sorted(written.iterdir())
         assert [file.name for file in files] == [f"{num_ranks}.forecast.parquet", f"{num_ranks}.oof.parquet"]
-        assert network.has_predicted(files, manifest["fingerprint"], bag.model_fingerprint(folder))
+        assert network.has_predicted(files, manifest["fingerprint"], bag.model_fingerprint(folder), folder)
         for file in files:
             by_ranks, by_script = predictions.read(file), predictions.read(tmp_path / "predicted" / file.name)
             np.testing.assert_allclose(by_ranks.prediction, by_script.prediction, rtol=1e-5)

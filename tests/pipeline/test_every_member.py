@@ -1,5 +1,6 @@
 """A table of several classes through the real commands, with every member that is planned for it."""
 
+import shutil
 from pathlib import Path
 
 import fits
@@ -12,17 +13,22 @@ from ensemble import folders
 
 
 def test_a_table_of_several_classes(tmp_path: Path) -> None:
-    """A member would write predictions that the ensemble cannot read, which tests of single parts do not show."""
+    """A member would write predictions that the ensemble cannot read, or a copy of a fit could not be continued."""
     people = fits.people("multiclass")
     people.write_csv(tmp_path / "people.csv")
     source = ("target=y", "id=who", "drop=[day]", "num_folds=3", "num_draws=4", "threads=1", "time_limit=0")
     run("fit", f"source=[{tmp_path}/people.csv]", f"out={tmp_path}/out", *source)
     board = folders.read_json(tmp_path / "out" / "leaderboard.json")
     assert {row["member"] for row in board} == {"ensemble", "linear", "lightgbm", "xgboost", "catboost", "tabm", "base rate"}
+    moved = shutil.copytree(tmp_path / "out", tmp_path / "moved")
+    run("fit", f"source=[{tmp_path}/people.csv]", f"out={moved}", *source, "--resume", "auto")
+    shutil.rmtree(tmp_path / "out")
+    members = folders.read_json(moved / "ensemble" / "ensemble.json")["members"]
+    assert {name: entry["folder"] for name, entry in members.items()} == {name: f"../members/{name}" for name in members}
     new = people.drop("y").head(7)
     new.write_csv(tmp_path / "new.csv")
     run(
-        "ensemble_predictor", "predict", f"ensemble={tmp_path}/out/ensemble", f"source=[{tmp_path}/new.csv]",
+        "ensemble_predictor", "predict", f"ensemble={moved}/ensemble", f"source=[{tmp_path}/new.csv]",
         f"out={tmp_path}/new",
     )  # fmt: skip
     forecast = pl.read_csv(tmp_path / "new" / "forecast.csv")

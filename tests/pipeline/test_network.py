@@ -177,18 +177,22 @@ def test_a_killed_fit_leaves_no_process() -> None:
 
 
 def test_predictions_are_repeated_for_another_model_or_other_data(tmp_path: Path) -> None:
-    """A fit that is continued would combine predictions of an older model, or a damaged file."""
+    """A fit that is continued would combine predictions of an older model or of one elsewhere, or a damaged file."""
     file = tmp_path / "x.parquet"
-    assert not network.has_predicted([file], "f00d", "new")
+    folder = tmp_path / "members" / "x"
+    assert not network.has_predicted([file], "f00d", "new", folder)
     rows = dict.fromkeys(("row_id", "group", "cluster"), np.arange(2))
     values = dict.fromkeys(("target", "prediction"), np.ones(2))
     origin = {"recipe": "table", "split": "oof", "member": "x", "fingerprint": "f00d"}
-    predictions.write(file, predictions.Predictions(**rows, **values, **origin, config={"model": "new"}))
-    assert network.has_predicted([file], "f00d", "new")
-    assert not network.has_predicted([file], "f00d", "old")
-    assert not network.has_predicted([file], "beef", "new")
-    assert not network.has_predicted([file, tmp_path / "y.parquet"], "f00d", "new")
+    predictions.write(
+        file, predictions.Predictions(**rows, **values, **origin, config={"model": "new", "folder": str(folder)})
+    )
+    assert network.has_predicted([file], "f00d", "new", folder)
+    assert not network.has_predicted([file], "f00d", "new", tmp_path / "moved" / "x")
+    assert not network.has_predicted([file], "f00d", "old", folder)
+    assert not network.has_predicted([file], "beef", "new", folder)
+    assert not network.has_predicted([file, tmp_path / "y.parquet"], "f00d", "new", folder)
     pq.write_table(pq.read_table(file).slice(1), file)
-    assert not network.has_predicted([file], "f00d", "new")
+    assert not network.has_predicted([file], "f00d", "new", folder)
     file.write_bytes(file.read_bytes()[:-100])
-    assert not network.has_predicted([file], "f00d", "new")
+    assert not network.has_predicted([file], "f00d", "new", folder)
