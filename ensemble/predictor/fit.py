@@ -17,8 +17,8 @@ Files are joined by row id. No library of a member is loaded. new_data.py predic
 """
 
 import dataclasses
-import os
 import sys
+from os.path import realpath, relpath
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -164,7 +164,7 @@ def _describe(
         **({"bins_of_train": drift.bins_of_train(data, manifest)} if is_cross_validation else {}),
         # Of each member with a folder: its path relative to the ensemble's folder, and the fingerprint of its model
         "members": {
-            file.member: {"folder": os.path.relpath(file.config["folder"], out), "model": file.config.get("model")}
+            file.member: {"folder": relpath(realpath(file.config["folder"]), out), "model": file.config.get("model")}
             for file in read.files[read.on]
             if file.member in read.member_names and "folder" in file.config
         },

@@ -1,6 +1,7 @@
 """What is written of an ensemble, and what it depends on."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,17 @@ def test_the_ensemble_leaves_its_files(files: Path, prepared: Path, tmp_path: Pa
     test = predictions.read(tmp_path / "ensemble/test.parquet")
     assert (test.member, test.split) == ("ensemble", "test")
     assert np.array_equal(np.sort(test.row_id), np.sort(baselines.predict(prepared, "test")["row_id"]))
+
+
+def test_members_are_named_by_their_real_folder(files: Path, prepared: Path, tmp_path: Path) -> None:
+    """With an output folder behind a symbolic link, a copy of it would lack its members."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "runs").symlink_to("disk")
+    for file in Path(shutil.copytree(files, tmp_path / "runs" / "predictions")).glob("clear.*"):
+        change(file, config={"kind": "xgboost", "folder": str(tmp_path / "runs" / "members" / "clear")})
+    fit(tmp_path / "runs" / "predictions", prepared, tmp_path / "runs" / "ensemble")
+    description = folders.read_json(tmp_path / "runs" / "ensemble" / "ensemble.json")
+    assert description["members"]["clear"]["folder"] == "../members/clear"
 
 
 def test_the_order_of_members_does_not_matter(files: Path, prepared: Path, tmp_path: Path) -> None:
