@@ -4,16 +4,17 @@ Everything that a user can cause (a wrong path, key, value or combination, a dam
 one sentence: what is wrong, the value, what to do. Our own mistakes are assertions, with a traceback.
 
 Exit codes of every script: 0 done, 1 failed (with a traceback, or with one sentence if no one can fix it), 2 an error of the
-user (one sentence), 75 a training that was asked to stop and has saved its state, 130 Ctrl-C, 143 SIGTERM. Under `accelerate
-launch` these are the codes of the workers. Rank 0 prints an error that is known to be the same on all ranks. The first rank
-of a node that raises any other error prints it. Then the launcher exits with 1, after a traceback of its own whose last line
-contains the sentence.
+user (one sentence), 75 a training that was asked to stop and has saved its state, 130 Ctrl-C, 141 a command whose output is
+not read any more, as after `| head`, 143 SIGTERM. Under `accelerate launch` these are the codes of the workers. Rank 0
+prints an error that is known to be the same on all ranks. The first rank of a node that raises any other error prints it.
+Then the launcher exits with 1, after a traceback of its own whose last line contains the sentence.
 """
 
 import atexit
 import errno
 import io
 import os
+import select
 import signal
 import sys
 import time
@@ -26,6 +27,7 @@ FAILED = 1
 USER_ERROR = 2
 PREEMPTED = 75
 INTERRUPTED = 130
+BROKEN_PIPE = 141
 TERMINATED = 143
 RANK_0_PRINTS_S = 2.0
 """Seconds in which rank 0 prints an error that all ranks raise, before another rank ends."""
@@ -79,6 +81,19 @@ def shortened(text: str, most: int = 100) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
+def is_disk_full(error: BaseException) -> bool:
+    """Whether a disk or a quota is full. Each library raises its own class, but all messages contain that of the system."""
+    return any(os.strerror(number) in str(error) for number in (errno.ENOSPC, errno.EDQUOT))
+
+
+def full_temporary_disk() -> UserError:
+    """The error for a full disk of temporary files."""
+    import tempfile
+
+    folder = tempfile.gettempdir()
+    return UserError(f"the disk of temporary files, {folder}, is full: free some space, or set TMPDIR to another folder")
+
+
 def run(main: Callable[[], None]) -> None:
     """Run a script's `main`, and exit with one of the codes in the module's docstring."""
     global is_command
@@ -103,8 +118,7 @@ def run(main: Callable[[], None]) -> None:
         print(f"failed: {error}", file=sys.stderr)
         code = FAILED
     except Exception as error:
-        # Each library raises its own class, but all messages contain the message of the operating system
-        if any(os.strerror(number) in str(error) for number in (errno.ENOSPC, errno.EDQUOT)):
+        if is_disk_full(error):
             sentence = f"the disk is full ({error}): free some space, or write elsewhere"
         elif isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             name = shortened(str(error.filename or ""))
@@ -114,6 +128,8 @@ def run(main: Callable[[], None]) -> None:
         if sentence:
             print(f"error: {sentence}", file=sys.stderr)
             code = USER_ERROR
+        elif isinstance(error, BrokenPipeError) and _is_output_unread():
+            code = BROKEN_PIPE
         else:
             traceback.print_exc()
             code, sentence = FAILED, f"{type(error).__name__}: {error}"
@@ -123,6 +139,10 @@ def run(main: Callable[[], None]) -> None:
     except SystemExit as error:
         code = int(error.code or 0)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the process ends anyway
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # Python would print it at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if sentence:
         _write_launcher_error(sentence)
     if "torch" in sys.modules:
@@ -134,6 +154,13 @@ def run(main: Callable[[], None]) -> None:
         os._exit(code)
     if code:
         sys.exit(code)
+
+
+def _is_output_unread() -> bool:
+    """Whether standard output is a pipe whose reader has ended."""
+    poll = select.poll()
+    poll.register(1, select.POLLOUT)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _is_printed(sentence: str) -> bool:

@@ -1,8 +1,10 @@
 """How a script ends: the documented exit code, and one line for an error that the user can fix."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +53,20 @@ def run(body: str, before: str = "") -> tuple[int, str, str]:
 def test_exit_codes(body: str, expected: tuple[int, str, str]) -> None:
     """A script or a Slurm job could not tell a user's mistake from a failure or from Ctrl-C."""
     assert run(body) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "code"), [("print('done')", 0), ("print('x', flush=True); print('not reached', file=sys.stderr)", 141)]
+)
+def test_output_that_is_not_read_gives_no_traceback(body: str, code: int) -> None:
+    """`fit.py … | head` would end with a traceback, or with an error after all of its work."""
+    statement = f"import sys; sys.stdin.read()\n{SCRIPT.format(body)}"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", statement], env=environment, text=True, **pipes) as process:
+        process.stdout.close()
+        process.stdin.close()
+        assert (process.stderr.read(), process.wait()) == ("", code)
 
 
 def test_a_terminal_without_a_character_shows_a_question_mark() -> None:

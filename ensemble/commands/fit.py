@@ -14,6 +14,7 @@ tasks, then members in several tasks. The command without --stage and with --res
 """
 
 import sys
+from contextlib import suppress
 from typing import Any
 
 from ensemble import configuration, errors, recipe
@@ -46,7 +47,8 @@ def main() -> None:
         if stop.code == errors.TERMINATED:
             print("stopped: continue with --resume auto", file=sys.stderr)
         raise
-    print("\n".join(run.lines(board)))
+    with suppress(BrokenPipeError):  # no one reads the output any more, as after `| head`, and the fit is complete
+        print("\n".join(run.lines(board)))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ensemble.errors import UserError
+from ensemble.errors import UserError, full_temporary_disk, is_disk_full
 
 FromArrow = Callable[[pa.Table], Any]
 
@@ -37,12 +37,15 @@ def to_arrow(rows: Any) -> tuple[pa.Table, FromArrow]:
 
 
 def write(table: pa.Table, path: str | Path) -> None:
-    """Write rows as Parquet. Raises `UserError` for a column that it cannot hold, such as one of empty dicts."""
+    """Write rows as a temporary Parquet file. Raises `UserError` for a column that it cannot hold, such as one of empty
+    dicts, and for a full disk."""
     import pyarrow.parquet as pq
 
     try:
         pq.write_table(table, path, compression="none")
     except (pa.ArrowException, OSError, ValueError) as error:
+        if is_disk_full(error):
+            raise full_temporary_disk() from None
         reason = " ".join(str(error).split())
         raise UserError(f"the rows cannot be stored as Parquet ({reason}): leave that column out, or convert it") from None
 

@@ -26,7 +26,7 @@ from typing import IO, Any
 
 from ensemble import recipe
 from ensemble.data.inputs import FORECAST
-from ensemble.errors import UserError
+from ensemble.errors import UserError, full_temporary_disk, is_disk_full
 
 WorkerConfig = dict[str, Any]
 """`recipe`; `manifest`, of the data that the ensemble was fitted on; for a member also `name`, `folder`, `threads`, and
@@ -59,8 +59,11 @@ def _answer(answers: IO[str], run: Callable[[], None]) -> None:
     except UserError as error:
         answer = {"mistake": str(error)}
     except BaseException as error:  # also PanicException of polars, which is no Exception
-        traceback.print_exc()
-        answer = {"failure": f"{type(error).__name__}: {error}"}
+        if is_disk_full(error):  # a worker writes nothing but temporary files
+            answer = {"mistake": str(full_temporary_disk())}
+        else:
+            traceback.print_exc()
+            answer = {"failure": f"{type(error).__name__}: {error}"}
     print(json.dumps(answer), file=answers, flush=True)
 
 

@@ -1,12 +1,18 @@
 """DataFrames of pandas as Arrow tables."""
 
 import datetime
+import errno
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from ensemble.errors import UserError
@@ -58,6 +64,30 @@ def test_a_column_that_parquet_cannot_hold_is_refused(tmp_path: Path) -> None:
     table, _ = to_arrow(pl.DataFrame({"x": [1], "extra": [{}]}))
     with pytest.raises(UserError, match=r"cannot be stored as Parquet .*'extra'.*: leave that column out, or convert it"):
         write(table, tmp_path / "a.parquet")
+
+
+def test_a_full_temporary_disk_is_no_fault_of_a_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user would look for a mistake in the rows, and not learn of TMPDIR."""
+
+    def full(*arguments: Any, **named: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pyarrow.parquet, "write_table", full)
+    with pytest.raises(UserError, match=r"^the disk of temporary files, /.*, is full: free some space, or set TMPDIR"):
+        write(pa.table({"x": [1]}), tmp_path / "a.parquet")
+
+
+def test_a_worker_names_a_full_temporary_disk() -> None:
+    """A full /tmp would look like an error of the program."""
+    statements = (
+        "import tempfile; from ensemble.predictor import worker",
+        "def full(**named): raise OSError(28, 'No space left on device')",
+        "tempfile.TemporaryDirectory = full; worker.main()",
+    )
+    first = json.dumps({"recipe": "table", "manifest": {}, "folder": "x"})
+    done = subprocess.run([sys.executable, "-c", "\n".join(statements)], input=first, capture_output=True, text=True)
+    assert json.loads(done.stdout)["mistake"].startswith("the disk of temporary files, ")
+    assert not done.stderr
 
 
 @pytest.mark.parametrize(
