@@ -54,16 +54,7 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
     if not _is_free(target):
         if not overwrite:
             raise UserError(f"{path} exists already: choose another folder, or add overwrite=true to replace it")
-        if not target.is_dir() or _content(target).get("kind") != kind:
-            raise UserError(
-                f"{path} was not written by this stage (it has no manifest.json of the kind '{kind}'), so it is not "
-                "replaced: choose another folder"
-            )
-        if name := foreign(target):
-            raise UserError(
-                f"{path} holds {name}, which its manifest does not list, so the folder is not replaced: move that file "
-                "elsewhere, or choose another folder"
-            )
+        refuse_foreign_folder(path, kind)
     if target.exists() and (target.is_mount() or target == Path.cwd()):
         raise UserError(f"{path} is the current folder or a mounted disk, which cannot be replaced: name a folder inside it")
     unique = uuid.uuid4().hex[:8]  # process ids repeat: in a container every run may have the same one
@@ -94,6 +85,24 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
             old.rename(target)
         shutil.rmtree(scratch, ignore_errors=True)
         raise
+
+
+def refuse_foreign_folder(path: str | Path, kind: str) -> None:
+    """Raise `UserError` for a folder of another kind, and for one with a file that its manifest does not list. A path that
+    does not exist and an empty folder are accepted."""
+    target = Path(path).resolve()
+    if _is_free(target):
+        return
+    if not target.is_dir() or _content(target).get("kind") != kind:
+        raise UserError(
+            f"{path} was not written by this stage (it has no manifest.json of the kind '{kind}'), so it is not "
+            "replaced: choose another folder"
+        )
+    if name := foreign(target):
+        raise UserError(
+            f"{path} holds {name}, which its manifest does not list, so the folder is not replaced: move that file "
+            "elsewhere, or choose another folder"
+        )
 
 
 def _is_free(target: Path) -> bool:

@@ -1,17 +1,29 @@
 """The folder of a fit, and its `fit.json`, which records the settings. run.py lists the other files of the folder."""
 
+import fnmatch
+import glob
 import json
-from collections.abc import Iterator
+import os
+import uuid
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from ensemble import configuration, folders
-from ensemble.errors import UserError, shortened
+from ensemble.errors import UserError, is_disk_full, shortened
+from ensemble.pipeline import network
 from ensemble.pipeline.plan import PREPARED
 from ensemble.pipeline.settings import FILE, FREE_TO_CHANGE
 
-RANKINGS, PREDICTIONS = "rankings", "predictions"
+RANKINGS, PREDICTIONS, ENSEMBLE, REPORT = "rankings", "predictions", "ensemble", "report.html"
+READABLE = (
+    FILE, "leaderboard.json", "prepared/names/names.parquet", "prepared/rows/train/state.json", "members/name/metrics.jsonl",
+    "members/name/model.0.txt", "members/name/out_of_fold.parquet", "members/name/summary.json",
+    "rankings/name.test.parquet", "predictions/name.oof.parquet", "ensemble/forecast.csv", "ensemble/forecast.parquet",
+    "ensemble/oof.parquet", "ensemble/scores.json", "ensemble/test.parquet",
+)  # fmt: skip
+"""Files of a fit, one of each format and folder, that a pattern of sources could match."""
 MOST_NAMED = 3
 """The maximum number of settings that an error names."""
 
@@ -24,14 +36,20 @@ def opened(out: Path, config: Any, name: str, resume: bool, lock: ExitStack) -> 
     Yields the content of the earlier `fit.json` with `resume`, otherwise None. If the `with` block raises, the earlier
     `fit.json` is restored; without one, the new `fit.json` and new empty folders are removed, unless data were prepared.
 
+    With `resume` the end of another fit is awaited, such as that of a process whose notebook was killed.
+
     name : the recipe
     """
+    for pattern in (*getattr(config, "source", ()), *getattr(config, "metadata", ())):
+        _refuse_matching(out, pattern)
     file, earlier = out / FILE, None
     if file.is_file():
         earlier = read(out, config, name, resume)
         if not resume and not getattr(config, "overwrite", False):
             raise UserError(f"{out} contains a fit: add --resume auto to continue it, or overwrite=true to replace it")
-    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+        folders.refuse_foreign_folder(out / ENSEMBLE, ENSEMBLE)  # not only after the training
+        folders.refuse_foreign_file(out / REPORT, "report")
+    elif out.exists() and (not out.is_dir() or any(not path.match(f".{FILE}.writing-*") for path in out.iterdir())):
         raise UserError(f"{out} exists and contains no fit of this project: choose another out")
     folders.refuse_inside(out)
     new_folders = [folder for folder in (out, *out.parents) if not folder.exists()]
@@ -40,16 +58,25 @@ def opened(out: Path, config: Any, name: str, resume: bool, lock: ExitStack) -> 
     except OSError as error:
         remove_new(file, new_folders)
         raise UserError(f"the folder {out} cannot be created: {error.strerror}") from None
-    lock.enter_context(folders.locked(out, "fitting in"))
+    lock.enter_context(folders.locked(out, "fitting in", folders.LOCK_WAIT_S if resume else 0.0))
+    if resume and file.is_file():
+        earlier = read(out, config, name)  # a fit that has ended in the meantime may have changed it
     limits = {"time_limit": config.time_limit, "num_draws": config.num_draws}
     try:
-        _recover(out)
         fingerprint = earlier.get(PREPARED) if resume and earlier else None
-        folders.write_json(file, {**_content(config, name), "limits": limits, PREPARED: fingerprint})
+        try:
+            _recover(out)
+            folders.write_json(file, {**_content(config, name), "limits": limits, PREPARED: fingerprint})
+        except OSError as error:
+            if is_disk_full(error):
+                raise
+            fix = "check the permissions, or choose another out"
+            raise UserError(f"{file} cannot be written ({error.strerror or error}): {fix}") from None
         yield earlier if resume else None
     except BaseException:
         if earlier:
-            folders.write_json(file, earlier)
+            with suppress(OSError):  # which must not hide the first error
+                folders.write_json(file, earlier)
         elif not (out / PREPARED).exists():
             remove_new(file, new_folders)
         raise
@@ -106,3 +133,45 @@ def _recover(out: Path) -> None:
     folders.discard_scratch([*out.glob(".*.writing-*"), *(out / PREDICTIONS).glob(".*.writing-*")])
     for old in out.glob(".*.old-*"):
         folders.discard(old)
+
+
+def _refuse_matching(out: Path, pattern: str) -> None:
+    """Raise `UserError` for a glob that would match files of the fit in `out`: they are no raw data."""
+    if not glob.has_magic(pattern):
+        return
+    parts = Path(os.path.realpath(pattern)).parts
+    for name in READABLE:
+        if _matches(Path(os.path.realpath(out / name)).parts, parts):
+            where = f"out={out} lies where {pattern} would match files of the fit, such as {name}"
+            raise UserError(f"{where}: choose another out")
+
+
+def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether `glob.glob` with `recursive=True` would find a path; both are given by their parts."""
+    if not parts or not pattern:
+        return not parts and not [part for part in pattern if part != "**"]
+    if pattern[0] == "**":
+        return _matches(parts, pattern[1:]) or _matches(parts[1:], pattern)
+    return fnmatch.fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
+
+
+def discard_members(out: Path) -> None:
+    """Delete the members and the prediction files of a fit that is replaced, but no folder that contains a user's file."""
+    from ensemble.trees import stored
+    from ensemble.trees.checkpoint import Checkpoints
+
+    for folder in sorted((out / "members").glob("*")):
+        member = folder.with_suffix("")
+        if folder.suffix == ".checkpoint":
+            Checkpoints(member, "").clear()
+        elif folder.suffix == ".copies":
+            stored.clear(member)
+        elif folder.is_dir():
+            foreign = network.foreign if (folder / "status").is_file() else folders.foreign
+            if not foreign(folder):  # it is renamed first, so that no kill leaves a part of it
+                folder.rename(folder.with_name(f".{folder.name}.writing-{uuid.uuid4().hex[:8]}"))
+    folders.discard_scratch([*(out / "members").glob(".*")])
+    for file in (out / PREDICTIONS).glob("*.parquet"):
+        with suppress(UserError):
+            folders.refuse_foreign_file(file, "prediction file")
+            file.unlink()

@@ -134,15 +134,20 @@ def is_complete(folder: Path) -> bool:
         return False
 
 
+def foreign(folder: Path) -> Path | None:
+    """The first file in a folder that no training writes."""
+    folders.discard_scratch(folder.glob(".*"))
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    others = (file for file in files if not any(fnmatch.fnmatchcase(file.name, pattern) for pattern in FILES_OF_A_RUN))
+    return next(others, None)
+
+
 def _remove(folder: Path) -> None:
     """Delete the folder of an earlier training; `UserError` if it contains a file that no training writes."""
-    folders.discard_scratch(folder.glob(".*"))
-    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if not any(fnmatch.fnmatchcase(file.name, pattern) for pattern in FILES_OF_A_RUN):
-            raise UserError(
-                f"{file} was not written by a training, so {folder} is not replaced: move it elsewhere, or choose another "
-                "out"
-            )
+    if file := foreign(folder):
+        raise UserError(
+            f"{file} was not written by a training, so {folder} is not replaced: move it elsewhere, or choose another out"
+        )
     shutil.rmtree(folder, ignore_errors=True)
 
 

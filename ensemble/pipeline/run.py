@@ -29,7 +29,7 @@ from ensemble import configuration, folders, recipe
 from ensemble.errors import TooFewRows, UserError
 from ensemble.pipeline import fit_folder, network
 from ensemble.pipeline.budget import Budget
-from ensemble.pipeline.fit_folder import PREDICTIONS, RANKINGS
+from ensemble.pipeline.fit_folder import ENSEMBLE, PREDICTIONS, RANKINGS, REPORT
 from ensemble.pipeline.plan import PREPARED, FollowUp, PlannedMember, Preempted, plan
 from ensemble.pipeline.settings import FILE as SETTINGS
 
@@ -266,6 +266,8 @@ def prepare(config: Any, name: str, resume: bool, lock: ExitStack) -> dict[str, 
         prepare_data = recipe.named(name).require("prepare", "prepare", "cannot prepare data")
         prepared_data.write(name, prepare_data, settings, lambda manifest: chosen(manifest, config, num_threads))
         manifest = folders.read_manifest(folder)
+        if not (earlier and earlier.get(PREPARED)):  # before fit.json names the data, so that no kill leaves members of a
+            fit_folder.discard_members(out)  # fit that was replaced, which --resume auto would use
         folders.write_json(out / SETTINGS, {**folders.read_json(out / SETTINGS), PREPARED: manifest["fingerprint"]})
     return manifest
 
@@ -390,7 +392,7 @@ def finish(run: Fit, manifest: dict[str, Any], second: FollowUp | None) -> list[
     from ensemble.predictor.fit import fit as fit_ensemble
 
     out = run.out
-    data, predictions, ensemble = out / run.data, out / PREDICTIONS, out / "ensemble"
+    data, predictions, ensemble = out / run.data, out / PREDICTIONS, out / ENSEMBLE
     names = tuple(_predict(run, manifest, data, predictions))
     run.print("combining")
     combining = recipe.of(manifest).get("plan", "combining")
@@ -399,8 +401,8 @@ def finish(run: Fit, manifest: dict[str, Any], second: FollowUp | None) -> list[
     board = _leaderboard(run, {**scores, **(_compared(run, data, predictions, ensemble, names) if second else {})})
     from ensemble.report import page
 
-    page.write(ensemble, data, predictions, out / "report.html")
-    run.print(f"wrote {out / 'report.html'}")
+    page.write(ensemble, data, predictions, out / REPORT)
+    run.print(f"wrote {out / REPORT}")
     return board
 
 

@@ -9,6 +9,7 @@ import pytest
 from fits import people, planned
 from script_server import ScriptServer
 
+from ensemble import folders
 from ensemble.pipeline import run
 
 SCRIPT = """
@@ -63,7 +64,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "configure", lambda requested=0: 1)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr(run, "plan", lambda manifest, num_threads: planned("lightgbm", "xgboost"))
-    monkeypatch.setattr(page, "write", lambda *files: Path(files[-1]).write_text("a page"))
+    monkeypatch.setattr(page, "write", lambda *files: Path(files[-1]).write_text(folders.MARK))
 
 
 @pytest.fixture(scope="session")

@@ -202,6 +202,7 @@ def test_a_shorter_limit_keeps_what_is_trained(table: Path, tmp_path: Path, monk
 def test_one_fit_at_a_time(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second fit with --resume auto would delete the files that the first one is writing."""
     out, begin = tmp_path / "out", run.Fit.print
+    monkeypatch.setattr(folders, "LOCK_WAIT_S", 0.1)
 
     def second_fit(self: run.Fit, sentence: str) -> None:
         monkeypatch.setattr(run.Fit, "print", begin)

@@ -337,6 +337,8 @@ COMMANDS = {
     "out=new source=[t.csv] target=y target=nothing": "target=nothing: the table has no such",
     "out=new source=[words.csv] source=[t.csv] target=y": "source is given twice, as [words.csv] and as [t.csv]: write one",
     "out=prepared/new source=[t.csv] target=y": "prepared data: choose a place outside of it",
+    "out=folder/new source=['folder/**/*.csv'] target=y": "out=folder/new lies where folder/**/*.csv would match",
+    "out=new source=*/*/*.csv target=y": "would match files of the fit, such as ensemble/forecast.csv:",
     "out=dangling source=[t.csv] target=y": "the folder dangling cannot be created: File exists",
     "out=new source=[fifo] target=y": "fifo is a pipe, and sources are read more than once: write its content to a",
     "out=/proc/new source=[t.csv] target=y": "the folder /proc/new cannot be created: No such file or directory",

@@ -1,0 +1,148 @@
+"""The folder of a fit: what a fit that is replaced leaves, and what is refused before the training."""
+
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fits import fit, snapshot
+
+from ensemble import folders
+from ensemble.commands import fit as command
+from ensemble.errors import UserError
+from ensemble.pipeline import run
+
+
+@pytest.fixture
+def fitted(table: Path, tmp_path: Path) -> Path:
+    fit(table, tmp_path / "out")
+    return tmp_path / "out"
+
+
+def test_a_killed_replacement_uses_no_member_of_the_old_fit(
+    fitted: Path, table: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Members that were to be replaced would be in the new ensemble, without a message."""
+
+    def killed(self: run.Fit, sentence: str) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run.Fit, "print", killed)
+        with pytest.raises(KeyboardInterrupt):
+            fit(table, fitted, overwrite=True)
+    fit(table, fitted, resume=True)
+    assert "is complete already" not in capsys.readouterr().err
+
+
+def test_a_replacement_leaves_only_the_users_files(fitted: Path, table: Path) -> None:
+    """Members of an old fit, with other data, would stay, or a note of the user would be deleted."""
+    members, predictions = fitted / "members", fitted / "predictions"
+    for name in (".old.writing-0123abcd/model", "notes/a.txt", "lightgbm.checkpoint/status", "network/status"):
+        (members / name).parent.mkdir(parents=True)
+        (members / name).write_text("mine")
+    shutil.copytree(members / "xgboost", members / "catboost")
+    (members / "catboost" / "notes.txt").write_text("mine")
+    (predictions / "mine.parquet").write_text("mine")
+    fit(table, fitted, overwrite=True, members=("lightgbm",))
+    assert sorted(path.name for path in members.iterdir()) == ["catboost", "lightgbm", "notes"]
+    assert {path.name.split(".")[0] for path in predictions.iterdir()} == {"lightgbm", "mine"}
+
+
+def test_a_fit_killed_before_its_settings_are_written_starts_again(table: Path, tmp_path: Path) -> None:
+    """No command would use the folder, which seems to be of another program."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".fit.json.writing-0123abcd").write_text("{")
+    fit(table, tmp_path / "out")
+    assert not list((tmp_path / "out").glob(".*"))
+
+
+@pytest.mark.parametrize("settings", [{"resume": True}, {"overwrite": True}])
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("ensemble/notes.txt", "holds notes.txt, which its manifest does not list, so the folder is not replaced: move"),
+        ("report.html", "exists and this project did not write it, so the report does not replace it"),
+    ],
+)
+def test_a_file_of_the_users_is_found_before_the_training(
+    name: str, sentence: str, settings: dict[str, bool], fitted: Path, table: Path
+) -> None:
+    """An hour of training would end in an error about a note in the folder."""
+    (fitted / name).write_text("mine")
+    before = snapshot(fitted)
+    with pytest.raises(UserError, match=sentence):
+        fit(table, fitted, **settings)
+    assert snapshot(fitted) == before
+
+
+@pytest.mark.parametrize(("number", "kind"), [(13, UserError), (28, OSError)])
+def test_a_folder_that_cannot_be_written_is_no_error_of_ours(
+    number: int, kind: type[Exception], fitted: Path, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user would see a traceback, or the message about a full disk would be another one."""
+
+    def refuse(*arguments: Any) -> None:
+        raise OSError(number, {13: "Permission denied", 28: "No space left on device"}[number])
+
+    monkeypatch.setattr(folders, "write_json", refuse)
+    with pytest.raises(kind) as caught:
+        fit(table, fitted, resume=True)
+    sentence = "fit.json cannot be written (Permission denied): check the permissions, or choose another out"
+    assert str(caught.value).endswith(sentence if number == 13 else "No space left on device")
+
+
+def test_a_fit_that_is_continued_waits_for_the_end_of_another(fitted: Path, table: Path) -> None:
+    """After a restart of a notebook's kernel, the fit that is still ending would cause an error."""
+    held = threading.Event()
+
+    def ending() -> None:
+        with folders.locked(fitted, "fitting in"):
+            held.set()
+            time.sleep(0.5)
+
+    thread = threading.Thread(target=ending)
+    thread.start()
+    held.wait()
+    fit(table, fitted, resume=True)
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_refused"),
+    [
+        ("{}/**/*.csv", True),
+        ("{}/**", True),
+        ("{}/*/predictions/*.parquet", True),
+        ("{}/o?t/ensemble/forecast.csv", True),
+        ("{}/*.csv", False),
+        ("{}/out/raw/*.csv", False),
+        ("{}/other/**/*.csv", False),
+        ("{}/**/people*.csv", False),
+        ("{}/out/ensemble/forecast.csv", False),
+    ],
+)
+def test_a_pattern_that_matches_files_of_the_fit_is_refused(
+    pattern: str, is_refused: bool, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The forecast would be among the rows of the next fit, and a killed fit could not be continued."""
+
+    def accepted(out: Path) -> None:
+        raise KeyError("accepted")
+
+    monkeypatch.setattr(folders, "refuse_inside", accepted)
+    with pytest.raises(UserError if is_refused else KeyError) as caught:
+        fit(Path(pattern.format(tmp_path)), tmp_path / "out")
+    assert ("would match files of the fit, such as" in str(caught.value)) == is_refused
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_deleted_current_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All members would be trained before the report fails with a traceback."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(UserError, match="the current folder was deleted: change to another one"):
+        command.main()
