@@ -360,6 +360,11 @@ def train_trees(
     """
     from ensemble.trees import train
 
+    folder = Path(config.out) / "members" / member.name
+    if resume and folder.exists() and not _is_complete(member, folder):
+        print(f"{folder} is damaged: it is trained again", file=sys.stderr)
+        resume = False
+        overwrite = True
     settings = trees_config(member, config, num_threads, seconds)
     with _later_modules_imported(settings.library):
         summary = train.train(dataclasses.replace(settings, overwrite=overwrite and not resume), "auto" if resume else "")

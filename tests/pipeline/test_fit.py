@@ -402,14 +402,19 @@ def test_nothing_is_written_into_prepared_data(table: Path, tmp_path: Path) -> N
     assert snapshot(tmp_path) == before
 
 
-def test_damaged_data_and_members_are_found(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ensemble of a continued fit would contain a damaged model, or members of damaged data."""
+def test_damaged_data_and_members_are_found(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The ensemble of a continued fit would contain a damaged model, or members of damaged data, or no fit would go on."""
     out = tmp_path / "out"
     fit(table, out)
     model = out / "members/lightgbm/model.0.txt"
-    model.write_bytes(model.read_bytes().replace(b"leaf_value", b"leaf_valuf", 1))
-    with pytest.raises(UserError, match="exists already"):
-        fit(table, out, resume=True)
+    content = model.read_bytes()
+    model.write_bytes(content.replace(b"leaf_value", b"leaf_valuf", 1))
+    capsys.readouterr()
+    fit(table, out, resume=True)
+    printed = capsys.readouterr().err
+    assert f"{out}/members/lightgbm is damaged: it is trained again" in printed
+    assert printed.count("is complete already") == 1
+    assert model.read_bytes() == content
     rows = next((out / "prepared/rows/train").glob("*.arrow"))
     rows.write_bytes(rows.read_bytes()[:-8] + bytes(8))
     with pytest.raises(UserError, match="was changed after it was written"):
