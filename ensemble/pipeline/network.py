@@ -203,7 +203,7 @@ def run_command(command: list[str], output: int | None = None, environment: dict
         preexec_fn=end_with_parent,
         stdin=subprocess.DEVNULL,
         stdout=output,
-        env=environment,
+        env={**(environment or os.environ), "PYTHONSAFEPATH": "1"},  # a random.py of the user is no module of ours
     )
     try:
         return process.wait()

@@ -15,9 +15,10 @@ from typing import Any
 from ensemble import recipe
 from ensemble.errors import PREEMPTED, USER_ERROR, Failure, UserError
 from ensemble.predictor import frames
+from ensemble.signals import end_with_parent
 
 ROWS = "rows.parquet"
-COMMAND = [sys.executable, "-u", "-m", "ensemble.commands.fit"]
+COMMAND = [sys.executable, "-u", "-P", "-m", "ensemble.commands.fit"]
 """Unbuffered, so that the lines of standard output and standard error arrive in the order in which they were printed."""
 
 
@@ -50,6 +51,7 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
         error: list[str] = []  # its lines: the last that begins with `error: `, and those that follow
         last = ""
         outputs: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        outputs["preexec_fn"] = end_with_parent  # also if a notebook's kernel is killed
         with subprocess.Popen([*COMMAND, *words], **outputs) as process:
             try:
                 for line in process.stdout or ():

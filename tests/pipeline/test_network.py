@@ -176,6 +176,13 @@ def test_a_killed_fit_leaves_no_process() -> None:
     assert psutil.wait_procs([child], TIMEOUT_S / 2)[1] == []
 
 
+def test_a_file_beside_the_data_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a random.py in the current folder, the network would fail, and the ensemble would be fitted without it."""
+    (tmp_path / "random.py").write_text("raise SystemExit(7)")
+    monkeypatch.chdir(tmp_path)
+    assert network.run_command([sys.executable, "-c", "import random"]) == 0
+
+
 def test_predictions_are_repeated_for_another_model_or_other_data(tmp_path: Path) -> None:
     """A fit that is continued would combine predictions of an older model or of one elsewhere, or a damaged file."""
     file = tmp_path / "x.parquet"

@@ -2,14 +2,19 @@
 
 import json
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import fits
 import numpy as np
 import polars as pl
+import psutil
 import pytest
 from fastapi.testclient import TestClient
+from launcher import TIMEOUT_S
 from pydantic import ValidationError
 
 from ensemble.errors import Failure, UserError
@@ -141,6 +146,28 @@ def test_a_mistake_in_python_names_no_file_of_ours(tmp_path: Path) -> None:
     ) as caught:
         Predictor.fit(pl.DataFrame({"x": [1, 2]}), out=tmp_path / "out", target=pl.Series([1, 2]))
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_in_the_current_folder_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script named ensemble.py or random.py beside a notebook would replace a module of the fit."""
+    (tmp_path / "ensemble.py").write_text("raise SystemExit(7)")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"^there is no setting 'tarket'"):
+        Predictor.fit("a.csv", out="out", tarket="y")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has died")
+def test_a_fit_ends_with_the_kernel_of_its_notebook() -> None:
+    """The fit would go on for an hour, and hold the lock of its folder."""
+    child = f"import time; print('begun', flush=True); time.sleep({TIMEOUT_S})"
+    lines = ("import sys; from ensemble.predictor import fitting", f"fitting.COMMAND = [sys.executable, '-c', {child!r}]")
+    statement = "\n".join((*lines, "fitting.fit('a.csv', 'out', 'table', False, {})"))
+    with subprocess.Popen([sys.executable, "-c", statement], stderr=subprocess.PIPE, text=True) as kernel:
+        assert kernel.stderr is not None
+        assert kernel.stderr.readline() == "begun\n"
+        (fit,) = psutil.Process(kernel.pid).children()
+        kernel.send_signal(signal.SIGKILL)
+    assert psutil.wait_procs([fit], TIMEOUT_S / 2)[1] == []
 
 
 @pytest.mark.parametrize("name", ["😀", "a\x7fb", "a\u2028b", "ä\nb", r"\ud83d\ude00", "007", "no"])
