@@ -204,6 +204,7 @@ class Worker:
 
     def __init__(self, name: str, config: dict[str, Any]):
         self.name = name
+        self._loaded_by = os.getpid()
         self._lock = threading.Lock()
         self._num_unread = 0
         """The number of lines that the worker has not answered, or whose answer was not read, as after Ctrl-C."""
@@ -219,6 +220,8 @@ class Worker:
 
     def run(self, task: dict[str, Any]) -> None:
         """Run a task and wait for its end; one task at a time."""
+        if os.getpid() != self._loaded_by:  # both processes would read the answers
+            raise UserError("this Predictor was loaded in another process: load it in each process, after the fork")
         with self._lock:
             self._send(task)
             self.wait()

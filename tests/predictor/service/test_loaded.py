@@ -80,6 +80,16 @@ def test_a_forecast_after_one_that_was_interrupted_is_its_own(
         assert predictor.predict(*tables).equals(pq.read_table(fitted / "ensemble/forecast.parquet"))
 
 
+def test_a_predictor_of_another_process_is_refused(
+    predictor: Predictor, request_rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a fork, as in a pool of processes, one process would get the answers to another."""
+    request = requests.Request(**request_rows)
+    monkeypatch.setattr(os, "getpid", lambda: 0)
+    with pytest.raises(UserError, match="loaded in another process: load it in each process, after the fork"):
+        predictor.predict(requests.review_table(request.reviews), requests.product_table(request.products or []))
+
+
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [
