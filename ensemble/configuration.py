@@ -92,7 +92,7 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         raise UserError(f"the setting '{error.full_key}' cannot be resolved: {str(error).splitlines()[0]}") from None
 
 
-_LEADING_ZEROS = re.compile(r"((?:^|[\[{,:\s])[-+]?)0+(?=\d)")
+_LEADING_ZEROS = re.compile(r"((?:^|[\[{,\s]|(?<!\d):)[-+]?)0+(?=\d)")
 """Matches the leading zeros of a number such as 064, which is octal in YAML 1.1; the group is the text before them."""
 
 

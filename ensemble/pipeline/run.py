@@ -310,9 +310,13 @@ def _refuse_other_sources(config: Any, manifest: dict[str, Any], folder: Path) -
 def chosen(manifest: dict[str, Any], config: Any, num_threads: int) -> list[PlannedMember]:
     """The planned members for the data, or those of them that the setting `members` names. Variants need a time limit."""
     planned, names = plan(manifest, num_threads), config.members
+    variants = [member.name for member in planned if member.variant_of]
     planned = [member for member in planned if config.time_limit or not member.variant_of]
     known = {member.name: member for member in planned}
     for name in names:
+        if name not in known and name in variants:
+            rule = "a variant, which is only trained with a time limit: give a time_limit, or leave it out"
+            raise UserError(f"time_limit=0, but members={list(names)} names '{name}', {rule}")
         if name not in known:
             fix = f"write a list as members=[{name}]" if "," in name else f"choose from {', '.join(known)}"
             raise UserError(f"members={list(names)} names '{name}', which is not available for these data: {fix}")
@@ -356,7 +360,8 @@ def train_trees(
 ) -> None:
     """Train a tree member; with `resume` continue from its last checkpoint, else with `overwrite` replace it.
 
-    Raises `Preempted`, and `CannotLearn` if the library cannot be trained on the rows.
+    A member that is complete but damaged is trained again. Raises `Preempted`, and `CannotLearn` if the library cannot be
+    trained on the rows.
     """
     from ensemble.trees import train
 

@@ -40,6 +40,8 @@ def config_class(name: str) -> type:
     prepare_config = recipe.prepare_config(name)
     own = {field.name for field in dataclasses.fields(FitConfig)} - {"out", "overwrite"}
     if common := sorted(own & {field.name for field in dataclasses.fields(prepare_config)}):
+        if name in recipe.BUILT_IN:
+            raise UserError(f"scripts/fit.py cannot fit the recipe {name}: run the steps of its README one by one")
         raise UserError(
             f"{common[0]} of {prepare_config.__name__} of the recipe {name} is a setting of scripts/fit.py too: give it "
             "another name"

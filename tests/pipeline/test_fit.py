@@ -448,3 +448,9 @@ def test_settings_of_a_recipe_that_are_those_of_a_fit_are_refused(monkeypatch: p
     monkeypatch.setattr(recipe, "prepare_config", lambda name: mine)
     with pytest.raises(UserError, match=r"num_draws of Mine of the recipe mine is a setting of scripts/fit.py too"):
         config_class("mine")
+
+
+def test_a_recipe_of_this_project_that_cannot_be_fitted_is_refused() -> None:
+    """A user could not rename the setting of a recipe that is not the user's, as the error asks."""
+    with pytest.raises(UserError, match=r"^scripts/fit.py cannot fit the recipe sudoku: run the steps of its README"):
+        config_class("sudoku")

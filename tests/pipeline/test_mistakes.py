@@ -267,6 +267,7 @@ COMMANDS = {
     "… seed=-1": "the command line: seed=-1 is impossible: it must be a whole number from 0 to 4294967295",
     "… seed=999999999999": "the command line: seed=999999999999 is impossible: it must be a whole number from 0 to",
     "… members=[gpt]": "members=['gpt'] names 'gpt', which is not available for these data: choose from ",
+    "… time_limit=1:00": "the command line: 1:00 is base 60 in YAML: write a decimal number without leading zeros,",
     "… members={a:b}": "members={'a:b': ''} does not fit: write a list, as in",
     "… accelerate_config=no.yaml": "accelerate_config=no.yaml is not a file: name one of Accelerate, or write auto",
     "… metric=auc": "metric=auc does not fit a binary target: write one of log_loss, roc_auc, average_precision",

@@ -135,6 +135,17 @@ def test_variants_use_the_time_that_is_left(
     assert recorder.seconds_of["lightgbm"] == pytest.approx(limit / 2)  # variants have no share
 
 
+def test_a_variant_without_a_time_limit_is_refused(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user would look for a reason in the data, which the error blames."""
+    monkeypatch.setattr(run, "plan", with_variants)
+    names = ("lightgbm", "lightgbm_2")
+    with pytest.raises(
+        UserError, match=r"^time_limit=0, but members=.* names 'lightgbm_2', a variant, which is only trained"
+    ):
+        run.chosen({}, configured(table, tmp_path, members=names), 1)
+    assert len(run.chosen({}, configured(table, tmp_path, members=names, time_limit=9.0), 1)) == 2
+
+
 def test_a_variant_has_a_seed_of_its_own(table: Path, tmp_path: Path) -> None:
     """A variant with equal settings would be identical to its member."""
     config = configured(table, tmp_path, seed=3)
