@@ -5,7 +5,7 @@ import glob
 import json
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -155,13 +155,18 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     return fnmatch.fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
 
 
-def discard_members(out: Path) -> None:
-    """Delete the members and the prediction files of a fit that is replaced, but no folder that contains a user's file."""
+def discard_members(out: Path, names: Collection[str]) -> None:
+    """Delete the members of a fit that is replaced and their prediction files, but no folder that contains a user's file.
+
+    names : of all members that are planned for the data. Others were trained by the user
+    """
     from ensemble.trees import stored
     from ensemble.trees.checkpoint import Checkpoints
 
     for folder in sorted((out / "members").glob("*")):
         member = folder.with_suffix("")
+        if member.name not in names:
+            continue
         if folder.suffix == ".checkpoint":
             Checkpoints(member, "").clear()
         elif folder.suffix == ".copies":
@@ -174,4 +179,5 @@ def discard_members(out: Path) -> None:
     for file in (out / PREDICTIONS).glob("*.parquet"):
         with suppress(UserError):
             folders.refuse_foreign_file(file, "prediction file")
-            file.unlink()
+            if file.name.rsplit(".", 2)[0] in names:
+                file.unlink()

@@ -266,8 +266,9 @@ def prepare(config: Any, name: str, resume: bool, lock: ExitStack) -> dict[str, 
         prepare_data = recipe.named(name).require("prepare", "prepare", "cannot prepare data")
         prepared_data.write(name, prepare_data, settings, lambda manifest: chosen(manifest, config, num_threads))
         manifest = folders.read_manifest(folder)
-        if not (earlier and earlier.get(PREPARED)):  # before fit.json names the data, so that no kill leaves members of a
-            fit_folder.discard_members(out)  # fit that was replaced, which --resume auto would use
+        if not (earlier and earlier.get(PREPARED)):
+            # Before fit.json names the data, so that no kill leaves members of a replaced fit, which --resume auto would use
+            fit_folder.discard_members(out, {member.name for member in plan(manifest, num_threads)})
         folders.write_json(out / SETTINGS, {**folders.read_json(out / SETTINGS), PREPARED: manifest["fingerprint"]})
     return manifest
 

@@ -38,17 +38,19 @@ def test_a_killed_replacement_uses_no_member_of_the_old_fit(
 
 
 def test_a_replacement_leaves_only_the_users_files(fitted: Path, table: Path) -> None:
-    """Members of an old fit, with other data, would stay, or a note of the user would be deleted."""
+    """Members of an old fit, with other data, would stay, or a note or a member of the user would be deleted."""
     members, predictions = fitted / "members", fitted / "predictions"
-    for name in (".old.writing-0123abcd/model", "notes/a.txt", "lightgbm.checkpoint/status", "network/status"):
+    for name in (".old.writing-0123abcd/model", "notes/a.txt", "lightgbm.checkpoint/status", "tabm/status"):
         (members / name).parent.mkdir(parents=True)
         (members / name).write_text("mine")
     shutil.copytree(members / "xgboost", members / "catboost")
     (members / "catboost" / "notes.txt").write_text("mine")
-    (predictions / "mine.parquet").write_text("mine")
+    (predictions / "notes.parquet").write_text("mine")
+    shutil.copytree(members / "xgboost", members / "mine")  # trained by the user
+    shutil.copy(predictions / "xgboost.oof.parquet", predictions / "mine.oof.parquet")
     fit(table, fitted, overwrite=True, members=("lightgbm",))
-    assert sorted(path.name for path in members.iterdir()) == ["catboost", "lightgbm", "notes"]
-    assert {path.name.split(".")[0] for path in predictions.iterdir()} == {"lightgbm", "mine"}
+    assert sorted(path.name for path in members.iterdir()) == ["catboost", "lightgbm", "mine", "notes"]
+    assert {path.name.split(".")[0] for path in predictions.iterdir()} == {"lightgbm", "mine", "notes"}
 
 
 def test_a_fit_killed_before_its_settings_are_written_starts_again(table: Path, tmp_path: Path) -> None:
