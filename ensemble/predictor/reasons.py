@@ -26,26 +26,30 @@ def of_ensemble(files: list[Predictions], ensemble: combine.Ensemble, prediction
 
     files : prediction files of the members, in any order of rows. prediction : of the ensemble, in the order of row ids,
     (n,) or (n, num_classes). Only contributions with the sign of the row's sum are listed. None if no member with a weight
-    has contributions; a row without contributions has [].
+    has contributions; a row without contributions has []. So has a row for which members of at least half of the weight have
+    none, compared with the row for which most have some: its sum would be that of a minor member.
     """
     members = []
     for file in files:
         position = ensemble.member_names.index(file.member)
         if file.reasons and (weight := ensemble.weights[position]):
             slope = _slope(ensemble.combination.scales[position]) if ensemble.kind != "ranking" else _slope_of_ranking(file)
-            members.append((file, weight * slope))  # the change of the ensemble's prediction for a unit of the member's
+            members.append((file, weight, slope))
     if not members:
         return None
     likeliest = prediction.argmax(axis=1) if prediction.ndim == 2 else np.full(len(prediction), -1)
     total: list[dict[str, list[float]]] = [{} for _ in prediction]
-    for file, factor in members:
+    explaining = np.zeros(len(prediction))  # by row, the sum of the weights of the members that have contributions
+    for file, weight, slope in members:
         assert file.reasons is not None
         for position, row in enumerate(np.argsort(file.row_id, kind="stable")):
-            for reason in file.reasons[row]:
-                if reason.get("class") in (None, likeliest[position]):
-                    value_and_sum = total[position].setdefault(reason["feature"], [reason["value"], 0.0])
-                    value_and_sum[1] += factor * reason["contribution"]
-    return [_largest(contributions) for contributions in total]
+            own = [reason for reason in file.reasons[row] if reason.get("class") in (None, likeliest[position])]
+            explaining[position] += abs(weight) if own else 0.0
+            for reason in own:  # weight * slope is the change of the ensemble's prediction for a unit of the member's
+                value_and_sum = total[position].setdefault(reason["feature"], [reason["value"], 0.0])
+                value_and_sum[1] += weight * slope * reason["contribution"]
+    is_explained = 2 * explaining > explaining.max(initial=0)
+    return [_largest(contributions) if kept else [] for contributions, kept in zip(total, is_explained, strict=True)]
 
 
 def _slope(scale: Scale) -> float:

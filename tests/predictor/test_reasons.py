@@ -101,3 +101,11 @@ def test_a_member_without_weight_explains_nothing() -> None:
     assert result is not None
     assert [reason["feature"] for reason in result[0]] == ["y"]
     assert reasons.of_ensemble(files[:1], ensemble({"a": 0.0, "b": 1.0}), np.array([0.5])) is None
+
+
+def test_a_minor_member_does_not_explain_a_row_alone() -> None:
+    """A member with 15 % of the weight that explains more rows than the others would give the reasons of these rows."""
+    files = [file("a", [{"x": 1.0}, {}, {"x": 1.0}], [1, 2, 3]), file("b", [{"y": 1.0}, {"y": 1.0}, {}], [1, 2, 3])]
+    result = reasons.of_ensemble(files, ensemble({"a": 0.85, "b": 0.15}), np.zeros(3))
+    assert result is not None
+    assert [[reason["feature"] for reason in row] for row in result] == [["x", "y"], [], ["x"]]
