@@ -81,7 +81,8 @@ class Ensemble:
         predictions : (num_rows, num_members), or (num_rows, num_members, num_classes). member_names : the members of these
         columns, in any order. group : (num_rows,), needed for a ranking, whose rows are compared within it. If a member is
         missing, a warning is printed, and the weights of the others increase in proportion. Raises `UserError` for an
-        unknown member, if no remaining member has weight, and for NaN and invalid probabilities.
+        unknown member, if no remaining member has weight, if a member with weight is missing and weights are negative, and
+        for NaN and invalid probabilities.
         """
         for name in member_names:
             if name not in self.member_names:
@@ -106,6 +107,9 @@ class Ensemble:
         if not missing:
             return self
         present = [position for position, name in enumerate(self.member_names) if name in member_names]
+        lost = [weight for name, weight in zip(self.member_names, self.weights, strict=True) if name not in member_names]
+        if min(self.weights) < 0 and any(lost):
+            raise UserError(f"with negative weights no member can be left out: put {missing} back, or fit again without it")
         if not sum(self.weights[position] for position in present) > 0:
             raise UserError(f"without {missing} no member of the ensemble has weight: put it back, or predict with it too")
         print(f"warning: predictions of {missing} are missing: the other weights increase in proportion", file=sys.stderr)

@@ -57,6 +57,23 @@ def test_foreign_members_are_named() -> None:
         ensemble.predict(np.empty((5, 0)), [])
 
 
+def test_negative_weights_need_every_member() -> None:
+    """The weights of the other members would be multiplied by any number, and the predictions would be worthless."""
+    generator = np.random.default_rng(0)
+    target, shared = generator.normal(size=(2, 3000))
+    predictions = np.stack([target + shared, shared + 0.3 * generator.normal(size=3000), np.zeros(3000)], axis=1)
+    ensemble = fit(target, predictions, np.arange(3000) % 10, NAMES, kind="regression", combiner="ridge", is_forward=False)
+    assert ensemble.weights[1] < 0 == ensemble.weights[2]
+    for position in (0, 1):
+        others = [0, 1, 2]
+        others.remove(position)
+        sentence = f"with negative weights no member can be left out: put {NAMES[position]} back, or fit again without it"
+        with pytest.raises(UserError, match=sentence):
+            ensemble.predict(predictions[:, others], [NAMES[other] for other in others])
+    without = ensemble.predict(predictions[:, :2], NAMES[:2])  # the third has no weight
+    np.testing.assert_array_equal(without, ensemble.predict(predictions, NAMES))
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
