@@ -112,7 +112,7 @@ class RankingScorer:
 
     If all rows of a group have the same weight, the group counts that many times: a user who is drawn twice is two users.
     Otherwise a row of weight 2 counts as two rows with equal predictions: in a group of the products of a week, products are
-    drawn, not the week.
+    drawn, not the week. A row of weight 0 counts as absent.
     """
 
     def __init__(self, target: np.ndarray, prediction: np.ndarray, group: np.ndarray) -> None:
@@ -132,10 +132,13 @@ class RankingScorer:
 
     def scores(self, weight: np.ndarray) -> np.ndarray:
         mass = weight[self.order]
-        least, most = (bound.reduceat(mass, self.group_starts) for bound in (np.minimum, np.maximum))
-        # A group with one weight counts that many times, also 0 times; in other groups a row counts as that many rows
+        most = np.maximum.reduceat(mass, self.group_starts)
+        least = np.minimum.reduceat(np.where(mass > 0, mass, most[self.group]), self.group_starts)
+        # A group with one weight counts that many times, also 0 times; in other groups a row counts as that many rows. A row
+        # of weight 0 counts as absent
         has_one_weight = least == most
-        mass, group_weight = np.where(has_one_weight[self.group], 1.0, mass), np.where(has_one_weight, most, 1.0)
+        mass = np.where(has_one_weight[self.group] & ((mass > 0) | (most == 0)[self.group]), 1.0, mass)
+        group_weight = np.where(has_one_weight, most, 1.0)
         if (mass == 1).all():
             return self.scores_of_groups(group_weight)
         return np.array([_mean(score, group_weight) for score in self._by_group(mass)])

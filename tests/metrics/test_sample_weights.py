@@ -63,6 +63,9 @@ def test_ndcg_of_weighted_groups_is_that_of_scikit_learn() -> None:
     assert ndcg(target, prediction, group, weight) == pytest.approx(
         ndcg(*(np.delete(column, best) for column in (target, prediction, group, weight)))
     )
+    assert metrics.task_scores("ranking", target, prediction, group, weight) == pytest.approx(
+        metrics.task_scores("ranking", *(np.delete(column, best) for column in (target, prediction, group, weight)))
+    )
     unlike = np.random.default_rng(0).integers(1, 3, len(group))
     twice = np.repeat(np.arange(len(group)), unlike)
     assert ndcg(target, prediction, group, unlike) == pytest.approx(ndcg(target[twice], prediction[twice], group[twice]))
