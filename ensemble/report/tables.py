@@ -1,6 +1,5 @@
 """The tables of the report: scores with intervals, combiners, members, importance of features, confusion of classes."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,8 @@ NUM_FEATURES = 15
 """The number of features in the tables of importance."""
 NUM_CLASSES = 12
 """The number of classes in the confusion table; more do not fit on a page."""
+LEAST, SMALL = 1e-9, 0.01
+"""Scores and gains below the first are due to rounding, and are shown as 0; those up to the second get more digits."""
 ACCURACY = ("accuracy", "accuracy_always_no")
 """Metrics of a binary task that are not in the table of scores, since they mean little where positives are rare."""
 
@@ -77,12 +78,13 @@ def _score_rows(run: Run, names: list[str]) -> list[dict[str, Any]]:
 
 
 def _main_score(run: Run) -> dict[str, Any]:
-    """The score by the metric of the task, and the gain over the best member; `low` and `high` are positive for a gain."""
+    """The score by the metric of the task, and the gain over the best member or the loss against it, with the interval."""
     scores, kind, metric = run.scores["scores"], run.task.kind, run.task.metric
     gain = run.scores["gain_over_best_member"][metric]
     higher_is_better = metrics.METRICS[kind][metric].higher_is_better
-    sign = 1 if higher_is_better else -1
-    low, high = (None if gain[end] is None else sign * gain[end] for end in ("low", "high")[::sign])
+    is_gain = (1 if higher_is_better else -1) * (gain["value"] or 0) >= 0
+    turn = 1 if is_gain == higher_is_better else -1  # so that a gain is positive, or a loss
+    low, high = (None if gain[end] is None else turn * gain[end] for end in ("low", "high")[::turn])
     return {
         "label": metric_labels(run)[metric],
         "higher_is_better": higher_is_better,
@@ -95,7 +97,7 @@ def _main_score(run: Run) -> dict[str, Any]:
         "gain": gain,
         "low": _as_text(kind, metric, low),
         "high": _as_text(kind, metric, high),
-        "is_gain": sign * (gain["value"] or 0) >= 0,
+        "is_gain": is_gain,
         "size": _as_text(kind, metric, abs(gain["value"] or 0)),
         "verdict": _verdict(kind, metric, gain),
     }
@@ -115,10 +117,14 @@ def _interval(kind: str, name: str, interval: dict[str, float | None], signed: b
 
 def _as_text(kind: str, name: str, value: float | None, signed: bool = False) -> str:
     digits = {"lift_at_5pct": 2, "log_loss": 4, "multiclass_log_loss": 4, "brier": 4, "calibration_error": 4}.get(name, 3)
-    text = number(value, digits)
-    if kind == "regression" and name != "r_squared" and value:  # in the target's unit: four significant digits
-        digits = max(0, 3 - math.floor(math.log10(abs(value))))
-        text = number(value, digits) if digits <= 6 else f"{value:.4g}".replace("-", "−")
+    in_unit = kind == "regression" and name != "r_squared"  # of the target: four significant digits
+    if value and (in_unit or LEAST < abs(value) < SMALL):  # of a small score, three
+        significant = 4 if in_unit else 3
+        exponent = int(f"{value:.{significant - 1}e}".partition("e")[2])  # of the rounded value
+        digits = max(0, significant - 1 - exponent)
+        text = number(value, digits) if digits <= 6 else f"{value:.{significant}g}".replace("-", "−")
+    else:
+        text = number(value, digits)
     return f"{'+' if signed and value is not None and value > 0 else ''}{text}"
 
 
@@ -178,32 +184,33 @@ def permutation(run: Run) -> dict[str, Any] | None:
         for name, label in run.feature_labels.items()
     ]
     rows.sort(key=lambda row: -sum(weight[member] * value for member, value in row["worse"].items()))
-    first = next(iter(permutations.values()))
+    num_rows = [each["rows"] for each in permutations.values()]
     return {
         "members": list(permutations),
-        "metric": first["metric"],
-        "num_rows": first["rows"],
+        "metric": next(iter(permutations.values()))["metric"],
+        "num_rows": " to ".join(number(end) for end in sorted({min(num_rows), max(num_rows)})),
         "rows": rows[:NUM_FEATURES],
         "scale": max((value for row in rows for value in row["worse"].values()), default=0) or 1.0,
     }
 
 
 def confusion(run: Run) -> dict[str, Any]:
-    """For the classes with most rows: the shares of the rows of a class for which the ensemble predicts each class."""
+    """For the classes with most rows: the shares of the rows of a class for which the ensemble predicts each class, weighted
+    as the scores are."""
     classes, target = run.task.classes, run.test.target.astype(int)
     predicted = run.candidates[ENSEMBLE].argmax(axis=1)
-    counts = np.zeros((len(classes), len(classes)), int)
-    np.add.at(counts, (target, predicted), 1)
-    total = counts.sum(axis=1)
-    shown = np.sort(np.argsort(-total, kind="stable")[:NUM_CLASSES])
+    sums = np.zeros((len(classes), len(classes)))
+    np.add.at(sums, (target, predicted), 1 if run.test.weight is None else run.test.weight)
+    total, num_rows = sums.sum(axis=1), np.bincount(target, minlength=len(classes))
+    shown = np.sort(np.argsort(-num_rows, kind="stable")[:NUM_CLASSES])
     return {
         "classes": [classes[number] for number in shown],
         "rows": [
             {
                 "name": classes[number],
-                "rows": int(total[number]),
+                "rows": int(num_rows[number]),
                 "cells": [
-                    {"share": counts[number, other] / total[number] if total[number] else None, "is_right": other == number}
+                    {"share": sums[number, other] / total[number] if total[number] else None, "is_right": other == number}
                     for other in shown
                 ],
             }

@@ -4,6 +4,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
+from sklearn.metrics import confusion_matrix
 
 from ensemble import metrics
 from ensemble.predictions import Predictions
@@ -14,19 +16,33 @@ from ensemble.report.run import Member
 from ensemble.task import Task
 
 
+IDS = np.arange(40)
+COLUMNS: dict[str, Any] = {
+    **{"row_id": IDS, "group": IDS, "cluster": IDS},
+    **{"recipe": "r", "fingerprint": "f", "split": "test", "member": "ensemble"},
+}
+
+
+def run_of(test: Predictions, candidates: dict[str, np.ndarray], metric: str, kind: str, num_draws: int = 20) -> Any:
+    """What the tables need of a run, with the scores of `candidates`, of which "trees" is the only member."""
+    task = Task(kind=kind, target="y", metric=metric, group="group", cluster="cluster", classes=("a", "b"))
+    scores = scoring.score(task, test, candidates, ["trees"], num_draws, 0)
+    return SimpleNamespace(
+        test=test,
+        scores=scores,
+        task=task,
+        words=Words(),
+        candidates=candidates,
+        recipe=SimpleNamespace(get=lambda *_: None),
+    )
+
+
 def test_an_ensemble_equal_to_its_best_member_loses_nothing() -> None:
     """The page of a single member, scored by an error, would say that the ensemble loses 0.000 against it."""
-    ids = np.arange(40)
     value = np.random.default_rng(0).normal(size=40)
-    columns = {"row_id": ids, "group": ids, "cluster": ids, "recipe": "r", "fingerprint": "f", "split": "test"}
-    test = Predictions(target=value + 1, prediction=value, member="ensemble", **columns)
-    task = Task(kind="regression", target="y", metric="root_mean_squared_error", group="group", cluster="cluster")
+    test = Predictions(target=value + 1, prediction=value, **COLUMNS)
     for worse, is_gain in ((0.0, True), (-0.1, True), (0.1, False)):
-        candidates = {"ensemble": value - worse, "trees": value}
-        scores = scoring.score(task, test, candidates, ["trees"], 20, 0)
-        run: Any = SimpleNamespace(
-            scores=scores, task=task, words=Words(), candidates=candidates, recipe=SimpleNamespace(get=lambda *_: None)
-        )
+        run = run_of(test, {"ensemble": value - worse, "trees": value}, "root_mean_squared_error", "regression")
         assert tables.score_table(run)["main"]["is_gain"] is is_gain
 
 
@@ -35,6 +51,72 @@ def test_metrics_of_every_kind_have_a_label() -> None:
     for kind in metrics.METRICS:
         labels = tables.metric_labels(SimpleNamespace(task=SimpleNamespace(kind=kind)))  # type: ignore[arg-type]
         assert labels["root_mean_squared_error"] == "root mean squared error"
+
+
+@pytest.mark.parametrize(("kind", "metric"), [("regression", "root_mean_squared_error"), ("binary", "average_precision")])
+def test_the_interval_is_that_of_the_gain_or_loss_in_the_sentence(kind: str, metric: str) -> None:
+    """A loss of 0.5 would have an interval from -0.6 to -0.4."""
+    generator = np.random.default_rng(0)
+    target, *noises = generator.normal(size=(3, 40))
+    near, far = (target + noise for noise in (0.1 * noises[0], 3 * noises[1]))
+    if kind == "binary":
+        target, near, far = (target > 0).astype(float), *(1 / (1 + np.exp(-logit)) for logit in (near, far))
+    test = Predictions(target=target, prediction=near, **COLUMNS)
+    for candidates in ({"ensemble": near, "trees": far}, {"ensemble": far, "trees": near}):
+        main = tables.score_table(run_of(test, candidates, metric, kind))["main"]
+        assert 0 < float(main["low"]) < float(main["size"]) < float(main["high"])
+
+
+def test_small_scores_differ() -> None:
+    """With one positive row in 10,000, all scores would be 0.000, and nearly every row would be marked as the best."""
+    ids, generator = np.arange(100_000), np.random.default_rng(0)
+    target = (ids % 10_000 == 0).astype(float)
+    logit = generator.normal(size=len(ids)) + target
+    candidates = {"ensemble": 1e-4 * np.exp(logit - 0.5), "trees": 1e-4 * np.exp(0.2 * logit)}
+    candidates["base rate"] = np.full(len(ids), 1e-4)
+    columns = COLUMNS | {"row_id": ids, "group": ids % 10, "cluster": ids}
+    test = Predictions(target=target, prediction=candidates["ensemble"], **columns)
+    table = tables.score_table(run_of(test, candidates, "average_precision", "binary", 3))
+    names = [column["label"] for column in table["columns"]]
+    for name in ("Average precision", "Brier score", "Log loss"):
+        cells = [row["cells"][names.index(name)] for row in table["rows"]]
+        values = [float(cell["value"].replace("−", "-")) for cell in cells]
+        assert min(values) > 0
+        assert not cells[0]["interval"].startswith("0.000 ")
+        assert sum(cell["best"] for cell in cells) == values.count(
+            max(values) if name == "Average precision" else min(values)
+        )
+    assert table["rows"][2]["cells"][0]["value"] == "0.000100"
+
+
+def test_the_confusion_of_classes_counts_weights() -> None:
+    """The shares would not be the recalls whose mean is the balanced accuracy on the same page."""
+    weight, target, predicted = np.where(IDS % 2, 9.0, 1.0), IDS % 4 // 2, IDS % 3 // 2
+    probabilities = np.stack([1 - predicted, predicted], axis=1).astype(float)
+    test = Predictions(target=target.astype(float), prediction=probabilities, weight=weight, **COLUMNS)
+    candidates = {"ensemble": probabilities, "trees": probabilities}
+    run = run_of(test, candidates, "multiclass_log_loss", "multiclass")
+    table = tables.confusion(run)
+    shares = [[cell["share"] for cell in row["cells"]] for row in table["rows"]]
+    np.testing.assert_allclose(shares, confusion_matrix(target, predicted, sample_weight=weight, normalize="true"))
+    recalls = run.scores["scores"]["ensemble"]["balanced_accuracy"]["value"]
+    assert np.mean(np.diag(shares)) == pytest.approx(recalls)
+    assert [row["rows"] for row in table["rows"]] == [20, 20]
+
+
+@pytest.mark.parametrize(("rows", "expected"), [((422, 1998), "422 to 1,998"), ((1998, 1998), "1,998")])
+def test_permuted_rows_are_those_of_every_member(rows: tuple[int, int], expected: str) -> None:
+    """The number of rows of the first member would be given for all of them."""
+    members = [
+        Member(
+            name=f"m{number}", weight=0.5, summary={}, permutation={"metric": "log_loss", "rows": rows, "worse": {"x": 0.1}}
+        )
+        for number, rows in enumerate(rows)
+    ]
+    run: Any = SimpleNamespace(members=members, feature_labels={"x": "x"})
+    result = tables.permutation(run)
+    assert result is not None
+    assert result["num_rows"] == expected
 
 
 def test_a_member_is_shown_with_the_metric_that_stopped_it() -> None:
