@@ -14,7 +14,8 @@ NUM_SHOWN = 15
 
 
 def features(run: Run) -> list[dict[str, Any]]:
-    """For each feature in train: the share of missing values, the number of distinct values, the mode, and the range."""
+    """For each feature in train: the share of missing values, the number of distinct values, the mode, and the range. A large
+    train is sampled as by `drift.columns`; `rows` is the number of rows that were read."""
     facts = []
     for feature, values in columns(run.folder_of["data"], run.manifest, SPLIT):
         known = values[~np.isnan(values)]
@@ -22,6 +23,7 @@ def features(run: Run) -> list[dict[str, Any]]:
         is_ordered = known.size and "values" not in feature
         facts.append(
             {
+                "rows": len(values),
                 "missing": 1 - len(known) / max(1, len(values)),
                 "distinct": len(distinct),
                 "most_frequent": feature_text(float(distinct[counts.argmax()]), feature) if known.size else "–",

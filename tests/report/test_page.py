@@ -4,8 +4,10 @@ import html
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 import prepared_folders
 import pyarrow.parquet as pq
 import pytest
@@ -13,10 +15,13 @@ from blends import blend_of
 from report_runs import PANEL, seal, text, write, write_predictions, write_table
 
 from ensemble import configuration, folders, predictions
+from ensemble.arrow import open_table
+from ensemble.data import drift
 from ensemble.predictor import fit as predictor
 from ensemble.recipes.hot_sellers import features
 from ensemble.recipes.hot_sellers import page as hot_page
 from ensemble.recipes.hot_sellers.settings import PrepareConfig
+from ensemble.recipes.table import prepare as table
 from ensemble.report import forecast, tables
 from ensemble.report import words as report_words
 from ensemble.task import Task
@@ -227,6 +232,39 @@ def test_an_undefined_score_is_explained(copy: Path, tmp_path: Path) -> None:
     folders.write_json(path, {**scores, "undefined": "There is no positive among these rows."})
     seal(copy)
     assert "The forecast has no score: There is no positive among these rows." in text(write(copy, tmp_path / "report.html"))
+
+
+def test_a_table_with_a_constant_target_and_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page without R² would say that there is no score, and the range of some rows would be taken for that of all."""
+    day, generator = np.arange(200), np.random.default_rng(0)
+    columns = {"day": day, "x": generator.normal(size=200), "y": np.where(day < 150, day % 7, 7.0)}
+    pl.DataFrame(columns).write_parquet(tmp_path / "t.parquet")
+    settings: dict[str, Any] = {
+        "source": (str(tmp_path / "t.parquet"),),
+        "target": "y",
+        "task": "regression",
+        "time": "day",
+        "test": 0.2,
+    }
+    manifest = table.prepare(table.PrepareConfig(out=str(tmp_path / "prepared"), **settings))
+    for split, name in (("train", "oof"), ("test", "test")):
+        rows = open_table(tmp_path / "prepared/rows" / split)
+        rows = rows.filter(rows["fold"].to_numpy() >= 0) if split == "train" else rows
+        result: dict[str, Any] = {column: rows[column].to_numpy() for column in ("row_id", "group", "cluster", "target")}
+        result["prediction"] = result["target"] + generator.normal(size=len(rows))
+        write_predictions(
+            tmp_path, name, "trees", **result, recipe="table", fingerprint=manifest["fingerprint"], output="value"
+        )
+    scores = predictor.fit(tmp_path / "predictions", tmp_path / "prepared", tmp_path / "ensemble", num_draws=5)
+    assert scores["undefined"]
+    page = text(write(tmp_path, tmp_path / "report.html"))
+    assert "There is no score" not in page
+    assert "nothing was fitted, the ensemble’s root mean squared error is" in page
+    assert "missing and distinct values in train" in page
+    monkeypatch.setattr(drift, "MOST_ROWS", 60)
+    num_rows = -(-manifest["splits"]["train"]["rows"] // 3)
+    page = text(write(tmp_path, tmp_path / "report.html"))
+    assert f"missing and distinct values in {num_rows} evenly spaced rows of train" in page
 
 
 def test_every_feature_has_a_label() -> None:
