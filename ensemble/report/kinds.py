@@ -15,6 +15,7 @@ from ensemble.predictor.fit import ENSEMBLE
 from ensemble.predictor.used_rows import place
 from ensemble.report.run import Run
 from ensemble.report.svg import Picture, colour, format_percent
+from ensemble.report.words import THIN
 
 NUM_BINS = 20
 NUM_DECILES = 10
@@ -78,10 +79,12 @@ def regression(run: Run, styles: dict[str, Any]) -> list[Picture]:
     target, prediction, weight = run.test.target, run.candidates[ENSEMBLE], run.test.weight
 
     def predicted_and_observed(axes: Any) -> None:
-        bins = metrics.binary.equal_bins(prediction, NUM_BINS)
-        middle = np.array([np.median(prediction[bins == each]) for each in np.unique(bins)])
+        bins = metrics.binary.equal_bins(prediction, NUM_BINS, weight)
+        parts = [bins == each for each in np.unique(bins)]
+        middle = np.array([_quantiles(prediction, weight, part, 0.5) for part in parts])
+        shares = (0.05, 0.25, 0.5, 0.75, 0.95)
         low, first_quartile, median, third_quartile, high = np.array(
-            [np.quantile(target[bins == each], (0.05, 0.25, 0.5, 0.75, 0.95)) for each in np.unique(bins)]
+            [_quantiles(target, weight, part, shares) for part in parts]
         ).T
         line_colour = styles[ENSEMBLE]["color"]
         axes.fill_between(middle, low, high, color=line_colour, alpha=0.15, linewidth=0)
@@ -174,6 +177,22 @@ def ranking(run: Run, styles: dict[str, Any]) -> list[Picture]:
     return [ndcg_by_size, ("Relevance by place", caption, "Mean relevance in each of the first places.", by_place)]
 
 
+def _quantiles(values: np.ndarray, weight: np.ndarray | None, rows: np.ndarray, shares: float | tuple[float, ...]) -> Any:
+    """The weighted quantiles of some rows, of the shape of `shares`."""
+    if weight is None:
+        return np.quantile(values[rows], shares)
+    return np.quantile(values[rows], shares, weights=weight[rows], method="inverted_cdf")
+
+
 def _format_numbers(*axes: Any) -> None:
+    """Numbers with thousands separators; on an axis up to 100,000 or more as 200 k or 1.2 M, which need less room."""
+    from matplotlib.ticker import EngFormatter
+
+    short = EngFormatter(sep=THIN)
+
+    def format_number(axis: Any, value: float, position: int | None) -> str:
+        text = short(value) if max(map(abs, axis.get_view_interval())) >= 1e5 else f"{value:,.6g}"
+        return text.replace("-", "−")
+
     for axis in axes:
-        axis.set_major_formatter(lambda value, position: f"{value:,.6g}".replace("-", "−"))
+        axis.set_major_formatter(partial(format_number, axis))

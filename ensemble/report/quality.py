@@ -14,8 +14,8 @@ NUM_SHOWN = 15
 
 
 def features(run: Run) -> list[dict[str, Any]]:
-    """For each feature in train: the share of missing values, the number of distinct values, the mode, and the range. A large
-    train is sampled as by `drift.columns`; `rows` is the number of rows that were read."""
+    """For each feature in train: the share of missing values, the number of distinct values, the mode, and the range, in as
+    many `rows` as `drift.columns` reads."""
     facts = []
     for feature, values in columns(run.folder_of["data"], run.manifest, SPLIT):
         known = values[~np.isnan(values)]

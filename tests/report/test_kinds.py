@@ -11,12 +11,13 @@ from matplotlib.figure import Figure
 from ensemble.recipe import Words
 from ensemble.report.pictures import BY_KIND
 from ensemble.report.svg import series_style
+from ensemble.report.words import THIN
 
 TIMES = np.random.default_rng(0).integers(1, 4, 400)
 
 
-def lines(kind: str, rows: np.ndarray, weight: np.ndarray | None) -> list[np.ndarray]:
-    """The points of all lines of the pictures, but of quantiles of values, which are of rows without weights."""
+def lines(kind: str, rows: np.ndarray, weight: np.ndarray | None) -> dict[str, list[np.ndarray]]:
+    """By title of the picture, the points of all lines, and of all areas between two lines."""
     target, predictions, group = (column[rows] for column in blend_of(kind, len(TIMES)))
     mean = float(np.average(target, weights=weight))
     run: Any = SimpleNamespace(
@@ -26,11 +27,12 @@ def lines(kind: str, rows: np.ndarray, weight: np.ndarray | None) -> list[np.nda
         words=Words(),
         task=SimpleNamespace(classes=range(CLASSES)),
     )
-    points = []
+    points = {}
     for title, _, _, paint in BY_KIND[kind](run, {"ensemble": series_style(0)}):
         axes = Figure().add_subplot()
         paint(axes)
-        points += [] if title == "Predicted and observed" else [np.array(line.get_xydata()) for line in axes.lines]
+        areas = [np.array(path.vertices) for area in axes.collections for path in area.get_paths()]
+        points[title] = [np.array(line.get_xydata()) for line in axes.lines] + areas
     return points
 
 
@@ -52,10 +54,16 @@ def test_the_order_of_tied_rows_does_not_count() -> None:
 def test_weights_count(kind: str) -> None:
     """The curves would ignore the weights, with which the scores beside them are computed."""
     every = np.arange(len(TIMES))
-    weighted, of_copies = lines(kind, every, TIMES.astype(float)), lines(kind, np.repeat(every, TIMES), None)
+    copies = np.repeat(every, TIMES)
+    weighted = lines(kind, every, TIMES.astype(float))
     assert weighted
-    for result, expected in zip(weighted, of_copies, strict=True):
-        np.testing.assert_allclose(result, expected)
+    for weight in (None, np.ones(len(copies))):
+        of_copies = lines(kind, copies, weight)
+        for title, pictures in weighted.items():
+            if weight is None and title == "Predicted and observed":  # quantiles without weights are between two rows
+                continue
+            for result, expected in zip(pictures, of_copies[title], strict=True):
+                np.testing.assert_allclose(result, expected)
 
 
 def test_weights_of_groups_count() -> None:
@@ -79,3 +87,23 @@ def test_weights_of_groups_count() -> None:
             points.append([line.get_ydata() for line in axes.lines])
     for weighted, of_copies in zip(points[:2], points[2:], strict=True):
         np.testing.assert_allclose(weighted, of_copies)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ((-6e6, 6e6), ["−6 M", "−4 M", "−2 M", "0", "2 M", "4 M", "6 M"]),
+        ((0.0, 1.2e6), ["0", "200 k", "400 k", "600 k", "800 k", "1 M", "1.2 M"]),
+        ((0.0, 60_000.0), ["0", "10,000", "20,000", "30,000", "40,000", "50,000", "60,000"]),
+        ((-0.3, 0.3), ["−0.3", "−0.2", "−0.1", "0", "0.1", "0.2", "0.3"]),
+    ],
+)
+def test_numbers_at_the_axes_are_short(values: tuple[float, float], expected: list[str]) -> None:
+    """The numbers of a large target would overlap, and change their notation along the axis."""
+    target = np.linspace(*values, 200)
+    run: Any = SimpleNamespace(test=SimpleNamespace(target=target, weight=None), candidates={"ensemble": target})
+    axes = Figure(figsize=(5, 3.6)).add_subplot()
+    BY_KIND["regression"](run, {"ensemble": series_style(0)})[0][-1](axes)
+    axes.set_xlim(values)
+    shown = [label.get_text().replace(THIN, " ") for label in axes.get_xticklabels()]
+    assert [label for label in shown if label] == expected

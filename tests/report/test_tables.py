@@ -15,7 +15,6 @@ from ensemble.report import tables
 from ensemble.report.run import Member
 from ensemble.task import Task
 
-
 IDS = np.arange(40)
 COLUMNS: dict[str, Any] = {
     **{"row_id": IDS, "group": IDS, "cluster": IDS},
