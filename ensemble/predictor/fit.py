@@ -129,7 +129,7 @@ def _fit(manifest: dict[str, Any], task: Task, read: MemberFiles, **methods: Any
     is_forward = cv is None or cv.scheme == "forward"
     methods |= {"kind": task.kind, "outputs": read.outputs(), "weight": fit_rows.weight, "is_forward": is_forward}
     ensemble, cross_fitted = combine.fit_cross_fitted(fit_rows.target, columns, fit_rows.group, read.member_names, **methods)
-    test, candidates = _candidates(task, read, ensemble, cross_fitted)
+    test, candidates = _candidates(task, read, ensemble, cross_fitted, is_forward)
     of_members = dict(zip(read.member_names, columns.swapaxes(0, 1), strict=True))
     warnings = scoring.warnings_of_leaks(task, fit_rows, of_members)
     for sentence in warnings:
@@ -172,21 +172,20 @@ def _describe(
 
 
 def _candidates(
-    task: Task, read: MemberFiles, ensemble: combine.Ensemble, cross_fitted: np.ndarray
+    task: Task, read: MemberFiles, ensemble: combine.Ensemble, cross_fitted: np.ndarray, is_forward: bool
 ) -> tuple[Predictions, dict[str, np.ndarray]]:
     """The scored rows, and by name the predictions of ensemble, members, baselines and base rate for them.
 
     cross_fitted : the ensemble's predictions of `read.on`, NaN where there are none; scored if `read.scored` is that split.
     """
     fit_rows, test, columns = read.rows[read.on], read.rows[read.scored], read.columns[read.scored]
+    of_members = read.probabilities(ensemble, is_forward)
     if read.scored == read.on:
         is_predicted = np.isfinite(cross_fitted.reshape(len(cross_fitted), -1)).all(axis=1)
         test, columns = predictions.select_rows(test, is_predicted), columns[is_predicted]
-        candidates = {ENSEMBLE: cross_fitted[is_predicted]}
+        candidates = {name: each[is_predicted] for name, each in {ENSEMBLE: cross_fitted, **of_members}.items()}
     else:
-        candidates = {ENSEMBLE: ensemble.predict(read.of_members(read.scored), read.member_names, test.group)}
-    for number in np.flatnonzero(~read.is_baseline):
-        candidates[read.names[number]] = ensemble.probabilities(read.names[number], columns[:, number])
+        candidates = {ENSEMBLE: ensemble.predict(read.of_members(read.scored), read.member_names, test.group), **of_members}
     weight, counted = counted_rows(fit_rows.weight)
     target, group = fit_rows.target[counted], fit_rows.group[counted]
     for number in np.flatnonzero(read.is_baseline):

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ensemble import predictions
+from ensemble import combine, predictions
 from ensemble.arrow import open_table
+from ensemble.combine.scales import NONE
+from ensemble.combine.weights import EQUAL
 from ensemble.data import out_of_fold
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.data.inputs import FORECAST
@@ -55,6 +57,24 @@ class MemberFiles:
                         "split: predict all splits again, so that they have one output"
                     )
         return [outputs[name] for name in self.member_names]
+
+    def probabilities(self, ensemble: combine.Ensemble, is_forward: bool) -> dict[str, np.ndarray]:
+        """By member, the predictions of the scored rows; scores of a binary task become probabilities, by their rank.
+
+        If the rows to which these are fitted are scored, those of a block are fitted to other blocks, as the ensemble's: NaN
+        for rows in no block. is_forward : as for `combine.fit_cross_fitted`.
+        """
+        rows, result = self.rows[self.on], {}
+        options: Any = {"combiner": EQUAL, "calibration": NONE, "compare": False}
+        options |= {"weight": rows.weight, "is_forward": is_forward}
+        columns = np.moveaxis(self.of_members(self.scored), 1, 0)
+        for name, output, column in zip(self.member_names, self.outputs(), columns, strict=True):
+            if self.scored == self.on and ensemble.kind == "binary" and output == "score":
+                one = rows.target, column[:, None], rows.group, [name]
+                result[name] = combine.fit_cross_fitted(*one, outputs=[output], **options)[1]
+            else:
+                result[name] = ensemble.probabilities(name, column)
+        return result
 
 
 def read(

@@ -1,5 +1,6 @@
 """An ensemble that is fitted on out-of-fold predictions, and scored on test, or on the same rows by cross-fitting."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,19 @@ def test_without_a_test_each_row_is_scored_by_what_others_fitted(tmp_path: Path)
     assert value == pytest.approx(log_loss(written.target, written.prediction))
     assert value < scores["scores"]["base rate"]["log_loss"]["value"] - 0.1
     assert not (tmp_path / "out/test.parquet").exists()
+
+
+@pytest.mark.parametrize("settings", [{}, TIME, WEIGHT])
+def test_probabilities_of_scores_are_fitted_on_other_rows_too(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """A member with scores of pure noise would beat the base rate, and the ensemble that consists of it."""
+    data, files = make_data(tmp_path, **settings)
+    path = files / "vague.oof.parquet"
+    scores = np.random.default_rng(5).normal(size=len(predictions.read(path).row_id))
+    predictions.write(path, dataclasses.replace(predictions.read(path), prediction=scores, output="score"))
+    result = predictor.fit(files, data, tmp_path / "out", ("vague",), num_draws=5, calibration="none")["scores"]
+    losses = {name: intervals["log_loss"]["value"] for name, intervals in result.items()}
+    assert losses["vague"] == pytest.approx(losses["ensemble"])
+    assert losses["vague"] > losses["base rate"]
 
 
 def test_with_a_test_it_is_scored_there(tmp_path: Path) -> None:
