@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ensemble import metrics
+from ensemble import combine, metrics
 from ensemble.combine.fitting import counted_rows
 from ensemble.metrics.weighting import weight_of, weighted_mean
 from ensemble.predictions import Predictions
@@ -90,19 +90,23 @@ def _as_json(by_metric: dict[str, metrics.Interval]) -> dict[str, dict[str, floa
 def warnings_of_leaks(task: Task, blend: Predictions, predictions: dict[str, np.ndarray]) -> list[str]:
     """A warning for each member whose score on the rows `blend` is `PERFECT` or higher. predictions : by name of the member.
 
-    The usual cause is a feature that contains the target, or rows of blend among the training rows.
+    The usual cause is a feature that contains the target, or rows of blend among the training rows. There is no warning if
+    the base rate is nearly as good: if its distance from 1 is not ten times as large.
     """
     metric = PERFECT_BY[task.kind]
     weight, counted = counted_rows(blend.weight)
     target, group = blend.target[counted], blend.group[counted]
+
+    def score_of(prediction: np.ndarray) -> float:
+        if metric == "r_squared":
+            return metrics.task_scores(task.kind, target, prediction, group, weight)[metric]
+        return metrics.METRIC_FUNCTIONS[metric].function(target, prediction, group, weight)
+
+    base_rate = combine.base_rate_prediction(target, len(target), task.kind, len(task.classes), weight)
     warnings = []
     for name, prediction in predictions.items():
-        prediction = prediction[counted]
-        if metric == "r_squared":
-            score = metrics.task_scores(task.kind, target, prediction, group, weight)[metric]
-        else:
-            score = metrics.METRIC_FUNCTIONS[metric].function(target, prediction, group, weight)
-        if score >= PERFECT:
+        score = score_of(prediction[counted])
+        if score >= PERFECT and 1 - score < 0.1 * (1 - score_of(base_rate)):
             warnings.append(
                 f"member {name} is right on nearly all rows of {blend.split} ({metric} {score:.6f}): look for a feature "
                 "that contains the target, or for rows of that split among its training rows"

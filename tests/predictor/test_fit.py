@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -153,3 +154,18 @@ def test_rows_of_little_weight_make_no_leak() -> None:
     task = Task(kind="regression", target="y", metric="root_mean_squared_error", group="group", cluster="cluster")
     assert scoring.warnings_of_leaks(task, blend, {"m": blend.prediction}) == []
     assert len(scoring.warnings_of_leaks(task, blend, {"m": target})) == 1
+
+
+def test_a_score_that_any_prediction_has_is_no_leak() -> None:
+    """Members would be suspected where groups have one row each, or where nearly all rows are of one class."""
+    ids, generator = np.arange(30_000), np.random.default_rng(0)
+    columns: dict[str, Any] = {"row_id": ids, "group": ids, "cluster": ids, "recipe": "r", "split": "blend", "member": "m"}
+    rare = (ids < 2).astype(float)
+    for kind, metric, target, prediction in (
+        ("ranking", "ndcg_at_10", ids % 3, generator.normal(size=len(ids))),
+        ("multiclass", "multiclass_log_loss", rare, np.tile([0.9, 0.1], (len(ids), 1))),
+    ):
+        task = Task(kind=kind, target="y", metric=metric, group="group", cluster="cluster", classes=("a", "b"))
+        blend = Predictions(target=target.astype(float), prediction=prediction, fingerprint="f", **columns)
+        assert scoring.warnings_of_leaks(task, blend, {"m": prediction}) == []
+    assert len(scoring.warnings_of_leaks(task, blend, {"m": np.eye(2)[rare.astype(int)]})) == 1
