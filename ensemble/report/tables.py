@@ -82,7 +82,9 @@ def _main_score(run: Run) -> dict[str, Any]:
     scores, kind, metric = run.scores["scores"], run.task.kind, run.task.metric
     gain = run.scores["gain_over_best_member"][metric]
     higher_is_better = metrics.METRICS[kind][metric].higher_is_better
-    is_gain = (1 if higher_is_better else -1) * (gain["value"] or 0) >= 0
+    size = _as_text(kind, metric, abs(gain["value"] or 0))
+    is_zero = not size.strip("0.")  # such as for one member, but for rounding
+    is_gain = is_zero or (gain["value"] > 0) == higher_is_better
     turn = 1 if is_gain == higher_is_better else -1  # so that a gain is positive, or a loss
     low, high = (None if gain[end] is None else turn * gain[end] for end in ("low", "high")[::turn])
     return {
@@ -98,7 +100,7 @@ def _main_score(run: Run) -> dict[str, Any]:
         "low": _as_text(kind, metric, low),
         "high": _as_text(kind, metric, high),
         "is_gain": is_gain,
-        "size": _as_text(kind, metric, abs(gain["value"] or 0)),
+        "size": size,
         "verdict": _verdict(kind, metric, gain),
     }
 

@@ -43,6 +43,12 @@ def test_an_ensemble_equal_to_its_best_member_loses_nothing() -> None:
     for worse, is_gain in ((0.0, True), (-0.1, True), (0.1, False)):
         run = run_of(test, {"ensemble": value - worse, "trees": value}, "root_mean_squared_error", "regression")
         assert tables.score_table(run)["main"]["is_gain"] is is_gain
+    target, probability = (value > 0).astype(float), np.full(40, 0.3)
+    rounded = probability + 1e-15 * (1 - 2 * target)  # as after other steps than those of the member
+    test = Predictions(target=target, prediction=rounded, **COLUMNS)
+    run = run_of(test, {"ensemble": rounded, "trees": probability}, "log_loss", "binary")
+    assert run.scores["gain_over_best_member"]["log_loss"]["value"] > 0
+    assert tables.score_table(run)["main"]["is_gain"]
 
 
 def test_metrics_of_every_kind_have_a_label() -> None:
