@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fits import fit, snapshot
+from fits import fit, planned, snapshot
 
 from ensemble import folders
 from ensemble.commands import fit as command
@@ -37,9 +37,10 @@ def test_a_killed_replacement_uses_no_member_of_the_old_fit(
     assert "is complete already" not in capsys.readouterr().err
 
 
-def test_a_replacement_leaves_only_the_users_files(fitted: Path, table: Path) -> None:
+def test_a_replacement_leaves_only_the_users_files(fitted: Path, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Members of an old fit, with other data, would stay, or a note or a member of the user would be deleted."""
     members, predictions = fitted / "members", fitted / "predictions"
+    monkeypatch.setattr(run, "plan", lambda manifest, num_threads: planned("lightgbm", "xgboost", "catboost", "tabm"))
     for name in (".old.writing-0123abcd/model", "notes/a.txt", "lightgbm.checkpoint/status", "tabm/status"):
         (members / name).parent.mkdir(parents=True)
         (members / name).write_text("mine")
