@@ -239,7 +239,7 @@ def test_an_edited_site(login: Login, prepared: Path, project: Path, tmp_path: P
 
 
 def test_jobs_from_within_a_job(login: Login, project: Path, tmp_path: Path) -> None:
-    """Slurm's variables of the first job, a task of an array, would override those of the others, and --export=NONE our own."""
+    """Variables of the first job, a task of an array, would override those of the others, and --export=NONE our own."""
     edit(project, "{PYTHON_ENVIRONMENT=.venv}", f"{{PYTHON_ENVIRONMENT={sys.prefix}}}")
     report = f"slurm/report.slurm data={tmp_path} out={tmp_path}/nowhere"
     submissions = [
