@@ -159,12 +159,13 @@ class Predictor(AbstractContextManager["Predictor"]):
             files = [scratch / f"{member}.parquet" for member in names]
             with ThreadPoolExecutor(len(names)) as pool:
                 tasks = [{"data": data, "out": str(file)} for file in files]
-                list(pool.map(lambda member, task: self.workers[member].run(task), names, tasks))
+                warned = list(pool.map(lambda member, task: self.workers[member].run(task), names, tasks))
             member_files = [predictions.read(file) for file in files]
             why = forecast.write_forecast(scratch, data, member_files, self.ensemble, self.intervals)
             manifest = folders.read_json(Path(data) / "manifest.json")
             counts = [manifest[kind] for kind in ("census", "product_census") if kind in manifest]
             notes = [*manifest.get("notes", []), *(note for each in counts for note in census.notes(each))]
+            notes += dict.fromkeys(note for each in warned for note in each)  # members warn of the same values
             notes = [_without_files(note, name, tables) for note in notes]
             table = pq.read_table(scratch / "forecast.parquet")  # equal to the file, also in the types of nested columns
             return in_order_of_rows(table, why) if in_row_order else table, notes
@@ -218,13 +219,13 @@ class Worker:
         )
         self._send(config)
 
-    def run(self, task: dict[str, Any]) -> None:
-        """Run a task and wait for its end; one task at a time."""
+    def run(self, task: dict[str, Any]) -> list[str]:
+        """Run a task, wait for its end, and return the sentences of which the worker warns; one task at a time."""
         if os.getpid() != self._loaded_by:  # both processes would read the answers
             raise UserError("this Predictor was loaded in another process: load it in each process, after the fork")
         with self._lock:
             self._send(task)
-            self.wait()
+            return self.wait()
 
     def _send(self, content: dict[str, Any]) -> None:
         assert self.process.stdin
@@ -234,8 +235,8 @@ class Worker:
             raise self._lost() from None
         self._num_unread += 1
 
-    def wait(self) -> None:
-        """Wait until the worker has loaded, or has run its task; raise the error that it reports."""
+    def wait(self) -> list[str]:
+        """Wait until the worker has loaded, or has run its task; return its warnings, or raise the error that it reports."""
         assert self.process.stdout
         line = ""
         while self._num_unread:  # only the last answer is that of this task
@@ -247,6 +248,7 @@ class Worker:
             raise UserError(answer["mistake"])
         if "failure" in answer:
             raise Failure(f"{self.name}: {answer['failure']}")
+        return list(answer["notes"])
 
     def end(self) -> None:
         """End the process after its task, or kill it if it does not end within `END_TIMEOUT_S`."""

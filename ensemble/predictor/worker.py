@@ -5,7 +5,7 @@ the data and each member have a worker process each. A worker reads lines of JSO
 what to load (`WorkerConfig`), each later line is a task. It ends when its input ends. It answers each line with a line of
 JSON on standard output:
 
-    {}                      the worker has loaded, or the task is done
+    {"notes": [sentence]}   the worker has loaded, or the task is done; sentences of which the member warned
     {"mistake": sentence}   a mistake of the user, as the sentence of a `UserError`
     {"failure": sentence}   any other exception; the traceback is on standard error
 
@@ -13,6 +13,8 @@ Arrays are passed in files: prepared data as a folder, predictions as a predicti
 safetensors, UBJ, CBM or LightGBM's text, after its checksums were compared. No pickle is read.
 """
 
+import contextlib
+import io
 import json
 import os
 import signal
@@ -33,7 +35,8 @@ WorkerConfig = dict[str, Any]
 `quiet`: whether another worker prints the number of threads of trees."""
 Task = dict[str, Any]
 """For the preparation `source`, `metadata` and `out`; for a member `data`, the prepared folder, and `out`, a file."""
-RunTask = Callable[[Task], None]
+RunTask = Callable[[Task], list[str]]
+"""It returns the sentences of which the member warned."""
 
 
 def main() -> None:
@@ -46,16 +49,21 @@ def main() -> None:
     if config["recipe"] not in recipe.BUILT_IN:  # the process that started this one trusts it already
         recipe.named(config["recipe"])
     loaded: list[RunTask] = []
-    _answer(answers, lambda: loaded.append(_load(config)))
+
+    def load() -> list[str]:
+        loaded.append(_load(config))
+        return []
+
+    _answer(answers, load)
     for line in sys.stdin if loaded else ():
         _answer(answers, partial(loaded[0], json.loads(line)))
 
 
-def _answer(answers: IO[str], run: Callable[[], None]) -> None:
+def _answer(answers: IO[str], run: Callable[[], list[str]]) -> None:
     """Call `run`, and write the line that answers it."""
-    answer = {}
+    answer: dict[str, Any]
     try:
-        run()
+        answer = {"notes": run()}
     except UserError as error:
         answer = {"mistake": str(error)}
     except BaseException as error:  # also PanicException of polars, which is no Exception
@@ -70,7 +78,13 @@ def _answer(answers: IO[str], run: Callable[[], None]) -> None:
 def _load(config: WorkerConfig) -> RunTask:
     """Load a member or the preparation of new raw data; returns the function that runs a task, for a member a forecast."""
     if "folder" not in config:
-        return partial(recipe.of(config["manifest"]).get("new_data", "prepare"), config["manifest"])
+        prepare = recipe.of(config["manifest"]).get("new_data", "prepare")
+
+        def prepare_data(task: Task) -> list[str]:
+            prepare(config["manifest"], task)
+            return []
+
+        return prepare_data
 
     from ensemble import folders
     from ensemble.predictor import members
@@ -80,11 +94,13 @@ def _load(config: WorkerConfig) -> RunTask:
         folders.write_manifest(Path(empty), {**manifest, "splits": {}})
         member = members.load(Path(config["folder"]), empty, config["threads"], quiet=config.get("quiet", False))
 
-    def predict(task: Task) -> None:
+    def predict(task: Task) -> list[str]:
         from ensemble import predictions
 
-        columns = member.predict(task["data"], FORECAST)
+        with contextlib.redirect_stderr(io.StringIO()) as printed:
+            columns = member.predict(task["data"], FORECAST)
         predictions.write(task["out"], predictions.Predictions(**columns, member=config["name"], split=FORECAST))
+        return [line.removeprefix("warning: ") for line in printed.getvalue().splitlines()]
 
     return predict
 
