@@ -140,7 +140,8 @@ def run(main: Callable[[], None]) -> None:
         code = int(error.code or 0)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the process ends anyway
     try:
-        sys.stdout.flush()
+        if sys.stdout and not sys.stdout.closed:
+            sys.stdout.flush()
     except BrokenPipeError:  # Python would print it at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if sentence:

@@ -75,7 +75,7 @@ run() {
   local code=0
   "${on_nodes[@]}" bash "$@" || code=$?
   [ "$code" = 0 ] || {
-    [ "$code" != 143 ] || requeue "a process was ended by SIGTERM"
+    [ "$code" != 143 ] || [ "${SLURM_RESTART_COUNT:-0}" -ge "$MAX_RESTARTS" ] || requeue "a process was ended by SIGTERM"
     say "failed with exit code $code: see the lines above"
     exit "$code"
   }

@@ -47,16 +47,22 @@ sbatch() {
 }
 
 submit() {
-  local word file='' gpus='' partition known words=() options=() untyped=''
+  local word file='' gpus='' partition known words=() options=() untyped='' option=''
   for word in "$@"; do
+    if [ -n "$option" ]; then
+      word="$option=$word" option=''
+    elif [[ -z $file && $word =~ ^(-G|--gres|--gpus|--gpus-per-(node|task|socket))$ ]]; then # its value is the next word
+      option=${word/#-G/--gpus}
+      continue
+    fi
     case $word in
       *.slurm) [ -n "$file" ] || file=$word ;;
       --gpus* | --gres* | -G*) [ -n "$file" ] || gpus=$word ;;
     esac
     if [ -n "$GPU_KIND" ] && [ -z "$file" ]; then
       case $word in
-        --gpus-per-node=[0-9]*) word="--gpus-per-node=$GPU_KIND:${word#*=}" ;;
-        --gres=gpu:*:* | --gpus*=*:* | -G?*:*) ;;
+        --gres=gpu:*:* | --gpus*=*:* | -G*:* | --gres=gpu:0 | --gpus*=0 | -G0) ;;
+        --gpus-per-node=*) word="--gpus-per-node=$GPU_KIND:${word#*=}" ;;
         --gres=gpu* | --gpus* | -G*) untyped=$word ;;
       esac
     fi
@@ -67,7 +73,7 @@ submit() {
     return
   fi
   if [ -n "$untyped" ]; then
-    echo "error: $untyped does not name a kind of GPU: write --gpus-per-node=N, to which slurm/site.sh adds GPU_KIND=$GPU_KIND" >&2
+    echo "error: $untyped does not name a kind of GPU: write $GPU_KIND:N for N, or --gpus-per-node=N for GPU_KIND=$GPU_KIND" >&2
     return 2
   fi
   partition=$PARTITION

@@ -38,6 +38,8 @@ def run(body: str, before: str = "") -> tuple[int, str, str]:
             "raise MemoryError('Unable to allocate 9 TiB')",
             (2, "", "error: the memory does not suffice (Unable to allocate 9 TiB): use smaller settings or less data\n"),
         ),
+        ("import sys; sys.stdout.close()", (0, "", "")),
+        ("import sys; sys.stdout = None", (0, "", "")),
         ("raise KeyboardInterrupt", (130, "", "interrupted\n")),
         ("raise SystemExit(7)", (7, "", "")),
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", (143, "", "")),

@@ -166,6 +166,10 @@ def test_a_job_that_does_not_train_is_requeued_when_its_step_is_preempted(tmp_pa
     done = as_a_job(tmp_path, "report.slurm", "data=prepared", f"out={tmp_path}", srun="exit 143")
     assert done.returncode == 75
     assert "a process was ended by SIGTERM: requeued" in done.stderr
+    (tmp_path / "again").mkdir()
+    words = ("report.slurm", "data=prepared", f"out={tmp_path}")
+    done = as_a_job(tmp_path / "again", *words, srun="exit 143", SLURM_RESTART_COUNT="3", MAX_RESTARTS="3")
+    assert (done.returncode, "failed with exit code 143" in done.stderr) == (143, True), "it would be requeued for ever"
     (tmp_path / "prepare").mkdir()
     done = as_a_job(tmp_path / "prepare", "prepare_data.slurm", "a.jsonl", "b.jsonl", srun="exit 143", **array_of(1))
     assert (done.returncode, done.stderr.count("requeued")) == (75, 1), "the other category begins in a requeued job"
@@ -199,3 +203,33 @@ def test_data_in_a_file_of_settings_are_not_copied_to_the_nodes(tmp_path: Path) 
     done = as_a_job(tmp_path, *words, SCRATCH_FOLDER=str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")
     assert "with SCRATCH_FOLDER, data=FOLDER must be an argument of the job" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        ("-G a100:2", "--gpus=a100:2"),
+        ("--gpus-per-node 2", "--gpus-per-node=a100:2"),
+        ("--gpus-per-node h100:2", "--gpus-per-node=h100:2"),
+        ("--gres gpu:a100:2", "--gres=gpu:a100:2"),
+        ("--gres=gpu:0", "--gres=gpu:0"),
+        ("--gres gpu:2", ""),
+        ("-G2", ""),
+        ("--gpus-per-task=1", ""),
+    ],
+)
+def test_a_kind_of_gpu_is_added_or_required(words: str, given: str, tmp_path: Path) -> None:
+    """A job would get GPUs of another kind than GPU_KIND, or one that names a kind would be refused."""
+    for name, body in {"sbatch": 'echo "$@"', "sinfo": "echo gpu"}.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    line = f"source slurm/site.sh; sbatch {words} slurm/doctor.slurm -G 1"
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GPU_KIND": "a100"}
+    done = subprocess.run(
+        ["bash", "-c", line], env=environment, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT
+    )
+    if given:
+        assert (done.returncode, done.stdout) == (0, f"{given} slurm/doctor.slurm -G 1\n"), done.stderr
+    else:
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "does not name a kind of GPU" in done.stderr

@@ -5,7 +5,7 @@ import glob
 import json
 import os
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from ensemble import configuration, folders
 from ensemble.errors import UserError, is_disk_full, shortened
 from ensemble.pipeline import network
-from ensemble.pipeline.plan import PREPARED
+from ensemble.pipeline.plan import PREPARED, PlannedMember
 from ensemble.pipeline.settings import FILE, FREE_TO_CHANGE
 
 RANKINGS, PREDICTIONS, ENSEMBLE, REPORT = "rankings", "predictions", "ensemble", "report.html"
@@ -150,19 +150,26 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     """Whether `glob.glob` with `recursive=True` would find a path; both are given by their parts."""
     if not parts or not pattern:
         return not parts and not [part for part in pattern if part != "**"]
+    if parts[0].startswith(".") and not pattern[0].startswith("."):  # wildcards match no hidden names
+        return pattern[0] == "**" and _matches(parts, pattern[1:])
     if pattern[0] == "**":
         return _matches(parts, pattern[1:]) or _matches(parts[1:], pattern)
     return fnmatch.fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
 
 
-def discard_members(out: Path, names: Collection[str]) -> None:
-    """Delete the members of a fit that is replaced and their prediction files, but no folder that contains a user's file.
+def discard_results(out: Path, planned: Sequence[PlannedMember]) -> None:
+    """Delete what a fit that is replaced wrote on its data, but no folder that contains a user's file.
 
-    names : of all members that are planned for the data. Others were trained by the user
+    planned : all members that are planned for the data. Others were trained by the user, and are kept with their predictions
     """
     from ensemble.trees import stored
     from ensemble.trees.checkpoint import Checkpoints
 
+    names = {member.name for member in planned}
+    for folder in (out / name for name in {ENSEMBLE, *(member.data for member in planned)} - {PREPARED}):
+        if folder.is_dir() and not folders.foreign(folder):
+            _rename(folder)
+    (out / REPORT).unlink(missing_ok=True)  # `opened` has refused a page that the project did not write
     for folder in sorted((out / "members").glob("*")):
         member = folder.with_suffix("")
         if member.name not in names:
@@ -173,11 +180,16 @@ def discard_members(out: Path, names: Collection[str]) -> None:
             stored.clear(member)
         elif folder.is_dir():
             foreign = network.foreign if (folder / "status").is_file() else folders.foreign
-            if not foreign(folder):  # it is renamed first, so that no kill leaves a part of it
-                folder.rename(folder.with_name(f".{folder.name}.writing-{uuid.uuid4().hex[:8]}"))
-    folders.discard_scratch([*(out / "members").glob(".*")])
+            if not foreign(folder):
+                _rename(folder)
+    folders.discard_scratch([*out.glob(".*.writing-*"), *(out / "members").glob(".*")])
     for file in (out / PREDICTIONS).glob("*.parquet"):
         with suppress(UserError):
             folders.refuse_foreign_file(file, "prediction file")
             if file.name.rsplit(".", 2)[0] in names:
                 file.unlink()
+
+
+def _rename(folder: Path) -> None:
+    """Rename a folder that is to be deleted, so that no kill leaves a part of it."""
+    folder.rename(folder.with_name(f".{folder.name}.writing-{uuid.uuid4().hex[:8]}"))

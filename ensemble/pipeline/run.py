@@ -268,7 +268,7 @@ def prepare(config: Any, name: str, resume: bool, lock: ExitStack) -> dict[str, 
         manifest = folders.read_manifest(folder)
         if not (earlier and earlier.get(PREPARED)):
             # Before fit.json names the data, so that no kill leaves members of a replaced fit, which --resume auto would use
-            fit_folder.discard_members(out, {member.name for member in plan(manifest, num_threads)})
+            fit_folder.discard_results(out, plan(manifest, num_threads))
         folders.write_json(out / SETTINGS, {**folders.read_json(out / SETTINGS), PREPARED: manifest["fingerprint"]})
     return manifest
 
@@ -368,6 +368,7 @@ def train_trees(
 
     folder = Path(config.out) / "members" / member.name
     if resume and folder.exists() and not _is_complete(member, folder):
+        folders.refuse_foreign_folder(folder, train.KIND)
         print(f"{folder} is damaged: it is trained again", file=sys.stderr)
         resume = False
         overwrite = True

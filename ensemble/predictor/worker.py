@@ -97,10 +97,18 @@ def _load(config: WorkerConfig) -> RunTask:
     def predict(task: Task) -> list[str]:
         from ensemble import predictions
 
-        with contextlib.redirect_stderr(io.StringIO()) as printed:
-            columns = member.predict(task["data"], FORECAST)
+        notes = []
+        try:
+            with contextlib.redirect_stderr(io.StringIO()) as printed:
+                columns = member.predict(task["data"], FORECAST)
+        finally:
+            for line in printed.getvalue().splitlines():
+                if line.startswith("warning: "):
+                    notes.append(line.removeprefix("warning: "))
+                else:
+                    print(line, file=sys.stderr)
         predictions.write(task["out"], predictions.Predictions(**columns, member=config["name"], split=FORECAST))
-        return [line.removeprefix("warning: ") for line in printed.getvalue().splitlines()]
+        return notes
 
     return predict
 

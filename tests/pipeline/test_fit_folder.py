@@ -49,6 +49,12 @@ def test_a_replacement_leaves_only_the_users_files(fitted: Path, table: Path, mo
     (predictions / "notes.parquet").write_text("mine")
     shutil.copytree(members / "xgboost", members / "mine")  # trained by the user
     shutil.copy(predictions / "xgboost.oof.parquet", predictions / "mine.oof.parquet")
+    (fitted / "leaderboard.json").unlink()
+    with monkeypatch.context() as patch:  # killed after the new data were prepared
+        patch.setattr(run, "_fit", lambda *arguments: [])
+        fit(table, fitted, overwrite=True, members=("lightgbm",))
+    assert not (fitted / "ensemble").exists(), "it names members that are gone"
+    assert not (fitted / "report.html").exists()
     fit(table, fitted, overwrite=True, members=("lightgbm",))
     assert sorted(path.name for path in members.iterdir()) == ["catboost", "lightgbm", "mine", "notes"]
     assert {path.name.split(".")[0] for path in predictions.iterdir()} == {"lightgbm", "mine", "notes"}
@@ -127,8 +133,9 @@ def test_a_fit_that_is_continued_waits_for_the_end_of_another(fitted: Path, tabl
         ("{}/out/ensemble/forecast.csv", False),
     ],
 )
+@pytest.mark.parametrize("parent", ["", ".hidden"])
 def test_a_pattern_that_matches_files_of_the_fit_is_refused(
-    pattern: str, is_refused: bool, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    parent: str, pattern: str, is_refused: bool, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The forecast would be among the rows of the next fit, and a killed fit could not be continued."""
 
@@ -136,10 +143,11 @@ def test_a_pattern_that_matches_files_of_the_fit_is_refused(
         raise KeyError("accepted")
 
     monkeypatch.setattr(folders, "refuse_inside", accepted)
+    is_refused = is_refused and not parent  # wildcards match no hidden folder
     with pytest.raises(UserError if is_refused else KeyError) as caught:
-        fit(Path(pattern.format(tmp_path)), tmp_path / "out")
+        fit(Path(pattern.format(tmp_path)), tmp_path / parent / "out")
     assert ("would match files of the fit, such as" in str(caught.value)) == is_refused
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / parent / "out").exists()
 
 
 def test_a_deleted_current_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,8 +110,15 @@ def read(
     return dates
 
 
-def first_unread(texts: pl.Series) -> str | None:
-    """The first of these texts that is not a date in any form; None if all are dates."""
+def of_texts(form: str) -> list[str]:
+    """The forms of texts in the `form` of a column in the manifest; that of a column without any is year-month-day."""
+    return [part for part in form.split(SEPARATOR) if "%y" in part.lower()] or [ISO[0]]
+
+
+def first_unread(texts: pl.Series, known: Sequence[str]) -> str | None:
+    """The first of these texts that is not a date in any form; None if all are dates. known : the forms to try first."""
+    for form in known:
+        texts = texts.filter(_parsed(texts, form).is_null())
     while len(texts):
         readings = itertools.chain((values for _, values in _readings(texts, "")), [_days_of_digits(texts)])
         left = next((rest for values in readings if len(rest := texts.filter(values.is_null())) < len(texts)), None)

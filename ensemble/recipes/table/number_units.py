@@ -22,7 +22,7 @@ NUMBER = r"[+-]?\d(?:[\d.,]*\d)?"
 PARTS = rf"^[+-]?(\p{{L}}{{0,3}}\p{{Sc}}|[A-Z]{{3}} |Rs\.?|Rp\.?|kr\.?)? ?{NUMBER}( ?[^\d\s.,][^\d]{{0,19}})?$"
 """A currency before the number, such as $, US$ or kr, or a unit without digits, of at most 20 characters, after it."""
 SCALED = " with K, M or B"
-"""The end of a unit whose cells have K, M or B in lower or upper case, also bn and mn, or none of them."""
+"""The end of a unit whose cells have K, M or B, also bn and mn, or none of them; amounts of money also m and b."""
 EXPONENTS = {"k": "e3", "m": "e6", "mn": "e6", "b": "e9", "bn": "e9"}
 CODE = r"^\D*0\d"
 """Codes such as 007A are no numbers."""
@@ -52,12 +52,20 @@ def find(cells: pl.Series, allowed: float) -> str:
             return ""
         unit = units.mode().sort()[0]
         prefix, suffix = unit.split("#", 1)
-        if suffix.strip().lower() in ("", *EXPONENTS):  # other letters may come after the sample, as in a sorted table
+        if suffix.strip().lower() in ("", *EXPONENTS) and (
+            prefix or not _may_be_units(known)
+        ):  # other letters may come after the sample, as in a sorted table
             letters = known.str.extract(r"\d ?(\D+)$").str.to_lowercase().unique()
             if len({EXPONENTS[letter] for letter in letters if letter in EXPONENTS}) > 1:
                 unit = f"{prefix}#{SCALED}"
     has_no_unit = (remove(known, unit) == known) & ~known.str.contains(ZERO if is_required(unit) else f"^{NUMBER}$")
     return unit if has_no_unit.sum() <= allowed else ""
+
+
+def _may_be_units(known: pl.Series) -> bool:
+    """Whether m, b or B of numbers without a currency may be metres or bytes: bytes are whole numbers, as in 100B and 12M."""
+    has_bytes = known.str.contains(r"\d ?B$").any() and not known.str.contains(r"[.,]\d+ ?B$").any()
+    return has_bytes or known.str.contains(r"\d ?[mb]$").any()
 
 
 def remove(cells: pl.Series, unit: str) -> pl.Series:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ensemble.data.records import MOST_EXACT
 from ensemble.recipes.table import dates, number_forms, number_units
-from ensemble.recipes.table.columns import kind_of, name_of
+from ensemble.recipes.table.columns import by_column, kind_of, name_of
 from ensemble.recipes.table.missing import MISSING
 
 Value = bool | int | float | str | None
@@ -39,11 +39,12 @@ def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], st
     """Location and error message of the first value that does not fit its column; None if all fit."""
     kinds = columns(like)
     missing = like["config"]["missing"] or MISSING
-    form_of = {feature["column"]: feature.get("form", "") for feature in like["features"]}
-    unread = _texts_that_are_no_dates(request, [name for name, kind in kinds.items() if kind == "date"], missing)
+    form_of = {name: features[0].get("form", "") for name, features in by_column(like["features"]).items()}
+    forms = {name: dates.of_texts(form_of[name]) for name, kind in kinds.items() if kind == "date"}
+    unread = _texts_that_are_no_dates(request, forms, missing)
     for number, row in enumerate(request.rows):
         for name, value in row.items():
-            if name not in kinds or value in missing:
+            if name not in kinds or _is_missing(value, missing):
                 continue
             if not _fits(kinds[name], value, form_of[name]) or (name in unread and unread[name] == str(value).strip()):
                 kind = kinds[name] if kinds[name] == "true or false" else f"{kinds[name]}s"
@@ -53,13 +54,20 @@ def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], st
     return None
 
 
-def _texts_that_are_no_dates(request: Request, names: list[str], missing: Collection[str]) -> dict[str, str]:
-    """For each of these columns that has one, the first text or whole number that is not a date in any form."""
+def _is_missing(value: Value, missing: Collection[str]) -> bool:
+    return not isinstance(value, bool) and str(value).strip() in missing
+
+
+def _texts_that_are_no_dates(request: Request, forms: dict[str, list[str]], missing: Collection[str]) -> dict[str, str]:
+    """For each column of dates that has one, the first text or whole number that is not a date in any form.
+
+    forms : of the dates in training, by column
+    """
     unread = {}
-    for name in names:
-        values = [row.get(name) for row in request.rows]
-        texts = [str(value).strip() for value in values if isinstance(value, str | int) and value not in missing]
-        unread[name] = dates.first_unread(pl.Series([text for text in texts if text], dtype=pl.String))
+    for name, known in forms.items():
+        values = dict.fromkeys(row.get(name) for row in request.rows)
+        texts = [str(value).strip() for value in values if isinstance(value, str | int) and not _is_missing(value, missing)]
+        unread[name] = dates.first_unread(pl.Series([text for text in texts if text], dtype=pl.String), known)
     return {name: text for name, text in unread.items() if text is not None}
 
 

@@ -89,6 +89,14 @@ def test_dates_of_any_form_are_taken() -> None:
     )
 
 
+def test_marks_of_missing_values_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service would refuse an empty cell that a file may have."""
+    assert requests.problem(request_of({"day": " NA ", "age": " ? "}), LIKE) is None
+    monkeypatch.setitem(LIKE, "config", {"missing": ["0", "-1"]})
+    assert requests.problem(request_of({"day": 0}, {"day": -1}, {"day": " -1"}), LIKE) is None
+    assert requests.problem(request_of({"day": 0}, {"day": 2}), LIKE)
+
+
 def test_values_that_mean_the_same_are_taken() -> None:
     """A caller's JSON library writes numbers and truth values in its own way."""
     rows = [{"age": "1,234.5", "job": 3, "is new": 1, "day": "2024-01-31"}, {"age": None, "is new": "yes", "other": "x"}]
