@@ -25,16 +25,20 @@ def test_a_killed_replacement_uses_no_member_of_the_old_fit(
     fitted: Path, table: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Members that were to be replaced would be in the new ensemble, without a message."""
+    kill_when_prepared(monkeypatch, fitted, table)
+    fit(table, fitted, resume=True)
+    assert "is complete already" not in capsys.readouterr().err
+
+
+def kill_when_prepared(monkeypatch: pytest.MonkeyPatch, out: Path, table: Path) -> None:
+    """Replace a fit, and interrupt the new one once its data are prepared."""
 
     def killed(self: run.Fit, sentence: str) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(run.Fit, "print", killed)
-        with pytest.raises(KeyboardInterrupt):
-            fit(table, fitted, overwrite=True)
-    fit(table, fitted, resume=True)
-    assert "is complete already" not in capsys.readouterr().err
+        fit(table, out, overwrite=True)
 
 
 def test_a_replacement_leaves_only_the_users_files(fitted: Path, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,9 +54,7 @@ def test_a_replacement_leaves_only_the_users_files(fitted: Path, table: Path, mo
     shutil.copytree(members / "xgboost", members / "mine")  # trained by the user
     shutil.copy(predictions / "xgboost.oof.parquet", predictions / "mine.oof.parquet")
     (fitted / "leaderboard.json").unlink()
-    with monkeypatch.context() as patch:  # killed after the new data were prepared
-        patch.setattr(run, "_fit", lambda *arguments: [])
-        fit(table, fitted, overwrite=True, members=("lightgbm",))
+    kill_when_prepared(monkeypatch, fitted, table)
     assert not (fitted / "ensemble").exists(), "it names members that are gone"
     assert not (fitted / "report.html").exists()
     fit(table, fitted, overwrite=True, members=("lightgbm",))
