@@ -36,9 +36,10 @@ def kill_when_prepared(monkeypatch: pytest.MonkeyPatch, out: Path, table: Path) 
     def killed(self: run.Fit, sentence: str) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(run.Fit, "print", killed)
-        fit(table, out, overwrite=True)
+        with pytest.raises(KeyboardInterrupt):
+            fit(table, out, overwrite=True)
 
 
 def test_a_replacement_leaves_only_the_users_files(fitted: Path, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:

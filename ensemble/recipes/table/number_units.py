@@ -63,7 +63,7 @@ def find(cells: pl.Series, allowed: float) -> str:
 
 
 def _may_be_units(known: pl.Series) -> bool:
-    """Whether m, b or B of numbers without a currency may be metres or bytes, which are whole numbers, as in 100B and 12M."""
+    """Whether m, b or B of numbers without a currency may be metres or bytes, which are whole numbers: 100B and 12M."""
     has_bytes = known.str.contains(r"\d ?B$").any() and not known.str.contains(r"[.,]\d+ ?B$").any()
     return has_bytes or known.str.contains(r"\d ?[mb]$").any()
 
