@@ -14,8 +14,8 @@ NUM_FEATURES = 15
 """The number of features in the tables of importance."""
 NUM_CLASSES = 12
 """The number of classes in the confusion table; more do not fit on a page."""
-LEAST, SMALL = 1e-9, 0.01
-"""Scores and gains below the first are due to rounding, and are shown as 0; those up to the second get more digits."""
+LEAST = 1e-9
+"""Smaller scores and gains are due to rounding, and are shown as 0."""
 ACCURACY = ("accuracy", "accuracy_always_no")
 """Metrics of a binary task that are not in the table of scores, since they mean little where positives are rare."""
 
@@ -82,7 +82,7 @@ def _main_score(run: Run) -> dict[str, Any]:
     scores, kind, metric = run.scores["scores"], run.task.kind, run.task.metric
     gain = run.scores["gain_over_best_member"][metric]
     higher_is_better = metrics.METRICS[kind][metric].higher_is_better
-    size = _as_text(kind, metric, abs(gain["value"] or 0))
+    size = _as_text(kind, metric, abs(gain["value"] or 0), is_gain=True)
     is_zero = not size.strip("0.")  # such as for one member, but for rounding
     is_gain = is_zero or (gain["value"] > 0) == higher_is_better
     turn = 1 if is_gain == higher_is_better else -1  # so that a gain is positive, or a loss
@@ -97,8 +97,8 @@ def _main_score(run: Run) -> dict[str, Any]:
             if name not in run.candidates
         ],
         "gain": gain,
-        "low": _as_text(kind, metric, low),
-        "high": _as_text(kind, metric, high),
+        "low": _as_text(kind, metric, low, is_gain=True),
+        "high": _as_text(kind, metric, high, is_gain=True),
         "is_gain": is_gain,
         "size": size,
         "verdict": _verdict(kind, metric, gain),
@@ -113,14 +113,15 @@ def metric_labels(run: Run) -> dict[str, str]:
 
 
 def _interval(kind: str, name: str, interval: dict[str, float | None], signed: bool = False) -> dict[str, Any]:
-    value, low, high = (_as_text(kind, name, interval[end], signed) for end in ("value", "low", "high"))
+    value, low, high = (_as_text(kind, name, interval[end], signed, signed) for end in ("value", "low", "high"))
     return {"value": value, "interval": f"{low} to {high}" if interval["low"] is not None else ""}
 
 
-def _as_text(kind: str, name: str, value: float | None, signed: bool = False) -> str:
+def _as_text(kind: str, name: str, value: float | None, signed: bool = False, is_gain: bool = False) -> str:
     digits = {"lift_at_5pct": 2, "log_loss": 4, "multiclass_log_loss": 4, "brier": 4, "calibration_error": 4}.get(name, 3)
     in_unit = kind == "regression" and name != "r_squared"  # of the target: four significant digits
-    if value and (in_unit or LEAST < abs(value) < SMALL):  # of a small score, three
+    small = 10.0 ** (-digits if is_gain else 1 - digits)
+    if value and (in_unit or LEAST < abs(value) < small):  # of a small score, three
         significant = 4 if in_unit else 3
         exponent = int(f"{value:.{significant - 1}e}".partition("e")[2])  # of the rounded value
         digits = max(0, significant - 1 - exponent)
