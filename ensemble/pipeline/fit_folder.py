@@ -168,7 +168,7 @@ def discard_results(out: Path, planned: Sequence[PlannedMember]) -> None:
     names = {member.name for member in planned}
     for folder in (out / name for name in {ENSEMBLE, *(member.data for member in planned)} - {PREPARED}):
         if folder.is_dir() and not folders.foreign(folder):
-            _rename(folder)
+            _set_aside(folder)
     (out / REPORT).unlink(missing_ok=True)  # `opened` has refused a page that the project did not write
     for folder in sorted((out / "members").glob("*")):
         member = folder.with_suffix("")
@@ -181,7 +181,7 @@ def discard_results(out: Path, planned: Sequence[PlannedMember]) -> None:
         elif folder.is_dir():
             foreign = network.foreign if (folder / "status").is_file() else folders.foreign
             if not foreign(folder):
-                _rename(folder)
+                _set_aside(folder)
     folders.discard_scratch([*out.glob(".*.writing-*"), *(out / "members").glob(".*")])
     for file in (out / PREDICTIONS).glob("*.parquet"):
         with suppress(UserError):
@@ -190,6 +190,6 @@ def discard_results(out: Path, planned: Sequence[PlannedMember]) -> None:
                 file.unlink()
 
 
-def _rename(folder: Path) -> None:
+def _set_aside(folder: Path) -> None:
     """Rename a folder that is to be deleted, so that no kill leaves a part of it."""
     folder.rename(folder.with_name(f".{folder.name}.writing-{uuid.uuid4().hex[:8]}"))

@@ -370,8 +370,7 @@ def train_trees(
     if resume and folder.exists() and not _is_complete(member, folder):
         folders.refuse_foreign_folder(folder, train.KIND)
         print(f"{folder} is damaged: it is trained again", file=sys.stderr)
-        resume = False
-        overwrite = True
+        resume, overwrite = False, True
     settings = trees_config(member, config, num_threads, seconds)
     with _later_modules_imported(settings.library):
         summary = train.train(dataclasses.replace(settings, overwrite=overwrite and not resume), "auto" if resume else "")

@@ -52,9 +52,8 @@ def find(cells: pl.Series, allowed: float) -> str:
             return ""
         unit = units.mode().sort()[0]
         prefix, suffix = unit.split("#", 1)
-        if suffix.strip().lower() in ("", *EXPONENTS) and (
-            prefix or not _may_be_units(known)
-        ):  # other letters may come after the sample, as in a sorted table
+        may_be_scaled = suffix.strip().lower() in ("", *EXPONENTS) and (prefix or not _may_be_units(known))
+        if may_be_scaled:  # other letters may come after the sample, as in a sorted table
             letters = known.str.extract(r"\d ?(\D+)$").str.to_lowercase().unique()
             if len({EXPONENTS[letter] for letter in letters if letter in EXPONENTS}) > 1:
                 unit = f"{prefix}#{SCALED}"
