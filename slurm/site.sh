@@ -73,7 +73,7 @@ submit() {
     return
   fi
   if [ -n "$untyped" ]; then
-    echo "error: $untyped does not name a kind of GPU: write $GPU_KIND:N for N, or --gpus-per-node=N for GPU_KIND=$GPU_KIND" >&2
+    echo "error: $untyped does not name a kind of GPU: write --gpus-per-node=N (the kind is added), or $GPU_KIND:N for N" >&2
     return 2
   fi
   partition=$PARTITION

@@ -266,11 +266,11 @@ def test_from_another_folder(login: Login, tmp_path: Path) -> None:
 def test_a_kind_of_gpu_and_a_partition(login: Login) -> None:
     """GPU_KIND is added to the number of GPUs, also to that of the command; a job with GPUs is not sent to CPU_PARTITION."""
     variables = {"GPU_KIND": "nosuch", "CPU_PARTITION": "cpu", "PARTITION": "gpu"}
-    for words in ("slurm/train_multi_gpu.slurm", "--gpus-per-node=1 slurm/train_multi_gpu.slurm"):
-        done = login.shell(f"sbatch {words}", **variables)
+    for words in ("", "--gpus-per-node=1", "--gpus-per-node 1"):
+        done = login.shell(f"sbatch {words} slurm/train_multi_gpu.slurm", **variables)
         assert done.returncode != 0, "this cluster has no such GPU"
         assert "configuration is not available" in done.stderr, done.stderr
-    for words in ("--gpus-per-node 1", "--gres=gpu:1", "-G1"):
+    for words in ("--gres=gpu:1", "--gpus 1", "-G1"):
         done = login.shell(f"sbatch --hold {words} slurm/train_multi_gpu.slurm", **variables)
         assert done.returncode == 2
         assert "does not name a kind of GPU: write --gpus-per-node=N" in done.stderr, done.stderr
