@@ -78,7 +78,7 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
     if samples:
         caption = "Large entries of the Jacobian, drawn at random from the test split. On the grey line they are equal."
         slopes = {name: (sample["true"], sample["network"]) for name, sample in samples.items()}
-        labels = ("true derivative × deviation of the input", "derivative of the network × the same deviation")
+        labels = ("true derivative × deviation of the input", "network’s derivative × deviation")
         paint = functools.partial(_paint_scatter, slopes, series, 2.8, labels)
         drawn.append(("Jacobian and truth", caption, "Derivatives of the networks against the true ones.", paint))
     return drawn

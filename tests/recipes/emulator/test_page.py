@@ -119,22 +119,28 @@ def test_a_true_jacobian_has_no_error() -> None:
 
 
 def test_the_commands_of_the_page_prepare_the_same_data(run: Path) -> None:
-    """The command on the page would prepare other data."""
+    """The command on the page would prepare other data, or the page would describe a random split of rows, not of tiles."""
     text = (run / "report.html").read_text(encoding="utf-8")
     command = re.search(r"python scripts/prepare_data.py --recipe emulator [^<]*", text)
     assert command
+    assert "Clusters were assigned to them at random, with seed 0." in re.sub(r"<.*?>", "", text)
     is_ring = run.name.startswith("lorenz96")
     assert ("system=lorenz96" in command[0]) == is_ring
     assert ("num_points=8" if is_ring else "num_columns=48") in command[0]
 
 
 def test_the_page_in_a_browser(run: Path, tmp_path: Path) -> None:
-    """A picture would be missing, or the page would be wider than a phone's screen."""
+    """A picture would be missing, the label of an axis cut off, or the page wider than a phone's screen."""
     with chromium.started(tmp_path) as browser:
         for width, scheme in ((1200, "light"), (390, "dark")):
             chromium.show(browser, run / "report.html", width, scheme)
             assert browser.get_log("browser") == []
             assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        assert browser.execute_script(
+            "return [...document.querySelectorAll('figure svg text')].filter(text => {"
+            "const [inner, outer] = [text, text.closest('svg')].map(element => element.getBoundingClientRect());"
+            "return inner.top < outer.top - 1 || inner.bottom > outer.bottom + 1}).map(text => text.textContent)"
+        ) == []  # fmt: skip
         titles = [title.text for title in browser.find_elements("css selector", "figure h3")]
         expected = {"Predicted and true", "Jacobian and truth"}
         expected |= (
