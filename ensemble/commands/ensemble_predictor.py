@@ -98,7 +98,8 @@ def main() -> None:
     arguments = configuration.to_dict(settings)
     del arguments["verify"]
     scores = fit.fit(arguments.pop("predictions"), **arguments)
-    order = "forward in time" if recipe.follows_time(manifest) else "each block with weights fitted on other blocks"
+    fitted_on = "the blocks before it" if scores["fitted_on"] == "blend" else "other blocks"
+    order = "forward in time" if recipe.follows_time(manifest) else f"each block with weights fitted on {fitted_on}"
     print(f"cross-fitted scores of the combiners on {scores['fitted_on']}, {order}:")
     for name, values in scores["combiner"]["cross_fitted"].items():
         chosen = "  chosen" if name == scores["combiner"]["method"] else ""

@@ -242,12 +242,13 @@ def test_members_of_another_task_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_script_prints_the_metric_of_the_task(tmp_path: Path) -> None:
-    """The heading above the errors of a regression would be average precision."""
+    """The heading of a regression's errors would be average precision, or that of the combiners would name other blocks."""
     folder = table(tmp_path, "regression", ("blend", "test"))
     words = (f"predictions={folder}/files", f"data={folder}/prepared", f"out={folder}/ensemble", "num_draws=5")
     done = run("ensemble_predictor", "fit", *words)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
+    assert "cross-fitted scores of the combiners on blend, each block with weights fitted on the blocks before it:" in lines
     assert "test: 600 rows; root mean squared error with its 95 % interval" in lines
     scores = folders.read_json(folder / "ensemble" / "scores.json")["scores"]
     value = scores["ensemble"]["root_mean_squared_error"]["value"]
