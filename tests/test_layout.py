@@ -297,6 +297,15 @@ def test_files_are_short() -> None:
     assert too_long({"a.py": "\n" * MAX_LINES, "b.py": "\n" * (MAX_LINES + 1)}) == ["b.py"], "this test could not fail"
 
 
+def test_tests_say_what_would_break() -> None:
+    """Whoever sees a test fail would have to read its code to find out what a user would notice."""
+    files = [*(ROOT / "tests").rglob("test_*.py")]
+    nodes = [node for file in files for node in ast.parse(file.read_text(encoding="utf-8")).body]
+    tests = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    assert len(tests) > 1000
+    assert not [test.name for test in tests if not ast.get_docstring(test)]
+
+
 PRIVATE = re.compile("_[a-zA-Z]")
 FOREIGN = {"_exit", "_models", "_fields", "_replace"}
 """Private names of os, of an Accelerator, and of named tuples."""

@@ -29,6 +29,7 @@ OTHERS = ("prepare_data", "train_tree_models", "fit", "ensemble", "report", "sca
 
 
 def test_every_file_is_tried() -> None:
+    """A new job could fail at its first user."""
     assert {file.stem for file in (ROOT / "slurm").glob("*.slurm")} == {*TRAININGS, *OTHERS}
 
 
@@ -45,6 +46,7 @@ def submitted(login: Login, prepared: Path, tmp_path_factory: pytest.TempPathFac
 
 @pytest.mark.parametrize("name", TRAININGS)
 def test_a_training(name: str, submitted: dict[str, tuple[Job, Path]]) -> None:
+    """A job would train on another number of ranks than it says, or its log would not end with the outcome."""
     job, out = submitted[name]
     log = job.completed().log()
     assert json.loads((out / "summary.json").read_text())["ranks"] == TRAININGS[name][1]
@@ -167,6 +169,7 @@ def test_staged_to_each_node(login: Login, prepared: Path, tmp_path: Path) -> No
 
 
 def test_an_unknown_partition(login: Login) -> None:
+    """Slurm would only say that the partition is invalid, not where it is set and which ones exist."""
     done = login.shell("sbatch slurm/train_multi_node.slurm", PARTITION="nosuch")
     assert done.returncode == 2
     assert "slurm/site.sh names the partition 'nosuch', which this cluster does not have: choose from cpu gpu" in done.stderr

@@ -26,6 +26,7 @@ def summary(out: Path, library: str) -> dict[str, float]:
 
 
 def test_two_nodes_are_as_good_as_one(login: Login, prepared: Path, tmp_path: Path) -> None:
+    """A node would be idle, or trees that were trained on divided rows would predict worse."""
     jobs = [submit(login, prepared, tmp_path / str(nodes), nodes) for nodes in (1, 2)]
     for job in jobs:
         job.completed()

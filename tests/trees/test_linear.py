@@ -189,6 +189,7 @@ def test_a_class_without_a_row_has_a_small_probability(tmp_path: Path) -> None:
 
 
 def test_a_file_gives_the_same_bits_and_a_damaged_one_a_sentence(fitted: Any, tmp_path: Path) -> None:
+    """A loaded member would predict other values than the trained one, or a damaged file would end in a traceback."""
     model, features, _, _ = fitted("binary")
     model = linear.first_rounds(model, 7)
     file = tmp_path / linear.FILE
