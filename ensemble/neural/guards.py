@@ -129,7 +129,7 @@ def report_nonfinite(
 
 
 def describe_nonfinite(step: int, loss: float, norm: float, reports: Sequence[dict[str, Any]]) -> str:
-    """The error message for all ranks.
+    """The error message for all ranks, to which the caller may add another fix.
 
     A report has `rank`, `rows`, the `files` with these rows, and `problem`, the error of saving them, or "".
     """
@@ -143,10 +143,7 @@ def describe_nonfinite(step: int, loss: float, norm: float, reports: Sequence[di
         sources.append(f"and {len(reports) - 4} more ranks")
     if not sources:
         sources = ["the sum over ranks, since that of each rank is finite, or from a count of 0"]
-    return (
-        f"{what} at step {step}, from {'; '.join(sources)}: look at those rows, lower learning_rate, or set clip_norm "
-        "or nonfinite=skip"
-    )
+    return f"{what} at step {step}, from {'; '.join(sources)}: look at those rows, lower learning_rate, or set clip_norm"
 
 
 def save_batch(file: Path, rows: np.ndarray, batch: Batch) -> Path:

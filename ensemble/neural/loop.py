@@ -155,8 +155,10 @@ def update(run: Training, result: StepResult) -> None:
         gather, own_is_finite = partial(run.rows.gather, epoch=result.last.epoch), bool(result.own_loss_sum.isfinite())
         report = guards.report_nonfinite(run.accelerator, run.out, num_done, result.rows, gather, own_is_finite, loss, norm)
         progress.skipped += 1
-        if config.nonfinite == "stop" or progress.skipped > config.max_nonfinite:
-            raise UserError(report)
+        if config.nonfinite == "stop":
+            raise UserError(f"{report} or nonfinite=skip")
+        if progress.skipped > config.max_nonfinite:
+            raise UserError(f"{report} (max_nonfinite={config.max_nonfinite} batches were skipped before)")
         run.tracker.event(num_done, report)
     elif run.spike_detector.is_spike(loss) and progress.rollback_step:
         progress.rollbacks += 1
