@@ -17,7 +17,7 @@ from ensemble import configuration, errors, recipe
 from ensemble.errors import UserError
 from ensemble.neural import elastic
 from ensemble.neural.division import check_multiple
-from ensemble.neural.settings import check, config_class
+from ensemble.neural.settings import check, config_class, resolve
 
 TRAIN = str(Path(__file__).resolve().with_name("train.py"))
 
@@ -36,8 +36,12 @@ def main() -> None:
     )
     options, words = own.parse_known_args()
     recipe_option = recipe.option(recipe.DEFAULT, "recipe to train")
-    schema = config_class(recipe_option.parse_known_args(words)[0].recipe)
+    name = recipe_option.parse_known_args(words)[0].recipe
+    schema: Any = config_class(name)
     settings: Any = configuration.from_command_line(schema, __doc__, [own, recipe_option])
+    if schema.batch_size == 0:  # the recipe derives it from the data
+        make = recipe.named(name).require("training", "make", "has no neural network to train")
+        settings = resolve(make(settings.recipe, settings.data), settings)
     check(settings)
     if options.config_file is None:
         raise UserError("--config_file is missing: give a file of accelerate_configs/, such as multi_cpu.yaml")

@@ -135,3 +135,12 @@ def test_ranks_that_come_back_are_used_from_the_next_checkpoint_on(
     assert f"continues with {many} ranks instead of {few}" in (tmp_path / "errors").read_text()
     run.assert_same_batches()
     assert len(rows.steps(run.record)) == run.num_steps, "a step was taken twice, though the run saved before it grew"
+
+
+def test_a_batch_size_may_come_from_the_data(prepared: Path, tmp_path: Path) -> None:
+    """A recipe that chooses its batch size and learning rate by the number of rows would be refused with values of 0."""
+    words = ("--recipe", "table", f"data={prepared}", f"out={tmp_path / 'run'}", "--num_processes", "7")
+    command = [sys.executable, ELASTIC, "--config_file", MULTI_CPU, *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: batch_size=64 must be a positive multiple of 7 ranks: the nearest one is 63")
