@@ -139,8 +139,10 @@ stage() {
   words+=("data=$staging/$SLURM_JOB_ID/data")
 }
 
+# SIGTERM is ignored in the commands that determine the outcome: when Slurm ends a job, it sends it to all of its processes
+
 # The inode and time of the file `status`. Each write creates a new inode, so clocks do not matter
-stamp() { stat --format="%i %y" "$status_folder/status" 2>/dev/null; }
+stamp() { (trap "" TERM; stat --format="%i %y" "$status_folder/status" 2>/dev/null); }
 # Whether the run has written its `status` since the stamp `before`
 written() {
   local now
@@ -150,6 +152,7 @@ written() {
 # What the run at out=… has saved: checkpoints, finished members and, of a search, the record of its trials
 saved() {
   local out=${1%/}
+  trap "" TERM # in a subshell, as all callers
   find "$out" "$out".* \( -name manifest.json -o -name trials.journal \) -printf '%p %T@\n' 2>/dev/null | sort | sha256sum
 }
 
@@ -160,7 +163,7 @@ warn() {
 }
 
 # The last line with this pattern that was logged since `train` started: the log of a requeued job also has older lines
-logged() { [ ! -f "$log" ] || tail -c "+$((log_size + 1))" "$log" | grep -aE "$1" | tail -n 1; }
+logged() { [ ! -f "$log" ] || (trap "" TERM; tail -c "+$((log_size + 1))" "$log" | grep -aE "$1" | tail -n 1); }
 
 train() {
   local status_folder=$1 log log_size=0 before saved_before code again status=failed reason second losses
@@ -192,8 +195,8 @@ train() {
   if [ "$code" = 0 ]; then
     status="done"
   elif written; then
-    status=$(head -n 1 "$status_folder/status")
-    second=$(sed -n 2p "$status_folder/status")
+    status='' second=''
+    { read -r status; read -r second; } <"$status_folder/status"
     reason=${second:-$reason}
     [ "$status" != "done" ] || status=failed # what came after the training failed, such as the predictions of --predict
     if [ "$signalled" = USR1 ] && { [ "$status" = running ] || { [ "$status" = failed ] && [ -z "$(logged '^error: ')" ]; }; }; then
@@ -221,7 +224,7 @@ train() {
     lost | running) # running: no rank was alive to set the status
       reason=${reason:-a process ended without a message, as when it runs out of memory}
       losses=${SLURM_RESTART_COUNT:-0} # without a log file
-      [ ! -f "$log" ] || losses=$(grep -acF "$SLURM_JOB_NAME $SLURM_JOB_ID: lost" "$log")
+      [ ! -f "$log" ] || losses=$(trap "" TERM; grep -acF "$SLURM_JOB_NAME $SLURM_JOB_ID: lost" "$log")
       if [ "$losses" -ge "$MAX_RESTARTS" ]; then
         say "failed: lost again after the MAX_RESTARTS=$MAX_RESTARTS restarts: $reason"
       else

@@ -161,6 +161,17 @@ def test_a_job_is_requeued_whenever_its_processes_end(
     assert (done.returncode, words in done.stderr) == (code, True), done.stderr
 
 
+def test_a_lost_job_says_so_while_slurm_ends_it(tmp_path: Path) -> None:
+    """After a node failure Slurm sends SIGTERM to all processes of the job, and its log would end with `failed`."""
+    for name in ("stat", "head", "sed"):
+        (tmp_path / name).write_text(f'#!/bin/bash\nkill -TERM $$\nexec {shutil.which(name)} "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    out = tmp_path / "run"
+    lost = f"mkdir -p {out}; printf 'lost\\nrank 1 died\\n' >{out}/status; exit 1"
+    done = as_a_job(tmp_path, "train_cpu.slurm", "data=prepared", f"out={out}", srun=lost, MAX_RESTARTS="3")
+    assert (done.returncode, "lost: rank 1 died: requeued" in done.stderr) == (75, True), done.stderr
+
+
 def test_a_job_that_does_not_train_is_requeued_when_its_step_is_preempted(tmp_path: Path) -> None:
     """Slurm would end it for good if it sends SIGTERM to the step first, as with a GraceTime."""
     done = as_a_job(tmp_path, "report.slurm", "data=prepared", f"out={tmp_path}", srun="exit 143")
