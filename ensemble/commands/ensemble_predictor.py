@@ -91,6 +91,7 @@ def main() -> None:
         return
 
     from ensemble import folders
+    from ensemble.data.cross_validation import CrossValidation
     from ensemble.predictor import card, fit
 
     manifest = folders.read_manifest(settings.data, settings.verify == "full")
@@ -98,7 +99,7 @@ def main() -> None:
     arguments = configuration.to_dict(settings)
     del arguments["verify"]
     scores = fit.fit(arguments.pop("predictions"), **arguments)
-    fitted_on = "the blocks before it" if scores["fitted_on"] == "blend" else "other blocks"
+    fitted_on = "other blocks" if CrossValidation.from_manifest(manifest) else "the blocks before it"
     order = "forward in time" if recipe.follows_time(manifest) else f"each block with weights fitted on {fitted_on}"
     print(f"cross-fitted scores of the combiners on {scores['fitted_on']}, {order}:")
     for name, values in scores["combiner"]["cross_fitted"].items():
