@@ -81,50 +81,35 @@ class Cells:
 
 def read(table: Table, column: str, config: PrepareConfig) -> Cells:
     """Read a column that is not in `table.nested`. Raises `UserError` for ambiguous numbers or dates."""
-    return _in_years(table, _read(table, column, config))
-
-
-def _read(table: Table, column: str, config: PrepareConfig) -> Cells:
     pieces = table.pieces[column]
     kinds = [piece.dtype for piece in pieces if piece.null_count() < len(piece)]
     are_categories = bool(kinds) and all(isinstance(kind, pl.Categorical | pl.Enum) for kind in kinds)
     are_numbers = column in (config.time, config.weight) or (column == config.target and has_numeric_target(config))
     if column in config.categorical or (are_categories and not are_numbers):
         texts, marks = missing.in_texts(_categories(_texts(pieces, "text"), column, config), config.missing)
-        return Cells(column=column, kind="text", values=texts, marks=marks, notes=missing.notes(column, marks))
+        return _of_kind(table, column, "text", texts, marks)
     if all(kind.is_numeric() for kind in kinds):
-        values = pl.concat(_as(piece, pl.Float64()) for piece in pieces).fill_nan(None)
-        values, marks = missing.in_numbers(values, config.missing)
-        infinite = values.is_infinite().fill_null(False)
-        return _of_kind(table, column, "number", values, values.cast(pl.String), infinite, marks)
+        return _read_native(table, column, "number", config)
     if all(kind == pl.Boolean for kind in kinds):
         return Cells(column=column, kind="truth", values=pl.concat(_as(piece, pl.Boolean()) for piece in pieces))
     if all(kind.is_temporal() for kind in kinds):
-        form = dates.OFFSET if _zones(pieces) else ""
-        times, marks = missing.in_dates(_native(pieces, "date"), config.missing)
-        zone_notes = (*missing.notes(column, marks), *_zone_notes(column, pieces))
-        return Cells(column=column, kind="date", values=times, form=form, marks=marks, notes=zone_notes)
+        return _read_native(table, column, "date", config)
     # If some files have text, and others numbers or dates (Parquet), the text is read separately, since its form may differ
     kinds_of_parquet: tuple[Kind, ...] = ("number", "date")
     for kind in kinds_of_parquet:
         fits = [_is_native(piece, kind) for piece in pieces]
-        if not any(fits) or not all(
-            fit or piece.dtype in (pl.String, pl.Null) for piece, fit in zip(pieces, fits, strict=True)
-        ):
+        others = {piece.dtype for piece, fit in zip(pieces, fits, strict=True) if not fit}
+        if not any(fits) or not others <= {pl.String(), pl.Null()}:
             continue
-        text_cells = _read_texts(table, column, _texts(pieces, kind), config)
-        if text_cells.kind == kind and not number_units.split(text_cells.form)[0]:  # 5 % and 0.05 are no common numbers
-            known, infinite = _native(pieces, kind), pl.zeros(len(text_cells.values), pl.Boolean, eager=True)
-            if kind == "number":
-                known = missing.in_numbers(known, config.missing)[0]
-                infinite = known.is_infinite().fill_null(False)
-            else:
-                known = missing.in_dates(known, config.missing)[0]
+        cells = _read_texts(table, column, _texts(pieces, kind), config)
+        if cells.kind == kind and not number_units.split(cells.form)[0]:  # 5 % and 0.05 are no common numbers
+            native = _read_native(table, column, kind, config)
             return dataclasses.replace(
-                text_cells,
-                values=text_cells.values.zip_with(known.is_null(), known).set(infinite, None),
-                bad=np.union1d(text_cells.bad, _rows(infinite)),
-                notes=(*text_cells.notes, *_bad_notes(table, column, known.cast(pl.String), infinite, PLURALS[kind])),
+                cells,
+                values=native.values.zip_with(native.values.is_not_null(), cells.values),
+                bad=np.union1d(cells.bad, native.bad),
+                marks=cells.marks | native.marks,
+                notes=(*cells.notes, *native.notes),
             )
     return _read_texts(table, column, _texts(pieces, "text"), config)
 
@@ -139,11 +124,24 @@ def _is_native(piece: pl.Series, kind: Kind) -> bool:
     return (kind == "number" and piece.dtype.is_numeric()) or (kind == "date" and piece.dtype.is_temporal())
 
 
-def _native(pieces: Sequence[pl.Series], kind: Kind) -> pl.Series:
-    """The numbers or dates of the files that store them as such, (num_rows,); null in other files."""
+def _native(pieces: Sequence[pl.Series], kind: Kind, config: PrepareConfig) -> tuple[pl.Series, dict[str, int]]:
+    """The numbers or dates of the files that store them as such, (num_rows,), null elsewhere and where they mark missing
+    values; and the counts of these marks."""
     dtype = pl.Float64() if kind == "number" else pl.Datetime("us")
     values = pl.concat(_as(piece if _is_native(piece, kind) else piece.clear(len(piece)), dtype) for piece in pieces)
-    return values.fill_nan(None) if kind == "number" else values
+    if kind == "number":
+        return missing.in_numbers(values.fill_nan(None), config.missing)
+    return missing.in_dates(values, config.missing)
+
+
+def _read_native(table: Table, column: str, kind: Kind, config: PrepareConfig) -> Cells:
+    """The cells that are in `_native`."""
+    pieces = table.pieces[column]
+    values, marks = _native(pieces, kind, config)
+    if kind == "number":
+        return _of_kind(table, column, kind, values, marks, bad=values.is_infinite().fill_null(False))
+    form = dates.OFFSET if _zones(pieces) else ""
+    return _of_kind(table, column, kind, values, marks, _zone_notes(column, pieces), form)
 
 
 def _texts(pieces: Sequence[pl.Series], kind: Kind) -> pl.Series:
@@ -158,16 +156,22 @@ def _of_kind(
     column: str,
     kind: Kind,
     values: pl.Series,
-    texts: pl.Series,
-    bad: pl.Series,
     marks: dict[str, int],
-    form_notes: tuple[str, ...] = (),
+    notes: tuple[str, ...] = (),
     form: str = "",
+    bad: pl.Series | None = None,
+    texts: pl.Series | None = None,
 ) -> Cells:
-    """The cells of a column, with messages. bad : rows, (num_rows,) bool, of `texts` that are not of this kind."""
-    notes = (*missing.notes(column, marks), *_bad_notes(table, column, texts, bad, PLURALS[kind]), *form_notes)
-    values = values.set(bad, None)
-    return Cells(column=column, kind=kind, values=values, form=form, bad=_rows(bad), marks=marks, notes=notes)
+    """The cells of a column, with messages. bad : rows, (num_rows,) bool, whose `texts` (those of `values`) are not of this
+    kind. Dates of Parquet outside of `YEARS_1_TO_9999` are bad too."""
+    bad = pl.zeros(len(values), pl.Boolean, eager=True) if bad is None else bad
+    bad_notes = _bad_notes(table, column, values if texts is None else texts, bad, PLURALS[kind])
+    notes = (*missing.notes(column, marks), *bad_notes, *notes)
+    if kind == "date" and (far := ~values.dt.epoch("us").is_between(*YEARS_1_TO_9999).fill_null(True)).any():
+        years = "year " + values.dt.year().cast(pl.String)
+        notes += _bad_notes(table, column, years, far, "dates of the years 1 to 9999")
+        bad |= far
+    return Cells(column=column, kind=kind, values=values.set(bad, None), form=form, bad=_rows(bad), marks=marks, notes=notes)
 
 
 def _categories(texts: pl.Series, column: str, config: PrepareConfig) -> pl.Series:
@@ -182,19 +186,19 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
         plain = texts.cast(pl.Float64, strict=False)
         are_plain = plain.null_count() == texts.null_count() < len(texts) and plain.is_finite().all()
         if are_plain and not texts.str.contains(LEADING_ZERO).any():
-            _refuse_hidden_thousands(table, column, texts, plain, advice, config)
+            if not config.decimal:
+                number_forms.refuse_hidden_thousands(table, column, texts, plain, advice)
             return Cells(column=column, kind="number", values=plain)
     texts, marks = missing.in_texts(texts, config.missing)
     cells, default_marks = missing.in_texts(texts, () if config.missing else missing.MISSING)
     all_marks = marks | default_marks
     num_cells = cells.count()
     if not num_cells:
-        return Cells(column=column, kind="text", values=texts, marks=marks, notes=missing.notes(column, marks))
+        return _of_kind(table, column, "text", texts, marks)
     allowed = config.max_bad_fraction * num_cells
     truths = cells.str.to_lowercase()
     if truths.drop_nulls().is_in(("true", "false")).all():
-        notes = missing.notes(column, all_marks)
-        return Cells(column=column, kind="truth", values=truths == "true", marks=all_marks, notes=notes)
+        return _of_kind(table, column, "truth", truths == "true", all_marks)
 
     numbers, no_number = _numbers(table, column, cells, "", all_marks, allowed, advice, config)
     if numbers:
@@ -205,7 +209,7 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
     no_date = cells.is_not_null() & read_dates.values.is_null()
     if no_date.sum() <= allowed:
         notes = dates.forms_note(table, column, read_dates)
-        return _of_kind(table, column, "date", read_dates.values, cells, no_date, all_marks, notes, read_dates.form)
+        return _of_kind(table, column, "date", read_dates.values, all_marks, notes, read_dates.form, no_date, cells)
 
     unit_notes: tuple[str, ...] = ()
     if unit := number_units.find(cells, allowed):
@@ -221,18 +225,7 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
     for bad, what in ((no_date, "dates"), (no_number, "numbers")):
         if num_cells - bad.sum() > NEARLY * num_cells:
             notes = (_nearly(table, column, cells, bad, what),)
-    notes = (*missing.notes(column, marks), *notes)
-    return Cells(column=column, kind="text", values=texts, marks=marks, notes=notes)
-
-
-def _refuse_hidden_thousands(
-    table: Table, column: str, texts: pl.Series, values: pl.Series, advice: str, config: PrepareConfig
-) -> None:
-    """`number_forms.refuse_hidden_thousands` for each file; numbers of JSON have a decimal point."""
-    parts = zip(table.by_file(texts), table.by_file(values), table.are_json, strict=True)
-    for part, numbers, is_json in parts if not config.decimal else ():
-        if not is_json:
-            number_forms.refuse_hidden_thousands(column, part, numbers, advice)
+    return _of_kind(table, column, "text", texts, marks, notes)
 
 
 def _numbers(
@@ -259,8 +252,8 @@ def _numbers(
     no_number = cells.is_not_null() & values.is_null()
     if no_number.sum() > allowed:
         return None, no_number
-    if set(forms) == {number_forms.PLAIN}:
-        _refuse_hidden_thousands(table, column, bare, values, advice, config)
+    if set(forms) == {number_forms.PLAIN} and not config.decimal:
+        number_forms.refuse_hidden_thousands(table, column, bare, values, advice)
     # A few cells without the unit may have another one: 900 beside 12.8K
     is_required = number_units.is_required(unit)
     has_no_unit = (bare == signed) & (values != 0) if is_required else pl.zeros(len(cells), pl.Boolean, eager=True)
@@ -275,7 +268,7 @@ def _numbers(
         example = f"'{zeros[0]}' is {int(zeros[0])}"
         notes += (f"the column '{column}' is read as numbers, so that {example}: their leading zeros do not count",)
     form = "" if form == number_forms.PLAIN else form
-    return _of_kind(table, column, "number", values, cells, bad, marks | as_numbers, notes, form), no_number
+    return _of_kind(table, column, "number", values, marks | as_numbers, notes, form, bad, cells), no_number
 
 
 def _like_numbers(column: str, cells: pl.Series, allowed: float) -> tuple[str, ...]:
@@ -305,7 +298,8 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
     cells = _texts(pieces, kind)
     cells = _categories(cells, column, config) if kind == "text" else cells
     cells, marks = missing.in_texts(cells, config.missing or (() if kind == "text" else missing.MISSING))
-    native = _native(pieces, kind) if kind in ("number", "date") else None
+    native, native_marks = _native(pieces, kind, config) if kind in ("number", "date") else (None, {})
+    marks |= native_marks
     advice = ", and training had neither: write them as in training"
     form_notes: tuple[str, ...] = ()
     new_form = ""
@@ -342,9 +336,6 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
             elif lacks_unit.any() or (native is not None and native.count()):
                 form_notes += (f"the column '{column}' has numbers without the unit of training: they are read as {form}",)
     if native is not None:
-        if kind == "date":
-            native, as_dates = missing.in_dates(native, config.missing)
-            marks |= as_dates
         values = values.zip_with(native.is_null(), native)
         cells = cells.zip_with(native.is_null(), native.to_physical().cast(pl.String))
     if kind == "number":
@@ -359,20 +350,7 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
     if bad.any() and bad.sum() == cells.count():
         first = first_of(table, cells, _rows(bad))
         raise UserError(f"the column '{column}' held {kinds} in training, but has none now: {first}: give {kinds}")
-    return _in_years(table, _of_kind(table, column, kind, values, cells, bad, marks, form_notes, new_form))
-
-
-def _in_years(table: Table, cells: Cells) -> Cells:
-    """The cells, with a message about dates of Parquet outside of `YEARS_1_TO_9999`, which count as empty."""
-    if cells.kind != "date":
-        return cells
-    far = ~cells.values.dt.epoch("us").is_between(*YEARS_1_TO_9999).fill_null(True)
-    if not far.any():
-        return cells
-    years = "year " + cells.values.dt.year().cast(pl.String)
-    notes = (*cells.notes, *_bad_notes(table, cells.column, years, far, "dates of the years 1 to 9999"))
-    bad = np.union1d(cells.bad, _rows(far))
-    return dataclasses.replace(cells, values=cells.values.set(far, None), bad=bad, notes=notes)
+    return _of_kind(table, column, kind, values, marks, form_notes, new_form, bad, cells)
 
 
 def refuse_two_marks(table: Table, cells_of: dict[str, Cells], advice: str) -> None:
@@ -391,14 +369,12 @@ def with_commas(cells_of: dict[str, Cells]) -> dict[str, Cells]:
     """The cells of columns of whole numbers, in the form of the columns with decimal commas, if there are any: then 1.234 in
     new rows is 1234."""
     numbers = {column: cells for column, cells in cells_of.items() if cells.kind == "number"}
-    forms = {number_units.split(cells.form)[1] for cells in numbers.values()} & {
-        number_forms.DECIMAL_COMMA,
-        number_forms.BOTH,
-    }
+    known = (number_forms.DECIMAL_COMMA, number_forms.BOTH)
+    form = min((form for cells in numbers.values() if (form := number_units.split(cells.form)[1]) in known), default="")
     return {
-        column: dataclasses.replace(cells, form=min(forms))
+        column: dataclasses.replace(cells, form=form)
         for column, cells in numbers.items()
-        if forms and not cells.form and (cells.values.drop_nulls() == cells.values.drop_nulls().floor()).all()
+        if form and not cells.form and (cells.values.drop_nulls() == cells.values.drop_nulls().floor()).all()
     }
 
 
@@ -477,7 +453,7 @@ def _bad_notes(table: Table, column: str, cells: pl.Series, bad: pl.Series, what
     rows = _rows(bad)
     if not len(rows):
         return ()
-    first = first_of(table, cells, rows)
+    first = first_of(table, cells.cast(pl.String), rows)
     return (f"the column '{column}' has {len(rows):,} cells that are not {what} and count as empty: {first}",)
 
 

@@ -64,23 +64,18 @@ def choose(
     unread, and the forms give different values. Also raises it for a file with numbers such as 1.234 only, if another file
     has decimal commas. Numbers of JSON have a decimal point.
     """
-    parts = table.by_file(cells)
-    are_json = [is_json and not part.str.contains(",").any() for part, is_json in zip(parts, table.are_json, strict=True)]
-    readings = [
-        _best_readings(part, "" if is_json else decimal, PLAIN if is_json else known)
-        for part, is_json in zip(parts, are_json, strict=True)
-    ]
-    are_read = [
-        (part.is_not_null() & next(iter(best.values())).is_null()).sum() <= allowed
-        for part, best in zip(parts, readings, strict=True)
-    ]
-    marks = {
-        _mark(next(iter(best)))
-        for part, best, is_read in zip(parts, readings, are_read, strict=True)
-        if is_read and len(best) == 1 and part.str.contains("[.,]").any()
-    }
+    files = []
+    marks = set()
+    for part, is_json in zip(table.by_file(cells), table.are_json, strict=True):
+        is_json = is_json and not part.str.contains(",").any()
+        best = _best_readings(part, "" if is_json else decimal, PLAIN if is_json else known)
+        one, values = next(iter(best.items()))
+        is_read = (part.is_not_null() & values.is_null()).sum() <= allowed
+        if is_read and len(best) == 1 and part.str.contains("[.,]").any():
+            marks.add(_mark(one))
+        files.append((part, is_json, best, is_read))
     forms = []
-    for part, is_json, best, is_read in zip(parts, are_json, readings, are_read, strict=True):
+    for part, is_json, best, is_read in files:
         alike = [form for form in best if {_mark(form)} == marks]
         form = known if known in best else alike[0] if len(alike) == 1 else next(iter(best))
         for other in best if is_read and form != known and form not in alike else ():
@@ -92,7 +87,7 @@ def choose(
         if form == PLAIN and "," in marks and not (is_json or decimal):
             refuse_thousands(column, part, "another file has decimal commas: write the numbers of all files alike")
         forms.append(form)
-    return forms, pl.concat([best[form] for best, form in zip(readings, forms, strict=True)])
+    return forms, pl.concat([best[form] for (_, _, best, _), form in zip(files, forms, strict=True)])
 
 
 def refuse_thousands(column: str, texts: pl.Series, why: str) -> None:
@@ -108,22 +103,26 @@ def refuse_thousands(column: str, texts: pl.Series, why: str) -> None:
         )
 
 
-def refuse_hidden_thousands(column: str, texts: pl.Series, values: pl.Series, advice: str) -> None:
-    """Raise `UserError` if numbers such as 1.234 stand beside whole numbers below 1000, and no cell has one or two decimals.
+def refuse_hidden_thousands(table: Table, column: str, cells: pl.Series, values: pl.Series, advice: str) -> None:
+    """Raise `UserError` if in a file numbers such as 1.234 stand beside whole numbers below 1000, and no cell has one or two
+    decimals.
 
     Such columns come from writers who separate thousands by points. Writers who shorten decimals would also write 1.25.
+    Numbers of JSON have a decimal point.
     """
-    known = values.drop_nulls()
-    is_whole = known == known.floor()
-    if not (known.abs() < 1000).all() or is_whole.all() or not (is_whole & (known != 0)).any():  # as most columns
-        return
-    has_point = texts.str.contains(".", literal=True)
-    pointed, whole = texts.filter(has_point), texts.filter(~has_point & (values != 0))
-    if len(whole) and pointed.n_unique() >= LEAST_HIDDEN and pointed.str.contains(THOUSANDS).all():
-        raise UserError(
-            f"the column '{column}' holds numbers such as '{pointed[0]}' and '{whole[0]}', none with one or two decimals: "
-            f"the points may be decimal or separate thousands{advice}"
-        )
+    for texts, numbers, is_json in zip(table.by_file(cells), table.by_file(values), table.are_json, strict=True):
+        known = numbers.drop_nulls()
+        is_whole = known == known.floor()
+        is_usual = not (known.abs() < 1000).all() or is_whole.all() or not (is_whole & (known != 0)).any()
+        if is_json or is_usual:
+            continue
+        has_point = texts.str.contains(".", literal=True)
+        pointed, whole = texts.filter(has_point), texts.filter(~has_point & (numbers != 0))
+        if len(whole) and pointed.n_unique() >= LEAST_HIDDEN and pointed.str.contains(THOUSANDS).all():
+            raise UserError(
+                f"the column '{column}' holds numbers such as '{pointed[0]}' and '{whole[0]}', none with one or two "
+                f"decimals: the points may be decimal or separate thousands{advice}"
+            )
 
 
 def _mark(form: str) -> str:

@@ -75,6 +75,7 @@ def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells
     """Infer or check the kind of task, and return the target as numbers."""
     refuse_bad(table, column, "target")
     values, name, kind = column.values, config.target, config.task
+    column_notes = "".join(f"; {note}" for note in column.notes)
     if column.marks and not config.missing:
         words = ", ".join(f"'{word}' ({count:,})" for word, count in column.marks.items())
         raise UserError(
@@ -98,14 +99,14 @@ def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells
         elif is_text and len(known) / 2 < len(different) <= MAX_CLASSES:
             raise UserError(
                 f"target={name} has {len(different):,} different texts in {len(known):,} rows, too many for classes: name "
-                f"another, or add task=multiclass{''.join(f'; {note}' for note in column.notes)}"
+                f"another, or add task=multiclass{column_notes}"
             )
         elif (is_text or is_whole) and len(different) <= few:
             kind = "multiclass"
         elif is_text:
             raise UserError(
                 f"target={name} has {len(different):,} different texts, more than {MAX_CLASSES} classes: name another"
-                f"{''.join(f'; {note}' for note in column.notes)}"
+                f"{column_notes}"
             )
         else:
             kind = "regression"
@@ -121,7 +122,7 @@ def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells
     if kind in ("regression", "ranking") and is_text:
         raise UserError(
             f"task={kind}, but target={name} holds texts such as '{different[0]}': give task=multiclass, or leave task out"
-            f"{''.join(f'; {note}' for note in column.notes)}"
+            f"{column_notes}"
         )
     if kind == "ranking" and not (is_whole and different[0] >= 0 and different[-1] <= MAX_RELEVANCE):
         raise UserError(
