@@ -79,7 +79,6 @@ def read(
     Raises `UserError`, with `advice`, if the form of a file is ambiguous and at most `allowed` cells are no dates.
     """
     parts = table.by_file(cells)
-    starts = [0, *itertools.accumulate(map(len, parts))]
     best = [_best(part, order, bool(known)) for part in parts]
     orders = {_order_of(form) for form in known}
     for readings in best:
@@ -87,8 +86,8 @@ def read(
         orders |= file_orders if len(file_orders) == 1 else set()
     orders.discard("")
     forms, values = [], []
-    ambiguous: tuple[int, str, str] | None = None
-    for start, part, readings in zip(starts, parts, best, strict=False):
+    ambiguous: tuple[str, str, str, str] | None = None
+    for path, part, readings in zip(table.files, parts, best, strict=True):
         fitting = [form for form in readings if _order_of(form) in orders] or list(readings)
         form = next((form for form in known if form in fitting), fitting[0] if fitting else "")
         forms.append(form)
@@ -96,29 +95,25 @@ def read(
         for other in fitting:
             differ = readings[other].ne_missing(readings[form])
             if not ambiguous and differ.any() and (form not in known or other in known or _order_of(form)):
-                ambiguous = start + int(differ.arg_max() or 0), form, other
+                ambiguous = part[int(differ.arg_max() or 0)], path.name, form, other
     dates = Dates(values=pl.concat(values), forms=tuple(forms))
     if ambiguous and dates.values.null_count() - cells.null_count() <= allowed:
-        row, one, another = ambiguous
-        where = f" in {table.files[table.file_number[row]].name}" if len(table.files) > 1 else ""
+        text, file, one, another = ambiguous
+        where = f" in {file}" if len(table.files) > 1 else ""
         if len(orders) > 1:
             advice = "; other files have both orders of day and month: write the dates of that file as year-month-day"
         raise UserError(
-            f"the column '{column}' holds dates such as '{cells[row]}'{where}, written as {example(one)} or as "
+            f"the column '{column}' holds dates such as '{text}'{where}, written as {example(one)} or as "
             f"{example(another)}{advice}"
         )
     return dates
 
 
-def of_texts(form: str) -> list[str]:
-    """The forms of texts in the `form` of a column in the manifest; that of a column without any is year-month-day."""
-    return [part for part in form.split(SEPARATOR) if "%y" in part.lower()] or [ISO[0]]
-
-
-def first_unread(texts: pl.Series, known: Sequence[str]) -> str | None:
-    """The first of these texts that is not a date in any form; None if all are dates. known : the forms to try first."""
-    for form in known:
-        texts = texts.filter(_parsed(texts, form).is_null())
+def first_unread(texts: pl.Series, form: str) -> str | None:
+    """The first of these texts that is not a date in any form; None if all are. form : that of training, tried first."""
+    for known in (form or ISO[0]).split(SEPARATOR):
+        if "%y" in known.lower():  # not the form of times of Parquet
+            texts = texts.filter(_parsed(texts, known).is_null())
     while len(texts):
         readings = itertools.chain((values for _, values in _readings(texts, "")), [_days_of_digits(texts)])
         left = next((rest for values in readings if len(rest := texts.filter(values.is_null())) < len(texts)), None)

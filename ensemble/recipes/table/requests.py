@@ -40,8 +40,8 @@ def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], st
     kinds = columns(like)
     missing = like["config"]["missing"] or MISSING
     form_of = {name: features[0].get("form", "") for name, features in by_column(like["features"]).items()}
-    forms = {name: dates.of_texts(form_of[name]) for name, kind in kinds.items() if kind == "date"}
-    unread = _texts_that_are_no_dates(request, forms, missing)
+    date_forms = {name: form_of[name] for name, kind in kinds.items() if kind == "date"}
+    unread = _texts_that_are_no_dates(request, date_forms, missing)
     for number, row in enumerate(request.rows):
         for name, value in row.items():
             if name not in kinds or _is_missing(value, missing):
@@ -58,16 +58,16 @@ def _is_missing(value: Value, missing: Collection[str]) -> bool:
     return not isinstance(value, bool) and str(value).strip() in missing
 
 
-def _texts_that_are_no_dates(request: Request, forms: dict[str, list[str]], missing: Collection[str]) -> dict[str, str]:
+def _texts_that_are_no_dates(request: Request, forms: dict[str, str], missing: Collection[str]) -> dict[str, str]:
     """For each column of dates that has one, the first text or whole number that is not a date in any form.
 
     forms : of the dates in training, by column
     """
     unread = {}
-    for name, known in forms.items():
+    for name, form in forms.items():
         values = dict.fromkeys(row.get(name) for row in request.rows)
         texts = [str(value).strip() for value in values if isinstance(value, str | int) and not _is_missing(value, missing)]
-        unread[name] = dates.first_unread(pl.Series([text for text in texts if text], dtype=pl.String), known)
+        unread[name] = dates.first_unread(pl.Series([text for text in texts if text], dtype=pl.String), form)
     return {name: text for name, text in unread.items() if text is not None}
 
 
