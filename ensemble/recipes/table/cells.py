@@ -129,9 +129,7 @@ def _native(pieces: Sequence[pl.Series], kind: Kind, config: PrepareConfig) -> t
     values; and the counts of these marks."""
     dtype = pl.Float64() if kind == "number" else pl.Datetime("us")
     values = pl.concat(_as(piece if _is_native(piece, kind) else piece.clear(len(piece)), dtype) for piece in pieces)
-    if kind == "number":
-        return missing.in_numbers(values.fill_nan(None), config.missing)
-    return missing.in_dates(values, config.missing)
+    return missing.in_values(values.fill_nan(None) if kind == "number" else values, config.missing)
 
 
 def _read_native(table: Table, column: str, kind: Kind, config: PrepareConfig) -> Cells:
@@ -258,7 +256,7 @@ def _numbers(
     is_required = number_units.is_required(unit)
     has_no_unit = (bare == signed) & (values != 0) if is_required else pl.zeros(len(cells), pl.Boolean, eager=True)
     bad = no_number | has_no_unit.fill_null(False) | values.is_infinite().fill_null(False)
-    values, as_numbers = missing.in_numbers(values, config.missing)
+    values, as_numbers = missing.in_values(values, config.missing)
     form = number_units.form_of(unit, number_forms.of_column(table, bare, forms))
     notes = number_forms.notes(table, column, [number_units.form_of(unit, form) for form in forms])
     if is_odd.any():
@@ -340,7 +338,7 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
         cells = cells.zip_with(native.is_null(), native.to_physical().cast(pl.String))
     if kind == "number":
         is_read = values.is_not_null()
-        values, as_numbers = missing.in_numbers(values, config.missing)
+        values, as_numbers = missing.in_values(values, config.missing)
         marks |= as_numbers
         cells = cells.set(is_read & values.is_null(), None)
         is_huge = (values.abs() > LARGEST).fill_null(False)

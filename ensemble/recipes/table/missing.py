@@ -27,22 +27,16 @@ def in_texts(texts: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[
     return texts.set(is_missing, None), dict(counted.iter_rows())
 
 
-def in_numbers(values: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[str, int]]:
-    """The numbers, null where they mark missing values in any form (-999.0 for -999), and the counts of these."""
-    counts = {text: int((values == float(text)).sum()) for text in missing if is_number(text)}
-    numbers = pl.Series([float(text) for text in counts], dtype=pl.Float64)
-    is_missing = values.is_in(numbers.implode()).fill_null(False)
-    return values.set(is_missing, None), {text: count for text, count in counts.items() if count}
-
-
-def in_dates(values: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[str, int]]:
-    """The dates, null where they mark missing values, such as 1900-01-01, and the counts of these."""
-    counts = {}
+def in_values(values: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[str, int]]:
+    """The numbers (Float64) or dates, null where they mark missing values in any form (-999.0 for -999), and the counts of
+    these."""
+    are_numbers, known, counts = values.dtype == pl.Float64, values, dict.fromkeys(missing, 0)
     for text in missing:
         with suppress(ValueError):
-            is_missing = (values == datetime.datetime.fromisoformat(text).replace(tzinfo=None)).fill_null(False)
-            values, counts[text] = values.set(is_missing, None), int(is_missing.sum())
-    return values, {text: count for text, count in counts.items() if count}
+            mark = float(text) if are_numbers else datetime.datetime.fromisoformat(text).replace(tzinfo=None)
+            is_missing = (values == mark).fill_null(False)
+            known, counts[text] = known.set(is_missing, None), int(is_missing.sum())
+    return known, {text: count for text, count in counts.items() if count}
 
 
 def notes(column: str, marks: dict[str, int]) -> tuple[str, ...]:
