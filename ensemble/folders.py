@@ -153,23 +153,19 @@ def set_aside(folder: Path, own: Iterable[str] = ()) -> Path:
     return folder.rename(aside)
 
 
-def prune(folder: Path) -> None:
-    """Delete a folder that the project wrote, unless it contains a file of the user's.
-
-    It is renamed first, so that an interrupted deletion does not look like a damaged folder.
-    """
-    if not foreign(folder):
-        gone = folder.with_name(f".{folder.name}.old")
-        folder.rename(gone)
-        shutil.rmtree(gone)
-
-
 def discard(folder: Path, own: Iterable[str] = ()) -> bool:
     """Delete a folder that the project wrote, unless `foreign` finds a file in it; return whether it was deleted."""
     if not folder.is_dir() or foreign(folder, own):
         return False
-    shutil.rmtree(folder, ignore_errors=True)
+    delete(folder)
     return True
+
+
+def delete(folder: Path) -> None:
+    """Delete a folder. It is renamed first, so that an interrupted deletion does not look like a damaged folder."""
+    gone = folder.with_name(f".{folder.name}.writing-{uuid.uuid4().hex[:8]}")
+    folder.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def discard_scratch(paths: Iterable[Path]) -> None:

@@ -101,7 +101,7 @@ def prune(run: Path, keep_last: int, keep_steps: int, needed_step: int) -> None:
     for folder in folders.checkpoints(run)[:-keep_last]:
         step = int(folder.name.removeprefix("step-"))
         if step != needed_step and not (keep_steps and step % keep_steps == 0):
-            folders.prune(folder)
+            folders.discard(folder)
 
 
 def clean_up(run: Path) -> None:

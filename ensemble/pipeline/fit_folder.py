@@ -4,7 +4,6 @@ import fnmatch
 import glob
 import json
 import os
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -167,8 +166,7 @@ def discard_results(out: Path, planned: Sequence[PlannedMember]) -> None:
 
     names = {member.name for member in planned}
     for folder in (out / name for name in {ENSEMBLE, *(member.data for member in planned)} - {PREPARED}):
-        if folder.is_dir() and not folders.foreign(folder):
-            _set_aside(folder)
+        folders.discard(folder)
     (out / REPORT).unlink(missing_ok=True)  # `opened` has refused a page that the project did not write
     for folder in sorted((out / "members").glob("*")):
         member = folder.with_suffix("")
@@ -178,18 +176,13 @@ def discard_results(out: Path, planned: Sequence[PlannedMember]) -> None:
             Checkpoints(member, "").clear()
         elif folder.suffix == ".copies":
             stored.clear(member)
-        elif folder.is_dir():
-            foreign = network.foreign if (folder / "status").is_file() else folders.foreign
-            if not foreign(folder):
-                _set_aside(folder)
+        elif not (folder / "status").is_file():
+            folders.discard(folder)
+        elif not network.foreign(folder):
+            folders.delete(folder)
     folders.discard_scratch([*out.glob(".*.writing-*"), *(out / "members").glob(".*")])
     for file in (out / PREDICTIONS).glob("*.parquet"):
         with suppress(UserError):
             folders.refuse_foreign_file(file, "prediction file")
             if file.name.rsplit(".", 2)[0] in names:
                 file.unlink()
-
-
-def _set_aside(folder: Path) -> None:
-    """Rename a folder that is to be deleted, so that no kill leaves a part of it."""
-    folder.rename(folder.with_name(f".{folder.name}.writing-{uuid.uuid4().hex[:8]}"))

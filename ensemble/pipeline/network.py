@@ -6,7 +6,6 @@ import gc
 import importlib.util
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -59,7 +58,11 @@ def train(
     Without `resume` an earlier run in `folder` is replaced. Raises `Preempted` if the training was stopped by a signal.
     """
     if not resume:
-        _remove(folder)
+        if file := foreign(folder):
+            fix = "move it elsewhere, or choose another out"
+            raise UserError(f"{file} was not written by a training, so {folder} is not replaced: {fix}")
+        if folder.is_dir():
+            folders.delete(folder)
     elif is_complete(folder):
         print(f"{folder} is complete already", file=sys.stderr)
         return True
@@ -140,15 +143,6 @@ def foreign(folder: Path) -> Path | None:
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     others = (file for file in files if not any(fnmatch.fnmatchcase(file.name, pattern) for pattern in FILES_OF_A_RUN))
     return next(others, None)
-
-
-def _remove(folder: Path) -> None:
-    """Delete the folder of an earlier training; `UserError` if it contains a file that no training writes."""
-    if file := foreign(folder):
-        raise UserError(
-            f"{file} was not written by a training, so {folder} is not replaced: move it elsewhere, or choose another out"
-        )
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def launch_command(

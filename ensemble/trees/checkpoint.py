@@ -63,7 +63,7 @@ class Checkpoints:
                 folders.write_json(scratch / "state.json", state)
                 folders.write_manifest(scratch, {"kind": "checkpoint"})
             for old in self.all()[KEEP_LAST:]:
-                folders.prune(old)
+                folders.discard(old)
         except OSError as error:
             raise UserError(
                 f"{folder} cannot be written ({error}): free disk space, and continue with --resume auto"
