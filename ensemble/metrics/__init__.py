@@ -1,8 +1,8 @@
 """Metrics of predictions for each kind of task, with bootstrap intervals.
 
     scores = task_scores("binary", target, prediction, group)                              # {"average_precision": 0.41, …}
-    intervals = bootstrap_scores(target, prediction, group, cluster, kind="ranking", generator=rng)
-    gain = bootstrap_scores(target, ensemble, group, cluster, minus=best_member, generator=rng)    # of the difference
+    draws = bootstrap_draws(target, prediction, group, cluster, kind="ranking", generator=rng)
+    intervals = score_intervals("ranking", draws)                # of a difference: draws.minus(draws of another prediction)
     METRIC_FUNCTIONS["ndcg_at_10"].function(target, prediction, group)                     # one metric, for early stopping
 
 Rows may have weights: a weight of 2 gives exactly the scores of a table with that row twice (for groups, see ranking.py).
@@ -12,10 +12,9 @@ the lift in the top 5 % change, and scores of groups of a ranking whose rows hav
 `weighting.relative_weights` gives the weights a fixed unit.
 """
 
-import copy
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -137,58 +136,22 @@ binary_scores = functools.partial(task_scores, "binary")
 """`task_scores` of probabilities of a target of 0 and 1."""
 
 
-def bootstrap_scores(
-    target: np.ndarray,
-    prediction: np.ndarray,
-    group: np.ndarray,
-    cluster: np.ndarray,
-    *,
-    minus: np.ndarray | None = None,
-    weight: np.ndarray | None = None,
-    kind: str = "binary",
-    num_draws: int = 200,
-    generator: np.random.Generator,
-) -> dict[str, Interval]:
-    """`task_scores`, each with the 95 % percentile interval of `num_draws` bootstrap draws of whole clusters.
-
-    cluster : (num_rows,), such as the product, whose rows depend on each other and are drawn together. minus : another
-    prediction; then the results are the scores of `prediction` minus its scores, over the same draws. weight : (num_rows,),
-    the same in each draw. Draws in which a metric is undefined are left out. With fewer than two clusters both ends are NaN.
-    The calibration error is larger in almost every draw, since resampling adds noise to each bin. So its draws are shifted
-    until their median is the score, and its interval does not extend below 0.
-    """
-    options: Any = {"weight": weight, "kind": kind, "num_draws": num_draws}
-    state = copy.deepcopy(generator)  # the same draws for both predictions
-    draws = bootstrap_draws(target, prediction, group, cluster, generator=generator, **options)
-    if minus is not None:
-        draws = draws.minus(bootstrap_draws(target, minus, group, cluster, generator=state, **options))
-    return score_intervals(kind, draws, is_difference=minus is not None)
-
-
-def score_intervals(kind: str, draws: Draws, is_difference: bool = False) -> dict[str, Interval]:
-    """The intervals of `bootstrap_scores`, from `bootstrap_draws` or the difference of two of them."""
-    result = intervals(METRICS[kind], draws, BIASED)
-    return {
-        name: interval._replace(low=max(interval.low, 0.0)) if name in BIASED and not is_difference else interval
-        for name, interval in result.items()
-    }
-
-
 def bootstrap_draws(
     target: np.ndarray,
     prediction: np.ndarray,
     group: np.ndarray,
     cluster: np.ndarray,
     *,
-    weight: np.ndarray | None,
-    kind: str,
-    num_draws: int,
+    weight: np.ndarray | None = None,
+    kind: str = "binary",
+    num_draws: int = 200,
     generator: np.random.Generator,
 ) -> Draws:
-    """The scores and their bootstrap draws, with the arguments of `bootstrap_scores`. Equal generators give equal draws.
+    """`task_scores`, and those of `num_draws` bootstrap draws of whole clusters. Equal generators give equal draws.
 
-    A draw consists of rows. In a ranking whose groups have one cluster and one weight each, it consists of groups: some
-    thousand users instead of millions of candidates.
+    cluster : (num_rows,), such as the product, whose rows depend on each other and are drawn together. weight : (num_rows,),
+    the same in each draw. A draw consists of rows. In a ranking whose groups have one cluster and one weight each, it
+    consists of groups: some thousand users instead of millions of candidates.
     """
     if kind == "ranking":
         _, first_row, group_number = np.unique(group, return_index=True, return_inverse=True)
@@ -199,6 +162,20 @@ def bootstrap_draws(
             scores = ranking.RankingScorer(target, prediction, group).scores_of_groups
             return draws_of(scores, cluster_of_group, num_draws, generator, weight_of_group)
     return draws_of(SCORERS[kind](target, prediction, group).scores, cluster, num_draws, generator, weight)
+
+
+def score_intervals(kind: str, draws: Draws, is_difference: bool = False) -> dict[str, Interval]:
+    """Each score of `bootstrap_draws`, or the difference of two of them, with its 95 % percentile interval.
+
+    Draws in which a metric is undefined are left out. With fewer than two clusters both ends are NaN. The calibration error
+    is larger in almost every draw, since resampling adds noise to each bin. So its draws are shifted until their median is
+    the score, and its interval does not extend below 0.
+    """
+    result = intervals(METRICS[kind], draws, BIASED)
+    return {
+        name: interval._replace(low=max(interval.low, 0.0)) if name in BIASED and not is_difference else interval
+        for name, interval in result.items()
+    }
 
 
 def why_undefined(target: np.ndarray, kind: str = "binary") -> str | None:

@@ -114,21 +114,24 @@ def one_set(folder: Path, words: Words, python: str, methods: Sequence[str], lea
     test = predictions.read(folder / "ensemble" / "test.parquet")
     predicted = {name: predictions_of(folder / name / "test.parquet", test.row_id) for name in ours["used"]}
     predicted |= {name: predictions_of(folder / name / "predictions.parquet", test.row_id, "1") for name in others}
+    draws = {
+        name: metrics.bootstrap_draws(
+            test.target, prediction, test.group, test.cluster, num_draws=NUM_DRAWS, generator=np.random.default_rng(0)
+        )
+        for name, prediction in predicted.items()
+    }
 
-    def bootstrap(prediction: np.ndarray, minus: np.ndarray | None = None) -> dict[str, Any]:
-        intervals = metrics.bootstrap_scores(
-            test.target, prediction, test.group, test.cluster,
-            minus=minus, num_draws=NUM_DRAWS, generator=np.random.default_rng(0),
-        )  # fmt: skip
-        return {metric: intervals[metric]._asdict() for metric in ("average_precision", "log_loss")}
+    def intervals(draws: metrics.Draws) -> dict[str, Any]:
+        by_metric = metrics.score_intervals("binary", draws)
+        return {metric: by_metric[metric]._asdict() for metric in ("average_precision", "log_loss")}
 
     scored = {}
     for name, costs in {**ours["used"], **others}.items():
         rows_per_s = round(len(test.target) / costs["predict_s"])
-        scored[name] = {**bootstrap(predicted[name]), **costs, "test_rows_per_s": rows_per_s}
+        scored[name] = {**intervals(draws[name]), **costs, "test_rows_per_s": rows_per_s}
         print(f"  {name:>22}  {scored[name]}", flush=True)
     gains = {
-        name: {other: bootstrap(predicted[name], predicted[other])["average_precision"] for other in others}
+        name: {other: intervals(draws[name].minus(draws[other]))["average_precision"] for other in others}
         for name in ours["used"]
     }
     return {

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from intervals import bootstrap_scores
 
 from ensemble import metrics
 from ensemble.errors import UserError
-from ensemble.metrics import METRICS, binary_scores, bootstrap_scores, why_undefined
+from ensemble.metrics import METRICS, binary_scores, bootstrap_draws, score_intervals, why_undefined
 from ensemble.metrics.binary import precision_recall, reliability
 from ensemble.metrics.evaluating import binary_metric
 
@@ -185,13 +186,16 @@ def test_difference_is_paired() -> None:
     data = market()
     prediction = data.pop("prediction")
     first, second = prediction, np.clip(prediction * 1.3, 0, 1)
-    gain = bootstrap_scores(**data, prediction=first, minus=second, generator=np.random.default_rng(0))
-    alone = bootstrap_scores(**data, prediction=first, generator=np.random.default_rng(0))
+    draws, others, again = (
+        bootstrap_draws(**data, prediction=each, generator=np.random.default_rng(0)) for each in (first, second, first)
+    )
+    gain = score_intervals("binary", draws.minus(others), is_difference=True)
+    alone = score_intervals("binary", draws)
     assert gain["log_loss"].value == pytest.approx(
         scores({**data, "prediction": first})["log_loss"] - scores({**data, "prediction": second})["log_loss"]
     )
     assert gain["log_loss"].high - gain["log_loss"].low < (alone["log_loss"].high - alone["log_loss"].low) / 3
-    same = bootstrap_scores(**data, prediction=first, minus=first, num_draws=5, generator=np.random.default_rng(0))
+    same = score_intervals("binary", draws.minus(again), is_difference=True)
     assert set(itertools.chain(*same.values())) == {0.0}
 
 

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from blends import KINDS, blend_of
+from intervals import bootstrap_scores
 
 from ensemble import metrics
 from ensemble.errors import UserError
@@ -164,7 +165,10 @@ def test_one_number_is_that_of_all_scores(kind: str) -> None:
 def test_bootstrap_is_what_drawing_copies_gives(kind: str) -> None:
     """The bootstrap by weights would give other intervals than one that draws rows."""
     rows = rows_of(kind)
-    fast = metrics.bootstrap_scores(**rows, kind=kind, num_draws=10, generator=np.random.default_rng(5))
+    drawn_scores, again = (
+        metrics.bootstrap_draws(**rows, kind=kind, num_draws=10, generator=np.random.default_rng(5)) for _ in range(2)
+    )
+    fast = metrics.score_intervals(kind, drawn_scores)
     clusters = np.unique(rows["cluster"])
     generator, draws = np.random.default_rng(5), []
     for _ in range(10):
@@ -182,9 +186,7 @@ def test_bootstrap_is_what_drawing_copies_gives(kind: str) -> None:
             expected += interval.value - np.median([draw[name] for draw in draws])
             expected[0] = max(expected[0], 0)
         np.testing.assert_allclose([interval.low, interval.high], expected, rtol=1e-9, atol=1e-12)
-    same = metrics.bootstrap_scores(
-        **rows, minus=rows["prediction"], kind=kind, num_draws=3, generator=np.random.default_rng(0)
-    )
+    same = metrics.score_intervals(kind, drawn_scores.minus(again), is_difference=True)
     assert set(itertools.chain(*same.values())) == {0.0}
 
 
@@ -192,7 +194,7 @@ def test_r_squared_of_draws_with_equal_targets_is_left_out() -> None:
     """The rounding error of their variance would be the divisor, and the interval would end at -1e14."""
     target = np.repeat([0.1, 0.7, 1.3], 5)
     drawn = {"group": np.zeros(15), "cluster": np.repeat([0, 1, 2], 5), "generator": np.random.default_rng(0)}
-    interval = metrics.bootstrap_scores(target, target + 0.1, **drawn, kind="regression")["r_squared"]
+    interval = bootstrap_scores(target, target + 0.1, **drawn, kind="regression")["r_squared"]
     assert interval.low == pytest.approx(1 - 0.1**2 / 0.08)  # one cluster twice, and its neighbour once
     assert interval.low < interval.value < interval.high
 
@@ -204,7 +206,7 @@ def test_groups_are_drawn_as_their_rows_are(is_whole: bool) -> None:
     shuffle = np.random.default_rng(1).permutation(NUM_ROWS)
     target, prediction, group = (rows[name][shuffle] for name in ("target", "prediction", "group"))
     cluster = group // 3 if is_whole else np.arange(NUM_ROWS) % 7
-    result = metrics.bootstrap_scores(
+    result = bootstrap_scores(
         target, prediction, group, cluster, kind="ranking", num_draws=20, generator=np.random.default_rng(5)
     )
     of_rows = RankingScorer(target, prediction, group).scores
@@ -225,7 +227,7 @@ def test_undefined_scores_are_explained(kind: str, target: np.ndarray, undefined
     assert {name for name, value in scores(kind, rows).items() if math.isnan(value)} == undefined
     assert str(metrics.why_undefined(target, kind)).startswith(sentence)
     assert metrics.why_undefined(rows_of(kind)["target"], kind) is None
-    intervals = metrics.bootstrap_scores(**rows, kind=kind, num_draws=3, generator=np.random.default_rng(0))
+    intervals = bootstrap_scores(**rows, kind=kind, num_draws=3, generator=np.random.default_rng(0))
     assert {name for name, interval in intervals.items() if math.isnan(interval.low)} == undefined
     if kind == "ranking":
         assert math.isnan(METRIC_FUNCTIONS["ndcg_at_10"].function(target, rows["prediction"], rows["group"]))

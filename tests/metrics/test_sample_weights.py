@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from blends import KINDS, WEEKS, blend_of
+from intervals import bootstrap_scores
 from sklearn import metrics as known
 
 from ensemble import metrics
@@ -84,7 +85,7 @@ def test_intervals_of_weighted_rows_are_those_of_copies(kind: str) -> None:
         again = np.concatenate([np.arange(number) for number in weight.astype(int)])
         group_of_copy = group_of_copy + again * (group.max() + 1)
     result, expected = (
-        metrics.bootstrap_scores(*rows, kind=kind, num_draws=10, generator=np.random.default_rng(5), weight=row_weight)
+        bootstrap_scores(*rows, kind=kind, num_draws=10, generator=np.random.default_rng(5), weight=row_weight)
         for rows, row_weight in (
             ((target, prediction, group, cluster), weight),
             ((target[copies], prediction[copies], group_of_copy, cluster[copies]), None),
@@ -110,5 +111,5 @@ def test_the_interval_of_the_calibration_error_holds_it() -> None:
     prediction = generator.random(400)
     target = (generator.random(400) < prediction).astype(float)
     cluster = np.arange(400)
-    result = metrics.bootstrap_scores(target, prediction, cluster % WEEKS, cluster, generator=generator)["calibration_error"]
+    result = bootstrap_scores(target, prediction, cluster % WEEKS, cluster, generator=generator)["calibration_error"]
     assert 0 <= result.low < result.value < result.high
