@@ -36,7 +36,7 @@ from ensemble.combine.selection import AUTO
 from ensemble.combine.weights import COMBINERS, EQUAL, SAFE
 from ensemble.errors import UserError
 from ensemble.metrics.weighting import refuse, relative_weights
-from ensemble.predictions import OUTPUTS, TOLERANCE
+from ensemble.predictions import TOLERANCE
 
 OUTPUTS_OF = {
     "binary": ("probability", "score"),
@@ -266,10 +266,8 @@ def counted_rows(weight: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarr
 
 
 def _check_outputs(kind: str, member_names: Sequence[str], outputs: Sequence[str]) -> None:
-    """Raise `UserError` for an unknown output, or one that does not fit the kind of task."""
+    """Raise `UserError` for an output that does not fit the kind of task."""
     for name, output in zip(member_names, outputs, strict=True):
-        if output not in OUTPUTS:
-            raise UserError(f"a member has output '{output}', which does not exist: name one of {', '.join(OUTPUTS)}")
         if output not in OUTPUTS_OF[kind]:
             raise UserError(
                 f"member '{name}' has output {output}, but a {kind} task needs {' or '.join(OUTPUTS_OF[kind])}: leave it "

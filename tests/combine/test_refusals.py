@@ -82,10 +82,7 @@ def test_negative_weights_need_every_member() -> None:
             {"kind": "regression", "outputs": ["value", "value", "probability"]},
             "member 'text' has output probability, but a regr",
         ),
-        (
-            {"outputs": ["odds"] * 3},
-            "a member has output 'odds', which does not exist: name one of probability, score, value, probabilities",
-        ),
+        ({"outputs": ["odds"] * 3}, "member 'trees' has output odds, but a binary task needs probability or score: leave"),
         ({"combiner": "median"}, "there is no combiner 'median' for binary targets: name auto, equal,"),
         ({"combiner": "logistic", "kind": "regression"}, "there is no combiner 'logistic' for regression targets"),
         ({"calibration": "beta"}, "there is no calibration 'beta': name auto, none, platt, temperature, isotonic"),
