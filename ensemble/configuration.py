@@ -170,20 +170,15 @@ def _refuse_empty(config: Any, prefix: str = "") -> None:
 
 
 def _texts_of(text: str) -> Any:
-    """The texts of a list such as [a,b], and of one such as [#NV,?], which is no list of texts in YAML."""
+    """The texts of a list such as [a,b]. One such as [#NV,?] would be no list of texts in YAML."""
     import yaml
 
     if text.strip()[:1] not in "[]{}":
         return [text]
-    is_plain = re.fullmatch(r"""\s*\[[^][{}*'"]*\]\s*""", text)
-    try:
-        listed = yaml.load(text, Loader=yaml.BaseLoader)
-    except yaml.YAMLError:
-        if not is_plain:
-            raise
-        listed = [{}]
-    if is_plain and not all(isinstance(value, str) for value in listed):
-        listed = [value.strip() for value in text.strip()[1:-1].split(",")]
+    if re.fullmatch(r"""\s*\[[^][{}*'"]*\]\s*""", text):
+        *texts, last = (value.strip() for value in text.strip()[1:-1].split(","))
+        return [*texts, last] if last else texts
+    listed = yaml.load(text, Loader=yaml.BaseLoader)
     return "" if listed is None else listed
 
 
