@@ -5,6 +5,7 @@ python scripts/ensemble_predictor.py predict ensemble=runs/demo/ensemble 'source
 """
 
 import dataclasses
+from pathlib import Path
 from typing import Literal
 
 from ensemble import configuration, errors, recipe
@@ -80,6 +81,8 @@ def main() -> None:
         recipe.named(named)
     command, settings = configuration.from_subcommands(COMMANDS, __doc__, [parser])
 
+    from ensemble import folders
+
     if command == "predict":
         from ensemble.predictor import new_data
 
@@ -87,10 +90,10 @@ def main() -> None:
         extra = {name: value for name, value in given.items() if value not in ("", {}, AS_PREPARED)}
         data = (settings.source, settings.metadata)
         path = new_data.predict(settings.ensemble, *data, settings.out, extra, settings.overwrite)
-        print("; ".join(filter(None, (f"the ranked forecast is in {path}", new_data.meaning(settings.ensemble)))))
+        meaning = new_data.meaning_of(folders.read_json(Path(settings.ensemble) / "like.json"))
+        print("; ".join(filter(None, (f"the ranked forecast is in {path}", meaning))))
         return
 
-    from ensemble import folders
     from ensemble.data.cross_validation import CrossValidation
     from ensemble.predictor import card, fit
 

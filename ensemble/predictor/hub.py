@@ -56,8 +56,6 @@ def push(folder: str | Path, repository: str, private: bool = True) -> str:
             allow_patterns=sorted(files),
             commit_message=f"{manifest['kind']} {manifest['fingerprint']}",
         )
-    except HFValidationError as error:
-        raise UserError(f"repository={repository} is not a valid name on the Hub ({error}): write OWNER/NAME") from None
     except HfHubHTTPError as error:
         raise UserError(
             f"the Hub refused {repository} ({' '.join(str(error).split())}): check the token and the name"

@@ -78,11 +78,6 @@ def needed_members(description: dict[str, Any], manifest: dict[str, Any]) -> com
     return ensemble if recipe.of(manifest).get("outputs", "forecast_table") else ensemble.members_with_weight()
 
 
-def meaning(folder: str | Path) -> str:
-    """As `meaning_of`, for an ensemble in a folder."""
-    return meaning_of(folders.read_json(Path(folder) / "like.json"))
-
-
 def meaning_of(manifest: dict[str, Any]) -> str:
     """A clause for the class whose probability is the column `prediction` of a forecast; empty unless classes have names.
 
