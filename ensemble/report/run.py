@@ -137,6 +137,7 @@ def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[
     counted = counted_rows(test.weight)[1]  # the rows that are scored
     test, columns = predictions.select_rows(test, counted), columns[counted]
     weights = dict(zip(names, combiner.weights, strict=True))
+    of_members = {name: combiner.probabilities(name, columns[:, 1 + number]) for number, name in enumerate(names)}
     forecast: pa.Table | None = None
     explained_by: tuple[str, ...] = ()
     if FORECAST in manifest["splits"]:
@@ -155,13 +156,7 @@ def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[
         forecast=forecast,
         explained_by=explained_by,
         test=test,
-        candidates={
-            ENSEMBLE: columns[:, 0],
-            **{
-                name: combiner.probabilities(name, column) if task.kind == "binary" else column
-                for name, column in zip(names, np.moveaxis(columns[:, 1:], 1, 0), strict=True)
-            },
-        },
+        candidates={ENSEMBLE: columns[:, 0], **of_members},
         members=[_member(name, weight, ensemble, description["members"].get(name)) for name, weight in weights.items()],
         versions=json.loads((_schema(ensemble / f"{scored}.parquet").metadata or {})[predictions.KEY]).get("versions", {}),
         scaling=[_scaling(Path(file), position) for position, file in enumerate(scaling, start=1)],
@@ -209,10 +204,9 @@ def _member(name: str, weight: float, ensemble: Path, entry: dict[str, str] | No
     last = copies[-1]
     try:
         history = [json.loads(line) for line in (last / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    except FileNotFoundError:
-        raise UserError(f"{last / 'metrics.jsonl'} does not exist: train member {name} again") from None
     except (ValueError, OSError) as error:
-        raise UserError(f"{last / 'metrics.jsonl'} is damaged ({error}): train member {name} again") from None
+        what = "does not exist" if isinstance(error, FileNotFoundError) else f"is damaged ({error})"
+        raise UserError(f"{last / 'metrics.jsonl'} {what}: train member {name} again") from None
     return Member(
         name=name,
         weight=weight,
