@@ -94,12 +94,12 @@ def read(out: Path, config: Any, name: str, must_be_equal: bool = True) -> dict[
     if not isinstance(content, dict) or content.get("written_by") != folders.MARK:
         raise UserError(f"{out / FILE} was not written by this project, so nothing is changed: choose another out")
     before, now = _settings_to_compare(content), _settings_to_compare(_content(config, name))
-    if must_be_equal and before != now:
-        changed = [
-            f"{key}={shortened(str(before.get(key)))}, not {shortened(str(now.get(key)))}"
-            for key in sorted({*before, *now})
-            if before.get(key) != now.get(key)
-        ]
+    changed = [
+        f"{key}={shortened(str(before.get(key)))}, not {shortened(str(now.get(key)))}"
+        for key in sorted({*before, *now})
+        if before.get(key) != now.get(key)
+    ]
+    if must_be_equal and changed:
         raise UserError(
             f"{out} was fitted with other settings: give the same ({'; '.join(changed[:MOST_NAMED])}), or add "
             "overwrite=true without --resume"
