@@ -1,5 +1,6 @@
 """Predictions and metrics of a split. On any number of ranks, each row counts once, and predictions are in order."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,10 +14,6 @@ from ensemble.neural.loader import Batch, Feed, in_order
 from ensemble.recipe import NeuralRecipe
 
 LOW_PRECISION = (torch.bfloat16, torch.float16)
-
-
-class NotFinite(ValueError):
-    """Predictions are NaN or infinite."""
 
 
 def predict(
@@ -39,13 +36,13 @@ def score(
     """The recipe's metrics of a split, the same on every rank.
 
     If the recipe has a method `sums`, metrics are computed from sums over rows, and no rank holds more than one batch.
-    Otherwise they are computed from the predictions of all rows; raises `NotFinite` if these are NaN or infinite.
+    Otherwise they are computed from the predictions of all rows; if one of these is not finite, `monitor` is NaN.
     """
     if hasattr(recipe, "sums"):
         return recipe.metrics(_sums(recipe, model, split, batch_size, accelerator))
     predictions = predict(recipe, model, split, batch_size, accelerator)
     if not np.isfinite(predictions["prediction"]).all():
-        raise NotFinite
+        return {recipe.monitor: math.nan}
     return recipe.metrics(predictions)
 
 

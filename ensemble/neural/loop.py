@@ -188,19 +188,15 @@ def evaluate(run: Training) -> None:
     progress.evaluated_step = progress.step
     progress.evaluations_since_best += 1
     with run.state.averaged_weights():
-        try:
-            scores = evaluation.score(recipe, run.model, "validation", run.plan.micro_batch_size, run.accelerator)
-        except evaluation.NotFinite:
-            raise UserError(
-                f"the predictions are not finite at step {progress.step}: lower learning_rate={run.config.learning_rate}"
-            ) from None
+        scores = evaluation.score(recipe, run.model, "validation", run.plan.micro_batch_size, run.accelerator)
         if recipe.monitor not in scores:
             raise UserError(f"the metrics {', '.join(scores)} lack monitor={recipe.monitor} of the recipe {recipe.name}")
         monitored, best = scores[recipe.monitor], progress.best_score
         if not math.isfinite(monitored):
             raise UserError(
                 f"{recipe.monitor} of the validation split is {monitored} at step {progress.step}, but it must be finite to "
-                "compare models: prepare data with a validation split on which it is defined"
+                "compare models: prepare data with a validation split on which it is defined; if the predictions are not "
+                f"finite, lower learning_rate={run.config.learning_rate}"
             )
         run.tracker.metrics("val", progress.step, scores)
         if best is None or (monitored > best if recipe.higher_is_better else monitored < best):

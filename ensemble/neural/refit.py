@@ -192,10 +192,7 @@ def score_of(folder: Path, recipe: NeuralRecipe, config: TrainConfig, accelerato
     """The score on blend of the weights in a folder; `UserError` unless it is finite."""
     model, config = Continued(recipe, folder, ()).model().to(accelerator.device), resolve(recipe, config)
     batch_size = config.micro_batch_size or config.batch_size
-    try:
-        score = evaluation.score(recipe, model, BLEND, batch_size, accelerator)[recipe.monitor]
-    except evaluation.NotFinite:
-        score = math.nan
+    score = evaluation.score(recipe, model, BLEND, batch_size, accelerator)[recipe.monitor]
     if not math.isfinite(score):
         raise UserError(
             f"{recipe.monitor} of the weights {folder} on the split blend is {score}, but it must be finite to compare "
