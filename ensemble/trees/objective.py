@@ -192,29 +192,32 @@ def dataset_of(objective: Objective, rows: TreeData) -> Dataset:
 
 
 def _check_target(objective: Objective, target: np.ndarray) -> None:
+    fix = "correct the prepared data"
     if objective.kind == "regression":
         is_valid, rule = np.isfinite(target), "finite"
     elif objective.kind == "binary":
-        is_valid, rule = (target == 0) | (target == 1), "0 or 1"
+        is_valid, rule, fix = (target == 0) | (target == 1), "0 or 1", "choose objective=regression or ranking"
     else:
-        last = objective.num_classes - 1
-        is_valid, rule = (target % 1 == 0) & (target >= 0) & (target <= last), f"the number of a class, 0 to {last}"
+        is_valid, rule = _is_number_below(objective.num_classes, target), f"a class, 0 to {objective.num_classes - 1}"
+    _check(objective.target, target, is_valid, f"{rule} for objective={objective.kind}: {fix}")
+
+
+def _check(name: str, values: np.ndarray, is_valid: np.ndarray, rule_and_fix: str) -> None:
+    """Raise `UserError` with the first value that is not valid."""
     if not is_valid.all():
-        fix = ": choose objective=regression or ranking" if objective.kind == "binary" else ": check the prepared data"
-        value = target[~is_valid][0]
-        raise UserError(f"{objective.target} is {value:g}, and for objective={objective.kind} it must be {rule}{fix}")
+        raise UserError(f"{name} is {values[~is_valid][0]:g}, but must be {rule_and_fix}")
+
+
+def _is_number_below(end: int, values: np.ndarray) -> np.ndarray:
+    return (values % 1 == 0) & (values >= 0) & (values < end)
 
 
 def _relevance(objective: Objective, target: np.ndarray, group_sizes: np.ndarray) -> np.ndarray:
-    is_relevance = (target % 1 == 0) & (target >= 0) & (target < NUM_GRADES)
-    if is_relevance.all():
-        return target
+    is_relevance = _is_number_below(NUM_GRADES, target)
     if objective.target == objective.task.target and objective.task.kind == "ranking":
-        raise UserError(
-            f"{objective.target} is {target[~is_relevance][0]:g}, but a relevance must be a whole number from 0 to "
-            f"{NUM_GRADES - 1}: correct the prepared data"
-        )
-    return grades(target, group_sizes)
+        rule = f"a relevance, a whole number from 0 to {NUM_GRADES - 1}: correct the prepared data"
+        _check(objective.target, target, is_relevance, rule)
+    return target if is_relevance.all() else grades(target, group_sizes)
 
 
 def grades(values: np.ndarray, group_sizes: np.ndarray) -> np.ndarray:
@@ -231,23 +234,15 @@ def grades(values: np.ndarray, group_sizes: np.ndarray) -> np.ndarray:
 
 def _weights(rows: TreeData) -> np.ndarray:
     weight = rows.column(rows.task.weight).astype(np.float32)
-    is_valid = np.isfinite(weight) & (weight >= 0)
-    if not is_valid.all():
-        raise UserError(
-            f"the weight {rows.task.weight} is {weight[~is_valid][0]:g}, but must be 0 or more: correct the data"
-        )
+    _check(f"the weight {rows.task.weight}", weight, np.isfinite(weight) & (weight >= 0), "0 or more: correct the data")
     return weight
 
 
 def _check_categories(rows: TreeData) -> None:
     for name, num_categories in rows.categories.items():
         codes = rows.column(name)
-        is_valid = np.isnan(codes) | (codes % 1 == 0) & (codes >= 0) & (codes < num_categories)
-        if not is_valid.all():
-            raise UserError(
-                f"the feature {name} is {codes[~is_valid][0]:g}, but must be the number of a category, 0 to "
-                f"{num_categories - 1}, or NaN: correct the prepared data"
-            )
+        rule = f"the number of a category, 0 to {num_categories - 1}, or NaN: correct the prepared data"
+        _check(f"the feature {name}", codes, np.isnan(codes) | _is_number_below(num_categories, codes), rule)
 
 
 class ValidationMetrics:

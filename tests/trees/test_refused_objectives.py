@@ -46,7 +46,7 @@ def test_invalid_categories_are_refused(code: float, library: str, tmp_path: Pat
         (
             "binary",
             {"target": "noisy"},
-            r"noisy is -?[0-9.]+, and for objective=binary it must be 0 or 1: choose objective=regression or ranking",
+            r"noisy is -?[0-9.]+, but must be 0 or 1 for objective=binary: choose objective=regression or ranking",
         ),
         (
             "binary",
@@ -95,12 +95,12 @@ def test_a_split_that_cannot_be_scored_is_refused(library: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("kind", "value", "message"),
     [
-        ("multiclass", 3.0, r"target is 3, and for objective=multiclass it must be the number of a class, 0 to 2"),
-        ("multiclass", 0.5, r"target is 0.5, and for objective=multiclass it must be the number of a class, 0 to 2"),
-        ("binary", 2.0, r"target is 2, and for objective=binary it must be 0 or 1"),
-        ("regression", np.inf, r"target is inf, and for objective=regression it must be finite"),
-        ("ranking", 0.5, r"target is 0.5, but a relevance must be a whole number from 0 to 30"),
-        ("ranking", 31.0, r"target is 31, but a relevance must be a whole number from 0 to 30"),
+        ("multiclass", 3.0, r"target is 3, but must be a class, 0 to 2 for objective=multiclass"),
+        ("multiclass", 0.5, r"target is 0.5, but must be a class, 0 to 2 for objective=multiclass"),
+        ("binary", 2.0, r"target is 2, but must be 0 or 1 for objective=binary"),
+        ("regression", np.inf, r"target is inf, but must be finite for objective=regression"),
+        ("ranking", 0.5, r"target is 0.5, but must be a relevance, a whole number from 0 to 30"),
+        ("ranking", 31.0, r"target is 31, but must be a relevance, a whole number from 0 to 30"),
     ],
 )
 def test_invalid_targets_are_refused(kind: str, value: float, message: str, library: str, tmp_path: Path) -> None:
