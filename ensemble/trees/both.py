@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import ModuleType
@@ -22,8 +21,7 @@ from typing import IO, Any
 
 from ensemble.errors import PREEMPTED, USER_ERROR, Failure, UserError, in_a_line
 from ensemble.signals import STOP, end_with_parent
-from ensemble.task import task_of
-from ensemble.trees import memory, refit, rows, threads
+from ensemble.trees import memory, rows, threads
 from ensemble.trees import train as member
 from ensemble.trees.boosting import Training
 from ensemble.trees.checkpoint import Checkpoints
@@ -151,9 +149,7 @@ class Children:
         other = f", and {saved[0]} was stopped and has saved its trees" if saved else ""
         advice = "continue with --resume auto"
         if code == USER_ERROR:
-            has_result = any(process.returncode in (0, PREEMPTED) for process in self.processes.values())
-            resume = ", with --resume auto if the data stay the same" if has_result else ""
-            advice = f"correct what its error names, and start again{resume}"
+            advice = "correct what its error names, and start again, with --resume auto if the data stay the same"
         return code, f"{failed} {end}{other}: {advice}"
 
     def preempted(self) -> bool:
@@ -188,18 +184,8 @@ def choose_together(config: TreesConfig, num_cores: int) -> tuple[str, str]:
     """`one_after_other` or `side_by_side`, and the slower library."""
     if config.together != "auto":
         return config.together, SLOWER
-    if num_cores == 1:
-        print("together=one_after_other: there is one core", file=sys.stderr)
-        return "one_after_other", SLOWER
-    manifest = rows.tree_manifest(config.data)
-    if "validation" not in manifest["splits"]:
-        print("together=one_after_other: without a validation split there is no trial", file=sys.stderr)
-        return "one_after_other", SLOWER
-    num_rows = refit.num_learned(config, manifest) + manifest["splits"]["validation"]["rows"]
-    num_features, num_classes = len(manifest["features"]), max(1, len(task_of(manifest).classes))
-    needed = sum(memory.needed(library, num_rows, num_features, num_classes) for library in LIBRARIES)
-    if memory.mode_for(needed, memory.available()) == "low":
-        print("together=one_after_other: not enough memory for both at once", file=sys.stderr)
+    if reason := _reason_for_no_trial(config, num_cores):
+        print(f"together=one_after_other: {reason}", file=sys.stderr)
         return "one_after_other", SLOWER
     seconds_on_all = _trial(config, num_cores, at_once=False)
     seconds_on_half = _trial(config, num_cores // 2, at_once=True)
@@ -211,6 +197,17 @@ def choose_together(config: TreesConfig, num_cores: int) -> tuple[str, str]:
         file=sys.stderr,
     )
     return chosen, max(seconds_on_half, key=lambda library: seconds_on_half[library])
+
+
+def _reason_for_no_trial(config: TreesConfig, num_cores: int) -> str:
+    if num_cores == 1:
+        return "there is one core"
+    manifest = rows.tree_manifest(config.data)
+    if "validation" not in manifest["splits"]:
+        return "without a validation split there is no trial"
+    needed = sum(member.bytes_needed(library, config, manifest) for library in LIBRARIES)
+    is_short = memory.mode_for(needed, memory.available()) == "low"
+    return "not enough memory for both at once" if is_short else ""
 
 
 def _trial(config: TreesConfig, num_cores: int, at_once: bool) -> dict[str, float]:
@@ -228,13 +225,11 @@ def _trial(config: TreesConfig, num_cores: int, at_once: bool) -> dict[str, floa
                         seconds[library].append(trial.result())
         except UserError:
             raise
-        except BrokenProcessPool:
+        except Exception as error:
             raise Failure(
-                "a trial of together=auto ended without a message, as after a kill: see the lines above, or write "
+                f"a trial of together=auto failed ({in_a_line(error)}): see the lines above, or write "
                 "together=one_after_other"
             ) from None
-        except Exception as error:
-            raise Failure(f"a trial of together=auto failed: {in_a_line(error)}") from None
     return {library: min(trials) for library, trials in seconds.items()}
 
 

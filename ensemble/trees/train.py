@@ -180,15 +180,12 @@ def _check_fit(config: TreesConfig, objective: Objective, is_cross_validation: b
         raise UserError(f"objective=ranking keeps the rows of a {objective.task.group} together: train it on one rank")
     if objective.kind == "ranking" and config.refit and not is_cross_validation:
         refit.refuse_common_groups(config, objective.task.group)
-    if config.library not in LIBRARIES:
+    if config.library not in LIBRARIES or is_cross_validation:
+        what = f"the folds of {config.data}" if is_cross_validation else f"library={config.library}"
         if group.num_ranks > 1:
-            raise UserError(f"library={config.library} cannot be trained by {group.num_ranks} ranks together: use one rank")
+            raise UserError(f"{what} cannot be trained by {group.num_ranks} ranks together: use one rank")
         if config.memory == "low":
-            raise UserError(f"memory=low does not support library={config.library}: leave it out")
-    if is_cross_validation and group.num_ranks > 1:
-        raise UserError(f"{config.data} is for cross-validation, whose copies are trained together: use one rank")
-    if is_cross_validation and config.memory == "low":
-        raise UserError(f"memory=low does not support cross-validation, and {config.data} has folds: leave it out")
+            raise UserError(f"memory=low does not support {what}: leave memory=low out")
 
 
 def _train_models(
@@ -316,12 +313,7 @@ def memory_mode(config: TreesConfig, manifest: dict[str, Any], group: RankGroup)
         raise UserError(f"the ranks have different values of memory=: {', '.join(sorted(set(modes)))}: give all the same")
     if config.memory != "auto":
         return config.memory
-    num_learned, num_validation = refit.num_learned(config, manifest), manifest["splits"]["validation"]["rows"]
-    num_rows = math.ceil(num_learned / group.num_ranks) + num_validation
-    task, num_features, available = task_of(manifest), len(manifest["features"]), memory.available()
-    needed = memory.needed(config.library, num_rows, num_features, max(1, len(task.classes)))
-    if config.library == "lightgbm" and ((config.objective or task.kind) == "ranking" or task.weight):
-        needed += 4 * num_learned * num_features  # a copy of the table, sorted by group or without rows of weight 0
+    needed, available = bytes_needed(config.library, config, manifest, group.num_ranks), memory.available()
     modes = group.gather(memory.mode_for(needed, available))
     if "low" not in modes:
         return "in_core"
@@ -331,6 +323,16 @@ def memory_mode(config: TreesConfig, manifest: dict[str, Any], group: RankGroup)
             file=sys.stderr,
         )
     return "low"
+
+
+def bytes_needed(library: str, config: TreesConfig, manifest: dict[str, Any], num_ranks: int = 1) -> int:
+    """An upper bound of the memory of one of the ranks for a training in core."""
+    task, num_features, num_learned = task_of(manifest), len(manifest["features"]), refit.num_learned(config, manifest)
+    num_rows = math.ceil(num_learned / num_ranks) + manifest["splits"]["validation"]["rows"]
+    needed = memory.needed(library, num_rows, num_features, max(1, len(task.classes)))
+    if library == "lightgbm" and ((config.objective or task.kind) == "ranking" or task.weight):
+        needed += 4 * num_learned * num_features  # a copy of the table, sorted by group or without rows of weight 0
+    return needed
 
 
 @contextmanager

@@ -145,7 +145,7 @@ def test_the_advice_fits_the_exit_code(code: int, ending: str, of_other: int, tm
         result, sentence = children.wait()
     head, _, tail = ending.partition(", see its lines above")
     also = ", and lightgbm was stopped and has saved its trees" if of_other == PREEMPTED else ""
-    again = ", with --resume auto if the data stay the same" if of_other != FAILED and code == USER_ERROR else ""
+    again = ", with --resume auto if the data stay the same" if code == USER_ERROR else ""
     assert (result, sentence) == (code, f"xgboost {head}, see its lines above{also}{tail}{again}")
 
 
