@@ -103,7 +103,9 @@ def boost(
     saved_at = time.monotonic()
     name = f"{config.library} refit" if training.is_refit else config.library
     with Progress(name, config.num_rounds, len(history), group.rank == 0) as progress:
-        while len(history) < config.num_rounds and not (score and _is_past_best(config, metric, history)):
+        while len(history) < config.num_rounds and not (
+            score and is_past_best(history, metric, config.early_stopping_rounds)
+        ):
             chunk, trees_in_chunk = divmod(len(history), config.chunk_rounds)
             if trees_in_chunk == 0:
                 must_stop = any(group.gather(bool(training.stop_requested())))
@@ -140,5 +142,6 @@ def copy_seed(seed: int, number: int) -> int:
     return (seed + 7919 * number) & 0x3FFFFFFF
 
 
-def _is_past_best(config: TreesConfig, metric: str, history: list[Scores]) -> bool:
-    return bool(history) and len(history) - best_round(history, metric) >= config.early_stopping_rounds
+def is_past_best(history: list[Scores], metric: str, patience: int) -> bool:
+    """Whether the last `patience` trees have not improved the score."""
+    return bool(history) and len(history) - best_round(history, metric) >= patience

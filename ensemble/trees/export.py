@@ -142,7 +142,9 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
         sampled = test.take(np.unique(np.linspace(0, len(test) - 1, NUM_CHECKED).astype(np.int64)))
         rows.extend(sampled.batches())
     content = _model(trees, len(names), metadata, scaling, seen)
-    session = _session(content)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # which predicts single rows fastest
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
     def exported(features: np.ndarray) -> np.ndarray:
         return session.run(None, {"features": features})[0]
@@ -271,9 +273,7 @@ def float32_threshold(value: float) -> float:
     """The largest float32 up to the threshold `value`, a float64, so that comparisons agree; values near 0 count as 0."""
     if 0 <= value <= NEAR_ZERO:
         return NEAR_ZERO
-    if abs(value) > float(
-        np.finfo(np.float32).max
-    ):  # a split by whether a value is missing has 1e300, and inf is below it too
+    if abs(value) > float(np.finfo(np.float32).max):  # a split by missing values has 1e300, and inf is below it too
         return math.copysign(math.inf, value)
     nearest = np.float32(-NEAR_ZERO if -NEAR_ZERO <= value < 0 else value)
     is_too_high = float(nearest) > value or float(nearest) == -NEAR_ZERO
@@ -358,13 +358,6 @@ def _onnx_nodes(tree: Tree, number: int, target: int) -> Iterator[dict[str, Any]
                 no = content.no if is_last else next_free
                 yield node(index, content.feature, "BRANCH_EQ", code, content.yes, no, content.missing_to_yes)
                 index, next_free = no, next_free if is_last else next_free + 1
-
-
-def _session(content: bytes) -> Any:
-    """A session with one thread, which predicts single rows fastest."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
 def _rows_at_thresholds(trees: Trees, num_features: int) -> np.ndarray:

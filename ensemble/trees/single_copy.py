@@ -15,7 +15,7 @@ import numpy as np
 
 from ensemble.data.cross_validation import CrossValidation, Fold
 from ensemble.trees import rows, stored, target_encoding, train
-from ensemble.trees.boosting import Scores, Stopped, Training, best_round, boost
+from ensemble.trees.boosting import Scores, Stopped, Training, boost, is_past_best
 from ensemble.trees.objective import ValidationMetrics, objective_of
 from ensemble.trees.predict import library_module
 from ensemble.trees.rows import TreeData
@@ -94,7 +94,7 @@ def _train(
 
     def on_chunk(scores: list[Scores]) -> None:
         history[:] = scores
-        if scores and len(scores) - best_round(scores, objective.metric) >= PATIENCE * config.early_stopping_rounds:
+        if is_past_best(scores, objective.metric, PATIENCE * config.early_stopping_rounds):
             raise _EarlyStop
 
     training = Training(

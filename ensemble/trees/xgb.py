@@ -123,18 +123,6 @@ def matrices(config: TreesConfig, dataset: Dataset, validation: Dataset, page_fo
     return data, matrix(config, validation, page_folder, "validation", data)
 
 
-@contextmanager
-def _infinity_refused() -> Iterator[None]:
-    """Raise `UserError` instead of the error of XGBoost about infinite features."""
-    try:
-        yield
-    except xgboost.core.XGBoostError as error:
-        if "contains `inf`" not in str(error):
-            raise
-        raise UserError("a feature is infinite, with which XGBoost cannot be trained: correct the prepared data") from None
-
-
-@_infinity_refused()
 def matrix(config: TreesConfig, dataset: Dataset, page_folder: Path | None, name: str, reference: Any = None) -> Any:
     """The binned rows, in memory or in files in `page_folder`. The trees have the same bits either way.
 
@@ -142,11 +130,16 @@ def matrix(config: TreesConfig, dataset: Dataset, page_folder: Path | None, name
     reference : the matrix whose bins are used again; None to compute them from these rows
     """
     options: dict[str, Any] = {"max_bin": 256, "ref": reference, "enable_categorical": bool(dataset.rows.categories)}
-    if config.memory == "low":
-        assert page_folder is not None
-        data: Any = xgboost.ExtMemQuantileDMatrix(_Batches(dataset, page_folder / name), **options)
-    else:
-        data = xgboost.QuantileDMatrix(_Batches(dataset), **options)
+    try:
+        if config.memory == "low":
+            assert page_folder is not None
+            data: Any = xgboost.ExtMemQuantileDMatrix(_Batches(dataset, page_folder / name), **options)
+        else:
+            data = xgboost.QuantileDMatrix(_Batches(dataset), **options)
+    except xgboost.core.XGBoostError as error:
+        if "contains `inf`" not in str(error):
+            raise
+        raise UserError("a feature is infinite, with which XGBoost cannot be trained: correct the prepared data") from None
     if dataset.group_sizes is not None:
         data.set_info(group=dataset.group_sizes)
         if dataset.weight is not None:
