@@ -135,16 +135,10 @@ def check(
     return shares
 
 
-def lacking(shares: list[Share]) -> dict[str, dict[str, float]]:
-    """The entry `lacking` of the manifest: shares of products without metadata, of reviews without text, if ≥ `NOTABLE`."""
-    missing = {share.what: round(1 - share.value, 6) for share in shares if 1 - share.value >= NOTABLE}
-    return {"lacking": missing} if missing else {}
-
-
-def unstated(shares: list[Share]) -> dict[str, dict[str, float]]:
-    """The entry `unstated` of the manifest: the shares of reviews or products that do not say something, if ≥ `NOTABLE`."""
+def entry(name: str, shares: list[Share]) -> dict[str, dict[str, float]]:
+    """The entry `lacking` or `unstated` of the manifest: the shares of units without the property, if ≥ `NOTABLE`."""
     missing = {share.what: round(1 - share.value, 6) for share in shares if share.total and 1 - share.value >= NOTABLE}
-    return {"unstated": missing} if missing else {}
+    return {name: missing} if missing else {}
 
 
 def too_few(new: dict[str, Any], like: dict[str, Any]) -> dict[str, float]:
@@ -177,15 +171,9 @@ def notes(new: dict[str, Any], like: dict[str, Any]) -> list[str]:
             f"these reviews end in the week of {new['last_week']}, but the members learned from reviews to that of "
             f"{like['last_week']}: they know the weeks that they forecast, so scores of this forecast would be too good"
         )
-    for what, unit in {"metadata": "products", "text": "reviews"}.items():
-        missing, before = (manifest.get("lacking", {}).get(what, 0.0) for manifest in (new, like))
-        if missing >= before + NOTABLE:
-            warnings.append(
-                f"{missing:.1%} of the {unit} have no {what}, more than in the training data: give it, or expect worse "
-                "predictions"
-            )
-    for what, unit in {**dict.fromkeys(OF_REVIEWS.values(), "reviews"), CATEGORY: "products with metadata"}.items():
-        missing, before = (manifest.get("unstated", {}).get(what, 0.0) for manifest in (new, like))
+    units = {"metadata": "products", "text": "reviews", **dict.fromkeys(OF_REVIEWS.values(), "reviews")}
+    for what, unit in (units | {CATEGORY: "products with metadata"}).items():
+        missing, before = ((m.get("lacking", {}) | m.get("unstated", {})).get(what, 0.0) for m in (new, like))
         if missing >= before + NOTABLE:
             warnings.append(
                 f"{missing:.1%} of the {unit} lack {what}, more than in the training data: give it, or expect worse "

@@ -93,6 +93,7 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
         builder.write_pieces()
         builder.write_rows(folder / "rows")
         defaults = PrepareConfig()
+        names_of = {"category": {"values": ["unknown", *categories[1:]]}}  # the other features are no numbers of texts
         manifest = {
             **folders.first_entries("hot_sellers", 2, TASK),
             "sources": folders.sources((*files, *product_files)),
@@ -106,12 +107,12 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
             "categories": categories,
             "channels": list(weekly.CHANNELS),
             "features": [
-                {"name": f.name, "unit": f.unit, "meaning": f.meaning, "source": f.source, **builder.values_of(f.name)}
+                {"name": f.name, "unit": f.unit, "meaning": f.meaning, "source": f.source, **names_of.get(f.name, {})}
                 for f in builder.features
             ],
             "has_text": facts["has_text"],
-            **coverage.lacking(covered),
-            **coverage.unstated([*facts["stated"], builder.with_category]),
+            **coverage.entry("lacking", covered),
+            **coverage.entry("unstated", [*facts["stated"], builder.with_category]),
             **{name: getattr(config, name) for name in OF_RAW_FILES if getattr(config, name) != getattr(defaults, name)},
         }
         if like is not None:
@@ -210,10 +211,6 @@ class _Builder:
         self.thresholds: dict[int, float] = {}
         self.counts: dict[folds.Weeks, np.ndarray] = {}
         """The numbers of rows and of hot rows in each piece. A piece is a range of weeks that no split divides."""
-
-    def values_of(self, feature: str) -> dict[str, list[str]]:
-        """The entry `values` of a feature that is the number of a text."""
-        return {"values": ["unknown", *self.categories[1:]]} if feature == "category" else {}
 
     def sum_weeks(self, census: reviews.Census) -> None:
         """Sort each spill file, remove duplicates, and sum by week; write `products`, `weeks` and `reviews`."""
@@ -323,28 +320,27 @@ class _Builder:
         """The distinct reviews of a spill file, sorted by product and time, with product numbers; and the metadata of its
         products."""
         frame = pl.read_ipc_stream(path).with_columns(weekly.week_of(pl.col("time_ms")).alias("week"))
-        complete = frame.filter(pl.col("week") <= self.last_week)
-        self._count_dropped(frame, complete, LAST_WEEK, census)
+        complete = self._kept(frame, frame["week"] <= self.last_week, LAST_WEEK, census)
         products = self._metadata(complete.select(pl.col("product_id").unique().sort()), category_code)
         numbers = products.select("product_id", pl.int_range(pl.len(), dtype=pl.Int32).alias("product"))
         ordered = complete.join(numbers, on="product_id", how="left").sort(
             "product", "time_ms", "source_file", "source_line"
         )
-        distinct = ordered.filter(pl.Series(duplicates.are_first(ordered, self.time_units)))
-        self._count_dropped(ordered, distinct, "duplicate: the same product, user and time", census)
+        is_first = pl.Series(duplicates.are_first(ordered, self.time_units))
+        distinct = self._kept(ordered, is_first, "duplicate: the same product, user and time", census)
         if self.panel.num_tokens:
             self.text.add(len(distinct), int((distinct["words"] > 0).sum()))
         if not self.has_text:  # words in new reviews, if members learned from reviews without text
             distinct = distinct.with_columns(pl.lit(0, pl.Int32).alias(name) for name in ("words", "sentiment"))
         return distinct, products
 
-    def _count_dropped(self, before: pl.DataFrame, after: pl.DataFrame, kind: str, census: reviews.Census) -> None:
-        if len(after) < len(before):
-            line_key = ["source_file", "source_line"]
-            dropped = before.join(after.select(line_key), on=line_key, how="anti").select(*line_key, "product_id")
-            first = dropped.head(reviews.NUM_EXAMPLES).iter_rows()
-            examples = [reviews.Example(self.files[file].name, line, product) for file, line, product in first]
-            census.drop(kind, len(dropped), examples)
+    def _kept(self, frame: pl.DataFrame, is_kept: pl.Series, kind: str, census: reviews.Census) -> pl.DataFrame:
+        """The rows for which `is_kept` is true; the census counts the others."""
+        dropped = frame.filter(~is_kept)
+        first = dropped.select("source_file", "source_line", "product_id").head(reviews.NUM_EXAMPLES).iter_rows()
+        examples = [reviews.Example(self.files[file].name, line, product) for file, line, product in first]
+        census.drop(kind, len(dropped), examples)
+        return frame.filter(is_kept)
 
     def _metadata(self, products: pl.DataFrame, category_code: dict[str, int]) -> pl.DataFrame:
         """Id, title, store, category code and price of products, a row for each; null if the metadata have none."""
