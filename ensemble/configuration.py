@@ -243,7 +243,9 @@ def check(
     common |= {name: (0 <= getattr(config, name) <= 1, "between 0 and 1") for name in fractions.split()}
     for name, (holds, rule) in {**common, **rules}.items():
         if not holds:
-            raise UserError(f"{prefix}{name}={getattr(config, name)} is impossible: it must be {rule}")
+            value = getattr(config, name)
+            shown = str(value).lower() if isinstance(value, bool) else value
+            raise UserError(f"{prefix}{name}={shown} is impossible: it must be {rule}")
 
 
 def read_yaml(file: str | Path) -> dict[str, Any]:

@@ -69,10 +69,11 @@ def _check(config: PrepareConfig) -> None:
         num_columns=(config.num_columns >= 8, "at least 8"),
         num_states=(config.num_states >= NUM_STARTS, f"at least {NUM_STARTS}"),
         num_scored=(config.num_scored >= NUM_STARTS, f"at least {NUM_STARTS}"),
+        shares=(
+            len(config.shares) == len(SPLITS) and min(config.shares) > 0 and abs(sum(config.shares) - 1) <= 1e-9,
+            f"{len(SPLITS)} parts above 0 with the sum 1, for {', '.join(SPLITS)}",
+        ),
     )
-    shares = config.shares
-    if len(shares) != len(SPLITS) or min(shares, default=0) <= 0 or abs(sum(shares) - 1) > 1e-9:
-        raise UserError(f"shares={list(shares)} must be {len(SPLITS)} parts above 0 with the sum 1, for {', '.join(SPLITS)}")
     if config.system == lorenz96.NAME and (config.source or config.raw):
         given = "source" if config.source else "raw"
         raise UserError(f"{given}= is for system=sea_ice, and states of Lorenz-96 are computed: leave it out")

@@ -88,27 +88,23 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
         """Raise `UserError` for settings that are impossible, in general or with these data."""
         config, system = self.config, self.facts["system"]
         num_inputs, num_outputs = (len(self.facts[name]) for name in ("inputs", "outputs"))
+        is_ring, is_square = system == lorenz96.NAME, num_inputs == num_outputs
         configuration.check(
             config,
             "recipe.",
             widths=(len(config.widths) > 0 and min(config.widths) >= 1, "one number or more, each at least 1"),
             jacobian_weight=(config.jacobian_weight >= 0, "0 or more"),
+            network=(is_ring or config.network != "bilinear", f"mlp: {system} has no states on a ring"),
+            residual=(is_square or not config.residual, f"false for {num_outputs} outputs of {num_inputs} inputs"),
             conserve=(
-                not config.conserve or (len(config.conserve) == num_inputs and any(config.conserve)),
-                f"empty, or a weight for each of the {num_inputs} inputs, not all of them 0",
+                not config.conserve or (is_square and len(config.conserve) == num_inputs and any(config.conserve)),
+                f"empty, or with as many outputs as inputs a weight for each of the {num_inputs} inputs, not all of them 0",
+            ),
+            output=(
+                config.output == "linear" or not (is_ring or self.is_residual),
+                f"linear: the outputs of {system}, or their changes with residual, are not between 0 and 1",
             ),
         )
-        if system != lorenz96.NAME and config.network == "bilinear":
-            raise UserError(f"recipe.network=bilinear is for states on a ring, not for {system}: choose mlp")
-        if num_inputs != num_outputs and (config.residual or config.conserve):
-            name = "residual" if config.residual else "conserve"
-            raise UserError(
-                f"recipe.{name} needs as many outputs as inputs, and {system} has {num_outputs} for {num_inputs}"
-            )
-        if config.output == "sigmoid" and (system == lorenz96.NAME or self.is_residual):
-            raise UserError(
-                f"recipe.output=sigmoid gives values between 0 and 1, which those of {system} are not: use linear"
-            )
         if config.jacobian_weight and not self.facts["formula"]:
             raise UserError(
                 f"recipe.jacobian_weight={config.jacobian_weight:g} needs true derivatives, and {self.folder} has none, "

@@ -17,7 +17,6 @@ import torch.nn.functional as F
 
 from ensemble import configuration
 from ensemble.arrow import Column, open_table, ranges
-from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
 from ensemble.neural.prepared import PreparedRecipe, PreparedRows
 from ensemble.neural.settings import check_heads
@@ -108,19 +107,19 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
 
     def __init__(self, config: RecipeConfig, data: str | Path):
         super().__init__(config, data)
+        tokenizer = self.manifest["config"]["tokenizer"]
         configuration.check(
             config,
             "recipe.",
             at_least_1="width num_heads",
             at_least_0="num_layers text_layers num_reviews focal_gamma weight_growth weight_rating weight_engagement",
             dropout=(0 <= config.dropout < 1, "0 or more and below 1"),
+            text_encoder=(
+                config.text_encoder == tokenizer,
+                f"'{tokenizer}', as panel.tokenizer of the data; or change that",
+            ),
         )
         check_heads(config.width, config.num_heads)
-        if config.text_encoder != self.manifest["config"]["tokenizer"]:
-            raise UserError(
-                f"recipe.text_encoder='{config.text_encoder}', but the data's tokens are of panel.tokenizer="
-                f"'{self.manifest['config']['tokenizer']}': the two must be the same; change either one"
-            )
         self.num_reviews = config.num_reviews if self.manifest["has_text"] else 0
         self.features = [feature["name"] for feature in self.manifest["features"] if feature["name"] != "category"]
 

@@ -118,10 +118,12 @@ class NextItem(PreparedRecipe[RecipeConfig, SequenceRows]):
             at_least_0="num_layers num_streams negative_power num_groups",
             fractions="gbce_calibration",
             dropout=(0 <= config.dropout < 1, "0 or more and below 1"),
+            time_aware=(
+                self.manifest["has_time"] or not config.time_aware,
+                f"false, since the data of {data} have no times",
+            ),
         )
         check_heads(config.width, config.num_heads)
-        if config.time_aware and not self.manifest["has_time"]:
-            raise UserError(f"recipe.time_aware=true needs times, but the data of {data} have none: use false")
         self.count = torch.from_numpy(open_table(self.folder / "items")["count"].to_numpy().astype(np.int64))
         self._sampler: losses.Sampler | None = None
         _refuse_unknown_items(self.folder, self.manifest["items"])

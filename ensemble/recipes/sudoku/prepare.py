@@ -115,24 +115,23 @@ def _check(config: PrepareConfig, board: Board) -> None:
         at_least_0="threads",
         at_least_1="num_validation",
         fractions="max_bad_fraction",
-        clues=(0 <= config.clues < board.cells, f"0, or a number below the {board.cells} cells"),
-        num_train=(config.num_train >= 1 or config.num_train == ALL, "at least 1, or -1 for all"),
+        clues=(
+            config.clues == 0 or (not config.source and board.least_clues <= config.clues < board.cells),
+            f"0 for minimal puzzles or those of source=, or from {board.least_clues} to {board.cells - 1} for generated "
+            f"puzzles with one solution, side={board.side}",
+        ),
+        num_train=(
+            config.num_train >= 1 or (config.num_train == ALL and bool(config.source)),
+            "at least 1, or -1 for all puzzles of a given source=",
+        ),
         num_blend=(config.num_blend >= 2, "at least 2"),
-        num_test=(config.num_test >= 1 or config.num_test == ALL, "at least 1, or -1 for all of test_source"),
+        num_test=(
+            config.num_test >= 1 or (config.num_test == ALL and bool(config.test_source)),
+            "at least 1, or -1 for all puzzles of a given test_source=",
+        ),
     )
     if config.test_source and not config.source:
         raise UserError("test_source= needs source= too, from which the other splits are drawn: name its files")
-    if config.num_train == ALL and not config.source:
-        raise UserError("num_train=-1 asks for all puzzles of source=, but none is given: give a number, or a source")
-    if config.num_test == ALL and not config.test_source:
-        raise UserError("num_test=-1 asks for all of test_source=, but none is given: give a number, or a test_source")
-    if config.clues and config.source:
-        raise UserError(f"clues={config.clues} is for generated puzzles, and those of source= have their own: leave it out")
-    if 0 < config.clues < board.least_clues:
-        raise UserError(
-            f"clues={config.clues} is too few for one solution on a board of side {board.side}: give at least "
-            f"{board.least_clues}, or 0 for minimal puzzles"
-        )
 
 
 def _num_rows(config: PrepareConfig, split: str) -> int:

@@ -285,6 +285,7 @@ def _where(condition_B: torch.Tensor, chosen: torch.Tensor, other: torch.Tensor)
 
 
 def _check(config: RecipeConfig) -> None:
+    known = ("rope" if config.mixing == "attention" else "none", "learned", "units")
     configuration.check(
         config,
         "recipe.",
@@ -293,6 +294,8 @@ def _check(config: RecipeConfig) -> None:
         fractions="exploration reveal reveal_least",
         halt_probability=(0 < config.halt_probability < 1, "between 0 and 1"),
         puzzle_rate=(config.puzzle_rate > 0, "more than 0"),
+        positions=(config.positions in known, f"one of {', '.join(known)} with recipe.mixing={config.mixing}"),
+        continue_loss=(not config.continue_loss or config.starts == 1, f"false with recipe.starts={config.starts}"),
     )
     head_width = config.width // config.num_heads
     if config.width % config.num_heads or (config.positions == "rope" and head_width % 2):
@@ -300,18 +303,8 @@ def _check(config: RecipeConfig) -> None:
             f"recipe.width={config.width} cannot be divided into {config.num_heads} heads of "
             f"{'an even' if config.positions == 'rope' else 'equal'} width: choose a multiple of {2 * config.num_heads}"
         )
-    if config.positions == "rope" and config.mixing != "attention":
-        raise UserError(
-            f"recipe.positions=rope needs recipe.mixing=attention, not {config.mixing}: choose learned or units instead"
-        )
-    if config.positions == "none" and config.mixing == "attention":
-        raise UserError(
-            "recipe.positions=none leaves recipe.mixing=attention without positions: choose rope, learned or units"
-        )
     if config.variant == "direct" and (config.segments, config.starts) != (1, 1):
         raise UserError(
             f"recipe.variant=direct has one pass and one start: set recipe.segments=1 (it is {config.segments}) and "
             f"recipe.starts=1 (it is {config.starts})"
         )
-    if config.continue_loss and config.starts > 1:
-        raise UserError(f"recipe.continue_loss=true is for one start, not for recipe.starts={config.starts}: leave it out")

@@ -187,9 +187,15 @@ def test_predictions_are_in_the_rows_of_the_trees(
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
-    "bilinear is for states on a ring": ("ice", {"network": "bilinear"}),
-    r"recipe\.residual needs as many outputs as inputs, and sea_ice has 1 for 7": ("ice", {"residual": True}),
-    r"recipe\.output=sigmoid gives values": ("ring", {"network": "mlp", "output": "sigmoid"}),
+    r"recipe\.network=bilinear is impossible: it must be mlp: sea_ice has no states on a ring": (
+        "ice",
+        {"network": "bilinear"},
+    ),
+    r"recipe\.residual=true is impossible: it must be false for 1 outputs of 7 inputs": (
+        "ice",
+        {"residual": True},
+    ),
+    r"recipe\.output=sigmoid is impossible: it must be linear": ("ring", {"network": "mlp", "output": "sigmoid"}),
     r"recipe\.widths=\(\) is impossible": ("ice", {"widths": ()}),
     r"recipe\.jacobian_weight=-1.* is impossible": ("ice", {"jacobian_weight": -1.0}),
     r"recipe\.conserve=.* is impossible": ("ring", {"conserve": (1.0, 1.0)}),

@@ -151,9 +151,13 @@ def test_padding_does_not_change_what_is_read(encoder: Path, data: Path, tmp_pat
 def test_encoder_and_tokenizer_must_be_the_same(data: Path, prepared: Path, encoder: Path, tmp_path: Path) -> None:
     """Ids of one vocabulary would be looked up in another."""
     settings = config(data, encoder, tmp_path).recipe
-    with pytest.raises(UserError, match=rf"text_encoder='{encoder}', but the data's tokens are of panel.tokenizer=''"):
+    with pytest.raises(
+        UserError, match=rf"text_encoder={encoder} is impossible: it must be '', as panel.tokenizer of the data"
+    ):
         make(settings, str(prepared))
-    with pytest.raises(UserError, match=r"recipe.text_encoder='', but the data's tokens are of panel.tokenizer='/"):
+    with pytest.raises(
+        UserError, match=r"recipe.text_encoder= is impossible: it must be '/.*', as panel.tokenizer of the data"
+    ):
         make(dataclasses.replace(settings, text_encoder=""), str(data))
 
 

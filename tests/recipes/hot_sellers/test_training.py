@@ -363,7 +363,7 @@ def test_the_gradient_of_the_real_model_does_not_depend_on_the_micro_batch_size(
         ({"weight_growth": -1.0}, "recipe.weight_growth=-1.0 is impossible"),
         ({"weight_rating": -1.0}, "recipe.weight_rating=-1.0 is impossible"),
         ({"weight_engagement": -1.0}, "recipe.weight_engagement=-1.0 is impossible"),
-        ({"text_encoder": "bert"}, "recipe.text_encoder='bert', but the data's tokens are of panel.tokenizer=''"),
+        ({"text_encoder": "bert"}, "recipe.text_encoder=bert is impossible: it must be '', as panel.tokenizer of the data"),
     ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, Any], sentence: str, prepared: Path) -> None:

@@ -261,7 +261,9 @@ def test_data_without_times_are_refused(data: Path, tmp_path: Path) -> None:
     """Line numbers would be used as times."""
     (tmp_path / "raw").write_text("".join(f"{user} {item}\n" for user in range(1, 9) for item in range(1, 9)))
     prepare.prepare(PrepareConfig(source=(str(tmp_path / "raw"),), out=str(tmp_path / "prepared"), core=1))
-    with pytest.raises(UserError, match=r"recipe\.time_aware=true needs times"):
+    with pytest.raises(
+        UserError, match=r"recipe\.time_aware=true is impossible: it must be false, since the data of .* have no times"
+    ):
         recipe_of(tmp_path / "prepared", time_aware=True)
     with pytest.raises(UserError, match="the nearest one is 15"):
         recipe_of(data, num_heads=3)

@@ -260,12 +260,18 @@ def test_continue_loss_learns_the_value_of_another_segment(data: Path) -> None:
     ("changed", "message"),
     [
         ({"num_heads": 3}, "recipe.width=16 cannot be divided into 3 heads"),
-        ({"positions": "rope"}, "rope needs recipe.mixing=attention"),
+        (
+            {"positions": "rope"},
+            "positions=rope is impossible: it must be one of none, learned, units with recipe.mixing=heads",
+        ),
         ({"variant": "direct", "segments": 4}, "set recipe.segments=1"),
-        ({"positions": "none", "mixing": "attention"}, "without positions"),
+        (
+            {"positions": "none", "mixing": "attention"},
+            "positions=none .* rope, learned, units with recipe.mixing=attention",
+        ),
         ({"reveal": 1.5}, "recipe.reveal=1.5 is impossible"),
         ({"reveal_least": -0.1}, "recipe.reveal_least=-0.1 is impossible"),
-        ({"starts": 2, "continue_loss": True}, "is for one start"),
+        ({"starts": 2, "continue_loss": True}, "continue_loss=true is impossible: it must be false with recipe.starts=2"),
         ({"segments": 0}, "recipe.segments=0 is impossible"),
     ],
 )

@@ -120,14 +120,11 @@ def as_text(rows: list[dict[str, Any]]) -> str:
 
 def check(settings: AssimilateConfig) -> None:
     """Raise `UserError` for an impossible setting."""
-    for method in settings.methods:
-        if method not in METHODS:
-            raise UserError(f"methods={list(settings.methods)}: '{method}' is unknown, choose from {', '.join(METHODS)}")
     configuration.check(
         settings,
         at_least_1="cycles inflation window outer_loops ensemble_inflation",
         at_least_0="spin_up",
-        methods=(len(settings.methods) > 0, "at least one method"),
+        methods=(bool(settings.methods) and set(settings.methods) <= set(METHODS), f"one or more of {', '.join(METHODS)}"),
         seeds=(1 <= settings.seeds <= 1000, "from 1 to 1000"),
         members=(settings.members >= 2, "at least 2"),
         background_variance=(settings.background_variance > 0, "more than 0"),
