@@ -98,6 +98,12 @@ class Run:
         return self.recipe.words
 
     @property
+    def networks(self) -> dict[str, Path]:
+        """The folders of the members that are single networks, by name. In a bag only the folders of copies have weights."""
+        folder_of = {member.name: member.folder for member in self.members if member.summary.get("kind") == "neural"}
+        return {name: folder for name, folder in folder_of.items() if folder and (folder / "best").is_dir()}
+
+    @property
     def feature_labels(self) -> dict[str, str]:
         """The label of each feature on the page: from `page.feature_label` of the recipe, or its meaning in the manifest."""
         label = self.recipe.get("page", "feature_label") or (lambda feature: feature.get("meaning", feature["name"]))

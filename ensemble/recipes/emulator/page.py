@@ -112,12 +112,7 @@ def _paint_orbits(orbits: dict[str, dict[str, Any]], series: dict[str, Any], axe
 def _examined(run: Run) -> dict[str, Any]:
     """The content of scores.json of each member that is a single network, by the name of the member."""
     data = run.folder_of["data"].resolve()
-    folder_of = {member.name: member.folder for member in run.members if member.summary.get("kind") == "neural"}
-    return {
-        name: _scores(folder.resolve(), data, run.test.split)
-        for name, folder in folder_of.items()
-        if folder is not None and (folder / "best").is_dir()
-    }
+    return {name: _scores(folder.resolve(), data, run.test.split) for name, folder in run.networks.items()}
 
 
 @functools.cache  # `parts` and `pictures` both need the scores

@@ -73,10 +73,7 @@ def prepare_words(manifest: dict[str, Any]) -> list[str]:
 
 def _networks(run: Run) -> dict[str, Any]:
     """The traces of each member that is a single network, by name."""
-    folder_of = {member.name: member.folder for member in run.members if member.summary.get("kind") == "neural"}
-    data = run.folder_of["data"]
-    traces = {name: played.traces_of(folder, data) for name, folder in folder_of.items() if folder is not None}
-    return {name: trace for name, trace in traces.items() if trace}
+    return {name: played.traces_of(folder, run.folder_of["data"]) for name, folder in run.networks.items()}
 
 
 def _scores(run: Run) -> dict[str, dict[str, Any]]:

@@ -23,12 +23,10 @@ NUM_SHOWN = 6
 
 @functools.cache  # the page calls it twice
 def traces_of(member: Path, data: Path) -> dict[str, Any]:
-    """The content above for the network in the folder of a run; {} for a bag, whose copies have folders of their own.
+    """The content above for the network in the folder of a run.
 
     Raises `UserError` for a damaged checkpoint, and for data that the network was not trained on.
     """
-    if not (member / "best").is_dir():
-        return {}
     import torch
 
     from ensemble.neural.predict import NeuralMember

@@ -88,7 +88,7 @@ def test_the_map_shows_each_tile_at_its_place(tmp_path: Path) -> None:
     order = np.argsort(rows["row_id"])
     test = SimpleNamespace(row_id=rows["row_id"][order], target=draw.normal(size=600), split="test")
     made_up: Any = SimpleNamespace(
-        manifest={"emulator": {"system": "sea_ice"}}, members=[], test=test, task=SimpleNamespace(target="aice"),
+        manifest={"emulator": {"system": "sea_ice"}}, networks={}, test=test, task=SimpleNamespace(target="aice"),
         folder_of={"data": tmp_path}, candidates={predictor.ENSEMBLE: draw.normal(size=600)},
     )  # fmt: skip
     painters = {title: paint for title, *_, paint in page.pictures(made_up, {predictor.ENSEMBLE: {"color": "black"}})}

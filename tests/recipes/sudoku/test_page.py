@@ -1,5 +1,6 @@
 """The report of sudoku: what it counts, the boards of a trained member, and how a browser plays them."""
 
+import dataclasses
 import json
 import re
 from collections.abc import Iterator
@@ -150,7 +151,11 @@ def test_a_member_of_other_data_is_refused(run: Path, tmp_path: Path) -> None:
         prepare(PrepareConfig(out=str(out), side=side, num_train=4, num_validation=2, num_blend=2, num_test=3))
         with pytest.raises(UserError, match=message):
             played.traces_of(run / "members" / "net", out)
-    assert played.traces_of(tmp_path, run / "prepared") == {}
+    of_run = report_run.read(run / "ensemble", run / "prepared", run / "predictions")
+    assert list(of_run.networks) == ["net"]
+    (network,) = (member for member in of_run.members if member.name == "net")
+    bag = dataclasses.replace(network, folder=tmp_path)  # whose copies have the weights
+    assert dataclasses.replace(of_run, members=[bag]).networks == {}
 
 
 # In a real browser: 4 × 4 boards of a member that was made up, whose digits and confidences are known
