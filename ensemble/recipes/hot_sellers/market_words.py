@@ -157,16 +157,13 @@ def product_ids(seed: int, number: np.ndarray, variant: np.ndarray | int = 0) ->
 
 def user_ids(seed: int, user: np.ndarray) -> pl.Series:
     """`A` and 27 characters of A-Z2-7 for each user number, in the form of user ids in Amazon Reviews 2023."""
-    thirds = [_letters(_hash((3 * user + third).astype(np.uint64) ^ _seed_hash(seed)), 9) for third in range(3)]
+    numbers = ((3 * user + third).astype(np.uint64) ^ _seed_hash(seed) for third in range(3))
+    thirds = [_letters(finalised(number + GOLDEN), 9) for number in numbers]
     return "A" + thirds[0] + thirds[1] + thirds[2]
 
 
 def _seed_hash(seed: int) -> np.ndarray:
-    return _hash(np.array([seed % 2**64], np.uint64))
-
-
-def _hash(number: np.ndarray) -> np.ndarray:
-    return finalised(number + GOLDEN)
+    return finalised(np.array([seed % 2**64], np.uint64) + GOLDEN)
 
 
 def _letters(number: np.ndarray, length: int, alphabet: np.ndarray = ALPHABET_32) -> pl.Series:

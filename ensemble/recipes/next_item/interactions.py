@@ -184,26 +184,22 @@ def _advice_for_text(file: Path, as_table: str) -> str:
         lines = _lines(file, records.HEAD_BYTES)[:NUM_HEAD_LINES]
     except UserError as error:
         return str(error)
-    if not any(mark in lines[0] for mark in ",;\t"):  # else it may be a table, whose columns can be named
+    may_be_table = any(mark in lines[0] for mark in ",;\t")  # whose columns can be named
+    if not may_be_table:
         _refuse_header(file, lines)
-    rows = [line.split() for line in lines if line.strip()]
-    for number, line in enumerate(lines, 1):
-        if _is_whole(line):
-            continue
-        place = f"line {number}, '{line[:80]}', has words that are not whole numbers"
-        others = ", ".join(TEXT_FORMATS)
-        # A header has no numbers, and a header of several columns has commas, semicolons or tabs
-        if any(records.is_number(word) for word in rows[0]) or (
-            len(rows[0]) > 1 and not any(mark in lines[0] for mark in ",;\t")
-        ):
-            likely = _likely_format(lines)
-            _, meaning = TEXT_FORMATS[likely]
-            return (
-                f"{file}, {place}: name the format if they are ids: format={likely} fits the first lines, {meaning} "
-                f"(all formats: {others}). As a table: {as_table}"
-            )
-        return f"{as_table}; as lines of text, {place}: name the format if they are ids, one of {others}"
-    return as_table
+    ids = next(((number, line) for number, line in enumerate(lines, 1) if not _is_whole(line)), None)
+    if ids is None:
+        return as_table
+    place = f"line {ids[0]}, '{ids[1][:80]}', has words that are not whole numbers"
+    first, others = next(line for line in lines if line.strip()).split(), ", ".join(TEXT_FORMATS)
+    # A header has no numbers, and a header of several columns has commas, semicolons or tabs
+    if any(map(records.is_number, first)) or (len(first) > 1 and not may_be_table):
+        likely = _likely_format(lines)
+        return (
+            f"{file}, {place}: name the format if they are ids: format={likely} fits the first lines, "
+            f"{TEXT_FORMATS[likely][1]} (all formats: {others}). As a table: {as_table}"
+        )
+    return f"{as_table}; as lines of text, {place}: name the format if they are ids, one of {others}"
 
 
 def _likely_format(lines: list[str]) -> str:

@@ -55,9 +55,8 @@ def transformed(
     products = (perturbations[:, :, None] * perturbations[:, None]).reshape(num_seeds, num_members**2, num_points)
     precision = (products @ weights_NN.T).reshape(num_seeds, num_members, num_members, num_points).transpose(0, 3, 1, 2)
     is_bad = ~np.isfinite(precision).all(axis=(1, 2, 3))  # eigh raises an error for these
-    values, vectors = np.linalg.eigh(
-        np.where(is_bad[:, None, None, None], 0, precision)
-    )  # (S, N, members), (S, N, members, members)
+    # (S, N, members), (S, N, members, members)
+    values, vectors = np.linalg.eigh(np.where(is_bad[:, None, None, None], 0, precision))
     values = np.maximum(values, 0) + num_members - 1
     projected = ((perturbations * innovation[:, None]) @ weights_NN.T).transpose(0, 2, 1)  # (S, N, members)
     in_eigenvectors = (vectors.swapaxes(-1, -2) @ projected[..., None])[..., 0]
