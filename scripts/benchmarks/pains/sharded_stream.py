@@ -11,12 +11,12 @@ from typing import Any
 from benchmarks.pains import rows, sides
 
 THREADS = ("accelerate#3547", "accelerate#4276", "accelerate#3124")
-NUM_ROWS, NUM_SHARDS = 192, 8
+NUM_ROWS, SHARDS = 192, list(range(8))
 
 
 def rows_of(shards: list[int]) -> Iterator[dict[str, int]]:
     """The rows of some shards, in order; a row consists of its number."""
-    size = NUM_ROWS // NUM_SHARDS
+    size = NUM_ROWS // len(SHARDS)
     for shard in shards:
         yield from ({"row": row} for row in range(shard * size, (shard + 1) * size))
 
@@ -31,24 +31,16 @@ def rank(settings: Any) -> None:
     from benchmarks.pains.recipe.model import Rows
 
     class Stream(torch.utils.data.IterableDataset[dict[str, int]]):
-        """An iterable dataset of PyTorch, of all shards or of every second one."""
-
-        def __init__(self, shards: list[int]):
-            self.shards = shards
+        """An iterable dataset of PyTorch, of all shards."""
 
         def __iter__(self) -> Iterator[dict[str, int]]:
-            yield from rows_of(self.shards)
+            yield from rows_of(SHARDS)
 
     def make_loader() -> Any:
-        state, shards = PartialState(), list(range(NUM_SHARDS))
-        stream: Any
+        stream: Any = Stream()
         if settings.variant == "split_by_datasets":
-            whole = IterableDataset.from_generator(rows_of, gen_kwargs={"shards": shards})
+            state, whole = PartialState(), IterableDataset.from_generator(rows_of, gen_kwargs={"shards": SHARDS})
             stream = split_dataset_by_node(whole, state.process_index, state.num_processes)
-        elif settings.variant == "split_by_user":
-            stream = Stream(shards[state.process_index :: state.num_processes])
-        else:
-            stream = Stream(shards)
         gather = Rows(NUM_ROWS).collate
         return torch.utils.data.DataLoader(
             stream, batch_size=settings.batch_size, collate_fn=lambda batch: gather([row["row"] for row in batch])
@@ -59,7 +51,7 @@ def rank(settings: Any) -> None:
 
 def reproduce(folder: Path, short: bool) -> sides.Reproduced:
     variants = {}
-    for variant in ("split_by_datasets",) if short else ("split_by_datasets", "split_by_user", "not_split"):
+    for variant in ("split_by_datasets",) if short else ("split_by_datasets", "not_split"):
         record = sides.plain("sharded_stream", folder / variant, variant=variant, epochs=1, num_rows=NUM_ROWS)
         variants[variant] = counted(record)
     data = sides.prepared(folder.parent, NUM_ROWS)

@@ -1,7 +1,7 @@
 """A stateful DataLoader repeats rows when a DDP run resumes: accelerate#3938, fixed by #3952.
 
 The issue is about two ranks and rows in order. The same training is repeated with rows in a random order, and resumed in the
-first and in the second epoch.
+second epoch.
 """
 
 from pathlib import Path
@@ -15,21 +15,15 @@ FIRST, SECOND = 5, 17
 
 
 def reproduce(folder: Path, short: bool) -> sides.Reproduced:
-    variants = resumes(folder, "in_order", at=(FIRST,), sampler="stateful", shuffle=False)
+    variants = resumed(folder, "in_order", FIRST, sampler="stateful", shuffle=False)
     if not short:
-        variants |= resumes(folder, "shuffled", at=(FIRST, SECOND), sampler="stateful")
+        variants |= resumed(folder, "shuffled", SECOND, sampler="stateful")
     return variants, sides.interrupted_here(folder, FIRST)
 
 
-def resumes(
-    folder: Path, name: str, at: tuple[int, ...], ranks: int = sides.RANKS, **settings: Any
-) -> dict[str, sides.Side]:
-    """Runs that resume from the steps `at` of an uninterrupted run, compared with the remaining steps of that run."""
-    settings = {"ranks": ranks, "batch_size": sides.BATCH_SIZE * sides.RANKS // ranks, **settings}
-    whole = sides.plain("stateful_loader", folder / name, save_at=at, **settings)
-    results = {}
-    for step in at:
-        resume = str(whole / f"step_{step}")
-        after = sides.plain("stateful_loader", folder / f"{name}-{step}", resume=resume, **settings)
-        results[f"{name}, resumed at step {step}"] = sides.compared(after, rows.steps(whole)[step:])
-    return results
+def resumed(folder: Path, name: str, step: int, ranks: int = sides.RANKS, **settings: Any) -> dict[str, sides.Side]:
+    """A run that resumes from a step of an uninterrupted run, compared with the remaining steps of that run."""
+    settings |= {"ranks": ranks, "batch_size": sides.BATCH_SIZE * sides.RANKS // ranks}
+    whole = sides.plain("stateful_loader", folder / name, save_at=(step,), **settings)
+    after = sides.plain("stateful_loader", folder / f"{name}-resumed", resume=str(whole / f"step_{step}"), **settings)
+    return {f"{name}, resumed at step {step}": sides.compared(after, rows.steps(whole)[step:])}

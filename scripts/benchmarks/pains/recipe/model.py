@@ -67,8 +67,8 @@ class Shares(torch.nn.Module):
 class Recorder(torch.optim.AdamW):
     """AdamW that appends a line of JSON for each step to a file in the folder `RECORD`, in the main process only.
 
-    A line has the `rows` with a gradient and their weights in the loss, `shares`. It also has three times at the end of the
-    step: the CPU time of the process, `cpu_s`, the CPU time of its main thread, `thread_s`, and the time of day, `wall_s`.
+    A line has the `rows` with a gradient and their weights in the loss, `shares`. It also has two times at the end of the
+    step: the CPU time of the process, `cpu_s`, and the CPU time of its main thread, `thread_s`.
     """
 
     def __init__(self, model: Shares, learning_rate: float, is_main: bool):
@@ -91,6 +91,6 @@ class Recorder(torch.optim.AdamW):
         if self.file and len(rows):  # loading the state of an optimizer makes a step with gradients of zero
             self.file.parent.mkdir(parents=True, exist_ok=True)
             with self.file.open("a", encoding="utf-8") as stream:
-                clocks = {"cpu_s": time.process_time(), "thread_s": time.thread_time(), "wall_s": time.time()}
+                clocks = {"cpu_s": time.process_time(), "thread_s": time.thread_time()}
                 stream.write(json.dumps({**line, **clocks}) + "\n")
         return result
