@@ -7,11 +7,11 @@ import statistics
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from benchmarks.commands import command
 from benchmarks.data import prepared_market
-from benchmarks.runs import columns, enough, launcher, measure_alternating, num_gpus, paired_ratios, quartiles, shown, speed
+from benchmarks.runs import columns, enough, launcher, measure_alternating, paired_ratios, quartiles, shown, speed
 from benchmarks.timing import SCRIPTS, timed
 
 MARKET = ("market.num_products=500", "market.num_reviews=20000")
@@ -21,19 +21,13 @@ SMALL = (
 )  # fmt: skip
 """Settings of all trainings: a small network, trained for half an epoch."""
 
-KNOBS: tuple[tuple[str, Literal["cpu", "gpu"], str], ...] = (
-    ("compile=true", "cpu", ""),
-    ("recipe.gradient_checkpointing=true", "cpu", ""),
-    ("precision=bf16", "cpu", ""),
-    ("compile=true", "gpu", ""),
-    ("precision=bf16", "gpu", "precision=no"),
-)
-"""Each setting, the hardware, and the setting that it is compared with; empty for the defaults."""
+KNOBS = ("compile=true", "recipe.gradient_checkpointing=true", "precision=bf16")
+"""The settings that are compared with the defaults."""
 
 
 @command
 def knobs(rounds: int = 3) -> dict[str, Any]:
-    """The effect of each speed setting of train.py on this hardware: speed, memory and seconds; ten minutes.
+    """The effect of each speed setting of train.py on a CPU: speed, memory and seconds; ten minutes.
 
     For compile=true, the difference in `wall_s` contains the duration of the compilation.
 
@@ -44,22 +38,17 @@ def knobs(rounds: int = 3) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         data = prepared_market(folder, *MARKET)
 
-        def run(setting: str, hardware: Literal["cpu", "gpu"]) -> dict[str, float]:
+        def run(setting: str) -> dict[str, float]:
             """One training on one thread: its median speed, and the seconds and memory of the whole command."""
             with tempfile.TemporaryDirectory(dir=folder) as out:
                 words = [f"data={data}", f"out={out}/run", *SMALL, *setting.split()]
-                usage = timed([*launcher(1, hardware), SCRIPTS / "train.py", *words])
+                usage = timed([*launcher(1), SCRIPTS / "train.py", *words])
                 figures = {"samples_per_s": speed(Path(out) / "run")[0], **usage}
-            return shown(f"{setting or 'plain'} on {hardware}", figures)
+            return shown(setting or "plain", figures)
 
-        for setting, hardware, reference in KNOBS:
-            name = f"{setting} on single_{hardware}"
-            if hardware == "gpu" and not num_gpus():
-                results[name] = "not measured: no GPU"
-                continue
-            first, second = (partial(run, settings, hardware) for settings in (reference, setting))
-            without, with_it = map(columns, measure_alternating(first, second, rounds))
-            results[name] = {figure: compared(without[figure], with_it[figure]) for figure in without}
+        for setting in KNOBS:
+            without, with_it = map(columns, measure_alternating(partial(run, ""), partial(run, setting), rounds))
+            results[f"{setting} on single_cpu"] = {figure: compared(without[figure], with_it[figure]) for figure in without}
     return results
 
 
