@@ -12,9 +12,8 @@ Prediction is measured as a whole process, since all methods predict a file of n
 of the call alone. Each set, and each method on it, is measured once.
 """
 
-import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ import pyarrow.parquet as pq
 from benchmarks.commands import command
 from benchmarks.demo import MEMBERS, SMALL, TREES, real_sets, run_stages, stages_of
 from benchmarks.process_tree import watched
-from benchmarks.runs import refuse_unknown
+from benchmarks.runs import cached, refuse_unknown
 from benchmarks.tables.foreign_run import BY_TIME, ROW_ID, STACKING
 from benchmarks.tables.runners import foreign_costs
 from benchmarks.timing import environment
@@ -100,14 +99,15 @@ Words = tuple[list[str], list[str]]
 def one_set(folder: Path, words: Words, python: str, methods: Sequence[str], least_s: float) -> dict[str, Any]:
     """Measure our ensembles and the methods on one set; results that are in the folder are not measured again."""
     settings = {"prepared_by": words[0], "trained_by": words[1]}
-    ours = cached(folder / "ours.json", settings, partial(_ours, folder, *words))
+    ours = cached(folder, settings, partial(_ours, words))
     limit_s = max(least_s, round(ours["total_s"], 1))
     others, failed = {}, dict(ours["failed"])
     for method in methods:
         interpreter = sys.executable if method == STACKING else python
         try:
-            other = partial(_other, folder, method, interpreter, limit_s)
-            others[method] = cached(folder / f"{method}.json", {"limit_s": limit_s}, other)
+            method_there = method.replace("_by_week", BY_TIME)
+            other = partial(foreign_costs, method_there, interpreter, folder, seed=0, limit_s=limit_s)
+            others[method] = cached(folder / method, {"limit_s": limit_s}, other)
         except UserError as error:
             failed[method] = str(error)
             print(f"  {method} failed: {error}", flush=True)
@@ -146,17 +146,9 @@ def one_set(folder: Path, words: Words, python: str, methods: Sequence[str], lea
     }
 
 
-def cached(file: Path, settings: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The results in a JSON file. If they are not there, or of other settings, they are measured first."""
-    if not (file.exists() and settings.items() <= folders.read_json(file).items()):
-        folders.write_json(file, {**settings, **measure()})
-    return folders.read_json(file)
-
-
-def _ours(folder: Path, prepare: list[str], training: list[str]) -> dict[str, Any]:
+def _ours(words: Words, folder: Path) -> dict[str, Any]:
     """Run our commands from raw files to the ensembles, predict test from a cold start, and write rows for other methods."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    prepare, training = words
     usage: dict[str, dict[str, float]] = {}
     failed = {}
     try:
@@ -232,13 +224,6 @@ def write_rows(folder: Path) -> None:
     task = {"target": TARGET, "task": "binary", "metric": "average_precision"}
     time = {"time": WEEK, "time_format": "", "time_is_feature": False}
     folders.write_json(folder / "table.json", {**task, **time, "fit": "train.parquet", "predict": "test.parquet"})
-
-
-def _other(folder: Path, method: str, python: str, limit_s: float) -> dict[str, Any]:
-    out = folder / method
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir()
-    return foreign_costs(method.replace("_by_week", BY_TIME), python, folder, out, 0, limit_s)
 
 
 def _megabytes(folder: Path) -> float:

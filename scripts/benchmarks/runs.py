@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import importlib
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -122,6 +123,16 @@ def spread(values: Sequence[float], digits: int | None = None) -> dict[str, floa
     """Median, minimum and maximum, rounded to `digits` if given."""
     figures = {"median": statistics.median(values), "least": min(values), "most": max(values)}
     return figures if digits is None else {name: round(value, digits) for name, value in figures.items()}
+
+
+def cached(out: Path, settings: dict[str, Any], measure: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    """The figures in out/result.json. If it is not there, or of other settings, `out` is emptied and measured anew."""
+    file = out / "result.json"
+    if not (file.is_file() and settings.items() <= folders.read_json(file).items()):
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir(parents=True)
+        folders.write_json(file, {**settings, **measure(out)})  # last: it marks the folder as complete
+    return folders.read_json(file)
 
 
 def columns(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

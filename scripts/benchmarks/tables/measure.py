@@ -6,7 +6,6 @@ those of the whole process. On a machine with other load, give AutoGluon more wa
 also have the CPU seconds of each method. No setting of the project is chosen by these scores.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,6 @@ def tables(
     time_limit: float = 60.0,
     rivals_time_limit: float = 0.0,
     seeds: int = 3,
-    again: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """`scripts/fit.py`, AutoGluon and plain LightGBM on eleven public tables; hours without cached results.
 
@@ -42,7 +40,7 @@ def tables(
 
     tables : the folder of the tables, NAME.csv.gz or NAME.csv; ensemble/recipes/table/README.md lists their origins
     python : the interpreter that has AutoGluon; `make bench-tables` installs it
-    folder : for the split tables and the results; a stored result is not measured again
+    folder : for the split tables and the results; a result that is stored there is not measured again
     names : the tables to measure; empty for all
     methods : ours, presets of AutoGluon, lightgbm. A preset with the suffix _by_time validates in blocks of time, on tables
         with a time; one with _date_parts gets hours and other parts of dates, on tables with dates; _date_parts_by_time
@@ -50,12 +48,10 @@ def tables(
     time_limit : seconds for a fit
     rivals_time_limit : seconds for a fit of AutoGluon; 0 for `time_limit`. Give more on a machine with other load
     seeds : each method is fitted with the seeds 0, 1, …; lightgbm with 0 only, since its defaults are not random
-    again : methods whose cached results are measured again, as in 'again=[ours]'
     """
     enough(seeds, 1, "seeds", "a result")
     refuse_unknown("names", names, data.TABLES, "table ")
     refuse_unknown("methods", methods, runners.METHODS)
-    refuse_unknown("again", again, runners.METHODS)
     if set(methods) - set(UNLIMITED) and not Path(python).exists():
         raise UserError(f"there is no {python}: `make bench-tables` installs AutoGluon there")
     for name in names or data.TABLES:
@@ -67,7 +63,7 @@ def tables(
     for name in names or data.TABLES:
         print(name, flush=True)
         facts = data.write(name, tables, Path(folder) / name)
-        results[name], failed_here = one_table(name, facts, Path(folder), python, limits, seeds, again)
+        results[name], failed_here = one_table(name, facts, Path(folder), python, limits, seeds)
         failed |= {f"{name} {method}": error for method, error in failed_here.items()}
     return {
         "time_limit_s": time_limit,
@@ -85,13 +81,7 @@ UNLIMITED = (runners.OURS, LIGHTGBM)
 
 
 def one_table(
-    name: str,
-    facts: dict[str, Any],
-    folder: Path,
-    python: str,
-    limits: dict[str, float],
-    seeds: int,
-    again: Sequence[str],
+    name: str, facts: dict[str, Any], folder: Path, python: str, limits: dict[str, float], seeds: int
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The results of a table, and the errors of methods that failed on it. `limits` has the time limit of each method."""
     table = data.TABLES[name]
@@ -104,7 +94,7 @@ def one_table(
         by_seed, row_losses = [], []
         for seed in range(1 if method == LIGHTGBM else seeds):
             try:
-                costs, file = runners.result(method, name, facts, folder, python, seed, limit_s, method in again)
+                costs, file = runners.result(method, name, facts, folder, python, seed, limit_s)
             except UserError as error:
                 failed[f"{method} seed {seed}"] = str(error)[max(0, str(error).find(ENDED)) :]
                 print(f"  {method} failed with seed {seed}: {error}", flush=True)

@@ -6,14 +6,13 @@ predictions.parquet (row_id and `prediction`, or one column for each class). A r
 
 import shutil
 import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from benchmarks.process_tree import watched
+from benchmarks.runs import cached
 from benchmarks.tables.data import Table
 from benchmarks.tables.foreign_run import BY_TIME, DATE_PARTS, LIGHTGBM
 from benchmarks.timing import environment, script
@@ -29,10 +28,6 @@ PROBABILITY_OF = "probability of "
 """The beginning of the names of columns with probabilities in our forecast.csv."""
 FOREIGN_RUN = Path(__file__).with_name("foreign_run.py")
 
-Runner = Callable[[Path, dict[str, Any]], dict[str, Any]]
-"""Fits and predicts, given the folder of the result and the content of table.json. Writes predictions.parquet, and returns
-the costs."""
-
 
 def is_applicable(method: str, table: Table) -> bool:
     """Whether a method can be used for a table: validation by time needs a time column, and parts of dates need dates."""
@@ -42,33 +37,25 @@ def is_applicable(method: str, table: Table) -> bool:
 
 
 def result(
-    method: str, name: str, facts: dict[str, Any], folder: Path, python: str, seed: int, limit_s: float, again: bool = False
+    method: str, name: str, facts: dict[str, Any], folder: Path, python: str, seed: int, limit_s: float
 ) -> tuple[dict[str, Any], Path]:
     """The costs of a method and the file of its predictions, both from the cache, or measured now."""
-    out = folder / name / f"{method}.seed{seed}.limit{limit_s:g}"
-    runner: Runner = partial(_ours, folder / name, seed, limit_s)
-    if method != OURS:
-        interpreter = sys.executable if method == LIGHTGBM else python
-        runner = partial(_other, method, interpreter, folder / name, seed, limit_s)
-    costs = cached(out, facts, {"method": method, "seed": seed, "limit_s": limit_s}, runner, again)
-    return costs, out / "predictions.parquet"
+    table = folder / name
+    out = table / f"{method}.seed{seed}.limit{limit_s:g}"
+
+    def measure(out: Path) -> dict[str, Any]:
+        if method == OURS:
+            costs = _ours(table, facts, out, seed, limit_s)
+        else:
+            costs = foreign_costs(method, sys.executable if method == LIGHTGBM else python, table, out, seed, limit_s)
+            shutil.rmtree(out / "model")  # up to hundreds of MB
+        return {**costs, "environment": environment()}
+
+    settings = {"method": method, "seed": seed, "limit_s": limit_s, "train_sha256": facts["train_sha256"]}
+    return cached(out, settings, measure), out / "predictions.parquet"
 
 
-def cached(out: Path, facts: dict[str, Any], key: dict[str, Any], runner: Runner, again: bool = False) -> dict[str, Any]:
-    """The costs in out/result.json. If it is not from this train.csv, or with `again`, `runner` measures them first."""
-    file = out / "result.json"
-    if file.is_file() and not again:
-        stored = folders.read_json(file)
-        if stored["train_sha256"] == facts["train_sha256"]:
-            return stored
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    costs = {**key, "train_sha256": facts["train_sha256"], **runner(out, facts), "environment": environment()}
-    folders.write_json(file, costs)  # last: it marks the folder as complete
-    return costs
-
-
-def _ours(table: Path, seed: int, limit_s: float, out: Path, facts: dict[str, Any]) -> dict[str, Any]:
+def _ours(table: Path, facts: dict[str, Any], out: Path, seed: int, limit_s: float) -> dict[str, Any]:
     """Run the two commands of a user of this project, one to fit and one to predict."""
     run = out / "run"
     words = [f"source=[{table / 'train.csv'}]", f"target={facts['target']}", f"out={run}", f"time_limit={limit_s:g}"]
@@ -91,16 +78,6 @@ def our_predictions(forecast: pl.DataFrame, task: str, target: pl.Series) -> pl.
         return forecast.select("row_id", "prediction")
     no, yes = target.drop_nulls().unique().sort().to_list()
     return forecast.select("row_id", (1 - pl.col("prediction")).alias(no), pl.col("prediction").alias(yes))
-
-
-def _other(
-    method: str, python: str, table: Path, seed: int, limit_s: float, out: Path, facts: dict[str, Any]
-) -> dict[str, Any]:
-    """Run another library, and delete all of its files that are not part of a result."""
-    costs = foreign_costs(method, python, table, out, seed, limit_s)
-    shutil.rmtree(out / "model")  # up to hundreds of MB
-    (out / "predict.json").unlink()
-    return costs
 
 
 def foreign_costs(method: str, python: str, table: Path, out: Path, seed: int, limit_s: float) -> dict[str, Any]:

@@ -97,14 +97,6 @@ def test_predictions_are_joined_by_row_id(tmp_path: Path) -> None:
         autogluon.predictions_of(tmp_path / "other.parquet", np.array([3, 5, 8]))
 
 
-def test_results_of_other_settings_are_measured_again(tmp_path: Path) -> None:
-    """The scores of another market or time limit would be written beside the settings of this command."""
-    results = iter([{"value": 1}, {"value": 2}])
-    for limit_s, value in ((60.0, 1), (60.0, 1), (90.0, 2)):
-        found = autogluon.cached(tmp_path / "stacking.json", {"limit_s": limit_s, "words": ["a=1"]}, lambda: next(results))
-        assert (found["limit_s"], found["value"]) == (limit_s, value)
-
-
 @pytest.mark.skipif("TORTURE_LONG" not in os.environ, reason="a minute of processes: make torture")
 def test_an_interrupted_comparison_continues(tmp_path: Path) -> None:
     """A change of the scripts or of scikit-learn would break the benchmark, or the same figures would be measured twice."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from benchmarks.runs import cached
 from benchmarks.tables import comparison, data, measure, runners
 
 from ensemble import folders
@@ -36,7 +37,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def replace(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
-    table = data.Table(target="answer", task="binary", origin="here", sha256=("",))
+    table = data.Table(target="answer", task="binary", origin="here")
     monkeypatch.setitem(data.TABLES, "bank_churn", dataclasses.replace(table, **changes))
 
 
@@ -97,7 +98,9 @@ def test_the_readme_lists_the_tables() -> None:
     """The page would name other files than the measured ones."""
     page = (ROOT / "ensemble/recipes/table/README.md").read_text()
     listed = set(re.findall(r"\b[0-9a-f]{64}\b", page))
-    assert listed == {digest for table in data.TABLES.values() for digest in table.sha256}
+    measured = folders.read_json(ROOT / "slurm/results/tables.json")["tables"]
+    assert measured.keys() == data.TABLES.keys()
+    assert listed == {digest for table in measured.values() for digest in table["sha256"]}
     assert all(table.origin in page for table in data.TABLES.values())
 
 
@@ -110,7 +113,6 @@ def test_the_readme_lists_the_tables() -> None:
         ({"names": ("iris",)}, "table 'iris' is unknown, choose from adult, ames, bank_churn"),
         ({"names": ("letter",)}, "letter.csv.gz: get the table from OpenML 6, letter, or leave it out of names"),
         ({"methods": ("best",)}, "methods=['best']: 'best' is unknown, choose from ours, lightgbm, best_quality"),
-        ({"again": ("us",)}, "again=['us']: 'us' is unknown"),
         ({"python": "gone/python"}, "there is no gone/python: `make bench-tables` installs AutoGluon there"),
         ({"seeds": 0}, "seeds=0 is impossible"),
     ],
@@ -136,37 +138,36 @@ def test_another_table_of_the_same_name_is_refused(source: Path, tmp_path: Path)
 # ------------------------------------------------------------------------------------------------ cache
 
 
-def test_a_result_is_measured_once_for_each_train_csv(tmp_path: Path) -> None:
-    """Results of hours would be measured again, or be compared on other rows."""
+def test_a_result_is_measured_once_for_its_settings(tmp_path: Path) -> None:
+    """Results of hours would be measured again, or be those of other rows, another market or another time limit."""
     runs = []
 
-    def runner(out: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    def measure(out: Path) -> dict[str, Any]:
         assert list(out.iterdir()) == [], "files of the previous result are still there"
         (out / "predictions.parquet").touch()
-        runs.append(facts["train_sha256"])
+        runs.append(out)
         return {"fit_s": len(runs)}
 
-    def result(digest: str, again: bool = False) -> dict[str, Any]:
-        return runners.cached(tmp_path / "result", {"train_sha256": digest}, {"seed": 4}, runner, again)
+    def result(digest: str, limit_s: float) -> dict[str, Any]:
+        return cached(tmp_path / "result", {"train_sha256": digest, "limit_s": limit_s, "words": ["a=1"]}, measure)
 
-    first = result("a")
-    assert result("a") == first
-    assert (first["seed"], first["fit_s"], runs) == (4, 1, ["a"])
-    assert result("b")["fit_s"] == 2
-    assert result("b", again=True)["fit_s"] == 3
-    assert {"date", "commit", "command"} <= result("b")["environment"].keys()
+    first = result("a", 60.0)
+    assert result("a", 60.0) == first
+    assert first == {"train_sha256": "a", "limit_s": 60.0, "words": ["a=1"], "fit_s": 1}
+    assert result("b", 60.0)["fit_s"] == 2
+    assert result("b", 90.0)["fit_s"] == 3
 
 
 def test_a_failure_is_not_cached(tmp_path: Path) -> None:
     """A method that failed once would not run again, or would have half of its predictions."""
 
-    def broken(out: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    def broken(out: Path) -> dict[str, Any]:
         (out / "predictions.parquet").touch()
         raise UserError("ended with 137")
 
     with pytest.raises(UserError, match="137"):
-        runners.cached(tmp_path / "result", {"train_sha256": "a"}, {}, broken)
-    assert runners.cached(tmp_path / "result", {"train_sha256": "a"}, {}, lambda *_: {"fit_s": 1})["fit_s"] == 1
+        cached(tmp_path / "result", {}, broken)
+    assert cached(tmp_path / "result", {}, lambda out: {"files": len(list(out.iterdir()))})["files"] == 0
 
 
 def test_each_seed_and_limit_has_a_result_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +175,7 @@ def test_each_seed_and_limit_has_a_result_of_its_own(tmp_path: Path, monkeypatch
     folder_names = []
     monkeypatch.setattr(runners, "cached", lambda out, *_: folder_names.append(out.name))
     for seed, limit_s in ((0, 60.0), (1, 60.0), (0, 300.0)):
-        runners.result("good_quality", "adult", {}, tmp_path, "python", seed, limit_s)
+        runners.result("good_quality", "adult", {"train_sha256": "a"}, tmp_path, "python", seed, limit_s)
     assert folder_names == ["good_quality.seed0.limit60", "good_quality.seed1.limit60", "good_quality.seed0.limit300"]
 
 
@@ -255,9 +256,9 @@ def test_wins_losses_time_and_memory_of_each_rival(source: Path, tmp_path: Path,
     calls = []
 
     def result(
-        method: str, name: str, facts: dict[str, Any], folder: Path, python: str, seed: int, limit_s: float, again: bool
+        method: str, name: str, facts: dict[str, Any], folder: Path, python: str, seed: int, limit_s: float
     ) -> tuple[dict[str, Any], Path]:
-        calls.append((method, seed, limit_s, again))
+        calls.append((method, seed, limit_s))
         if method == "best_quality" and seed == 1:
             raise UserError("/home/me/python fit.py ended with 1: no memory")
         truth = pl.read_parquet(folder / name / "truth.parquet")
@@ -271,10 +272,10 @@ def test_wins_losses_time_and_memory_of_each_rival(source: Path, tmp_path: Path,
 
     monkeypatch.setattr(runners, "result", result)
     chosen = ("ours", "good_quality", "best_quality", "lightgbm", "good_quality_by_time")
-    results = measure.tables(**arguments(tmp_path, methods=chosen, seeds=2, again=("ours",), rivals_time_limit=65.0))
+    results = measure.tables(**arguments(tmp_path, methods=chosen, seeds=2, rivals_time_limit=65.0))
     assert calls == [
-        ("ours", 0, 60, True), ("ours", 1, 60, True), ("good_quality", 0, 65, False), ("good_quality", 1, 65, False),
-        ("best_quality", 0, 65, False), ("best_quality", 1, 65, False), ("lightgbm", 0, 60, False),
+        ("ours", 0, 60), ("ours", 1, 60), ("good_quality", 0, 65), ("good_quality", 1, 65), ("best_quality", 0, 65),
+        ("best_quality", 1, 65), ("lightgbm", 0, 60),
     ]  # fmt: skip
     counts = {rival: (against["win"], against["level"], against["loss"]) for rival, against in results["against"].items()}
     assert counts == {"good_quality": (1, 0, 0), "best_quality": (0, 0, 1), "lightgbm": (0, 1, 0)}
@@ -303,5 +304,7 @@ def test_plain_lightgbm_fits_and_predicts_a_table(source: Path, tmp_path: Path, 
     assert 0 < used["loss"] < 1
     assert min(used["fit_s"], used["predict_s"], used["peak_mb"], used["disk_mb"]) > 0
     out = tmp_path / "work" / "bank_churn" / "lightgbm.seed0.limit60"
-    assert sorted(path.name for path in out.iterdir()) == ["fit.json", "predictions.parquet", "result.json"]
-    assert folders.read_json(out / "result.json")["version"]
+    assert sorted(path.name for path in out.iterdir()) == ["fit.json", "predict.json", "predictions.parquet", "result.json"]
+    stored = folders.read_json(out / "result.json")
+    assert stored["version"]
+    assert {"date", "commit", "command"} <= stored["environment"].keys()
