@@ -3,20 +3,18 @@
 No test puzzle is a symmetric image of a training puzzle.
 """
 
-import contextlib
 import json
 import os
 import statistics
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from benchmarks.commands import command
 from benchmarks.runs import Commands, picture_of, shown
-from benchmarks.timing import called, meanwhile
+from benchmarks.timing import called
 from ensemble import folders
 
 SUDOKU = Commands("sudoku")
@@ -38,7 +36,6 @@ LABELS = {
 }
 """Labels and colours in the picture."""
 COLOURS = ("#1f77b4", "#2ca02c", "#d62728", "#7f7f7f", "#9467bd")
-PAUSE_S = 0.2
 CANDIDATES = {"starts": "starts", "votes": "symmetries"}
 SELECTIONS = {"mean": "mean", "vote": "vote", "first": "first to halt"}
 """Settings of examine.py that determine the 4 candidates of a network, and how they are combined; with names for results."""
@@ -87,26 +84,17 @@ def sudoku_demo(seeds: int = 3, prototypes: int = 1, picture: str = "slurm/resul
 
 
 def train_one(member: Path, data: Path, seed: int, name: str) -> dict[str, Any]:
-    """Train and test. During the training a thread notes the CPU seconds of the process at each new validation score."""
-    curve: list[list[float]] = []
-
-    def sample() -> None:
-        for process in psutil.Process().children():
-            with contextlib.suppress(psutil.Error):  # it has just ended
-                used = process.cpu_times()
-                cpu_s = round(used.user + used.system, 2)
-                curve.extend([cpu_s, line["exact"]] for line in _validation(member)[len(curve) :])
-
-    with meanwhile(sample, PAUSE_S):
-        cpu_s = SUDOKU.train("sudoku_demo", data, member, f"seed={seed}", *CURVE, *VARIANTS[name])["cpu_s"]
-    curve.extend([cpu_s, line["exact"]] for line in _validation(member)[len(curve) :])
-    return {"cpu_s": cpu_s, "curve": curve, **_scores(member, data)}
+    """Train and test. A curve has CPU seconds as if the process always had the same share of a core."""
+    began = time.time()
+    used = SUDOKU.train("sudoku_demo", data, member, f"seed={seed}", *CURVE, *VARIANTS[name])
+    share = used["cpu_s"] / used["wall_s"]
+    curve = [[round(share * (line["time_s"] - began), 2), line["exact"]] for line in _validation(member)]
+    return {"cpu_s": used["cpu_s"], "curve": curve, **_scores(member, data)}
 
 
 def _validation(member: Path) -> list[dict[str, Any]]:
-    """The log line of each evaluation so far; `exact` is the share of validation puzzles solved."""
-    file = member / "metrics.jsonl"
-    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    """The log line of each evaluation; `exact` is the share of validation puzzles solved, `time_s` the time of day."""
+    lines = (member / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return [line for line in map(json.loads, lines) if line["kind"] == "val"]
 
 

@@ -109,28 +109,27 @@ def test_the_prototype_has_a_curve(six: Path) -> None:
     assert result["cpu_s"] == result["curve"][-1][0] >= result["curve"][0][0]
 
 
-def test_a_curve_has_the_validation_scores_that_were_written_last(
-    six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The last points of a curve would be missing, if the process ended before they were read."""
+def test_a_curve_has_cpu_seconds_and_validation_scores(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Points of a curve would be missing, or be at the wall-clock seconds of a machine with other load."""
+    monkeypatch.setattr(training.time, "time", lambda: 1000.0)
     lines: list[dict[str, Any]] = [
-        {"kind": "train", "step": 1},
-        {"kind": "val", "exact": 0.5},
-        {"kind": "val", "exact": 0.75},
+        {"kind": "train", "step": 1, "time_s": 1001.0},
+        {"kind": "val", "exact": 0.5, "time_s": 1008.0},
+        {"kind": "val", "exact": 0.75, "time_s": 1014.0},
     ]
 
     class Commands:
         def train(self, preset: str, data: Path, member: Path, *words: str) -> dict[str, float]:
             member.mkdir()
             (member / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
-            return {"cpu_s": 7.0}
+            return {"cpu_s": 7.0, "wall_s": 14.0}
 
         def examine(self, member: Path, data: Path) -> dict[str, Any]:
             return {"exact": 0.7, "exact_interval": [0.6, 0.8], "calls": 8.0}
 
     monkeypatch.setattr(training, "SUDOKU", Commands())
     result = training.train_one(tmp_path / "trm", six, 0, "trm")
-    assert result["curve"] == [[7.0, 0.5], [7.0, 0.75]]
+    assert result["curve"] == [[4.0, 0.5], [7.0, 0.75]]
     curves = training.curves_9x9({"26": {"curve": {"5": [0.25, 0.5], "10": [0.5, 0.75]}, "steps": 10, "cpu_s": 120.0}})
     assert [values for _, _, values in curves] == [[[1.0, 2.0], [0.25, 0.5]]]
     training.draw(curves, "CPU minutes", tmp_path / "a.png")
@@ -149,6 +148,7 @@ def test_cpu_seconds_of_an_interrupted_training_count(six: Path, tmp_path: Path,
             member.mkdir(exist_ok=True)
             costs = timed([sys.executable, "-c", f"sum(range(10**6)); raise SystemExit({code})"])
             (member / "final").mkdir()
+            (member / "metrics.jsonl").touch()
             folders.write_json(member / "config.json", {"max_epochs": 1, "recipe": {}})
             folders.write_json(member / "summary.json", {"status": "done", "steps": 1, "best_step": 1})
             return costs
