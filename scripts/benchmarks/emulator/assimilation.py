@@ -22,15 +22,15 @@ FOREIGN_RUN = Path(__file__).with_name("foreign_run.py")
 
 @command
 def emulator_dapper(
-    python: str = "???", seeds: int = 5, cycles: int = 1000, member: str = "", data: str = ""
+    python: str = "???", member: str = "???", data: str = "???", seeds: int = 5, cycles: int = 1000
 ) -> dict[str, Any]:
     """Analysis errors of EKF, 4D-Var and LETKF with the true model, and of DAPPER's EKF and LETKF; a CPU minute.
 
     python : an interpreter with DAPPER: python3 -m venv V && V/bin/pip install dapper==1.7.1
+    member : a neural member for Lorenz-96, whose errors are measured too
+    data : the prepared data that the member was trained on
     seeds : experiments with each method
     cycles : cycles that are scored, after 400 of spin-up
-    member : a neural member for Lorenz-96, whose errors are measured too; empty for none
-    data : the prepared data that the member was trained on
     """
     if not Path(python).exists():
         raise UserError(
@@ -38,13 +38,12 @@ def emulator_dapper(
         )
     from ensemble.recipes.emulator import trained
 
-    network = trained.of_lorenz96(member, data) if member else None
+    network = trained.of_lorenz96(member, data)
 
     from ensemble.recipes.emulator.assimilation import experiment, models
 
-    model = "" if member else "truth"
-    settings = AssimilateConfig(model=model, member=member, data=data, out="", seeds=seeds, cycles=cycles)
-    assimilated = experiment.run(settings, models.Emulated(network) if network else None)
+    settings = AssimilateConfig(member=member, data=data, out="", seeds=seeds, cycles=cycles)
+    assimilated = experiment.run(settings, models.Emulated(network))
     print(experiment.as_text(experiment.table(assimilated.errors)), flush=True)
     names = ("seeds", "cycles", "spin_up", "members", "inflation", "ensemble_inflation", "radius")
     words = [str(getattr(settings, name)) for name in names]

@@ -173,13 +173,7 @@ def peers_job(rounds: int = 2, num_reviews: int = 200_000, num_products: int = 3
 
 def _our_scores(out: Path) -> dict[str, Any]:
     """The number of test rows, how many are hot, and the average precision of the ensemble and of each member."""
-    from sklearn.metrics import average_precision_score
-
-    from ensemble import predictions
-
-    files = sorted((out / "predictions").glob("*.test.parquet"))
-    read = {"ensemble": predictions.read(out / "ensemble" / "test.parquet")}
-    read |= {file.name.split(".")[0]: predictions.read(file) for file in files}
-    scores = {name: float(average_precision_score(test.target, test.prediction)) for name, test in read.items()}
-    target = read["ensemble"].target
-    return {"rows": len(target), "hot": int(target.sum()), "average_precision": scores}
+    test = folders.read_manifest(out / "prepared")["splits"]["test"]
+    scores = folders.read_json(out / "ensemble" / "scores.json")["scores"]
+    precisions = {name: scores[name]["average_precision"]["value"] for name in scores if name != "base rate"}
+    return {"rows": test["rows"], "hot": test["hot"], "average_precision": precisions}
