@@ -107,20 +107,14 @@ def roofline(
 
 
 @command
-def gpu(
-    folder: str = "runs/roofline",
-    recipes: tuple[str, ...] = (),
-    variants: tuple[str, ...] = tuple(VARIANTS),
-    seconds: float = 3.0,
-    before: str = "",
-) -> dict[str, Any]:
+def gpu(recipes: tuple[str, ...] = (), variants: tuple[str, ...] = tuple(VARIANTS), seconds: float = 3.0) -> dict[str, Any]:
     """A training step of each recipe on an NVIDIA GPU, by precision, size of the batch, and with torch.compile; minutes.
 
-    folder, recipes, variants, seconds, before : as in `roofline`
+    recipes, variants, seconds : as in `roofline`
     """
     if not num_gpus():
         raise UserError("torch finds no GPU on this machine: run `make bench-gpu` where nvidia-smi lists one")
-    return roofline(folder, recipes, variants, seconds, before)
+    return roofline(recipes=recipes, variants=variants, seconds=seconds)
 
 
 def prepared(folder: Path, recipe: str) -> Path:

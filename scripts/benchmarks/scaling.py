@@ -9,6 +9,7 @@ import itertools
 import math
 import os
 import statistics
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -166,30 +167,27 @@ def plan(ranks: Sequence[int], ranks_per_node: int, configuration: str) -> list[
         raise UserError(f"ranks_per_node={ranks_per_node} is impossible: it must be at least 1")
     if configuration and not Path(configuration).is_file():
         raise UserError(f"configuration={configuration} does not exist: name one of accelerate_configs/")
-    if _in_job(configuration):
-        num_nodes = int(os.environ["SLURM_JOB_NUM_NODES"])
-        nodes = {count: nodes_for(count, ranks_per_node) for count in ranks or DOUBLINGS}
-        possible = [count for count in nodes if nodes[count] <= num_nodes]
-        _refuse_too_many(ranks, possible, f"the job has {num_nodes} nodes, of ranks_per_node={ranks_per_node} each")
-        return [Launch(ranks=n, nodes=nodes[n], words=by_srun(n, nodes[n], configuration)) for n in possible]
-    gpus = 0 if configuration else num_gpus()
-    possible = [count for count in ranks or (DOUBLINGS if gpus else ON_CPU) if count <= gpus or not gpus]
-    _refuse_too_many(ranks, possible, f"this machine has {gpus} GPUs")
+    in_job, gpus = _in_job(configuration), 0 if configuration else num_gpus()
+    if in_job:
+        most = int(os.environ["SLURM_JOB_NUM_NODES"])
+        place = f"the job has {most} nodes, of ranks_per_node={ranks_per_node} each"
+        needed = {count: nodes_for(count, ranks_per_node) for count in ranks or DOUBLINGS}
+    else:
+        most, place = gpus or sys.maxsize, f"this machine has {gpus} GPUs"
+        needed = {count: count for count in ranks or (DOUBLINGS if gpus else ON_CPU)}
+    possible = [count for count in needed if needed[count] <= most]
+    if too_many := [count for count in ranks if count not in possible]:
+        raise UserError(
+            f"ranks={list(ranks)} is impossible: {place}, which cannot hold {too_many[0]}: name fewer, or ask for more"
+        )
+    if in_job:
+        return [Launch(ranks=n, nodes=needed[n], words=by_srun(n, needed[n], configuration)) for n in possible]
     return [Launch(ranks=n, nodes=1, words=launcher(n, "gpu" if gpus else "cpu", configuration)) for n in possible]
 
 
 def _in_job(configuration: str) -> bool:
     """Whether srun launches the ranks; without a configuration, a job measures the node that it runs on."""
     return bool(configuration) and "SLURM_JOB_ID" in os.environ
-
-
-def _refuse_too_many(ranks: Sequence[int], possible: Sequence[int], why: str) -> None:
-    """Raise `UserError` if a requested number of ranks is not possible; `why` describes the job or the machine."""
-    for count in ranks:
-        if count not in possible:
-            raise UserError(
-                f"ranks={list(ranks)} is impossible: {why}, which cannot hold {count}: name fewer, or ask for more"
-            )
 
 
 def nodes_for(ranks: int, ranks_per_node: int) -> int:
