@@ -8,6 +8,7 @@ that this project writes before training continues.
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,12 @@ def reproduce(folder: Path, short: bool) -> sides.Reproduced:
         save_at=SAVE_AT,
     )
     data = sides.prepared(folder, NUM_ROWS)
-    settings = {"recipe__extra_width": width, "max_epochs": 1, "checkpoint_steps": SAVE_EVERY, "keep_last": 1}
+    settings: dict[str, Any] = {
+        "recipe__extra_width": width,
+        "max_epochs": 1,
+        "checkpoint_steps": SAVE_EVERY,
+        "keep_last": 1,
+    }
     here = sides.here(data, folder / "here", ranks=1, **settings)
     plain_s, here_s = stop_s(plain), stop_s(here)
     plain_side, here_side = (

@@ -1,8 +1,8 @@
 """Problems that users of plain Accelerate report, reproduced by the same training with it and with this project.
 
 Each module of `COMPLAINTS` reproduces one complaint with plain Accelerate and with this project, both started by
-`accelerate launch`. Its `THREADS` are the issues in which users report it. The output has a line for each complaint and for
-each variant of it. `reproduces` in the JSON is false for a complaint that does not occur with Accelerate 1.15.
+`accelerate launch`. Its `THREADS` are the issues in which users report it. `reproduces` in the results is false for a
+complaint that does not occur with Accelerate 1.15.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.commands import command
-from benchmarks.runs import refuse_unknown
+from benchmarks.runs import refuse_unknown, shown
 
 COMPLAINTS = (
     "stateful_loader", "reshuffled_epoch", "skipped_batches", "sharded_stream", "code_on_load", "missing_processes",
@@ -36,7 +36,7 @@ def pains(only: tuple[str, ...] = (), short: bool = False) -> dict[str, Any]:
             (Path(folder) / name).mkdir()
             variants, here, *more = module.reproduce(Path(folder) / name, short)
             (_, plain), *others = variants.items()
-            results[name] = {
+            result = {
                 "threads": list(module.THREADS),
                 "reproduces": plain.is_wrong,
                 "absent_here": not here.is_wrong,
@@ -45,7 +45,5 @@ def pains(only: tuple[str, ...] = (), short: bool = False) -> dict[str, Any]:
                 **({"other_variants": {variant: dataclasses.asdict(side) for variant, side in others}} if others else {}),
                 **(more[0] if more else {}),
             }
-            print(f"{name}: plain Accelerate {plain.sentence}; this project {here.sentence}", flush=True)
-            for variant, side in others:
-                print(f"    {variant}: {side.sentence}", flush=True)
+            results[name] = shown(name, result)
     return results

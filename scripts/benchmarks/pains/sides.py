@@ -49,14 +49,6 @@ class Side:
     def is_wrong(self) -> bool:
         return bool(self.wrong_rows or self.code_run or self.outside or self.wrong_weights)
 
-    @property
-    def sentence(self) -> str:
-        """The result as text, for the output of the benchmark."""
-        seconds = "" if self.seconds is None else f", {self.seconds:.1f} s"
-        outside = f", files outside read: {self.outside}" if self.outside else ""
-        note = f" ({self.note})" if self.note else ""
-        return f"{self.wrong_rows:,} of {self.rows:,} rows wrong{seconds}, code run on load: {self.code_run}{outside}{note}"
-
 
 Reproduced = tuple[dict[str, Side], Side] | tuple[dict[str, Side], Side, dict[str, Any]]
 """The results of plain Accelerate by variant, first that of the issues; the result of this project; more JSON entries."""
