@@ -140,12 +140,11 @@ class Table:
     def __len__(self) -> int:
         return len(self.x)
 
-    def __getitem__(self, row: Any) -> tuple[np.ndarray, Any]:
-        """A row, or the rows of an array of numbers."""
+    def __getitem__(self, row: int) -> tuple[np.ndarray, np.float32]:
         return self.x[row], self.y[row]
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Any:
-        """The tensors of a whole batch, for our Feed."""
+        """The tensors of a whole batch, for our Feed and for `torch_whole_batches`."""
         import torch
 
         return {"x": torch.from_numpy(self.x[rows]), "y": torch.from_numpy(self.y[rows])}
@@ -189,13 +188,17 @@ def _torch_batches(table: Table, folder: Path) -> Callable[[], Iterable[Any]]:
 
 
 def _whole_batches(table: Table, folder: Path) -> Callable[[], Iterable[Any]]:
-    """PyTorch with a sampler of whole batches: the fastest way with PyTorch, which users must write themselves."""
+    """PyTorch with a dataset that gathers whole batches: the fastest way with PyTorch, which users must write themselves."""
     import torch
 
+    class Whole(torch.utils.data.Dataset[Any]):
+        def __getitem__(self, rows: list[int]) -> Any:
+            return table.gather(np.asarray(rows))
+
     def batches() -> Iterable[Any]:
-        chosen = [rows.numpy() for rows in torch.randperm(len(table)).split(BATCH)]
-        data: Any = table
-        return torch.utils.data.DataLoader(data, sampler=chosen, batch_size=None)
+        order = torch.randperm(len(table)).numpy()
+        chosen = [order[begin : begin + BATCH] for begin in range(0, len(order), BATCH)]
+        return torch.utils.data.DataLoader(Whole(), sampler=chosen, batch_size=None)
 
     return batches
 
