@@ -54,7 +54,7 @@ def render(run: Run) -> str:
     variables: dict[str, Any] = dict(
         mark=folders.MARK,
         series_of={name: svg.series_number(position) for position, name in enumerate(run.candidates)},
-        dashes=[_dashes(lengths) for lengths in svg.DASHES],
+        dashes_of={name: _dashes(svg.dashes_of(position)) for position, name in enumerate(run.candidates)},
         manifest={**dict.fromkeys(OPTIONAL), **run.manifest},
         target_name=run.manifest.get("target", {}).get("column", run.task.target),
         task=run.task,

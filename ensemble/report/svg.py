@@ -27,12 +27,15 @@ def series_number(position: int) -> int:
     return 1 + (position - 1) % (len(DASHES) - 1) if position else 0
 
 
+def dashes_of(position: int) -> tuple[float, ...]:
+    """The dashes of the candidate at a position. Members with the same colour have different ones."""
+    return DASHES[series_number(position + (position - 1) // (len(DASHES) - 1))] if position else ()
+
+
 def series_style(position: int) -> dict[str, Any]:
     """matplotlib's arguments for the line of the candidate at a position; the ensemble, at 0, has the thickest line."""
-    number = series_number(position)
-    dashes = DASHES[number] or (None, None)
-    width, order = (1.5 if number else 2.4), (2.5 if number else 3)
-    return {"color": colour(f"series-{number}"), "dashes": dashes, "linewidth": width, "zorder": order}
+    dashes, width, order = dashes_of(position) or (None, None), (1.5 if position else 2.4), (2.5 if position else 3)
+    return {"color": colour(f"series-{series_number(position)}"), "dashes": dashes, "linewidth": width, "zorder": order}
 
 
 def format_percent(*axes: Any) -> None:

@@ -107,3 +107,9 @@ def test_numbers_at_the_axes_are_short(values: tuple[float, float], expected: li
     axes.set_xlim(values)
     shown = [label.get_text().replace(THIN, " ") for label in axes.get_xticklabels()]
     assert [label for label in shown if label] == expected
+
+
+def test_no_two_members_have_the_same_line() -> None:
+    """The curve of the seventh member of a table could not be told from that of the first."""
+    styles = [series_style(position) for position in range(20)]
+    assert len({(style["color"], style["dashes"]) for style in styles}) == 20
