@@ -38,6 +38,8 @@ SUM_TOLERANCE = 1e-5
 """Medians with a sum that differs from 1 by less, as by rounding, are used even if the quartiles are equal to them."""
 NUM_SAMPLED = 100_000
 """Rows from which the quantiles of a column are computed."""
+MOST_NAMED = 3
+"""The maximum number of features that a warning names."""
 ROWS_AT_ONCE = 1 << 15
 Predict = Callable[[np.ndarray], np.ndarray]
 """Features (n, F) to predictions (n,) or (n, K)."""
@@ -180,10 +182,15 @@ def between_quartiles(probabilities: np.ndarray) -> np.ndarray:
 
 
 def warnings(counts: np.ndarray, features: list[str], num_rows: int, split: str) -> list[str]:
-    """A sentence for each feature with unknown values in a split; counts : as `SeenValues.predict` returns them."""
-    return [
-        f"{counts[number]:,} of {num_rows:,} rows of {split} {'has' if counts[number] == 1 else 'have'} an empty or unknown "
-        f"value in '{features[number]}', which no training row has: {'its' if counts[number] == 1 else 'their'} prediction "
-        "is the median over values of training rows"
-        for number in np.flatnonzero(counts)
-    ]
+    """A sentence for each number of rows with unknown values in a split; counts : as `SeenValues.predict` returns them."""
+    sentences = []
+    for count in np.unique(counts[counts > 0])[::-1]:
+        names = [f"'{features[number]}'" for number in np.flatnonzero(counts == count)]
+        others = f" and {len(names) - MOST_NAMED} other features" if len(names) > MOST_NAMED else ""
+        have, their = ("has", "its") if count == 1 else ("have", "their")
+        sentences.append(
+            f"{count:,} of {num_rows:,} rows of {split} {have} an empty or unknown value in "
+            f"{'each of ' if len(names) > 1 else ''}{', '.join(names[:MOST_NAMED])}{others}, which no training row has: "
+            f"{their} prediction is the median over values of training rows"
+        )
+    return sentences

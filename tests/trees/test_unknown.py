@@ -70,9 +70,10 @@ def test_an_unknown_value_is_neutral(kind: str, library: str, made: Any, capsys:
     assert np.isnan(features[:, 2]).any()
     learned = rows_of(data).matrix()
     errors = capsys.readouterr().err
-    for name in ("colour", "size"):
-        warning = f"warning: 20 of 60 rows of forecast have an empty or unknown value in '{name}', which no training row has"
-        assert errors.count(warning) == 1
+    warning = (
+        "20 of 60 rows of forecast have an empty or unknown value in each of 'colour', 'size', which no training row has"
+    )
+    assert errors.count(f"warning: {warning}") == 1
     TreeMember(member).predict(data, "forecast")
     assert "warning" not in capsys.readouterr().err, "each member of an ensemble would give the same warnings"
     assert "'gaps'" not in errors
@@ -211,3 +212,15 @@ def test_a_warning_about_one_row() -> None:
     assert warning.startswith(
         "1 of 1 rows of forecast has an empty or unknown value in 'city', which no training row has: its"
     )
+
+
+def test_a_missing_text_is_one_warning() -> None:
+    """The 30 features of a text column that new rows lack would be 30 sentences."""
+    names = [f"note_topic_{number}" for number in range(30)]
+    warnings = unknown.warnings(np.array([9] * 30 + [0, 4]), [*names, "age", "city"], 9, "forecast")
+    assert len(warnings) == 2
+    assert warnings[0].startswith(
+        "9 of 9 rows of forecast have an empty or unknown value in each of 'note_topic_0', 'note_topic_1', 'note_topic_2' "
+        "and 27 other features, which no training row has: their"
+    )
+    assert warnings[1].startswith("4 of 9 rows of forecast have an empty or unknown value in 'city', ")
