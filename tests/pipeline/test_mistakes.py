@@ -186,7 +186,7 @@ TABLES: dict[str, tuple[bytes, str]] = {
     ),
     "target of numbers and a word": (
         csv(num=200, row=lambda i: f"{i},1,{i + 0.5 if i != 7 else 'oops'}"),
-        "target=y has 1 cells that are not numbers: 'oops' (x.csv:9); correct them, or name them",
+        "target=y has cells that are not numbers (1): 'oops' (x.csv:9); correct them, or name them",
     ),
     "target with NA among numbers": (
         csv(num=60, row=lambda i: f"{i},1,{i + 0.5 if i % 9 else 'NA'}"),
@@ -194,7 +194,7 @@ TABLES: dict[str, tuple[bytes, str]] = {
     ),
     "target infinite": (
         csv(num=300, row=lambda i: f"{i},1,{i + 0.5 if i != 7 else 'inf'}"),
-        "target=y has 1 cells that are not numbers: 'inf' (x.csv:9); correct them, or name them in",
+        "target=y has cells that are not numbers (1): 'inf' (x.csv:9); correct them, or name them in",
     ),
     "target of ambiguous numbers": (
         csv(num=60, row=lambda i: f'{i},1,"{1 + i % 9},{100 + i}"'),

@@ -281,7 +281,7 @@ class Reader:
         }
         if unit_of:
             print(
-                f"warning: {path}: {', '.join(unit_of)} have no units, and are read as {', '.join(unit_of.values())}: write "
+                f"warning: {path} has no units of {', '.join(unit_of)}, which count as {', '.join(unit_of.values())}: write "
                 "the attribute units into the file if this is wrong",
                 file=sys.stderr,
             )

@@ -443,7 +443,7 @@ def in_range(table: Table, cells: Cells) -> Cells:
     notes = (*cells.notes, *_bad_notes(table, column, texts, huge, "32-bit floats"))
     if tiny.any():
         shown = first_of(table, texts, _rows(tiny))
-        notes += (f"the column '{column}' has {tiny.sum():,} cells that count as 0, too small for 32-bit floats: {shown}",)
+        notes += (f"the column '{column}' has cells that count as 0, too small for 32-bit floats ({tiny.sum():,}): {shown}",)
     return dataclasses.replace(cells, values=cells.values.set(huge, None), notes=notes)
 
 
@@ -452,7 +452,7 @@ def _bad_notes(table: Table, column: str, cells: pl.Series, bad: pl.Series, what
     if not len(rows):
         return ()
     first = first_of(table, cells.cast(pl.String), rows)
-    return (f"the column '{column}' has {len(rows):,} cells that are not {what} and count as empty: {first}",)
+    return (f"the column '{column}' has cells that are not {what} and count as empty ({len(rows):,}): {first}",)
 
 
 def _nearly(table: Table, column: str, cells: pl.Series, bad: pl.Series, what: str) -> str:

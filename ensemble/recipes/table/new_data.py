@@ -139,8 +139,8 @@ def _encoded(
                 examples = values.filter(unseen).unique(maintain_order=True).to_list()
                 shown = ", ".join(repr(shortened(text, EXCERPT_CHARACTERS)) for text in examples[: cells.MOST_SHOWN])
                 notes.append(
-                    f"the column '{new_cells.column}' has {unseen.sum():,} cells with texts that training does not have, "
-                    f"such as {shown}: they count as empty"
+                    f"the column '{new_cells.column}' has cells with texts that training does not have, which count as "
+                    f"empty ({unseen.sum():,}): {shown}"
                 )
     return columns.encode(values, features, texts), notes
 

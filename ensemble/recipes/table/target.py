@@ -39,7 +39,7 @@ def refuse_bad(table: sources.Table, column: cells.Cells, setting: str) -> None:
         raw = pl.concat([sources.as_text(piece) for piece in table.pieces[column.column]])
         are_codes = setting == "target" and column.values.drop_nulls().n_unique() <= MAX_WHOLE_CLASSES
         raise UserError(
-            f"{setting}={column.column} has {len(column.bad):,} cells that are not {cells.PLURALS[column.kind]}: "
+            f"{setting}={column.column} has cells that are not {cells.PLURALS[column.kind]} ({len(column.bad):,}): "
             f"{cells.first_of(table, raw, column.bad)}; correct them, or name them in missing=[…]"
             f"{', or add max_bad_fraction=0 if they are classes too' if are_codes else ''}"
         )

@@ -356,6 +356,6 @@ def test_inputs_without_units_are_named_once(file: Path, tmp_path: Path, capsys:
     path = changed(file, tmp_path, change)
     read(path, path)
     assert capsys.readouterr().err == (
-        f"warning: {path}: sst_h, hs_h have no units, and are read as degC, m: write the attribute units into the file if "
-        "this is wrong\n"
+        f"warning: {path} has no units of sst_h, hs_h, which count as degC, m: write the attribute units into the file "
+        "if this is wrong\n"
     )

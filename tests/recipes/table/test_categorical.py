@@ -54,7 +54,7 @@ def test_a_categorical_type_makes_numbers_categories(kind: type, frame: pd.DataF
     pl.DataFrame({"zip": [20095.0, 99999.0], "x": [0.1, 0.2]}).write_parquet(tmp_path / "new.parquet")
     new = new_data.prepare(manifest, {"source": (str(tmp_path / "new.parquet"),), "out": str(tmp_path / "new")})
     assert np.array_equal(forecast(tmp_path / "new")["zip"], [1, np.nan], equal_nan=True)
-    assert any("texts that training does not have, such as '99999'" in note for note in new["notes"])
+    assert any("texts that training does not have, which count as empty (1): '99999'" in note for note in new["notes"])
 
 
 def test_a_target_of_a_categorical_type_has_classes(frame: pd.DataFrame, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_an_infinite_number_of_parquet_beside_texts_is_bad(tmp_path: Path) -> No
     frame = pl.DataFrame({"other": [1.0, 1.0], "x": [2.5, float("inf")]})
     cells_of_x = cells.read(read_files(tmp_path, a="other,x\n1,7\n", b=frame), "x", RULES)
     assert (cells_of_x.kind, cells_of_x.values.to_list(), cells_of_x.bad.tolist()) == ("number", [7.0, 2.5, None], [2])
-    assert "has 1 cells that are not numbers and count as empty: 'inf' (b:2)" in cells_of_x.notes[-1]
+    assert "has cells that are not numbers and count as empty (1): 'inf' (b:2)" in cells_of_x.notes[-1]
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_few_bad_cells_leave_numbers_what_they_are(tmp_path: Path) -> None:
     values = ["kg", *map(str, range(99))]
     column = read_cells(tmp_path, values)
     assert (column.kind, column.bad.tolist(), column.values[:2].to_list()) == ("number", [0], [None, 0])
-    assert column.notes == ("the column 'x' has 1 cells that are not numbers and count as empty: 'kg' (a:2)",)
+    assert column.notes == ("the column 'x' has cells that are not numbers and count as empty (1): 'kg' (a:2)",)
     column = read_cells(tmp_path, values[:50])
     assert column.kind == "text"
     expected = "is read as text, since 1 of 50 cells are not numbers: 'kg' (a:2); correct them, name them in missing="
@@ -281,8 +281,11 @@ def test_a_mark_among_booleans_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [
-        ("inf", r"target=y has 1 cells that are not numbers: 'inf' \(small.csv:2\); correct them, or name them in missing"),
-        ("oops", r"target=y has 1 cells that are not numbers: 'oops' \(small.csv:2\)"),
+        (
+            "inf",
+            r"target=y has cells that are not numbers \(1\): 'inf' \(small.csv:2\); correct them, or name them in missing",
+        ),
+        ("oops", r"target=y has cells that are not numbers \(1\): 'oops' \(small.csv:2\)"),
         ("NA", r"target=y holds 'NA' \(1\) among its numbers: add missing=\[NA\] if that means an empty cell"),
     ],
 )
@@ -317,13 +320,13 @@ def test_a_row_of_units_is_named(tmp_path: Path) -> None:
     manifest, _ = small(tmp_path, {"x": ["°C", *range(119)], "y": ["", *range(119)]})
     assert [feature["name"] for feature in manifest["features"]] == ["x"]
     assert (manifest["features"][0].get("values"), manifest["splits"]["forecast"]["rows"]) == (None, 1)
-    assert "the column 'x' has 1 cells that are not numbers and count as empty: '°C' (small.csv:2)" in manifest["notes"]
+    assert "the column 'x' has cells that are not numbers and count as empty (1): '°C' (small.csv:2)" in manifest["notes"]
 
 
 def test_a_number_beyond_float32_is_named(tmp_path: Path) -> None:
     """The number would be missing in training, without a message."""
     manifest, _ = small(tmp_path, {"x": [*range(119), "-1e300"], "y": range(120)})
-    note = "the column 'x' has 1 cells that are not 32-bit floats and count as empty: '-1e+300' (small.csv:121)"
+    note = "the column 'x' has cells that are not 32-bit floats and count as empty (1): '-1e+300' (small.csv:121)"
     assert note in manifest["notes"]
 
 

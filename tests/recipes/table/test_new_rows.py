@@ -128,7 +128,7 @@ def test_a_message_shows_the_beginning_of_a_long_cell(people: pl.DataFrame, fold
             [pl.lit("Jena").alias("city")],
             "city",
             60,
-            "has 60 cells with texts that training does not have",
+            "has cells with texts that training does not have, which count as empty (60): ",
         ),
         (
             [pl.col("age").cast(pl.String).replace("30", "thirty")],

@@ -157,7 +157,7 @@ def test_new_rows_may_leave_out_the_unit_but_not_change_it(tmp_path: Path) -> No
     new = cells.read_as(table_of(tmp_path, ["74 bhp", "98", "98 kW", "0"]), "x", "number", "1234.5 bhp", RULES)
     assert new.values.to_list() == [74.0, None, None, 0.0]
     assert new.notes == (
-        "the column 'x' has 2 cells that are not numbers and count as empty: '98' (a.csv:3), '98 kW' (a.csv:4)",
+        "the column 'x' has cells that are not numbers and count as empty (2): '98' (a.csv:3), '98 kW' (a.csv:4)",
     )
     note = "the column 'x' has numbers without the unit of training: they are read as 1234.5 bhp"
     for rows in (["74", "98", "0"], [74, 98, 0]):
@@ -218,7 +218,7 @@ def test_a_cell_without_the_unit_counts_as_empty(tmp_path: Path, others: str, od
     """900 would be more than 12.8K."""
     column = cells.read(table_of(tmp_path, [others] * 199 + [odd]), "x", RULES)
     assert column.values[-1] is None
-    assert f"1 cells that are not numbers and count as empty: '{odd}' (a.csv:201)" in column.notes[0]
+    assert f"cells that are not numbers and count as empty (1): '{odd}' (a.csv:201)" in column.notes[0]
 
 
 def test_a_rare_class_that_is_no_code_is_one(tmp_path: Path) -> None:

@@ -253,7 +253,10 @@ def test_the_service_answers_as_a_file_of_the_rows(tmp_path: Path, monkeypatch: 
         answer = client.post("/predict", content='{"rows": [{"age": 20}, {"age": 1e300}]}')
         median = "2 of 2 rows of forecast have an empty or unknown value in 'colour', which no training row has"
         assert [note.startswith(median) for note in answer.json()["notes"]].count(True) == 1
-        assert any("the column 'age' has 1 cells that are not numbers" in note for note in answer.json()["notes"])
+        assert any(
+            "the column 'age' has cells that are not numbers and count as empty (1): " in note
+            for note in answer.json()["notes"]
+        )
         assert "'1e+300' (rows:2)" in answer.text
         with pytest.raises(UserError, match=re.escape(f"{tmp_path}/no.parquet does not exist")):
             predictor.predict(tmp_path / "no.parquet")
