@@ -151,7 +151,7 @@ CASES = {
     # train_trees
     "train_trees": "the setting 'data' has no default: add data=…",
     f"{TREES} num_round=3": "there is no setting 'num_round'; did you mean 'num_rounds'?",
-    f"{TREES} library=linear memory=low": "memory=low does not support library=linear: leave it out",
+    f"{TREES} library=linear memory=low": "memory=low does not support library=linear: leave memory=low out",
     f"{TREES} l2=inf": "l2=inf is impossible: it must be finite",
     f"{TREES} threads=-2": "threads=-2 is impossible: give a number of cores, or 0",
     f"{TREES} row_fraction=0": "row_fraction=0.0 is impossible: it must be above 0 and at most 1",

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_market import FIRST_DAY, SUNDAY, config_for, product_metadata, review, steady_market, write_metadata, write_raw
 
+from ensemble import folders
 from ensemble.commands import ensemble_predictor
 from ensemble.data import duplicates
 from ensemble.errors import UserError
@@ -140,15 +141,15 @@ def test_new_reviews_are_matched_as_those_of_training(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_the_command_leaves_settings_as_they_were(
-    words: list[str], expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    words: list[str], expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The default of the command would take the place of the setting of training."""
     given: dict[str, Any] = {}
     monkeypatch.setattr(predictor, "predict", lambda *arguments: given.update(arguments[4]))
-    monkeypatch.setattr(predictor, "meaning", lambda folder: "")
-    monkeypatch.setattr(
-        "sys.argv", ["ensemble_predictor.py", "predict", "ensemble=e", "source=[new.jsonl]", "out=o", *words]
-    )
+    monkeypatch.setattr(predictor, "meaning_of", lambda manifest: "")
+    folders.write_json(tmp_path / "like.json", {})
+    words = [f"ensemble={tmp_path}", "source=[new.jsonl]", "out=o", *words]
+    monkeypatch.setattr("sys.argv", ["ensemble_predictor.py", "predict", *words])
     ensemble_predictor.main()
     assert given == expected
 
