@@ -164,7 +164,7 @@ def test_warnings_about_reviews_are_python_s(predictor: Predictor, request_rows:
         predictor.predict(requests.review_table(request.reviews), requests.product_table(request.products))
     messages = [str(warning.message) for warning in caught]
     assert any("of the products that the members learned from" in message for message in messages)
-    assert any(message.endswith("% of the products have no metadata, more than in the training data: give it, or expect "
+    assert any(message.endswith("% of the products lack metadata, more than in the training data: give it, or expect "
                                 "worse predictions") for message in messages)  # fmt: skip
     assert any(message.startswith("2 of ") and "left out: impossible rating (reviews:1)" in message for message in messages)
 
