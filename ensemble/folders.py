@@ -162,10 +162,14 @@ def discard(folder: Path, own: Iterable[str] = ()) -> bool:
 
 
 def delete(folder: Path) -> None:
-    """Delete a folder. It is renamed first, so that an interrupted deletion does not look like a damaged folder."""
-    gone = folder.with_name(f".{folder.name}.writing-{uuid.uuid4().hex[:8]}")
-    folder.rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)
+    """Delete a folder, or a link to one. It is renamed first, so that an interrupted deletion does not look like a damaged
+    folder, unless its name says already that it is to be deleted."""
+    if folder.is_symlink():
+        folder.unlink()
+        return
+    if not _SCRATCH.fullmatch(folder.name):
+        folder = folder.rename(folder.with_name(f".{folder.name}.writing-{uuid.uuid4().hex[:8]}"))
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def discard_scratch(paths: Iterable[Path]) -> None:

@@ -377,3 +377,28 @@ def test_a_replacement_that_was_killed_halfway_is_put_back(tmp_path: Path) -> No
         write(tmp_path / f".{name}.old-5678abcd", "older")
         folders.recover(tmp_path / name)
         assert (tmp_path / name / "deep" / "file").read_text() == "whole"
+
+
+@pytest.mark.parametrize("was_replaced", [False, True])
+def test_a_deletion_that_was_killed_leaves_no_folder(was_replaced: bool, tmp_path: Path) -> None:
+    """Half a folder would look damaged, or what is left of the replaced one would stay under a hidden name."""
+    write(tmp_path / "out")
+
+    def killed(*arguments: object, **options: object) -> None:
+        raise SystemExit
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(SystemExit):
+            write(tmp_path / "out", overwrite=True) if was_replaced else folders.delete(tmp_path / "out")
+    folders.recover(tmp_path / "out")
+    folders.discard_scratch(tmp_path.glob(".out.writing-*"))
+    assert names(tmp_path) == (["out"] if was_replaced else [])
+
+
+def test_a_link_to_a_folder_is_deleted_without_its_content(tmp_path: Path) -> None:
+    """The link would stay under another name, and the folder look deleted."""
+    write(tmp_path / "elsewhere")
+    (tmp_path / "out").symlink_to("elsewhere")
+    assert folders.discard(tmp_path / "out")
+    assert names(tmp_path) == ["elsewhere"]
