@@ -39,7 +39,7 @@ SUM_TOLERANCE = 1e-5
 NUM_SAMPLED = 100_000
 """Rows from which the quantiles of a column are computed."""
 MOST_NAMED = 3
-"""The maximum number of features that a warning names."""
+"""The maximum number of further features that a warning names."""
 ROWS_AT_ONCE = 1 << 15
 Predict = Callable[[np.ndarray], np.ndarray]
 """Features (n, F) to predictions (n,) or (n, K)."""
@@ -185,12 +185,11 @@ def warnings(counts: np.ndarray, features: list[str], num_rows: int, split: str)
     """A sentence for each number of rows with unknown values in a split; counts : as `SeenValues.predict` returns them."""
     sentences = []
     for count in np.unique(counts[counts > 0])[::-1]:
-        names = [f"'{features[number]}'" for number in np.flatnonzero(counts == count)]
-        others = f" and {len(names) - MOST_NAMED} other features" if len(names) > MOST_NAMED else ""
-        have, their = ("has", "its") if count == 1 else ("have", "their")
+        first, *others = (f"'{features[number]}'" for number in np.flatnonzero(counts == count))
+        more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
+        in_others = f", as many in {', '.join(others[:MOST_NAMED])}{more}" if others else ""
         sentences.append(
-            f"{count:,} of {num_rows:,} rows of {split} {have} an empty or unknown value in "
-            f"{'each of ' if len(names) > 1 else ''}{', '.join(names[:MOST_NAMED])}{others}, which no training row has: "
-            f"{their} prediction is the median over values of training rows"
+            f"{count:,} of {num_rows:,} rows of {split} {'has' if count == 1 else 'have'} an empty or unknown value in "
+            f"{first}{in_others}, which no training row has: the prediction is the median over values of training rows"
         )
     return sentences
