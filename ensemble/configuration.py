@@ -175,7 +175,7 @@ def _texts_of(text: str) -> Any:
 
     if text.strip()[:1] not in "[]{}":
         return [text]
-    if re.fullmatch(r"""\s*\[[^][{}*'"]*\]\s*""", text):
+    if re.fullmatch(r"""\s*\[[^][{}*'"\n]*\]\s*""", text):
         *texts, last = (value.strip() for value in text.strip()[1:-1].split(","))
         return [*texts, last] if last else texts
     listed = yaml.load(text, Loader=yaml.BaseLoader)
@@ -244,7 +244,9 @@ def check(
     for name, (holds, rule) in {**common, **rules}.items():
         if not holds:
             value = getattr(config, name)
-            shown = str(value).lower() if isinstance(value, bool) else value
+            shown = str(value).lower() if isinstance(value, bool) else str(value) or "''"
+            if isinstance(value, tuple):
+                shown = f"[{', '.join(map(str, value))}]"
             raise UserError(f"{prefix}{name}={shown} is impossible: it must be {rule}")
 
 

@@ -95,7 +95,10 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
             widths=(len(config.widths) > 0 and min(config.widths) >= 1, "one number or more, each at least 1"),
             jacobian_weight=(config.jacobian_weight >= 0, "0 or more"),
             network=(is_ring or config.network != "bilinear", f"mlp: {system} has no states on a ring"),
-            residual=(is_square or not config.residual, f"false for {num_outputs} outputs of {num_inputs} inputs"),
+            residual=(
+                is_square or not config.residual,
+                f"false: there are {num_inputs} inputs, and of outputs {num_outputs}",
+            ),
             conserve=(
                 not config.conserve or (is_square and len(config.conserve) == num_inputs and any(config.conserve)),
                 f"empty, or with as many outputs as inputs a weight for each of the {num_inputs} inputs, not all of them 0",

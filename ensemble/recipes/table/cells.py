@@ -11,6 +11,7 @@ its own form of numbers (`number_forms.py`) and of dates (`dates.py`).
 
 import dataclasses
 import datetime
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -108,7 +109,7 @@ def read(table: Table, column: str, config: PrepareConfig) -> Cells:
                 cells,
                 values=native.values.zip_with(native.values.is_not_null(), cells.values),
                 bad=np.union1d(cells.bad, native.bad),
-                marks=cells.marks | native.marks,
+                marks=dict(Counter(cells.marks) + Counter(native.marks)),
                 notes=(*cells.notes, *native.notes),
             )
     return _read_texts(table, column, _texts(pieces, "text"), config)

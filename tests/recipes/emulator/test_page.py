@@ -123,7 +123,7 @@ def test_the_commands_of_the_page_prepare_the_same_data(run: Path) -> None:
     text = (run / "report.html").read_text(encoding="utf-8")
     command = re.search(r"python scripts/prepare_data.py --recipe emulator [^<]*", text)
     assert command
-    assert "Clusters were assigned to them at random, with seed 0." in re.sub(r"<.*?>", "", text)
+    assert "Clusters were drawn at random for each split, with seed 0." in re.sub(r"<.*?>", "", text)
     is_ring = run.name.startswith("lorenz96")
     assert ("system=lorenz96" in command[0]) == is_ring
     assert ("num_points=8" if is_ring else "num_columns=48") in command[0]

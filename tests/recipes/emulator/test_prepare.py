@@ -135,7 +135,7 @@ def test_trajectories_of_splits_differ(ring: Path) -> None:
 
 
 FAULTS: dict[str, dict[str, Any]] = {
-    r"shares=\(0.5, 0.5\) is impossible: it must be 4 parts": {"shares": (0.5, 0.5)},
+    r"shares=\[0.5, 0.5\] is impossible: it must be 4 parts": {"shares": (0.5, 0.5)},
     "inputs=9 is impossible: it must be 7 or 14": {"inputs": 9},
     "noise=0.5 is impossible": {"noise": 0.5},
     "source= is for system=sea_ice": {"system": "lorenz96", "source": ("a.nc",)},

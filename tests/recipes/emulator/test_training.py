@@ -191,12 +191,12 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
         "ice",
         {"network": "bilinear"},
     ),
-    r"recipe\.residual=true is impossible: it must be false for 1 outputs of 7 inputs": (
+    r"recipe\.residual=true is impossible: it must be false: there are 7 inputs, and of outputs 1": (
         "ice",
         {"residual": True},
     ),
     r"recipe\.output=sigmoid is impossible: it must be linear": ("ring", {"network": "mlp", "output": "sigmoid"}),
-    r"recipe\.widths=\(\) is impossible": ("ice", {"widths": ()}),
+    r"recipe\.widths=\[\] is impossible": ("ice", {"widths": ()}),
     r"recipe\.jacobian_weight=-1.* is impossible": ("ice", {"jacobian_weight": -1.0}),
     r"recipe\.conserve=.* is impossible": ("ring", {"conserve": (1.0, 1.0)}),
     r"recipe\.conserve=.* not all of them 0": ("ring", {"conserve": (0.0,) * 8}),
