@@ -381,7 +381,7 @@ def test_a_replacement_that_was_killed_halfway_is_put_back(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("was_replaced", [False, True])
 def test_a_deletion_that_was_killed_leaves_no_folder(was_replaced: bool, tmp_path: Path) -> None:
-    """Half a folder would look damaged, or what is left of the replaced one would stay under a hidden name."""
+    """Half a folder would look damaged, or what is left would stay under a name that no later command looks for."""
     write(tmp_path / "out")
 
     def killed(*arguments: object, **options: object) -> None:
@@ -392,7 +392,7 @@ def test_a_deletion_that_was_killed_leaves_no_folder(was_replaced: bool, tmp_pat
         with pytest.raises(SystemExit):
             write(tmp_path / "out", overwrite=True) if was_replaced else folders.delete(tmp_path / "out")
     folders.recover(tmp_path / "out")
-    folders.discard_scratch(tmp_path.glob(".out.writing-*"))
+    folders.discard_scratch([*tmp_path.glob(".out.writing-*"), *tmp_path.glob(".out.old-*")])
     assert names(tmp_path) == (["out"] if was_replaced else [])
 
 
