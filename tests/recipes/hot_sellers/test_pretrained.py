@@ -156,7 +156,7 @@ def test_encoder_and_tokenizer_must_be_the_same(data: Path, prepared: Path, enco
     ):
         make(settings, str(prepared))
     with pytest.raises(
-        UserError, match=r"recipe.text_encoder= is impossible: it must be '/.*', as panel.tokenizer of the data"
+        UserError, match=r"recipe.text_encoder='' is impossible: it must be '/.*', as panel.tokenizer of the data"
     ):
         make(dataclasses.replace(settings, text_encoder=""), str(data))
 
