@@ -24,24 +24,11 @@ NUM_ROWS = LAST_STEP * 16
 
 def reproduce(folder: Path, short: bool) -> sides.Reproduced:
     width = 1_000 if short else 10_000  # of a square matrix, which has 1 or 100 million parameters
-    plain = sides.plain(
-        "checkpoint_stall",
-        folder / "plain",
-        1,
-        extra_width=width,
-        num_rows=NUM_ROWS,
-        batch_size=16,
-        epochs=1,
-        save_at=SAVE_AT,
-    )
-    data = sides.prepared(folder, NUM_ROWS)
-    settings: dict[str, Any] = {
-        "recipe__extra_width": width,
-        "max_epochs": 1,
-        "checkpoint_steps": SAVE_EVERY,
-        "keep_last": 1,
-    }
-    here = sides.here(data, folder / "here", ranks=1, **settings)
+    record, data = folder / "plain", sides.prepared(folder, NUM_ROWS)
+    settings: dict[str, Any] = {"num_rows": NUM_ROWS, "batch_size": 16, "epochs": 1, "save_at": SAVE_AT}
+    plain = sides.plain("checkpoint_stall", record, 1, extra_width=width, **settings)
+    settings = {"max_epochs": 1, "checkpoint_steps": SAVE_EVERY, "keep_last": 1}
+    here = sides.here(data, folder / "here", ranks=1, recipe__extra_width=width, **settings)
     plain_s, here_s = stop_s(plain), stop_s(here)
     plain_side, here_side = (
         sides.Side(rows=NUM_ROWS, seconds=seconds, note=f"{seconds / 0.6:.2f} % of the time at one checkpoint a minute")
