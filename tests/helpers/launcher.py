@@ -2,10 +2,11 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +72,38 @@ def run(command: Sequence[Any], folder: Path, **environment: str) -> tuple[int, 
     with started(command, folder, **environment) as process:
         _, errors = process.communicate(timeout=TIMEOUT_S)
     return process.returncode, errors
+
+
+@contextmanager
+def machines(
+    yaml: str, num_machines: int, words: Sequence[Any], folder: Path, **environment: str
+) -> Iterator[list[subprocess.Popen[str]]]:
+    """A launcher of one rank for each of several machines, all of them here: `words` are its further options and the script.
+
+    On GPUs all ranks use the first GPU of this machine. NCCL refuses that for ranks of one host, so NCCL_HOSTID gives each
+    launcher the name of another one, and the ranks communicate through sockets. The errors are in folder/errors-NUMBER.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    file = ["--config_file", ROOT / f"accelerate_configs/{yaml}.yaml"]
+    network = ["--main_process_ip", "127.0.0.1", "--main_process_port", port, "--same_network"]
+    interface = {f"{library}_SOCKET_IFNAME": "lo" for library in ("NCCL", "GLOO")}
+    with ExitStack() as stack:
+        launchers = []
+        for number in range(num_machines):
+            size = ["--num_machines", num_machines, "--num_processes", num_machines, "--machine_rank", number]
+            errors = folder / f"errors-{number}"
+            host = {"NCCL_HOSTID": f"machine-{number}", **interface}
+            command = [*ACCELERATE, *file, *size, *network, *words]
+            launchers.append(stack.enter_context(started(command, folder, errors, **host, **environment)))
+        yield launchers
+
+
+def run_machines(yaml: str, num_machines: int, words: Sequence[Any], folder: Path, **environment: str) -> str:
+    """The errors of `machines`, all of which must succeed."""
+    with machines(yaml, num_machines, words, folder, **environment) as launchers:
+        codes = [process.wait(TIMEOUT_S) for process in launchers]
+    errors = "".join((folder / f"errors-{number}").read_text() for number in range(num_machines))
+    assert codes == [0] * num_machines, errors
+    return errors

@@ -62,7 +62,10 @@ class Trainer:
 
         ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
         generator = torch.Generator().manual_seed(step)
-        x, y = (torch.randn(BATCH_SIZE, width, dtype=torch.float64, generator=generator) for width in (7, 1))
+        x, y = (
+            torch.randn(BATCH_SIZE, width, dtype=torch.float64, generator=generator).to(self.accelerator.device)
+            for width in (7, 1)
+        )
         for number in range(ACCUMULATION):
             rows = slice(number * ranks + rank, None, ACCUMULATION * ranks)
             with nullcontext() if number == ACCUMULATION - 1 else self.accelerator.no_sync(self.model):
@@ -87,7 +90,7 @@ class Trainer:
                 weight.mul_(factor)
             if factor > 1:
                 with torch.no_grad():
-                    self.model(torch.ones(3, 7, dtype=torch.float64))
+                    self.model(torch.ones(3, 7, dtype=torch.float64, device=self.accelerator.device))
                 sharded.reshard(self.model)
 
     def averages(self) -> dict[str, "torch.Tensor"]:

@@ -23,10 +23,17 @@ NUM_STEPS = 20
 worker = runpy.run_path(WORKER)
 
 
-@pytest.fixture(scope="module", params=[1, 2, 4], ids="{}_ranks".format)
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+ON_GPU = [pytest.param((ranks, "gpu"), marks=needs_gpu) for ranks in (1, 2, 4)]
+
+
+@pytest.fixture(scope="module", params=[(1, "cpu"), (2, "cpu"), (4, "cpu"), *ON_GPU], ids="{0[0]}_ranks_on_{0[1]}".format)
 def launched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
     """The number of ranks, and the folder to which they wrote their gradients and weights."""
-    ranks, out = request.param, tmp_path_factory.mktemp("equivalence")
+    (ranks, device), out = request.param, tmp_path_factory.mktemp("equivalence")
+    if device == "gpu":
+        launcher.run_machines("multi_node", ranks, ["--mixed_precision", "no", WORKER, out], out)
+        return ranks, out
     yaml = launcher.SINGLE_CPU if ranks == 1 else launcher.MULTI_CPU
     code, errors = launcher.run([*launcher.ACCELERATE, *yaml, "--num_processes", ranks, WORKER, out], out)
     assert code == 0, errors

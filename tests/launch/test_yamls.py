@@ -19,6 +19,7 @@ EXPECTED = {
     "multi_node_cpu": (4, "no"),
     "single_gpu": (1, "bf16"),
     "multi_gpu": (2, "bf16"),
+    "multi_gpu_sharded": (2, "bf16"),
     "multi_node": (4, "bf16"),
 }
 """Number of ranks and precision."""
