@@ -6,8 +6,9 @@
 
 A thread publishes this rank's step once a second in the key-value store of the process group. When a collective fails, the
 remaining ranks search the store for a rank that failed, died, stopped publishing or is behind, and raise `RankLost` with one
-sentence. With NCCL, ranks that wait too long for a late rank get no Python exception, since NCCL's watchdog aborts their
-processes. There the thread prints the sentence a few seconds before the abort.
+sentence. With NCCL, a rank that waits for its GPU gets no Python exception, and NCCL's watchdog, which should abort the
+process, can leave it waiting (seen with torch 2.11 and NCCL 2.28). There the thread prints the sentence, at the latest a few
+seconds before the time-out, and ends the process `ABORT_S` later.
 
 Under `accelerate launch` the launcher holds the store, which therefore outlives the ranks. Without a launcher (`srun`, one
 process per task) rank 0 holds it, and an unreachable store means that rank 0 died.
@@ -38,6 +39,8 @@ INTERVAL_S = 1.0
 """Time between two records of a rank."""
 OBSERVATION_S = 3.0
 """How long the other ranks are observed before one counts as silent: three intervals."""
+ABORT_S = 10.0
+"""With NCCL, the time from the sentence to the end of the process. NCCL's watchdog writes the last collectives in it."""
 GLOO_ERROR_TEXTS = (
     "gloo/", "pair closure", "Connection closed by peer", "Connection reset by peer", "Timed out waiting", "Read timeout",
     "Broken pipe", "Socket closed",
@@ -71,11 +74,12 @@ class Heartbeat:
         announce: Callable[[str], None] | None = None,
     ):
         """`store` is a torch.distributed store, or None for one rank. After a failed collective, this rank's last
-        collectives are written into `folder`. `announce` is for NCCL: the thread prints the sentence about a late rank and
-        calls `announce` with it.
+        collectives are written into `folder`. `announce` is for NCCL: the thread prints the sentence about a lost rank,
+        calls `announce` with it, and ends the process `ABORT_S` later, unless this rank advances.
         """
         self._shared_store, self._rank, self._num_ranks = store, rank, num_ranks
         self._timeout_s, self._folder, self._announce = timeout_s, folder, announce
+        self._abort: tuple[tuple[int, float], float] | None = None
         self._state = RUNNING
         self._count = 0
         self._local_processes: dict[int, Any] = {}
@@ -139,11 +143,7 @@ class Heartbeat:
         try:
             lost = self._find_lost_rank(self._store)
         except RuntimeError as store_error:
-            address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-            lost = (
-                f"the store of the process group at {address} is gone: its owner, the launcher or rank 0, died "
-                f"({one_line(store_error)})"
-            )
+            lost = _store_is_gone(store_error)
         self._stop.set()
         self._write_collectives()
         raise RankLost(
@@ -153,20 +153,40 @@ class Heartbeat:
         ) from error
 
     def _publish_regularly(self, store: Any) -> None:
-        """The thread: publish this rank's record and, with NCCL, name a late rank before the watchdog aborts the process."""
+        """The thread: publish this rank's record and, with NCCL, end a process that waits for a lost rank."""
         try:
             while not self._stop.wait(INTERVAL_S):
                 self._publish(store)
-                progress = self._progress
-                stalled = time.time() - progress[1] > self._timeout_s - 2 * OBSERVATION_S
-                lost = self._find_lost_rank(store) if self._announce and stalled else None
-                # Otherwise the wait ended, or the training, while the thread searched
-                if self._announce and lost and self._progress is progress and not self._stop.is_set():
-                    print(f"\nfailed: {lost}", file=sys.stderr, flush=True)
-                    self._announce(lost)
-                    self._announce = None
-        except RuntimeError:  # the store is gone, and the next collective will fail
+                if self._announce and self._state == RUNNING:
+                    self._end_if_waiting(store, self._announce)
+        except RuntimeError as error:  # the next collective will fail
+            progress = self._progress
+            if self._announce and not self._stop.wait(ABORT_S) and self._progress is progress:
+                self._print(_store_is_gone(error), self._announce)
+                os._exit(1)
+
+    def _end_if_waiting(self, store: Any, announce: Callable[[str], None]) -> None:
+        """Name a rank that ended, or is late when NCCL's time-out is near, and end this process `ABORT_S` later."""
+        progress = self._progress
+        if self._abort and self._abort[0] is progress:
+            if time.monotonic() > self._abort[1]:
+                os._exit(1)
             return
+        waited = time.time() - progress[1]
+        if waited > self._timeout_s - 2 * OBSERVATION_S:
+            lost = self._find_lost_rank(store)
+        elif waited > 2 * OBSERVATION_S:  # a failed collective that raises an exception has done so by now
+            lost = self._ended_rank([record for record in self._other_records(store) if record["state"] != FINISHED])
+        else:
+            return
+        # Otherwise the wait ended, or the training, while the thread searched
+        if lost and self._progress is progress and self._state == RUNNING and not self._stop.is_set():
+            self._print(lost, announce)
+            self._abort = progress, time.monotonic() + ABORT_S
+
+    def _print(self, lost: str, announce: Callable[[str], None]) -> None:
+        print(f"\nfailed: {lost}", file=sys.stderr, flush=True)
+        announce(lost)
 
     def _publish(self, store: Any) -> None:
         self._count += 1
@@ -198,9 +218,8 @@ class Heartbeat:
         deadline = time.monotonic() + OBSERVATION_S
         while True:
             records = self._other_records(store)
-            for record in records:
-                if end := self._end(record):
-                    return f"{self._name(record)} {end}"
+            if ended := self._ended_rank(records):
+                return ended
             if time.monotonic() >= deadline:
                 break
             time.sleep(0.05)
@@ -222,6 +241,10 @@ class Heartbeat:
             return f"{self._name(record)} has not responded {since}, and {waited}: {why}"
         why = f"it is in {record['where']}" if record["where"] else "it makes progress, but too slowly"
         return f"{self._name(record)} has made no progress {since}, and {waited}: {why}"
+
+    def _ended_rank(self, records: list[Record]) -> str | None:
+        """A sentence about the first rank that finished, failed or died; or None."""
+        return next((f"{self._name(record)} {end}" for record in records if (end := self._end(record))), None)
 
     def _end(self, record: Record) -> str:
         """How a rank ended; "" if it has not."""
@@ -253,6 +276,12 @@ class Heartbeat:
             file.write_bytes(torch._C._distributed_c10d._dump_fr_trace_json(True, False))  # type: ignore[attr-defined]
         except OSError as error:
             print(f"{file} could not be written: {error.strerror}", file=sys.stderr)
+
+
+def _store_is_gone(error: RuntimeError) -> str:
+    address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    reason = one_line(error)
+    return f"the store of the process group at {address} is gone: its owner, the launcher or rank 0, died ({reason})"
 
 
 def is_communication_error(error: BaseException) -> bool:

@@ -70,6 +70,7 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
             )
         # Every rank has the same weights from the seed. Accelerate 1.15 would broadcast them, and fail at buffers
         os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
+    _refuse_too_few_gpus(request["origin"])
     accelerator = Accelerator(**speed.accelerator_options(settings) if settings else {})
     speed.use_fp16_on_cpu(accelerator)
     if settings and settings.deterministic:
@@ -93,6 +94,18 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
             "to train on the CPU"
         )
     return accelerator
+
+
+def _refuse_too_few_gpus(origin: str) -> None:
+    """Raise `UserError` if this machine has GPUs, but not one for each of its ranks (on a CPU, ranks see no GPU)."""
+    import torch
+
+    num_ranks, num_gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    if 0 < num_gpus < num_ranks:
+        raise UserError(
+            f"{origin} asks for {num_ranks} processes on this machine, each with a GPU of its own, but PyTorch finds "
+            f"{num_gpus}: launch with --num_processes {num_gpus} or, for one, with accelerate_configs/single_gpu.yaml"
+        )
 
 
 def to_predict(runs: Sequence[Path]) -> Accelerator:

@@ -25,7 +25,8 @@ def main() -> None:
 
     from ensemble.neural import runs
 
-    accelerator = Accelerator(cpu=True, kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(seconds=TIMEOUT_S))])
+    on_cpu = os.environ.get("ACCELERATE_USE_CPU") == "true"
+    accelerator = Accelerator(cpu=on_cpu, kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(seconds=TIMEOUT_S))])
     model = accelerator.prepare(torch.nn.Linear(4, 1))
     if accelerator.is_main_process:
         runs.set_status(folder, "running")
@@ -43,7 +44,7 @@ def main() -> None:
                 time.sleep(2 * heartbeat.INTERVAL_S)  # so that the others have the record of this step
                 (folder / "pid").write_text(str(os.getpid()))
                 fail(failure)
-            accelerator.backward(model(torch.ones(2, 4)).sum())
+            accelerator.backward(model(torch.ones(2, 4, device=accelerator.device)).sum())
 
 
 def fail(failure: str) -> None:

@@ -72,6 +72,17 @@ def test_a_rank_with_nccl_trains_as_one_without(recipe: str, data: Path, tmp_pat
     assert same(weights(tmp_path / "alone"), weights(tmp_path / "nccl"))
 
 
+def test_more_ranks_than_gpus_are_refused(data: Path, tmp_path: Path) -> None:
+    """Each rank without a GPU would end in a traceback of CUDA, `invalid device ordinal`."""
+    gpus = torch.cuda.device_count()
+    words = command("multi_gpu.yaml", "emulator", data, tmp_path / "run", "--num_processes", str(gpus + 1))
+    code, errors = run(words, tmp_path)
+    assert code == 1
+    sentence = f"{gpus + 1} processes on this machine, each with a GPU of its own, but PyTorch finds {gpus}: launch with"
+    assert errors.count(f"error: the launcher (--num_processes) asks for {sentence}") == 1, errors
+    assert "invalid device ordinal" not in errors
+
+
 @needs_torchao
 @pytest.mark.filterwarnings("ignore")  # torchao's own
 def test_fp8_trains_the_parameters_of_the_optimizer_or_is_refused() -> None:

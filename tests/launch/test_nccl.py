@@ -1,6 +1,5 @@
 """Several ranks with NCCL, all of them on one GPU: resumed, sharded and lost, and their predictions."""
 
-import os
 import signal
 import sys
 import time
@@ -19,7 +18,7 @@ from ensemble import predictions
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 NUM_RANKS = 2
-SHARDED_WORKER = Path(__file__).with_name("sharded_worker.py")
+SHARDED_WORKER, FAILING_WORKER = (Path(__file__).with_name(f"{name}.py") for name in ("sharded_worker", "failing_ranks"))
 EPOCHS = {"hot_sellers": 0.3, "next_item": 0.5, "table": 0.5, "sudoku": 0.1, "emulator": 0.2}
 """Epochs by recipe: some dozens of steps, after which an evaluation and several checkpoints are written."""
 
@@ -111,7 +110,7 @@ def test_ranks_predict_what_one_predicts(data: Path, tmp_path: Path) -> None:
     ids=["kill", "stop"],
 )
 def test_a_training_that_loses_a_rank_reports_it(number: signal.Signals, words: str, data: Path, tmp_path: Path) -> None:
-    """NCCL's watchdog would end the other rank without the name of the lost one, and with the status `running`."""
+    """The other rank would end in a traceback of NCCL or wait for its GPU, with the status `running`."""
     out = tmp_path / "run"
     training = [*command("hot_sellers", data, out, "timeout_s=20", "log_every=1"), "max_epochs=50", "patience=1000"]
     with launcher.machines("multi_node", NUM_RANKS, training, tmp_path) as launchers:
@@ -124,13 +123,29 @@ def test_a_training_that_loses_a_rank_reports_it(number: signal.Signals, words: 
         (rank_1,) = [member for member in family if member.environ().get("RANK") == "1"]
         rank_1.send_signal(number)
         assert launchers[0].wait(launcher.TIMEOUT_S) == 1
-    errors = (tmp_path / "errors-0").read_text()
-    sentences = [line for line in errors.splitlines() if line.startswith("failed: ")]
-    print(errors)
-    print((out / "status").read_text())
-    print(os.listdir(out))
-    (sentence,) = sentences
-    assert f"failed: rank 1 of 2 (host " in sentence
+    (sentence,) = failures(tmp_path)
+    assert sentence.startswith("failed: rank 1 of 2 (host ")
     assert f", pid {rank_1.pid}) " in sentence
     assert words in sentence
     assert (out / "status").read_text() == f"lost\n{sentence.removeprefix('failed: ')}\n"
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "words"),
+    [
+        ("kill", "lost", "died, last seen at step 37: the launcher prints its exit code (-9: often out of memory)"),
+        ("stop", "lost", "has not responded since step 37, "),
+        ("raise", "failed", "failed at step 37: ValueError: a row is damaged"),
+    ],
+)
+def test_a_rank_that_waits_for_its_gpu_ends(failure: str, status: str, words: str, tmp_path: Path) -> None:
+    """A rank whose main thread waits for a kernel of NCCL gets no exception: it would wait until someone ends the job."""
+    with launcher.machines("multi_node", NUM_RANKS, [FAILING_WORKER, tmp_path, failure, "37"], tmp_path) as launchers:
+        assert launchers[0].wait(launcher.TIMEOUT_S) == 1
+    assert words in failures(tmp_path)[0]
+    assert (tmp_path / "status").read_text().splitlines()[0] == status
+
+
+def failures(folder: Path) -> list[str]:
+    """The sentences of rank 0 about the rank that it lost."""
+    return [line for line in (folder / "errors-0").read_text().splitlines() if line.startswith("failed: ")]

@@ -128,14 +128,19 @@ def test_no_rank_is_named_when_all_wait(tmp_path: Path) -> None:
     assert "Connection closed by peer" in message
 
 
-def test_a_store_that_is_gone_is_reported(tmp_path: Path) -> None:
-    """Without a launcher rank 0 holds the store: its death would end in the store's own traceback."""
+def store_of_a_process() -> tuple[subprocess.Popen[str], TCPStore]:
+    """A process that holds a store, and this process's connection to it."""
     host = (
         "from torch.distributed import TCPStore as T; t = T('127.0.0.1', 0, None, True); print(t.port, flush=True); input()"
     )
     process = subprocess.Popen([sys.executable, "-c", host], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout
-    store = TCPStore("127.0.0.1", int(process.stdout.readline()))
+    return process, TCPStore("127.0.0.1", int(process.stdout.readline()))
+
+
+def test_a_store_that_is_gone_is_reported(tmp_path: Path) -> None:
+    """Without a launcher rank 0 holds the store: its death would end in the store's own traceback."""
+    process, store = store_of_a_process()
     Peer(store, 1)
 
     def end_it(heart: Heartbeat) -> None:
@@ -199,6 +204,70 @@ def test_with_nccl_the_message_is_printed_before_the_abort(tmp_path: Path, capfd
         f"\nfailed: rank 1 of 2 (host {socket.gethostname()}, pid {os.getpid()}) has made no progress since step 8, "
     )
     assert announced == [printed.removeprefix("\nfailed: ").removesuffix("\n")]
+
+
+@pytest.fixture
+def exit_codes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The codes with which the heartbeat would have ended this process, 0.2 s after it named a rank."""
+    codes: list[int] = []
+    monkeypatch.setattr(heartbeat, "ABORT_S", 0.2)
+    monkeypatch.setattr(os, "_exit", codes.append)
+    return codes
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_with_nccl_a_process_that_waits_for_a_lost_rank_ends(
+    exit_codes: list[int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The main thread would wait for its GPU for ever, since NCCL's watchdog does not always end the process."""
+    store, announced = HashStore(), list[str]()
+    with Peer(store, 1) as peer, Heartbeat(store, 0, 2, 600, tmp_path, announced.append):
+        time.sleep(1.5)
+        assert (announced, exit_codes) == ([], [])
+        peer.publish(state="ValueError: a row is damaged")
+        wait_for(lambda: exit_codes)
+    assert announced[0] == "rank 1 of 2 (host elsewhere, pid 1) failed at step 8: ValueError: a row is damaged"
+    assert exit_codes[0] == 1
+    assert capfd.readouterr().err.startswith(f"\nfailed: {announced[0]}\n")
+
+
+def test_with_nccl_a_process_that_advances_again_does_not_end(
+    exit_codes: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A rank that was late, or a rank that finished first, would end the training."""
+    monkeypatch.setattr(heartbeat, "ABORT_S", 2.0)
+    store, announced = HashStore(), list[str]()
+    with Peer(store, 1) as peer, Heartbeat(store, 0, 2, 1.2, tmp_path, announced.append) as heartbeat_of_0:
+        heartbeat_of_0.beat(9)
+        wait_for(lambda: announced)
+        for _ in range(25):
+            heartbeat_of_0.beat(10)
+            peer.publish(step=10)
+            time.sleep(0.1)
+    assert len(announced) == 1
+    store = HashStore()
+    with Peer(store, 1, state="finished"), Heartbeat(store, 0, 2, 600, tmp_path, announced.append):
+        time.sleep(2)
+    assert len(announced) == 1
+    assert exit_codes == []
+
+
+def test_with_nccl_a_process_without_a_store_ends(exit_codes: list[int], tmp_path: Path) -> None:
+    """The machine of rank 0 would be gone, and the other ranks would wait for it in NCCL, without a message."""
+    announced: list[str] = []
+    process, store = store_of_a_process()
+    Peer(store, 1)
+    with Heartbeat(store, 0, 2, 600, tmp_path, announced.append):
+        process.kill()
+        process.communicate()
+        wait_for(lambda: exit_codes)
+    assert "is gone: its owner, the launcher or rank 0, died" in announced[0]
 
 
 def test_with_nccl_no_rank_is_named_while_the_training_advances(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
