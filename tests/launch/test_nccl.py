@@ -82,6 +82,9 @@ def test_sharded_ranks_have_the_result_of_one_and_resume_exactly(tmp_path: Path)
     words = ["--mixed_precision", "no", *wrap, SHARDED_WORKER, "train"]
     launcher.run_machines("multi_gpu_sharded", NUM_RANKS, [*words, two], tmp_path)
     launcher.run_machines("multi_gpu_sharded", NUM_RANKS, [*words, resumed, two / "checkpoint"], tmp_path)
+    code, errors = launcher.run([sys.executable, SHARDED_WORKER, "read", one, two / "checkpoint"], tmp_path)
+    assert code == 0, errors
+    assert same(load_file(one / "read0.safetensors"), load_file(two / "saved.safetensors"))
     expected, whole, continued = (load_file(folder / "final.safetensors") for folder in (one, two, resumed))
     assert same(whole, continued)
     assert expected.keys() == whole.keys()
