@@ -36,7 +36,13 @@ def main() -> None:
 
     from ensemble.predictor import bag, members
 
-    kind = bag.kind_of(Path(settings.member))
+    member = Path(settings.member)
+    if (copies := bag.copies(member)) != [member]:
+        raise errors.UserError(
+            f"{member} is a bag of {len(copies)} models, and an exported file holds one: name one of its folders, such as "
+            f"member={copies[-1]}"
+        )
+    kind = bag.kind_of(member)
     if kind == "neural":
         return export_neural(settings, named)
     if kind not in members.TREES:

@@ -112,6 +112,15 @@ def test_a_single_member_is_no_bag(trained: Path, folded: Path) -> None:
     assert bag.model_fingerprint(trained / "1") == folders.read_json(trained / "1/manifest.json")["fingerprint"]
 
 
+def test_a_bag_is_not_exported(trained: Path, tmp_path: Path) -> None:
+    """The message would say that a manifest is missing, of which the user has not heard."""
+    words = [sys.executable, ROOT / "scripts/export_model.py", f"member={trained}", "out=bag.onnx"]
+    code, errors = run(words, tmp_path)
+    assert code == 2
+    rule = f"{trained} is a bag of {NUM_FOLDS} models, and an exported file holds one"
+    assert errors == f"error: {rule}: name one of its folders, such as member={trained}/{NUM_FOLDS - 1}\n"
+
+
 # ------------------------------------------------------------------------------------------------ no leak
 
 
