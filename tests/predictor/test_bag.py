@@ -117,8 +117,8 @@ def test_a_bag_is_not_exported(trained: Path, tmp_path: Path) -> None:
     words = [sys.executable, ROOT / "scripts/export_model.py", f"member={trained}", "out=bag.onnx"]
     code, errors = run(words, tmp_path)
     assert code == 2
-    rule = f"{trained} is a bag of {NUM_FOLDS} models, and an exported file holds one"
-    assert errors == f"error: {rule}: name one of its folders, such as member={trained}/{NUM_FOLDS - 1}\n"
+    rule = f"{trained} is a bag of {NUM_FOLDS + 1} models, and an exported file holds one"
+    assert errors == f"error: {rule}: name one of its folders, such as member={trained}/{NUM_FOLDS}\n"
 
 
 # ------------------------------------------------------------------------------------------------ no leak
