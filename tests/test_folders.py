@@ -342,8 +342,8 @@ def test_json_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(TypeError):
         folders.write_json(path, {"a": object()})
     with monkeypatch.context() as patch:
-        patch.delattr(Path, "rename")
-        with pytest.raises(AttributeError):
+        patch.setattr(Path, "rename", None)
+        with pytest.raises(TypeError):
             folders.write_json(path, "new")
     assert path.read_text(encoding="utf-8") == before
     folders.write_json(path, [1, None])

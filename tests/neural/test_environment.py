@@ -26,7 +26,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_report_names_software_and_hardware() -> None:
     """A figure could not be explained or reproduced."""
     report = json.loads(json.dumps(environment.report()))
-    assert report["versions"]["torch"] == torch.__version__
+    assert torch.__version__.startswith(report["versions"]["torch"])  # the version of a package does not name CUDA
     assert {"accelerate", "datasets", "evaluate", "safetensors", "numpy"} <= report["versions"].keys()
     assert 1 <= report["cores_granted"] <= report["cores"]
     assert report["threads"] == torch.get_num_threads()

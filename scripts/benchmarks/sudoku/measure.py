@@ -61,14 +61,14 @@ def sudoku_data(rounds: int = 5, clues_17: str = "") -> dict[str, Any]:
     for name, (side, clues, count) in GENERATED_ONCE.items():
         generated[name] = _rates(1, _generator(board_of(side), clues, count), count)
     nine = board_of(9)
-    boards, solutions = _generate(nine, 0, 2_000)
-    solved = {"9 minimal": _solving(rounds, nine, boards, 40)}
+    boards, solutions = generate(nine, 0, 2_000)
+    solved = {"9 minimal": solving(rounds, nine, boards, 40)}
     if clues_17:
         given = readers.read([Path(clues_17)], nine, Census()).puzzles
         if ((given > 0).sum(axis=1) != 17).any():
             raise UserError(f"clues_17={clues_17} has puzzles with another number of clues: give a file with 17 each")
         drawn = given[np.random.default_rng(0).permutation(len(given))[:5_000]]
-        solved["9 with 17 clues"] = _solving(rounds, nine, drawn, NUM_17_PLAIN)
+        solved["9 with 17 clues"] = solving(rounds, nine, drawn, NUM_17_PLAIN)
     print(f"solve: {solved}", flush=True)
     canonical_forms(nine, boards[:1], solutions[:1], 1)  # compiles
     forms = _rates(rounds, lambda number: canonical_forms(nine, boards, solutions, 1), len(boards))
@@ -146,16 +146,16 @@ def _rate(work: Work, count: int, number: int) -> float:
     return count / cpu_seconds(partial(work, number))
 
 
-def _generate(board: Board, clues: int, count: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+def generate(board: Board, clues: int, count: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
     return puzzles.generate(board, seed=seed, first=0, count=count, clues=clues, threads=1)
 
 
 def _generator(board: Board, clues: int, count: int) -> Work:
-    _generate(board, clues, 1)  # compiles
-    return partial(_generate, board, clues, count)
+    generate(board, clues, 1)  # compiles
+    return partial(generate, board, clues, count)
 
 
-def _solving(rounds: int, board: Board, given: np.ndarray, num_plain: int) -> dict[str, Any]:
+def solving(rounds: int, board: Board, given: np.ndarray, num_plain: int) -> dict[str, Any]:
     """Rates of proving that each puzzle has one solution; plain Python solves the next puzzles in each round."""
     puzzles.solve(board, given[:1], 1)  # compiles
     solver = plain.Solver(board)

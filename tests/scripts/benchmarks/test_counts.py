@@ -2,6 +2,7 @@
 
 import copy
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,9 @@ os.wait()
 """
 
 
+@pytest.mark.skipif(
+    not metadata.version("torch").endswith("+cpu"), reason="counts.json is of PyTorch for CPUs: that for CUDA imports triton"
+)
 def test_commands_take_no_more_than_before(prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A start would import pandas again, a run would write a file twice, or a step would communicate once more.
 

@@ -63,8 +63,8 @@ def test_plain_python_solves_puzzles_in_every_round_of_a_small_file(monkeypatch:
 
     monkeypatch.setattr(plain.Solver, "num_solutions", one_solution)
     board = board_of(4)
-    given, _ = measure._generate(board, clues=0, count=3)
-    measure._solving(rounds=2, board=board, given=given, num_plain=2)
+    given, _ = measure.generate(board, clues=0, count=3)
+    measure.solving(rounds=2, board=board, given=given, num_plain=2)
     assert len(solved) == 4
     assert solved[3] == solved[0]
 
