@@ -8,7 +8,8 @@ A thread publishes this rank's step once a second in the key-value store of the 
 remaining ranks search the store for a rank that failed, died, stopped publishing or is behind, and raise `RankLost` with one
 sentence. With NCCL, a rank that waits for its GPU gets no Python exception, and NCCL's watchdog, which should abort the
 process, can leave it waiting (seen with torch 2.11 and NCCL 2.28). There the thread prints the sentence, at the latest a few
-seconds before the time-out, and ends the process `ABORT_S` later.
+seconds before the time-out, and ends the process `ABORT_S` later. (If the machine that holds the store loses its power or its
+network, its connections stay open, and the thread waits as well.)
 
 Under `accelerate launch` the launcher holds the store, which therefore outlives the ranks. Without a launcher (`srun`, one
 process per task) rank 0 holds it, and an unreachable store means that rank 0 died.
@@ -84,7 +85,7 @@ class Heartbeat:
         self._count = 0
         self._local_processes: dict[int, Any] = {}
         self._main_thread = threading.get_ident()
-        self._stop = threading.Event()
+        self._stop, self._lock = threading.Event(), threading.Lock()
         self.beat(0)
 
     @classmethod
@@ -101,6 +102,10 @@ class Heartbeat:
     def beat(self, step: int) -> None:
         """Record that this rank is at `step`; call it before each micro-batch. It takes 0.3 µs."""
         self._progress = (step, time.time())  # one assignment: the thread reads both
+
+    def finish(self) -> None:
+        """Stop publishing and watching: after the last collective, no rank waits for another."""
+        self._stop.set()
 
     def __enter__(self) -> "Heartbeat":
         """Wait for the other ranks; `RankLost` if one does not start within `timeout_s`."""
@@ -154,41 +159,54 @@ class Heartbeat:
 
     def _publish_regularly(self, store: Any) -> None:
         """The thread: publish this rank's record and, with NCCL, end a process that waits for a lost rank."""
-        try:
-            while not self._stop.wait(INTERVAL_S):
-                self._publish(store)
-                if self._announce and self._state == RUNNING:
-                    self._end_if_waiting(store, self._announce)
-        except RuntimeError as error:  # the next collective will fail
-            progress = self._progress
-            if self._announce and not self._stop.wait(ABORT_S) and self._progress is progress:
-                self._print(_store_is_gone(error), self._announce)
-                os._exit(1)
+        gone: RuntimeError | None = None
+        while not self._stop.wait(INTERVAL_S):
+            try:
+                if gone is None:
+                    self._publish(store)
+                    if self._announce and self._state == RUNNING:
+                        self._end_if_lost(self._lost_rank(store), self._announce)
+            except DistStoreError:  # it answered late
+                continue
+            except RuntimeError as error:  # the connection is closed
+                gone = error
+            # A rank whose launcher died may be saving; one that calls no `beat` for that long waits for another rank
+            if gone and self._announce and self._state == RUNNING and self._waited() > self._timeout_s:
+                self._end_if_lost(_store_is_gone(gone), self._announce)
 
-    def _end_if_waiting(self, store: Any, announce: Callable[[str], None]) -> None:
-        """Name a rank that ended, or is late when NCCL's time-out is near, and end this process `ABORT_S` later."""
-        progress = self._progress
-        if self._abort and self._abort[0] is progress:
-            if time.monotonic() > self._abort[1]:
-                os._exit(1)
-            return
-        waited = time.time() - progress[1]
-        if waited > self._timeout_s - 2 * OBSERVATION_S:
-            lost = self._find_lost_rank(store)
-        elif waited > 2 * OBSERVATION_S:  # a failed collective that raises an exception has done so by now
-            lost = self._ended_rank([record for record in self._other_records(store) if record["state"] != FINISHED])
-        else:
-            return
-        # Otherwise the wait ended, or the training, while the thread searched
-        if lost and self._progress is progress and self._state == RUNNING and not self._stop.is_set():
+    def _waited(self) -> float:
+        """Seconds since the last call of `beat`."""
+        return time.time() - self._progress[1]
+
+    def _lost_rank(self, store: Any) -> str | None:
+        """A sentence about a rank that failed or died, or that is late when NCCL's time-out is near; or None."""
+        if self._waited() > self._timeout_s - 2 * OBSERVATION_S:
+            return self._find_lost_rank(store)
+        if self._waited() > 2 * OBSERVATION_S:  # a failed collective that raises an exception has done so by now
+            return self._ended_rank([record for record in self._other_records(store) if record["state"] != FINISHED])
+        return None
+
+    def _end_if_lost(self, lost: str | None, announce: Callable[[str], None]) -> None:
+        """Print the sentence `lost`; end the process if a rank is still lost `ABORT_S` later and this one did not advance."""
+        progress, now = self._progress, time.monotonic()
+        is_waiting = self._waited() > OBSERVATION_S and self._state == RUNNING and not self._stop.is_set()
+        if not lost or not is_waiting:  # the wait ended, or the training, also while the thread searched
+            self._abort = None
+        elif self._abort is None or self._abort[0] is not progress:
             self._print(lost, announce)
-            self._abort = progress, time.monotonic() + ABORT_S
+            self._abort = progress, now + ABORT_S
+        elif now > self._abort[1]:
+            os._exit(1)
 
     def _print(self, lost: str, announce: Callable[[str], None]) -> None:
         print(f"\nfailed: {lost}", file=sys.stderr, flush=True)
         announce(lost)
 
     def _publish(self, store: Any) -> None:
+        with self._lock:  # an earlier record must not replace that of the end
+            self._publish_record(store)
+
+    def _publish_record(self, store: Any) -> None:
         self._count += 1
         step, step_time = self._progress
         where = ""

@@ -97,14 +97,16 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
 
 
 def _refuse_too_few_gpus(origin: str) -> None:
-    """Raise `UserError` if this machine has GPUs, but not one for each of its ranks (on a CPU, ranks see no GPU)."""
+    """Raise `UserError` if this machine has GPUs, but not one for each of its ranks."""
     import torch
+    from accelerate.utils import parse_flag_from_env
 
     num_ranks, num_gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
-    if 0 < num_gpus < num_ranks:
+    if 0 < num_gpus < num_ranks and not parse_flag_from_env("ACCELERATE_USE_CPU"):
+        num_machines = int(os.environ["WORLD_SIZE"]) // num_ranks
         raise UserError(
             f"{origin} asks for {num_ranks} processes on this machine, each with a GPU of its own, but PyTorch finds "
-            f"{num_gpus}: launch with --num_processes {num_gpus} or, for one, with accelerate_configs/single_gpu.yaml"
+            f"{num_gpus}: launch with --num_processes {num_gpus * num_machines}"
         )
 
 

@@ -255,4 +255,5 @@ def _finish(run: Training, preempted: bool) -> dict[str, Any]:
         if preempted or not run.config.refit_epochs:
             runs.end(run.out, summary["status"])
     accelerator.wait_for_everyone()
+    run.heartbeat.finish()
     return summary

@@ -13,6 +13,7 @@ SERIAL = (
     "doctor",
     "launch/test_failures.py",
     "launch/test_launch.py",
+    "launch/test_nccl.py",
     "launch/test_torture.py",
     "neural/test_heartbeat.py",
     "pipeline/test_killed.py",

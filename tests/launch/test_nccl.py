@@ -65,6 +65,7 @@ def test_ranks_that_are_killed_and_resumed_have_the_bits_of_others(
             if len([*killed.glob("checkpoints/step-*")]) > 1:
                 break
             time.sleep(0.01)
+        assert launchers[0].poll() is None, "it ended before it was killed"
         for process in launchers:
             launcher.kill(process)
     launcher.run_machines(yaml, NUM_RANKS, resumed, tmp_path)
@@ -126,7 +127,7 @@ def test_a_training_that_loses_a_rank_reports_it(number: signal.Signals, words: 
         (rank_1,) = [member for member in family if member.environ().get("RANK") == "1"]
         rank_1.send_signal(number)
         assert launchers[0].wait(launcher.TIMEOUT_S) == 1
-    (sentence,) = failures(tmp_path)
+    sentence, *_ = failures(tmp_path)
     assert sentence.startswith("failed: rank 1 of 2 (host ")
     assert f", pid {rank_1.pid}) " in sentence
     assert words in sentence
