@@ -8,8 +8,8 @@ A thread publishes this rank's step once a second in the key-value store of the 
 remaining ranks search the store for a rank that failed, died, stopped publishing or is behind, and raise `RankLost` with one
 sentence. With NCCL, a rank that waits for its GPU gets no Python exception, and NCCL's watchdog, which should abort the
 process, can leave it waiting (seen with torch 2.11 and NCCL 2.28). There the thread prints the sentence, at the latest a few
-seconds before the time-out, and ends the process `ABORT_S` later. (If the machine that holds the store loses its power or its
-network, its connections stay open, and the thread waits as well.)
+seconds before the time-out, and ends the process `ABORT_S` later. (If the machine that holds the store loses its power, its
+connections stay open, and the thread waits as well.)
 
 Under `accelerate launch` the launcher holds the store, which therefore outlives the ranks. Without a launcher (`srun`, one
 process per task) rank 0 holds it, and an unreachable store means that rank 0 died.
@@ -187,7 +187,7 @@ class Heartbeat:
         return None
 
     def _end_if_lost(self, lost: str | None, announce: Callable[[str], None]) -> None:
-        """Print the sentence `lost`; end the process if a rank is still lost `ABORT_S` later and this one did not advance."""
+        """Print the sentence `lost`; end the process if this rank still waits for a lost one `ABORT_S` later."""
         progress, now = self._progress, time.monotonic()
         is_waiting = self._waited() > OBSERVATION_S and self._state == RUNNING and not self._stop.is_set()
         if not lost or not is_waiting:  # the wait ended, or the training, also while the thread searched

@@ -25,7 +25,7 @@ LOST = RuntimeError("[/third_party/gloo/gloo/transport/tcp/pair.cc:537] Connecti
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Intervals of 0.05 s, and no end of this process; restore the handler of SIGTERM, which the heartbeat sets to ignore."""
+    """Intervals of 0.05 s; this process is not ended, and the handler of SIGTERM, which the heartbeat sets, is restored."""
     monkeypatch.setattr(heartbeat, "INTERVAL_S", 0.05)
     monkeypatch.setattr(heartbeat, "OBSERVATION_S", 0.5)
     monkeypatch.setattr(os, "_exit", list[int]().append)  # else it would end pytest
