@@ -164,14 +164,14 @@ class Heartbeat:
             try:
                 if gone is None:
                     self._publish(store)
-                    if self._announce and self._state == RUNNING:
+                    if self._announce:
                         self._end_if_lost(self._lost_rank(store), self._announce)
             except DistStoreError:  # it answered late
                 continue
             except RuntimeError as error:  # the connection is closed
                 gone = error
             # A rank whose launcher died may be saving; one that calls no `beat` for that long waits for another rank
-            if gone and self._announce and self._state == RUNNING and self._waited() > self._timeout_s:
+            if gone and self._announce and self._waited() > self._timeout_s:
                 self._end_if_lost(_store_is_gone(gone), self._announce)
 
     def _waited(self) -> float:
@@ -193,14 +193,11 @@ class Heartbeat:
         if not lost or not is_waiting:  # the wait ended, or the training, also while the thread searched
             self._abort = None
         elif self._abort is None or self._abort[0] is not progress:
-            self._print(lost, announce)
+            print(f"\nfailed: {lost}", file=sys.stderr, flush=True)
+            announce(lost)
             self._abort = progress, now + ABORT_S
         elif now > self._abort[1]:
             os._exit(1)
-
-    def _print(self, lost: str, announce: Callable[[str], None]) -> None:
-        print(f"\nfailed: {lost}", file=sys.stderr, flush=True)
-        announce(lost)
 
     def _publish(self, store: Any) -> None:
         with self._lock:  # an earlier record must not replace that of the end

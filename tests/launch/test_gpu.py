@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from accelerate.utils import is_torchao_available
 from benchmarks import roofline
 from launcher import ACCELERATE, ROOT, TIMEOUT_S, TRAIN, kill, run, started
-from safetensors.torch import load_file
+from run_weights import same, weights
 
 from ensemble.errors import UserError
 from ensemble.neural import speed
@@ -33,14 +33,6 @@ def command(yaml: str, recipe: str, data: Path, out: Path, *words: Any) -> list[
     paths = [f"data={roofline.prepared(data, recipe)}", f"out={out}"]
     settings = [*roofline.WORDS[recipe], *paths, f"max_epochs={EPOCHS[recipe]}", "trackers=[]"]
     return [*ACCELERATE, "--config_file", CONFIGURATIONS / yaml, *words, TRAIN, "--recipe", recipe, *settings]
-
-
-def weights(run_folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(run_folder / "final" / "model.safetensors")
-
-
-def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 @pytest.mark.parametrize("precision", ["no", "bf16", "fp16", pytest.param("fp8", marks=needs_torchao)])

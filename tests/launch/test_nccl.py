@@ -12,6 +12,7 @@ import psutil
 import pytest
 import torch
 from benchmarks import roofline
+from run_weights import same, weights
 from safetensors.torch import load_file
 
 from ensemble import predictions
@@ -33,14 +34,6 @@ def command(recipe: str, data: Path, out: Path, *words: Any) -> list[Any]:
     paths = [f"data={roofline.prepared(data, recipe)}", f"out={out}"]
     settings = [*roofline.WORDS[recipe], *paths, f"max_epochs={EPOCHS[recipe]}", "trackers=[]"]
     return [launcher.TRAIN, "--recipe", recipe, *settings, *words]
-
-
-def weights(run_folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(run_folder / "final" / "model.safetensors")
-
-
-def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 @pytest.mark.parametrize(
