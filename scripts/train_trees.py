@@ -8,8 +8,9 @@ On N nodes, the same command is started once on each, with RANK (0 to N - 1), WO
 where rank 0 listens, in the environment; slurm/train_tree_models.slurm does this. Each rank trains on its shard of the rows
 with the library's own collective calls. All ranks end with the same trees, and rank 0 writes the member.
 
-With search.trials or search.seconds, settings are searched on validation instead (it needs pip install -e '.[search]'), and
-the best are written as YAML for --config. With --resume auto, the command resumes a search, or joins one of other processes:
+With search.trials or search.seconds, settings are searched on validation instead, and the best are written as YAML for
+--config; this needs pip install 'accelerate-ensemble[search]'. With --resume auto, the command resumes a search, or joins
+one of other processes:
 
     python scripts/train_trees.py library=xgboost data=runs/demo/prepared out=runs/demo/search search.trials=50
     python scripts/train_trees.py --config runs/demo/search/best.yaml data=runs/demo/prepared out=runs/demo/members/tuned

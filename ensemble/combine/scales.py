@@ -107,9 +107,7 @@ def platt_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None
 
 
 def _minimised(
-    line: np.ndarray,
-    loss: Callable[[np.ndarray], float],
-    derivatives: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+    line: np.ndarray, loss: Callable[[np.ndarray], float], derivatives: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 ) -> np.ndarray:
     """The parameters (n,) with the lowest convex loss, by Newton's method from `line`. derivatives : gradient and Hessian.
 

@@ -161,7 +161,7 @@ def check_cores(environment: Mapping[str, str], limits: Mapping[str, int], num_s
         fix = f"export OMP_NUM_THREADS={granted} or less: threads that wait for a core make a run ten times slower"
         yield problem("threads", f"OMP_NUM_THREADS={threads}, but {granted} granted", fix)
     elif threads == "1" and granted > 1:
-        fix = "unset OMP_NUM_THREADS before train_trees.py: it limits XGBoost's threads, even with a larger threads=…"
+        fix = f"unset it before train_trees.py or write threads={granted}: outside of Slurm jobs, trees would use one core"
         yield note("threads", f"OMP_NUM_THREADS=1 of {granted} cores", fix)
     else:
         yield ok("threads", f"OMP_NUM_THREADS={threads}")

@@ -9,11 +9,7 @@ from typing import Any
 
 @contextmanager
 def profile(
-    folder: Path,
-    enabled: bool,
-    rank: int = 0,
-    log: Callable[[str], None] = print,
-    steps: tuple[int, int, int] = (3, 2, 5),
+    folder: Path, enabled: bool, rank: int = 0, log: Callable[[str], None] = print, steps: tuple[int, int, int] = (3, 2, 5)
 ) -> Iterator[Any]:
     """Trace the CPU and GPU operations of some steps into `folder`/profile/rank{rank}.json.gz, and log the path.
 

@@ -5,8 +5,8 @@
 
 Splits follow each other in time, and the newest rows resemble those to predict the most. But validation selects the best
 weights, and blend must be predicted by a network not trained on it, so that an ensemble can be fitted on it. Whether further
-training helps differs between datasets. Therefore the last weights of the trial are scored on blend, and `newest`, which
-is trained as long, only if that score beats that of the best weights. A stopped run continues in the part where it stopped.
+training helps differs between datasets. Therefore the last weights of the trial are scored on blend. Only if they beat the
+best weights, `newest` is trained, for as many epochs as the trial. A stopped run continues in the part where it stopped.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ from ensemble.recipe import NeuralRecipe
 from ensemble.signals import StopSignals
 
 FIRST_SHARE = 0.6
-"""The share of `max_seconds` for the training before the trial. The trial gets half of the rest, and `newest` the end."""
+"""The share of `max_seconds` for the training before the trial. The trial gets half of the rest, `newest` what remains."""
 
 
 class JoinedRows:
@@ -133,7 +133,7 @@ def train(
             return loop.train(continued_recipe, settings, accelerator, "auto")
 
         def score(folder: Path) -> float:
-            """The score on blend of the weights in `folder`, whose duration counts for the last part."""
+            """The score on blend of the weights in `folder`. Its seconds are added to those of the last trained part."""
             start = time.monotonic()
             value = score_of(folder, recipe, config, accelerator)
             summaries[-1]["seconds"] += time.monotonic() - start

@@ -63,11 +63,7 @@ def check_name(name: str, manifest: dict[str, Any]) -> None:
 
 
 def write_forecast(
-    out: Path,
-    data: str | Path,
-    files: list[Predictions],
-    ensemble: combine.Ensemble,
-    intervals: Intervals | None = None,
+    out: Path, data: str | Path, files: list[Predictions], ensemble: combine.Ensemble, intervals: Intervals | None = None
 ) -> pa.Array:
     """Write forecast.parquet and forecast.csv, the row with the highest prediction first; return the column `why`.
 

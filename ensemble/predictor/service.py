@@ -59,10 +59,7 @@ def serve(settings: ServeConfig) -> None:
     Raises `UserError` for an ensemble that cannot be loaded, impossible limits, and an address that is not available.
     """
     configuration.check(settings, at_least_1="max_reviews max_bytes body_timeout_s stop_timeout_s")
-    with (
-        _listen(settings.host, settings.port) as listener,
-        Predictor.load(settings.ensemble, settings.threads) as predictor,
-    ):
+    with _listen(settings.host, settings.port) as listener, Predictor.load(settings.ensemble, settings.threads) as predictor:
         # A request creates tens of thousands of objects, and each collection would scan the objects of all libraries
         gc.collect()
         gc.freeze()

@@ -68,10 +68,7 @@ def frame(features: pl.DataFrame, categories: Sequence[str]) -> pl.DataFrame:
 
 
 def train_copies(
-    config: TreesConfig,
-    parts: Sequence[tuple[TreeData, TreeData | None]],
-    training: Training,
-    run: Callable[..., Any],
+    config: TreesConfig, parts: Sequence[tuple[TreeData, TreeData | None]], training: Training, run: Callable[..., Any]
 ) -> tuple[list[Any], list[Scores], int]:
     """Train a booster on each of `parts`; `copies.train_separately` describes the arguments.
 

@@ -190,10 +190,7 @@ _on_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 
 @_on_one_thread
 def train_copies(
-    config: TreesConfig,
-    parts: Sequence[tuple[TreeData, TreeData | None]],
-    training: Training,
-    run: Callable[..., Any],
+    config: TreesConfig, parts: Sequence[tuple[TreeData, TreeData | None]], training: Training, run: Callable[..., Any]
 ) -> tuple[list[Linear], list[Scores], int]:
     """Fit the candidates on each of `parts`; `copies.train_separately` describes the arguments.
 

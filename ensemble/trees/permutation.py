@@ -1,8 +1,8 @@
 """Importance by permutation: how much worse out-of-fold predictions become when the values of a feature are permuted.
 
 Some held-out rows of each fold are drawn. The values of one feature are permuted among them, and the copy that holds the
-rows out predicts them again. The importance is the score of these predictions, of all folds together, minus the score
-without permutation; above 0 is worse. Breiman 2001, https://doi.org/10.1023/A:1010933404324.
+rows out predicts them again. The importance is the difference between the scores with and without permutation, of all folds
+together; its sign is positive if permutation is worse. Breiman 2001, https://doi.org/10.1023/A:1010933404324.
 """
 
 from collections.abc import Sequence

@@ -30,7 +30,7 @@ from ensemble.trees.settings import SearchConfig
 try:
     import optuna
 except ModuleNotFoundError:
-    raise UserError("a search needs Optuna: pip install -e '.[search]'") from None
+    raise UserError("a search needs Optuna: pip install 'accelerate-ensemble[search]'") from None
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock

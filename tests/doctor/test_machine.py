@@ -100,6 +100,7 @@ def test_threads_against_cores(environment: dict[str, str], limits: dict[str, in
     reported = machine.check_cores(environment, limits, 8)
     (threads,) = [finding for finding in reported if finding.check == "threads"]
     assert (threads.level, expected in threads.value) == (level, True)
+    assert (f"threads={min(limits.values())}" in threads.fix) == (environment == {"OMP_NUM_THREADS": "1"})
 
 
 def test_limits_of_the_process(tmp_path: Path) -> None:

@@ -276,7 +276,7 @@ def test_without_optuna_the_error_names_the_package() -> None:
     """Without the optional dependency the user would get a traceback."""
     code = "import sys; sys.modules['optuna'] = None\nfrom ensemble.trees import trials"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert "UserError: a search needs Optuna: pip install -e '.[search]'" in done.stderr
+    assert "UserError: a search needs Optuna: pip install 'accelerate-ensemble[search]'" in done.stderr
 
 
 # The trials without trainings

@@ -45,7 +45,7 @@ def has_trend(
 
 
 def _columns(features: np.ndarray) -> np.ndarray | None:
-    """Inputs of the linear model, (num_rows, E) float64: one-hot columns, numbers with 0 if missing; None if too many."""
+    """Inputs of the linear model, (num_rows, E) float64: one-hot or centred, 0 for missing numbers; None if too many."""
     columns, num_columns = [np.zeros((len(features), 0))], 0
     for values in features.T:
         different = np.unique(values[~np.isnan(values)])

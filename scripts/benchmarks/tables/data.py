@@ -45,53 +45,21 @@ class Table:
 
 TABLES = {
     "adult": Table(
-        target="income",
-        task="binary",
-        origin="UCI 2, adult.data and adult.test",
-        files=("adult_train", "adult_test"),
+        target="income", task="binary", origin="UCI 2, adult.data and adult.test", files=("adult_train", "adult_test")
     ),
-    "ames": Table(
-        target="Sale_Price",
-        task="regression",
-        origin="R package modeldata, ames",
-    ),
+    "ames": Table(target="Sale_Price", task="regression", origin="R package modeldata, ames"),
     "bank_churn": Table(
         target="exited",
         task="binary",
         origin="Kaggle, Churn_Modelling.csv",
         drop=("rowNumber", "customerId", "surname", "Latitude", "Longitude"),
     ),
-    "california_housing": Table(
-        target="medianHouseValue",
-        task="regression",
-        origin="StatLib, cal_housing",
-    ),
-    "caravan": Table(
-        target="Purchase",
-        task="binary",
-        origin="R package ISLR, Caravan",
-    ),
-    "diamonds": Table(
-        target="price",
-        task="regression",
-        origin="R package ggplot2, diamonds",
-    ),
-    "electricity": Table(
-        target="class",
-        task="binary",
-        origin="OpenML 151, electricity",
-        time="moment",
-    ),
-    "lending_club": Table(
-        target="Class",
-        task="binary",
-        origin="R package modeldata, lending_club",
-    ),
-    "letter": Table(
-        target="class",
-        task="multiclass",
-        origin="OpenML 6, letter",
-    ),
+    "california_housing": Table(target="medianHouseValue", task="regression", origin="StatLib, cal_housing"),
+    "caravan": Table(target="Purchase", task="binary", origin="R package ISLR, Caravan"),
+    "diamonds": Table(target="price", task="regression", origin="R package ggplot2, diamonds"),
+    "electricity": Table(target="class", task="binary", origin="OpenML 151, electricity", time="moment"),
+    "lending_club": Table(target="Class", task="binary", origin="R package modeldata, lending_club"),
+    "letter": Table(target="class", task="multiclass", origin="OpenML 6, letter"),
     "metro_traffic": Table(
         target="traffic_volume",
         task="regression",
@@ -99,11 +67,7 @@ TABLES = {
         time="date_time",
         time_format="%d-%m-%Y %H:%M",
     ),
-    "online_shoppers": Table(
-        target="Revenue",
-        task="binary",
-        origin="UCI 468, Online Shoppers Intention",
-    ),
+    "online_shoppers": Table(target="Revenue", task="binary", origin="UCI 468, Online Shoppers Intention"),
 }
 
 
