@@ -102,7 +102,7 @@ def train_copy(
     held_out = None if stop is None else pool(objective, stop)
     callbacks = [SimpleNamespace(after_iteration=lambda _: not is_over())]  # CatBoost stops if the result is false
     booster.fit(pool(objective, rows), eval_set=held_out, use_best_model=False, callbacks=callbacks, **early)
-    evaluated = booster.get_evals_result().get("validation", {}) if stop is not None else {}
+    evaluated = booster.get_evals_result().get("validation", {})
     return booster, np.array(evaluated.get(OBJECTIVES[objective.kind], ()))
 
 

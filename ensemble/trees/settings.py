@@ -105,19 +105,9 @@ class TreesConfig:
 
 
 FREE_TO_CHANGE = (
-    "data",
-    "verify",
-    "out",
-    "overwrite",
-    "folds",
-    "together",
-    "threads",
-    "memory",
-    "max_seconds",
-    "checkpoint_s",
-    "timeout_s",
-    "search",
-)
+    "data", "verify", "out", "overwrite", "folds", "together", "threads", "memory", "max_seconds", "checkpoint_s",
+    "timeout_s", "search",
+)  # fmt: skip
 """Settings that may differ when a training is resumed: they change where and how it runs, but not its result.
 
 Three are exceptions: `max_seconds` may end the training earlier, with `memory` LightGBM would compute other bins, so it
