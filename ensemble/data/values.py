@@ -1,8 +1,8 @@
 """Conversion of columns of review and metadata files to the types and units of `reviews.REVIEW_SCHEMA`.
 
 Ids are text, exactly as in the file: `007`, ` 7` and `7` are three ids, and `None` is an id. Only an empty cell is
-missing. Whole numbers of any length are ids in their decimal form. Floating-point numbers are ids only if
-all of them are whole and below 2^53: pandas writes a column of integers with missing values like that.
+missing. Whole numbers of any length are ids in their decimal form. Floating-point numbers are ids only if all of them are
+whole and below 2^53, or 2^24 in 32 bits: pandas writes a column of integers with missing values like that.
 """
 
 import ast

@@ -84,7 +84,7 @@ def _train(config: TreesConfig, resume: str, rank_info: RankInfo, bag: str, lock
         config, objective, settings = resolve(config, train_rows, validation)
         if group.rank == 0 and has_default_metric and objective.metric != objective.task.metric:
             print(
-                f"early stopping by {objective.metric}: too few validation rows of one class for {objective.task.metric}",
+                f"early stopping by {objective.metric}: too few rows of one class for {objective.task.metric}",
                 file=sys.stderr,
             )
         _check_fit(config, objective, cv is not None, group)

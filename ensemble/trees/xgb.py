@@ -152,7 +152,7 @@ def train(config: TreesConfig, rows: TreeData, validation: TreeData, training: T
     with _collective(training.group, config.timeout_s), training.group.wait_for_lost_rank():
         booster = Booster(config, rows, validation, training)
         try:
-            # XGBoost's own metrics are not used: its aucpr interpolates, so it is not the average precision of metrics.py
+            # XGBoost's own metrics are not used: its aucpr interpolates, so it is not the average precision of metrics/
             score = None if training.is_refit else ValidationMetrics(booster.objective, validation)
             history, best = boost(config, booster.objective.metric, booster, score, training)
             return booster.first_rounds(best), history, best

@@ -71,13 +71,17 @@ def test_weights_reach_early_stopping_files_and_scores(library: str, tmp_path: P
     assert counted.sum() < len(counted)
 
 
-def test_positives_of_weight_0_do_not_count_for_the_metric_of_early_stopping(tmp_path: Path) -> None:
+def test_positives_of_weight_0_do_not_count_for_the_metric_of_early_stopping(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Trees would stop by the order of the 15 positives that are scored, which is often best after the first tree."""
     positive = np.arange(600) % 2
     weight = np.where(positive & (np.arange(600) >= 30), 0.0, 1.0)
     table = pl.DataFrame({"first": np.random.default_rng(0).random(600), "target": positive, "weight": weight})
     data = prepared_of(tmp_path, table, "data", target="target", weight="weight", metric="average_precision")
     assert train.resolve(config_of("lightgbm", data), rows_of(data))[1].metric == "log_loss"
+    train.train(config_of("lightgbm", data, tmp_path / "member", num_rounds=1))
+    assert "by log_loss: too few rows of one class for average_precision" in capsys.readouterr().err  # no validation split
 
 
 def test_a_validation_split_without_weight_is_refused(library: str, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
             network=(is_ring or config.network != "bilinear", f"mlp: {system} has no states on a ring"),
             residual=(
                 is_square or not config.residual,
-                f"false: there are {num_inputs} inputs, and of outputs {num_outputs}",
+                f"false unless there are as many outputs as inputs, not {num_outputs} and {num_inputs}",
             ),
             conserve=(
                 not config.conserve or (is_square and len(config.conserve) == num_inputs and any(config.conserve)),

@@ -26,8 +26,9 @@ class PrepareConfig:
     embargo: float = 0.0
     """The time from a row's `time` until its target is known, in the unit of `time`, or in days for dates."""
     group: str = ""
-    """A column. Rows with the same value stay in one fold and form one cluster of the bootstrap. In a ranking task they are
-    ranked against each other."""
+    """A column. Rows with the same value form one cluster of the bootstrap, and stay in one fold. With `time` they may be in
+    several, but no copy is fitted on rows with a value of the block that it predicts. In a ranking task rows with the same
+    value are ranked against each other."""
     weight: str = ""
     """A column of sample weights; empty for 1 each."""
     id: str = ""

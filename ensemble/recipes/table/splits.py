@@ -3,7 +3,7 @@
 All labelled rows are the split `train`, with the folds of `ensemble/data/cross_validation.py`. With `test` > 0, a part of
 them is the split `test`: a random sample of units (the values of `group`, else single rows), or with `time` the last rows.
 In the latter case, train rows within `embargo` before the test, and those of groups in the test, are left out. Rows with
-equal times, or of the same group, stay together.
+equal times stay together; without `time`, rows of the same group do.
 """
 
 import dataclasses

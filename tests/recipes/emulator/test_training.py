@@ -191,7 +191,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
         "ice",
         {"network": "bilinear"},
     ),
-    r"recipe\.residual=true is impossible: it must be false: there are 7 inputs, and of outputs 1": (
+    r"recipe\.residual=true is impossible: it must be false unless there are as many outputs as inputs, not 1 and 7": (
         "ice",
         {"residual": True},
     ),
