@@ -177,8 +177,8 @@ def fit_cross_fitted(
     The second result contains the prediction of each row by weights and calibration that were fitted on other blocks:
     (num_rows,), or (num_rows, num_classes); NaN for rows without a prediction.
 
-    Raises `UserError` for NaN (with member and row), for invalid probabilities and targets, for targets that are all equal,
-    for a blend of one group, and for a combiner or calibrator that is unknown or needs more rows.
+    Raises `UserError` for NaN (with member and row), for invalid probabilities and targets, for targets that are all equal
+    (except in a regression), for a blend of one group, and for a combiner or calibrator that is unknown or needs more rows.
     """
     outputs = tuple(outputs) or OUTPUTS_OF[kind][:1] * len(member_names)
     _check_outputs(kind, member_names, outputs)

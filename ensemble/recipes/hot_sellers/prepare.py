@@ -93,7 +93,7 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
         builder.write_pieces()
         builder.write_rows(folder / "rows")
         defaults = PrepareConfig()
-        names_of = {"category": {"values": ["unknown", *categories[1:]]}}  # the other features are no numbers of texts
+        names_of = {"category": {"values": ["unknown", *categories[1:]]}}  # no other feature is a code for texts
         manifest = {
             **folders.first_entries("hot_sellers", 2, TASK),
             "sources": folders.sources((*files, *product_files)),
