@@ -5,8 +5,8 @@ rows of that mean. Rows on which a model is fitted are divided into `NUM_PARTS` 
 of the other parts; the codes of all other rows are means of the fitted rows. So no row's target is in its own code. Missing
 values are one more category. A category without a fitted row has the mean of all rows.
 
-XGBoost and LightGBM learn from these codes if the objective is binary or regression, since classes and relevances have no
-meaningful mean. CatBoost has target statistics of its own.
+On data for cross-validation, XGBoost and LightGBM learn from these codes if the objective is binary or regression, since
+classes and relevances have no meaningful mean. CatBoost has target statistics of its own.
 """
 
 import dataclasses

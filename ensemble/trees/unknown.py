@@ -12,8 +12,8 @@ The member's known.json describes the values of the training rows:
     unseen       for each categorical feature, the numbers of the categories without a row
     reference    for the features that can have unknown values, the values of the reference rows
 
-Features with `MIN_CATEGORIES` categories or more are left out: target_encoding.py (for binary and regression objectives) and
-CatBoost replace even their unknown values by means of the target.
+Features with `MIN_CATEGORIES` categories or more are left out: CatBoost, and target_encoding.py where it is used, replace
+even their unknown values by means of the target.
 
 The predictions of rows without unknown values have the same bits as without this module.
 """
