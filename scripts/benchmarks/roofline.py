@@ -78,7 +78,8 @@ def roofline(
 
     folder : the folder for the prepared data of each recipe, which are generated if they are not there
     recipes : the recipes to measure; empty for all
-    variants : no (float32), bf16, fp16, fp8, 'bf16, not deterministic', 'bf16, compiled', and 'large batch' of bf16 or fp8
+    variants : no (float32), bf16, fp16, fp8, or with the quotes 'bf16, not deterministic', 'bf16, compiled',
+        'bf16, large batch' and 'fp8, large batch'
     seconds : seconds of training of each measurement, after the warm-up
     before : the JSON file of an earlier version of the code, whose results are added to the new file
     """
