@@ -116,10 +116,13 @@ class Rows(NamedTuple):
 def fit_combinations(rows: Rows, combiners: Sequence[str], calibrators: Sequence[str]) -> dict[tuple[str, str], Combination]:
     """Fit a combination to the rows for each combiner with each calibrator; the keys are (combiner, calibrator) names.
 
-    If `scales.NONE` is among the calibrators, it must be the only one. The members' probabilities are then not calibrated
-    before averaging either. Members with equal predictions share the weight of one member, and constant members get the
-    weight 0, so such members do not change the weights of the others. If no member gets a weight, the weights are equal.
+    With `scales.NONE` the members' probabilities are not calibrated before averaging either. Members with equal predictions
+    share the weight of one member, and constant members get the weight 0, so such members do not change the weights of the
+    others. If no member gets a weight, the weights are equal.
     """
+    if scales.NONE in calibrators and len(calibrators) > 1:
+        others = [name for name in calibrators if name != scales.NONE]
+        return {**fit_combinations(rows, combiners, others), **fit_combinations(rows, combiners, [scales.NONE])}
     kind, target, weight = rows.kind, rows.target, rows.weight
     columns, column_of_member = distinct_members(rows.inputs)
     num_equal = np.bincount(column_of_member)

@@ -17,7 +17,7 @@ better than equal weights by more than half a standard error: fitted weights tha
 worse on test (figures in CONTRIBUTING.md). In a binary task with fewer than 1,000 rows of the rarer class, the choice is
 limited to weights that are ≥ 0 and sum to 1, and isotonic calibration is not used. `calibration=none` leaves out steps 1
 and 3. `calibration=auto` compares the calibrators in the same way: the default is Platt scaling for a binary task, and a
-temperature for a multiclass one.
+temperature for a multiclass one. Of several names, as in `combiner=simplex,ridge`, the first is the default.
 """
 
 import dataclasses
@@ -198,9 +198,10 @@ def fit_cross_fitted(
     combiners, eligible = _combiners(kind, combiner, is_large, num_distinct, compare)
     compare_methods = functools.partial(_compare, rows, folds, is_forward)
     method, cross_fitted, _, methods = compare_methods(combiners, calibrators[:1], 0, eligible)
+    named_calibrators = calibration.split(",")
     if calibration != AUTO and not compare:
-        calibrators = [calibration]
-    eligible = calibrators if calibration == AUTO else [calibration]
+        calibrators = named_calibrators
+    eligible = calibrators if calibration == AUTO else named_calibrators
     calibrator, cross_fitted_calibrators, calibrated, _ = compare_methods([method], calibrators, 1, eligible)
     by_method = {method: calibrated}
     for other in sorted(set(methods) - {method}):  # the combiner of a block is chosen without that block
@@ -247,14 +248,16 @@ def _compare(
 
 def _combiners(kind: str, combiner: str, is_large: bool, num_distinct: int, compare: bool) -> tuple[list[str], list[str]]:
     """The combiners to score, and those of them that may be chosen, the default first; `UserError` for an unknown one."""
-    if combiner not in (AUTO, *COMBINERS[kind]):
-        raise UserError(f"there is no combiner '{combiner}' for {kind} targets: name {AUTO}, {', '.join(COMBINERS[kind])}")
+    named = combiner.split(",")
+    for name in named if combiner != AUTO else ():
+        if name not in COMBINERS[kind]:
+            raise UserError(f"there is no combiner '{name}' for {kind} targets: name {AUTO}, {', '.join(COMBINERS[kind])}")
     if num_distinct == 1:  # with one member there is nothing to compare
         return [EQUAL], [EQUAL]
     every = list(COMBINERS[kind])
     if combiner == AUTO:
         return every, every if is_large else [name for name in every if name in SAFE]
-    return every if compare else list(dict.fromkeys((EQUAL, "best_member", combiner))), [combiner]
+    return every if compare else list(dict.fromkeys((EQUAL, "best_member", *named))), named
 
 
 def counted_rows(weight: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | slice]:
@@ -359,14 +362,17 @@ def _calibrators(kind: str, target: np.ndarray, calibration: str, is_large: bool
                 f"calibration={calibration} is for probabilities, and these members give {predicted}: set calibration={AUTO}"
             )
         return [""]
-    if calibration not in (AUTO, NONE, *CALIBRATORS[kind]):
-        raise UserError(f"there is no calibration '{calibration}': name {AUTO}, {NONE}, {', '.join(CALIBRATORS[kind])}")
+    named = calibration.split(",")
+    for name in named if calibration != AUTO else ():
+        if name not in (NONE, *CALIBRATORS[kind]):
+            raise UserError(f"there is no calibration '{name}': name {AUTO}, {NONE}, {', '.join(CALIBRATORS[kind])}")
     if calibration == NONE:
         return [NONE]
-    if calibration == "isotonic" and not is_large:
+    if "isotonic" in named and not is_large:
         num_rarer = int(min(target.sum(), (1 - target).sum()))
         raise UserError(
             f"calibration=isotonic needs {ISOTONIC_LEAST:,} rows of the rarer class, and there are {num_rarer:,}: "
             "use calibration=platt, or prepare more rows"
         )
-    return [name for name in CALIBRATORS[kind] if is_large or name != "isotonic"]
+    available = [name for name in CALIBRATORS[kind] if is_large or name != "isotonic"]
+    return [*available, NONE] if NONE in named else available

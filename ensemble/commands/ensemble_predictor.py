@@ -30,10 +30,10 @@ class FitConfig:
     """Names of the members and baselines; empty for all with a prediction file of the split on which weights are fitted."""
     combiner: str = "auto"
     """How the weights are computed: auto, equal, best_member, greedy, shrunk, simplex; for some kinds of task also logistic,
-    nnls, ridge or rank_average."""
+    nnls, ridge or rank_average. Of several, such as simplex,ridge, the first, unless another one is better on other rows."""
     calibration: str = "auto"
-    """How probabilities are calibrated: auto, none, platt, temperature, or isotonic (needs 1,000 rows of the rarer
-    class)."""
+    """How probabilities are calibrated: auto, none, platt, temperature, or isotonic (needs 1,000 rows of the rarer class);
+    or the better of several, such as platt,none."""
     on: str = ""
     """The split on which weights and calibration are fitted: blend, or oof (out-of-fold predictions); empty for oof if the
     data are for cross-validation, else blend."""

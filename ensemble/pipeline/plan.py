@@ -1,8 +1,8 @@
 """The members that a fit trains, in order, and the share of the time limit for each.
 
 A recipe may have a module `plan.py` with `plan(manifest, num_threads) -> list[PlannedMember]`. The module may also have
-`combining(manifest)`, which returns the names of a combiner and a calibration of combine/ that are used without comparing
-others. Without `plan`, XGBoost and LightGBM are trained with refit=true, and the neural network, otherwise with defaults.
+`combining(manifest)`, which returns the names of a combiner and a calibration of combine/, or several with commas.
+Without `plan`, XGBoost and LightGBM are trained with refit=true, and the neural network, otherwise with defaults.
 
 The prepared data of a recipe whose members rank items, such as next_item, have no task. The module of such a recipe has
 `follow_up(manifest, data, rankings) -> FollowUp`, where `rankings` is the folder of the predictions of members and of

@@ -26,6 +26,7 @@ METHOD_DESCRIPTIONS = {
     "platt": "slope and intercept for the log odds of the average",
     "temperature": "a slope for the log odds of the average",
     "isotonic": "isotonic regression, for many rows",
+    "none": "the average as it is",
 }
 METRIC_DESCRIPTIONS = {
     "binary": {

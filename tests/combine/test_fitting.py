@@ -9,6 +9,7 @@ import pytest
 from blends import NAMES, expit, loss, market, scaled_logits
 
 from ensemble.combine import Ensemble, base_rate_prediction, fit
+from ensemble.combine.fitting import fit_cross_fitted
 from ensemble.combine.weights import COMBINERS
 from ensemble.errors import UserError
 from ensemble.metrics import average_precision
@@ -209,3 +210,30 @@ def test_numbers_are_combined_too(combiner: str) -> None:
     assert Ensemble.from_dict(json.loads(json.dumps(ensemble.to_dict()))) == ensemble
     if combiner == "auto":
         assert ensemble.method in ("nnls", "ridge", "simplex", "greedy")
+
+
+@pytest.mark.parametrize(("slope", "method"), [(1.0, "simplex"), (1.2, "ridge")])
+def test_the_first_of_two_named_combiners_is_used_unless_the_other_is_better(slope: float, method: str) -> None:
+    """Members that all predict too little would not be corrected, or weights would be negative for no gain."""
+    generator = np.random.default_rng(0)
+    predictions = generator.normal(size=(3000, 1)) + generator.normal(0, 0.3, (3000, 3))
+    target = slope * predictions @ [0.5, 0.3, 0.2] + generator.normal(size=3000)
+    named = {"kind": "regression", "combiner": "simplex,ridge", "is_forward": False, "compare": False}
+    ensemble = fit(target, predictions, np.arange(3000) % 5, NAMES, **named)
+    assert (ensemble.method, set(ensemble.cross_fitted)) == (method, {"equal", "best_member", "simplex", "ridge", "auto"})
+
+
+@pytest.mark.parametrize(("num_rows", "slope", "calibrator"), [(200, 40.0, "none"), (5000, 0.5, "platt")])
+def test_probabilities_stay_as_they_are_unless_calibration_makes_them_better(
+    num_rows: int, slope: float, calibrator: str
+) -> None:
+    """Members that separate the classes without an error would become unsure, or unsure ones would not be calibrated."""
+    generator = np.random.default_rng(0)
+    truth = generator.normal(size=(num_rows, 1))
+    target = truth[:, 0] > 0 if calibrator == "none" else generator.random(num_rows) < expit(slope * truth[:, 0])
+    predictions = expit(truth * [40.0, 30.0, 20.0] if calibrator == "none" else truth * [4.0, 3.0, 2.0])
+    named = {"combiner": "simplex", "calibration": "platt,none", "is_forward": False, "compare": False}
+    ensemble, predicted = fit_cross_fitted(target.astype(float), predictions, np.arange(num_rows) % 5, NAMES, **named)
+    assert ensemble.calibrator == calibrator
+    assert set(ensemble.cross_fitted_calibrators) == {"platt", "none", "auto"}
+    assert loss(target, predicted) == pytest.approx(ensemble.cross_fitted_calibrators["auto"]["log_loss"], rel=1e-6)

@@ -84,7 +84,9 @@ def test_negative_weights_need_every_member() -> None:
         ),
         ({"outputs": ["odds"] * 3}, "member 'trees' has output odds, but a binary task needs probability or score: leave"),
         ({"combiner": "median"}, "there is no combiner 'median' for binary targets: name auto, equal,"),
+        ({"combiner": "simplex,median"}, "there is no combiner 'median' for binary targets: name auto, equal,"),
         ({"combiner": "logistic", "kind": "regression"}, "there is no combiner 'logistic' for regression targets"),
+        ({"calibration": "platt,beta"}, "there is no calibration 'beta': name auto, none, platt, temperature, isotonic"),
         ({"calibration": "beta"}, "there is no calibration 'beta': name auto, none, platt, temperature, isotonic"),
         ({"calibration": "platt", "kind": "regression"}, "is for probabilities, and these members give values"),
         (

@@ -14,22 +14,22 @@ MOST_LINEAR_WORK = 2e10
 """The linear model is a member if one copy is fitted in at most this number of operations (a few seconds)."""
 SMALL: dict[str, dict[str, Any]] = {
     "lightgbm": {"max_leaves": 31, "column_fraction": 1.0, "l2": 0.0},
-    "catboost": {"max_leaves": 64, "learning_rate": 0.1, "l2": 3.0, "num_rounds": 1000},
+    "catboost": {"max_leaves": 64, "learning_rate": 0.1, "l2": 3.0},
     "xgboost": {"max_leaves": 15, "column_fraction": 0.4, "l2": 5.0, "min_leaf_weight": 2.0},
 }
 """For fewer than `FEW_ROWS` rows. LightGBM has no penalty, for targets with little noise, and XGBoost a strong one, for the
 others; CONTRIBUTING.md has figures."""
 LARGE: dict[str, dict[str, Any]] = {
-    "lightgbm": {"max_leaves": 31, "column_fraction": 0.7, "l2": 1.0, "num_rounds": 2000},
-    "catboost": {"max_leaves": 64, "learning_rate": 0.1, "l2": 3.0, "num_rounds": 2000},
-    "xgboost": {"max_leaves": 64, "column_fraction": 0.7, "l2": 1.0, "num_rounds": 2000},
+    "lightgbm": {"max_leaves": 31, "column_fraction": 0.7, "l2": 1.0},
+    "catboost": {"max_leaves": 64, "learning_rate": 0.1, "l2": 3.0},
+    "xgboost": {"max_leaves": 64, "column_fraction": 0.7, "l2": 1.0},
 }
 SMALL_VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("catboost", {"max_leaves": 16}),
     ("xgboost", {"max_leaves": 31, "column_fraction": 0.8, "l2": 0.5, "min_leaf_weight": 1.0}),
-    ("lightgbm", {"max_leaves": 15, "column_fraction": 0.5, "l2": 5.0, "learning_rate": 0.02, "num_rounds": 1500}),
-    ("xgboost", {"learning_rate": 0.02, "num_rounds": 1500}),
-    ("catboost", {"learning_rate": 0.04, "num_rounds": 2500}),
+    ("lightgbm", {"max_leaves": 15, "column_fraction": 0.5, "l2": 5.0, "learning_rate": 0.02, "num_rounds": 5000}),
+    ("xgboost", {"learning_rate": 0.02, "num_rounds": 5000}),
+    ("catboost", {"learning_rate": 0.04, "num_rounds": 5000}),
     ("xgboost", {"max_leaves": 7}),
 ]
 LARGE_VARIANTS: list[tuple[str, dict[str, Any]]] = [
@@ -44,7 +44,13 @@ LARGE_VARIANTS: list[tuple[str, dict[str, Any]]] = [
 above. Each has another seed."""
 EARLY_OF_SMALL, EARLY_OF_LARGE = 2, 1
 """The number of variants that are trained before the network, which takes the time that is left; see CONTRIBUTING.md."""
-COMMON: dict[str, Any] = {"min_leaf_weight": 1.0, "row_fraction": 0.8, "learning_rate": 0.05, "early_stopping_rounds": 50}
+COMMON: dict[str, Any] = {
+    "min_leaf_weight": 1.0,
+    "row_fraction": 0.8,
+    "learning_rate": 0.05,
+    "num_rounds": 2000,
+    "early_stopping_rounds": 50,
+}
 SHARES = {"lightgbm": 3.0, "catboost": 1.5, "xgboost": 1.5}
 """The shares of the tree members in the remaining time."""
 TABM_SHARE, TABM_SHARE_OF_MANY_CLASSES = 2.0, 6.0
@@ -57,6 +63,8 @@ added from `MANY_CLASSES` classes on. A step on one core takes 23, 34, 67 and 21
 48 ms for the table letter; on the GPU it takes 20 to 25 ms (`make bench-gpu`)."""
 LEAST_S_PER_OUTPUT = 2.5e-5
 """Seconds per row and class. With less time XGBoost and CatBoost have too few trees to get a weight (letter: 10 s)."""
+RIDGE_ROWS = 1_000
+"""With fewer rows, negative weights are not considered."""
 POINTWISE = {"objective": "regression"}
 """Settings of the linear model and of CatBoost for a ranking task: they predict the relevance of each row by itself."""
 
@@ -124,17 +132,21 @@ def _variant(member: PlannedMember, number: int, changes: dict[str, Any]) -> Pla
 
 
 def combining(manifest: dict[str, Any]) -> dict[str, str]:
-    """The combiner and calibration. They are not chosen for each table: no others were better, and a comparison takes time.
+    """The combiners and calibrators among which cross-fitted losses choose; CONTRIBUTING.md has figures.
 
-    For a regression with folds forward in time the combiner is chosen by the next blocks. On the last quarter of nine tables
-    in time it was better than simplex on four and worse on five: −60, −13, −2.4, −0.1, then +0.3 to +3.6 %. For classes
-    there is no calibration then, since their frequency changes from block to block.
+    From `RIDGE_ROWS` rows on, a regression may have weights below 0, which help where all members deviate from the target in
+    the same way. With folds forward in time any combiner may be chosen, by the next blocks. On the last quarter of nine
+    tables in time this was better than simplex on four and worse on five: −60, −13, −2.4, −0.1, then +0.3 to +3.6 %. Classes
+    are not calibrated then, since their frequency changes from block to block.
     """
     cv, kind = CrossValidation.from_manifest(manifest), manifest["task"]["kind"]
-    calibrations = {"binary": "platt", "multiclass": "temperature"}
+    calibrations = {"binary": "platt,none", "multiclass": "temperature,none"}
     is_forward = cv is not None and cv.scheme == "forward"
+    if kind == "regression":
+        has_many_rows = manifest["splits"]["train"]["rows"] >= RIDGE_ROWS
+        return {"combiner": "auto" if is_forward else "simplex,ridge" if has_many_rows else "simplex"}
     if kind not in calibrations:
-        return {"combiner": "auto" if kind == "regression" and is_forward else "simplex"}
+        return {"combiner": "simplex"}
     return {"combiner": "simplex", "calibration": "none" if is_forward else calibrations[kind]}
 
 

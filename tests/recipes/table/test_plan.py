@@ -13,20 +13,22 @@ RANDOM = CrossValidation(scheme="random", num_folds=5)
 
 
 @pytest.mark.parametrize(
-    ("kind", "scheme", "expected"),
+    ("kind", "num_rows", "scheme", "expected"),
     [
-        ("regression", FORWARD, {"combiner": "auto"}),
-        ("binary", FORWARD, {"combiner": "simplex", "calibration": "none"}),
-        ("ranking", FORWARD, {"combiner": "simplex"}),
-        ("regression", RANDOM, {"combiner": "simplex"}),
-        ("binary", RANDOM, {"combiner": "simplex", "calibration": "platt"}),
+        ("regression", 5000, FORWARD, {"combiner": "auto"}),
+        ("binary", 5000, FORWARD, {"combiner": "simplex", "calibration": "none"}),
+        ("ranking", 5000, FORWARD, {"combiner": "simplex"}),
+        ("regression", 5000, RANDOM, {"combiner": "simplex,ridge"}),
+        ("regression", 500, RANDOM, {"combiner": "simplex"}),
+        ("binary", 5000, RANDOM, {"combiner": "simplex", "calibration": "platt,none"}),
     ],
 )
-def test_numbers_in_time_are_combined_as_is_best_for_the_next_blocks(
-    kind: str, scheme: CrossValidation, expected: Any
+def test_numbers_are_combined_as_is_best_for_the_next_blocks_and_with_few_rows(
+    kind: str, num_rows: int, scheme: CrossValidation, expected: Any
 ) -> None:
-    """Weights that fit only past blocks would be used, or probabilities would be calibrated to a past frequency."""
-    assert combining({"task": {"kind": kind}, cross_validation.KEY: scheme.to_dict()}) == expected
+    """Weights that fit only past blocks or a few rows would be used, or probabilities be calibrated to a past frequency."""
+    rows = {"splits": {"train": {"rows": num_rows}}}
+    assert combining({"task": {"kind": kind}, cross_validation.KEY: scheme.to_dict(), **rows}) == expected
 
 
 @pytest.mark.parametrize(("num_features", "num_classes", "num_ranks"), [(14, 2, 1), (16, 26, 4), (200, 2, 4), (750, 2, 11)])
