@@ -73,7 +73,7 @@ BY_NUMBER = "name the columns by their numbers, such as columns={user_id: 1, pro
 
 
 class UnknownFormat(UserError):
-    """A file with the columns of no known format."""
+    """A file with the columns of no known format, or without a column that the setting columns names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -367,7 +367,7 @@ def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
         if is_mapped and not is_headless and has_numbers and any(map(records.is_number, format.fields.values())):
             raise UserError(f"columns names values of the first line of {path}, which has no header: {BY_NUMBER}")
         if is_mapped and missing and not (is_json and values.have_keys(path, missing)):
-            raise UserError(f"{path} has no column '{missing[0]}', which the setting columns names: {seen}")
+            raise UnknownFormat(f"{path} has no column '{missing[0]}', which the setting columns names: {seen}")
         if _fits(format, file, kind):
             if not file.head:
                 raise UserError(f"{path} has no valid row among its first ({seen}): check how it was made")

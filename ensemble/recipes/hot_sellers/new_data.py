@@ -31,19 +31,23 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
 
     like : the manifest of the training data.
     settings : settings of `PrepareConfig` except `panel`, with at least `out` and `source`. `min_matched` and
-        `max_bad_fraction` are by default those of the training data, as are the `columns` of files of no known format.
+        `max_bad_fraction` are by default those of the training data, as are the `columns` of files that have them.
     """
     from ensemble.recipes.hot_sellers import prepare as preparation
 
     check(like, bool(settings["source"]), bool(settings.get("metadata")))
     of_training: dict[str, Any] = {name: like[name] for name in ("min_matched", "max_bad_fraction") if name in like}
     config = configuration.from_dict(PrepareConfig, {"panel": like["config"], **of_training, **settings})
+    choices = [config.columns] if config.columns or "columns" not in like else [like["columns"], {}]
+    # Numbers of columns fit a table with any header
+    if all(column.isdigit() for column in choices[0].values()):
+        choices.reverse()
     try:
-        manifest = preparation.prepare(config, like)
+        manifest = preparation.prepare(dataclasses.replace(config, columns=choices[0]), like)
     except UnknownFormat:
-        if config.columns or "columns" not in like:
+        if len(choices) == 1:
             raise
-        manifest = preparation.prepare(dataclasses.replace(config, columns=like["columns"]), like)
+        manifest = preparation.prepare(dataclasses.replace(config, columns=choices[1]), like)
     for note in manifest["notes"]:
         print(f"warning: {note}", file=sys.stderr)
     return manifest

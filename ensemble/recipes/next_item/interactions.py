@@ -89,7 +89,7 @@ def read(files: Sequence[Path], format: str, columns: dict[str, str], census: Ce
             try:
                 blocks = reviews.read_reviews([file], census, columns=columns or None, with_text=False, with_rating=False)
             except reviews.UnknownFormat as error:
-                raise UserError(_advice_for_text(file, str(error))) from None
+                raise UserError(str(error) if columns else _advice_for_text(file, str(error))) from None
             selected = (block.select(user="user_id", item="product_id", time="time_ms") for block in blocks)
             frame = pl.concat([pl.DataFrame(schema=SCHEMA), *selected])
         frames.append(frame)

@@ -135,3 +135,26 @@ def test_new_files_are_read_with_the_settings_of_training(tmp_path: Path) -> Non
     assert new_data.prepare(like, settings)["splits"] == {FORECAST: like["splits"][FORECAST]}
     known = {"source": (write_raw(tmp_path, steady_market()),), "out": str(tmp_path / "known")}
     assert new_data.prepare(like, known)["splits"] == {FORECAST: like["splits"][FORECAST]}
+
+
+def test_the_columns_of_training_come_before_those_of_a_known_format(tmp_path: Path) -> None:
+    """A forecast of the file that was fitted would be of other products: of parent_asin, although columns named asin."""
+    file = write_raw(tmp_path, [{**one, "asin": one["parent_asin"], "parent_asin": "P"} for one in steady_market()])
+    columns = {"product_id": "asin", "user_id": "user_id", "rating": "rating", "time": "timestamp"}
+    like = panel.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(file,), panel=SMALL, columns=columns))
+    settings = {"source": (file,), "out": str(tmp_path / "new")}
+    assert new_data.prepare(like, settings)["splits"] == {FORECAST: like["splits"][FORECAST]}
+    assert gather(tmp_path / "new", FORECAST) == gather(tmp_path / "out", FORECAST)
+
+
+def test_columns_by_number_are_not_those_of_a_table_with_a_known_header(tmp_path: Path) -> None:
+    """Users would be read as products if the new table has another order of columns than the one of training."""
+    rows = [(one["user_id"], one["parent_asin"], one["rating"], one["timestamp"]) for one in steady_market()]
+    old, new = tmp_path / "old.csv", tmp_path / "new.csv"
+    old.write_text("".join(f"{user},{item},{stars},{time}\n" for user, item, stars, time in rows))
+    new.write_text("ProductId,UserId,Rating,Timestamp\n" + "".join(f"{b},{a},{c},{d}\n" for a, b, c, d in rows))
+    columns = {"user_id": "1", "product_id": "2", "rating": "3", "time": "4"}
+    like = panel.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(str(old),), panel=SMALL, columns=columns))
+    for name in ("old", "new"):
+        settings = {"source": (str(tmp_path / f"{name}.csv"),), "out": str(tmp_path / f"of_{name}")}
+        assert new_data.prepare(like, settings)["splits"] == {FORECAST: like["splits"][FORECAST]}
