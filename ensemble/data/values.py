@@ -13,9 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
-import pyarrow.parquet as pq
 
-from ensemble.data import records
+from ensemble.data import parquet, records
 from ensemble.data.octets import Bytes
 from ensemble.errors import UserError
 
@@ -49,12 +48,12 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
 def check_types(path: Path, fields: Mapping[str, str]) -> None:
     """Raise `UserError` for a column of a Parquet file whose type its field cannot have, such as a list as an id.
 
-    fields : the schema's field -> the file's column, which the file has exactly once.
+    fields : the schema's field -> the file's column, which the file has exactly once. The file has a row.
     """
-    schema = pq.read_schema(path)
+    batch = next(parquet.batches(path, list(fields.values()), 1))
+    types = parquet.frame(path, batch).schema
     for field, column in fields.items():
-        accepted = ACCEPTED.get(field, (TEXT, NUMBER))
-        dtype = pl.DataFrame(schema.empty_table().select([column])).schema[column]
+        accepted, dtype = ACCEPTED.get(field, (TEXT, NUMBER)), types[column]
         if field == "time" and dtype == pl.Float32:
             raise UserError(
                 f"the column '{column}' of {path} has times as 32-bit floats, which are rounded to two minutes: export them "
@@ -62,7 +61,7 @@ def check_types(path: Path, fields: Mapping[str, str]) -> None:
             )
         if not dtype.is_(pl.Null) and _kind(dtype, field) not in accepted:
             raise UserError(
-                f"the column '{column}' of {path} has the type {schema.field(column).type}, and the {field} must be "
+                f"the column '{column}' of {path} has the type {batch.schema.field(column).type}, and the {field} must be "
                 f"{' or '.join(accepted)}: convert the column, or name another one with columns"
             )
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -293,6 +295,18 @@ def test_a_column_of_parquet_of_another_kind_is_refused(tmp_path: Path, changes:
     pl.DataFrame(row | changes).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(UserError, match=sentence):
         read(tmp_path / "a.parquet")
+
+
+def test_parquet_types_that_polars_lacks_are_read(tmp_path: Path) -> None:
+    """Times with an offset, as pandas writes them, or decimals of 256 bits would end in a traceback."""
+    columns = {
+        "parent_asin": pa.array(["P"]),
+        "user_id": pa.array(["U"]),
+        "rating": pa.array([Decimal(4)], pa.decimal256(60, 2)),
+        "timestamp": pa.array([NOON_MS], pa.timestamp("ms", "+05:30")),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet").select("rating", "time_ms").rows() == [(4.0, NOON_MS)]
 
 
 def test_a_key_that_comes_late_is_read(tmp_path: Path) -> None:
