@@ -8,7 +8,7 @@
     quizzes,solutions                           columns with other names, see `COLUMNS`
 
 Digits above 9 are the letters A to G. Blank lines and lines that begin with # are ignored. Every other line that is not a
-puzzle is malformed; the census counts these lines and names the first ones.
+puzzle is malformed, also one with both 0 and . in the puzzle; the census counts these lines and names the first ones.
 """
 
 import codecs
@@ -122,7 +122,8 @@ def _parsed(
         if not line or line.startswith(b"#"):
             continue
         fields = _fields(line) if layout is None else _csv_fields(line, layout)
-        if fields is not None and len(fields[0]) == board.cells and len(fields[1]) in (0, board.cells):
+        is_complete = fields is not None and len(fields[0]) == board.cells and len(fields[1]) in (0, board.cells)
+        if fields is not None and is_complete and not _has_two_blanks(fields[0]):
             puzzles.append(fields[0])
             answers.append(fields[1] or blank)
             ratings.append(fields[2])
@@ -147,6 +148,11 @@ def _parsed(
     return Raw(*(column[is_valid] for column in columns))
 
 
+def _has_two_blanks(puzzle: bytes) -> bool:
+    """Whether a puzzle has 0 and dots. Then 0 is a digit, as in 16 × 16 puzzles with the digits 0 to F."""
+    return b"0" in puzzle and b"." in puzzle
+
+
 def _problem(fields: tuple[bytes, bytes, float] | None, board: Board) -> str:
     """Why a line holds no puzzle, or no solution of it."""
     if fields is None:
@@ -156,6 +162,8 @@ def _problem(fields: tuple[bytes, bytes, float] | None, board: Board) -> str:
         is_cut = puzzle.isdigit() and board.cells - board.side <= len(puzzle) < board.cells
         zeros = "; were zeros at the beginning lost?" if is_cut else ""
         return f"{len(puzzle)} cells instead of {board.cells}{zeros}"
+    if _has_two_blanks(puzzle):
+        return "it has both 0 and ., and only one can mean a blank; digits begin at 1"
     wrong = [octet for octet in puzzle + answer if _DIGITS[octet] > board.side]
     if wrong:
         return f"'{records.excerpt(bytes(wrong[:1]))}' is no digit up to {board.side}; a blank is 0 or ."

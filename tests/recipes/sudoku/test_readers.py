@@ -107,6 +107,7 @@ MALFORMED_LINES = {
     "a blank in the answer": (f"{GOOD},{GOOD}", "its solution has blanks"),
     "a short answer": (f"{GOOD},{text(SOLUTIONS[0])[:-1]}", "its solution has 80 cells instead of 81"),
     "no blank": (text(SOLUTIONS[0]), "it has no blank"),
+    "digits from 0 on": (GOOD.replace("0", ".", 1), "it has both 0 and ., and only one can mean a blank; digits begin at 1"),
     "not UTF-8": ("é" * 40, "80 cells instead of 81"),
 }
 
