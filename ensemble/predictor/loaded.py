@@ -131,7 +131,8 @@ class Predictor(AbstractContextManager["Predictor"]):
         if isinstance(paths, (list, tuple)) and all(isinstance(path, (str, Path)) for path in paths):
             import polars
 
-            task, from_arrow = {"source": [str(path) for path in paths]}, polars.from_arrow
+            # The current folder may differ from that of the workers
+            task, from_arrow = {"source": [str(path) for path in paths], "directory": os.getcwd()}, polars.from_arrow
         else:
             task = {}
             tables[fitted_recipe.get("new_data", "ROWS") or "reviews"], from_arrow = to_arrow(rows)

@@ -34,7 +34,8 @@ WorkerConfig = dict[str, Any]
 """`recipe`; `manifest`, of the data that the ensemble was fitted on; for a member also `name`, `folder`, `threads`, and
 `quiet`: whether another worker prints the number of threads of trees."""
 Task = dict[str, Any]
-"""For the preparation `source`, `metadata` and `out`; for a member `data`, the prepared folder, and `out`, a file."""
+"""For the preparation `source`, `metadata` and `out`, and `directory`, to which relative paths refer; for a member `data`,
+the prepared folder, and `out`, a file."""
 RunTask = Callable[[Task], list[str]]
 """It returns the sentences of which the member warned."""
 
@@ -81,6 +82,8 @@ def _load(config: WorkerConfig) -> RunTask:
         prepare = recipe.of(config["manifest"]).get("new_data", "prepare")
 
         def prepare_data(task: Task) -> list[str]:
+            if "directory" in task:
+                os.chdir(task.pop("directory"))
             prepare(config["manifest"], task)
             return []
 

@@ -240,6 +240,9 @@ def test_the_service_answers_as_a_file_of_the_rows(tmp_path: Path, monkeypatch: 
         prediction_of = {row["id"]: row["prediction"] for row in answer.json()["forecast"]}
         frame = predictor.predict(tmp_path / "new.csv")
         assert frame["id"].to_list() == new["who"].to_list()
+        with monkeypatch.context() as moved:  # as by os.chdir in a notebook, where the workers would read another file
+            moved.chdir(tmp_path)
+            assert predictor.predict("new.csv").equals(frame)
         assert [prediction_of[name] for name in frame["id"]] == frame["prediction"].to_list()
         again = predictor.predict(new.to_pandas().set_axis(range(7, 7 + len(new))))
         assert again["prediction"].to_list() == frame["prediction"].to_list()
