@@ -51,6 +51,10 @@ def test_a_named_index_that_is_left_out_is_named(capsys: pytest.CaptureFixture[s
     assert not capsys.readouterr().err
     assert to_arrow(frame.set_index("z"))[0].column_names == ["x"]
     assert capsys.readouterr().err == "warning: the index z is no column and is left out: reset_index() makes it one\n"
+    to_arrow(frame.set_axis(pd.date_range("2024-01-01", periods=2)))
+    assert (
+        capsys.readouterr().err == "warning: the index of dates is no column and is left out: reset_index() makes it one\n"
+    )
 
 
 def test_a_text_that_no_file_can_hold_is_refused() -> None:

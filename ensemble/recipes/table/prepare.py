@@ -48,7 +48,9 @@ SPLITS = ("train", "test", FORECAST)
 ID_COLUMNS = {"row_id": pa.int64(), "group": pa.int64(), "cluster": pa.int64()}
 ALONE = "the table has no other column; if a line has several fields, separate them by commas, semicolons or tabs"
 TREND = "the target has a trend: the time '{}' is a feature, since a linear model with it predicts later rows better"
-ROW_NUMBER = "the column '{}' numbers the rows in their order: add it to drop=[…] unless that order means something"
+ROW_NUMBER = "the column '{}' numbers the rows: add it to drop=[…] unless their order means something"
+PANDAS_INDEX = r"__index_level_\d+__"
+"""The name in Parquet of the row labels of a pandas frame, if they have none."""
 LEAK = "the column '{}' determines the target: add it to drop=[…] unless it is known when you forecast"
 YEARS = datetime.date(1900, 1, 1), datetime.date(2100, 12, 31)
 """Numbers of a feature such as 20240131 are dates if all are between these days."""
@@ -283,6 +285,9 @@ def _features(
         if column in table.nested:
             left_out[column] = f"holds {table.nested[column]}, not numbers, dates or texts"
             continue
+        if re.fullmatch(PANDAS_INDEX, column) and cells_of[column].kind == "number" and column != config.time:
+            left_out[column] = "holds the row labels of a pandas frame"
+            continue
         values, form = cells_of[column].values, cells_of[column].form
         if column == config.time and not with_time:  # new rows have later times, which no model has seen
             learned = columns.Learned(features=columns.parts_of(column, values, in_train))
@@ -369,10 +374,12 @@ def _leak_notes(
 
 
 def _row_number_notes(cells_of: dict[str, cells.Cells], features: list[dict[str, Any]]) -> list[str]:
-    """A message for each feature that is the number of the row, such as an index that pandas or R has written."""
+    """A message for each feature that numbers the rows in any order, such as an index that pandas or R has written. Numbers
+    may be missing in the first column of a file if it has no name, as after a frame was filtered."""
     names = [feature["column"] for feature in features if cells_of[feature["column"]].kind == "number"]
-    steps = ((name, cells_of[name].values.diff().slice(1)) for name in names)
-    return [ROW_NUMBER.format(name) for name, step in steps if not step.null_count() and (step == 1).all()]
+    steps = ((name, cells_of[name].values.sort().diff().slice(1)) for name in names)
+    of_numbers = ((name, (step == 1) | ((step > 1) & (name == "column 1"))) for name, step in steps)
+    return [ROW_NUMBER.format(name) for name, fits in of_numbers if not fits.null_count() and fits.all()]
 
 
 def _write_splits(folder: Path, splits: Splits, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -139,12 +139,27 @@ def test_times_without_the_zone_of_training_get_a_message(tmp_path: Path, zone: 
     assert new.notes == ("the column 'x' has times without a UTC offset, unlike in training: they are read as times in UTC",)
 
 
-def test_a_column_of_row_numbers_gets_a_message(tmp_path: Path) -> None:
-    """If the rows are sorted by their class, the score would be perfect, and useless for new rows."""
-    frame = pl.DataFrame({"Id": range(1, NUM_ROWS + 1), "x": [1, 5, 3] * (NUM_ROWS // 3), "y": [0] * 60 + [1] * 60})
+@pytest.mark.parametrize(
+    ("name", "numbers"), [("Id", range(NUM_ROWS)), ("Id", range(NUM_ROWS, 0, -1)), ("", range(0, -3 * NUM_ROWS, -3))]
+)
+def test_a_column_of_row_numbers_gets_a_message(name: str, numbers: range, tmp_path: Path) -> None:
+    """If rows were sorted by their class before they were numbered, the score would be perfect, and useless for new rows."""
+    frame = pl.DataFrame({name: numbers, "x": [1, 5, 3] * (NUM_ROWS // 3), "y": [0] * 60 + [1] * 60})
     frame.write_csv(tmp_path / "a.csv")
     notes = prepare(tmp_path, tmp_path / "a.csv")["notes"]
-    assert "the column 'Id' numbers the rows in their order: add it to drop=[…] unless that order means something" in notes
+    (note,) = [note for note in notes if "numbers the rows" in note]
+    assert note.startswith(f"the column '{name or 'column 1'}' numbers the rows: add it to drop=[…] unless their order")
+
+
+def test_an_index_of_pandas_in_parquet_is_no_feature(tmp_path: Path) -> None:
+    """Members would learn from the row labels that pandas adds to a filtered or shuffled frame, which new rows lack."""
+    frame = pd.DataFrame({"x": [1, 5, 3] * (NUM_ROWS // 3), "y": [0, 1] * (NUM_ROWS // 2)}).sort_values("y")
+    frame.to_parquet(tmp_path / "a.parquet")
+    manifest = prepare(tmp_path, tmp_path / "a.parquet")
+    assert [feature["column"] for feature in manifest["features"]] == ["x"]
+    assert manifest["left_out"] == {"__index_level_0__": "holds the row labels of a pandas frame"}
+    manifest = prepare(tmp_path, tmp_path / "a.parquet", time="__index_level_0__", overwrite=True)
+    assert not manifest["left_out"]
 
 
 def test_dates_are_no_weights(tmp_path: Path) -> None:
