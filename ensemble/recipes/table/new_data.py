@@ -15,6 +15,7 @@ from ensemble.data.inputs import FORECAST
 from ensemble.data.records import EXCERPT_CHARACTERS
 from ensemble.errors import UserError, shortened
 from ensemble.recipes.table import cells, columns, sources
+from ensemble.recipes.table.missing import WHOLE_FLOAT
 from ensemble.recipes.table.number_forms import DECIMAL_COMMA
 from ensemble.recipes.table.prepare import units, write_names, write_rows
 from ensemble.recipes.table.settings import PrepareConfig
@@ -134,6 +135,9 @@ def _encoded(
     values, notes = new_cells.values, list(new_cells.notes)
     for feature in features:
         if "values" in feature:
+            # Where a frame has the categories 3 and true, pandas may write 3.0 and True
+            as_in_frames = values.replace({"True": "true", "False": "false"}).str.replace(WHOLE_FLOAT, "${1}")
+            values = values.zip_with(values.is_in(feature["values"]).fill_null(True), as_in_frames)
             unseen = values.is_not_null() & ~values.is_in(feature["values"]).fill_null(True)
             if unseen.any():
                 examples = values.filter(unseen).unique(maintain_order=True).to_list()

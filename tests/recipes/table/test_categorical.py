@@ -57,6 +57,18 @@ def test_a_categorical_type_makes_numbers_categories(kind: type, frame: pd.DataF
     assert any("texts that training does not have, which count as empty (1): '99999'" in note for note in new["notes"])
 
 
+def test_a_csv_file_of_pandas_has_the_categories_of_a_frame(frame: pd.DataFrame, tmp_path: Path) -> None:
+    """All cells would count as empty: pandas writes 20095.0 for a number beside empty cells, and True for true."""
+    frame = frame.assign(zip=frame["zip"].astype("category"), large=pd.Categorical(frame["x"] > 0.5))
+    frames.write(frames.to_arrow(frame)[0], tmp_path / "a.parquet")
+    manifest = prepare(tmp_path, tmp_path / "a.parquet")
+    frame.head(2).assign(zip=[20095.0, np.nan], large=[True, False]).to_csv(tmp_path / "new.csv", index=False)
+    new_data.prepare(manifest, {"source": (str(tmp_path / "new.csv"),), "out": str(tmp_path / "new")})
+    rows = forecast(tmp_path / "new")
+    assert np.array_equal(rows["zip"], [1, np.nan], equal_nan=True)
+    assert rows["large"].to_pylist() == [1, 0]
+
+
 def test_a_target_of_a_categorical_type_has_classes(frame: pd.DataFrame, tmp_path: Path) -> None:
     """Twelve codes, which pandas stores as categories, would be the numbers of a regression."""
     frame["y"] = pd.Series(np.arange(NUM_ROWS) % 12).astype("category")
