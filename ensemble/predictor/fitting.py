@@ -18,6 +18,8 @@ from ensemble.predictor import frames
 from ensemble.signals import end_with_parent
 
 ROWS = "rows.parquet"
+IN_PYTHON = {"--resume auto": "resume=True", "--resume": "resume", "overwrite=true": "overwrite=True"}
+"""Words of the command line in messages, and the same as arguments in Python."""
 COMMAND = [sys.executable, "-u", "-P", "-m", "ensemble.commands.fit"]
 """Unbuffered, so that the lines of standard output and standard error arrive in the order in which they were printed."""
 
@@ -65,7 +67,9 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
                 raise
     if code == USER_ERROR:
         sentence = ("".join(error).rstrip() or last).removeprefix("error: ").removeprefix(f"{config.name}: ")
-        raise UserError(sentence.replace("--resume auto", "resume=True"))
+        for word, in_python in IN_PYTHON.items():
+            sentence = sentence.replace(word, in_python)
+        raise UserError(sentence)
     if code == PREEMPTED:
         raise Failure(f"the fit was stopped: continue with resume=True and out={out}")
     if code:

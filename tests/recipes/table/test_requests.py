@@ -203,6 +203,10 @@ def test_a_fit_in_python_prints_how_the_rows_were_read(tmp_path: Path, capsys: p
     assert re.search(r"\n +1  malformed line\n +a.csv:2: 1\n", printed)
     assert "the column 'b' has cells that are not numbers and count as empty (1): 'x' (a.csv:10)" in printed
     assert "left out: the column 'd' is empty in train" in printed
+    with pytest.raises(UserError, match=r"contains a fit: add resume=True to continue it, or overwrite=True to replace it"):
+        fitting.fit(tmp_path / "a.csv", tmp_path / "out", "table", False, settings)
+    with pytest.raises(UserError, match=r"with other settings: .*, or add overwrite=True without resume$"):
+        fitting.fit(tmp_path / "a.csv", tmp_path / "out", "table", True, {**settings, "seed": 7})
     assert printed.index("malformed line") < printed.index("combining") < printed.index("base rate")
 
 
