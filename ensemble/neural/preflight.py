@@ -95,26 +95,39 @@ def mean_instead_of_sum(recipe: NeuralRecipe, model: torch.nn.Module, plan: Batc
     """A warning if `step` of the recipe seems to return a mean over rows, or a count that is not that of the rows, else "".
 
     The loss and the count of some rows must be those of their first half plus those of their second half; a mean is half of
-    this sum. Without dropout, since losses may be random.
+    this sum. Without dropout, since losses may be random. Other deviations from the sum are only mentioned if `plan` divides
+    the global batches, and if the same rows have the same loss twice.
     """
     rows = recipe.rows("train")
     num_rows = min(64, plan.micro_batch_size, len(rows)) // 2 * 2
     if num_rows < 4:
         return ""
-    numbers, results = np.arange(num_rows), []
+    parts, results = (np.arange(num_rows), *np.split(np.arange(num_rows), 2)), []
     model.eval()
     with preserved_state(model), accelerator.no_sync(model), accelerator.autocast():
-        for part in (numbers, *np.split(numbers, 2)):
-            batch = {name: tensor.to(accelerator.device) for name, tensor in rows.gather(part).items()}
+        batches = [{name: tensor.to(accelerator.device) for name, tensor in rows.gather(part).items()} for part in parts]
+        for batch in (batches[0], *batches):
             results.append([torch.as_tensor(value).item() for value in checked(recipe.step(model, batch, None))[:2]])
     model.train()
-    for what, (whole, first, second) in zip(("loss", "count"), zip(*results, strict=True), strict=True):
-        if abs(whole - (first + second) / 2) < 0.05 * abs(first + second):
-            return (
-                f"warning: `step` of the recipe returns the {what} {whole:.4g} for {num_rows} rows, but {first:.4g} and "
-                f"{second:.4g} for their halves: return the sum of the losses of all rows, not a mean, and their number; "
-                "otherwise the gradient depends on the size of the micro-batches"
+    for what, (whole, again, first, second) in zip(("loss", "count"), zip(*results, strict=True), strict=True):
+        is_mean = abs(whole - (first + second) / 2) < 0.05 * abs(first + second)
+        is_no_sum = whole == again and abs(whole - first - second) > 0.01 * abs(first + second)
+        if is_mean:
+            advice = (
+                "return the sum of the losses of all rows, not a mean, and their number; otherwise the gradient depends on "
+                "the size of the micro-batches"
             )
+        elif is_no_sum and plan.micro_batch_size < plan.batch_size:
+            advice = (
+                f"if the {what} of a row depends on the other rows of its micro-batch, as with in-batch negatives, the "
+                "gradient depends on micro_batch_size and on the number of processes"
+            )
+        else:
+            continue
+        return (
+            f"warning: `step` of the recipe returns the {what} {whole:.4g} for {num_rows} rows, but {first:.4g} and "
+            f"{second:.4g} for their halves: {advice}"
+        )
     return ""
 
 

@@ -189,3 +189,22 @@ def test_losses_of_fewer_than_four_rows_are_not_compared(accelerator: Accelerato
     """A layer that needs several rows would end in a traceback, and one row cannot be halved."""
     recipe: Any = Losses(is_mean=True, counts_rows=True)
     assert mean_instead_of_sum(recipe, recipe.network, dataclasses.replace(PLAN, micro_batch_size=2), accelerator) == ""
+
+
+@pytest.mark.parametrize(("num_ranks", "noise", "is_noticed"), [(2, 0.0, True), (1, 0.0, False), (2, 1.0, False)])
+def test_a_loss_that_compares_rows_of_a_batch_is_noticed(
+    num_ranks: int, noise: float, is_noticed: bool, accelerator: Accelerator
+) -> None:
+    """With in-batch negatives the gradient would depend on the number of processes, without a message."""
+
+    class InBatch(Losses):
+        def step(self, model: torch.nn.Module, batch: Any, state: None) -> tuple[torch.Tensor, torch.Tensor, None]:
+            outputs = model(batch["x"]) + noise * torch.randn(len(batch["x"]), 1)
+            losses = torch.logsumexp(outputs @ outputs.T, 1)
+            return losses.sum(), torch.tensor(float(len(losses))), None
+
+    recipe: Any = InBatch(is_mean=False, counts_rows=True)
+    plan = dataclasses.replace(PLAN, batch_size=32 * num_ranks, micro_batch_size=32, num_ranks=num_ranks)
+    sentence = mean_instead_of_sum(recipe, recipe.network, plan, accelerator)
+    assert ("loss of a row depends on the other rows of its micro-batch" in sentence) == is_noticed
+    assert bool(sentence) == is_noticed
