@@ -3,14 +3,15 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 
-from ensemble.errors import UserError
+from ensemble.errors import UserError, shortened
 from ensemble.neural import launch
 from ensemble.neural.accelerator import Accelerator
-from ensemble.neural.loader import Batch, Feed, in_order
+from ensemble.neural.loader import Batch, Feed, checked_batch, in_order
 from ensemble.recipe import NeuralRecipe
 
 LOW_PRECISION = (torch.bfloat16, torch.float16)
@@ -39,11 +40,20 @@ def score(
     Otherwise they are computed from the predictions of all rows; if one of these is not finite, `monitor` is NaN.
     """
     if hasattr(recipe, "sums"):
-        return recipe.metrics(_sums(recipe, model, split, batch_size, accelerator))
+        return _checked(recipe.metrics(_sums(recipe, model, split, batch_size, accelerator)))
     predictions = predict(recipe, model, split, batch_size, accelerator)
     if not np.isfinite(predictions["prediction"]).all():
         return {recipe.monitor: math.nan}
-    return recipe.metrics(predictions)
+    return _checked(recipe.metrics(predictions))
+
+
+def _checked(scores: Any) -> dict[str, float]:
+    """What `metrics` of a recipe returned; `UserError` unless it is a dict of numbers."""
+    if not isinstance(scores, dict) or not all(isinstance(score, int | float) for score in scores.values()):
+        raise UserError(
+            f"`metrics` of the recipe returns {shortened(str(scores))}: return a dict of numbers, each as by float(…)"
+        )
+    return scores
 
 
 def _sums(
@@ -68,7 +78,7 @@ def _sums(
 
 def _of_each_row(method: str, values: Batch, rows: np.ndarray) -> Batch:
     """The values; `UserError` unless each entry has one for each of the rows."""
-    for name, tensor in values.items():
+    for name, tensor in checked_batch(values, f"`{method}` of the recipe").items():
         if not tensor.dim() or len(tensor) != len(rows):
             raise UserError(
                 f"`{method}` of the recipe returns '{name}' of the shape {tuple(tensor.shape)} for {len(rows)} rows: return "

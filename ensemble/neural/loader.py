@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
@@ -40,6 +40,16 @@ class Rows(Protocol):
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         """The examples `rows`, integers of shape (batch,). Random augmentation must depend only on seed, epoch and row."""
+
+
+def checked_batch(batch: Any, function: str) -> Batch:
+    """The batch that a function of a recipe returned; `UserError` if it is not a dict of tensors."""
+    if not isinstance(batch, Mapping):
+        raise UserError(f"{function} returns {type(batch).__name__}: return a dict of tensors")
+    for name, tensor in batch.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise UserError(f"{function} returns '{name}' as {type(tensor).__name__}: return tensors, as by torch.from_numpy")
+    return batch  # type: ignore[return-value]
 
 
 @dataclasses.dataclass(frozen=True)

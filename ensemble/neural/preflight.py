@@ -12,7 +12,7 @@ from ensemble.errors import UserError
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.guards import is_out_of_memory
 from ensemble.neural.launch import is_sharded
-from ensemble.neural.loader import Batch, BatchPlan, Rows
+from ensemble.neural.loader import Batch, BatchPlan, Rows, checked_batch
 from ensemble.neural.meter import flops_per_example, peak_flops, preserved_state
 from ensemble.neural.optim import peak_learning_rate
 from ensemble.neural.settings import TrainConfig, check, resolve
@@ -21,6 +21,9 @@ from ensemble.recipe import NeuralRecipe, Size
 
 def make_plan(rows: Rows, config: TrainConfig, accelerator: Accelerator) -> BatchPlan:
     """How the global batches of a split are divided into this rank's micro-batches."""
+    if not (hasattr(rows, "__len__") and hasattr(rows, "gather")):
+        what = type(rows).__name__
+        raise UserError(f"`rows` of the recipe returns {what} without __len__ and gather: see Rows in neural/loader.py")
     return BatchPlan(
         num_rows=len(rows),
         batch_size=config.batch_size,
@@ -31,6 +34,13 @@ def make_plan(rows: Rows, config: TrainConfig, accelerator: Accelerator) -> Batc
         bucket_batches=config.bucket_batches,
         lengths=getattr(rows, "lengths", None),
     )
+
+
+def make_model(recipe: NeuralRecipe) -> torch.nn.Module:
+    model = recipe.model()
+    if not isinstance(model, torch.nn.Module):
+        raise UserError(f"`model` of the recipe returns {type(model).__name__}: return a torch.nn.Module")
+    return model
 
 
 def check_memory(recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, accelerator: Accelerator) -> None:
@@ -68,12 +78,7 @@ def largest_batch(rows: Rows, plan: BatchPlan, accelerator: Accelerator) -> Batc
     """The micro-batch that needs the most memory, on the device: that of the longest rows, if rows have lengths."""
     lengths = getattr(rows, "lengths", None)
     order = np.arange(min(len(rows), plan.micro_batch_size)) if lengths is None else np.argsort(lengths, kind="stable")
-    batch = rows.gather(order[-plan.micro_batch_size :])
-    for name, tensor in batch.items():
-        if not isinstance(tensor, torch.Tensor):
-            raise UserError(
-                f"`gather` of the rows returns '{name}' as {type(tensor).__name__}: return tensors, as by torch.from_numpy"
-            )
+    batch = checked_batch(rows.gather(order[-plan.micro_batch_size :]), "`gather` of the rows")
     return {name: tensor.to(accelerator.device) for name, tensor in batch.items()}
 
 
@@ -87,6 +92,11 @@ def checked(result: Any) -> Any:
     if isinstance(result[1], torch.Tensor) and result[1].dim():
         raise UserError(
             f"`step` of the recipe returns a number of losses of the shape {tuple(result[1].shape)}: return one number"
+        )
+    if not isinstance(result[0], torch.Tensor) or not result[0].requires_grad:
+        raise UserError(
+            "`step` of the recipe returns a loss from which no gradient follows: return a tensor that was computed by the "
+            "model, without detach() or item()"
         )
     return result
 
@@ -171,7 +181,7 @@ def describe(recipe: NeuralRecipe, config: TrainConfig, accelerator: Accelerator
     check(config)
     plan = make_plan(recipe.rows("train"), config, accelerator)
     check_memory(recipe, config, plan, accelerator)
-    model = recipe.model().to(accelerator.device)
+    model = make_model(recipe).to(accelerator.device)
     optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
     forward = forward_pass(recipe, model, plan, accelerator)
     return summary(config, plan, model, optimizers, accelerator.mixed_precision, forward)

@@ -215,7 +215,7 @@ def _make_state(
 ) -> tuple[TrainingState, tuple[float, float | None]]:
     """Seed the random numbers; return the state, prepared by Accelerate, and FLOPs as in `preflight.flops`."""
     torch.manual_seed(config.seed)  # the same initial weights on every rank
-    model = recipe.model()
+    model = preflight.make_model(recipe)
     refuse_batch_norm(model, accelerator.num_processes)
     optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
     if not isinstance(optimizers, list | tuple):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
-from toy import NUM_ROWS, Toy, checkpoints, last, lines, same_checkpoints, tensors
+from toy import NUM_ROWS, Toy, ToyRows, checkpoints, last, lines, same_checkpoints, tensors
 
 from ensemble.errors import UserError
 from ensemble.neural import evaluation, guards, loop
@@ -57,6 +57,30 @@ def test_a_value_for_each_row_is_required(num_sums: int | None, config: TrainCon
         UserError, match=rf"`{method}` of the recipe returns '\w+' of the shape .* for 11 rows: return a value"
     ):
         loop.train(toy, config, accelerator)
+
+
+@pytest.mark.parametrize(
+    ("method", "result", "sentence"),
+    [
+        ("rows", None, "`rows` of the recipe returns NoneType without __len__ and gather: see Rows in neural/loader.py"),
+        ("gather", None, "`gather` of the rows returns NoneType: return a dict of tensors"),
+        ("model", None, "`model` of the recipe returns NoneType: return a torch.nn.Module"),
+        ("step", (torch.zeros(()), 16, None), "a loss from which no gradient follows: return a tensor that"),
+        ("step", (1.5, 16, None), "a loss from which no gradient follows: return a tensor that"),
+        ("predict", None, "`predict` of the recipe returns NoneType: return a dict of tensors"),
+        ("sums", {"error": np.zeros(11)}, "`sums` of the recipe returns 'error' as ndarray: return tensors"),
+        ("metrics", None, "`metrics` of the recipe returns None: return a dict of numbers"),
+        ("metrics", {"score": torch.tensor(0.5)}, r"returns {'score': tensor\(0.5000\)}: return a dict of numbers"),
+    ],
+)
+def test_a_result_of_another_type_gets_one_sentence(
+    method: str, result: Any, sentence: str, config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a forgotten `return`, the author of a recipe would see a traceback of other code."""
+    owner = ToyRows if method == "gather" else Toy
+    monkeypatch.setattr(owner, method, lambda *arguments, **named: result, raising=False)
+    with pytest.raises(UserError, match=sentence):
+        loop.train(Toy(), config, accelerator)
 
 
 # Gradients
