@@ -48,7 +48,9 @@ def checked_batch(batch: Any, function: str) -> Batch:
         raise UserError(f"{function} returns {type(batch).__name__}: return a dict of tensors")
     for name, tensor in batch.items():
         if not isinstance(tensor, torch.Tensor):
-            raise UserError(f"{function} returns '{name}' as {type(tensor).__name__}: return tensors, as by torch.from_numpy")
+            raise UserError(
+                f"{function} returns '{name}' as {type(tensor).__name__}: return tensors, as by torch.from_numpy"
+            )
     return batch  # type: ignore[return-value]
 
 

@@ -62,7 +62,8 @@ def preserved_state(model: torch.nn.Module) -> Iterator[None]:
         finally:
             with torch.no_grad():
                 for name, buffer in model.named_buffers():  # by name: a module may have replaced the tensor
-                    buffer.copy_(buffers[name])
+                    if name in buffers and buffer.shape == buffers[name].shape:  # else a cache, which grows with the batch
+                        buffer.copy_(buffers[name])
 
 
 class Meter:

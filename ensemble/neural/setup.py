@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ensemble import configuration, folders
-from ensemble.errors import UserError, alike_on_all_ranks
+from ensemble.errors import UserError, alike_on_all_ranks, shortened
 from ensemble.neural import checkpoint, guards, launch, loader_tuning, preflight, profiling, runs, speed
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.heartbeat import Heartbeat
@@ -260,6 +260,14 @@ def _fit_micro_batch(
         batch = preflight.largest_batch(rows, plan, accelerator)
         with nullcontext() if synchronised else accelerator.no_sync(model), accelerator.autocast():
             state.backward(preflight.checked(recipe.step(model, batch, None))[0])
+        named = accelerator.unwrap_model(model).named_parameters()
+        unused = [name for name, weight in named if weight.requires_grad and weight.grad is None]
+        if unused and plan.num_ranks > 1:  # DDP would wait for their gradients
+            raise UserError(
+                f"the loss that `step` of the recipe returns does not depend on {shortened(', '.join(unused))}: with "
+                "several processes each parameter needs a gradient in each pass; remove it, set requires_grad_(False), or "
+                "add 0 times its sum to the loss"
+            )
 
     plan = guards.fit_micro_batch(plan, trial_pass, model, state.optimizers, accelerator, tracker.message)
     if plan.num_ranks > 1:

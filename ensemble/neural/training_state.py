@@ -95,14 +95,29 @@ class TrainingState:
         norm = torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
         if not self._is_norm_checked:
             self._is_norm_checked = True
-            extremes = torch.stack([norm.detach(), -norm.detach()])
-            torch.distributed.all_reduce(extremes, torch.distributed.ReduceOp.MAX)
-            if extremes.sum() > 1e-3 * extremes[0]:  # the largest norm minus the smallest
-                raise UserError(
-                    "the gradients differ between the processes after they were summed: `step` of the recipe must call the "
-                    "model that it is given, and no other reference to it"
-                )
+            self._check_equality(norm)
         return norm
+
+    def _check_equality(self, norm: torch.Tensor) -> None:
+        """`UserError` if the gradients' norm, or a buffer that checkpoints contain, depends on the rank; collective."""
+        model = self._unwrapped()
+        weights = dict(model.named_parameters(remove_duplicate=False))
+        buffers = {name: tensor for name, tensor in model.state_dict().items() if name not in weights}
+        values = torch.stack([norm.detach().double(), *(tensor.double().nan_to_num().sum() for tensor in buffers.values())])
+        extremes = torch.stack([values, -values])
+        torch.distributed.all_reduce(extremes, torch.distributed.ReduceOp.MAX)
+        differences, sizes = extremes.sum(0), extremes.abs().amax(0)  # the largest value minus the smallest
+        if differences[0] > 1e-3 * sizes[0]:
+            raise UserError(
+                "the gradients differ between the processes after they were summed: `step` of the recipe must call the "
+                "model that it is given, and no other reference to it"
+            )
+        for name, difference, size in zip(buffers, differences[1:], sizes[1:], strict=True):
+            if difference > 1e-6 * size:
+                raise UserError(
+                    f"the buffer '{name}' of the model differs between the processes, since each has other rows, and "
+                    "checkpoints have only that of rank 0: let it not depend on the rows, or train with one process"
+                )
 
     def update(self, factor: float, rate_scale: float) -> None:
         """One step of every optimizer with gradients × `factor` and peak learning rates × `rate_scale`."""

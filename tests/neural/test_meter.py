@@ -106,3 +106,24 @@ def test_counting_does_not_change_the_state() -> None:
     for (gradient, values), now in zip(gradients, after, strict=True):
         assert gradient is now
         assert torch.equal(values, now)
+
+
+class Cache(torch.nn.Module):
+    """Has buffers that grow with the longest sequence, or are made in the first pass, as those of rotary embeddings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("angles", torch.zeros(0), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.register_buffer("mask", torch.ones(len(x)), persistent=False)
+        self.angles = torch.arange(len(x)) / 10
+        return x * self.angles * self.mask
+
+
+def test_a_buffer_that_grows_in_a_pass_is_no_error() -> None:
+    """A language model whose cache grows with the longest text could not be trained: its trial pass ended in a traceback."""
+    model = Cache()
+    with preserved_state(model):
+        model(torch.ones(3))
+    assert model(torch.ones(4)).shape == (4,)

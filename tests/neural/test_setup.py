@@ -21,8 +21,9 @@ def test_batch_normalisation_needs_one_rank() -> None:
     refuse_batch_norm(nn.GroupNorm(1, 3), 2)
 
 
-BYPASS = """
+SLIPS = """
 import sys
+import torch
 from pathlib import Path
 from toy import Toy, settings
 from ensemble import errors
@@ -34,24 +35,61 @@ class Bypass(Toy):
     def step(self, model, batch, state):
         loss, count, state = super().step(self.mine, batch, state)
         return loss / len(batch["row"]), count, state
+class Seen(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(()))
+        self.register_buffer("mask", torch.full((2,), -torch.inf))
+        self.register_buffer("cache", torch.zeros(()), persistent=False)
+    def forward(self, x):
+        if self.training:
+            self.total += x.detach().sum()
+            self.cache = x.detach().sum()
+        return x
+class Buffer(Toy):
+    def model(self):
+        return super().model().append(Seen())
+class Unused(Toy):
+    def model(self):
+        model = super().model()
+        model[0].spare = torch.nn.Parameter(torch.zeros(1))
+        return model
 def main():
     config = settings(Path(sys.argv[1]))
     accelerator = launch.start(config)
     from ensemble.neural import loop
-    loop.train(Bypass(), config, accelerator)
+    loop.train(globals()[sys.argv[2]](), config, accelerator)
 errors.run(main)
 """
 
 
-def test_a_step_that_bypasses_the_given_model_is_refused(tmp_path: Path) -> None:
-    """DDP would not sum the gradients, and each process would train a model of its own, without a message."""
-    (tmp_path / "bypass.py").write_text(BYPASS)
-    command = [*launcher.ACCELERATE, *launcher.MULTI_CPU, "bypass.py", "run"]
-    with launcher.started(command, tmp_path, PYTHONPATH=launcher.WITH_HELPERS) as process:
+def trained_on_two_ranks(recipe: str, folder: Path) -> tuple[str, str]:
+    """Output and errors of the training of a recipe of `SLIPS`, which fails."""
+    (folder / "slips.py").write_text(SLIPS)
+    command = [*launcher.ACCELERATE, *launcher.MULTI_CPU, "slips.py", "run", recipe]
+    with launcher.started(command, folder, PYTHONPATH=launcher.WITH_HELPERS) as process:
         output, errors = process.communicate(timeout=launcher.TIMEOUT_S)
     assert process.returncode == 1
+    return output, errors
+
+
+def test_a_step_that_bypasses_the_given_model_is_refused(tmp_path: Path) -> None:
+    """DDP would not sum the gradients, and each process would train a model of its own, without a message."""
+    output, errors = trained_on_two_ranks("Bypass", tmp_path)
     assert output.count("warning: `step` of the recipe returns the loss") == 1, "a mean is noticed by the main process"
     assert "the gradients differ between the processes after they were summed: `step` of the recipe must call" in errors
+
+
+def test_a_buffer_that_depends_on_the_rows_of_a_rank_is_refused(tmp_path: Path) -> None:
+    """A checkpoint has that of rank 0 only: a resumed run would differ, and each rank would validate with its own."""
+    _, errors = trained_on_two_ranks("Buffer", tmp_path)
+    assert "error: the buffer '4.total' of the model differs between the processes" in errors
+
+
+def test_a_parameter_without_a_gradient_is_named(tmp_path: Path) -> None:
+    """DDP's error has several lines, numbers instead of names, and an argument that a recipe cannot give."""
+    _, errors = trained_on_two_ranks("Unused", tmp_path)
+    assert "error: the loss that `step` of the recipe returns does not depend on 0.spare: with several" in errors
 
 
 def test_the_number_of_steps_is_that_of_the_epochs() -> None:
