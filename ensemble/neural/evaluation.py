@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ def score(
 
 def _checked(scores: Any) -> dict[str, float]:
     """What `metrics` of a recipe returned; `UserError` unless it is a dict of numbers."""
-    if not isinstance(scores, dict) or not all(isinstance(score, int | float) for score in scores.values()):
+    if not isinstance(scores, dict) or not all(isinstance(score, Real) for score in scores.values()):
         raise UserError(
             f"`metrics` of the recipe returns {shortened(str(scores))}: return a dict of numbers, each as by float(…)"
         )

@@ -101,8 +101,8 @@ class TrainingState:
     def _check_equality(self, norm: torch.Tensor) -> None:
         """`UserError` if the gradients' norm, or a buffer that checkpoints contain, depends on the rank; collective."""
         model = self._unwrapped()
-        weights = dict(model.named_parameters(remove_duplicate=False))
-        buffers = {name: tensor for name, tensor in model.state_dict().items() if name not in weights}
+        in_checkpoints = model.state_dict().keys()
+        buffers = {name: buffer for name, buffer in model.named_buffers() if name in in_checkpoints}
         values = torch.stack([norm.detach().double(), *(tensor.double().nan_to_num().sum() for tensor in buffers.values())])
         extremes = torch.stack([values, -values])
         torch.distributed.all_reduce(extremes, torch.distributed.ReduceOp.MAX)
