@@ -105,6 +105,10 @@ def run(main: Callable[[], None]) -> None:
             stream.reconfigure(errors="replace")
     code, sentence = 0, ""
     try:
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            raise UserError("the current folder was deleted: change to another one") from None
         main()
     except UserError as error:
         if not error.on_all_ranks or os.environ.get("RANK", "0") == "0":
@@ -120,6 +124,8 @@ def run(main: Callable[[], None]) -> None:
     except Exception as error:
         if is_disk_full(error):
             sentence = f"the disk is full ({error}): free some space, or write elsewhere"
+        elif os.strerror(errno.EFBIG) in str(error):
+            sentence = f"a file is larger than `ulimit -f` or its disk allows ({error}): raise the limit, or write elsewhere"
         elif isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             name = shortened(str(error.filename or ""))
             sentence = f"the name {name} is too long: a file's name may have 255 bytes, a path 4,095"

@@ -38,6 +38,15 @@ def run(body: str, before: str = "") -> tuple[int, str, str]:
             "raise MemoryError('Unable to allocate 9 TiB')",
             (2, "", "error: the memory does not suffice (Unable to allocate 9 TiB): use smaller settings or less data\n"),
         ),
+        (
+            "raise OSError(27, 'File too large')",
+            (
+                2,
+                "",
+                "error: a file is larger than `ulimit -f` or its disk allows ([Errno 27] File too large): raise the limit, "
+                "or write elsewhere\n",
+            ),
+        ),
         ("import sys; sys.stdout.close()", (0, "", "")),
         ("import sys; sys.stdout = None", (0, "", "")),
         ("raise KeyboardInterrupt", (130, "", "interrupted\n")),
@@ -127,6 +136,16 @@ def test_a_sentence_of_several_ranks_is_printed_once(tmp_path: Path, monkeypatch
         monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / str(rank) / "error.json"))
         printed.append(run(f"raise errors.UserError('{sentence}')"))
     assert printed == [(2, "", "error: no compiler\n"), (2, "", ""), (2, "", "error: no disk\n")]
+
+
+def test_a_deleted_current_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands would end in a traceback: with a relative path at once, report.py and fit.py also with absolute ones."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert run("print('started')") == (
+        2, "", "error: the current folder was deleted: change to another one\n"
+    )  # fmt: skip
 
 
 def test_a_user_error_is_a_value_error() -> None:

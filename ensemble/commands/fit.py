@@ -13,7 +13,6 @@ With --stage the command runs a part of the fit as a task of a cluster, as in sl
 tasks, then members in several tasks. The command without --stage and with --resume auto then completes the fit.
 """
 
-import os
 import sys
 from contextlib import suppress
 from typing import Any
@@ -24,10 +23,6 @@ from ensemble.pipeline.settings import STAGES, config_class
 
 
 def main() -> None:
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        raise errors.UserError("the current folder was deleted: change to another one") from None
     parser = recipe.option("table", "recipe of the raw data")
     parser.add_argument("--resume", default="", choices=("auto",), help="continue the fit in out, if there is one")
     parser.add_argument("--stage", default="", choices=STAGES, help="run only this part of the fit; needs time_limit=0")

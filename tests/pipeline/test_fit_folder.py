@@ -10,7 +10,6 @@ import pytest
 from fits import fit, planned, snapshot
 
 from ensemble import folders
-from ensemble.commands import fit as command
 from ensemble.errors import UserError
 from ensemble.pipeline import run
 
@@ -151,12 +150,3 @@ def test_a_pattern_that_matches_files_of_the_fit_is_refused(
         fit(Path(pattern.format(tmp_path)), tmp_path / parent / "out")
     assert ("would match files of the fit, such as" in str(caught.value)) == is_refused
     assert not (tmp_path / parent / "out").exists()
-
-
-def test_a_deleted_current_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All members would be trained before the report fails with a traceback."""
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    with pytest.raises(UserError, match="the current folder was deleted: change to another one"):
-        command.main()
