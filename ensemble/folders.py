@@ -274,9 +274,10 @@ def new_file(path: Path, what: str) -> Iterator[Path]:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a scratch path beside `path`; sync and rename it at the end, or delete it if an exception was raised.
 
-    Readers see the old file or the new one, never a part.
+    Readers see the old file or the new one, never a part. The scratch path is absolute, since pyarrow takes a relative one
+    such as `lr:0.1/x` for a URL.
     """
-    scratch = path.with_name(f".{path.name}.writing-{uuid.uuid4().hex[:8]}")
+    scratch = path.absolute().with_name(f".{path.name}.writing-{uuid.uuid4().hex[:8]}")
     try:
         yield scratch
         sync(scratch)

@@ -148,7 +148,7 @@ def read_checked(path: str | Path, what: str, columns: Iterable[str], document: 
     `document` describes.
     """
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with pq.ParquetFile(Path(path).absolute(), page_checksum_verification=True) as file:
             table = file.read()
         metadata = json.loads((table.schema.metadata or {}).get(KEY, b"{}"))
     except FileNotFoundError:

@@ -37,7 +37,7 @@ def read(folder: Path, data: str | Path, task: Task, fingerprint: str) -> dict[s
     """
     if not (folder / FILE).is_file():
         raise UserError(f"{folder} has no out-of-fold predictions: train it on data for cross-validation")
-    table = pq.read_table(folder / FILE)
+    table = pq.read_table((folder / FILE).absolute())
     trained_on = (table.schema.metadata or {}).get(b"fingerprint", b"").decode()
     if trained_on != fingerprint:
         raise UserError(

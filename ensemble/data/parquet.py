@@ -23,7 +23,7 @@ ZONE_OF_OFFSETS = "Etc/GMT"
 def batches(path: Path, columns: list[str] | None, num_rows: int) -> Iterator[pa.RecordBatch]:
     """The `columns` of a file, None for all, in batches of `num_rows` rows. Raises `UserError` for a damaged file."""
     try:
-        with pa.parquet.ParquetFile(path, buffer_size=BUFFER_BYTES) as file:
+        with pa.parquet.ParquetFile(path.absolute(), buffer_size=BUFFER_BYTES) as file:
             categorical = _categorical(file.schema_arrow.metadata or {})
             for batch in file.iter_batches(num_rows, columns=columns, use_threads=False):
                 batch.validate(full=True)  # polars panics at text or metadata that is not UTF-8

@@ -154,7 +154,7 @@ def refuse_other_member(path: Path, name: str, folder: Path | None) -> None:
     folder : of the member that would replace the file; None for a baseline.
     """
     try:
-        metadata = json.loads((pq.read_schema(path).metadata or {})[predictions.KEY])
+        metadata = json.loads((pq.read_schema(os.path.abspath(path)).metadata or {})[predictions.KEY])
         before = metadata["config"].get("folder", "")
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
         return  # there is none, or it is damaged

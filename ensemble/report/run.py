@@ -183,7 +183,7 @@ def _require(content: Any, keys: Iterable[str], path: Path) -> None:
 
 def _read_parquet(path: Path, reader: Callable[[Path], Any]) -> Any:
     try:
-        return reader(path)
+        return reader(path.absolute())
     except FileNotFoundError:
         raise UserError(f"{path} does not exist: check the path, or run the stage that writes it") from None
     except (pa.ArrowException, OSError) as error:

@@ -15,7 +15,9 @@ from ensemble import folders, predictions, recipe
 from ensemble.errors import UserError
 from ensemble.pipeline import fit_folder, run
 from ensemble.pipeline.settings import config_class
+from ensemble.predictor.members import refuse_other_member
 from ensemble.recipes.table import prepare as table_prepare
+from ensemble.report.run import read as read_run
 from ensemble.trees import train
 from ensemble.trees.boosting import CannotLearn
 
@@ -69,6 +71,20 @@ def test_a_table_becomes_an_ensemble(kind: str, settings: dict[str, Any], tmp_pa
     lines = run.lines(board)
     assert "test split" in lines[0] if "test" in settings else "out of fold" in lines[0]
     assert [line.split()[0] for line in lines[1:]] == [row["member"].split()[0] for row in board]
+
+
+def test_a_relative_path_may_contain_a_colon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyarrow takes `lr:0.1/x.parquet` for a URL: a fit would end in a traceback after its first member was trained."""
+    monkeypatch.chdir(tmp_path)
+    folder = Path("lr:0.1")
+    folder.mkdir()
+    people().write_parquet(folder / "people.parquet")
+    board = fit(folder / "people.parquet", folder / "out")
+    assert {row["member"] for row in board} == {"ensemble", "lightgbm", "xgboost", "base rate"}
+    report = read_run(folder / "out/ensemble", folder / "out/prepared", folder / "out/predictions", ())
+    assert report.forecast is not None
+    with pytest.raises(UserError, match=r"has predictions of .*lightgbm: add name="):
+        refuse_other_member(folder / "out/predictions/lightgbm.oof.parquet", "lightgbm", folder / "out/members/xgboost")
 
 
 def test_a_leaderboard_of_undefined_scores_can_be_printed() -> None:
