@@ -59,32 +59,43 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
         raise UserError(f"{path} is the current folder or a mounted disk, which cannot be replaced: name a folder inside it")
     unique = uuid.uuid4().hex[:8]  # process ids repeat: in a container every run may have the same one
     scratch, old = (target.with_name(f".{target.name}.{state}-{unique}") for state in ("writing", "old"))
+    _discard_abandoned(target)
     try:
         scratch.mkdir(parents=True)
     except OSError as error:
         raise UserError(f"the folder {path} cannot be created: {error.strerror}") from None
-    try:
-        yield scratch
-        if check := _checks.get(target):
-            check(scratch)
-        for file in scratch.rglob("*"):
-            if file.is_file():
-                sync(file)
-        if not _is_free(target):
-            if not overwrite:
-                raise UserError(f"{path} was written by another run in the meantime: choose another folder")
-            target.rename(old)
-        scratch.rename(target)
-        sync(target.parent)
-        if old.exists() and not discard(old):
-            kept = target.with_name(f"{target.name}.replaced-{unique}")
-            old.rename(kept)
-            print(f"{kept} keeps {foreign(kept)}, which was added to {path} while the new folder was written")
-    except BaseException:
-        if old.exists() and not target.exists():
-            old.rename(target)
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
+    with locked(scratch, "writing"):  # so that `_discard_abandoned` of another process keeps it
+        try:
+            yield scratch
+            if check := _checks.get(target):
+                check(scratch)
+            for file in scratch.rglob("*"):
+                if file.is_file():
+                    sync(file)
+            if not _is_free(target):
+                if not overwrite:
+                    raise UserError(f"{path} was written by another run in the meantime: choose another folder")
+                target.rename(old)
+            scratch.rename(target)
+            sync(target.parent)
+            if old.exists() and not discard(old):
+                kept = target.with_name(f"{target.name}.replaced-{unique}")
+                old.rename(kept)
+                print(f"{kept} keeps {foreign(kept)}, which was added to {path} while the new folder was written")
+        except BaseException:
+            if old.exists() and not target.exists():
+                old.rename(target)
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
+
+
+def _discard_abandoned(target: Path) -> None:
+    """Delete the scratch folders of killed processes. Running ones lock theirs before they write; without locks all stay."""
+    for path in target.parent.glob(f".{glob.escape(target.name)}.writing-*"):
+        with suppress(OSError, UserError):
+            if any(path.iterdir()):
+                with locked(path, "writing") as is_locked:
+                    discard_scratch([path] if is_locked else [])
 
 
 def refuse_foreign_folder(path: str | Path, kind: str) -> None:
@@ -225,13 +236,13 @@ LOCK_WAIT_S = 30.0
 
 
 @contextmanager
-def locked(folder: Path, use: str, wait_s: float = 0.0) -> Iterator[None]:
-    """Lock an existing folder, if its file system has locks; another command that locks it must wait.
+def locked(folder: Path, use: str, wait_s: float = 0.0) -> Iterator[bool]:
+    """Lock an existing folder, and yield whether its file system has locks; another command that locks it must wait.
 
     use : what the commands do with the folder, such as "training in". Raises `UserError` if another command still holds
     the lock after `wait_s`.
     """
-    descriptor, deadline = os.open(folder, os.O_RDONLY), time.monotonic() + wait_s
+    descriptor, deadline, is_locked = os.open(folder, os.O_RDONLY), time.monotonic() + wait_s, True
     try:
         while True:
             try:
@@ -243,8 +254,9 @@ def locked(folder: Path, use: str, wait_s: float = 0.0) -> Iterator[None]:
                     raise UserError(sentence) from None
                 time.sleep(0.1)
             except OSError:  # no locks here
+                is_locked = False
                 break
-        yield
+        yield is_locked
     finally:
         os.close(descriptor)
 

@@ -225,6 +225,18 @@ def test_what_a_killed_run_left_does_not_stop_the_next(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "deep" / "file").exists()
 
 
+def test_the_next_run_deletes_what_a_killed_one_wrote(tmp_path: Path) -> None:
+    """Each killed preparation would leave gigabytes in a hidden folder, or a running one would lose its own."""
+    write(tmp_path / ".out.writing-1234abcd", "half")
+    with folders.new_folder(tmp_path / "out", True, "checkpoint") as folder:
+        assert names(tmp_path) == [folder.name]
+        (folder / "file").write_text("slow")
+        write(tmp_path / "out", "fast")
+        assert names(tmp_path) == [folder.name, "out"]
+        folders.write_manifest(folder, {"kind": "checkpoint"})
+    assert (tmp_path / "out/file").read_text() == "slow"
+
+
 def test_a_parent_that_is_a_file(tmp_path: Path) -> None:
     """A path through a file would end in a traceback."""
     (tmp_path / "file").write_text("")
