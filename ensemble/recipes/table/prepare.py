@@ -378,7 +378,7 @@ def _row_number_notes(cells_of: dict[str, cells.Cells], features: list[dict[str,
     may be missing in the first column of a file if it has no name, as after a frame was filtered."""
     names = [feature["column"] for feature in features if cells_of[feature["column"]].kind == "number"]
     steps = ((name, cells_of[name].values.sort().diff().slice(1)) for name in names)
-    of_numbers = ((name, (step == 1) | ((step > 1) & (name == "column 1"))) for name, step in steps)
+    of_numbers = ((name, (step == 1) | ((step > 1) & (step % 1 == 0) & (name == "column 1"))) for name, step in steps)
     return [ROW_NUMBER.format(name) for name, fits in of_numbers if not fits.null_count() and fits.all()]
 
 

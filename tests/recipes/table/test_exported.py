@@ -151,6 +151,13 @@ def test_a_column_of_row_numbers_gets_a_message(name: str, numbers: range, tmp_p
     assert note.startswith(f"the column '{name or 'column 1'}' numbers the rows: add it to drop=[…] unless their order")
 
 
+def test_fractions_in_a_column_without_a_name_are_no_row_numbers(tmp_path: Path) -> None:
+    """Measured values whose column has lost its name would be called row numbers."""
+    frame = pl.DataFrame({"": [1.7 * number for number in range(NUM_ROWS)], "y": [0, 1] * (NUM_ROWS // 2)})
+    frame.write_csv(tmp_path / "a.csv")
+    assert not [note for note in prepare(tmp_path, tmp_path / "a.csv")["notes"] if "numbers the rows" in note]
+
+
 def test_an_index_of_pandas_in_parquet_is_no_feature(tmp_path: Path) -> None:
     """Members would learn from the row labels that pandas adds to a filtered or shuffled frame, which new rows lack."""
     frame = pd.DataFrame({"x": [1, 5, 3] * (NUM_ROWS // 3), "y": [0, 1] * (NUM_ROWS // 2)}).sort_values("y")
