@@ -102,7 +102,11 @@ class TrainingState:
         """`UserError` if the gradients' norm, or a buffer that checkpoints contain, depends on the rank; collective."""
         model = self._unwrapped()
         in_checkpoints = model.state_dict().keys()
-        buffers = {name: buffer for name, buffer in model.named_buffers() if name in in_checkpoints}
+        buffers = {
+            name: torch.view_as_real(buffer.resolve_conj()) if buffer.is_complex() else buffer
+            for name, buffer in model.named_buffers()
+            if name in in_checkpoints
+        }
         values = torch.stack([norm.detach().double(), *(tensor.double().nan_to_num().sum() for tensor in buffers.values())])
         extremes = torch.stack([values, -values])
         torch.distributed.all_reduce(extremes, torch.distributed.ReduceOp.MAX)

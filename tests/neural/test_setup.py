@@ -49,6 +49,17 @@ class Seen(torch.nn.Module):
 class Buffer(Toy):
     def model(self):
         return super().model().append(Seen())
+class Angles(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("angles", torch.zeros(1, dtype=torch.complex64))
+    def forward(self, x):
+        if self.training:
+            self.angles += 1j * x.detach().sum()
+        return x
+class ComplexBuffer(Toy):
+    def model(self):
+        return super().model().append(Angles())
 class Unused(Toy):
     def model(self):
         model = super().model()
@@ -80,10 +91,12 @@ def test_a_step_that_bypasses_the_given_model_is_refused(tmp_path: Path) -> None
     assert "the gradients differ between the processes after they were summed: `step` of the recipe must call" in errors
 
 
-def test_a_buffer_that_depends_on_the_rows_of_a_rank_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("recipe", "buffer"), [("Buffer", "4.total"), ("ComplexBuffer", "4.angles")])
+def test_a_buffer_that_depends_on_the_rows_of_a_rank_is_refused(recipe: str, buffer: str, tmp_path: Path) -> None:
     """A checkpoint has that of rank 0 only: a resumed run would differ, and each rank would validate with its own."""
-    _, errors = trained_on_two_ranks("Buffer", tmp_path)
-    assert "error: the buffer '4.total' of the model differs between the processes" in errors
+    _, errors = trained_on_two_ranks(recipe, tmp_path)
+    assert f"error: the buffer '{buffer}' of the model differs between the processes" in errors
+    assert "UserWarning: Casting complex" not in errors
 
 
 def test_a_parameter_without_a_gradient_is_named(tmp_path: Path) -> None:
