@@ -182,8 +182,8 @@ def test_a_regression_of_two_members(tmp_path: Path) -> None:
     assert "The scores are weighted by w. Below each score" in words
     assert page.index("note &lt;14&gt;") < page.index("<summary>5 more notes</summary>") < page.index("note &lt;15&gt;")
     assert f"<bdi>a{RIGHT_TO_LEFT}b</bdi>: <bdi>−1.26</bdi>" in page  # else the number is read backwards
-    two = text(write_table(tmp_path / "two", "regression", "y", fit={"combiner": "simplex,ridge"}))
-    assert "Simplex weights are chosen unless ridge is better by more than half a standard error." in two
+    two = text(write_table(tmp_path / "two", "regression", "y", fit={"combiner": "simplex,best_member"}))
+    assert "Simplex weights are chosen unless best member is better by more than half a standard error." in two
 
 
 def test_one_of_each(tmp_path: Path) -> None:

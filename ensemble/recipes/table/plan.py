@@ -132,7 +132,7 @@ def _variant(member: PlannedMember, number: int, changes: dict[str, Any]) -> Pla
 
 
 def combining(manifest: dict[str, Any]) -> dict[str, str]:
-    """The combiners and calibrators among which cross-fitted losses choose; CONTRIBUTING.md has figures.
+    """The combiners and calibrators among which cross-fitted losses choose.
 
     From `RIDGE_ROWS` rows on, a regression may have weights below 0, which help where all members deviate from the target in
     the same way. With folds forward in time any combiner may be chosen, by the next blocks. On the last quarter of nine
