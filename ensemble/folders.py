@@ -91,7 +91,7 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
 
 def _discard_abandoned(target: Path) -> None:
     """Delete the scratch folders of killed processes. Running ones lock theirs before they write; without locks all stay."""
-    for path in target.parent.glob(f".{glob.escape(target.name)}.writing-*"):
+    for path in target.parent.glob(f".{glob.escape(target.name)}.writing-{'[0-9a-f]' * 8}"):
         with suppress(OSError, UserError):
             if any(path.iterdir()):
                 with locked(path, "writing") as is_locked:

@@ -414,3 +414,13 @@ def test_a_link_to_a_folder_is_deleted_without_its_content(tmp_path: Path) -> No
     (tmp_path / "out").symlink_to("elsewhere")
     assert folders.discard(tmp_path / "out")
     assert names(tmp_path) == ["elsewhere"]
+
+
+def test_a_new_folder_keeps_what_another_one_with_a_longer_name_has_set_aside(tmp_path: Path) -> None:
+    """The only copy of the folder out.writing-2, if its replacement was killed between two renames, would be deleted."""
+    aside = tmp_path / ".out.writing-2.old-12345678"
+    aside.mkdir()
+    (aside / "rows").write_text("1")
+    with folders.new_folder(tmp_path / "out", False, "test") as scratch:
+        (scratch / "rows").write_text("2")
+    assert (aside / "rows").is_file()
