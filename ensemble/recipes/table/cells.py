@@ -87,10 +87,7 @@ def read(table: Table, column: str, config: PrepareConfig) -> Cells:
     are_categories = bool(kinds) and all(isinstance(kind, pl.Categorical | pl.Enum) for kind in kinds)
     are_numbers = column in (config.time, config.weight) or (column == config.target and has_numeric_target(config))
     if column in config.categorical or (are_categories and not are_numbers):
-        texts = _texts(pieces, "text")
-        if column in config.categorical:  # 12 instead of 12.0, which pandas writes beside empty cells
-            texts = texts.str.replace(missing.WHOLE_FLOAT, "${1}")
-        texts, marks = missing.in_texts(texts, config.missing)
+        texts, marks = missing.in_texts(_categories(_texts(pieces, "text"), column, config), config.missing)
         return _of_kind(table, column, "text", texts, marks)
     if all(kind.is_numeric() for kind in kinds):
         return _read_native(table, column, "number", config)
@@ -174,6 +171,11 @@ def _of_kind(
         notes += _bad_notes(table, column, years, far, "dates of the years 1 to 9999")
         bad |= far
     return Cells(column=column, kind=kind, values=values.set(bad, None), form=form, bad=_rows(bad), marks=marks, notes=notes)
+
+
+def _categories(texts: pl.Series, column: str, config: PrepareConfig) -> pl.Series:
+    """The texts, as 12 instead of 12.0 in a column of numbers that are categories: pandas writes 12.0 beside empty cells."""
+    return texts.str.replace(missing.WHOLE_FLOAT, "${1}") if column in config.categorical else texts
 
 
 def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConfig) -> Cells:
@@ -293,6 +295,7 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
     if kind == "number":
         pieces = [piece.cast(pl.Float64) if piece.dtype == pl.Boolean else piece for piece in pieces]
     cells = _texts(pieces, kind)
+    cells = _categories(cells, column, config) if kind == "text" else cells
     cells, marks = missing.in_texts(cells, config.missing or (() if kind == "text" else missing.MISSING))
     native, native_marks = _native(pieces, kind, config) if kind in ("number", "date") else (None, {})
     marks |= native_marks
