@@ -469,3 +469,8 @@ def first_of(table: Table, cells: pl.Series, rows: np.ndarray) -> str:
     """The first cells of `rows`, with file and line."""
     texts = [shortened(cells[int(row)] or "?", EXCERPT_CHARACTERS) for row in rows[:MOST_SHOWN]]
     return ", ".join(f"'{text}' ({table.place(int(row))})" for text, row in zip(texts, rows, strict=False))
+
+
+def unseen(texts: pl.Series, categories: list[str]) -> pl.Series:
+    """Which texts, (num_rows,) with null for empty cells, are none of the categories; False for null."""
+    return texts.is_not_null() & ~texts.is_in(categories).fill_null(True)

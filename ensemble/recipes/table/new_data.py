@@ -135,10 +135,11 @@ def _encoded(
     values, notes = new_cells.values, list(new_cells.notes)
     for feature in features:
         if "values" in feature:
-            # Where a frame has the categories 3 and true, pandas may write 3.0 and True
-            as_in_frames = values.replace({"True": "true", "False": "false"}).str.replace(WHOLE_FLOAT, "${1}")
-            values = values.zip_with(values.is_in(feature["values"]).fill_null(True), as_in_frames)
-            unseen = values.is_not_null() & ~values.is_in(feature["values"]).fill_null(True)
+            unseen = cells.unseen(values, feature["values"])
+            if unseen.any():  # where a frame has the categories 3 and true, pandas may write 3.0 and True
+                as_in_frames = values.replace({"True": "true", "False": "false"}).str.replace(WHOLE_FLOAT, "${1}")
+                values = values.zip_with(~unseen, as_in_frames)
+                unseen = cells.unseen(values, feature["values"])
             if unseen.any():
                 examples = values.filter(unseen).unique(maintain_order=True).to_list()
                 shown = ", ".join(repr(shortened(text, EXCERPT_CHARACTERS)) for text in examples[: cells.MOST_SHOWN])
