@@ -58,7 +58,7 @@ FIRST_OF_USER, SECOND_LINE = pl.col("user").is_first_distinct(), "is a second li
 AS_RATINGS = "format=ratings has user, item, a number and seconds"
 JOIN_LINES = (
     "join the lines, or name another format: format=times has user, item and seconds, format=pairs user and item, "
-    f"and {AS_RATINGS}"
+    f"and {AS_RATINGS}; in a table with tabs, {reviews.BY_NUMBER}"
 )
 
 
@@ -178,8 +178,9 @@ def _advice_for_text(file: Path, as_table: str) -> str:
     as_table : the error of the table reader, which comes first if the file looks like a table.
     """
     with Bytes(file) as stream:
-        if stream.read(len(records.PARQUET)) == records.PARQUET:
-            return as_table
+        head = stream.read(len(records.PARQUET))
+    if head == records.PARQUET or head.startswith(b"{"):
+        return as_table
     try:
         lines = _lines(file, records.HEAD_BYTES)[:NUM_HEAD_LINES]
     except UserError as error:
@@ -192,9 +193,10 @@ def _advice_for_text(file: Path, as_table: str) -> str:
         return as_table
     place = f"line {ids[0]}, '{ids[1][:80]}', has words that are not whole numbers"
     first, others = next(line for line in lines if line.strip()).split(), ", ".join(TEXT_FORMATS)
+    likely = _likely_format(lines)
     # A header has no numbers, and a header of several columns has commas, semicolons or tabs
-    if any(map(records.is_number, first)) or (len(first) > 1 and not may_be_table):
-        likely = _likely_format(lines)
+    is_text = not may_be_table or (likely != "sequences" and any(map(records.is_number, first)))
+    if is_text and (len(first) > 1 or any(map(records.is_number, first))):
         return (
             f"{file}, {place}: name the format if they are ids: format={likely} fits the first lines, "
             f"{TEXT_FORMATS[likely][1]} (all formats: {others}). As a table: {as_table}"

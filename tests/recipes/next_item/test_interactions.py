@@ -113,7 +113,7 @@ def test_ids_of_any_length_and_moments_before_1970(text: str, expected: tuple[st
         (
             "auto",
             "7 31 4\n8 32 5\n7 33 5\n",
-            "line 3: '7 33 5' is a second line of its user; .* format=times has user, item",
+            "line 3: '7 33 5' is a second line of its user; .* format=times has user, item.* in a table with tabs, name",
         ),
         ("times", "7 31 978300761\n7 31\n", "line 2: '7 31' is not user, item and seconds since 1970: correct the line"),
         ("times", f"7 31 {LONG}\n", "line 1: .* has a time in milliseconds or a finer unit, .*: divide the times by 1000"),
@@ -139,6 +139,13 @@ def test_ids_of_any_length_and_moments_before_1970(text: str, expected: tuple[st
         ("auto", "u1\ti7\t1600000000\n", "^[^ ]*raw, line 1, .*: format=times fits"),
         ("auto", "u1 i7 i8\nu2 i8\n", "format=sequences fits the first lines"),
         ("auto", "who,what,when\n1,2,1600000000\n", "^[^ ]*raw has no known format of reviews"),
+        ("auto", '{"who": "u", "what": 7}\n', r"^[^ ]*raw has no known .*, also needs parent_asin, user_id, timestamp$"),
+        (
+            "auto",
+            "1\tU7\t11/11/2019 9:05:58 AM\tN1 N2\n2\tU8\t11/12/2019 6:11:30 PM\tN3\n",
+            "^[^ ]*raw has no known .*: if that line is a review, name the columns by their numbers",
+        ),
+        ("auto", "0\t2010-10-19T23:55:27Z\t30.2\t-97.7\t22847\n", "^[^ ]*raw has no known .* name the columns by their num"),
         ("auto", "7 31\n7 3\x002\n", "line 2: this line has a NUL byte"),
         ("auto", "7::31::5::978300761\r7::32::5::978300761\r", "end in carriage returns alone"),
         ("pairs", "7 31\n7 3\x002\n", "line 2: this line has a NUL byte"),
