@@ -111,6 +111,11 @@ class Census:
                 "a date must not be after the file's modification time: if the file was copied with an older one, `touch` "
                 "it, or give the last day with until=, if the recipe has this setting"
             )
+        elif num_bad == num_rows and self.dropped.get(TOO_OLD, 0) * 2 > num_bad:
+            advice = (
+                "numbers are read as seconds or milliseconds since 1970, so convert others; if only the order of times is "
+                "used, add 1000000000 to each"
+            )
         elif any("\ufffd" in example.excerpt for example in self.examples.get(MALFORMED, ())):
             advice = "convert the files to UTF-8, as `iconv -f latin1 -t utf-8` does from Latin-1"
         elif any(_NO_JSON_NUMBER.search(example.excerpt) for example in self.examples.get(MALFORMED, ())):

@@ -18,6 +18,12 @@ from typing import Any
 from ensemble.errors import UserError, shortened
 
 GZIP_BYTES = 1 << 17
+BEGINS_A_DICT = re.compile(rb"\s*\{u?'")
+"""The beginning of a dict printed by Python, as in early releases of public datasets."""
+DICTS_TO_JSON = (
+    "if each line is a Python dict, convert the unpacked file, as `python -c 'import ast, json, sys; "
+    "[print(json.dumps(ast.literal_eval(line))) for line in sys.stdin]' < OLD > NEW` does"
+)
 
 
 def require_file(path: Path) -> None:

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from ensemble.data import parquet
-from ensemble.data.octets import Bytes, refuse_bare_returns, repeated_key
+from ensemble.data.octets import BEGINS_A_DICT, DICTS_TO_JSON, Bytes, refuse_bare_returns, repeated_key
 from ensemble.errors import UserError
 
 BLOCK_BYTES = 32 << 20
@@ -209,7 +209,7 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
         layout = JsonLines()
         objects = [json.loads(record.octets) for record in records if layout.is_valid(record.octets)]
         if not objects:
-            fix = "write one on each line"
+            fix = DICTS_TO_JSON if BEGINS_A_DICT.match(text) else "write one on each line"
             if any("\ufffd" in record.octets.decode(errors="replace") for record in records):
                 fix = "convert it to UTF-8, as `iconv -f latin1 -t utf-8` does from Latin-1, and write one on each line"
             raise UserError(f"{path} begins with '{excerpt(text)}', which is not a JSON object: {fix}")

@@ -8,7 +8,7 @@
 
 Formats, recognised by the content of a file and never by its name:
 
-    JSON lines, plain or gzip     Amazon Reviews 2023 and 2018, reviews and metadata
+    JSON lines, plain or gzip     Amazon Reviews 2023 and 2018, reviews and metadata; reviews of 2014
     Parquet                       the same columns
     CSV and TSV, plain or gzip    Amazon Reviews 2023 (benchmark and joined), UserId,ProductId,Rating,Timestamp, MovieLens
     any of them                   with a mapping of columns from the user
@@ -18,6 +18,7 @@ schema; `values.py` converts them to its types and units. Times are UTC.
 """
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -69,6 +70,8 @@ LOWEST_RATING, HIGHEST_RATING = 0.5, 5.0  # MovieLens gives half stars, from a h
 YEAR_1995_MS = 1000 * values.YEAR_1995_S
 DAY_S = 86_400
 
+TIME = re.compile(r"\d:\d\d|\d{4}-\d\d-\d\d")
+"""Part of a date or time, which no name of a column of reviews has."""
 BY_NUMBER = "name the columns by their numbers, such as columns={user_id: 1, product_id: 2, rating: 3, time: 4}"
 
 
@@ -113,9 +116,11 @@ FORMATS: dict[Kind, tuple[Format, ...]] = {
             "asin reviewerID overall unixReviewTime summary reviewText vote verified image",
             sparse=("helpful_votes", "images"),
         ),
+        _format("Amazon Reviews 2014", "reviews", "asin reviewerID overall unixReviewTime summary reviewText helpful"),
         _format("Amazon ratings", "reviews", "ProductId UserId Rating Timestamp"),
         _format("MovieLens ratings", "reviews", "movieId userId rating timestamp"),
         _format("RecBole .inter", "reviews", "item_id:token user_id:token rating:float timestamp:float"),
+        _format("names of the setting columns", "reviews", " ".join(FIELDS["reviews"])),
     ),
     "products": (
         _format("Amazon metadata 2023", "products", "parent_asin title categories main_category store price"),
@@ -354,17 +359,22 @@ def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
     is_mapped = formats[0].name == YOUR_COLUMNS
     is_headless = is_mapped and all(column.isdigit() for column in formats[0].fields.values())
     file = records.look(path, is_headless)
-    has_numbers = isinstance(file.layout, records.Delimited) and sum(map(records.is_number, file.names)) > 1
+    is_delimited = isinstance(file.layout, records.Delimited)
+    has_values = is_delimited and (sum(map(records.is_number, file.names)) > 1 or any(map(TIME.search, file.names)))
     seen = f"its columns are {', '.join(file.names)[:300]}"
     if kind == "products" and _fits_any(file, "reviews"):
         raise UserError(f"{path} contains reviews, not product metadata ({seen}): give it among the reviews")
-    for format in formats:
+    cells = [*file.names, *(str(value) for row in file.head[:1] for value in row.values())]
+    if is_delimited and len(file.names) == 1 and any("::" in cell for cell in cells):
+        fix = f"write a tab in place of each '::', as `sed 's/::/\\t/g' OLD > NEW` does, and {BY_NUMBER}"
+        raise UnknownFormat(f"the fields of {path} are separated by '::', as in '{cells[-1][:80]}': {fix}")
+    for format in sorted(formats, key=lambda each: -len({*each.fields.values()} & {*file.names})):
         is_json = isinstance(file.layout, records.JsonLines)
         present = {field for field, column in format.fields.items() if column in file.names}
         # Later JSON lines may have keys that none of the first has
         fields = {field: column for field, column in format.fields.items() if is_json or field in present}
         missing = [column for field, column in format.fields.items() if field not in present]
-        if is_mapped and not is_headless and has_numbers and any(map(records.is_number, format.fields.values())):
+        if is_mapped and not is_headless and has_values and any(map(records.is_number, format.fields.values())):
             raise UserError(f"columns names values of the first line of {path}, which has no header: {BY_NUMBER}")
         if is_mapped and missing and not (is_json and values.have_keys(path, missing)):
             raise UnknownFormat(f"{path} has no column '{missing[0]}', which the setting columns names: {seen}")
@@ -385,8 +395,8 @@ def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
     advice = "convert it"
     if kind == "reviews":
         *others, last = _required(formats[0].fields, kind)
-        advice = f"name with columns which are {', '.join(others)} and {last}"
-    if kind == "reviews" and has_numbers:
+        advice = f"name with columns which are {', '.join(others)} and {last}, as in 'columns={{{last}: NAME, …}}'"
+    if kind == "reviews" and has_values:
         advice = f"if that line is a review, {BY_NUMBER}"
     raise UnknownFormat(f"{path} has no known format of {kind} ({seen}): {advice}; {_nearest(file, formats, kind)}")
 

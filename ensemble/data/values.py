@@ -269,11 +269,11 @@ def text(fields: Sequence[str]) -> pl.Expr | None:
 
 
 def helpful_votes() -> pl.Expr:
-    """Votes as a whole number, null for anything else, such as 1.234; the 2018 release has '1,234'."""
+    """Votes as a whole number, null for anything else, such as 1.234; the 2018 release has '1,234'. Of [2, 3] of the 2014
+    release, with the number of all votes, the first."""
     text = pl.col("helpful_votes").cast(pl.String).str.strip_chars()
-    text = (
-        pl.when(text.str.contains(r"^\d{1,3}(,\d{3})+$")).then(text.str.replace_all(",", "", literal=True)).otherwise(text)
-    )
+    plain = text.str.strip_chars_start("[").str.replace_all(r",( ?\d+\])?", "")
+    text = pl.when(text.str.contains(r"^(\d{1,3}(,\d{3})+|\[\d+, ?\d+\])$")).then(plain).otherwise(text)
     number = text.cast(pl.Float64, strict=False)
     number = pl.when(number == number.floor()).then(number)
     return pl.when(number >= 0).then(number.clip(upper_bound=2**31 - 1)).cast(pl.Int32, strict=False)
@@ -303,8 +303,8 @@ def lists(values: pl.Series) -> pl.Series:
 
 
 def _list(text: str | None) -> list[str]:
-    """The items of a list printed as JSON or by Python; for a number of up to four digits, so many items; any other text is
-    one item."""
+    """The items of a list printed as JSON or by Python, or of the first of an object of lists; for a number of up to four
+    digits, so many items; any other text is one item."""
     if text in (None, "", "[]", "{}", "None", "null"):
         return []
     if re.fullmatch(r"\d{1,4}", text):
@@ -314,6 +314,8 @@ def _list(text: str | None) -> list[str]:
             items = parse(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
+        if isinstance(items, dict):
+            items = next(iter(items.values()), [])
         if isinstance(items, list | tuple):
             return [str(item) for item in items]
     return [text]

@@ -264,6 +264,17 @@ def test_census_counts_what_later_stages_drop():
         census.drop("duplicate", 3)
 
 
+def test_times_that_do_not_count_from_1970():
+    """Days or numbers of orders as times would be called bad rows, without the rule and a fix."""
+    census = Census()
+    census.read(2)
+    census.drop(TOO_OLD, 2)
+    with pytest.raises(
+        UserError, match=r"2 of 2 rows are bad .*: numbers are read as seconds or milliseconds since 1970, so"
+    ):
+        census.check(1.0)
+
+
 def test_a_file_with_nothing_good_is_refused():
     """With max_bad_fraction=1, a run would continue without a single row."""
     census = Census()

@@ -77,6 +77,8 @@ def test_a_damaged_parquet_is_refused(tmp_path):
         (b"[1, 2]\nand so on\n", "is a JSON list, .* and the lines below it are not: write one JSON object per line"),
         (b"[who],[what]\n1,2\n", r"has no known format of reviews \(its columns are \[who\], \[what\]\)"),
         (b"{\n  'rating': 5\n}", r"begins with '\{\\n .*', which is not a JSON object"),
+        (b"UserID::MovieID\n1::2\n", r"write a tab in place of each '::', as `sed 's/::/\\t/g' OLD > NEW` does"),
+        (b"U7\t2009-05-04T23:08:57Z\tP\tSong\n", "if that line is a review, name the columns by their numbers"),
         (b"PK\x03\x04rest", r"is a zip archive, as Excel files \(.xlsx\) are too: unpack or convert"),
         (b"sep=;\r\nwho;what\r\n1;2\r\n", "the first line of .* is 'sep=;', which only Excel knows: delete the line"),
         (b"\xff\xfeU\x00", "is text in UTF-16"),
@@ -101,6 +103,29 @@ def test_files_that_are_something_else(tmp_path, content, message):
     """A file of another kind would be guessed at, or fail without saying what was seen."""
     with pytest.raises(UserError, match=message):
         read(write(tmp_path / "file", content))
+
+
+def test_python_dicts_become_json_by_the_command_of_the_error(tmp_path):
+    """The earliest releases, whose lines are Python dicts, would be refused without a way to read them."""
+    lines = "".join(f"{review(text=text)}\n" for text in ("it's", 'a "b"', "é"))
+    file = write(tmp_path / "old.json", lines)
+    with pytest.raises(UserError, match=r"begins with '\{'rating'.*: if each line is a Python dict, .*`python -c") as error:
+        read(file)
+    command = str(error.value).split("`")[1].replace("python ", f"{sys.executable} ", 1)
+    subprocess.run(command.replace("OLD", "old.json").replace("NEW", "new.json"), shell=True, check=True, cwd=tmp_path)
+    assert read(tmp_path / "new.json")["text"].to_list() == ["Fine\nit's", 'Fine\na "b"', "Fine\né"]
+    with pytest.raises(UserError, match=r"begins with '\{u'rating': 5\}', which .*: if each line is a Python dict"):
+        read(write(tmp_path / "steam.json", "{u'rating': 5}\n"))
+
+
+def test_fields_between_two_colons(tmp_path):
+    """Columns by number, which the error for MovieLens 1M recommended, would only lead to another error."""
+    file = write(tmp_path / "ratings.dat", "1::1193::5::978300760\n1::661::3::978302109\n")
+    columns = {"user_id": "1", "product_id": "2", "rating": "3", "time": "4"}
+    for options in ({}, {"columns": columns}):
+        with pytest.raises(UserError, match=r"`sed 's/::/\\t/g' OLD > NEW` does, and name the columns by their numbers"):
+            read(file, **options)
+    assert len(read(write(tmp_path / "tabs.dat", file.read_text().replace("::", "\t")), columns=columns)) == 2
 
 
 def test_all_files_are_recognised_before_the_first_is_read(tmp_path):

@@ -73,6 +73,35 @@ def test_2018_json_lines(tmp_path):
     assert frame["num_images"].to_list() == [2, 0, 0]
 
 
+def test_2014_json_lines(tmp_path):
+    """The helpful votes of the release of 2014, the first number of a list, would be read as zero."""
+    row = {"overall": 4.0, "unixReviewTime": NOON_MS // 1000, "reviewerID": "U", "asin": "0001", "reviewText": "Text"}
+    votes = [[2, 3], [0, 0], [1234, 2000], [5]]
+    census = Census()
+    frame = read(write(tmp_path / "r.json", json_lines(*(row | {"helpful": each} for each in votes))), census=census)
+    assert frame.select("helpful_votes", "verified", "num_images").rows() == [
+        (2, None, None), (0, None, None), (1234, None, None), (0, None, None)
+    ]  # fmt: skip
+    assert (census.files[0]["format"], sum(census.notes.values())) == ("Amazon Reviews 2014", 1)
+    table = 'reviewerID,asin,helpful,reviewText,overall,unixReviewTime\nU,0001,"[2, 3]",Text,4.0,1600000000\n'
+    assert read(write(tmp_path / "r.csv", table)).drop("source_line").equals(frame[:1].drop("source_line"))
+
+
+def test_images_as_an_object_of_lists(tmp_path):
+    """An object of lists, as libraries write images, would count as one image even if the lists are empty."""
+    images = [{"large": ["a", "b"], "thumb": ["c", "d"]}, {"large": [], "thumb": []}, {}, {"large": "a"}, []]
+    frame = read(write(tmp_path / "r.jsonl", json_lines(*(review(images=each) for each in images))))
+    assert frame["num_images"].to_list() == [2, 0, 0, 1, 0]
+
+
+def test_columns_named_like_the_fields(tmp_path):
+    """A file whose columns have the names of the setting `columns` would need this setting."""
+    file = write(tmp_path / "a.csv", "user_id,product_id,time,rating,title,verified\nU,P,1600000000,4,Good,yes\n")
+    assert read(file).select("product_id", "user_id", "time_ms", "rating", "text", "verified").row(0) == (
+        "P", "U", NOON_MS, 4.0, "Good", True
+    )  # fmt: skip
+
+
 def test_fields_that_are_not_recorded_are_null(tmp_path):
     """Absent votes, purchases, images and text would be reported as zero, false and empty."""
     ratings = [review(title=..., text=..., images=..., helpful_vote=..., verified_purchase=...)]
