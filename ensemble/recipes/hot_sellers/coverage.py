@@ -141,6 +141,11 @@ def entry(name: str, shares: list[Share]) -> dict[str, dict[str, float]]:
     return {name: missing} if missing else {}
 
 
+def unstated(like: dict[str, Any]) -> list[str]:
+    """The columns of `OF_REVIEWS` that no review of the training data (manifest `like`) stated."""
+    return [column for column, what in OF_REVIEWS.items() if like.get("unstated", {}).get(what) == 1]
+
+
 def too_few(new: dict[str, Any], like: dict[str, Any]) -> dict[str, float]:
     """The numbers of products and of weekly reviews ÷ those of the training data, if below `LEAST_OF_MARKET`.
 

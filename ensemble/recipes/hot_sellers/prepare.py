@@ -85,6 +85,7 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
                 print(f"warning: {warning}", file=sys.stderr)
         else:
             facts["has_text"] = like["has_text"]  # a member trained on text needs tokens, even if all are padding
+            facts["unused"] = coverage.unstated(like)
         builder = _Builder(folder, spill, files, config.panel, facts, categories)
         builder.sum_weeks(census)
         covered = coverage.check(config, builder.text, builder.metadata if product_files else None, spill, like)
@@ -197,7 +198,7 @@ class _Builder:
     ):
         self.folder, self.spill, self.files, self.panel = folder, spill, files, panel
         self.first_week, self.last_week, self.has_text = facts["first_week"], facts["last_week"], facts["has_text"]
-        self.categories, self.time_units = categories, facts["time_units"]
+        self.categories, self.time_units, self.unused = categories, facts["time_units"], facts.get("unused", [])
         self.num_product_spills = facts["num_product_spills"]
         self.metadata, self.text = coverage.Metadata(), coverage.Share("reviews", "text")
         self.with_category = coverage.Share("products with metadata", coverage.CATEGORY)
@@ -330,8 +331,9 @@ class _Builder:
         distinct = self._kept(ordered, is_first, "duplicate: the same product, user and time", census)
         if self.panel.num_tokens:
             self.text.add(len(distinct), int((distinct["words"] > 0).sum()))
-        if not self.has_text:  # words in new reviews, if members learned from reviews without text
-            distinct = distinct.with_columns(pl.lit(0, pl.Int32).alias(name) for name in ("words", "sentiment"))
+        # What new reviews state, if members learned from reviews without it
+        unused = [*self.unused, *(() if self.has_text else ("words", "sentiment"))]
+        distinct = distinct.with_columns(pl.lit(0).cast(distinct.schema[name]).alias(name) for name in unused)
         return distinct, products
 
     def _kept(self, frame: pl.DataFrame, is_kept: pl.Series, kind: str, census: reviews.Census) -> pl.DataFrame:

@@ -90,6 +90,15 @@ def test_what_reviews_do_not_state_is_noted(tmp_path: Path) -> None:
     assert panel.prepare(config_for(tmp_path / "same", steady_market(), metadata=metadata), like)["notes"] == []
 
 
+def test_what_reviews_of_training_do_not_state_is_not_read(tmp_path: Path) -> None:
+    """Marks of verified purchases would reach weights of a network that training, on reviews without marks, left random."""
+    hidden = ("verified_purchase", "images")
+    fewer = [{name: value for name, value in one.items() if name not in hidden} for one in steady_market()]
+    like = panel.prepare(config_for(tmp_path / "old", fewer))
+    panel.prepare(config_for(tmp_path / "new", [one | {"images": ["a"]} for one in steady_market()]), like)
+    assert gather(tmp_path / "new" / "out", FORECAST) == gather(tmp_path / "old" / "out", FORECAST)
+
+
 def test_reviews_that_end_before_those_of_training_are_noted(tmp_path: Path) -> None:
     """An old file would give a forecast of weeks that the members have learned, without a message."""
     like = panel.prepare(config_for(tmp_path / "old", steady_market(30)))
