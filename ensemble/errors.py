@@ -14,6 +14,7 @@ import atexit
 import errno
 import io
 import os
+import re
 import select
 import signal
 import sys
@@ -100,11 +101,17 @@ def run(main: Callable[[], None]) -> None:
     is_command = True
     # Exit by an exception, so that half-written folders are deleted, as after Ctrl-C
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
+    _open_missing_streams()
     for stream in (sys.stdout, sys.stderr):  # a terminal in Latin-1 has no arrow: a question mark instead of an error
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     code, sentence = 0, ""
     try:
+        if sys.flags.optimize > 1:
+            raise UserError(
+                "PYTHONOPTIMIZE=2 or python -OO removes docstrings, which the descriptions of settings and LightGBM need: "
+                "unset PYTHONOPTIMIZE, or set it to 1"
+            )
         try:
             os.getcwd()
         except FileNotFoundError:
@@ -113,43 +120,40 @@ def run(main: Callable[[], None]) -> None:
     except UserError as error:
         if not error.on_all_ranks or os.environ.get("RANK", "0") == "0":
             if not _is_printed(str(error)):
-                print(f"error: {error}", file=sys.stderr)
+                _print(f"error: {error}")
         else:
             with suppress(SystemExit):  # the launcher stops rank 0 when another rank has ended
                 time.sleep(RANK_0_PRINTS_S)
         code, sentence = USER_ERROR, str(error)
     except Failure as error:
-        print(f"failed: {error}", file=sys.stderr)
+        _print(f"failed: {error}")
         code = FAILED
     except Exception as error:
-        if is_disk_full(error):
-            sentence = f"the disk is full ({error}): free some space, or write elsewhere"
-        elif os.strerror(errno.EFBIG) in str(error):
-            sentence = f"a file is larger than `ulimit -f` or its disk allows ({error}): raise the limit, or write elsewhere"
-        elif isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            name = shortened(str(error.filename or ""))
-            sentence = f"the name {name} is too long: a file's name may have 255 bytes, a path 4,095"
-        elif isinstance(error, MemoryError):
-            sentence = f"the memory does not suffice ({error or 'no message'}): use smaller settings or less data"
-        if sentence:
-            print(f"error: {sentence}", file=sys.stderr)
+        if sentence := _sentence_of(error):
+            _print(f"error: {sentence}")
             code = USER_ERROR
         elif isinstance(error, BrokenPipeError) and _is_output_unread():
             code = BROKEN_PIPE
         else:
-            traceback.print_exc()
+            _print(traceback.format_exc().rstrip())
             code, sentence = FAILED, f"{type(error).__name__}: {error}"
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        _print("interrupted")
         code = INTERRUPTED
     except SystemExit as error:
         code = int(error.code or 0)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the process ends anyway
-    try:
-        if sys.stdout and not sys.stdout.closed:
-            sys.stdout.flush()
-    except BrokenPipeError:  # Python would print it at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream and not stream.closed:
+                stream.flush()
+        except OSError as error:  # Python would print it at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if not isinstance(error, BrokenPipeError):
+                fix = "free some space, or send it elsewhere"
+                sentence = sentence or f"the output cannot be written ({error.strerror}): {fix}"
+                _print(f"error: {sentence}")
+                code = code or USER_ERROR
     if sentence:
         _write_launcher_error(sentence)
     if "torch" in sys.modules:
@@ -161,6 +165,45 @@ def run(main: Callable[[], None]) -> None:
         os._exit(code)
     if code:
         sys.exit(code)
+
+
+def _open_missing_streams() -> None:
+    """Open the standard streams that are closed, as after `2>&-`. A file of the command would get their descriptors, and
+    what a library prints would be written into it."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
+
+
+def _print(text: str) -> None:
+    """Print to standard error, whose disk may be full."""
+    with suppress(OSError):
+        print(text, file=sys.stderr)
+
+
+def _sentence_of(error: Exception) -> str:
+    """The sentence for an exception of a library or of the system whose cause the user can remove; empty for others."""
+    if is_disk_full(error):
+        return f"the disk is full ({error}): free some space, or write elsewhere"
+    if os.strerror(errno.EFBIG) in str(error):
+        return f"a file is larger than `ulimit -f` or its disk allows ({error}): raise the limit, or write elsewhere"
+    if isinstance(error, MemoryError) or str(error).endswith("failed to map segment from shared object"):
+        return f"the memory does not suffice ({error or 'no message'}): use smaller settings or less data"
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        name = shortened(str(error.filename or ""))
+        return f"the name {name} is too long: a file's name may have 255 bytes, a path 4,095"
+    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EROFS) and error.filename:
+        return f"{error.filename} is not accessible ({error.strerror}): check its permissions, or choose another path"
+    if isinstance(error, RuntimeError) and "Symlink loop" in str(error):  # of Path.resolve
+        return f"a link leads to itself ({error}): choose another path"
+    if isinstance(error, UnicodeEncodeError) and (word := re.search(r"[^\s\"]*[\udc80-\udcff][^\s\"]*", error.object)):
+        name = shortened(word.group()).encode(errors="replace").decode()
+        return f"the name {name} has bytes that are not UTF-8, shown as question marks: rename the file or the folder"
+    return ""
 
 
 def _is_output_unread() -> bool:

@@ -47,6 +47,37 @@ def run(body: str, before: str = "") -> tuple[int, str, str]:
                 "or write elsewhere\n",
             ),
         ),
+        (
+            "raise PermissionError(13, 'Permission denied', 'private/fit.json')",
+            (
+                2,
+                "",
+                "error: private/fit.json is not accessible (Permission denied): check its permissions, or choose another "
+                "path\n",
+            ),
+        ),
+        (
+            "raise RuntimeError(\"Symlink loop from '/tmp/a'\")",
+            (2, "", "error: a link leads to itself (Symlink loop from '/tmp/a'): choose another path\n"),
+        ),
+        (
+            "'[\"my \\udce4pfel.csv\"]'.encode()",
+            (
+                2,
+                "",
+                "error: the name ?pfel.csv has bytes that are not UTF-8, shown as question marks: rename the file or the "
+                "folder\n",
+            ),
+        ),
+        (
+            "raise ImportError('x.so: failed to map segment from shared object')",
+            (
+                2,
+                "",
+                "error: the memory does not suffice (x.so: failed to map segment from shared object): use smaller settings "
+                "or less data\n",
+            ),
+        ),
         ("import sys; sys.stdout.close()", (0, "", "")),
         ("import sys; sys.stdout = None", (0, "", "")),
         ("raise KeyboardInterrupt", (130, "", "interrupted\n")),
@@ -78,6 +109,40 @@ def test_output_that_is_not_read_gives_no_traceback(body: str, code: int) -> Non
         process.stdout.close()
         process.stdin.close()
         assert (process.stderr.read(), process.wait()) == ("", code)
+
+
+@pytest.mark.parametrize(
+    ("redirection", "body", "expected"),
+    [
+        (">/dev/full", "print('done')", (2, "error: the output cannot be written (No space left on device): free some")),
+        ("2>/dev/full", "raise errors.UserError('x=3')", (2, "")),
+        ("2>/dev/full", "print('a line', file=__import__('sys').stderr)", (2, "")),
+        ("2>/dev/full", "raise ValueError('ours')", (1, "")),
+        ("<&- >&- 2>&-", "import sys; sys.stderr.isatty(); print('done'); sys.stdin.read()", (0, "")),
+    ],
+)
+def test_output_that_cannot_be_written_gives_no_traceback(redirection: str, body: str, expected: tuple[int, str]) -> None:
+    """With a full disk of logs a command would end with a traceback and an undocumented exit code, and with closed streams
+    in the middle of its work."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = ["bash", "-c", f'exec "$@" {redirection}', "_", sys.executable, "-c", SCRIPT.format(body)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr[: len(expected[1]) or None]) == expected
+
+
+def test_a_file_does_not_take_the_place_of_a_closed_stream() -> None:
+    """After `2>&-` what a library prints would be written into the first file that a command opens."""
+    body = "import subprocess, tempfile; assert tempfile.TemporaryFile().fileno() > 2; "
+    body += "subprocess.check_call(['ls', '/dev/fd/2'])"
+    command = ["bash", "-c", 'exec "$@" 2>&-', "_", sys.executable, "-c", SCRIPT.format(body)]
+    assert subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def test_python_without_docstrings_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fit would end with a traceback of LightGBM after the preparation, and --help would not describe the settings."""
+    monkeypatch.setenv("PYTHONOPTIMIZE", "2")
+    code, _, shown = run("print('started')")
+    assert (code, shown[:52]) == (2, "error: PYTHONOPTIMIZE=2 or python -OO removes docstr")
 
 
 def test_a_terminal_without_a_character_shows_a_question_mark() -> None:
