@@ -16,6 +16,8 @@ from pathlib import Path
 from ensemble import cores
 from ensemble.errors import UserError
 
+MOST_THREADS = 1024
+"""The largest number of threads on a machine that has fewer cores."""
 _configured: list[int] = []
 """The number of threads of this process, once it is configured."""
 
@@ -28,6 +30,8 @@ def configure(requested: int = 0, quiet: bool = False) -> int:
     assert not is_openmp_loaded(), "OpenMP has read its settings already"
     if requested < 0:
         raise UserError(f"threads={requested} is impossible: give a number of cores, or 0 for as many as are granted")
+    if requested > max(MOST_THREADS, cores.granted()):  # the libraries would end the process, without an error
+        raise UserError(f"threads={requested} is impossible: it must be at most {MOST_THREADS}: leave threads= out, or 0")
     chosen, reason, warnings = choose(requested, os.environ)
     os.environ["OMP_NUM_THREADS"] = str(chosen)
     policy = os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -138,9 +138,14 @@ def test_configuring_after_the_import_is_an_assertion(monkeypatch: pytest.Monkey
         threads.configure(1)
 
 
-def test_a_negative_number_of_threads_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """threads=-1 means all cores in other programs; here the libraries would interpret it differently."""
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [(-1, "give a number of cores, or 0"), (100_000, "it must be at most 1024: leave threads= out")],
+)
+def test_an_impossible_number_of_threads_is_refused(number: int, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """threads=-1 means all cores in other programs; here the libraries would interpret it differently. With 100,000 threads
+    OpenMP would end the process."""
     for name in ("xgboost", "lightgbm"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    with pytest.raises(UserError, match="threads=-1 is impossible: give a number of cores, or 0"):
-        threads.configure(-1)
+    with pytest.raises(UserError, match=f"threads={number} is impossible: {message}"):
+        threads.configure(number)
