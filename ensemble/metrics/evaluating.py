@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ensemble.errors import UserError
 from ensemble.metrics import binary_scores
 
 
@@ -12,6 +13,8 @@ def binary_metric(**options: Any) -> Any:
     """`binary_scores` as an `evaluate.Metric` that works offline: compute(predictions=…, references=…, group=…).
 
     options : for `evaluate.Metric` (keep_in_memory, num_process, process_id, experiment_id, cache_dir, …).
+
+    Raises `UserError` if its cache cannot be written.
     """
     import datasets
 
@@ -36,4 +39,9 @@ def binary_metric(**options: Any) -> Any:
         def _compute(self, *, predictions: Any, references: Any, group: Any) -> dict[str, float]:
             return binary_scores(np.asarray(references), np.asarray(predictions), np.asarray(group))
 
-    return BinaryMetric(**options)
+    try:
+        return BinaryMetric(**options)
+    except OSError as error:  # it creates its cache even if it keeps everything in memory
+        raise UserError(
+            f"the cache of Hugging Face cannot be written ({error}): set HF_HOME to a folder that you may write"
+        ) from None

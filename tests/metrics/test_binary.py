@@ -239,6 +239,13 @@ def test_precision_recall_lies_on_the_curve() -> None:
     assert precision_recall(np.zeros(3), np.zeros(3)).recall.size == 0
 
 
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """A training would end with a traceback, after some steps, for a user without a home folder."""
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"cache of Hugging Face cannot be written .*: set HF_HOME to a folder"):
+        binary_metric(cache_dir=str(tmp_path / "file/cache"))
+
+
 def test_metric_of_evaluate_works_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compute node without a network could not score; or batches would be averaged instead of gathered."""
 
