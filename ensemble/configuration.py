@@ -89,7 +89,8 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
     except errors.MissingMandatoryValue as error:
         raise UserError(f"the setting '{error.full_key}' has no default: add {error.full_key}=…") from None
     except errors.OmegaConfBaseException as error:  # an interpolation ${…} of an unknown setting
-        raise UserError(f"the setting '{error.full_key}' cannot be resolved: {str(error).splitlines()[0]}") from None
+        why = str(error).splitlines()[0]
+        raise UserError(f"the setting '{error.full_key}' cannot be resolved: {why}; write \\${{ for ${{") from None
 
 
 _LEADING_ZEROS = re.compile(r"((?:^|[\[{,\s]|(?<!\d):)[-+]?)0+(?=\d)")

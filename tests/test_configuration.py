@@ -153,7 +153,7 @@ def test_values_have_their_types() -> None:
         ("", "'' is not a setting: write key=value, as in name=…"),
         ("oven.temperature_c=900", "oven.temperature_c=900.0 burns the cake: choose at most 300"),
         ("name=???", "the setting 'name' has no default: add name=…"),
-        ("name=${nobody}", "the setting 'name' cannot be resolved: Interpolation key 'nobody' not found"),
+        ("name=${nobody}", "the setting 'name' cannot be resolved: Interpolation key 'nobody' not found; write \\${ for ${"),
     ],
 )
 def test_a_mistake_is_one_sentence(word: str, sentence: str) -> None:
