@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ensemble import configuration, folders
-from ensemble.errors import UserError, alike_on_all_ranks, shortened
+from ensemble.errors import UserError, alike_on_all_ranks
 from ensemble.neural import checkpoint, guards, launch, loader_tuning, preflight, profiling, runs, speed
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.heartbeat import Heartbeat
@@ -21,7 +21,7 @@ from ensemble.neural.meter import Meter, preserved_state
 from ensemble.neural.optim import peak_learning_rate
 from ensemble.neural.settings import TrainConfig, check, resolve
 from ensemble.neural.tracking import Tracker, require_installed
-from ensemble.neural.training_state import Progress, TrainingState
+from ensemble.neural.training_state import Progress, TrainingState, without_gradient
 from ensemble.recipe import NeuralRecipe
 from ensemble.signals import StopSignals
 
@@ -262,12 +262,8 @@ def _fit_micro_batch(
             state.backward(preflight.checked(recipe.step(model, batch, None))[0])
         named = accelerator.unwrap_model(model).named_parameters()
         unused = [name for name, weight in named if weight.requires_grad and weight.grad is None]
-        if unused and plan.num_ranks > 1:  # DDP would wait for their gradients
-            raise UserError(
-                f"the loss that `step` of the recipe returns does not depend on {shortened(', '.join(unused))}: with "
-                "several processes each parameter needs a gradient in each pass; remove it, set requires_grad_(False), or "
-                "add 0 times its sum to the loss"
-            )
+        if unused and plan.num_ranks > 1:
+            raise without_gradient(unused)
 
     plan = guards.fit_micro_batch(plan, trial_pass, model, state.optimizers, accelerator, tracker.message)
     if plan.num_ranks > 1:

@@ -1,6 +1,7 @@
 """The state of a training, and how it is saved in and restored from a checkpoint."""
 
 import dataclasses
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ensemble.errors import UserError
+from ensemble.errors import UserError, shortened
 from ensemble.neural import checkpoint, launch
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.carry import Carry
@@ -42,6 +43,15 @@ class Progress:
     """Duration of the last evaluation."""
     planned_steps: int = 0
     """With max_seconds, the total number of steps that fit; 0 for that of max_epochs."""
+
+
+def without_gradient(names: list[str], when: str = "") -> UserError:
+    """The error for parameters on which the loss of one rank does not depend: DDP would wait for their gradients."""
+    return UserError(
+        f"the loss that `step` of the recipe returns{when} does not depend on {shortened(', '.join(names))}: with several "
+        "processes each parameter needs a gradient in each pass; remove it, set requires_grad_(False), or add 0 times its "
+        "sum to the loss"
+    )
 
 
 class TrainingState:
@@ -89,6 +99,8 @@ class TrainingState:
 
     def gradient_norm(self) -> torch.Tensor:
         """Unscale the gradients, and return their global norm, the same on every rank."""
+        if isinstance(self.model, torch.nn.parallel.DistributedDataParallel):
+            self._check_summed(self.model)
         if self.scaler:
             for optimizer in self.optimizers:
                 self.scaler.unscale_(optimizer)
@@ -97,6 +109,16 @@ class TrainingState:
             self._is_norm_checked = True
             self._check_equality(norm)
         return norm
+
+    def _check_summed(self, model: torch.nn.parallel.DistributedDataParallel) -> None:
+        """`UserError` if a parameter had no gradient in the last pass, so that DDP did not sum those of all ranks."""
+        try:
+            model._check_reducer_finalized()
+        except RuntimeError as error:
+            if not (numbers := re.search(r"did not receive grad for rank \d+: ([\d ]+)", str(error))):
+                raise
+            names = [name for name, parameter in self._unwrapped().named_parameters() if parameter.requires_grad]
+            raise without_gradient([names[int(number)] for number in numbers[1].split()], " for some rows") from None
 
     def _check_equality(self, norm: torch.Tensor) -> None:
         """`UserError` if the gradients' norm, or a buffer that checkpoints contain, depends on the rank; collective."""

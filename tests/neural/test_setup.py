@@ -65,6 +65,15 @@ class Unused(Toy):
         model = super().model()
         model[0].spare = torch.nn.Parameter(torch.zeros(1))
         return model
+class Sometimes(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(1))
+    def forward(self, x):
+        return x * self.scale if len(x) > 5 else x
+class UnusedLater(Toy):
+    def model(self):
+        return super().model().append(Sometimes())
 def main():
     config = settings(Path(sys.argv[1]))
     accelerator = launch.start(config)
@@ -103,6 +112,15 @@ def test_a_parameter_without_a_gradient_is_named(tmp_path: Path) -> None:
     """DDP's error has several lines, numbers instead of names, and an argument that a recipe cannot give."""
     _, errors = trained_on_two_ranks("Unused", tmp_path)
     assert "error: the loss that `step` of the recipe returns does not depend on 0.spare: with several" in errors
+
+
+def test_a_parameter_without_a_gradient_for_some_rows_is_named(tmp_path: Path) -> None:
+    """The first micro-batch has a gradient of each parameter, so DDP's error would follow a step of wrong gradients."""
+    _, errors = trained_on_two_ranks("UnusedLater", tmp_path)
+    assert (
+        "error: the loss that `step` of the recipe returns for some rows does not depend on 4.scale: with several" in errors
+    )
+    assert errors.count("Traceback (most recent call last)") == 1, "only that of the launcher"
 
 
 def test_the_number_of_steps_is_that_of_the_epochs() -> None:
