@@ -193,7 +193,8 @@ class Feed(AbstractContextManager["Feed"]):
     """An iterator over (micro-batch, batch on the device), to be iterated once and then closed.
 
     `waited_s` is the time in seconds for which the consumer waited for data. On a GPU, each batch is copied while the
-    previous one is processed. A `UserError` raised by `gather` in a worker process is raised unchanged.
+    previous one is processed. A `UserError` raised by `gather` in a worker process is raised unchanged, and one is raised if
+    the workers return no batch for `timeout_s`: all ranks would wait for ever if all of their workers hang.
     """
 
     def __init__(
@@ -204,8 +205,9 @@ class Feed(AbstractContextManager["Feed"]):
         device: torch.device,
         num_workers: int,
         prefetch_factor: int,
+        timeout_s: float = 600.0,
     ):
-        self.waited_s = 0.0
+        self.waited_s, self._timeout_s = 0.0, timeout_s
         self._device, self._on_gpu = device, device.type == "cuda"
         self._requested: deque[MicroBatch] = deque()
         self._batches: Any = iter(
@@ -216,6 +218,7 @@ class Feed(AbstractContextManager["Feed"]):
                 generator=torch.Generator(),  # the DataLoader draws a seed, which must not change the global generator
                 num_workers=num_workers,
                 prefetch_factor=prefetch_factor if num_workers else None,
+                timeout=timeout_s if num_workers else 0,
                 pin_memory=self._on_gpu,
                 multiprocessing_context=worker_context() if num_workers else None,
                 worker_init_fn=_exit_with_parent,
@@ -251,7 +254,15 @@ class Feed(AbstractContextManager["Feed"]):
 
     def _fetch(self) -> tuple[MicroBatch, Batch] | None:
         """The next micro-batch and its batch, None after the last."""
-        batch = next(self._batches, None)
+        try:
+            batch = next(self._batches, None)
+        except RuntimeError as error:
+            if "DataLoader timed out" not in str(error):
+                raise
+            raise UserError(
+                f"the DataLoader workers returned no batch for timeout_s={self._timeout_s:g} seconds, so `gather` of the "
+                "rows hangs or is too slow: with num_workers=0 a debugger shows where, or raise timeout_s"
+            ) from None
         if batch is None:
             assert not self._requested, "gather raised StopIteration"
             return None

@@ -84,7 +84,7 @@ class TrainConfig:
     checkpoint count. The learning rate decays to the last step that fits, so the result depends on the speed of the
     machine."""
     timeout_s: int = 600
-    """Seconds that a rank waits for the others before the job ends."""
+    """Seconds that a rank waits for the others, or for its DataLoader workers, before the job ends."""
 
     loader: Literal["fixed", "auto"] = "fixed"
     """auto measures values of num_workers and prefetch_factor for five seconds, after starting the workers of each. It uses

@@ -207,7 +207,14 @@ def _feed(
         chosen = loader_tuning.choose(rows, plan, accelerator.device, tracker.message)
         num_workers, prefetch_factor = launch.from_main_process(chosen)
     micro_batches = plan.micro_batches(*steps)
-    return Feed(rows, micro_batches, device=accelerator.device, num_workers=num_workers, prefetch_factor=prefetch_factor)
+    return Feed(
+        rows,
+        micro_batches,
+        device=accelerator.device,
+        num_workers=num_workers,
+        prefetch_factor=prefetch_factor,
+        timeout_s=config.timeout_s,
+    )
 
 
 def _make_state(

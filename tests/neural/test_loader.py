@@ -346,12 +346,13 @@ def test_an_error_in_gather_is_raised_unchanged(num_workers: int) -> None:
 
 
 def test_close_ends_the_workers_also_one_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that stops before its end would leave processes behind, or hang."""
+    """A run would wait for ever for a worker that hangs, or leave processes behind if it stops before its end."""
     monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 2.0)
-    batches = feed(Stuck(tmp_path / "stuck"), in_order(50, 10, 1, 0), 2)
+    pieces, source = in_order(50, 10, 1, 0), Stuck(tmp_path / "stuck")
+    batches = Feed(source, pieces, device=CPU, num_workers=2, prefetch_factor=2, timeout_s=8.0)
     next(batches)
-    while not (tmp_path / "stuck").exists():
-        time.sleep(0.01)
+    with pytest.raises(UserError, match="the DataLoader workers returned no batch for timeout_s=8 seconds, so `gather` of"):
+        list(batches)
     workers = multiprocessing.active_children()
     assert len(workers) == 2
     batches.close()
