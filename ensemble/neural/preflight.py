@@ -1,7 +1,7 @@
 """Checks and estimates before a training starts: batch sizes, memory, FLOPs, and the summary that `--dry-run` prints."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,16 @@ def make_model(recipe: NeuralRecipe) -> torch.nn.Module:
     model = recipe.model()
     if not isinstance(model, torch.nn.Module):
         raise UserError(f"`model` of the recipe returns {type(model).__name__}: return a torch.nn.Module")
+    for name, value in model.state_dict().items():
+        if torch.nn.parameter.is_lazy(value):
+            raise UserError(
+                f"the parameter {name} of the model has no shape yet: give the sizes of lazy modules, or call the model once"
+            )
+        if not isinstance(value, torch.Tensor):
+            raise UserError(
+                f"the state of the model contains {name} as {type(value).__name__}: checkpoints have tensors only, so make "
+                "it a buffer"
+            )
     return model
 
 
@@ -99,6 +109,23 @@ def checked(result: Any) -> Any:
             "model, without detach() or item()"
         )
     return result
+
+
+def check_pass(named: Sequence[tuple[str, torch.nn.Parameter]], versions: Sequence[int]) -> None:
+    """`UserError` for a parameter whose gradient is sparse, or that a pass changed.
+
+    named, versions : the parameters with their names, and the `_version` of each before the pass
+    """
+    for (name, parameter), version in zip(named, versions, strict=True):
+        if parameter._version != version:
+            raise UserError(
+                f"the forward pass changes the parameter {name}, so the weights would depend on the number of micro-"
+                "batches, and on whether the run was resumed: change it after an optimizer's step (register_step_post_hook)"
+            )
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            raise UserError(
+                f"the gradient of the parameter {name} is sparse, which clipping does not support: set sparse=False"
+            )
 
 
 def mean_instead_of_sum(recipe: NeuralRecipe, model: torch.nn.Module, plan: BatchPlan, accelerator: Accelerator) -> str:

@@ -1,6 +1,7 @@
 """The objects of a training on one rank, and their creation: for a new run, or resumed from a checkpoint."""
 
 import dataclasses
+import inspect
 import math
 import time
 from collections.abc import Callable
@@ -223,10 +224,15 @@ def _make_state(
     """Seed the random numbers; return the state, prepared by Accelerate, and FLOPs as in `preflight.flops`."""
     torch.manual_seed(config.seed)  # the same initial weights on every rank
     model = preflight.make_model(recipe)
-    refuse_batch_norm(model, accelerator.num_processes)
+    refuse_batch_norm(model, accelerator.num_processes, accelerator.device.type)
     optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
     if not isinstance(optimizers, list | tuple):
         raise UserError(f"`optimizers` of the recipe returns {type(optimizers).__name__}: return a list of optimizers")
+    for optimizer in optimizers:
+        closure = inspect.signature(optimizer.step).parameters.get("closure")
+        if closure and closure.default is closure.empty:
+            name = type(optimizer).__name__
+            raise UserError(f"`optimizers` of the recipe returns {name}, whose `step` needs a closure: choose another one")
     parameters = {id(parameter) for parameter in model.parameters()}
     updated = {id(weight) for optimizer in optimizers for group in optimizer.param_groups for weight in group["params"]}
     if not updated or not updated <= parameters:
@@ -245,15 +251,17 @@ def _make_state(
     return state, flops
 
 
-def refuse_batch_norm(model: torch.nn.Module, num_ranks: int) -> None:
+def refuse_batch_norm(model: torch.nn.Module, num_ranks: int, device_type: str) -> None:
     """`UserError` for batch normalisation on several ranks: each would have its own running statistics, and a checkpoint
-    only those of rank 0."""
+    only those of rank 0. SyncBatchNorm has the same on all ranks, but it works on GPUs only."""
     for name, module in model.named_modules() if num_ranks > 1 else ():
-        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and not isinstance(module, torch.nn.SyncBatchNorm):
-            raise UserError(
-                f"the statistics of '{name}' ({type(module).__name__}) would differ between the {num_ranks} processes: use "
-                "LayerNorm or GroupNorm, or train with one process"
-            )
+        fix = "use LayerNorm or GroupNorm, or train with one process"
+        if isinstance(module, torch.nn.SyncBatchNorm):
+            if device_type == "cpu":
+                raise UserError(f"'{name}' (SyncBatchNorm) works on GPUs only: {fix}")
+        elif isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
+            what = f"the statistics of '{name}' ({type(module).__name__})"
+            raise UserError(f"{what} would differ between the {num_ranks} processes: {fix}")
 
 
 def _fit_micro_batch(
@@ -265,9 +273,11 @@ def _fit_micro_batch(
     def trial_pass(plan: BatchPlan, synchronised: bool = False) -> None:
         """Forward and backward of the largest micro-batch; without all-reduce unless `synchronised`."""
         batch = preflight.largest_batch(rows, plan, accelerator)
+        named = list(accelerator.unwrap_model(model).named_parameters())
+        versions = [weight._version for _, weight in named]
         with nullcontext() if synchronised else accelerator.no_sync(model), accelerator.autocast():
             state.backward(preflight.checked(recipe.step(model, batch, None))[0])
-        named = accelerator.unwrap_model(model).named_parameters()
+        preflight.check_pass(named, versions)
         unused = [name for name, weight in named if weight.requires_grad and weight.grad is None]
         if unused and plan.num_ranks > 1:
             raise without_gradient(unused)

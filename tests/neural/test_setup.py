@@ -4,10 +4,15 @@ from pathlib import Path
 
 import launcher
 import pytest
+import torch
+from accelerate import Accelerator
 from torch import nn
+from toy import WIDTH, Toy
 
 from ensemble.errors import UserError
+from ensemble.neural import loop
 from ensemble.neural.loader import BatchPlan
+from ensemble.neural.settings import TrainConfig
 from ensemble.neural.setup import refuse_batch_norm
 
 
@@ -15,10 +20,79 @@ def test_batch_normalisation_needs_one_rank() -> None:
     """Each rank would be scored with its own running statistics, and a resumed run would have those of rank 0 everywhere."""
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
     with pytest.raises(UserError, match=r"the statistics of '1' \(BatchNorm1d\) would differ between the 2 processes"):
-        refuse_batch_norm(model, 2)
-    refuse_batch_norm(model, 1)
-    refuse_batch_norm(nn.SyncBatchNorm.convert_sync_batchnorm(model), 2)
-    refuse_batch_norm(nn.GroupNorm(1, 3), 2)
+        refuse_batch_norm(model, 2, "cuda")
+    refuse_batch_norm(model, 1, "cpu")
+    refuse_batch_norm(nn.SyncBatchNorm.convert_sync_batchnorm(model), 2, "cuda")
+    refuse_batch_norm(nn.GroupNorm(1, 3), 2, "cpu")
+    with pytest.raises(UserError, match=r"'1' \(SyncBatchNorm\) works on GPUs only: use LayerNorm or GroupNorm"):
+        refuse_batch_norm(nn.SyncBatchNorm.convert_sync_batchnorm(model), 2, "cpu")
+
+
+class Target(nn.Module):
+    """A moving average of a layer, which each forward pass in training updates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.average = nn.Linear(WIDTH, 3), nn.Linear(WIDTH, 3).requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.average.weight.lerp_(self.layer.weight.detach(), 0.1)
+        return self.layer(x) + self.average(x)
+
+
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.vectors = nn.Embedding(9, 3, sparse=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.vectors(x[:, 0].int().abs())
+
+
+class Counting(nn.Linear):
+    def get_extra_state(self) -> int:
+        return 5
+
+    def set_extra_state(self, state: int) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (Target(), "the forward pass changes the parameter average.weight, so the weights would depend on the number of"),
+        (
+            Words(),
+            "the gradient of the parameter vectors.weight is sparse, which clipping does not support: set sparse=False",
+        ),
+        (Counting(WIDTH, 3), "the state of the model contains _extra_state as int: checkpoints have tensors only"),
+        (nn.LazyLinear(3), "the parameter weight of the model has no shape yet: give the sizes of lazy modules"),
+    ],
+    ids=["changed in forward", "sparse", "extra state", "lazy"],
+)
+def test_a_model_that_cannot_be_trained_gets_one_sentence(
+    model: nn.Module, sentence: str, config: TrainConfig, accelerator: Accelerator
+) -> None:
+    """A resumed run would differ, or PyTorch's traceback would not tell what to change."""
+
+    class Given(Toy):
+        def model(self) -> nn.Module:
+            return model
+
+    with pytest.raises(UserError, match=sentence):
+        loop.train(Given(), config, accelerator)
+
+
+def test_an_optimizer_that_needs_a_closure_is_refused(config: TrainConfig, accelerator: Accelerator) -> None:
+    """The first step would end in a TypeError."""
+
+    class Newton(Toy):
+        def optimizers(self, model: nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
+            return [torch.optim.LBFGS(model.parameters())]
+
+    with pytest.raises(UserError, match="returns LBFGS, whose `step` needs a closure: choose another one"):
+        loop.train(Newton(), config, accelerator)
 
 
 SLIPS = """
