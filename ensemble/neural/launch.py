@@ -27,6 +27,12 @@ NO_LAUNCHER = "no launcher"
 ON_CPU = {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
 """Environment variables of ranks on a CPU, to be set before PyTorch is imported. Accelerate's barrier uses the GPU with the
 number of the rank if PyTorch sees any GPU, and fails if that GPU does not exist (accelerate 1.15)."""
+UNSUPPORTED = {
+    "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
+    "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
+    "ACCELERATE_USE_PARALLELISM_CONFIG": "other than data parallelism",
+}
+"""Environment variables, set by a launcher or by the user, for which the loop has no code."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """mallopt(3)."""
 
@@ -55,6 +61,7 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS has no deterministic kernels
     from accelerate import Accelerator
     from accelerate.utils import parse_flag_from_env
+    from torch.distributed import DistNetworkError, DistStoreError
 
     from ensemble.neural import speed
 
@@ -70,8 +77,18 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
             )
         # Every rank has the same weights from the seed. Accelerate 1.15 would broadcast them, and fail at buffers
         os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
+    _refuse_unsupported()
     _refuse_too_few_gpus(request["origin"])
-    accelerator = Accelerator(**speed.accelerator_options(settings) if settings else {})
+    options = speed.accelerator_options(settings) if settings else {}
+    try:
+        accelerator = Accelerator(**options)
+    except (DistNetworkError, DistStoreError) as error:
+        rank, num_ranks, address, port = map(os.environ.get, ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+        raise UserError(
+            f"rank {rank} of {num_ranks} cannot connect to the others at MASTER_ADDR={address}, MASTER_PORT={port} "
+            f"({str(error).splitlines()[0].rstrip('.')}): check that all ranks run and that the port is free, raise "
+            "timeout_s, or unset WORLD_SIZE to train in one process"
+        ) from None
     speed.use_fp16_on_cpu(accelerator)
     if settings and settings.deterministic:
         speed.use_deterministic_kernels(accelerator.device)
@@ -94,6 +111,23 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
             "to train on the CPU"
         )
     return accelerator
+
+
+def _refuse_unsupported() -> None:
+    """Raise `UserError` for what Accelerate can do, and this loop cannot."""
+    from accelerate.utils import parse_flag_from_env
+
+    for variable, what in UNSUPPORTED.items():
+        if parse_flag_from_env(variable):
+            raise UserError(
+                f"{variable}={os.environ[variable]} asks for {what}, which is not supported: launch with a file of "
+                "accelerate_configs/ (multi_gpu_sharded.yaml shards the weights), or unset the variable"
+            )
+    if (number := os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")) != "1":
+        raise UserError(
+            f"ACCELERATE_GRADIENT_ACCUMULATION_STEPS={number} has no effect: set micro_batch_size, from which they follow, "
+            "and unset the variable"
+        )
 
 
 def _refuse_too_few_gpus(origin: str) -> None:

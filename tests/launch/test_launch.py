@@ -4,6 +4,7 @@ All tests run scripts/ in subprocesses, without Accelerate's environment variabl
 """
 
 import json
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,19 @@ def test_each_yaml_starts_its_ranks(trained: dict[int, Path]) -> None:
         values = summary(out)
         assert (values["ranks"], values["precision"]) == (ranks, "no")
         assert values["device"].startswith("cpu")
+
+
+def test_an_address_where_no_rank_0_listens_gets_one_sentence(tmp_path: Path) -> None:
+    """A wrong address, or that of another project in the environment, would end in a traceback of PyTorch's store."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    numbers = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "ACCELERATE_USE_CPU": "true"}
+    words = [sys.executable, TRAIN, "data=absent", "out=run", "timeout_s=2"]
+    code, errors = run(words, tmp_path, MASTER_ADDR="127.0.0.1", MASTER_PORT=port, **numbers)
+    assert code == 2, errors
+    assert f"error: rank 1 of 2 cannot connect to the others at MASTER_ADDR=127.0.0.1, MASTER_PORT={port} " in errors
+    assert "Traceback" not in errors
 
 
 def test_ranks_on_a_cpu_see_no_gpu(trained: dict[int, Path]) -> None:

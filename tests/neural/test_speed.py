@@ -73,6 +73,29 @@ def test_the_first_version_of_fsdp_is_refused(monkeypatch: pytest.MonkeyPatch) -
             launch.start()
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "sentence"),
+    [
+        ("ACCELERATE_USE_DEEPSPEED", "true", "ACCELERATE_USE_DEEPSPEED=true asks for DeepSpeed, which is not supported: "),
+        ("ACCELERATE_USE_MEGATRON_LM", "1", "ACCELERATE_USE_MEGATRON_LM=1 asks for Megatron-LM, which is not supported: "),
+        ("ACCELERATE_USE_PARALLELISM_CONFIG", "true", "asks for other than data parallelism, which is not supported: "),
+        (
+            "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
+            "4",
+            "STEPS=4 has no effect: set micro_batch_size, from which they follow",
+        ),
+    ],
+)
+def test_what_the_loop_does_not_do_is_refused(
+    variable: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable of another project, or a line of the YAML, would end in a traceback or be ignored."""
+    monkeypatch.setenv(variable, value)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    with pytest.raises(UserError, match=sentence):
+        launch.start()
+
+
 def test_the_setting_overrides_the_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
     """precision=no would train in the bf16 of the YAML, or precision=auto in float32."""
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
