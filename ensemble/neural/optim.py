@@ -10,13 +10,17 @@ from ensemble.neural.settings import TrainConfig
 
 
 def adamw(model: torch.nn.Module, learning_rate: float, weight_decay: float) -> torch.optim.AdamW:
-    """Fused AdamW with weight decay on parameters of two or more dimensions only, not on biases and norm weights."""
+    """AdamW with weight decay on parameters of two or more dimensions only, not on biases and norm weights.
+
+    It is fused, unless there are complex parameters, for which PyTorch has no fused kernel.
+    """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": weight_decay},
         {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.98), fused=True)
+    is_real = not any(parameter.is_complex() for parameter in parameters)
+    return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.98), fused=is_real)
 
 
 def peak_learning_rate(config: TrainConfig) -> float:

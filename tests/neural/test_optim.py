@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ensemble.neural.optim import MovingAverage, learning_rate_scale, peak_learning_rate
+from ensemble.neural.optim import MovingAverage, adamw, learning_rate_scale, peak_learning_rate
 from ensemble.neural.settings import TrainConfig
 
 
@@ -74,3 +74,11 @@ def test_weights_are_restored_exactly_after_using_the_average() -> None:
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor.view(torch.int32), weights[name].view(torch.int32)), name
     assert all(map(torch.equal, average.average, averaged))
+
+
+def test_complex_weights_are_updated() -> None:
+    """The fused kernel of AdamW refuses them: a network with complex weights would end in PyTorch's traceback."""
+    model = torch.nn.ParameterDict({"angles": torch.nn.Parameter(torch.ones(2, 2, dtype=torch.complex64))})
+    model["angles"].grad = torch.ones(2, 2, dtype=torch.complex64)
+    adamw(model, 0.1, 0.0).step()
+    assert torch.allclose(model["angles"].real, torch.full((2, 2), 0.9))
