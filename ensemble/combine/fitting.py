@@ -248,7 +248,7 @@ def _compare(
 
 def _combiners(kind: str, combiner: str, is_large: bool, num_distinct: int, compare: bool) -> tuple[list[str], list[str]]:
     """The combiners to score, and those of them that may be chosen, the default first; `UserError` for an unknown one."""
-    named = combiner.split(",")
+    named = _named("combiner", combiner)
     for name in named if combiner != AUTO else ():
         if name not in COMBINERS[kind]:
             raise UserError(f"there is no combiner '{name}' for {kind} targets: name {AUTO}, {', '.join(COMBINERS[kind])}")
@@ -258,6 +258,16 @@ def _combiners(kind: str, combiner: str, is_large: bool, num_distinct: int, comp
     if combiner == AUTO:
         return every, every if is_large else [name for name in every if name in SAFE]
     return every if compare else list(dict.fromkeys((EQUAL, "best_member", *named))), named
+
+
+def _named(setting: str, value: str) -> list[str]:
+    """The names in the value of a setting."""
+    names = value.split(",")
+    if AUTO in names and len(names) > 1:
+        raise UserError(
+            f"{setting}={value} names {AUTO} beside others, and {AUTO} compares all: name it alone, or leave it out"
+        )
+    return names
 
 
 def counted_rows(weight: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | slice]:
@@ -362,7 +372,7 @@ def _calibrators(kind: str, target: np.ndarray, calibration: str, is_large: bool
                 f"calibration={calibration} is for probabilities, and these members give {predicted}: set calibration={AUTO}"
             )
         return [""]
-    named = calibration.split(",")
+    named = _named("calibration", calibration)
     for name in named if calibration != AUTO else ():
         if name not in (NONE, *CALIBRATORS[kind]):
             raise UserError(f"there is no calibration '{name}': name {AUTO}, {NONE}, {', '.join(CALIBRATORS[kind])}")

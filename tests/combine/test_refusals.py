@@ -85,6 +85,8 @@ def test_negative_weights_need_every_member() -> None:
         ({"outputs": ["odds"] * 3}, "member 'trees' has output odds, but a binary task needs probability or score: leave"),
         ({"combiner": "median"}, "there is no combiner 'median' for binary targets: name auto, equal,"),
         ({"combiner": "simplex,median"}, "there is no combiner 'median' for binary targets: name auto, equal,"),
+        ({"combiner": "simplex,auto"}, "combiner=simplex,auto names auto beside others, .*: name it alone, or leave it out"),
+        ({"calibration": "auto,platt"}, "calibration=auto,platt names auto beside others, .*: name it alone"),
         ({"combiner": "logistic", "kind": "regression"}, "there is no combiner 'logistic' for regression targets"),
         ({"calibration": "platt,beta"}, "there is no calibration 'beta': name auto, none, platt, temperature, isotonic"),
         ({"calibration": "beta"}, "there is no calibration 'beta': name auto, none, platt, temperature, isotonic"),
