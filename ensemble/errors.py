@@ -95,6 +95,14 @@ def full_temporary_disk() -> UserError:
     return UserError(f"the disk of temporary files, {folder}, is full: free some space, or set TMPDIR to another folder")
 
 
+def current_folder() -> str:
+    """The path of the current folder. Raises `UserError` if it was deleted."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise UserError("the current folder was deleted: change to another one") from None
+
+
 def run(main: Callable[[], None]) -> None:
     """Run a script's `main`, and exit with one of the codes in the module's docstring."""
     global is_command
@@ -112,10 +120,7 @@ def run(main: Callable[[], None]) -> None:
                 "PYTHONOPTIMIZE=2 or python -OO removes docstrings, which the descriptions of settings and LightGBM need: "
                 "unset PYTHONOPTIMIZE, or set it to 1"
             )
-        try:
-            os.getcwd()
-        except FileNotFoundError:
-            raise UserError("the current folder was deleted: change to another one") from None
+        current_folder()
         main()
     except UserError as error:
         if not error.on_all_ranks or os.environ.get("RANK", "0") == "0":

@@ -35,6 +35,8 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
         raise UserError(f"out={out!r} is not a path: name the folder to write, as in out='runs/people'")
     if not isinstance(resume, bool):
         raise UserError(f"resume={resume!r} is neither True nor False: give True to continue the fit in out")
+    if not isinstance(name, str):
+        raise UserError(f"recipe={name!r} is not a name: give one, as in recipe='table', or leave it out")
     with tempfile.TemporaryDirectory(prefix="ensemble-") as scratch:
         paths = list(source) if isinstance(source, (list, tuple)) else [source]
         if all(isinstance(path, (str, Path)) for path in paths):
@@ -79,7 +81,7 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
 def _as_json(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
-    if getattr(value, "shape", None) == ():  # a NumPy scalar
-        return value.item()
+    if hasattr(value, "tolist"):  # a scalar or an array of NumPy, or an index of pandas, as in drop=frame.columns[:2]
+        return value.tolist()
     shown = textwrap.shorten(repr(value), 80, placeholder="…")
     raise UserError(f"{shown} is not a setting: give a string, a number, true or false, or a list of them")

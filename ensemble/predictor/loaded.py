@@ -35,7 +35,7 @@ import pyarrow.parquet as pq
 
 from ensemble import combine, folders, predictions, recipe
 from ensemble.data import census
-from ensemble.errors import Failure, UserError
+from ensemble.errors import Failure, UserError, current_folder
 from ensemble.predictor import fitting, forecast, frames, members, new_data
 from ensemble.predictor.frames import FromArrow, to_arrow
 from ensemble.predictor.intervals import Intervals
@@ -47,7 +47,8 @@ END_TIMEOUT_S = 10
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Predictor(AbstractContextManager["Predictor"]):
-    """See the module's docstring. It may be called from several threads; each worker runs one task at a time."""
+    """See the module's docstring. It may be called from several threads; each worker runs one task at a time. A copy or a
+    pickle of it, as for a pool of processes, is loaded from the same folder again."""
 
     ensemble: combine.Ensemble
     manifest: dict[str, Any]
@@ -56,6 +57,10 @@ class Predictor(AbstractContextManager["Predictor"]):
     """The processes of the members, by their names, and of the preparation."""
     intervals: Intervals | None
     """The prediction intervals of a regression; None for other tasks."""
+    folder: Path
+    """The absolute path of the ensemble."""
+    threads: int = 0
+    """OpenMP threads of each member; 0 for as many as there are granted cores."""
 
     @classmethod
     def fit(
@@ -67,6 +72,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         `target`, `time_limit` in seconds, `metric`, `time`, `group`, `drop` and `test`. resume : continue the fit in `out`.
         Training runs in processes of its own. Raises `UserError` for mistakes, `Failure` for a failed or stopped training.
         """
+        _check_threads(threads)
         fitting.fit(source, out, recipe, resume, {**settings, "threads": threads})
         return cls.load(Path(out) / "ensemble", threads)
 
@@ -78,8 +84,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         that is no complete ensemble, and for a member that is missing, damaged, of an unknown kind, or trained again since
         the ensemble was fitted.
         """
-        if not isinstance(threads, int) or threads < 0:
-            raise UserError(f"threads={threads!r} is impossible: give a number of cores, or 0 for as many as are granted")
+        _check_threads(threads)
         if not isinstance(folder, (str, Path)):
             raise UserError(f"{folder!r} is not a path: give the folder of an ensemble, as in 'runs/people/ensemble'")
         folder = Path(folder)
@@ -93,7 +98,7 @@ class Predictor(AbstractContextManager["Predictor"]):
             configs[name] = {**common, "name": name, "folder": str(member), "threads": threads, "quiet": has_trees}
             has_trees |= members.kind_of(member) in members.TREES
         workers = {name: Worker(name, config) for name, config in configs.items()}
-        loaded = cls(ensemble, manifest, workers, new_data.intervals_of(description))
+        loaded = cls(ensemble, manifest, workers, new_data.intervals_of(description), folder.absolute(), threads)
         try:
             for worker in workers.values():
                 worker.wait()
@@ -132,7 +137,7 @@ class Predictor(AbstractContextManager["Predictor"]):
             import polars
 
             # The current folder may differ from that of the workers
-            task, from_arrow = {"source": [str(path) for path in paths], "directory": os.getcwd()}, polars.from_arrow
+            task, from_arrow = {"source": [str(path) for path in paths], "directory": current_folder()}, polars.from_arrow
         else:
             task = {}
             tables[fitted_recipe.get("new_data", "ROWS") or "reviews"], from_arrow = to_arrow(rows)
@@ -180,8 +185,19 @@ class Predictor(AbstractContextManager["Predictor"]):
         for worker in self.workers.values():
             worker.end()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Predictor.load, (self.folder, self.threads)
+
+    def __repr__(self) -> str:
+        return f"Predictor.load({str(self.folder)!r}, threads={self.threads})"
+
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
+
+
+def _check_threads(threads: int) -> None:
+    if not isinstance(threads, int) or threads < 0:
+        raise UserError(f"threads={threads!r} is impossible: give a number of cores, or 0 for as many as are granted")
 
 
 def _without_files(message: str, scratch: str, names: Iterable[str]) -> str:

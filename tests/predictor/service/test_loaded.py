@@ -90,6 +90,30 @@ def test_a_predictor_of_another_process_is_refused(
         predictor.predict(requests.review_table(request.reviews), requests.product_table(request.products or []))
 
 
+def test_a_deleted_current_folder_is_named(
+    predictor: Predictor, request_rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A notebook whose folder was deleted would end in a FileNotFoundError without the name of a file."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(UserError, match="the current folder was deleted: change to another one"):
+        predictor.predict("reviews.jsonl", requests.product_table(request_rows["products"]))
+
+
+def test_a_pickle_is_the_folder_loaded_again(fitted: Path, request_rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """joblib, a pool of processes or a copy would end in "cannot pickle '_thread.lock' object"."""
+    monkeypatch.chdir(fitted)
+    with Predictor.load("ensemble", threads=1) as loaded:
+        stored = pickle.dumps(loaded)
+    assert repr(loaded) == f"Predictor.load('{fitted}/ensemble', threads=1)"
+    monkeypatch.chdir("/")
+    request = requests.Request(**request_rows)
+    with pickle.loads(stored) as copied:
+        forecast = copied.predict(requests.review_table(request.reviews), requests.product_table(request.products or []))
+    assert forecast.equals(pq.read_table(fitted / "ensemble/forecast.parquet"))
+
+
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [

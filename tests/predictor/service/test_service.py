@@ -352,7 +352,7 @@ def test_a_signal_before_the_server_runs_is_not_lost(monkeypatch: pytest.MonkeyP
         signal.raise_signal(signal.SIGTERM)
         assert server.should_exit
 
-    with served(monkeypatch, run, Predictor(*[cast(Any, None)] * 2, {}, None)):
+    with served(monkeypatch, run, Predictor(*[cast(Any, None)] * 2, {}, None, Path())):
         service_module.serve(ServeConfig(ensemble="any", host="::1", port=0))
     assert capsys.readouterr().out.startswith("serving any at http://[::1]:")
 
@@ -414,7 +414,7 @@ def test_a_prediction_that_hangs_does_not_delay_the_end(monkeypatch: pytest.Monk
 
     hangs = threading.Timer(TIMEOUT_S, lambda: (failed.append(False), worker.process.kill()))
     hangs.start()
-    predictor = Predictor(*[cast(Any, None)] * 2, {PREPARATION: worker}, None)
+    predictor = Predictor(*[cast(Any, None)] * 2, {PREPARATION: worker}, None, Path())
     with served(monkeypatch, run, predictor):
         service_module.serve(ServeConfig(ensemble="any", port=0))
     hangs.cancel()

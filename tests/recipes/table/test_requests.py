@@ -10,6 +10,7 @@ from typing import Any
 
 import fits
 import numpy as np
+import pandas as pd
 import polars as pl
 import psutil
 import pytest
@@ -149,6 +150,8 @@ def test_a_mistake_in_python_names_no_file_of_ours(tmp_path: Path) -> None:
         Predictor.fit(pl.DataFrame({"x": [1, 2]}), out=tmp_path / "out", tarket="y")
     with pytest.raises(UserError, match="seed=-1 is impossible"):  # NumPy's integers are accepted
         Predictor.fit(pl.DataFrame({"x": [1, 2]}), out=tmp_path / "out", target="x", seed=np.int64(-1))
+    with pytest.raises(UserError, match="drop=x: the table has no such column"):
+        Predictor.fit(pl.DataFrame({"y": [1, 2]}), out=tmp_path / "out", target="y", drop=pd.DataFrame({"x": []}).columns)
     with pytest.raises(
         UserError, match="is not a setting: give a string, a number, true or false, or a list of them"
     ) as caught:
@@ -219,10 +222,14 @@ def test_what_is_neither_a_path_nor_a_frame_is_refused(tmp_path: Path) -> None:
         Predictor.fit(frame, out=None, target="x")  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"^resume='no' is neither True nor False: give True to continue the fit in out"):
         Predictor.fit(frame, out=tmp_path / "out", target="x", resume="no")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"^recipe=None is not a name: give one, as in recipe='table', or leave it out"):
+        Predictor.fit(frame, out=tmp_path / "out", target="x", recipe=None)  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"^None is not a path: give the folder of an ensemble"):
         Predictor.load(None)  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"^threads='two' is impossible"):
         Predictor.load(tmp_path, threads="two")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"^threads='two' is impossible"):  # at the beginning, not after the fit
+        Predictor.fit(frame, out=tmp_path / "out", target="no column", threads="two")  # type: ignore[arg-type]
 
 
 def test_the_service_answers_as_a_file_of_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
