@@ -26,7 +26,11 @@ SCALED = " with K, M or B"
 EXPONENTS = {"k": "e3", "m": "e6", "mn": "e6", "b": "e9", "bn": "e9"}
 CODE = r"^\D*0\d"
 """Codes such as 007A are no numbers."""
-CLOCK = r"^(\d{1,3}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?(?: ?([AaPp])\.?[Mm]\.?)?$"
+CLOCK = (
+    r"^(?:(?<day>-?\d{1,9}) days?,? \+?)?"
+    r"(?<hour>\d{1,3}):(?<minute>[0-5]\d)(?::(?<second>[0-5]\d(?:\.\d+)?))?(?: ?(?<half>[AaPp])\.?[Mm]\.?)?$"
+)
+"""A time of day, or a duration as pandas and Python write it: `-1 days +23:59:00` is one minute less than 0."""
 ZERO = r"^0(?:[.,]0*)?$"
 LAST_HOUR = 23
 """The last hour of a day: a greater number before a colon is no time of day."""
@@ -42,7 +46,7 @@ def find(cells: pl.Series, allowed: float) -> str:
         return ""
     if sample.str.contains(CLOCK).any():
         parts = known.str.extract_groups(CLOCK).struct.unnest()
-        first, has_three = parts["1"].cast(pl.Int64), parts["3"].is_not_null()
+        first, has_three = parts["hour"].cast(pl.Int64), parts["second"].is_not_null()
         are_durations = (first.filter(has_three) > 0).all() and (first.filter(~has_three) > LAST_HOUR).any()
         unit = DURATION if has_three.any() and are_durations else TIME
     else:
@@ -70,12 +74,14 @@ def _may_be_units(known: pl.Series) -> bool:
 def remove(cells: pl.Series, unit: str) -> pl.Series:
     """The texts without the unit, times as hours. Texts without this unit, such as plain numbers, are unchanged."""
     if unit in TIMES:
-        parts = cells.str.extract_groups(CLOCK).struct.unnest().cast({"1": pl.Float64, "2": pl.Float64, "3": pl.Float64})
-        half = pl.col("4").str.to_lowercase()
-        hour = pl.when(half.is_null()).then(pl.col("1")).otherwise(pl.col("1") % 12 + 12 * (half == "p"))
-        hours = parts.select(hour + pl.col("2") / 60 + pl.col("3").fill_null(0) / 3600).to_series()
+        parts = cells.str.extract_groups(CLOCK).struct.unnest()
+        parts = parts.cast(dict.fromkeys(("day", "hour", "minute", "second"), pl.Float64))
+        half, day = pl.col("half").str.to_lowercase(), pl.col("day").fill_null(0)
+        hour = pl.when(half.is_null()).then(pl.col("hour")).otherwise(pl.col("hour") % 12 + 12 * (half == "p"))
+        second = pl.col("second").fill_null(0)
+        hours = parts.select(24 * day + (hour + pl.col("minute") / 60 + second / 3600)).to_series()
         if unit == DURATION:
-            hours = hours.zip_with(parts["3"].is_not_null(), hours / 60)
+            hours = hours.zip_with(parts["second"].is_not_null(), hours / 60)
         return cells.zip_with(hours.is_null(), hours.cast(pl.String))
     if not unit:
         return cells

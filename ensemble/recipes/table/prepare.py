@@ -16,6 +16,7 @@ The prepared folder holds `rows/train`, the rows with a target; `rows/test`, wit
     the target, and the features (columns.py); `weight` and `id` if the settings name them
 """
 
+import dataclasses
 import datetime
 import difflib
 import hashlib
@@ -72,6 +73,10 @@ TOGETHER = (
 
 def prepare(config: PrepareConfig) -> dict[str, Any]:
     """Write the prepared folder and return its manifest. Raises `UserError` for settings and data that cannot be used."""
+    # As the names of columns in `sources.read`
+    stripped: Any = {key: getattr(config, key).strip() for key in ("target", "time", "group", "weight", "id")}
+    stripped |= {key: tuple(map(str.strip, getattr(config, key))) for key in ("drop", "categorical")}
+    config = dataclasses.replace(config, **stripped)
     _check(config)
     census = Census()
     files = raw_files.expand_sources(config.source, None)

@@ -29,6 +29,7 @@ FOLDER_KEY = "the column '{0}' is read from the names of folders such as {0}={1}
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 """The value in the name of a folder whose rows have no value."""
 MOST_NAMED = 5
+MICROSECONDS_PER_DAY = 86_400_000_000
 NO_ID = "{} holds floats such as {}, and ids are texts or whole numbers below 2^53 (2^24 in 32 bits): write it as text"
 GIVE_NAMES = (
     "give each field a name, with no line above the names, and enclose a field with quotes in quotes, with its own quotes "
@@ -105,11 +106,15 @@ def read(files: Sequence[Path], census: Census) -> Table:
     folder_keys: dict[str, str | None] = {}
     for path, file in zip(files, looked_at, strict=True):
         names = file.names
+        nested_keys: set[str] = set()
+        file_floats: dict[str, tuple[float, int]] = {}
         if isinstance(file.layout, records.JsonLines):
             names, nested_keys, file_floats = records.keys(file)
-            nested |= dict.fromkeys(nested_keys, "lists or objects")
-            floats = {**{name: f"{value} ({path.name}:{line})" for name, (value, line) in file_floats.items()}, **floats}
         column_names = _column_names(path, names)
+        column_of = dict(zip(names, column_names, strict=True))
+        nested |= {column_of[name]: "lists or objects" for name in nested_keys}
+        of_file = {column_of[name]: f"{value} ({path.name}:{line})" for name, (value, line) in file_floats.items()}
+        floats = of_file | floats
         layout = "Parquet" if file.layout is None else "JSON lines"
         if isinstance(file.layout, records.Delimited):
             layout = {"\t": "tab-separated", ";": "CSV with semicolons", "|": "CSV with vertical bars", ",": "CSV"}[
@@ -121,6 +126,7 @@ def read(files: Sequence[Path], census: Census) -> Table:
         frame = _rows(file, fields, census)
         lines.append(frame["source_line"].to_numpy())
         frame = frame.select(*fields).rename(dict(zip(fields, column_names, strict=True)))
+        frame = frame.with_columns(_clocks(column) for column in frame if column.dtype in (pl.Time, pl.Duration))
         of_folder = {name: value for name, value in _keys_of_folders(path).items() if name not in column_names}
         folder_keys = of_folder | folder_keys
         frames.append(frame.with_columns(pl.lit(value, pl.String).alias(name) for name, value in of_folder.items()))
@@ -234,7 +240,9 @@ def _copies(files: Sequence[Path], frames: list[pl.DataFrame], schemas: list[pl.
 
 
 def _column_names(path: Path, names: list[str]) -> list[str]:
-    """The names of a file's columns, 'column 3' for one without a name. Raises `UserError` for duplicates."""
+    """The names of a file's columns without surrounding blanks, 'column 3' for one without a name. Raises `UserError` for
+    duplicates."""
+    names = [name.strip() for name in names]  # as `records.look` does for CSV, so that all formats give the same names
     for name, count in Counter(names).items():
         if count > 1:
             what = f"two columns '{name}'" if name else "two columns without a name"
@@ -249,6 +257,17 @@ def _column_names(path: Path, names: list[str]) -> list[str]:
     if len(set(filled)) < len(filled):
         raise UserError(f"{path} has a column without a name and one that is called 'column …': give the former a name")
     return filled
+
+
+def _clocks(cells: pl.Series) -> pl.Series:
+    """Times of day and durations as texts that number_units.py reads: 13:45:00, and -1 days 23:59:00 for one minute less
+    than 0."""
+    if cells.dtype == pl.Time:
+        return cells.dt.to_string("%H:%M:%S%.f")
+    microseconds = cells.dt.total_microseconds()
+    time = (microseconds % MICROSECONDS_PER_DAY * 1000).cast(pl.Time)  # from nanoseconds
+    clocks = pl.format("{} days {}", microseconds // MICROSECONDS_PER_DAY, _clocks(time))
+    return pl.select(clocks.alias(cells.name)).to_series()
 
 
 def _is_scalar(kind: pl.DataType) -> bool:

@@ -1,7 +1,10 @@
 """Numbers with a unit and times of day, in training, in new rows and in requests."""
 
+import datetime
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import polars as pl
 import pytest
 from small_tables import prepare
@@ -38,6 +41,7 @@ def table_of(folder: Path, texts: list[str]) -> sources.Table:
         (["£5m", "£3k"], [5e6, 3e3], "£1234.5 with K, M or B"),
         (["13:45", "00:30:36", "130:00"], [13.75, 0.51, 130.0], "13:45, in hours"),
         (["16:48", "1:31:12", "59:24"], [0.28, 1.52, 0.99], number_units.DURATION),
+        (["2 days 13:45:00", "-1 days +23:30:00", "1 day, 2:15:00"], [61.75, -0.5, 26.25], "13:45, in hours"),
         (["12:00 AM", "12:30 PM", "1:15 pm"], [0.0, 12.5, 13.25], "13:45, in hours"),
     ],
 )
@@ -236,6 +240,23 @@ def test_a_request_may_have_the_form_of_training(form: str, values: list[str | i
     like = {"config": {"missing": []}, "features": [{"name": "x", "column": "x", "unit": "", "form": form}]}
     asked = [requests.Request(rows=[{"x": value}]) for value in [*values, other]]
     assert [requests.problem(request, like) is None for request in asked] == [True] * len(values) + [False]
+
+
+@pytest.mark.parametrize(
+    ("values", "hours"),
+    [
+        ([datetime.time(13, 45), datetime.time(0, 0, 0, 900_000), None], [13.75, 0.00025, None]),
+        ([datetime.timedelta(days=2, hours=1.5), datetime.timedelta(seconds=-0.9), None], [49.5, -0.00025, None]),
+    ],
+)
+def test_times_and_durations_of_frames_are_those_of_files(values: list[Any], hours: list[float], tmp_path: Path) -> None:
+    """A column of pandas or polars would be left out, or be refused beside a CSV file of the same table."""
+    pl.DataFrame({"x": values}).write_parquet(tmp_path / "a.parquet")
+    pd.DataFrame({"x": values}).to_csv(tmp_path / "b.csv", index=False)
+    for files in (["a.parquet"], ["a.parquet", "b.csv"]):
+        table = sources.read([tmp_path / name for name in files], Census())
+        for column in (cells.read(table, "x", RULES), cells.read_as(table, "x", "number", "13:45, in hours", RULES)):
+            assert column.values.to_list() == pytest.approx(hours * len(files))
 
 
 def test_a_mark_of_missing_values_counts_in_any_form(tmp_path: Path) -> None:

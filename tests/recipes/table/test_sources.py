@@ -8,6 +8,7 @@ from unittest import mock
 import numpy as np
 import polars as pl
 import pytest
+from small_tables import prepare
 
 from ensemble.data.census import MALFORMED, Census
 from ensemble.errors import UserError
@@ -149,3 +150,20 @@ def test_a_file_without_a_readable_line_is_explained(tmp_path: Path, lines: str)
         UserError, match=r"a\.csv can be read: the header has 2 names \(x, y\), and line 2 is '.*: give each"
     ):
         sources.read([tmp_path / "a.csv"], Census())
+
+
+def test_blanks_around_a_name_do_not_count(tmp_path: Path) -> None:
+    """A frame that pandas has read from `a, y` would lack the column that a CSV file has, and the other way round."""
+    frame = pl.DataFrame({"a ": [0.5 * row for row in range(60)], " y": [0, 1] * 30, " l": [[1]] * 60})
+    frame.write_parquet(tmp_path / "a.parquet")
+    frame.write_ndjson(tmp_path / "a.jsonl")
+    frame.drop(" l").write_csv(tmp_path / "new.csv")
+    for number, name in enumerate(("a.parquet", "a.jsonl")):
+        manifest = prepare(tmp_path / str(number), tmp_path / name, target=" y" if number else "y ")
+        assert [feature["column"] for feature in manifest["features"]] == ["a"]
+        assert list(manifest["left_out"]) == ["l"]
+        new = new_data.prepare(manifest, {"source": (str(tmp_path / "new.csv"),), "out": str(tmp_path / f"new{number}")})
+        assert new["notes"] == []
+    pl.DataFrame({"a": [1], "a ": [2]}).write_parquet(tmp_path / "b.parquet")
+    with pytest.raises(UserError, match="has two columns 'a': give each its own name"):
+        sources.read([tmp_path / "b.parquet"], Census())
