@@ -23,13 +23,13 @@ def to_arrow(rows: Any) -> tuple[pa.Table, FromArrow]:
         raise UserError(f"the frame has {rows.shape[0]} rows and {rows.shape[-1]} columns: give at least one of each")
     if isinstance(rows, pa.Table):
         return rows, lambda table: table
-    kind = type(rows).__module__.partition(".")[0]
-    if kind == "polars" and isinstance(rows, sys.modules["polars"].DataFrame):
+    polars, pandas = (sys.modules.get(name) for name in ("polars", "pandas"))
+    if polars and isinstance(rows, polars.DataFrame):
         try:
-            return rows.to_arrow(), lambda table: sys.modules["polars"].from_arrow(table)
+            return rows.to_arrow(), polars.from_arrow
         except pa.ArrowException as error:  # a type that Arrow does not have, such as Int128
             raise UserError(f"the frame cannot be read ({error}): give its columns other types") from None
-    if kind == "pandas" and hasattr(rows, "columns"):
+    if pandas and isinstance(rows, pandas.DataFrame):
         return _from_pandas(rows), lambda table: _to_pandas(table, rows)
     raise UserError(
         f"rows are of the type {type(rows).__name__}: give a path, a pandas or polars DataFrame, or an Arrow table"

@@ -47,8 +47,11 @@ END_TIMEOUT_S = 10
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Predictor(AbstractContextManager["Predictor"]):
-    """See the module's docstring. It may be called from several threads; each worker runs one task at a time. A copy or a
-    pickle of it, as for a pool of processes, is loaded from the same folder again."""
+    """A fitted ensemble with its members in memory, from `fit` or `load`, which predicts new rows.
+
+    It may be called from several threads; each worker runs one task at a time. A copy or a pickle of it, as for a pool of
+    processes, is loaded from the same folder again.
+    """
 
     ensemble: combine.Ensemble
     manifest: dict[str, Any]

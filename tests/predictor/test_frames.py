@@ -37,6 +37,15 @@ def test_periods_are_dates_and_intervals_are_texts() -> None:
     assert table["bin"].to_pylist() == ["(-1, 0]", "(0, 2]", "(0, 2]"]
 
 
+def test_a_subclass_of_a_frame_is_a_frame() -> None:
+    """A GeoDataFrame would be refused with the advice to give a pandas DataFrame."""
+
+    class Geo(pd.DataFrame):
+        pass
+
+    assert to_arrow(Geo({"a": [1]}))[0].to_pydict() == {"a": [1]}
+
+
 @pytest.mark.parametrize("frame", [pd.DataFrame({"a": []}), pd.DataFrame(index=[1, 2]), pl.DataFrame({"a": []})])
 def test_a_frame_without_rows_is_refused(frame: Any) -> None:
     """The error would be about a file that the caller does not have."""
