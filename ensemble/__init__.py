@@ -10,6 +10,10 @@ README.md beside this file describes the folders. Importing `ensemble` imports n
 
 import importlib
 
+TYPE_CHECKING = False  # type checkers and the completion of editors take it for True
+if TYPE_CHECKING:
+    from ensemble.predictor.loaded import Predictor as Predictor
+
 
 def __getattr__(name: str) -> object:
     if name != "Predictor":

@@ -119,3 +119,12 @@ def test_scripts_run_from_anywhere(tmp_path: Path) -> None:
     sentence = "the command line: there is no setting 'panel.horizonweeks'; did you mean 'panel.horizon_weeks'?"
     assert done.stderr == f"error: {sentence}\n"
     assert not list(tmp_path.iterdir())
+
+
+def test_type_checkers_know_what_a_predictor_is(tmp_path: Path) -> None:
+    """Editors would complete nothing after `Predictor.`, and mypy would refuse `Predictor.fit`."""
+    (tmp_path / "notebook.py").write_text("from ensemble import Predictor\nPredictor.fit\n")
+    command = [sys.executable, "-m", "mypy", "--config-file=", f"--cache-dir={tmp_path}", "--follow-imports=skip"]
+    files = ["ensemble/__init__.py", str(tmp_path / "notebook.py")]
+    done = subprocess.run([*command, *files], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
