@@ -56,7 +56,8 @@ class CrossValidation:
     embargo: float = 0.0
     """Time from a row until its target is known, in the unit of the column `time`; for `forward`."""
     stop_share: float = 1.0
-    """Share of a fold on which a copy is stopped early; for `random`."""
+    """For `random`, the share of a fold on which a copy is stopped early; for `holdout`, the size of fold 1 relative to
+    fold 0. Below 1 a copy is fitted on most rows, and a second training with the others is not worth its time."""
     begins: tuple[float, ...] = ()
     """First time of the folds -1, 0, 1 …, in the unit of the column `time`; for `forward`."""
 
@@ -92,6 +93,11 @@ class CrossValidation:
             stop[rows[number % step :: step]] = True
             fit = ~(held | stop)
         return Fold(fit=np.flatnonzero(fit), stop=np.flatnonzero(stop), held=np.flatnonzero(held))
+
+    def num_predicted(self, data: str | Path) -> int:
+        """The number of rows with out-of-fold predictions in the prepared folder `data`."""
+        fold = open_table(Path(data) / "rows" / SPLIT)[COLUMN].to_numpy()
+        return int(((fold >= 0) & (fold < self.num_folds)).sum())
 
     def folds(self, data: str | Path, cluster: str) -> list[Fold]:
         """The rows of each copy, from the prepared folder `data`. cluster : the name of the column with the clusters."""

@@ -106,7 +106,7 @@ def _fit(manifest: dict[str, Any], config: Any, resume: bool, budget: Budget) ->
     slowness = slowness_of(_num_rows(manifest) * len(manifest.get("features", ())), budget.passed())
     first_members = [member for member in planned if member.data == PREPARED]
     second_members = [member for member in planned if member.data != PREPARED]
-    finish_s = slowness * (second.finish_seconds if second else finish_seconds(manifest))
+    finish_s = slowness * (second.finish_seconds if second else finish_seconds(manifest, out / PREPARED))
     _train(run, first_members, second_members, manifest, finish_s + (slowness * second.seconds if second else 0))
     if second:
         try:
@@ -185,10 +185,12 @@ def slowness_of(num_values: int, prepared_s: float) -> float:
     return min(max(1.0, prepared_s / usual_s), SLOWEST)
 
 
-def finish_seconds(manifest: dict[str, Any]) -> float:
-    """Upper bound of the seconds to combine members and write the report, on a fast machine."""
-    rows = {name: split["rows"] for name, split in manifest["splits"].items()}
-    num_rows = rows["blend"] + rows.get("test", 0) if "blend" in rows else rows["train"]
+def finish_seconds(manifest: dict[str, Any], data: Path) -> float:
+    """Upper bound of the seconds to combine members and write the report, on a fast machine. data : the prepared folder."""
+    from ensemble.data.cross_validation import CrossValidation
+
+    cv, rows = CrossValidation.from_manifest(manifest), {name: split["rows"] for name, split in manifest["splits"].items()}
+    num_rows = cv.num_predicted(data) if cv else rows.get("blend", 0) + rows.get("test", 0)
     num_classes = len(manifest.get("task", {}).get("classes") or ())
     return FINISH_S + num_rows * (FINISH_PER_ROW_S + FINISH_PER_CLASS_S * num_classes)
 

@@ -5,6 +5,8 @@ import types
 from pathlib import Path
 from typing import Any
 
+import flat_data
+import numpy as np
 import pytest
 from fits import configured, planned
 
@@ -94,13 +96,18 @@ def test_a_slow_machine_has_more_time_to_finish(num_values: int, prepared_s: flo
     assert run.slowness_of(num_values, 100 * prepared_s) == run.SLOWEST
 
 
-def test_the_rows_that_are_combined_take_time_at_the_end() -> None:
-    """A fit of hot_sellers would reserve time to combine its training rows, which are not combined."""
+def test_the_rows_that_are_combined_take_time_at_the_end(tmp_path: Path) -> None:
+    """A fit of hot_sellers, or of a large table, would reserve time to combine its training rows, which are not combined."""
     splits = {"train": {"rows": 50_000}, "validation": {"rows": 5_000}, "blend": {"rows": 300}, "test": {"rows": 200}}
-    table = {"splits": {"train": {"rows": 500}, "forecast": {"rows": 9}}, "task": {"classes": []}}
-    assert run.finish_seconds({"splits": splits}) == run.finish_seconds(table)
-    table["task"]["classes"] = ["a", "b", "c"]
-    assert run.finish_seconds(table) > run.finish_seconds({"splits": splits})
+    rows, cv = flat_data.folded(flat_data.columns(1000), 5)
+    holdout = {**cv, "scheme": "holdout", "num_folds": 1, "stop_share": 0.5}
+    rows["fold"] = np.r_[np.zeros(500, np.int64), np.ones(250, np.int64), np.full(250, -1)]
+    data = flat_data.write(tmp_path / "data", {"train": rows}, cross_validation=holdout)
+    manifest = folders.read_manifest(data)
+    seconds = run.finish_seconds(manifest, data)
+    assert seconds == run.finish_seconds({"splits": splits}, data)
+    manifest["task"]["classes"] = ["a", "b", "c"]
+    assert run.finish_seconds(manifest, data) > seconds
 
 
 def with_variants(manifest: dict[str, Any], threads: int) -> list[plans.PlannedMember]:

@@ -26,7 +26,8 @@ def of_network(
         num_submodels, width = (8, 128) if num_rows <= MANY_ROWS else (4, 256)
     new_rows = config.new_rows
     if new_rows == "auto":
-        needs_refit = cross_validation is not None and cross_validation.scheme in ("forward", "holdout")
+        cv = cross_validation
+        needs_refit = cv is not None and (cv.scheme == "forward" or (cv.scheme == "holdout" and cv.stop_share == 1))
         new_rows = "refit" if needs_refit else "copies"
     return dataclasses.replace(
         config,

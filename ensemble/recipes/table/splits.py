@@ -27,7 +27,11 @@ MANY_FOLDS_UNTIL, FOLDS_UNTIL = 10_000, 200_000
 STOP_SHARE = 0.2
 """Fraction of a fold that is used for early stopping, if there are more than `MANY_FOLDS_UNTIL` rows."""
 HELD_OUT_PERCENT = 15
-"""With scheme=holdout, the percentage of rows that are predicted; the same percentage is used for early stopping."""
+"""With scheme=holdout and at most `FOLDS_UNTIL` rows, the percentage of rows that are predicted; the same percentage is used
+for early stopping."""
+HELD_OUT_ROWS, HELD_OUT_OF_RARER, LEAST_STEP = 30_000, 1_000, 6
+"""With more rows, as many suffice to fit weights, and half as many for early stopping, if 1,000 of the rarer value of a
+binary target are among them: one row of every `LEAST_STEP` or more is held out."""
 FIRST_PART = 0.4
 """With scheme=forward, the fraction of the rows before fold −1, which copies are only fitted on."""
 FORWARD_FOLDS = 4
@@ -164,9 +168,14 @@ def _random(config: PrepareConfig, kind: str, target: np.ndarray) -> tuple[Cross
         if kind != "regression":  # positions begin at 0 in each class
             is_first = np.diff(target[order], prepend=np.nan) != 0
             position -= np.maximum.accumulate(np.where(is_first, position, 0))
-        percentile = position * HELD_OUT_PERCENT % 100
-        fold[order] = np.select([percentile < HELD_OUT_PERCENT, percentile < 2 * HELD_OUT_PERCENT], [0, 1], -1)
-        return CrossValidation(scheme="holdout", num_folds=1), fold
+        if is_large := len(target) > FOLDS_UNTIL:
+            step = max(LEAST_STEP, min(len(target) // HELD_OUT_ROWS, num_units // HELD_OUT_OF_RARER))
+            parts = [position % step == 0, position % (2 * step) == step // 2]
+        else:
+            percentile = position * HELD_OUT_PERCENT % 100
+            parts = [percentile < HELD_OUT_PERCENT, percentile < 2 * HELD_OUT_PERCENT]
+        fold[order] = np.select(parts, [0, 1], -1)
+        return CrossValidation(scheme="holdout", num_folds=1, stop_share=0.5 if is_large else 1.0), fold
     # Of num_folds consecutive rows in the order of the target, each is in another fold
     shuffled = np.concatenate([generator.permutation(num_folds) for _ in range(-(-len(target) // num_folds))])
     fold[order] = shuffled[: len(target)]

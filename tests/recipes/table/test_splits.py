@@ -128,6 +128,18 @@ def test_a_holdout_is_like_the_rest(kind: str) -> None:
     assert not all(np.array_equal(other, assigned.fold) for other in others)
 
 
+@pytest.mark.parametrize(("num_positives", "step"), [(90_000, 10), (8_000, 8), (300, 6)])
+def test_a_large_table_trains_on_nearly_all_rows(num_positives: int, step: int) -> None:
+    """Of millions of rows, a third would train no copy, or the part that is held out would have ten fraudulent rows."""
+    target = np.arange(300_000) < num_positives
+    assigned = split(target, kind="binary")
+    cv = assigned.cross_validation
+    assert (cv.scheme, cv.num_folds, cv.stop_share) == ("holdout", 1, 0.5)
+    for value in (False, True):
+        share = np.array([(assigned.fold[target == value] == number).mean() for number in (0, 1, -1)])
+        assert share == pytest.approx([1 / step, 0.5 / step, 1 - 1.5 / step], rel=0.01)
+
+
 @pytest.mark.parametrize("rare", [3, 5, 8, 20])
 def test_few_rows_of_the_rarer_class_make_few_folds(rare: int) -> None:
     """A fold without a positive row has no score, so it could not stop a copy early."""
