@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from ensemble import folders, predictions, recipe
+from ensemble.data.cross_validation import SPLIT, CrossValidation
 from ensemble.errors import PREEMPTED, Failure, UserError
 from ensemble.neural.elastic import stamp
 from ensemble.neural.settings import config_class
@@ -72,7 +73,7 @@ def train(
     ranks_predict = predict_to and config.accelerate_config == "auto"  # in float32, as scripts/predict.py
     arguments += ["--predict", str(predict_to)] if ranks_predict else []
     if seconds:
-        ending_s = ENDING_S + ENDING_PER_ROW_S * sum(split["rows"] for split in manifest["splits"].values())
+        ending_s = ENDING_S + ENDING_PER_ROW_S * _num_predicted(manifest, data)
         arguments += ["--deadline", str(time.time() + seconds - ending_s - (0 if ranks_predict else PREDICTING_S))]
     _return_freed_memory()
     status_before = stamp(folder)
@@ -88,6 +89,12 @@ def train(
     if code:
         print(f"warning: {member.name} failed, and the ensemble is fitted without it: see {folder}", file=sys.stderr)
     return not code
+
+
+def _num_predicted(manifest: dict[str, Any], data: Path) -> int:
+    """The number of rows of all splits, without the training rows that no copy holds out."""
+    rows, cv = {name: split["rows"] for name, split in manifest["splits"].items()}, CrossValidation.from_manifest(manifest)
+    return sum(rows.values()) - (rows[SPLIT] - cv.num_predicted(data) if cv else 0)
 
 
 def _return_freed_memory() -> None:

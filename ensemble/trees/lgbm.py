@@ -23,6 +23,10 @@ FILE = "model.txt"
 OBJECTIVES = {"binary": "binary", "regression": "regression", "multiclass": "multiclass", "ranking": "lambdarank"}
 MAX_GROUP_ROWS = 10_000
 """Rows of a group that LightGBM's lambdarank accepts; a larger group is divided into equal parts."""
+MOST_OF_A_LEAF = 4.0
+"""The largest value of a leaf for several classes, before it is multiplied by the learning rate. Without it the predictions
+of rare classes diverge: on KDD Cup 1999 (324,000 rows, 23 classes, learning rate 0.3) the log loss is 0.233 instead of
+0.001."""
 MOST_DRAWS = 16
 """A round in which LightGBM adds no tree is repeated with other rows and features: the best round is a number of trees."""
 LEAF_ROWS, MIN_LEAVES = 20, 20
@@ -119,6 +123,7 @@ def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
         "bagging_freq": 1,
         "feature_fraction": config.column_fraction,
         "lambda_l2": config.l2,
+        **({"max_delta_step": MOST_OF_A_LEAF} if objective.kind == "multiclass" else {}),
         "seed": config.seed,
         "num_threads": config.threads,
         "deterministic": True,

@@ -15,6 +15,7 @@ import pytest
 from launcher import TIMEOUT_S
 
 from ensemble import folders, predictions
+from ensemble.data.cross_validation import CrossValidation
 from ensemble.errors import UserError
 from ensemble.pipeline import network
 from ensemble.pipeline.plan import PlannedMember, Preempted
@@ -97,6 +98,11 @@ def test_the_time_of_the_start_counts(
     limited, unlimited = commands
     assert float(limited[limited.index("--deadline") + 1]) == 1e9 + 30 - 1500 * network.ENDING_PER_ROW_S - ending_s
     assert ("--predict" in limited) == ranks_predict
+    manifest["cross_validation"] = {"scheme": "holdout", "num_folds": 1, "embargo": 0.0, "begins": []}
+    monkeypatch.setattr(CrossValidation, "num_predicted", lambda *_: 75)  # the other training rows are not predicted
+    assert network.train(member, tmp_path, folder, manifest, config, 1, 30.0, False, predictions_folder)
+    large = commands.pop()
+    assert float(large[large.index("--deadline") + 1]) == 1e9 + 30 - 1075 * network.ENDING_PER_ROW_S - ending_s
     assert not {"--deadline", "max_seconds"} & set(unlimited)
 
 

@@ -1,13 +1,14 @@
 """The members of a table, chosen by measurement on the public tables; see README.md."""
 
 import dataclasses
+import math
 from typing import Any
 
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.pipeline.plan import PlannedMember
 from ensemble.recipes.table.sizes import MANY_CLASSES
 
-FEW_ROWS = 10_000
+FEW_ROWS, MANY_ROWS = 10_000, 75_000
 FEATURES_OF_A_TREE = 6
 """A tree of XGBoost or LightGBM may use at least this number of features: with fewer it could not learn interactions."""
 MOST_LINEAR_WORK = 2e10
@@ -24,6 +25,12 @@ LARGE: dict[str, dict[str, Any]] = {
     "catboost": {"max_leaves": 64, "learning_rate": 0.1, "l2": 3.0},
     "xgboost": {"max_leaves": 64, "column_fraction": 0.7, "l2": 1.0},
 }
+HUGE: dict[str, dict[str, Any]] = {
+    "lightgbm": {"max_leaves": 127, "column_fraction": 0.7, "l2": 1.0},
+    "xgboost": {"max_leaves": 128, "column_fraction": 0.7, "l2": 1.0},
+    "catboost": {"max_leaves": 256, "learning_rate": 0.1, "l2": 3.0},
+}
+"""From `MANY_ROWS` rows on, where small trees need too many rounds, and CatBoost is slow."""
 SMALL_VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("catboost", {"max_leaves": 16}),
     ("xgboost", {"max_leaves": 31, "column_fraction": 0.8, "l2": 0.5, "min_leaf_weight": 1.0}),
@@ -40,10 +47,23 @@ LARGE_VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("xgboost", {"max_leaves": 15}),
     ("catboost", {"max_leaves": 256}),
 ]
+HUGE_VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("lightgbm", {"max_leaves": 255, "l2": 0.0}),
+    ("xgboost", {"max_leaves": 64, "column_fraction": 1.0}),
+    ("lightgbm", {"learning_rate": 0.02, "num_rounds": 5000}),
+    ("xgboost", {"learning_rate": 0.02, "num_rounds": 5000}),
+    ("lightgbm", {"max_leaves": 31}),
+    ("catboost", {"max_leaves": 64}),
+]
 """Further members, trained in this order if a time limit leaves time: the library, and the settings that differ from those
 above. Each has another seed."""
-EARLY_OF_SMALL, EARLY_OF_LARGE = 2, 1
-"""The number of variants that are trained before the network, which takes the time that is left; see CONTRIBUTING.md."""
+BY_SIZE: tuple[tuple[float, dict[str, dict[str, Any]], list[tuple[str, dict[str, Any]]], int], ...] = (
+    (FEW_ROWS, SMALL, SMALL_VARIANTS, 2),
+    (MANY_ROWS, LARGE, LARGE_VARIANTS, 1),
+    (math.inf, HUGE, HUGE_VARIANTS, 1),
+)
+"""For tables with fewer rows than the first value: the members, their variants, and the number of variants that are trained
+before the network, which takes the time that is left; see CONTRIBUTING.md."""
 COMMON: dict[str, Any] = {
     "min_leaf_weight": 1.0,
     "row_fraction": 0.8,
@@ -72,8 +92,7 @@ POINTWISE = {"objective": "regression"}
 def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     """The members, in order of their gain per second."""
     num_rows, num_classes = manifest["splits"]["train"]["rows"], len(manifest["task"].get("classes") or ())
-    is_small = num_rows < FEW_ROWS
-    settings, variants = (SMALL, SMALL_VARIANTS) if is_small else (LARGE, LARGE_VARIANTS)
+    _, settings, variants, num_early = next(size for size in BY_SIZE if num_rows < size[0])
     least_fraction = FEATURES_OF_A_TREE / len(manifest["features"])
     cv = CrossValidation.from_manifest(manifest)
     # A refit adds the rows of early stopping. If these are only a part of a fold, they are not worth its time
@@ -106,8 +125,7 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     share = TABM_SHARE_OF_MANY_CLASSES if has_many_classes else TABM_SHARE
     cores = CORES_LIKE_A_GPU + CORES_PER_FEATURE * len(manifest["features"]) + CORES_FOR_MANY_CLASSES * has_many_classes
     tabm = PlannedMember(name="tabm", kind="neural", share=share, least_seconds=15.0, cores_like_a_gpu=cores)
-    num_early = EARLY_OF_SMALL if is_small else EARLY_OF_LARGE
-    position = list(by_name).index("catboost") if has_many_classes else len(by_name) + num_early
+    position = list(by_name).index("lightgbm") + 1 if has_many_classes else len(by_name) + num_early
     planned.insert(position, tabm)
     return planned
 

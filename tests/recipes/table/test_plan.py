@@ -44,7 +44,7 @@ def test_a_gpu_trains_only_wide_networks_faster(num_features: int, num_classes: 
     assert num_ranks / 2 < tabm.cores_like_a_gpu <= num_ranks
 
 
-@pytest.mark.parametrize("num_rows", [500, 50_000])
+@pytest.mark.parametrize("num_rows", [500, 50_000, 100_000])
 def test_each_variant_has_settings_of_its_own(num_rows: int) -> None:
     """The time that a limit leaves would be spent on a repetition of a member, which adds little to the ensemble."""
     features = [{"name": f"x{number}"} for number in range(20)]
@@ -64,3 +64,11 @@ def test_the_first_variants_are_trained_before_the_network(num_rows: int, num_cl
     }
     names = [member.name for member in plan(manifest, 2)]
     assert names.index("tabm") == names.index("xgboost") + 1 + num_early
+
+
+def test_trees_of_large_tables_have_more_leaves() -> None:
+    """In the time for a table of 250,000 rows, trees of 31 leaves would stay far behind, and CatBoost would come first."""
+    manifest = {"splits": {"train": {"rows": 250_000}}, "features": [{"name": f"x{number}"} for number in range(20)]}
+    members = [member for member in plan({**manifest, "task": {"kind": "binary"}}, 2) if not member.variant_of]
+    assert [member.name for member in members] == ["lightgbm", "xgboost", "catboost", "tabm"]
+    assert all(member.settings["max_leaves"] >= 127 for member in members[:3])
