@@ -4,7 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import copied_members
+import lightgbm
 import numpy as np
+import polars as pl
 import pytest
 from known_rules import KINDS, METRICS, NUM_ROWS, Columns, config, history_of, prepare, read, score
 from tree_members import SCRIPT, interrupt, model, rows_of, run, words
@@ -47,6 +50,23 @@ def test_each_objective_learns(kind: str, library: str, rule_data: Any, tmp_path
     assert next(iter(importance)) == "first"
     assert list(importance)[-1] == "noise"
     assert {"log_loss" in entry for entry in history_of(out)} == {kind == "binary"}
+
+
+def test_rare_classes_do_not_diverge(tmp_path: Path) -> None:
+    """At a high learning rate, LightGBM's leaves of a rare class would become so large that its predictions oscillate."""
+    sizes = np.array([9000, 4500, 3000, 450, 40, 10])
+    label = np.repeat(np.arange(len(sizes)), sizes)
+    values = np.random.default_rng(0).normal(size=(len(label), 6))
+    values[:, 0] += 2 * label
+    frame = pl.DataFrame({"y": [f"class {number}" for number in label], **{f"x{n}": values[:, n] for n in range(6)}})
+    data = copied_members.prepared_of(tmp_path, frame, num_folds=1)
+    settings = {"learning_rate": 0.3, "num_rounds": 6, "row_fraction": 1.0, "column_fraction": 1.0, "l2": 1.0}
+    settings |= {"max_leaves": 31, "min_leaf_weight": 1.0, "early_stopping_rounds": 50}
+    train.train(copied_members.config_of("lightgbm", data, tmp_path / "out", **settings))
+    (booster,) = (model for model, _ in copied_members.models_of(tmp_path / "out"))
+    trees = lightgbm.Booster(model_str=booster.model_to_string()).trees_to_dataframe()
+    leaves = trees[trees["left_child"].isnull() & (trees["tree_index"] >= len(sizes))]  # the first include the priors
+    assert leaves["value"].abs().max() <= 4 * 0.3 + 1e-6
 
 
 @pytest.mark.parametrize("kind", KINDS)
