@@ -38,15 +38,14 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 3
 """The maximum number of files that an error names."""
-FINISH_S, FINISH_PER_ROW_S, FINISH_PER_CLASS_S = 2.0, 1.5e-4, 8e-6
+FINISH_S, FINISH_PER_ROW_S, FINISH_PER_MEMBER_S, FINISH_PER_CLASS_S = 2.0, 1e-5, 2e-5, 8e-6
 """Upper bounds of the seconds to combine the members and write the report, on a fast machine that does nothing else:
-constant, per row, and per row and class."""
+constant, per row, per row and member, and per row and class."""
 PREPARED_S, PREPARED_PER_VALUE_S, SLOWEST = 1.5, 3e-7, 2.2
 """Seconds from the start of a fit until a table is prepared on such a machine, constant and per value. If it takes longer,
 more time is reserved for combination and report: in proportion, up to `SLOWEST` times as much."""
-SPARE, FINISH_OF_VARIANT = 1.3, 0.2
-"""For a variant of a member: the time that must be left for its training, relative to the expected one; and an upper bound
-of the share by which it extends the time to combine the members and write the report."""
+SPARE = 1.3
+"""For a variant of a member: the time that must be left for its training, relative to the expected one."""
 LATER_MODULES = ("scipy.optimize", "matplotlib.figure", "matplotlib.backends.backend_svg")
 """Modules that combination and report need; together they take half a second to import."""
 LATER_MODULES_WITH = ("xgboost", "lightgbm")
@@ -106,8 +105,9 @@ def _fit(manifest: dict[str, Any], config: Any, resume: bool, budget: Budget) ->
     slowness = slowness_of(_num_rows(manifest) * len(manifest.get("features", ())), budget.passed())
     first_members = [member for member in planned if member.data == PREPARED]
     second_members = [member for member in planned if member.data != PREPARED]
-    finish_s = slowness * (second.finish_seconds if second else finish_seconds(manifest, out / PREPARED))
-    _train(run, first_members, second_members, manifest, finish_s + (slowness * second.seconds if second else 0))
+    finish_s, member_s = (second.finish_seconds, 0.0) if second else finish_seconds(manifest, out / PREPARED)
+    finish_s, member_s, later_s = (slowness * each for each in (finish_s, member_s, second.seconds if second else 0.0))
+    _train(run, first_members, second_members, manifest, finish_s + later_s, member_s)
     if second:
         try:
             manifest = _prepare_follow_up(run, second, manifest)
@@ -115,26 +115,33 @@ def _fit(manifest: dict[str, Any], config: Any, resume: bool, budget: Budget) ->
             names = ", ".join(member.name for member in second_members) or "an ensemble"
             run.print(f"too few {second.recipe} for {names}: {error.what}; only the rankings are compared")
             return _leaderboard(run, {"weights": {}, **_compared(run)})
-        _train(run, second_members, [], manifest, finish_s)
+        _train(run, second_members, [], manifest, finish_s, member_s)
     if not run.trained:
         raise UserError("no member could be trained, as the warnings explain: name other members, or give other data")
     return finish(run, manifest, second)
 
 
 def _train(
-    run: Fit, planned: list[PlannedMember], later_members: list[PlannedMember], manifest: dict[str, Any], reserved_s: float
+    run: Fit,
+    planned: list[PlannedMember],
+    later_members: list[PlannedMember],
+    manifest: dict[str, Any],
+    reserved_s: float,
+    member_s: float,
 ) -> None:
     """Train members on data with this manifest.
 
-    later_members : members that are trained afterwards. reserved_s : seconds that are reserved for the rest of the fit.
+    later_members : members that are trained afterwards. reserved_s, member_s : seconds that are reserved for the rest of the
+    fit, and further ones for each member.
     """
     config, overwrite = run.config, run.resume or getattr(run.config, "overwrite", False)
     for position, member in enumerate(planned):
-        left, later = run.budget.left() - reserved_s, [*planned[position + 1 :], *later_members]
+        left = run.budget.left() - reserved_s - member_s * (len(run.trained) + 1)
+        later = [*planned[position + 1 :], *later_members]
         folder = run.out / "members" / member.name
         resume = run.resume and not is_stale(folder, manifest["fingerprint"])
         is_trained = resume and _is_complete(member, folder)  # it needs no more time
-        if not is_trained and member.variant_of and left < _seconds_for_variant(run, member, reserved_s):
+        if not is_trained and member.variant_of and left < _seconds_for_variant(run, member):
             continue
         shorter_member_follows = any(other.least_seconds < member.least_seconds for other in later)
         if not is_trained and left < member.least_seconds and (run.trained or shorter_member_follows):
@@ -164,16 +171,12 @@ def succeeds(train: Any, *arguments: Any) -> bool:
     return True
 
 
-def _seconds_for_variant(run: Fit, variant: PlannedMember, reserved_s: float) -> float:
-    """The seconds that must be left for a variant: for its training, and for what all variants add to the rest of the fit.
-
-    Infinite if the member that it resembles was not trained.
-    """
+def _seconds_for_variant(run: Fit, variant: PlannedMember) -> float:
+    """The seconds that must be left to train a variant; infinite if the member that it resembles was not trained."""
     if variant.variant_of not in [member.name for member in run.trained]:
         return math.inf
     trained_s = float(folders.read_json(run.out / "members" / variant.variant_of / "summary.json")["seconds"])
-    num_variants = 1 + sum(bool(member.variant_of) for member in run.trained)
-    return SPARE * variant.relative_seconds * trained_s + FINISH_OF_VARIANT * reserved_s * num_variants
+    return SPARE * variant.relative_seconds * trained_s
 
 
 def slowness_of(num_values: int, prepared_s: float) -> float:
@@ -185,14 +188,17 @@ def slowness_of(num_values: int, prepared_s: float) -> float:
     return min(max(1.0, prepared_s / usual_s), SLOWEST)
 
 
-def finish_seconds(manifest: dict[str, Any], data: Path) -> float:
-    """Upper bound of the seconds to combine members and write the report, on a fast machine. data : the prepared folder."""
+def finish_seconds(manifest: dict[str, Any], data: Path) -> tuple[float, float]:
+    """Upper bounds of the seconds to combine members and write the report, on a fast machine: constant, and per member.
+
+    data : the prepared folder.
+    """
     from ensemble.data.cross_validation import CrossValidation
 
     cv, rows = CrossValidation.from_manifest(manifest), {name: split["rows"] for name, split in manifest["splits"].items()}
     num_rows = cv.num_predicted(data) if cv else rows.get("blend", 0) + rows.get("test", 0)
     num_classes = len(manifest.get("task", {}).get("classes") or ())
-    return FINISH_S + num_rows * (FINISH_PER_ROW_S + FINISH_PER_CLASS_S * num_classes)
+    return FINISH_S + num_rows * (FINISH_PER_ROW_S + FINISH_PER_CLASS_S * num_classes), num_rows * FINISH_PER_MEMBER_S
 
 
 def _num_rows(manifest: dict[str, Any]) -> int:

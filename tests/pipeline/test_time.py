@@ -53,6 +53,7 @@ class Recorder:
 
         monkeypatch.setattr(run, "train_trees", train_trees)
         monkeypatch.setattr(run, "finish", finish)
+        monkeypatch.setattr(run, "FINISH_PER_MEMBER_S", 0.0)
 
     def fit(self, table: Path, out: Path, limit: float, passed: float = 0.0, **settings: Any) -> None:
         config = configured(table, out, time_limit=limit, **settings)
@@ -106,8 +107,18 @@ def test_the_rows_that_are_combined_take_time_at_the_end(tmp_path: Path) -> None
     manifest = folders.read_manifest(data)
     seconds = run.finish_seconds(manifest, data)
     assert seconds == run.finish_seconds({"splits": splits}, data)
+    assert seconds[1] == 500 * run.FINISH_PER_MEMBER_S > 0
     manifest["task"]["classes"] = ["a", "b", "c"]
     assert run.finish_seconds(manifest, data) > seconds
+
+
+def test_each_member_takes_time_at_the_end(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large table would have one member, since time to combine five was reserved before the first was trained."""
+    recorder = Recorder(monkeypatch, {"lightgbm": 20.0, "xgboost": 5.0})
+    monkeypatch.setattr(run, "FINISH_PER_MEMBER_S", 0.03)  # 3 s for 100 rows
+    monkeypatch.setattr(run, "plan", lambda manifest, threads: planned("lightgbm", "xgboost"))
+    recorder.fit(table, tmp_path / "out", 63.0 + run.FINISH_S + run.FINISH_PER_ROW_S * 100)
+    assert recorder.seconds_of == pytest.approx({"lightgbm": 60 / 2, "xgboost": 63 - 20 - 2 * 3})
 
 
 def with_variants(manifest: dict[str, Any], threads: int) -> list[plans.PlannedMember]:
@@ -175,7 +186,7 @@ def test_a_member_ends_in_its_time(table: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(train, "train", stopped)
     config = configured(table, tmp_path / "out", time_limit=50.0)
     run.fit(config, "table", False, Budget(50.0, Clock(), 0.0))
-    assert seconds_of == [pytest.approx(50 - run.FINISH_S - run.FINISH_PER_ROW_S * 100)]
+    assert seconds_of == [pytest.approx(50 - run.FINISH_S - (run.FINISH_PER_ROW_S + run.FINISH_PER_MEMBER_S) * 100)]
     assert folders.read_json(tmp_path / "out/members/xgboost/summary.json")["trees"] <= 4
 
 
