@@ -81,6 +81,10 @@ def entries(column: str, content: dict[str, Any]) -> list[dict[str, Any]]:
 
 def encode(texts: pl.Series, content: dict[str, Any]) -> np.ndarray:
     """The features of each text, (num_rows, number of entries) float32; NaN for null."""
+    if texts.n_unique() < len(texts) // 2:  # each distinct text once
+        has_null = texts.null_count() > 0
+        rank = texts.rank("dense").fill_null(0).to_numpy()  # from 1 on in sorted order, where null is first
+        return encode(texts.unique().sort(), content)[rank if has_null else rank - 1]
     lengths = texts.str.len_chars().cast(pl.Float64).to_numpy()
     num_words, *counts = (
         texts.str.count_matches(pattern).cast(pl.Float64).to_numpy() for pattern in (WORD, *COUNTED.values())

@@ -45,6 +45,17 @@ def test_each_text_has_its_own_numbers() -> None:
         assert texts.encode(values[row : row + 1], content).tobytes() == together[row : row + 1].tobytes()
 
 
+@pytest.mark.parametrize("empty", [[], [None]])
+def test_repeated_texts_have_the_numbers_of_each(empty: list[None]) -> None:
+    """Texts that a file repeats would get the numbers of others, or two texts of a large table those of one."""
+    values, _ = remarks()
+    content = texts.learn(values)
+    order = np.random.default_rng(1).integers(0, len(values) + len(empty), 300)
+    repeated = pl.Series([[*values, *empty][number] for number in order], dtype=pl.String)
+    each = np.stack([texts.encode(pl.Series([text], dtype=pl.String), content)[0] for text in repeated])
+    np.testing.assert_array_equal(texts.encode(repeated, content), each)
+
+
 def test_style_is_counted() -> None:
     """The counts would be of bytes, or a missing text an empty one."""
     content = texts.learn(pl.Series(["a b c", "d e f"]))
