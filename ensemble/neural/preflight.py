@@ -122,7 +122,7 @@ def check_pass(named: Sequence[tuple[str, torch.nn.Parameter]], versions: Sequen
                 f"the forward pass changes the parameter {name}, so the weights would depend on the number of micro-"
                 "batches, and on whether the run was resumed: change it after an optimizer's step (register_step_post_hook)"
             )
-        if parameter.grad is not None and parameter.grad.is_sparse:
+        if parameter.requires_grad and parameter.grad is not None and parameter.grad.is_sparse:
             raise UserError(
                 f"the gradient of the parameter {name} is sparse, which clipping does not support: set sparse=False"
             )
