@@ -287,19 +287,13 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a scratch path beside `path`; sync and rename it at the end, or delete it if an exception was raised.
 
     Readers see the old file or the new one, never a part. The scratch path is absolute, since pyarrow takes a relative one
-    such as `lr:0.1/x` for a URL. It is locked, and those of killed processes, which are not, are deleted.
+    such as `lr:0.1/x` for a URL.
     """
     scratch = path.absolute().with_name(f".{path.name}.writing-{uuid.uuid4().hex[:8]}")
-    for other in scratch.parent.glob(f".{glob.escape(path.name)}.writing-{'[0-9a-f]' * 8}"):
-        with suppress(OSError, UserError), locked(other, "writing") as is_locked:
-            if is_locked and other.is_file():
-                other.unlink()
     try:
-        scratch.touch()
-        with locked(scratch, "writing"):
-            yield scratch
-            sync(scratch)
-            scratch.rename(path)
+        yield scratch
+        sync(scratch)
+        scratch.rename(path)
     finally:
         with suppress(OSError):  # even this fails if the name is too long
             scratch.unlink(missing_ok=True)

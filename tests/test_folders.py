@@ -424,16 +424,3 @@ def test_a_new_folder_keeps_what_another_one_with_a_longer_name_has_set_aside(tm
     with folders.new_folder(tmp_path / "out", False, "test") as scratch:
         (scratch / "rows").write_text("2")
     assert (aside / "rows").is_file()
-
-
-def test_the_half_written_file_of_a_killed_process_is_deleted(tmp_path: Path) -> None:
-    """It would stay for ever, hidden and as large as the file; that of a running process must stay."""
-    path, abandoned = tmp_path / "page.html", tmp_path / ".page.html.writing-1234abcd"
-    abandoned.write_text("half")
-    with folders.replacing(path) as running:
-        assert not abandoned.exists()
-        folders.write_text(path, "other")
-        assert running.exists()
-        running.write_text("whole")
-    assert path.read_text() == "whole"
-    assert list(tmp_path.iterdir()) == [path]
