@@ -92,7 +92,8 @@ def split_rows(
         _, first, inverse = np.unique(unit[rows], return_index=True, return_inverse=True)
         scheme, fold_of_unit = _random(config, kind, target[rows[first]])
         fold[rows] = fold_of_unit[inverse]
-        if len(first) < rows.size:  # a part of a fold for early stopping would leave copies of its rows to be fitted on
+        # A part of a fold for early stopping would leave copies of its rows to be fitted on
+        if len(first) < rows.size and scheme.scheme == "random":
             scheme = dataclasses.replace(scheme, stop_share=1.0)
     group = _groups(kind, split, time, unit, config.seed)
     if time is not None and kind != "ranking":

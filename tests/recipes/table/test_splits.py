@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ensemble.data.census import Census
+from ensemble.data.cross_validation import CrossValidation
 from ensemble.errors import UserError
 from ensemble.recipes.table import splits
 from ensemble.recipes.table.settings import PrepareConfig
@@ -138,6 +139,15 @@ def test_a_large_table_trains_on_nearly_all_rows(num_positives: int, step: int) 
     for value in (False, True):
         share = np.array([(assigned.fold[target == value] == number).mean() for number in (0, 1, -1)])
         assert share == pytest.approx([1 / step, 0.5 / step, 1 - 1.5 / step], rel=0.01)
+
+
+def test_a_large_table_with_copies_of_rows_is_trained_once() -> None:
+    """For the few rows that are held out, half of the time would be spent on a second training."""
+    unit = np.arange(300_000)
+    unit[1::10] = unit[::10]
+    assigned = split(unit, unit=unit, group="")
+    assert assigned.cross_validation == CrossValidation(scheme="holdout", num_folds=1, stop_share=0.5)
+    assert not np.isin(unit[assigned.fold == 0], unit[assigned.fold != 0]).any()
 
 
 @pytest.mark.parametrize("rare", [3, 5, 8, 20])
