@@ -17,7 +17,7 @@ from ensemble.errors import UserError, shortened
 from ensemble.recipes.table import cells, columns, sources
 from ensemble.recipes.table.missing import WHOLE_FLOAT
 from ensemble.recipes.table.number_forms import DECIMAL_COMMA
-from ensemble.recipes.table.prepare import units, write_names, write_rows
+from ensemble.recipes.table.prepare import stripped, units, write_names, write_rows
 from ensemble.recipes.table.settings import PrepareConfig
 
 ROWS = "rows"
@@ -47,7 +47,7 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
         raise UserError("until= is for reviews, but this ensemble was fitted on a table: leave it out")
     if settings.get("columns"):
         raise UserError("columns= is for reviews, but this ensemble was fitted on a table: name its columns as in training")
-    config = configuration.from_dict(PrepareConfig, {**like["config"], "out": str(settings["out"])})
+    config = stripped(configuration.from_dict(PrepareConfig, {**like["config"], "out": str(settings["out"])}))
     census, kind = Census(), like["task"]["kind"]
     with folders.new_folder(settings["out"], False, folders.PREPARED) as folder:
         table = sources.read(raw_files.expand_sources(settings["source"], None, with_copies=True), census)
@@ -64,7 +64,8 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
             arrays |= {"cluster": number, **({"group": number} if kind == "ranking" else {})}
             write_names(folder / "names", kind, groups.extend_constant("", 1), arrays, number, number >= 0)
         arrays["target"] = np.full(table.height, np.nan, np.float64 if kind == "regression" else np.float32)
-        features_of = columns.by_column(like["features"])
+        # Names had blanks in the manifests of earlier releases
+        features_of = {name.strip(): features for name, features in columns.by_column(like["features"]).items()}
         cells_of = {
             name: cells.read_as(table, name, columns.kind_of(features[0]), features[0].get("form", ""), config)
             for name, features in features_of.items()
@@ -102,9 +103,10 @@ def _other_columns(like: dict[str, Any], config: PrepareConfig, table: sources.T
         raise UserError(
             f"the new rows have no column '{config.group}', the groups of rows that are ranked against each other: add it"
         )
-    used = {feature["column"] for feature in like["features"]}
+    used = {feature["column"].strip() for feature in like["features"]}
     lacking = sorted(used - set(table.columns))
-    named = {config.target, config.time, config.group, config.weight, config.id, *config.drop, *like["left_out"]}
+    left_out = map(str.strip, like["left_out"])
+    named = {config.target, config.time, config.group, config.weight, config.id, *config.drop, *left_out}
     extra = [name for name in table.columns if name not in used | named]
     near = {name: other for name in lacking for other in extra if name.strip().lower() == other.strip().lower()}
     hint = "".join(f"; is '{other}' meant by '{name}'? Then rename it" for name, other in near.items())

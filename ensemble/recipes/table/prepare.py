@@ -73,10 +73,7 @@ TOGETHER = (
 
 def prepare(config: PrepareConfig) -> dict[str, Any]:
     """Write the prepared folder and return its manifest. Raises `UserError` for settings and data that cannot be used."""
-    # As the names of columns in `sources.read`
-    stripped: Any = {key: getattr(config, key).strip() for key in ("target", "time", "group", "weight", "id")}
-    stripped |= {key: tuple(map(str.strip, getattr(config, key))) for key in ("drop", "categorical")}
-    config = dataclasses.replace(config, **stripped)
+    config = stripped(config)
     _check(config)
     census = Census()
     files = raw_files.expand_sources(config.source, None)
@@ -324,6 +321,13 @@ def _unseen(cells_of: dict[str, cells.Cells], features: list[dict[str, Any]], ro
             texts = cells_of[feature["column"]].values.filter(pl.Series(rows)).drop_nulls()
             counts[feature["name"]] = texts.len() - int(texts.is_in(feature["values"]).sum())
     return {name: count for name, count in counts.items() if count}
+
+
+def stripped(config: PrepareConfig) -> PrepareConfig:
+    """The settings with the names of columns as `sources.read` gives them."""
+    names: Any = {key: getattr(config, key).strip() for key in ("target", "time", "group", "weight", "id")}
+    names |= {key: tuple(map(str.strip, getattr(config, key))) for key in ("drop", "categorical")}
+    return dataclasses.replace(config, **names)
 
 
 def _keep_copies_together(

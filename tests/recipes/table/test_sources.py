@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from small_tables import prepare
 
+from ensemble.arrow import open_table
 from ensemble.data.census import MALFORMED, Census
 from ensemble.errors import UserError
 from ensemble.recipes.table import columns, new_data, sources
@@ -164,6 +165,13 @@ def test_blanks_around_a_name_do_not_count(tmp_path: Path) -> None:
         assert list(manifest["left_out"]) == ["l"]
         new = new_data.prepare(manifest, {"source": (str(tmp_path / "new.csv"),), "out": str(tmp_path / f"new{number}")})
         assert new["notes"] == []
+        # The manifest of an ensemble that was fitted when blanks did count
+        features = [{**feature, "column": "a "} for feature in manifest["features"]]
+        config = {**manifest["config"], "target": " y"}
+        earlier = {**manifest, "features": features, "left_out": {" l": ""}, "config": config}
+        old = new_data.prepare(earlier, {"source": (str(tmp_path / name),), "out": str(tmp_path / f"old{number}")})
+        assert old["notes"] == []
+        assert open_table(tmp_path / f"old{number}" / "rows" / "forecast")["a"].null_count == 0
     pl.DataFrame({"a": [1], "a ": [2]}).write_parquet(tmp_path / "b.parquet")
     with pytest.raises(UserError, match="has two columns 'a': give each its own name"):
         sources.read([tmp_path / "b.parquet"], Census())
