@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ensemble import configuration, folders, recipe
+from ensemble.data.cross_validation import CrossValidation
 from ensemble.errors import TooFewRows, UserError
 from ensemble.pipeline import fit_folder, network
 from ensemble.pipeline.budget import Budget
@@ -193,10 +194,8 @@ def finish_seconds(manifest: dict[str, Any], data: Path) -> tuple[float, float]:
 
     data : the prepared folder.
     """
-    from ensemble.data.cross_validation import CrossValidation
-
     cv, rows = CrossValidation.from_manifest(manifest), {name: split["rows"] for name, split in manifest["splits"].items()}
-    num_rows = cv.num_predicted(data) if cv else rows.get("blend", 0) + rows.get("test", 0)
+    num_rows = (cv.num_predicted(data) if cv else rows.get("blend", 0)) + rows.get("test", 0)
     num_classes = len(manifest.get("task", {}).get("classes") or ())
     return FINISH_S + num_rows * (FINISH_PER_ROW_S + FINISH_PER_CLASS_S * num_classes), num_rows * FINISH_PER_MEMBER_S
 

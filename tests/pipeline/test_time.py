@@ -110,6 +110,9 @@ def test_the_rows_that_are_combined_take_time_at_the_end(tmp_path: Path) -> None
     assert seconds[1] == 500 * run.FINISH_PER_MEMBER_S > 0
     manifest["task"]["classes"] = ["a", "b", "c"]
     assert run.finish_seconds(manifest, data) > seconds
+    manifest["task"]["classes"], manifest["splits"]["test"] = [], {"rows": 200}
+    splits["test"]["rows"] += 200
+    assert run.finish_seconds(manifest, data) == run.finish_seconds({"splits": splits}, data) > seconds
 
 
 def test_each_member_takes_time_at_the_end(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
