@@ -24,6 +24,7 @@ def sentences(manifest: dict[str, Any], scores: dict[str, Any]) -> dict[str, str
     cv = CrossValidation.from_manifest(manifest)
     if cv is None:
         return {}
+    copies = "copy" if cv.scheme == "holdout" else "mean of the copies"
     return {
         "training": f"{_training(manifest, cv)} {REGROWN}",
         "out-of-fold predictions": _predicted(manifest, cv, scores["out_of_fold_rows"]),
@@ -33,7 +34,7 @@ def sentences(manifest: dict[str, Any], scores: dict[str, Any]) -> dict[str, str
         "scores": _scored(manifest, cv, scores),
         "new rows": "Predicted by models that are refitted on all rows."
         if cv.scheme == "forward"
-        else "Predicted by the mean of the copies of each member, or, if it was refitted, by models trained on all rows.",
+        else f"Predicted by the {copies} of each member, or, if it was refitted, by models trained on all rows.",
     }
 
 

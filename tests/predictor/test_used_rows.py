@@ -44,7 +44,11 @@ def test_data_with_a_validation_split_have_none() -> None:
                 "on earlier rows",
             ],
         ),
-        (CrossValidation(scheme="holdout", num_folds=1), {}, ["one copy of each member", "The other 250 rows have none"]),
+        (
+            CrossValidation(scheme="holdout", num_folds=1),
+            {},
+            ["one copy of each member", "The other 250 rows have none", "Predicted by the copy of each member, or, if"],
+        ),
     ],
 )
 def test_each_scheme_is_described(cv: CrossValidation, config: dict[str, Any], parts: list[str]) -> None:

@@ -100,6 +100,7 @@ class RecipeConfig:
     """Dropout rate after each hidden layer."""
     new_rows: Literal["auto", "copies", "refit"] = "auto"
     """copies: predict new rows by the mean of the copies of cross-validation. refit: predict them by one more copy that is
-    fitted on all rows. auto: refit for a single held-out part and for folds forward in time, else copies."""
+    fitted on all rows. auto: refit for folds forward in time, and for a single held-out part of at most 200,000 rows, else
+    copies."""
     num_copies: int = 0
     """Number of copies of cross-validation; 0 for one per fold, the only valid number. It is stored with the weights."""
