@@ -30,7 +30,7 @@ number of the rank if PyTorch sees any GPU, and fails if that GPU does not exist
 UNSUPPORTED = {
     "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
     "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
-    "ACCELERATE_USE_PARALLELISM_CONFIG": "other than data parallelism",
+    "ACCELERATE_USE_PARALLELISM_CONFIG": "parallelism other than that of the data",
 }
 """Environment variables, set by a launcher or by the user, for which the loop has no code."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3

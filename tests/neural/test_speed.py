@@ -78,7 +78,11 @@ def test_the_first_version_of_fsdp_is_refused(monkeypatch: pytest.MonkeyPatch) -
     [
         ("ACCELERATE_USE_DEEPSPEED", "true", "ACCELERATE_USE_DEEPSPEED=true asks for DeepSpeed, which is not supported: "),
         ("ACCELERATE_USE_MEGATRON_LM", "1", "ACCELERATE_USE_MEGATRON_LM=1 asks for Megatron-LM, which is not supported: "),
-        ("ACCELERATE_USE_PARALLELISM_CONFIG", "true", "asks for other than data parallelism, which is not supported: "),
+        (
+            "ACCELERATE_USE_PARALLELISM_CONFIG",
+            "true",
+            "asks for parallelism other than that of the data, which is not supported: ",
+        ),
         (
             "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
             "4",
