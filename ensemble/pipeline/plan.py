@@ -38,7 +38,7 @@ class PlannedMember:
     share: float = 1.0
     """Weight of this member when the remaining time is divided among the members that are not trained yet."""
     least_seconds: float = 2.0
-    """With fewer seconds left, the member is skipped, unless no member is trained yet and no later one needs less time."""
+    """With fewer seconds, the member is skipped, unless no member is trained yet and no later one needs less time."""
     data: str = PREPARED
     """The folder of the training data within the folder of the fit: prepared, or the name of the follow-up's recipe."""
     cores_like_a_gpu: float = math.inf

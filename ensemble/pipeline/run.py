@@ -144,11 +144,12 @@ def _train(
         is_trained = resume and _is_complete(member, folder)  # it needs no more time
         if not is_trained and member.variant_of and left < _seconds_for_variant(run, member):
             continue
+        seconds = left * share_of(member, later, left)
         shorter_member_follows = any(other.least_seconds < member.least_seconds for other in later)
-        if not is_trained and left < member.least_seconds and (run.trained or shorter_member_follows):
+        if not is_trained and seconds < member.least_seconds and (run.trained or shorter_member_follows):
             run.print(f"no time is left for {member.name}")
             continue
-        seconds = max(left * share_of(member, later, left), MIN_TRAINING_S) if config.time_limit else 0.0
+        seconds = max(seconds, MIN_TRAINING_S) if config.time_limit else 0.0
         run.print(f"{member.name}" + (f": at most {seconds:.0f} s" if config.time_limit else ""))
         if member.kind == "neural":
             data, predict_to = run.out / member.data, run.out / PREDICTIONS if member.data == run.data else None

@@ -115,6 +115,23 @@ def test_the_rows_that_are_combined_take_time_at_the_end(tmp_path: Path) -> None
     assert run.finish_seconds(manifest, data) == run.finish_seconds({"splits": splits}, data) > seconds
 
 
+def test_a_share_that_is_too_small_is_left_to_later_members(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fifth of the time would be spent on a member with too few trees to get a weight."""
+    recorder = Recorder(monkeypatch, {"lightgbm": 30.0})
+    first, slow, last = planned("lightgbm", "xgboost", "xgboost-2")
+    slow = dataclasses.replace(slow, least_seconds=40.0)
+    monkeypatch.setattr(run, "plan", lambda manifest, threads: [first, slow, last])
+    finish = run.FINISH_S + run.FINISH_PER_ROW_S * 100
+    recorder.fit(table, tmp_path / "a", 90.0 + finish)
+    assert recorder.seconds_of == pytest.approx({"lightgbm": 90 / 2, "xgboost-2": 60.0})  # 30 s would be too little
+    monkeypatch.setattr(run, "plan", lambda manifest, threads: [first, slow])
+    recorder.seconds_of.clear()
+    recorder.fit(table, tmp_path / "b", 90.0 + finish)
+    assert recorder.seconds_of == pytest.approx({"lightgbm": 90 / 2, "xgboost": 60.0})
+
+
 def test_each_member_takes_time_at_the_end(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large table would have one member, since time to combine five was reserved before the first was trained."""
     recorder = Recorder(monkeypatch, {"lightgbm": 20.0, "xgboost": 5.0})
