@@ -123,7 +123,7 @@ def _refuse_unsupported() -> None:
                 f"{variable}={os.environ[variable]} asks for {what}, which is not supported: launch with a file of "
                 "accelerate_configs/ (multi_gpu_sharded.yaml shards the weights), or unset the variable"
             )
-    if (number := os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")) != "1":
+    if (number := os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS") or "1") != "1":
         raise UserError(
             f"ACCELERATE_GRADIENT_ACCUMULATION_STEPS={number} has no effect: set micro_batch_size, from which they follow, "
             "and unset the variable"
