@@ -31,27 +31,28 @@ HUGE: dict[str, dict[str, Any]] = {
     "catboost": {"max_leaves": 256, "learning_rate": 0.1, "l2": 3.0},
 }
 """From `MANY_ROWS` rows on, where small trees need too many rounds, and CatBoost is slow."""
+SLOW = {"learning_rate": 0.02, "num_rounds": 5000}
 SMALL_VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("catboost", {"max_leaves": 16}),
     ("xgboost", {"max_leaves": 31, "column_fraction": 0.8, "l2": 0.5, "min_leaf_weight": 1.0}),
-    ("lightgbm", {"max_leaves": 15, "column_fraction": 0.5, "l2": 5.0, "learning_rate": 0.02, "num_rounds": 5000}),
-    ("xgboost", {"learning_rate": 0.02, "num_rounds": 5000}),
+    ("lightgbm", {"max_leaves": 15, "column_fraction": 0.5, "l2": 5.0, **SLOW}),
+    ("xgboost", SLOW),
     ("catboost", {"learning_rate": 0.04, "num_rounds": 5000}),
     ("xgboost", {"max_leaves": 7}),
 ]
 LARGE_VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("xgboost", {"column_fraction": 1.0, "l2": 0.1}),
     ("lightgbm", {"max_leaves": 127, "l2": 0.0}),
-    ("lightgbm", {"learning_rate": 0.02, "num_rounds": 5000}),
-    ("xgboost", {"learning_rate": 0.02, "num_rounds": 5000}),
+    ("lightgbm", SLOW),
+    ("xgboost", SLOW),
     ("xgboost", {"max_leaves": 15}),
     ("catboost", {"max_leaves": 256}),
 ]
 HUGE_VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("lightgbm", {"max_leaves": 255, "l2": 0.0}),
     ("xgboost", {"max_leaves": 64, "column_fraction": 1.0}),
-    ("lightgbm", {"learning_rate": 0.02, "num_rounds": 5000}),
-    ("xgboost", {"learning_rate": 0.02, "num_rounds": 5000}),
+    ("lightgbm", SLOW),
+    ("xgboost", SLOW),
     ("lightgbm", {"max_leaves": 31}),
     ("catboost", {"max_leaves": 64}),
 ]
