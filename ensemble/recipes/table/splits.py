@@ -176,6 +176,8 @@ def _random(config: PrepareConfig, kind: str, target: np.ndarray) -> tuple[Cross
             percentile = position * HELD_OUT_PERCENT % 100
             parts = [percentile < HELD_OUT_PERCENT, percentile < 2 * HELD_OUT_PERCENT]
         fold[order] = np.select(parts, [0, 1], -1)
+        if kind == "multiclass":
+            fold[class_size < LEAST_FOLDS] = -1  # else no copy would know the class
         return CrossValidation(scheme="holdout", num_folds=1, stop_share=0.5 if is_large else 1.0), fold
     # Of num_folds consecutive rows in the order of the target, each is in another fold
     shuffled = np.concatenate([generator.permutation(num_folds) for _ in range(-(-len(target) // num_folds))])

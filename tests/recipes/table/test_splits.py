@@ -141,6 +141,13 @@ def test_a_large_table_trains_on_nearly_all_rows(num_positives: int, step: int) 
         assert share == pytest.approx([1 / step, 0.5 / step, 1 - 1.5 / step], rel=0.01)
 
 
+@pytest.mark.parametrize(("num_rows", "settings"), [(300_000, {}), (1_000, {"num_folds": 1})])
+def test_a_class_with_one_or_two_rows_is_learned(num_rows: int, settings: dict[str, int]) -> None:
+    """With a single holdout no copy would know a class whose only row is held out."""
+    target = np.r_[np.arange(num_rows) % 2, 2, 3, 3]
+    assert (split(target, kind="multiclass", **settings).fold[-3:] == -1).all()
+
+
 def test_a_large_table_with_copies_of_rows_is_trained_once() -> None:
     """For the few rows that are held out, half of the time would be spent on a second training."""
     unit = np.arange(300_000)
