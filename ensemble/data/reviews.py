@@ -242,6 +242,8 @@ def _reviews(
         fields = {field: column for field, column in source.fields.items() if field not in skip}
         invalid_ids = values.InvalidIds(source.file, source.fields)
         for raw in _blocks(source.file, fields, census, block_bytes):
+            if isinstance(raw.schema.get("helpful_votes"), pl.List):  # [2, 3] of the 2014 release
+                raw = raw.with_columns(pl.col("helpful_votes").list.first())
             rows = _with_ids(raw, source, invalid_ids).with_columns(
                 pl.col("rating").cast(pl.Float64, strict=False)
                 if "rating" in fields

@@ -39,6 +39,7 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
     "rating": (NUMBER, TEXT),
     "time": (DATE, NUMBER, TEXT),
     "verified": (TRUTH, NUMBER, TEXT),
+    "helpful_votes": (LIST, NUMBER, TEXT),
     "images": (LIST, TEXT),
     "categories": (LIST, TEXT),
 }
@@ -70,7 +71,7 @@ def _kind(dtype: pl.DataType, field: str) -> str:
     if isinstance(dtype, pl.Struct) and field == "images":  # Amazon's images come as a struct of lists
         return LIST if dtype.fields and dtype.fields[0].dtype == pl.List else "something else"
     if isinstance(dtype, pl.List):
-        return LIST if field == "images" or dtype.inner in (pl.String, pl.Null) else "nested lists"
+        return LIST if field in ("images", "helpful_votes") or dtype.inner in (pl.String, pl.Null) else "nested lists"
     if isinstance(dtype, pl.String | pl.Categorical | pl.Enum):
         return TEXT
     if isinstance(dtype, pl.Date | pl.Datetime):

@@ -85,6 +85,8 @@ def test_2014_json_lines(tmp_path):
     assert (census.files[0]["format"], sum(census.notes.values())) == ("Amazon Reviews 2014", 1)
     table = 'reviewerID,asin,helpful,reviewText,overall,unixReviewTime\nU,0001,"[2, 3]",Text,4.0,1600000000\n'
     assert read(write(tmp_path / "r.csv", table)).drop("source_line").equals(frame[:1].drop("source_line"))
+    pl.DataFrame([row | {"helpful": each} for each in (*votes[:3], None)]).write_parquet(tmp_path / "r.parquet")
+    assert read(tmp_path / "r.parquet")["helpful_votes"].to_list() == [2, 0, 1234, 0]
 
 
 def test_images_as_an_object_of_lists(tmp_path):
