@@ -349,9 +349,9 @@ def test_close_ends_the_workers_also_one_that_hangs(tmp_path: Path, monkeypatch:
     """A run would wait for ever for a worker that hangs, or leave processes behind if it stops before its end."""
     monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 2.0)
     pieces, source = in_order(50, 10, 1, 0), Stuck(tmp_path / "stuck")
-    batches = Feed(source, pieces, device=CPU, num_workers=2, prefetch_factor=2, timeout_s=8.0)
+    batches = Feed(source, pieces, device=CPU, num_workers=2, prefetch_factor=2, timeout_s=15.0)
     next(batches)
-    with pytest.raises(UserError, match="the DataLoader workers returned no batch for timeout_s=8 seconds, so `gather` of"):
+    with pytest.raises(UserError, match="the DataLoader workers returned no batch for timeout_s=15 seconds, so `gather` of"):
         list(batches)
     workers = multiprocessing.active_children()
     assert len(workers) == 2
