@@ -44,7 +44,7 @@ def test_the_example_is_short() -> None:
     """A guide would teach more than is needed."""
     files, _ = blocks()
     assert set(files) == {f"my_company/churn/{name}.py" for name in ("__init__", "settings", "prepare", "training", "page")}
-    assert sum(len(source.splitlines()) for source in files.values()) < MAX_LINES
+    assert sum(len(source.splitlines()) for source in files.values()) <= MAX_LINES
 
 
 def test_members_learn_on_two_ranks_and_on_trees(desk: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_wrong_recipe_gets_one_sentence(desk: Path, words: tuple[str, ...], se
         ("training", "adamw(model, learning", "adamw(torch.nn.Linear(1, 1), learning", TRAIN, "the model that it is given"),
         ("settings", "width: int = 32", "width: int", TRAIN, f"width of RecipeConfig of the recipe {NAME} has no default"),
         ("settings", "class RecipeConfig", "class Other:\n    pass\n\n\nclass RecipeConfig", TRAIN, "is no dataclass"),
-        ("settings", "import dataclasses\n", 'import dataclasses\nTRAINING = {"epochs": 3}\n', TRAIN, "TRAINING of the"),
+        ("settings", '"max_epochs"', '"epochs"', TRAIN, "TRAINING of the"),
         ("settings", 'out: str = "???"', 'folder: str = "???"', ("prepare_data",), "lacks the folder to write"),
     ],
 )  # fmt: skip
