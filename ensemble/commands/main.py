@@ -25,6 +25,6 @@ def _main() -> None:
         return
     if word not in COMMANDS:
         raise errors.UserError(f"there is no command '{word}': write {' or '.join(COMMANDS)}, or --help")
-    # `predict` is also the first argument of scripts/ensemble_predictor.py
-    sys.argv = [f"{sys.argv[0]} {word}", *(["predict"] if word == "predict" else []), *sys.argv[2:]]
+    if word != "predict":  # which is also the first argument of scripts/ensemble_predictor.py
+        sys.argv[:2] = [f"{sys.argv[0]} {word}"]
     importlib.import_module(COMMANDS[word][0]).main()
