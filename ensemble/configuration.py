@@ -333,9 +333,17 @@ def describe(schema: type, prefix: str = "") -> str:
             continue
         default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
         shown = "required" if default in (dataclasses.MISSING, "???") else default
-        text = textwrap.fill(sentences.get(field.name, ""), 100, initial_indent="      ", subsequent_indent="      ")
+        sentence = " ".join((sentences.get(field.name, ""), _choices(field.type, sentences.get(field.name, "")))).strip()
+        text = textwrap.fill(sentence, 100, initial_indent="      ", subsequent_indent="      ")
         paragraphs.append(f"  {prefix}{field.name}={shown}\n{text}")
     return "\n".join(paragraphs)
+
+
+def _choices(kind: Any, sentence: str) -> str:
+    """The choices of a setting with this type as a sentence, or "" if it has none or `sentence` names all of them."""
+    choices = [choice for choice in typing.get_args(kind) if choice != ""] if _is_choice(kind) else []
+    is_named = all(re.search(rf"\b{re.escape(str(choice))}\b", sentence) for choice in choices)
+    return "" if is_named else f"One of {', '.join(map(str, choices))}."
 
 
 def _sentences(schema: type) -> dict[str, str]:

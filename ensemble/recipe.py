@@ -271,7 +271,7 @@ def option(default: str = "", what: str = "") -> argparse.ArgumentParser:
     what : the help text of a script whose user chooses a recipe; empty for a script that reads it from the data.
     """
     parser = argparse.ArgumentParser(add_help=False)
-    chosen = f"{what}: {', '.join(BUILT_IN)}, or a package of your own"
+    chosen = f"{what}: {', '.join(BUILT_IN)}, or a package of your own; by default {default}"
     text = chosen if what else "a package of your own that prepared the data"
     parser.add_argument("--recipe", default=default, metavar="NAME", help=text)
     return parser

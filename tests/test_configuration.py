@@ -355,7 +355,7 @@ def test_help_describes_every_setting() -> None:
         "  oven.temperature_c=180.0",
         "      Of the air, in degrees Celsius.",
         "  oven.mode=fan",
-        "      Where the heat comes from.",
+        "      Where the heat comes from. One of fan, grill, no.",
         "  oven.times_min=(10.0, 5.0)",
         "      Covered, and uncovered.",
     ]
