@@ -243,7 +243,8 @@ def select_rows(predictions: Predictions, rows: np.ndarray | slice) -> Predictio
 def versions() -> dict[str, str]:
     """The installed versions of the libraries that a prediction can depend on."""
     installed = {}
-    for name in ("accelerate-ensemble", "torch", "accelerate", "datasets", "xgboost", "lightgbm", "polars", "numpy"):
+    libraries = ("torch", "accelerate", "datasets", "xgboost", "lightgbm", "catboost", "scikit-learn", "polars", "numpy")
+    for name in ("accelerate-ensemble", *libraries):
         with suppress(importlib.metadata.PackageNotFoundError):
             installed[name] = importlib.metadata.version(name)
     return installed

@@ -82,6 +82,7 @@ def test_versions_stand_in_the_file(path: Path) -> None:
     """The library versions of a forecast would be unknown."""
     metadata = json.loads(pq.read_schema(path).metadata[predictions.KEY])
     assert metadata["versions"]["numpy"] == np.__version__
+    assert metadata["versions"].keys() >= {"xgboost", "lightgbm", "catboost", "scikit-learn", "torch"}  # of every member
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
