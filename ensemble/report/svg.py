@@ -12,7 +12,8 @@ from ensemble.report.words import THIN
 Paint = Callable[[Any], None]
 Picture = tuple[str, str, str, Paint]
 """Title, caption, text for screen readers, and a function that draws into matplotlib's axes."""
-PALETTE = ("ink", "muted", "line", "series-0", "series-1", "series-2", "series-3", "series-4", "series-5", "series-6")
+NUM_MEMBER_COLOURS = 10
+PALETTE = ("ink", "muted", "line", *(f"series-{number}" for number in range(1 + NUM_MEMBER_COLOURS)))
 PLANNED_DASHES = (2, 3)
 DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.5), (1.5, 1.5), (7, 1.5, 1.5, 1.5), (3, 3), (9, 3), (1, 3))
 
@@ -24,12 +25,12 @@ def colour(name: str) -> str:
 
 def series_number(position: int) -> int:
     """The number of a candidate's colour, by its position. The ensemble, at 0, has its own; members share the others."""
-    return 1 + (position - 1) % (len(DASHES) - 1) if position else 0
+    return 1 + (position - 1) % NUM_MEMBER_COLOURS if position else 0
 
 
 def dashes_of(position: int) -> tuple[float, ...]:
     """The dashes of the candidate at a position. Members with the same colour have different ones."""
-    return DASHES[series_number(position + (position - 1) // (len(DASHES) - 1))] if position else ()
+    return DASHES[1 + (position - 1) % (len(DASHES) - 1)] if position else ()
 
 
 def series_style(position: int) -> dict[str, Any]:

@@ -113,3 +113,4 @@ def test_no_two_members_have_the_same_line() -> None:
     """The curve of the seventh member of a table could not be told from that of the first."""
     styles = [series_style(position) for position in range(20)]
     assert len({(style["color"], style["dashes"]) for style in styles}) == 20
+    assert len({style["color"] for style in styles[:11]}) == 11  # bars have no dashes
