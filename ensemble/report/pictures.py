@@ -19,6 +19,12 @@ BY_KIND = {
     "ranking": kinds.ranking,
 }
 """By kind of task, the function that describes the curves of the scored rows."""
+UNITS = {
+    "tree": "trees",
+    "step": "steps",
+    "fit": "fits with descending penalties, for each set of columns",
+}
+"""What a learning curve counts: the label of its axis. A linear model is fitted once for each penalty and set of columns."""
 
 
 def draw_all(run: Run) -> dict[str, Any]:
@@ -71,7 +77,7 @@ def _learning_curves(
     member: Member, line_colour: str, name: str, metric_labels: dict[str, str], rows: str
 ) -> list[dict[str, Any]]:
     """Pictures of the score on the early-stopping rows at each evaluation, and of the training loss if it was logged."""
-    unit = "tree" if "trees" in member.summary else "candidate" if "candidate" in member.summary else "step"
+    unit = "tree" if "trees" in member.summary else "fit" if "candidate" in member.summary else "step"
     pictures = []
     for kind, key, label in (
         ("val", member.metric, f"{metric_labels.get(member.metric, member.metric)} on {rows}"),
@@ -85,10 +91,10 @@ def _learning_curves(
         best = int((np.argmax if member.higher_is_better else np.argmin)(values)) if kind == "val" else None
 
         def paint(axes: Any, steps: np.ndarray = steps, values: np.ndarray = values, best: int | None = best) -> None:
-            axes.plot(steps, values, color=line_colour, linewidth=1.8)
+            axes.plot(steps, values, "." if unit == "fit" else "-", color=line_colour, linewidth=1.8)
             if best is not None:
                 axes.plot(steps[best], values[best], "o", markersize=7, color=line_colour)
-            axes.set(xlim=(0, None), xlabel=f"{unit}s")
+            axes.set(xlim=(0, None), xlabel=UNITS[unit])
 
         description, note = f"{member.name}: {label} by {unit}", ""
         if best is not None:
