@@ -15,7 +15,16 @@ NUM_FEATURES = 15
 NUM_CLASSES = 12
 """The number of classes in the confusion table; more do not fit on a page."""
 LEAST = 1e-9
-"""Smaller scores and gains are due to rounding, and are shown as 0."""
+"""Smaller scores are due to rounding, and are shown as 0."""
+CONSTANT = {
+    "binary": "the base rate",
+    "multiclass": "the shares of the classes",
+    "regression": "the mean of the target",
+    "ranking": "a random order",
+}
+"""By kind of task, the prediction `BASE_RATE`, which is the same for every row."""
+ENDS = ("value", "low", "high")
+"""The numbers of a score with its interval."""
 ACCURACY = ("accuracy", "accuracy_always_no")
 """Metrics of a binary task that are not in the table of scores, since they mean little where positives are rare."""
 
@@ -36,20 +45,22 @@ def methods(cross_fitted: dict[str, dict[str, float]], chosen: str, out_of_fold:
 
 
 def score_table(run: Run) -> dict[str, Any]:
-    """Columns, rows and the gain over the best member, with numbers as text; `main` is the metric of the task."""
+    """Columns, rows, and the scores of the ensemble minus those of the best member, with numbers as text; `main` is that by
+    the metric of the task."""
     scores, kind = run.scores["scores"], run.task.kind
     names = [name for name in metrics.METRICS[kind] if not (kind == "binary" and name in ACCURACY)]
     descriptions = run.recipe.get("page", "METRIC_DESCRIPTIONS") or METRIC_DESCRIPTIONS[kind]
     labels = {name: metrics.METRICS[kind][name].label.replace("each group", f"each {run.words.block}") for name in names}
-    gain = run.scores["gain_over_best_member"]
+    differences = run.scores["gain_over_best_member"]
     return {
         "columns": [
             {**metrics.METRICS[kind][name]._asdict(), "label": labels[name], "description": descriptions[name]}
             for name in names
         ],
         "rows": _score_rows(run, names),
-        "gain": [
-            {**_interval(kind, name, gain[name], signed=True), "verdict": _verdict(kind, name, gain[name])} for name in names
+        "differences": [
+            {**_difference(run, name, differences[name]), "verdict": _verdict(kind, name, differences[name])}
+            for name in names
         ],
         "main": _main_score(run),
         "always_no": scores[ENSEMBLE].get("accuracy_always_no", {}).get("value"),
@@ -64,6 +75,8 @@ def _score_rows(run: Run, names: list[str]) -> list[dict[str, Any]]:
         role = "" if candidate == ENSEMBLE else "member" if candidate in run.scores["members"] else "baseline"
         if role == "baseline" and kind == "binary" and candidate != BASE_RATE:
             role += f", ranked within its {run.task.group}"  # its scores only order the rows of a group
+        if candidate == BASE_RATE and kind != "binary":
+            role += f": {CONSTANT[kind]}"
         cells = [_interval(kind, name, intervals[name]) for name in names]
         accuracy = intervals.get("accuracy", {}).get("value")
         rows.append({"name": candidate, "kind": role, "cells": cells, "accuracy": accuracy})
@@ -82,7 +95,8 @@ def _main_score(run: Run) -> dict[str, Any]:
     scores, kind, metric = run.scores["scores"], run.task.kind, run.task.metric
     gain = run.scores["gain_over_best_member"][metric]
     higher_is_better = metrics.METRICS[kind][metric].higher_is_better
-    size = _as_text(kind, metric, abs(gain["value"] or 0), is_gain=True)
+    digits = _difference_digits(run, metric)
+    size = number(abs(gain["value"] or 0), digits)
     is_zero = not size.strip("0.")  # such as for one member, but for rounding
     is_gain = is_zero or (gain["value"] > 0) == higher_is_better
     turn = 1 if is_gain == higher_is_better else -1  # so that a gain is positive, or a loss
@@ -92,13 +106,16 @@ def _main_score(run: Run) -> dict[str, Any]:
         "higher_is_better": higher_is_better,
         "ensemble": _interval(kind, metric, scores[ENSEMBLE][metric]),
         "others": [
-            {"name": name, **_interval(kind, metric, intervals[metric])}
+            {
+                "name": CONSTANT[kind] if name == BASE_RATE else f"the baseline {name}",
+                **_interval(kind, metric, intervals[metric]),
+            }
             for name, intervals in scores.items()
             if name not in run.candidates
         ],
         "gain": gain,
-        "low": _as_text(kind, metric, low, is_gain=True),
-        "high": _as_text(kind, metric, high, is_gain=True),
+        "low": number(low, digits),
+        "high": number(high, digits),
         "is_gain": is_gain,
         "size": size,
         "verdict": _verdict(kind, metric, gain),
@@ -112,23 +129,38 @@ def metric_labels(run: Run) -> dict[str, str]:
     return {name: label if label[1:2].isupper() else label[0].lower() + label[1:] for name, label in labels.items()}
 
 
-def _interval(kind: str, name: str, interval: dict[str, float | None], signed: bool = False) -> dict[str, Any]:
-    value, low, high = (_as_text(kind, name, interval[end], signed, signed) for end in ("value", "low", "high"))
+def _interval(kind: str, name: str, interval: dict[str, float | None]) -> dict[str, Any]:
+    value, low, high = (_as_text(kind, name, interval[end]) for end in ENDS)
     return {"value": value, "interval": f"{low} to {high}" if interval["low"] is not None else ""}
 
 
-def _as_text(kind: str, name: str, value: float | None, signed: bool = False, is_gain: bool = False) -> str:
+def _difference(run: Run, name: str, interval: dict[str, float | None]) -> dict[str, Any]:
+    """A difference between two scores by a metric and its interval, with signs."""
+    digits = _difference_digits(run, name)
+    value, low, high = (_signed(interval[end], digits) for end in ENDS)
+    return {"value": value, "interval": f"{low} to {high}" if interval["low"] is not None else ""}
+
+
+def _difference_digits(run: Run, name: str) -> int:
+    """Digits after the decimal point of a difference between two scores: one more than the score of the ensemble has."""
+    name = "root_mean_squared_error" if name == "mean_error" else name  # a mean error may be near 0
+    return 1 + len(_as_text(run.task.kind, name, run.scores["scores"][ENSEMBLE][name]["value"]).partition(".")[2])
+
+
+def _signed(value: float | None, digits: int) -> str:
+    text = number(value, digits)
+    return f"+{text}" if value is not None and value > 0 and text.strip("0.") else text
+
+
+def _as_text(kind: str, name: str, value: float | None) -> str:
     digits = {"lift_at_5pct": 2, "log_loss": 4, "multiclass_log_loss": 4, "brier": 4, "calibration_error": 4}.get(name, 3)
     in_unit = kind == "regression" and name != "r_squared"  # of the target: four significant digits
-    small = 10.0 ** (-digits if is_gain else 1 - digits)
-    if value and (in_unit or LEAST < abs(value) < small):  # of a small score, three
+    if value and (in_unit or LEAST < abs(value) < 10.0 ** (1 - digits)):  # of a small score, three
         significant = 4 if in_unit else 3
         exponent = int(f"{value:.{significant - 1}e}".partition("e")[2])  # of the rounded value
         digits = max(0, significant - 1 - exponent)
-        text = number(value, digits) if digits <= 6 else f"{value:.{significant}g}".replace("-", "−")
-    else:
-        text = number(value, digits)
-    return f"{'+' if signed and value is not None and value > 0 else ''}{text}"
+        return number(value, digits) if digits <= 6 else f"{value:.{significant}g}".replace("-", "−")
+    return number(value, digits)
 
 
 def score(kind: str, value: float | None, name: str, digits: int = 3) -> str:

@@ -94,6 +94,39 @@ def test_small_scores_differ() -> None:
     assert table["rows"][2]["cells"][0]["value"] == "0.000100"
 
 
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+def test_differences_have_one_digit_more_than_scores(kind: str) -> None:
+    """A difference of 0.00005 between errors of 1.210 and 1.210 would be shown as +5.123e-05, beside one of +0.002."""
+    generator = np.random.default_rng(0)
+    target = generator.normal(size=40)
+    near = target + generator.normal(size=40)
+    if kind == "binary":
+        target, near = (target > 0).astype(float), 1 / (1 + np.exp(-near))
+    test = Predictions(target=target, prediction=near, **COLUMNS)
+    metric = "root_mean_squared_error" if kind == "regression" else "log_loss"
+    table = tables.score_table(run_of(test, {"ensemble": near * (1 - 1e-4), "trees": near}, metric, kind))
+    for column, score, cell in zip(table["columns"], table["rows"][0]["cells"], table["differences"], strict=True):
+        if column["label"] != "Mean error":
+            num_digits = 1 + len(score["value"].partition(".")[2])
+            for text in (cell["value"], *cell["interval"].split(" to ")):
+                assert len(text.partition(".")[2]) == num_digits, (column["label"], text)
+
+
+@pytest.mark.parametrize(("kind", "label"), [("regression", "the mean of the target"), ("binary", "the base rate")])
+def test_the_constant_prediction_is_named_by_the_task(kind: str, label: str) -> None:
+    """The page of a regression would compare with a base rate, which a number does not have."""
+    target = (IDS % 3 == 0).astype(float)
+    test = Predictions(target=target, prediction=0.1 + 0.8 * target, **COLUMNS)
+    constant = np.full(40, target.mean())
+    candidates = {"ensemble": test.prediction, "trees": test.prediction, "base rate": constant, "age": constant}
+    metric = "root_mean_squared_error" if kind == "regression" else "log_loss"
+    run = run_of(test, candidates, metric, kind)
+    run.candidates = {name: candidates[name] for name in ("ensemble", "trees")}
+    table = tables.score_table(run)
+    assert [other["name"] for other in table["main"]["others"]] == [label, "the baseline age"]
+    assert table["rows"][2]["kind"] == ("baseline" if kind == "binary" else f"baseline: {label}")
+
+
 def test_the_confusion_of_classes_counts_weights() -> None:
     """The shares would not be the recalls whose mean is the balanced accuracy on the same page."""
     weight, target, predicted = np.where(IDS % 2, 9.0, 1.0), IDS % 4 // 2, IDS % 3 // 2

@@ -257,7 +257,7 @@ def as_text(scores: dict[str, Any]) -> str:
         lines.append(f"There are only {scores['items']} items, so no sample of {NUM_SAMPLED + 1}.")
     lines += [
         "",
-        f"| member | NDCG@10 | less {best} | {' | '.join(COLUMNS.values())} |",
+        f"| member | NDCG@10 | minus {best} | {' | '.join(COLUMNS.values())} |",
         f"|---|{'---|' * (2 + len(COLUMNS))}",
     ]
     for name, member in scores["members"].items():
