@@ -10,9 +10,10 @@
     GET /health     200 once the members are loaded, 503 when one of their processes has ended
     GET /metrics    counts and latencies for Prometheus
 
-An invalid request is answered with status 422 and the name of the field, one that is too large with 413, a body that arrives
-too slowly with 408. A body that is not complete is counted as 400. SIGTERM ends the service after the requests under way;
-those that take longer than stop_timeout_s are answered with 503.
+A body may be compressed, with `content-encoding: gzip`; another encoding is answered with status 415. An invalid request is
+answered with 422 and the name of the field, one that is too large with 413, a body that arrives too slowly with 408. A body
+that is not complete is counted as 400. SIGTERM ends the service after the requests under way; those that take longer than
+stop_timeout_s are answered with 503.
 """
 
 import asyncio
@@ -21,13 +22,14 @@ import signal
 import socket
 import sys
 import time
+import zlib
 from http import HTTPStatus
 from types import ModuleType
 from typing import Any
 
 from ensemble import configuration, recipe
 from ensemble.data.octets import repeated_key
-from ensemble.errors import Failure, UserError
+from ensemble.errors import Failure, UserError, shortened
 from ensemble.predictor.settings import ServeConfig
 
 try:
@@ -96,6 +98,9 @@ def make_app(predictor: Predictor, settings: ServeConfig) -> ASGIApp:
     @app.post("/predict")
     async def predict(request: Request) -> Response:
         body = await _body(request, settings)
+        if isinstance(body, bytes):
+            encoding = request.headers.get("content-encoding", "identity").lower()
+            body = await run_in_threadpool(_decompressed, body, encoding, settings.max_bytes)
         if isinstance(body, Response):
             return body
         return await run_in_threadpool(_predict, predictor, settings, body, reviews, forecasts)
@@ -240,6 +245,28 @@ async def _body(request: Request, settings: ServeConfig) -> bytes | Response:
     except ClientDisconnect:
         return _refusal(HTTPStatus.BAD_REQUEST, [], "the connection closed before the body was complete: send it again")
     return bytes(body)
+
+
+def _decompressed(body: bytes, encoding: str, max_bytes: int) -> bytes | Response:
+    """The body of a request with this header Content-Encoding; or a refusal of one that is too large after decompression,
+    damaged or in an unknown encoding."""
+    if encoding == "identity":
+        return body
+    if encoding != "gzip":
+        sentence = f"the content-encoding {shortened(encoding)!r} is unknown here: send the body as gzip, or as it is"
+        return _refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, [], sentence)
+    stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)  # 16 for the header of gzip
+    try:
+        content = stream.decompress(body, max_bytes + 1)
+    except zlib.error as error:
+        sentence = f"content-encoding is gzip, but the body is not ({error}): compress it, or leave out the header"
+        return _refusal(HTTPStatus.UNPROCESSABLE_ENTITY, [], sentence)
+    if len(content) > max_bytes:
+        sentence = f"a request may have at most {max_bytes} bytes after decompression: send less"
+        return _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, [], sentence)
+    if not stream.eof:
+        return _refusal(HTTPStatus.UNPROCESSABLE_ENTITY, [], "the gzip stream of the body ends early: compress it again")
+    return content
 
 
 def _refusal(status: HTTPStatus, place: list[str | int], sentence: str) -> Response:

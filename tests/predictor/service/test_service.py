@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import gzip
 import http.client
 import json
 import os
@@ -32,10 +33,10 @@ NUM_CLIENTS = 16
 REVIEW = {"parent_asin": "A", "user_id": "U", "rating": 5.0, "timestamp": 1_660_000_000_000}
 
 
-def ask(port: int, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+def ask(port: int, method: str, path: str, body: bytes | None = None, encoding: str = "identity") -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
     try:
-        connection.request(method, path, body)
+        connection.request(method, path, body, {"content-encoding": encoding})
         answer = connection.getresponse()
         return answer.status, answer.read()
     finally:
@@ -159,6 +160,20 @@ def test_too_much_is_refused(service: Service) -> None:
     assert (status, json.loads(body)["detail"][0]["loc"]) == (413, ["body", "reviews"])
     status, body = ask(service.port, "POST", "/predict", b" " * 8_000_001)
     assert (status, json.loads(body)["detail"][0]["loc"]) == (413, ["body"])
+
+
+def test_a_body_may_be_gzip(service: Service, body_of_request: bytes) -> None:
+    """A client that compresses would read `Invalid JSON`, or a small body could expand to gigabytes."""
+    packed, plain = gzip.compress(body_of_request), ask(service.port, "POST", "/predict", body_of_request)
+    assert plain[0] == 200
+    assert ask(service.port, "POST", "/predict", packed, "gzip") == plain
+    refused = [(packed[:-9], "gzip"), (body_of_request, "gzip"), (packed, "br"), (gzip.compress(b" " * 8_000_001), "gzip")]
+    answers = [ask(service.port, "POST", "/predict", body, encoding) for body, encoding in refused]
+    assert [status for status, _ in answers] == [422, 422, 415, 413]
+    sentences = [json.loads(body)["detail"][0]["msg"] for _, body in answers]
+    assert "ends early" in sentences[0]
+    assert "but the body is not (" in sentences[1]
+    assert sentences[2] == "the content-encoding 'br' is unknown here: send the body as gzip, or as it is"
 
 
 def test_schema_and_health(service: Service) -> None:
