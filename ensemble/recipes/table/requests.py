@@ -2,7 +2,8 @@
 
     {"rows": [{"age": 39, "job": "clerk", "joined": "2024-01-31"}, …]}
 
-Columns that are not features are ignored. A column that a row lacks is missing in this row, as in a file.
+Columns that are not features are ignored, also those of lists and objects. A column that a row lacks is missing in this
+row, as in a file.
 """
 
 import json
@@ -16,11 +17,12 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from ensemble.data.records import MOST_EXACT
+from ensemble.errors import shortened
 from ensemble.recipes.table import dates, number_forms, number_units
 from ensemble.recipes.table.columns import by_column, kind_of, name_of
 from ensemble.recipes.table.missing import MISSING
 
-Value = bool | int | float | str | None
+Value = bool | int | float | str | list[Any] | dict[str, Any] | None
 
 
 class Request(BaseModel):
@@ -48,7 +50,8 @@ def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], st
                 continue
             if not _fits(kinds[name], value, form_of[name]) or (name in unread and unread[name] == str(value).strip()):
                 kind = kinds[name] if kinds[name] == "true or false" else f"{kinds[name]}s"
-                return ["rows", number, name], f"{json.dumps(value)} does not fit: the column '{name}' holds {kind}"
+                shown = shortened(json.dumps(value))
+                return ["rows", number, name], f"{shown} does not fit: the column '{name}' holds {kind}"
     if not any(name in kinds for row in request.rows for name in row):
         return ["rows"], f"no row has a column that the members learned from: {', '.join(list(kinds)[:9])}"
     return None
@@ -65,14 +68,15 @@ def _texts_that_are_no_dates(request: Request, forms: dict[str, str], missing: C
     """
     unread = {}
     for name, form in forms.items():
-        values = dict.fromkeys(row.get(name) for row in request.rows)
-        texts = [str(value).strip() for value in values if isinstance(value, str | int) and not _is_missing(value, missing)]
+        values = dict.fromkeys(value for row in request.rows if isinstance(value := row.get(name), str | int))
+        texts = [str(value).strip() for value in values if not _is_missing(value, missing)]
         unread[name] = dates.first_unread(pl.Series([text for text in texts if text], dtype=pl.String), form)
     return {name: text for name, text in unread.items() if text is not None}
 
 
 def tables(request: Request) -> tuple[pa.Table, None]:
-    """The rows as an argument of `Predictor.predict`; values of several types in one column become texts.
+    """The rows as an argument of `Predictor.predict`; values of several types in one column become texts, as do lists and
+    objects, which are in no feature.
 
     Blank texts become missing values. In a column of texts a float such as 5.125 becomes '5.1250', since the point of
     '5.125' would separate thousands if the texts have decimal commas.
@@ -85,14 +89,14 @@ def tables(request: Request) -> tuple[pa.Table, None]:
         types = {type(value) for value in values if value is not None}
         # As texts, long whole numbers stay exact, also beyond the 64 bits of Arrow's integers
         has_long = any(isinstance(value, int) and abs(value) >= MOST_EXACT for value in values)
-        if has_long or (len(types) > 1 and types != {int, float}):
+        if has_long or types & {list, dict} or (len(types) > 1 and types != {int, float}):
             values = [None if value is None else _text(value) for value in values]
         arrays[name] = pa.array(values)
     return pa.table(arrays), None
 
 
-def _text(value: bool | float | str) -> str:
-    text = name_of(value)
+def _text(value: Value) -> str:
+    text = json.dumps(value) if isinstance(value, list | dict) else name_of(value)
     return f"{text}0" if isinstance(value, float) and re.match(number_forms.THOUSANDS, text) else text
 
 
@@ -119,6 +123,8 @@ def columns(like: dict[str, Any]) -> dict[str, str]:
 def _fits(kind: str, value: Value, form: str) -> bool:
     """Whether a value can be a cell of a column that holds `kind`. A number may be a text, also with the separators, signs
     and unit of a file, or blank. form : of the numbers in training."""
+    if isinstance(value, list | dict):
+        return False
     if value is None or kind == "text":
         return True
     if kind == "true or false":

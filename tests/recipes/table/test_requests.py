@@ -129,8 +129,16 @@ def test_rows_without_a_known_column_are_refused() -> None:
     assert "age" in problem[1]
     with pytest.raises(ValidationError):
         request_of()
-    with pytest.raises(ValidationError):
-        request_of({"age": [1]})  # type: ignore[dict-item]
+
+
+def test_nested_values_are_refused_only_in_features() -> None:
+    """Records could not be sent as they are: a list or an object in a column that training left out would be an error."""
+    rows = [{"age": 1, "tags": ["a", {"b": None}]}, {"age": 2, "tags": {}}, {"age": 3, "tags": 4}]
+    assert requests.problem(request_of(*rows), LIKE) is None
+    assert requests.tables(request_of(*rows))[0]["tags"].to_pylist() == ['["a", {"b": null}]', "{}", "4"]
+    for name, kind in {"age": "numbers", "job": "texts", "is new": "true or false", "day": "dates"}.items():
+        sentence = f"[1] does not fit: the column '{name}' holds {kind}"
+        assert requests.problem(request_of({"age": 1}, {name: [1]}), LIKE) == (["rows", 1, name], sentence)
 
 
 def test_the_schema_describes_the_columns() -> None:
