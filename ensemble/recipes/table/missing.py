@@ -47,3 +47,24 @@ def notes(column: str, marks: dict[str, int]) -> tuple[str, ...]:
     total = sum(marks.values())
     cells = "1 cell that counts" if total == 1 else f"{total:,} cells that count"
     return (f"the column '{column}' has {cells} as empty: {words}",)
+
+
+def categories_note(column: str, categories: Sequence[str]) -> tuple[str, ...]:
+    """A message about the categories of a column of texts that would mark missing values in a column of numbers."""
+    if not (marks := [text for text in categories if text in MISSING]):
+        return ()
+    what = (
+        f"{', '.join(map(repr, marks))} of the column '{column}' {'are categories' if len(marks) > 1 else 'is a category'}"
+    )
+    return (f"{what}: name {'them' if len(marks) > 1 else 'it'} in missing=[…] if an empty cell is meant",)
+
+
+def read_as_empty_note(column: str, texts: pl.Series, categories: Sequence[str]) -> tuple[str, ...]:
+    """A message if training had a category such as NA, and new rows have empty cells instead, as after pandas.read_csv."""
+    marks = [text for text in categories if text in MISSING]
+    if not marks or not texts.null_count() or texts.is_in(marks).any():
+        return ()
+    return (
+        f"the column '{column}' has empty cells ({texts.null_count():,}), and training had the category {marks[0]!r}: if "
+        f"pandas has read it as empty, read it as text (keep_default_na=False), or fit with {marks[0]!r} in missing=[…]",
+    )

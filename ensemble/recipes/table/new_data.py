@@ -14,7 +14,7 @@ from ensemble.data.census import Census
 from ensemble.data.inputs import FORECAST
 from ensemble.data.records import EXCERPT_CHARACTERS
 from ensemble.errors import UserError, shortened
-from ensemble.recipes.table import cells, columns, sources
+from ensemble.recipes.table import cells, columns, missing, sources
 from ensemble.recipes.table.missing import WHOLE_FLOAT
 from ensemble.recipes.table.number_forms import DECIMAL_COMMA
 from ensemble.recipes.table.prepare import stripped, units, write_names, write_rows
@@ -137,6 +137,7 @@ def _encoded(
     values, notes = new_cells.values, list(new_cells.notes)
     for feature in features:
         if "values" in feature:
+            notes += missing.read_as_empty_note(new_cells.column, values, feature["values"])
             unseen = cells.unseen(values, feature["values"])
             if unseen.any():  # where a frame has the categories 3 and true, pandas may write 3.0 and True
                 as_in_frames = values.replace({"True": "true", "False": "false"}).str.replace(WHOLE_FLOAT, "${1}")

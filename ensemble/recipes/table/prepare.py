@@ -36,7 +36,7 @@ from ensemble.data import cross_validation, octets, raw_files
 from ensemble.data.census import Census
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
-from ensemble.recipes.table import cells, columns, sources, trend
+from ensemble.recipes.table import cells, columns, missing, sources, trend
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.recipes.table.splits import FORECAST as FORECASTED
 from ensemble.recipes.table.splits import TEST, TRAIN, Splits, split_rows
@@ -123,6 +123,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         if cells_of[config.target].kind == "date" and target.kind == "regression":
             print(f"the target '{config.target}' holds dates: days since 1970-01-01 are predicted")
         notes = _notes(config, table, cells_of, target) + trends
+        notes += [note for each in features for note in missing.categories_note(each["column"], each.get("values", ()))]
         _print_summary(config, task, target, census, notes, left_out)
         return folders.write_manifest(
             folder,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
@@ -179,6 +180,22 @@ def test_rows_unlike_those_that_trained_are_pointed_out(
     printed = fork("ensemble_predictor", "predict", f"ensemble={folder}/ensemble", source, f"out={tmp_path}/out")
     assert ("the new rows differ from the training rows in 'age'" in printed) == is_warned
     assert printed.count("differ from the training rows") == is_warned
+
+
+def test_a_category_that_pandas_reads_as_empty_is_noted(tmp_path: Path) -> None:
+    """A fit on a file has the category NA, and pandas.read_csv gives empty cells: other predictions, without a message."""
+    text = "\n".join(["kind,x,y", *(f"{'NA' if row % 3 else 'b'},{row % 7},{row % 2}" for row in range(60)), ""])
+    (tmp_path / "people.csv").write_text(text)
+    like = prepare(tmp_path, tmp_path / "people.csv")
+    assert like["notes"] == ["'NA' of the column 'kind' is a category: name it in missing=[…] if an empty cell is meant"]
+    pd.read_csv(tmp_path / "people.csv").to_parquet(tmp_path / "new.parquet")
+    for name, num_notes in {"new.parquet": 1, "people.csv": 0}.items():
+        source = [str(tmp_path / name)]
+        notes = new_data.prepare(like, {"source": source, "out": str(tmp_path / f"of {name}")})["notes"]
+        sentence = (
+            "the column 'kind' has empty cells (40), and training had the category 'NA': if pandas has read it as empty"
+        )
+        assert [note.startswith(sentence) for note in notes] == [True] * num_notes
 
 
 def test_columns_may_be_missing(people: pl.DataFrame, folder: Path, tmp_path: Path) -> None:
