@@ -51,9 +51,10 @@ def opened(out: Path, config: Any, name: str, resume: bool, lock: ExitStack) -> 
     elif out.exists() and (not out.is_dir() or any(not path.match(f".{FILE}.writing-*") for path in out.iterdir())):
         raise UserError(f"{out} exists and contains no fit of this project: choose another out")
     folders.refuse_inside(out)
-    new_folders = [folder for folder in (out, *out.parents) if not folder.exists()]
+    target = out.resolve()  # `out` may be a link to a folder that does not exist yet
+    new_folders = [folder for folder in (target, *target.parents) if not folder.exists()]
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         remove_new(file, new_folders)
         raise UserError(f"the folder {out} cannot be created: {error.strerror}") from None

@@ -105,6 +105,18 @@ def test_a_folder_that_cannot_be_written_is_no_error_of_ours(
     assert str(caught.value).endswith(sentence if number == 13 else "No space left on device")
 
 
+def test_a_link_to_a_folder_that_does_not_exist_yet_is_followed(table: Path, tmp_path: Path) -> None:
+    """A link to an empty disk would be refused with `File exists`, or a refused fit would leave the folder behind."""
+    link, far = tmp_path / "link", tmp_path / "disk" / "out"
+    link.symlink_to(far)
+    with pytest.raises(UserError, match="the table has no such column"):
+        fit(table, link, target="nothing")
+    assert not far.parent.exists()
+    fit(table, link)
+    assert link.is_symlink()
+    assert (far / "report.html").is_file()
+
+
 def test_a_fit_that_is_continued_waits_for_the_end_of_another(fitted: Path, table: Path) -> None:
     """After a restart of a notebook's kernel, the fit that is still ending would cause an error."""
     held = threading.Event()
