@@ -63,10 +63,13 @@ if [ "$(of_yaml distributed_type)" = "'NO'" ] && [ "$SLURM_STEP_NUM_NODES" = 1 ]
   ranks=1
 fi
 # accelerate would use one thread for a GPU rank, and all cores of the machine for a CPU rank
-threads=$((${SLURM_CPUS_PER_TASK:-1} / ranks))
-[ "${OMP_NUM_THREADS:-$threads}" -ge "$threads" ] ||
-  echo "warning: each rank uses OMP_NUM_THREADS=$OMP_NUM_THREADS of its $threads cores: unset this variable to use all" >&2
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}
+cores=${SLURM_CPUS_PER_TASK:-1}
+[ "$ranks" -le "$cores" ] || echo "warning: $ranks ranks share $cores cores of this node: give --cpus-per-task=$ranks or more" >&2
+threads=$((ranks < cores ? cores / ranks : 1))
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$threads}
+[[ $OMP_NUM_THREADS =~ ^[1-9][0-9]*$ ]] || fail "OMP_NUM_THREADS=$OMP_NUM_THREADS is not a number of threads: unset this variable"
+[ "$OMP_NUM_THREADS" = "$threads" ] ||
+  echo "warning: each rank has $threads cores, and OMP_NUM_THREADS=$OMP_NUM_THREADS: unset this variable to use a thread per core" >&2
 
 machine_options=()
 if [ "$SLURM_STEP_NUM_NODES" -gt 1 ] || [ "$(of_yaml distributed_type)" != "'NO'" ]; then

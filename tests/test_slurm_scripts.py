@@ -55,6 +55,29 @@ def test_a_wrong_yaml_or_number_of_ranks_is_one_sentence(yaml: str, ranks: str, 
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("given", "cores", "threads", "sentence"),
+    [
+        ("", "8", "4", ""),
+        ("4", "8", "4", ""),
+        ("1", "8", "1", "each rank has 4 cores, and OMP_NUM_THREADS=1: unset this variable"),
+        ("64", "8", "64", "each rank has 4 cores, and OMP_NUM_THREADS=64: unset this variable"),
+        ("", "1", "1", "2 ranks share 1 cores of this node: give --cpus-per-task=2 or more"),
+        ("4,2", "8", "", "OMP_NUM_THREADS=4,2 is not a number of threads: unset this variable"),
+    ],
+)
+def test_too_many_or_too_few_threads_are_reported(
+    given: str, cores: str, threads: str, sentence: str, tmp_path: Path
+) -> None:
+    """A job of two ranks would be slow without a reason in its log, or end in a traceback of the launcher."""
+    (tmp_path / "accelerate-launch").write_text("#!/bin/bash\necho $OMP_NUM_THREADS\n")
+    (tmp_path / "accelerate-launch").chmod(0o755)
+    variables = {"SLURM_CPUS_PER_TASK": cores, "OMP_NUM_THREADS": given}
+    done = on_a_node(tmp_path, "accelerate_configs/multi_cpu.yaml", "scripts/train.py", **variables)
+    assert (done.returncode, done.stdout.strip()) == (0 if threads else 2, threads)
+    assert (sentence in done.stderr, done.stderr.count("\n")) == (True, 1 if sentence else 0), done.stderr
+
+
 def as_a_job(
     programs: Path, script: str, *words: str, srun: str = 'echo "$@"', job: str = "ArrayJobId=7", **variables: str
 ) -> "subprocess.CompletedProcess[str]":
