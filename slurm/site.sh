@@ -47,7 +47,7 @@ sbatch() {
 }
 
 submit() {
-  local word file='' gpus='' partition known words=() options=() untyped='' option=''
+  local word file='' gpus='' output=${SBATCH_OUTPUT:-} partition known words=() options=() untyped='' option=''
   for word in "$@"; do
     if [ -n "$option" ]; then
       word="$option=$word" option=''
@@ -58,6 +58,7 @@ submit() {
     case $word in
       *.slurm) [ -n "$file" ] || file=$word ;;
       --gpus* | --gres* | -G*) [ -n "$file" ] || gpus=$word ;;
+      --output* | -o*) [ -n "$file" ] || output=$word ;;
     esac
     if [ -n "$GPU_KIND" ] && [ -z "$file" ]; then
       case $word in
@@ -74,6 +75,11 @@ submit() {
   fi
   if [ -n "$untyped" ]; then
     echo "error: $untyped does not name a kind of GPU: write --gpus-per-node=N (the kind is added), or $GPU_KIND:N for N" >&2
+    return 2
+  fi
+  if [ -z "$output" ] && ! { mkdir -p slurm/logs && [ -w slurm/logs ]; } 2>/dev/null; then
+    echo "error: slurm/logs cannot be written, and Slurm would end the job without a log: give --output=FOLDER/%x-%A_%a.out" \
+      "or the variable SBATCH_OUTPUT" >&2
     return 2
   fi
   partition=$PARTITION

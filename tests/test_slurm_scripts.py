@@ -239,6 +239,31 @@ def test_data_in_a_file_of_settings_are_not_copied_to_the_nodes(tmp_path: Path) 
     assert "with SCRATCH_FOLDER, data=FOLDER must be an argument of the job" in done.stderr
 
 
+def submitted(programs: Path, words: str, project: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """`sbatch` of slurm/site.sh with these words, in the project's folder; prints the words for Slurm's own sbatch."""
+    for name, body in {"sbatch": 'echo "$@"', "sinfo": "echo gpu"}.items():
+        (programs / name).write_text(f"#!/bin/bash\n{body}\n")
+        (programs / name).chmod(0o755)
+    command = ["bash", "-c", f"source slurm/site.sh; sbatch {words}"]
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}", **variables}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False, cwd=project)
+
+
+def test_a_job_whose_log_cannot_be_written_is_not_submitted(tmp_path: Path) -> None:
+    """In a checkout of another user, or without slurm/logs, Slurm would accept the job, and end it without a log."""
+    shutil.copytree(ROOT / "slurm", tmp_path / "slurm", ignore=shutil.ignore_patterns("logs", "results"))
+    assert submitted(tmp_path, "slurm/report.slurm", tmp_path).stdout == "slurm/report.slurm\n"
+    (tmp_path / "slurm/logs").rmdir()  # `sbatch` had created it
+    (tmp_path / "slurm/logs").touch()
+    for words in ("slurm/report.slurm", "slurm/report.slurm --output=no_option_of_sbatch"):
+        done = submitted(tmp_path, words, tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "error: slurm/logs cannot be written" in done.stderr
+    for words, output in (("--output=a.out", ""), ("-o a.out", ""), ("", "a.out")):
+        done = submitted(tmp_path, f"{words} slurm/report.slurm", tmp_path, SBATCH_OUTPUT=output)
+        assert done.stdout == f"{words} slurm/report.slurm\n".lstrip(), done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "given"),
     [
@@ -254,14 +279,7 @@ def test_data_in_a_file_of_settings_are_not_copied_to_the_nodes(tmp_path: Path) 
 )
 def test_a_kind_of_gpu_is_added_or_required(words: str, given: str, tmp_path: Path) -> None:
     """A job would get GPUs of another kind than GPU_KIND, or one that names a kind would be refused."""
-    for name, body in {"sbatch": 'echo "$@"', "sinfo": "echo gpu"}.items():
-        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
-        (tmp_path / name).chmod(0o755)
-    line = f"source slurm/site.sh; sbatch {words} slurm/doctor.slurm -G 1"
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GPU_KIND": "a100"}
-    done = subprocess.run(
-        ["bash", "-c", line], env=environment, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT
-    )
+    done = submitted(tmp_path, f"{words} slurm/doctor.slurm -G 1", ROOT, GPU_KIND="a100")
     if given:
         assert (done.returncode, done.stdout) == (0, f"{given} slurm/doctor.slurm -G 1\n"), done.stderr
     else:
