@@ -23,6 +23,15 @@ folder=$1 neural=$2
   exit 2
 }
 shift 2
+for word in "$@"; do
+  case $word in
+    time_limit=0) ;;
+    time_limit=* | out=*)
+      echo "error: $word would have no effect: leave it out; the first argument names the folder, and the jobs have Slurm's --time" >&2
+      exit 2
+      ;;
+  esac
+done
 read -ra array <<<"${COPIES:---array=0-23 --cpus-per-task=1}"
 words=("$@" "out=$folder")
 

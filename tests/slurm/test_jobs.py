@@ -103,6 +103,14 @@ def test_a_wrong_file_submits_nothing(login: Login, tmp_path: Path) -> None:
         assert f"error: '{file}' is none of " in done.stderr
 
 
+def test_a_setting_without_effect_submits_nothing(login: Login, tmp_path: Path) -> None:
+    """A fit would ignore its limit of time, or be in another folder than the one named."""
+    for word in ("time_limit=60", "out=elsewhere"):
+        done = login.shell(f"slurm/submit_all.sh {tmp_path}/fit train_cpu.slurm target=y {word}")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"error: {word} would have no effect" in done.stderr
+
+
 def test_categories_over_an_array(login: Login, raw_market: tuple[Path, Path], tmp_path: Path) -> None:
     """Three categories on an array of two tasks: every one is prepared, once, with the metadata beside it."""
     reviews, products = raw_market
