@@ -204,10 +204,15 @@ train() {
     fi
   elif [ "$signalled" = USR1 ]; then
     status=lost reason="the warning signal came before the training started"
-  elif [ -z "$(logged '^error: ')" ] &&
+  elif [ "$signalled" != TERM ] && [ -z "$(logged '^error: ')" ] &&
     { [ "$code" = 137 ] || [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || [ -n "$(logged 'exitcode *: -9|Signal 9')" ]; }; then
     status=lost reason=${reason:-a process was killed before the training started}
   fi
+  # Slurm has ended all processes, before the ranks handle signals: this is no loss, which would count for MAX_RESTARTS
+  [ "$status" != failed ] || [ "$signalled" != TERM ] || [ -n "$(logged '^error: ')" ] || {
+    requeue "ended by SIGTERM"
+    exit 75
+  }
   # Slurm may end the step of a job that it has just restarted after a node failure
   [ "$status" != failed ] || [ "$code" != 143 ] || status=lost reason="a process was ended by SIGTERM"
   case $status in

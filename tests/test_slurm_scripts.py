@@ -195,6 +195,16 @@ def test_a_lost_job_says_so_while_slurm_ends_it(tmp_path: Path) -> None:
     assert (done.returncode, "lost: rank 1 died: requeued" in done.stderr) == (75, True), done.stderr
 
 
+@pytest.mark.parametrize("code", [1, 143])
+def test_a_job_that_slurm_ends_before_its_training_starts_has_not_failed(code: int, tmp_path: Path) -> None:
+    """Its log would end with `failed`, or early preemptions would count as losses, until the job ends for good."""
+    cancelled = f'kill -TERM "$PPID"; exit {code}'
+    words = ("train_cpu.slurm", "data=prepared", f"out={tmp_path}/run")
+    done = as_a_job(tmp_path, *words, srun=cancelled, SLURM_RESTART_COUNT="3", MAX_RESTARTS="3")
+    assert done.returncode == 75
+    assert done.stderr.splitlines()[-1].startswith("job 7: ended by SIGTERM; Slurm ended the job, and restarts it unless")
+
+
 def test_a_job_that_does_not_train_is_requeued_when_its_step_is_preempted(tmp_path: Path) -> None:
     """Slurm would end it for good if it sends SIGTERM to the step first, as with a GraceTime."""
     done = as_a_job(tmp_path, "report.slurm", "data=prepared", f"out={tmp_path}", srun="exit 143")
