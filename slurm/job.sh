@@ -48,7 +48,8 @@ if [ -n "$MODULES" ]; then
   module load $MODULES || fail "slurm/site.sh: MODULES='$MODULES' cannot be loaded: \`module avail\` lists the available ones"
 fi
 PATH="$(realpath "$PYTHON_ENVIRONMENT")/bin:$PATH:/usr/sbin:/sbin"
-python -c 'import ensemble, importlib.metadata; importlib.metadata.version("accelerate")' || # importing accelerate would take seconds
+# Otherwise the environment that was activated at the submission would be used. Importing accelerate would take seconds
+{ [ -x "$PYTHON_ENVIRONMENT/bin/python" ] && python -c 'import ensemble, importlib.metadata; importlib.metadata.version("accelerate")'; } ||
   fail "slurm/site.sh: PYTHON_ENVIRONMENT=$PYTHON_ENVIRONMENT has no Python with this project: \`make $PYTHON_ENVIRONMENT/installed\` creates it"
 
 # Since Slurm 22.05, srun does not inherit this from sbatch, and a task with many threads would get one core

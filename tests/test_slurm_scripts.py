@@ -90,6 +90,7 @@ def as_a_job(
         (programs / name).write_text(f"#!/bin/bash\n{body}\n")
         (programs / name).chmod(0o755)
     (programs / "environment/bin").mkdir(parents=True)
+    (programs / "environment/bin/python").symlink_to(programs / "python")
     facts = {"SLURM_JOB_NAME": "job", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node1"}
     path = {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHON_ENVIRONMENT": str(programs / "environment")}
     command = ["bash", ROOT / "slurm" / script, *words]
@@ -217,6 +218,14 @@ def test_a_job_that_does_not_train_is_requeued_when_its_step_is_preempted(tmp_pa
     (tmp_path / "prepare").mkdir()
     done = as_a_job(tmp_path / "prepare", "prepare_data.slurm", "a.jsonl", "b.jsonl", srun="exit 143", **array_of(1))
     assert (done.returncode, done.stderr.count("requeued")) == (75, 1), "the other category begins in a requeued job"
+
+
+def test_another_environment_than_that_of_the_site_is_not_used(tmp_path: Path) -> None:
+    """With a wrong PYTHON_ENVIRONMENT a job would use the environment that was activated where it was submitted."""
+    words = ("train_cpu.slurm", "data=prepared", f"out={tmp_path}/run")
+    done = as_a_job(tmp_path, *words, PYTHON_ENVIRONMENT=str(tmp_path / "absent"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"PYTHON_ENVIRONMENT={tmp_path}/absent has no Python with this project" in done.stderr
 
 
 def array_of(num_tasks: int, step: int = 1) -> dict[str, str]:
