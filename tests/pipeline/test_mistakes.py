@@ -340,7 +340,7 @@ COMMANDS = {
     "out=prepared/new source=[t.csv] target=y": "prepared data: choose a place outside of it",
     "out=folder/new source=['folder/**/*.csv'] target=y": "out=folder/new lies where folder/**/*.csv would match",
     "out=new source=*/*/*.csv target=y": "would match files of the fit, such as ensemble/forecast.csv:",
-    "out=dangling source=[t.csv] target=y": "the folder dangling cannot be created: File exists",
+    "out=dangling source=[t.csv] target=y": "the folder dangling cannot be created: Not a directory",
     "out=new source=[fifo] target=y": "fifo is a pipe, and sources are read more than once: write its content to a",
     "out=/proc/new source=[t.csv] target=y": "the folder /proc/new cannot be created: No such file or directory",
     "… target=z": "target=z: the table has no such column",
@@ -386,7 +386,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         (desk / name).mkdir()
         (desk / name / file).write_text(content)
-    (desk / "dangling").symlink_to("nowhere")
+    (desk / "dangling").symlink_to("t.csv/inside")
     os.mkfifo(desk / "fifo")
     (desk / "prepared").mkdir()
     folders.write_manifest(desk / "prepared", {"kind": "prepared data", "recipe": "table"})
