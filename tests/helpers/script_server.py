@@ -41,7 +41,7 @@ class ScriptServer:
 
     def stop(self) -> int:
         """The server's exit code."""
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=120)  # a busy machine may import the libraries for long
         return self.process.returncode
 
 
