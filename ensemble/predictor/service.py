@@ -98,8 +98,8 @@ def make_app(predictor: Predictor, settings: ServeConfig) -> ASGIApp:
     @app.post("/predict")
     async def predict(request: Request) -> Response:
         body = await _body(request, settings)
-        if isinstance(body, bytes):
-            encoding = request.headers.get("content-encoding", "identity").lower()
+        encoding = request.headers.get("content-encoding", "identity").lower()
+        if isinstance(body, bytes) and encoding != "identity":
             body = await run_in_threadpool(_decompressed, body, encoding, settings.max_bytes)
         if isinstance(body, Response):
             return body
@@ -250,8 +250,6 @@ async def _body(request: Request, settings: ServeConfig) -> bytes | Response:
 def _decompressed(body: bytes, encoding: str, max_bytes: int) -> bytes | Response:
     """The body of a request with this header Content-Encoding; or a refusal of one that is too large after decompression,
     damaged or in an unknown encoding."""
-    if encoding == "identity":
-        return body
     if encoding != "gzip":
         sentence = f"the content-encoding {shortened(encoding)!r} is unknown here: send the body as gzip, or as it is"
         return _refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, [], sentence)
@@ -264,8 +262,10 @@ def _decompressed(body: bytes, encoding: str, max_bytes: int) -> bytes | Respons
     if len(content) > max_bytes:
         sentence = f"a request may have at most {max_bytes} bytes after decompression: send less"
         return _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, [], sentence)
-    if not stream.eof:
-        return _refusal(HTTPStatus.UNPROCESSABLE_ENTITY, [], "the gzip stream of the body ends early: compress it again")
+    if not stream.eof or stream.unused_data:
+        ends = "before the body does" if stream.eof else "early"
+        sentence = f"the gzip stream of the body ends {ends}: compress the whole body again"
+        return _refusal(HTTPStatus.UNPROCESSABLE_ENTITY, [], sentence)
     return content
 
 

@@ -168,12 +168,14 @@ def test_a_body_may_be_gzip(service: Service, body_of_request: bytes) -> None:
     assert plain[0] == 200
     assert ask(service.port, "POST", "/predict", packed, "gzip") == plain
     refused = [(packed[:-9], "gzip"), (body_of_request, "gzip"), (packed, "br"), (gzip.compress(b" " * 8_000_001), "gzip")]
+    refused.append((packed + gzip.compress(b"[]"), "gzip"))
     answers = [ask(service.port, "POST", "/predict", body, encoding) for body, encoding in refused]
-    assert [status for status, _ in answers] == [422, 422, 415, 413]
+    assert [status for status, _ in answers] == [422, 422, 415, 413, 422]
     sentences = [json.loads(body)["detail"][0]["msg"] for _, body in answers]
     assert "ends early" in sentences[0]
     assert "but the body is not (" in sentences[1]
     assert sentences[2] == "the content-encoding 'br' is unknown here: send the body as gzip, or as it is"
+    assert "ends before the body does" in sentences[4]
 
 
 def test_schema_and_health(service: Service) -> None:
