@@ -1,6 +1,7 @@
-"""emulator on two and four ranks, through the real launcher: the same statistics, gradients and learning curve as on one."""
+"""emulator on two ranks, and on four in `make torture`: the same statistics, gradients and learning curve as on one."""
 
 import json
+import os
 import runpy
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from accelerate import Accelerator
 from recorded_ranks import error
 from safetensors.torch import load_file
 
+LONG = bool(os.environ.get("TORTURE_LONG"))
 WORKER = str(Path(__file__).with_name("emulator_worker.py"))
 torch.set_num_threads(1)
 worker: Any = runpy.run_path(WORKER)
@@ -27,7 +29,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"ice": str(ice), "ring": str(small_emulators.lorenz96(folder))}
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=[2, 4] if LONG else [2])
 def launched(data: dict[str, str], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     """The folder with the records of all ranks of a launched training."""
     out = tmp_path_factory.mktemp(f"launched_{request.param}")

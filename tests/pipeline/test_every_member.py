@@ -7,7 +7,7 @@ import fits
 import numpy as np
 import polars as pl
 import pytest
-from scripts_run import run
+from scripts_run import fork, run
 
 from ensemble import folders
 
@@ -21,13 +21,13 @@ def test_a_table_of_several_classes(tmp_path: Path) -> None:
     board = folders.read_json(tmp_path / "out" / "leaderboard.json")
     assert {row["member"] for row in board} == {"ensemble", "linear", "lightgbm", "xgboost", "catboost", "tabm", "base rate"}
     moved = shutil.copytree(tmp_path / "out", tmp_path / "moved")
-    run("fit", f"source=[{tmp_path}/people.csv]", f"out={moved}", *source, "--resume", "auto")
+    fork("fit", f"source=[{tmp_path}/people.csv]", f"out={moved}", *source, "--resume", "auto")
     shutil.rmtree(tmp_path / "out")
     members = folders.read_json(moved / "ensemble" / "ensemble.json")["members"]
     assert {name: entry["folder"] for name, entry in members.items()} == {name: f"../members/{name}" for name in members}
     new = people.drop("y").head(7)
     new.write_csv(tmp_path / "new.csv")
-    run(
+    fork(
         "ensemble_predictor", "predict", f"ensemble={moved}/ensemble", f"source=[{tmp_path}/new.csv]",
         f"out={tmp_path}/new",
     )  # fmt: skip
@@ -47,12 +47,12 @@ def test_a_table_of_queries(tmp_path: Path) -> None:
     )
     rows.head(500).write_csv(tmp_path / "rows.csv")
     source = ("target=y", "task=ranking", "group=query", "num_folds=3", "num_draws=4", "threads=1", "time_limit=0")
-    run("fit", f"source=[{tmp_path}/rows.csv]", f"out={tmp_path}/out", *source)
+    fork("fit", f"source=[{tmp_path}/rows.csv]", f"out={tmp_path}/out", *source)
     board = {row["member"]: row["value"] for row in folders.read_json(tmp_path / "out" / "leaderboard.json")}
     assert board.keys() >= {"ensemble", "linear", "lightgbm", "xgboost", "catboost", "tabm"}
     assert min(value for member, value in board.items() if member != "base rate") > 0.7
     rows.tail(100).drop("y").write_csv(tmp_path / "new.csv")
-    run(
+    fork(
         "ensemble_predictor", "predict", f"ensemble={tmp_path}/out/ensemble", f"source=[{tmp_path}/new.csv]",
         f"out={tmp_path}/new",
     )  # fmt: skip

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from guide import NAME, baseline, blocks, write_files
-from launcher import ROOT
+from launcher import ACCELERATE, MULTI_CPU, ROOT
+from launcher import TRAIN as TRAIN_SCRIPT
+from scripts_run import NETWORKS, forked
 
 MAX_LINES = 150
 TRAIN = ("train", "data=prepared", "out=new")
@@ -73,15 +75,15 @@ def test_a_sum_over_ranks_is_that_of_all_rows(desk: Path, tmp_path: Path) -> Non
     """Rows that fill up the last rank's share would count twice in a metric of sums."""
     data = tmp_path / "prepared"  # with 101 rows in validation, which two ranks cannot share evenly
     assert run(script("prepare_data", "--recipe", NAME, f"out={data}", "num_customers=1010"), desk).returncode == 0
-    command = script("train", "--recipe", NAME, f"data={data}", "max_epochs=0.5", "batch_size=256")
-    launch = [str(Path(sys.executable).with_name("accelerate")), "launch", "--config_file"]
-    scores = []
-    for name in ("single_cpu", "multi_cpu"):
-        out = f"out={tmp_path / name}"
-        done = run([*launch, str(ROOT / f"accelerate_configs/{name}.yaml"), *command[1:], out], desk)
-        assert done.returncode == 0, done.stderr
-        scores.append(json.loads((tmp_path / name / "summary.json").read_text())["validation_root_mean_squared_error"])
-    assert scores[0] == pytest.approx(scores[1], rel=1e-5)
+    words = ("--recipe", NAME, f"data={data}", "max_epochs=0.5", "batch_size=256")
+    done = forked("train", *words, f"out={tmp_path / 'one'}", folder=desk, libraries=NETWORKS)
+    assert done.returncode == 0, done.stderr
+    done = run([*ACCELERATE, *MULTI_CPU, TRAIN_SCRIPT, *words, f"out={tmp_path / 'two'}"], desk)
+    assert done.returncode == 0, done.stderr
+    one, two = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("one", "two"))
+    assert (one["ranks"], two["ranks"]) == (1, 2)
+    name = "validation_root_mean_squared_error"
+    assert one[name] == pytest.approx(two[name], rel=1e-5)
 
 
 def test_the_baseline_of_the_guide_is_compared(desk: Path, tmp_path: Path) -> None:
@@ -148,7 +150,7 @@ def test_a_manifest_chooses_no_import(desk: Path, words: tuple[str, ...]) -> Non
 )  # fmt: skip
 def test_a_wrong_recipe_gets_one_sentence(desk: Path, words: tuple[str, ...], sentence: str) -> None:
     """A slip in a name would end in a traceback, or in data of another kind."""
-    done = run(script(*words), desk)
+    done = forked(*words, folder=desk, libraries=NETWORKS)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert sentence in done.stderr.splitlines()[-1]
@@ -188,7 +190,8 @@ def test_a_slip_in_a_recipe_gets_one_sentence(
     assert before in file.read_text()
     file.write_text(file.read_text().replace(before, after))
     name, *rest = words
-    done = run(script(name, "--recipe", NAME, *(word.replace("data=", f"data={desk}/") for word in rest)), tmp_path)
+    given = (word.replace("data=", f"data={desk}/") for word in rest)
+    done = forked(name, "--recipe", NAME, *given, folder=tmp_path, libraries=NETWORKS)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert sentence in done.stderr.splitlines()[-1]

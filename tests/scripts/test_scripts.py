@@ -51,6 +51,14 @@ def server() -> Iterator[ScriptServer]:
 
 
 @pytest.fixture(scope="module")
+def torch_server() -> Iterator[ScriptServer]:
+    """Its children need not import torch for seconds each."""
+    running = ScriptServer(environment(), "torch", "torch._dynamo", "accelerate")
+    yield running
+    assert running.stop() == 0
+
+
+@pytest.fixture(scope="module")
 def desk(prepared: Path, raw_market: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working directory with prepared data, raw reviews, and damaged, incomplete and foreign files."""
     folder = tmp_path_factory.mktemp("desk")
@@ -241,15 +249,19 @@ AS_PROCESSES = {
     f"{PUSH} ensemble=prepared",
     f"{EXPORT} member=unfinished",
 }
-"""Cases that run as a user starts them, at least one of each script; the others run in children of the script server."""
+"""Cases that run as a user starts them, at least one of each script; the others run in children of the script servers."""
+WITH_TORCH = ("train", "predict", "export_model")
 
 
 @pytest.mark.parametrize("command", CASES)
-def test_a_mistake_gets_one_sentence_and_leaves_nothing(command: str, desk: Path, server: ScriptServer) -> None:
+def test_a_mistake_gets_one_sentence_and_leaves_nothing(
+    command: str, desk: Path, server: ScriptServer, torch_server: ScriptServer
+) -> None:
     """A user would get a traceback, an exit code that means success, or an incomplete folder."""
     script, *words = command.split()
     before = snapshot(desk)
-    done = (run if command in AS_PROCESSES else server.run)(script, *words, folder=desk)
+    in_a_child = (torch_server if script in WITH_TORCH else server).run
+    done = (run if command in AS_PROCESSES else in_a_child)(script, *words, folder=desk)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert done.stderr.count("error: ") == 1, done.stderr

@@ -6,7 +6,7 @@ import pytest
 import small_emulators
 import torch
 from accelerate import Accelerator
-from scripts_run import run, started
+from scripts_run import NETWORKS, forked, run
 
 from ensemble.neural.predict import NeuralMember
 from ensemble.recipes.emulator import formats
@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def refused(script: str, *words: str) -> str:
     """The error that a script printed, which must be one line."""
-    done = started(script, *words)
+    done = forked(script, *words, libraries=NETWORKS)
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("\n") == 1
     return done.stderr

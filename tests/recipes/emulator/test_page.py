@@ -9,6 +9,7 @@ import chromium
 import numpy as np
 import pyarrow as pa
 import pytest
+import scripts_run
 import small_emulators
 from matplotlib.figure import Figure
 from scripts_run import fork
@@ -34,7 +35,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     data = getattr(small_emulators, system)(folder).rename(folder / "prepared")
     member = folder / "members" / "net"
     small_emulators.train(data, member, RecipeConfig(**NETWORKS[system]), batch_size=50, max_epochs=3.0, warmup_steps=0)
-    fork("predict", f"member={member}", f"data={data}", f"out={folder / 'predictions'}")
+    fork("predict", f"member={member}", f"data={data}", f"out={folder / 'predictions'}", libraries=scripts_run.NETWORKS)
     for split in ("blend", "test"):
         result = predictions.read(folder / "predictions" / f"net.{split}.parquet")
         rows = small_emulators.columns(data, "rows", split)

@@ -36,7 +36,7 @@ def test_a_command_is_accepted(words: list[str], tmp_path: Path, monkeypatch: py
     script, *settings = words[script_of(words) :]
     if "hub:All_Beauty" in " ".join(settings):
         settings = [setting.replace("All_Beauty", "None_Such") for setting in settings]  # without the network
-    start = scripts_run.started if Path(script).stem == "train" else scripts_run.forked
-    done = start(Path(script).stem, *settings)
+    libraries = scripts_run.NETWORKS if Path(script).stem == "train" else scripts_run.TREES
+    done = scripts_run.forked(Path(script).stem, *settings, libraries=libraries)
     assert done.returncode == 2
     assert re.search(r"does not exist|no file|there is no prepared data|None_Such", done.stderr), done.stderr

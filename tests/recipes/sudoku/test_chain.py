@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import small_sudokus
-from scripts_run import fork
+from scripts_run import NETWORKS, fork
 
 from ensemble import folders
 
@@ -17,18 +17,9 @@ def test_hrm_goes_through_the_whole_chain(tmp_path: Path) -> None:
     fork("prepare_data", "--recipe", "sudoku", "side=4", "clues=8", *counts, "threads=1", f"out={data}")
     network = vars(small_sudokus.config(variant="hrm", continue_loss=True, puzzle_embedding=True))
     words = [f"recipe.{name}={value}" for name, value in network.items()]
-    fork(
-        "train",
-        "--recipe",
-        "sudoku",
-        f"data={data}",
-        f"out={member}",
-        "batch_size=16",
-        "max_epochs=2",
-        "trackers=[]",
-        *words,
-    )
-    fork("predict", f"member={member}", f"data={data}", f"out={predicted}")
+    settings = ("batch_size=16", "max_epochs=2", "trackers=[]", *words)
+    fork("train", "--recipe", "sudoku", f"data={data}", f"out={member}", *settings, libraries=NETWORKS)
+    fork("predict", f"member={member}", f"data={data}", f"out={predicted}", libraries=NETWORKS)
     fork("ensemble_predictor", "fit", f"predictions={predicted}", f"data={data}", f"out={joined}")
     fork("report", f"ensemble={joined}", f"data={data}", f"predictions={predicted}", f"out={page}")
     boards = folders.read_json(joined / "ensemble.json")["diversity"]["boards"]

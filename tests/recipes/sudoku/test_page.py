@@ -11,7 +11,7 @@ import chromium
 import numpy as np
 import pytest
 from accelerate import Accelerator
-from scripts_run import fork
+from scripts_run import NETWORKS, fork
 
 from ensemble import predictions
 from ensemble.arrow import Column, open_table
@@ -38,7 +38,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = {"data": str(data), "out": str(folder / "members" / "net"), "batch_size": 20, "max_epochs": 2.0}
     config = config_class("sudoku")(**words, warmup_steps=0, recipe=network)
     loop.train(training.make(network, str(data)), config, Accelerator(cpu=True))
-    fork("predict", f"member={folder / 'members' / 'net'}", f"data={data}", f"out={folder / 'predictions'}")
+    fork(
+        "predict",
+        f"member={folder / 'members' / 'net'}",
+        f"data={data}",
+        f"out={folder / 'predictions'}",
+        libraries=NETWORKS,
+    )
     for split in ("blend", "test"):
         result = predictions.read(folder / "predictions" / f"net.{split}.parquet")
         probability = np.full(result.prediction.shape, 0.0125)

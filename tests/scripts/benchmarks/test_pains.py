@@ -12,7 +12,7 @@ from benchmarks.timing import ROOT, SCRIPTS
 from ensemble.errors import UserError
 
 COMMITTED = ROOT / "slurm" / "results" / "pains.json"
-SHORT = ["reshuffled_epoch", "code_on_load", "missing_processes", "uneven_accumulation"]
+SHORT = ["reshuffled_epoch", "missing_processes"]
 """These take a minute of CPU time; `make pains` reproduces the others too."""
 COUNTS = ("wrong_rows", "rows", "code_run", "outside", "wrong_weights")
 
