@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import polars as pl
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from ensemble.data.records import MOST_EXACT
 from ensemble.errors import shortened
@@ -25,11 +25,21 @@ from ensemble.recipes.table.missing import MISSING
 Value = bool | int | float | str | list[Any] | dict[str, Any] | None
 
 
+def _without_blanks(row: dict[str, Value]) -> dict[str, Value]:
+    """The row with the names of columns as in files, without surrounding blanks."""
+    stripped: dict[str, Value] = {}
+    for name, value in row.items():
+        if (name := name.strip()) in stripped:
+            raise ValueError(f"the row has two columns '{name}': keep one of them")
+        stripped[name] = value
+    return stripped
+
+
 class Request(BaseModel):
     """New rows."""
 
     model_config = ConfigDict(extra="forbid")
-    rows: Annotated[list[dict[str, Value]], Field(min_length=1)]
+    rows: Annotated[list[Annotated[dict[str, Value], AfterValidator(_without_blanks)]], Field(min_length=1)]
 
 
 def counts(request: Request) -> dict[str, int]:

@@ -68,6 +68,15 @@ def test_a_wrong_value_is_named_by_its_column(row: dict[str, Any], column: str) 
     assert problem[0] == ["rows", 1, column]
 
 
+def test_names_have_no_blanks_around_them() -> None:
+    """The value of ` age` would not be checked, and a request with such names alone would be refused, unlike a file."""
+    request = request_of({" age": 1, "job ": "a"}, {" age": True})
+    assert requests.problem(request, LIKE) == (["rows", 1, "age"], "true does not fit: the column 'age' holds numbers")
+    assert requests.tables(request)[0].column_names == ["age", "job"]
+    with pytest.raises(ValidationError, match="two columns 'age'"):
+        request_of({"age": 1, " age": 2})
+
+
 def test_dates_of_any_form_are_taken() -> None:
     """The service would refuse dates that a file may have."""
     texts = [
