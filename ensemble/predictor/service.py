@@ -17,6 +17,7 @@ stop_timeout_s are answered with 503.
 """
 
 import asyncio
+import codecs
 import gc
 import signal
 import socket
@@ -173,7 +174,7 @@ def _predict(predictor: Predictor, settings: ServeConfig, body: bytes, reviews: 
     """The response to a request's body; the rows of an answered request and of its forecast are counted."""
     request_module = _request_module(predictor)
     try:
-        request = request_module.Request.model_validate_json(body)
+        request = request_module.Request.model_validate_json(body.removeprefix(codecs.BOM_UTF8))
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False, include_input=False)[:100]
         return JSONResponse({"detail": [{**each, "loc": ["body", *each["loc"]]} for each in details]}, 422)

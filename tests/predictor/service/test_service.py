@@ -154,6 +154,13 @@ def test_what_is_no_request_is_refused(service: Service) -> None:
     assert ask(service.port, "POST", "/predict/")[0] == 404, "a redirect would name the host that the request names"
 
 
+def test_a_body_may_begin_with_a_byte_order_mark(service: Service, body_of_request: bytes) -> None:
+    """A request that PowerShell or Notepad has saved would be refused for its first character, which no editor shows."""
+    plain = ask(service.port, "POST", "/predict", body_of_request)
+    assert plain[0] == 200
+    assert ask(service.port, "POST", "/predict", b"\xef\xbb\xbf" + body_of_request) == plain
+
+
 def test_too_much_is_refused(service: Service) -> None:
     """One client could fill the memory."""
     status, body = ask(service.port, "POST", "/predict", encode({"reviews": [REVIEW] * 20_001}))
