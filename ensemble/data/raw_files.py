@@ -26,8 +26,8 @@ def expand_sources(
 
     A category of `hub:` is downloaded into `cache_dir`: its reviews or its metadata, depending on `kind`. If `cache_dir` is
     None, it is refused. If a file is given twice, under another name, by a link or, without `with_copies`, as a copy, the
-    second one is left out with a warning. Raises `UserError` for no source, a path that is no regular file, a glob without
-    matches, and a download that fails.
+    second one is left out with a warning, as are empty files that a glob matches. Raises `UserError` for no source, a path
+    that is no regular file, a glob without matches, and a download that fails.
     """
     if not sources:
         raise UserError("source names no file: name at least one file, glob or hub:CATEGORY")
@@ -43,12 +43,23 @@ def expand_sources(
             paths = [path for path in map(Path, sorted(glob.glob(source, recursive=True))) if path.is_file()]
             if not paths:
                 raise UserError(f"no file matches '{source}': check the pattern, and quote it against the shell")
+            paths = _without_empty(source, paths)
         else:
             paths = [Path(source)]
         for path in paths:
             octets.require_file(path)
             files.append(path)
     return _each_once(files, with_copies)
+
+
+def _without_empty(source: str, paths: list[Path]) -> list[Path]:
+    """The files that a glob matches, without the empty ones, such as `_SUCCESS` of Spark; all of them if all are empty."""
+    filled = [path for path in paths if path.stat().st_size]
+    if filled and len(filled) < len(paths):
+        empty = [path.name for path in paths if path not in filled]
+        named = ", ".join(empty[:3]) + ", …" * (len(empty) > 3)
+        print(f"warning: empty files that match '{source}' are left out: {named}", file=sys.stderr)
+    return filled or paths
 
 
 def _each_once(files: list[Path], with_copies: bool) -> list[Path]:
