@@ -27,7 +27,7 @@ ifeq ($(SIZE),short)
 MARKET := market.num_products=800 market.num_reviews=40000
 endif
 
-.PHONY: demo demo-sudoku demo-emulator test test-parallel test-serial test-slurm result-parallel result-serial result-slurm torture check fix figures bench bench-gpu bench-autogluon bench-tables pains clean
+.PHONY: demo demo-sudoku demo-emulator test test-parallel test-serial test-slurm torture check fix figures bench bench-gpu bench-autogluon bench-tables pains clean
 
 demo: $(VENV)/installed
 	$(BIN)/python scripts/fit.py --recipe hot_sellers out=$(DEMO) raw=$(DEMO)/raw time_limit=0 overwrite=true $(MARKET)
@@ -52,17 +52,13 @@ demo-sudoku: $(VENV)/installed
 demo-emulator: $(VENV)/installed
 	$(BIN)/python scripts/fit.py --recipe emulator out=$(EMULATOR) num_times=4 time_limit=0 overwrite=true
 
-# The parallel stage, then the two others at the same time, since both wait more than they compute. All run, also if one fails;
-# tests/helpers/stages.py assigns the tests to them
+# Runs all three stages, also if one fails; tests/helpers/stages.py assigns the tests to them
 test: $(VENV)/installed-dev
-	@code=0; results=$$(mktemp); \
-	$(MAKE) --no-print-directory RESULTS=$$results result-parallel || code=1; \
-	$(MAKE) --no-print-directory RESULTS=$$results --jobs=2 --keep-going result-serial result-slurm || code=1; \
-	cat $$results; rm $$results; exit $$code
-
-result-parallel result-serial result-slurm: result-%:
-	@began=$$(date +%s); result=passed; $(MAKE) --no-print-directory test-$* || result=FAILED; \
-	printf 'test %-9s%5d s  %s\n' $* $$(($$(date +%s) - began)) $$result >> $(RESULTS); test $$result = passed
+	@code=0; for stage in parallel serial slurm; do \
+		began=$$(date +%s); result=passed; \
+		$(MAKE) --no-print-directory test-$$stage || { result=FAILED; code=1; }; \
+		minutes="$$minutes$$(printf 'test %-9s%5d s  %s' $$stage $$(($$(date +%s) - began)) $$result)\n"; \
+	done; printf "$$minutes"; exit $$code
 
 # loadfile: all tests of a file run in one worker, which creates their shared fixtures. Without reordering, the files with the
 # longest tests are not the last ones
@@ -76,7 +72,8 @@ test-serial test-slurm: test-%: $(VENV)/installed-dev
 torture: $(VENV)/installed-dev
 	TORTURE_LONG=1 $(PYTEST) -s tests/launch/test_torture.py tests/launch/test_elastic.py tests/launch/test_emulator.py \
 		tests/launch/test_next_item.py tests/trees/test_torture_trees.py tests/predictor/service \
-		tests/scripts/benchmarks/test_autogluon.py
+		tests/scripts/benchmarks/test_autogluon.py tests/scripts/benchmarks/test_roofline.py \
+		tests/scripts/benchmarks/test_scaling.py
 	TORTURE_LONG=1 $(PYTEST) -m hypothesis
 
 check: $(VENV)/installed-dev

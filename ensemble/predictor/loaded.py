@@ -24,9 +24,10 @@ import sys
 import tempfile
 import threading
 import warnings
+import weakref
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,17 @@ class Predictor(AbstractContextManager["Predictor"]):
         self.close()
 
 
+def _end_unused(process: subprocess.Popen[str], loaded_by: int) -> None:
+    """End the process of a worker that was deleted; `subprocess` itself would keep it until this process ends."""
+    if os.getpid() == loaded_by:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            assert pipe
+            with suppress(OSError):  # if a task could not be sent
+                pipe.close()
+
+
 def _check_threads(threads: int) -> None:
     if not isinstance(threads, int) or threads < 0:
         raise UserError(f"threads={threads!r} is impossible: give a number of cores, or 0 for as many as are granted")
@@ -221,7 +233,7 @@ def in_order_of_rows(table: pa.Table, why: pa.Array) -> pa.Table:
 
 
 class Worker:
-    """A worker process (worker.py). It ends with this process at the latest, since its input ends then."""
+    """A worker process (worker.py). It ends with this object or process at the latest, since its input ends then."""
 
     def __init__(self, name: str, config: dict[str, Any]):
         self.name = name
@@ -237,6 +249,7 @@ class Worker:
             encoding="utf-8",
             env={**os.environ, "TQDM_DISABLE": "1"},
         )
+        weakref.finalize(self, _end_unused, self.process, self._loaded_by)
         self._send(config)
 
     def run(self, task: dict[str, Any]) -> list[str]:

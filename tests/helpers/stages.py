@@ -1,8 +1,8 @@
-"""The stages of `make test`. Each test has the mark of one of them, by the path of its file.
+"""The stages of `make test`, which run one after the other. Each test has the mark of one of them, by the path of its file.
 
 parallel: in two worker processes of pytest-xdist; the tests of a file run in one of them.
-serial: one after the other. These send signals and wait for what happens then, bind fixed ports, or measure time or memory.
-slurm: jobs on a local Slurm cluster, whose hosts have networks of their own. It runs beside the serial stage.
+serial: alone on the machine. These send signals and wait for what happens then, bind fixed ports, or measure time or memory.
+slurm: jobs on a local Slurm cluster.
 """
 
 from pathlib import Path

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 
@@ -148,6 +149,14 @@ def test_the_number_of_threads_is_printed_once(fitted: Path, capfd: pytest.Captu
     with Predictor.load(fitted / "ensemble", threads=2):
         pass
     assert capfd.readouterr().err.count("OMP_NUM_THREADS=2 ") == 1
+
+
+def test_the_processes_of_a_predictor_that_is_deleted_end(fitted: Path) -> None:
+    """A notebook that loads an ensemble again and again would keep the processes of all of them."""
+    predictor = Predictor.load(fitted / "ensemble", threads=1)
+    processes = [psutil.Process(worker.process.pid) for worker in predictor.workers.values()]
+    del predictor
+    assert psutil.wait_procs(processes, timeout=60)[1] == []
 
 
 def test_members_are_read_once(fitted: Path, request_rows: Any, tmp_path: Path) -> None:
