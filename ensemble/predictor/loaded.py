@@ -257,6 +257,8 @@ class Worker:
         if os.getpid() != self._loaded_by:  # both processes would read the answers
             raise UserError("this Predictor was loaded in another process: load it in each process, after the fork")
         with self._lock:
+            if self.process.stdout and self.process.stdout.closed:
+                raise UserError("this Predictor was closed: load the ensemble again")
             self._send(task)
             return self.wait()
 
@@ -264,7 +266,7 @@ class Worker:
         assert self.process.stdin
         try:
             print(json.dumps(content), file=self.process.stdin, flush=True)
-        except (OSError, ValueError):  # ValueError: after `close`
+        except OSError:
             raise self._lost() from None
         self._num_unread += 1
 
