@@ -122,8 +122,8 @@ class Predictor(AbstractContextManager["Predictor"]):
         which counts the rows from 0; the id column, if there is one; `prediction`, which is the probability of the second of
         two classes, or one column for each of several classes; and `why`, the reasons as text. It is in the order of the
         rows; for an Arrow table, and for reviews, in the order of `forecast.parquet`. A message about unusual rows, such as
-        cells that count as empty, is a `UserWarning`. Raises `UserError` for rows that cannot be prepared, and `Failure` if
-        a worker process has ended.
+        cells that count as empty, is a `UserWarning`. Raises `UserError` for rows that cannot be prepared and after `close`,
+        and `Failure` if a worker process has ended.
         """
         frame, notes = self.predict_with_notes(rows, products)
         for note in notes:

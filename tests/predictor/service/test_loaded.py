@@ -151,15 +151,6 @@ def test_the_number_of_threads_is_printed_once(fitted: Path, capfd: pytest.Captu
     assert capfd.readouterr().err.count("OMP_NUM_THREADS=2 ") == 1
 
 
-def test_a_closed_predictor_is_named(fitted: Path, request_rows: Any) -> None:
-    """The user would be sent to an output that does not exist."""
-    predictor = Predictor.load(fitted / "ensemble", threads=1)
-    predictor.close()
-    predictor.close()
-    with pytest.raises(UserError, match="this Predictor was closed: load the ensemble again"):
-        predictor.predict(*requests.tables(requests.Request(**request_rows)))
-
-
 def test_the_processes_of_a_predictor_that_is_deleted_end(fitted: Path) -> None:
     """A notebook that loads an ensemble again and again would keep the processes of all of them."""
     predictor = Predictor.load(fitted / "ensemble", threads=1)

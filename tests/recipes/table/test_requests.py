@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient
 from launcher import TIMEOUT_S
 from pydantic import ValidationError
 
-from ensemble.errors import Failure, UserError
+from ensemble.errors import UserError
 from ensemble.pipeline import plan
 from ensemble.predictor import fitting
 from ensemble.predictor.loaded import Predictor
@@ -299,7 +299,8 @@ def test_the_service_answers_as_a_file_of_the_rows(tmp_path: Path, monkeypatch: 
         assert refused.json()["detail"][0]["loc"] == ["body", "rows", 0, "age"]
         schema = client.get("/schema").json()
         assert schema["ensemble"]["columns"]["age"] == {"holds": "number"}
-    with pytest.raises(Failure, match="load the ensemble again"):
+    predictor.close()  # again
+    with pytest.raises(UserError, match="this Predictor was closed: load the ensemble again"):
         predictor.predict(new)
     with pytest.raises(UserError, match=re.escape(f"{tmp_path}/out is the folder of a whole fit: give its ensemble")):
         Predictor.load(tmp_path / "out")
