@@ -54,9 +54,9 @@ def expand_sources(
 
 def _without_empty(source: str, paths: list[Path]) -> list[Path]:
     """The files that a glob matches, without the empty ones, such as `_SUCCESS` of Spark; all of them if all are empty."""
+    empty = [path.name for path in paths if not path.stat().st_size]
     filled = [path for path in paths if path.stat().st_size]
-    if filled and len(filled) < len(paths):
-        empty = [path.name for path in paths if path not in filled]
+    if filled and empty:
         named = ", ".join(empty[:3]) + ", …" * (len(empty) > 3)
         print(f"warning: empty files that match '{source}' are left out: {named}", file=sys.stderr)
     return filled or paths

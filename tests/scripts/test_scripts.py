@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from script_server import ScriptServer
+from scripts_run import NETWORKS
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted(path.stem for path in (ROOT / "scripts").glob("*.py"))
@@ -53,7 +54,7 @@ def server() -> Iterator[ScriptServer]:
 @pytest.fixture(scope="module")
 def torch_server() -> Iterator[ScriptServer]:
     """Its children need not import torch for seconds each."""
-    running = ScriptServer(environment(), "torch", "torch._dynamo", "accelerate")
+    running = ScriptServer(environment(), *NETWORKS)
     yield running
     assert running.stop() == 0
 
