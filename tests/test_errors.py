@@ -25,6 +25,12 @@ def run(body: str, before: str = "") -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+def test_imports_are_not_interrupted_by_full_collections() -> None:
+    """The garbage collector would scan the objects of PyTorch several times while they are created."""
+    body = "import gc; objects = [[] for _ in range(300_000)]; print(gc.get_stats()[2]['collections'])"
+    assert run(body) == (0, "0\n", "")
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
