@@ -1,7 +1,7 @@
 """The stages of `make test`, which run one after the other. Each test has the mark of one of them, by the path of its file.
 
 parallel: in two worker processes of pytest-xdist; the tests of a file run in one of them.
-serial: alone on the machine. These send signals and wait for what happens then, bind fixed ports, or measure time or memory.
+serial: alone on the machine. These examine the machine, use a GPU, bind fixed ports, or measure time or memory.
 slurm: jobs on a local Slurm cluster.
 """
 
@@ -11,23 +11,11 @@ TESTS = Path(__file__).resolve().parents[1]
 STAGES = ("parallel", "serial", "slurm")
 SERIAL = (
     "doctor",
-    "launch/test_failures.py",
-    "launch/test_launch.py",
     "launch/test_nccl.py",
-    "launch/test_torture.py",
-    "neural/test_heartbeat.py",
-    "pipeline/test_killed.py",
-    "predictor/service",
     "scripts/benchmarks/test_autogluon.py",
     "scripts/benchmarks/test_overhead.py",
     "scripts/benchmarks/test_process_tree.py",
     "scripts/benchmarks/test_scaling.py",
-    "test_signals.py",
-    "trees/test_both.py",
-    "trees/test_distributed.py",
-    "trees/test_resume.py",
-    "trees/test_search.py",
-    "trees/test_torture_trees.py",
 )
 """Files and folders under tests/ of the serial stage. All but these and tests/slurm is in the parallel stage."""
 
