@@ -292,8 +292,6 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
             f"the column '{column}' holds {table.nested[column]}, but members were trained on {kinds}: give {kinds}"
         )
     pieces = table.pieces[column]
-    if kind == "number":
-        pieces = [piece.cast(pl.Float64) if piece.dtype == pl.Boolean else piece for piece in pieces]
     cells = _texts(pieces, kind)
     cells = _categories(cells, column, config) if kind == "text" else cells
     cells, marks = missing.in_texts(cells, config.missing or (() if kind == "text" else missing.MISSING))
@@ -317,6 +315,9 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
         if values.count() or (native is not None and native.count()):
             form_notes += dates.offset_note(column, read_dates, form, _zones(pieces))
     else:
+        truths = cells.str.to_lowercase()
+        if truths.drop_nulls().is_in(("true", "false", "1", "0")).all():  # in training 1 and 0
+            cells = truths.replace({"true": "1", "false": "0"})
         allowed = cells.count() - 1  # at least one cell is a number
         unit, known_form = number_units.split(form)
         signed = number_forms.with_signs(cells)

@@ -59,6 +59,26 @@ def test_a_point_means_what_it_meant_in_training(new: str | pl.DataFrame, expect
     assert bool(notes) == (1234.0 in expected)
 
 
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [
+        ("c;other\nTrue;1\nFalse;2\n;3\n", [1.0, 0.0, None]),
+        ('{"c": true, "other": 1}\n{"c": 0, "other": 1}\n', [1.0, 0.0]),
+        (pl.DataFrame({"c": [True, None, False], "other": [1, 2, 3]}), [1.0, None, 0.0]),
+    ],
+    ids=["csv", "json", "parquet"],
+)
+def test_booleans_are_the_ones_and_zeros_of_training(new: str | pl.DataFrame, expected: list[float], tmp_path: Path) -> None:
+    """pandas writes True into a file where another program wrote 1: the cells would be empty."""
+    manifest = prepare(tmp_path, write_csv(tmp_path / "a.csv", ["1", "0"]))
+    file = tmp_path / "new"
+    if isinstance(new, str):
+        file.write_text(new)
+    else:
+        new.write_parquet(file)
+    assert read_again(tmp_path, manifest, file) == (expected, [])
+
+
 def test_thousands_and_millions_without_a_comma_are_numbers(tmp_path: Path) -> None:
     """1.234.567 would be a text or an empty cell, and 12.345 beside it a decimal number."""
     rows = rows_of(tmp_path, prepare(tmp_path, write_csv(tmp_path / "a.csv", ["1.234.567", "12.345", "987"])))
