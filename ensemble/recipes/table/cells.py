@@ -60,6 +60,8 @@ FURTHEST = 7_800_000_000_000_000_000
 
 Kind = Literal["number", "truth", "date", "text"]
 PLURALS: dict[Kind, str] = {"number": "numbers", "truth": "booleans (true or false)", "date": "dates", "text": "texts"}
+TRUTHS = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
+"""The texts of booleans in lower case; a column of booleans has the first two in at least one file."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -150,6 +152,11 @@ def _texts(pieces: Sequence[pl.Series], kind: Kind) -> pl.Series:
     return texts.set(texts == "", None)
 
 
+def _truths(texts: pl.Series) -> pl.Series:
+    """The values of `TRUTHS`, null for other texts."""
+    return texts.replace_strict(TRUTHS, default=None, return_dtype=pl.Boolean)
+
+
 def _of_kind(
     table: Table,
     column: str,
@@ -196,8 +203,10 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
         return _of_kind(table, column, "text", texts, marks)
     allowed = config.max_bad_fraction * num_cells
     truths = cells.str.to_lowercase()
-    if truths.drop_nulls().is_in(("true", "false")).all():
-        return _of_kind(table, column, "truth", truths == "true", all_marks)
+    different = truths.drop_nulls().unique()
+    if different.is_in(list(TRUTHS)).all() and (are_words := different.is_in(("true", "false"))).any():
+        digits = () if are_words.all() else (f"the column '{column}' is read as booleans: 1 is true and 0 is false",)
+        return _of_kind(table, column, "truth", _truths(truths), all_marks, digits)
 
     numbers, no_number = _numbers(table, column, cells, "", all_marks, allowed, advice, config)
     if numbers:
@@ -303,8 +312,7 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
     if kind == "text":
         values = cells
     elif kind == "truth":
-        truths = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
-        values = cells.str.to_lowercase().replace_strict(truths, default=None, return_dtype=pl.Boolean)
+        values = _truths(cells.str.to_lowercase())
     elif kind == "date":
         known = form.split(dates.SEPARATOR) if form else [dates.ISO[0]]
         if dates.DIGITS_OF_A_DAY in form:

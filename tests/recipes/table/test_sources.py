@@ -88,6 +88,18 @@ def test_folders_named_key_and_value_are_a_column(tmp_path: Path) -> None:
         sources.read([tmp_path / "year=2024/shop=a%2Fb/part.csv", tmp_path / "part.csv"], Census())
 
 
+@pytest.mark.parametrize("other", [pl.Series([0, 1] * 20), pl.Series([0.0, 1.0] * 20), pl.Series(["0", "1"] * 20)])
+def test_booleans_beside_0_and_1_of_another_file_are_booleans(tmp_path: Path, other: pl.Series) -> None:
+    """A target would have the four classes 0, 1, false and true."""
+    x = pl.Series(range(40))
+    pl.DataFrame({"x": x, "y": x % 3 == 0}).write_parquet(tmp_path / "a.parquet")
+    pl.DataFrame({"x": x + 40, "y": other}).write_parquet(tmp_path / "b.parquet")
+    manifest = prepare(tmp_path, tmp_path / "a.parquet", tmp_path / "b.parquet")
+    assert (manifest["task"]["kind"], manifest["target"]["names"]) == ("binary", ["false", "true"])
+    assert manifest["splits"]["train"]["positives"] == 14 + 20
+    assert "the column 'y' is read as booleans: 1 is true and 0 is false" in manifest["notes"]
+
+
 def test_half_a_character_is_a_malformed_record(tmp_path: Path) -> None:
     """A lone surrogate would be a NUL byte in a text, and be reported as one in an id."""
     lines = [r'{"a": "x\ud800y"}', r'{"a": "\ud83d\ude00"}', r'{"a": "\\ud800"}', r'{"a": "x\udc00"}', r'{"a\ud800": "x"}']
