@@ -36,7 +36,7 @@ from ensemble.data import cross_validation, octets, raw_files
 from ensemble.data.census import Census
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
-from ensemble.recipes.table import cells, columns, missing, sources, trend
+from ensemble.recipes.table import cells, columns, leaks, missing, sources, trend
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.recipes.table.splits import FORECAST as FORECASTED
 from ensemble.recipes.table.splits import TEST, TRAIN, Splits, split_rows
@@ -49,10 +49,8 @@ SPLITS = ("train", "test", FORECAST)
 ID_COLUMNS = {"row_id": pa.int64(), "group": pa.int64(), "cluster": pa.int64()}
 ALONE = "the table has no other column; if a line has several fields, separate them by commas, semicolons or tabs"
 TREND = "the target has a trend: the time '{}' is a feature, since a linear model with it predicts later rows better"
-ROW_NUMBER = "the column '{}' numbers the rows: add it to drop=[…] unless their order means something"
 PANDAS_INDEX = r"__index_level_\d+__"
 """The name in Parquet of the row labels of a pandas frame, if they have none."""
-LEAK = "the column '{}' determines the target: add it to drop=[…] unless it is known when you forecast"
 YEARS = datetime.date(1900, 1, 1), datetime.date(2100, 12, 31)
 """Numbers of a feature such as 20240131 are dates if all are between these days."""
 LEAST_REPEATED = 0.05
@@ -102,8 +100,10 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
             if trend.has_trend(matrix, *known, config.embargo, config.seed):
                 features, encoded, left_out, contents = _features(config, table, cells_of, in_train, with_time=True)
                 trends = [TREND.format(config.time)]
-        leaks = copies + _leak_notes(cells_of, features, target, in_train) + _row_number_notes(cells_of, features)
-        print(*(f"warning: {note}" for note in leaks), sep="\n", end="\n" if leaks else "", file=sys.stderr)
+        leak_notes = (
+            copies + leaks.target_notes(cells_of, features, target, in_train) + leaks.row_number_notes(cells_of, features)
+        )
+        print(*(f"warning: {note}" for note in leak_notes), sep="\n", end="\n" if leak_notes else "", file=sys.stderr)
         arrays = {
             "row_id": np.arange(table.height),
             "group": splits.group,
@@ -139,7 +139,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                 **({"texts": contents} if contents else {}),
                 "left_out": left_out,
                 "unseen": _unseen(cells_of, features, split == FORECASTED),
-                "notes": [*leaks, *notes],
+                "notes": [*leak_notes, *notes],
                 "alike": _alike(config, target, features, contents),
             },
         )
@@ -352,52 +352,6 @@ def _keep_copies_together(
     unit = unit.copy()
     unit[is_labelled] = np.flatnonzero(is_labelled)[first][inverse]
     return unit, [TOGETHER.format(num_repeated, len(key))]
-
-
-def _leak_notes(
-    cells_of: dict[str, cells.Cells], features: list[dict[str, Any]], target: Target, in_train: np.ndarray
-) -> list[str]:
-    """A message for each feature that corresponds to the target one to one, or is a linear function of it, apart from empty
-    cells."""
-    rows = pl.Series(in_train)
-    expected = pl.Series("target", target.values).filter(rows)
-    values = [cells_of[column].values.filter(rows).alias(f"{column}:") for column in columns.by_column(features)]
-    distinct = pl.DataFrame([*values, expected]).unique(maintain_order=True)
-    notes = []
-    for feature in features:
-        if "part" in feature or "text" in feature:
-            continue
-        # Not by `select`, whose time grows with the number of all columns
-        pairs = pl.DataFrame({"value": distinct[f"{feature['column']}:"], "target": distinct["target"]}).drop_nulls()
-        num_pairs = pairs.n_unique()
-        one_to_one = num_pairs == pairs["value"].n_unique() == pairs["target"].n_unique()
-        one_to_one = one_to_one and 1 < num_pairs < len(pairs) / 2 and len(pairs) > len(distinct) / 2
-        is_linear = False
-        if target.kind == "regression" and pairs["value"].dtype != pl.String:
-            x, y = columns.numbers_of(pairs["value"]), pairs["target"].to_numpy()
-            known = np.isfinite(x)
-            if known.sum() > 2 and np.ptp(x[known]) > 0 and np.ptp(y[known]) > 0:
-                is_linear = bool(abs(np.corrcoef(x[known], y[known])[0, 1]) > 1 - 1e-9)
-        if one_to_one or is_linear:
-            notes.append(LEAK.format(feature["column"]))
-    return notes
-
-
-def _row_number_notes(cells_of: dict[str, cells.Cells], features: list[dict[str, Any]]) -> list[str]:
-    """A message for each feature that numbers the rows in any order, such as an index that pandas or R has written. Numbers
-    may be missing in the first column of a file if it has no name, as after a frame was filtered."""
-    names = [feature["column"] for feature in features if cells_of[feature["column"]].kind == "number"]
-    return [ROW_NUMBER.format(name) for name in names if _numbers_rows(cells_of[name].values, name == "column 1")]
-
-
-def _numbers_rows(values: pl.Series, may_have_gaps: bool) -> bool:
-    if values.null_count():
-        return False
-    numbers = values.to_numpy()
-    if not (may_have_gaps or np.ptp(numbers) == len(numbers) - 1):  # checked first, since sorting takes longer
-        return False
-    steps = np.diff(np.sort(numbers))
-    return bool(((steps == 1) | (may_have_gaps & (steps > 1) & (steps % 1 == 0))).all())
 
 
 def _write_splits(folder: Path, splits: Splits, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -295,7 +295,19 @@ def test_columns_that_determine_the_target_are_named(
     assert not capsys.readouterr().err
     gap = frame.with_columns(pl.when(pl.int_range(pl.len()) != 3).then("tier_code").alias("tier_code"))
     manifest = prepare(tmp_path, gap, target="tier", drop=("income", "rich", "grade", "cents"), overwrite=True)
-    assert "the column 'tier_code' determines the target" in manifest["notes"][0]
+    assert any("the column 'tier_code' determines the target" in note for note in manifest["notes"])
+
+
+def test_a_column_with_one_target_for_each_of_its_values_is_named(tmp_path: Path) -> None:
+    """Rows of a patient would be in several folds, so that members which remember patients had a perfect score."""
+    generator = np.random.default_rng(0)
+    patient, x = generator.integers(0, 60, 600), generator.normal(size=600)
+    frame = pl.DataFrame({"patient": patient, "x": x, "y": generator.integers(0, 2, 60)[patient]})
+    (note,) = prepare(tmp_path, frame, target="y")["notes"]
+    assert note.startswith("the column 'patient' determines the target")
+    assert note.endswith("name it as group=patient")
+    rare = frame.with_columns(y=pl.int_range(pl.len()) < 5)  # most patients have one target by chance
+    assert prepare(tmp_path, rare, target="y", overwrite=True)["notes"] == []
 
 
 def test_repeated_rows_are_counted_and_are_no_evidence_of_a_leak(tmp_path: Path) -> None:

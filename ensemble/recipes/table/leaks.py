@@ -1,0 +1,66 @@
+"""Messages about columns that give the target away, and about columns that number the rows."""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ensemble.recipes.table import cells, columns
+from ensemble.recipes.table.target import Target
+
+LEAK = "the column '{0}' determines the target: add it to drop=[…] unless it is known when you forecast"
+OTHER_VALUES = "; if new rows have other values of it, as of patients with several rows, name it as group={0}"
+BY_CHANCE = 20.0
+"""A column with more values than the target determines it if more rows than this would differ from others with the same
+value, were there no relation."""
+ROW_NUMBER = "the column '{}' numbers the rows: add it to drop=[…] unless their order means something"
+
+
+def target_notes(
+    cells_of: dict[str, cells.Cells], features: list[dict[str, Any]], target: Target, in_train: np.ndarray
+) -> list[str]:
+    """A message for each feature whose repeated values each have one value of the target, or of which the target is a linear
+    function, apart from empty cells."""
+    rows = pl.Series(in_train)
+    expected = pl.Series("target", target.values).filter(rows)
+    values = [cells_of[column].values.filter(rows).alias(f"{column}:") for column in columns.by_column(features)]
+    distinct = pl.DataFrame([*values, expected]).unique(maintain_order=True)
+    notes = []
+    for feature in features:
+        if "part" in feature or "text" in feature:
+            continue
+        # Not by `select`, whose time grows with the number of all columns
+        pairs = pl.DataFrame({"value": distinct[f"{feature['column']}:"], "target": distinct["target"]}).drop_nulls()
+        num_values = pairs["value"].n_unique()
+        is_repeated = 1 < num_values < len(pairs) / 2 and len(pairs) > len(distinct) / 2
+        is_function = is_linear = False
+        if is_repeated and pairs.n_unique() == num_values:
+            counts = pairs["target"].value_counts()["count"]
+            num_different = (len(pairs) - num_values) * (1 - float(((counts / len(pairs)) ** 2).sum()))
+            is_function = len(counts) == num_values or num_different > BY_CHANCE
+        if target.kind == "regression" and pairs["value"].dtype != pl.String:
+            x, y = columns.numbers_of(pairs["value"]), pairs["target"].to_numpy()
+            known = np.isfinite(x)
+            if known.sum() > 2 and np.ptp(x[known]) > 0 and np.ptp(y[known]) > 0:
+                is_linear = bool(abs(np.corrcoef(x[known], y[known])[0, 1]) > 1 - 1e-9)
+        if is_function or is_linear:
+            note = LEAK if is_linear else LEAK + OTHER_VALUES
+            notes.append(note.format(feature["column"]))
+    return notes
+
+
+def row_number_notes(cells_of: dict[str, cells.Cells], features: list[dict[str, Any]]) -> list[str]:
+    """A message for each feature that numbers the rows in any order, such as an index that pandas or R has written. Numbers
+    may be missing in the first column of a file if it has no name, as after a frame was filtered."""
+    names = [feature["column"] for feature in features if cells_of[feature["column"]].kind == "number"]
+    return [ROW_NUMBER.format(name) for name in names if _numbers_rows(cells_of[name].values, name == "column 1")]
+
+
+def _numbers_rows(values: pl.Series, may_have_gaps: bool) -> bool:
+    if values.null_count():
+        return False
+    numbers = values.to_numpy()
+    if not (may_have_gaps or np.ptp(numbers) == len(numbers) - 1):  # checked first, since sorting takes longer
+        return False
+    steps = np.diff(np.sort(numbers))
+    return bool(((steps == 1) | (may_have_gaps & (steps > 1) & (steps % 1 == 0))).all())
