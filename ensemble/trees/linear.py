@@ -54,6 +54,8 @@ MOST_CATEGORIES, LEAST_ROWS = 100, 3
 MANY_CATEGORIES, MOST_CELLS = 1000, 6e6
 """In a regression at most `MANY_CATEGORIES` categories have a column, and even those of a single row, if all columns
 together have at most `MOST_CELLS` cells."""
+CELLS_AT_ONCE = 1_000_000
+"""The number of cells whose quantiles are computed at once."""
 NEWTON_WEIGHTS = 200
 """Newton's method is faster than L-BFGS up to this number of weights."""
 MOST_STEPS = 200
@@ -127,7 +129,7 @@ def fit_design(rows: TreeData, features: np.ndarray, is_regression: bool) -> Des
     num_columns = sum(min(rows.categories.get(name, 2), MANY_CATEGORIES) for name in rows.features)
     if is_regression and num_columns * len(features) <= MOST_CELLS:
         most, least_rows = MANY_CATEGORIES, 1
-    numbers, missing, categories, codes, quantiles = [], [], [], [], []
+    numbers, missing, categories, codes = [], [], [], []
     for index, name in enumerate(rows.features):
         known = features[:, index].astype(np.float64)
         known = known[~np.isnan(known)]
@@ -141,7 +143,6 @@ def fit_design(rows: TreeData, features: np.ndarray, is_regression: bool) -> Des
             codes += list(frequent)
         elif len(known) and known.min() < known.max():
             numbers.append(index)
-            quantiles.append(np.quantile(known, (np.arange(NUM_QUANTILES) + 0.5) / NUM_QUANTILES))
     values = features[:, numbers].astype(np.float64)
     if np.isinf(values).any():
         raise UserError("a feature is infinite, with which a linear model cannot be trained: correct the prepared data")
@@ -158,13 +159,27 @@ def fit_design(rows: TreeData, features: np.ndarray, is_regression: bool) -> Des
         missing_M=np.array(missing, np.int64),
         category_C=np.array(categories, np.int64),
         code_C=np.array(codes, np.float64),
-        quantile_SQ=np.array(quantiles, np.float64).reshape(-1, NUM_QUANTILES),
+        quantile_SQ=_quantiles(features, numbers),
         mean_D=np.zeros(2 * len(numbers) + len(missing) + len(categories) + int(is_wide.sum())),
         wide_W=np.flatnonzero(is_wide),
         least_W=(2 * least_S - most_S)[is_wide],
         most_W=(2 * most_S - least_S)[is_wide],
     )
     return dataclasses.replace(design, mean_D=np.nanmean(design.raw_columns(features), axis=0))
+
+
+def _quantiles(features: np.ndarray, numbers: list[int]) -> np.ndarray:
+    """The quantiles of the known values of some features, (len(numbers), NUM_QUANTILES)."""
+    probabilities = (np.arange(NUM_QUANTILES) + 0.5) / NUM_QUANTILES
+    quantile_SQ = np.empty((len(numbers), NUM_QUANTILES))
+    at_once = max(1, CELLS_AT_ONCE // len(features))  # a call for each of thousands of columns would take longer
+    for start in range(0, len(numbers), at_once):
+        values = features[:, numbers[start : start + at_once]].astype(np.float64)
+        quantile_SQ[start : start + at_once] = np.quantile(values, probabilities, axis=0).T
+    for position in np.flatnonzero(np.isnan(quantile_SQ[:, 0])):  # features with missing values
+        values = features[:, numbers[position]].astype(np.float64)
+        quantile_SQ[position] = np.quantile(values[~np.isnan(values)], probabilities)
+    return quantile_SQ
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

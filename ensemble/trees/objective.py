@@ -81,10 +81,11 @@ def objective_of(config: TreesConfig, rows: TreeData) -> Objective:
     kind, target, metric = config.objective or task.kind, config.target or task.target, config.metric or task.metric
     if kind not in KINDS:
         raise UserError(f"objective={kind} is unknown: choose {', '.join(KINDS)}, or leave it empty for the task's own")
+    features = set(rows.features)  # of which there may be thousands
     columns = [
         field.name
         for field in rows.table.schema
-        if field.name not in rows.features and (pa.types.is_floating(field.type) or field.name == task.target)
+        if field.name not in features and (pa.types.is_floating(field.type) or field.name == task.target)
     ]
     if target not in columns:
         raise UserError(f"target={target} is not a column that can be learned: {_suggestion(target, columns)}")

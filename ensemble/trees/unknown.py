@@ -19,6 +19,7 @@ The predictions of rows without unknown values have the same bits as without thi
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,6 @@ def describe(objective: Objective, parts: list[TreeData]) -> dict[str, Any]:
     generator = np.random.default_rng(0)
     sampled = generator.choice(num_rows, min(num_rows, NUM_SAMPLED), replace=False)
     chosen = sampled[np.arange(NUM_REFERENCE) % len(sampled)]
-    quantiles = (np.arange(NUM_REFERENCE) + 0.5) / NUM_REFERENCE
     complete, unseen, reference = [], {}, {}
     for name in rows.features:
         if rows.categories.get(name, 0) >= MIN_CATEGORIES:
@@ -70,13 +70,20 @@ def describe(objective: Objective, parts: list[TreeData]) -> dict[str, Any]:
             column = np.empty(NUM_REFERENCE, np.float32)
             # The quantiles of the column, in the order of the reference rows' own values
             order = np.argsort(values[chosen], kind="stable")
-            column[order] = np.quantile(known, quantiles, method="inverted_cdf")
+            column[order] = np.sort(known)[_positions(known.size)]
             reference[name] = column.tolist()
     return {
         "complete": complete,
         "unseen": {name: codes for name, codes in unseen.items() if codes and name in reference},
         "reference": reference,
     }
+
+
+@functools.cache  # of thousands of columns, most have as many values
+def _positions(size: int) -> np.ndarray:
+    """The positions of the quantiles of the reference rows among `size` sorted values: (NUM_REFERENCE,) int64."""
+    quantiles = (np.arange(NUM_REFERENCE) + 0.5) / NUM_REFERENCE
+    return np.quantile(np.arange(size), quantiles, method="inverted_cdf").astype(np.int64)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,12 +106,13 @@ class SeenValues:
     @classmethod
     def from_dict(cls, content: dict[str, Any], features: list[str]) -> "SeenValues":
         """From the result of `describe`."""
+        position = {name: number for number, name in enumerate(features)}
         reference = np.full((NUM_REFERENCE, len(features)), np.nan, np.float32)
         for name, values in content["reference"].items():
-            reference[:, features.index(name)] = values
+            reference[:, position[name]] = values
         return cls(
             complete=np.isin(features, content["complete"]),
-            unseen={features.index(name): np.array(codes, np.float32) for name, codes in content["unseen"].items()},
+            unseen={position[name]: np.array(codes, np.float32) for name, codes in content["unseen"].items()},
             reference=reference,
         )
 

@@ -174,6 +174,8 @@ def _linear_work(manifest: dict[str, Any]) -> float:
     num_rows, task = manifest["splits"]["train"]["rows"], manifest["task"]
     num_columns = sum(min(feature.get("categories") or 2, 100) for feature in manifest["features"])
     if task["kind"] in ("regression", "ranking"):
-        return 10.0 * num_rows * num_columns * min(num_rows, num_columns)
+        if num_rows < num_columns:  # the products of the rows, and their eigenvectors
+            return num_rows**2 * (num_columns + 9.0 * num_rows)
+        return 10.0 * num_rows * num_columns**2
     num_weights = min(num_rows, num_columns) * max(1, len(task.get("classes") or ()))
     return 18.0 * num_rows * num_weights * min(5 * num_weights, 200)  # Newton's method, or the steps of L-BFGS

@@ -44,6 +44,16 @@ def test_a_gpu_trains_only_wide_networks_faster(num_features: int, num_classes: 
     assert num_ranks / 2 < tabm.cores_like_a_gpu <= num_ranks
 
 
+@pytest.mark.parametrize(
+    ("num_rows", "num_features", "is_planned"), [(500, 5000, True), (1000, 5000, True), (2000, 9000, False)]
+)
+def test_a_wide_table_has_a_linear_model(num_rows: int, num_features: int, is_planned: bool) -> None:
+    """The best member of many tables with more columns than rows would be taken for slow, or a slow one be trained."""
+    features = [{"name": f"x{number}"} for number in range(num_features)]
+    manifest = {"splits": {"train": {"rows": num_rows}}, "features": features, "task": {"kind": "regression"}}
+    assert (plan(manifest, 2)[0].name == "linear") == is_planned
+
+
 @pytest.mark.parametrize("num_rows", [500, 50_000, 100_000])
 def test_each_variant_has_settings_of_its_own(num_rows: int) -> None:
     """The time that a limit leaves would be spent on a repetition of a member, which adds little to the ensemble."""
