@@ -388,8 +388,11 @@ def with_commas(cells_of: dict[str, Cells]) -> dict[str, Cells]:
 
 def days(cells: Cells, first: datetime.date = datetime.date(1000, 1, 1), last: datetime.date = datetime.date.max) -> Cells:
     """Convert the cells to dates if all are numbers such as 20240131 from `first` to `last`; else return them unchanged."""
+    if cells.kind != "number":
+        return cells
     known = cells.values.drop_nulls()
-    if cells.kind != "number" or known.is_empty() or (known != known.floor()).any():
+    numbers = known.to_numpy()
+    if not numbers.size or (numbers != np.floor(numbers)).any():
         return cells
     least, most = (int(day.strftime(DIGITS_OF_A_DAY)) for day in (first, last))
     if not known.is_between(least, most).all():
@@ -446,6 +449,9 @@ def _rows(flags: pl.Series) -> np.ndarray:
 def in_range(table: Table, cells: Cells) -> Cells:
     """The cells of a feature, with messages about numbers that float32 cannot hold: 1e300 counts as empty, 1e-50 as 0."""
     if cells.kind != "number":
+        return cells
+    magnitudes = np.abs(cells.values.to_numpy())  # a table may have thousands of columns, and polars takes longer for each
+    if not ((magnitudes > LARGEST) | ((magnitudes > 0) & (magnitudes < SMALLEST))).any():
         return cells
     sizes, column = cells.values.abs(), cells.column
     huge, tiny = (sizes > LARGEST).fill_null(False), (sizes.is_between(0, SMALLEST, closed="none")).fill_null(False)

@@ -35,7 +35,7 @@ def numbers_of(values: pl.Series) -> np.ndarray:
     """A column of numbers, booleans or dates as float64 (num_rows,), NaN for null; dates in days since 1970."""
     if isinstance(values.dtype, pl.Datetime):
         values = values.dt.epoch("us") / MICROSECONDS_PER_DAY
-    return values.cast(pl.Float64).fill_null(np.nan).to_numpy()
+    return (values if values.dtype == pl.Float64 else values.cast(pl.Float64)).to_numpy()
 
 
 def offset_of(numbers: np.ndarray, in_train: np.ndarray) -> float:

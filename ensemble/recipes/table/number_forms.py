@@ -8,6 +8,7 @@ The form of a file is the one that leaves the fewest cells unread.
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import polars as pl
 
 from ensemble.errors import UserError
@@ -111,9 +112,9 @@ def refuse_hidden_thousands(table: Table, column: str, cells: pl.Series, values:
     Numbers of JSON have a decimal point.
     """
     for texts, numbers, is_json in zip(table.by_file(cells), table.by_file(values), table.are_json, strict=True):
-        known = numbers.drop_nulls()
-        is_whole = known == known.floor()
-        is_usual = not (known.abs() < 1000).all() or is_whole.all() or not (is_whole & (known != 0)).any()
+        known = numbers.drop_nulls().to_numpy()
+        is_whole = known == np.floor(known)
+        is_usual = not (np.abs(known) < 1000).all() or is_whole.all() or not (is_whole & (known != 0)).any()
         if is_json or is_usual:
             continue
         has_point = texts.str.contains(".", literal=True)
