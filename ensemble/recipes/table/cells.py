@@ -329,9 +329,9 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
         if values.count() or (native is not None and native.count()):
             form_notes += dates.offset_note(column, read_dates, form, _zones(pieces))
     else:
-        truths = cells.str.to_lowercase()
-        if truths.drop_nulls().is_in(("true", "false", "1", "0")).all():  # in training 1 and 0
-            cells = truths.replace({"true": "1", "false": "0"})
+        truths = _truths(cells.str.to_lowercase())
+        if truths.null_count() == cells.null_count():  # 1 and 0 in training
+            cells = truths.cast(pl.Int8).cast(pl.String)
         allowed = cells.count() - 1  # at least one cell is a number
         unit, known_form = number_units.split(form)
         signed = number_forms.with_signs(cells)
