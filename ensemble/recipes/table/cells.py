@@ -302,15 +302,15 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
         )
     pieces = table.pieces[column]
     cells = _texts(pieces, kind)
-    if kind == "number" and not (form or config.missing or config.decimal == ","):  # most columns, as in `_read_texts`
-        stored, _ = _native(pieces, kind, config)
-        plain = stored.zip_with(stored.is_not_null(), cells.cast(pl.Float64, strict=False))
-        numbers, num_empty = plain.to_numpy(), (stored.is_null() & cells.is_null()).sum()
+    native, native_marks = _native(pieces, kind, config) if kind in ("number", "date") else (None, {})
+    is_usual = kind == "number" and not (form or config.missing or config.decimal == ",")
+    if native is not None and is_usual:  # most columns, as in `_read_texts`
+        plain = native.zip_with(native.is_not_null(), cells.cast(pl.Float64, strict=False))
+        numbers, num_empty = plain.to_numpy(), (native.is_null() & cells.is_null()).sum()
         if np.isnan(numbers).sum() == num_empty == plain.null_count() and not (np.abs(numbers) > LARGEST).any():
             return Cells(column=column, kind=kind, values=plain)
     cells = _categories(cells, column, config) if kind == "text" else cells
     cells, marks = missing.in_texts(cells, config.missing or (() if kind == "text" else missing.MISSING))
-    native, native_marks = _native(pieces, kind, config) if kind in ("number", "date") else (None, {})
     marks |= native_marks
     advice = ", and training had neither: write them as in training"
     form_notes: tuple[str, ...] = ()

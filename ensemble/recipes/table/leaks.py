@@ -33,18 +33,21 @@ def target_notes(
         pairs = pl.DataFrame({"value": distinct[f"{feature['column']}:"], "target": distinct["target"]}).drop_nulls()
         num_values = pairs["value"].n_unique()
         is_repeated = 1 < num_values < len(pairs) / 2 and len(pairs) > len(distinct) / 2
-        is_function = is_linear = False
+        note = ""
         if is_repeated and pairs.n_unique() == num_values:
             counts = pairs["target"].value_counts()["count"]
             num_different = (len(pairs) - num_values) * (1 - float(((counts / len(pairs)) ** 2).sum()))
-            is_function = len(counts) == num_values or num_different > BY_CHANCE
+            if len(counts) == num_values:
+                note = LEAK
+            elif num_different > BY_CHANCE:
+                note = LEAK + OTHER_VALUES
         if target.kind == "regression" and pairs["value"].dtype != pl.String:
             x, y = columns.numbers_of(pairs["value"]), pairs["target"].to_numpy()
             known = np.isfinite(x)
-            if known.sum() > 2 and np.ptp(x[known]) > 0 and np.ptp(y[known]) > 0:
-                is_linear = bool(abs(np.corrcoef(x[known], y[known])[0, 1]) > 1 - 1e-9)
-        if is_function or is_linear:
-            note = LEAK if is_linear else LEAK + OTHER_VALUES
+            is_varied = known.sum() > 2 and np.ptp(x[known]) > 0 and np.ptp(y[known]) > 0
+            if is_varied and abs(np.corrcoef(x[known], y[known])[0, 1]) > 1 - 1e-9:
+                note = LEAK
+        if note:
             notes.append(note.format(feature["column"]))
     return notes
 

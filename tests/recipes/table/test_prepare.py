@@ -295,7 +295,10 @@ def test_columns_that_determine_the_target_are_named(
     assert not capsys.readouterr().err
     gap = frame.with_columns(pl.when(pl.int_range(pl.len()) != 3).then("tier_code").alias("tier_code"))
     manifest = prepare(tmp_path, gap, target="tier", drop=("income", "rich", "grade", "cents"), overwrite=True)
-    assert any("the column 'tier_code' determines the target" in note for note in manifest["notes"])
+    age, code = manifest["notes"]  # the tier is a function of the age
+    assert age.startswith("the column 'age' determines the target")
+    assert age.endswith("name it as group=age")
+    assert code == "the column 'tier_code' determines the target: add it to drop=[…] unless it is known when you forecast"
 
 
 def test_a_column_with_one_target_for_each_of_its_values_is_named(tmp_path: Path) -> None:
