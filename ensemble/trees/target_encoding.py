@@ -3,7 +3,8 @@
 The code of a category is the mean target of its rows, shrunk towards the mean of all rows as if it had `PRIOR_ROWS` more
 rows of that mean. Rows on which a model is fitted are divided into `NUM_PARTS` parts, and the codes of each part are means
 of the other parts; the codes of all other rows are means of the fitted rows. So no row's target is in its own code. Missing
-values are one more category. A category without a fitted row has the mean of all rows.
+values are one more category. A category without a fitted row has the mean of all rows. The target of a regression is the
+standardised one, since codes are float32.
 
 On data for cross-validation, XGBoost and LightGBM learn from these codes if the objective is binary or regression, since
 classes and relevances have no meaningful mean. CatBoost has target statistics of its own.
@@ -57,7 +58,7 @@ def fit(objective: Objective, rows: TreeData, fit_rows: np.ndarray) -> tuple[Tar
     target = rows.column(objective.target).astype(np.float64)
     weight = rows.column(objective.task.weight).astype(np.float64) if objective.task.weight else np.ones(len(rows))
     weight = np.where(np.isnan(target), 0.0, weight) / mean_weight(rows.take(fit_rows), objective.target)
-    target = np.nan_to_num(target)
+    target = objective.scaling.learned(np.nan_to_num(target)).astype(np.float64)
     part = np.random.default_rng(0).permutation(len(fit_rows)) % NUM_PARTS
     codes, columns = {}, {}
     for name in names:

@@ -39,7 +39,21 @@ def test_codes_do_not_depend_on_the_unit_of_the_weights(tmp_path: Path) -> None:
         encoding, _ = target_encoding.fit(objective, rows, folds_of(data)[0].fit)
         codes.append(encoding.codes[rows.features.index("shop")])
     assert np.array_equal(*codes)
-    assert np.std(codes[0]) > 0.5
+    assert np.std(codes[0]) * objective.scaling.scale > 0.5
+
+
+@pytest.mark.parametrize("offset", [1.7e12, 3e38])
+def test_codes_do_not_depend_on_an_offset_of_the_target(offset: float, tmp_path: Path) -> None:
+    """As float32, the codes of all categories would be one value, or infinite, which XGBoost refuses."""
+    rows = rows_of(data := prepared(tmp_path))
+    target = rows.column("target").astype(np.float64)
+    codes = []
+    for moved in (target, target * max(1, offset / 2**40) + offset):
+        changed = rows.replaced({"target": moved})
+        encoding, _ = target_encoding.fit(objective_of(config_of("lightgbm", data), changed), changed, folds_of(data)[0].fit)
+        codes.append(encoding.codes[rows.features.index("shop")])
+    np.testing.assert_allclose(codes[1], codes[0], atol=1e-3)
+    assert np.std(codes[0]) > 0.3
 
 
 def test_a_code_contains_neither_held_out_targets_nor_that_of_its_own_row(tmp_path: Path) -> None:
