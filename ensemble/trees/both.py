@@ -52,18 +52,19 @@ def train(config: TreesConfig, command: list[str], rank_info: RankInfo) -> dict[
     member.check(config)
     objective_of(config, rows.TreeData(config.data, "train", rows.tree_manifest(config.data)))
     num_cores, _, _ = threads.choose(config.threads, os.environ)
-    together, slower = choose_together(config, num_cores)
+    checkpoints = Checkpoints(config.out, "")
+    try:  # before the trial, after which the error would be late
+        checkpoints.set_status("running")
+    except OSError as error:
+        raise UserError(f"{config.out} cannot be written ({error}): name another out=") from None
+    with checkpoints.failure_marked():
+        together, slower = choose_together(config, num_cores)
     cores_of = halves(num_cores, slower) if together == "side_by_side" else dict.fromkeys(LIBRARIES, num_cores)
     commands = {
         library: [sys.executable, *command, f"library={library}", f"out={Path(config.out, library)}", f"threads={number}"]
         for library, number in cores_of.items()
     }
-    checkpoints = Checkpoints(config.out, "")
     with Children() as children:
-        try:
-            checkpoints.set_status("running")
-        except OSError as error:
-            raise UserError(f"{config.out} cannot be written ({error}): name another out=") from None
         for names in [LIBRARIES] if together == "side_by_side" else [(library,) for library in LIBRARIES]:
             children.start({library: commands[library] for library in names}, prefixed=len(names) > 1)
             failed, sentence = children.wait()
