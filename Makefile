@@ -68,13 +68,11 @@ test-parallel: $(VENV)/installed-dev
 test-serial test-slurm: test-%: $(VENV)/installed-dev
 	$(PYTEST) -m $*
 
-# Runs that are killed and resumed, and the hypothesis tests with new random examples
+# Runs that are killed and resumed, longer variants of other tests, and the hypothesis tests with new random examples
 torture: $(VENV)/installed-dev
 	TORTURE_LONG=1 $(PYTEST) -s tests/launch/test_torture.py tests/launch/test_elastic.py tests/launch/test_emulator.py \
-		tests/launch/test_next_item.py tests/trees/test_torture_trees.py tests/predictor/service \
-		tests/scripts/benchmarks/test_autogluon.py tests/scripts/benchmarks/test_roofline.py \
-		tests/scripts/benchmarks/test_scaling.py
-	TORTURE_LONG=1 $(PYTEST) -m hypothesis
+		tests/launch/test_next_item.py tests/trees/test_torture_trees.py tests/predictor/service
+	TORTURE_LONG=1 $(PYTEST) -m "hypothesis or torture"
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff check .

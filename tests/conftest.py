@@ -23,7 +23,8 @@ settings.register_profile(
     "test", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, print_blob=True
 )
 settings.register_profile("torture", settings.get_profile("test"), derandomize=False, database=None)
-settings.load_profile("torture" if os.environ.get("TORTURE_LONG") else "test")
+LONG = bool(os.environ.get("TORTURE_LONG"))
+settings.load_profile("torture" if LONG else "test")
 
 MARKET = MarketConfig(num_products=150, num_reviews=12_000, num_weeks=110)
 PANEL = PanelConfig(top_fraction=0.1)  # with so few products a week, a twentieth would often be no product
@@ -38,6 +39,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(stages.of(item.path))
+        if item.get_closest_marker("torture") and not LONG:
+            item.add_marker(pytest.mark.skip(reason="make torture"))
     config.stash[COLLECTED] = list(items)
 
 

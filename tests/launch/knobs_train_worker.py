@@ -1,6 +1,6 @@
 """Started by test_knobs.py: scripts/train.py, with a report of the effect of the settings on the model.
 
-knobs_train_worker.py FOLDER key=value…   rank r writes FOLDER/RANK.json
+knobs_train_worker.py FOLDER key=value…   rank r writes FOLDER/RANK.json, and its options of DDP to FOLDER/options.RANK.json
 """
 
 import json
@@ -24,7 +24,19 @@ def main() -> None:
 
     def inspect(model: "torch.nn.Module") -> None:
         """Called after `disable_buffer_sync`, with the prepared model that the set-up of a training gives to it."""
+        import torch
         from torch._dynamo.utils import counters
+        from torch.distributed import distributed_c10d
+        from torch.nn.parallel import DistributedDataParallel
+
+        assert isinstance(model, DistributedDataParallel)
+        gloo = distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+        options = {
+            "sends_buffers": model.will_sync_module_buffers(),
+            "gradient_as_bucket_view": model.gradient_as_bucket_view,
+            "timeout_s": gloo.options._timeout.total_seconds(),
+        }
+        (folder / f"options.{distributed_c10d.get_rank()}.json").write_text(json.dumps(options), encoding="utf-8")
 
         modules = {name.removeprefix("module."): module for name, module in model.named_modules()}
         report["compiled"] = [name for name, module in modules.items() if module._compiled_call_impl is not None]

@@ -25,9 +25,11 @@ worker = runpy.run_path(WORKER)
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 ON_GPU = [pytest.param((ranks, "gpu"), marks=needs_gpu) for ranks in (1, 2, 4)]
+ON_CPU = [(1, "cpu"), (2, "cpu"), pytest.param((4, "cpu"), marks=pytest.mark.torture)]
+"""tests/slurm/test_equality.py has gradients of four ranks on two nodes."""
 
 
-@pytest.fixture(scope="module", params=[(1, "cpu"), (2, "cpu"), (4, "cpu"), *ON_GPU], ids="{0[0]}_ranks_on_{0[1]}".format)
+@pytest.fixture(scope="module", params=[*ON_CPU, *ON_GPU], ids="{0[0]}_ranks_on_{0[1]}".format)
 def launched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
     """The number of ranks, and the folder to which they wrote their gradients and weights."""
     (ranks, device), out = request.param, tmp_path_factory.mktemp("equivalence")

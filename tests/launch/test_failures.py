@@ -30,7 +30,11 @@ def messages(folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("failure", "end"),
     [
-        ("kill", "died, last seen at step 37: the launcher prints its exit code (-9: often out of memory)"),
+        pytest.param(
+            "kill",
+            "died, last seen at step 37: the launcher prints its exit code (-9: often out of memory)",
+            marks=pytest.mark.torture,
+        ),
         ("raise", "failed at step 37: ValueError: a row is damaged"),
     ],
     ids=["kill", "raise"],
@@ -54,6 +58,7 @@ def test_a_rank_that_ends_is_named_and_the_job_ends(failure: str, end: str, tmp_
     assert collectives["entries"][-1]["profiling_name"] == "gloo:all_reduce"
 
 
+@pytest.mark.torture
 def test_a_rank_that_hangs_is_named_and_the_job_ends(tmp_path: Path) -> None:
     """The job would end after the time-out without the name of the rank and where it hangs."""
     with two_ranks("tests/launch/failing_ranks.py", tmp_path, str(tmp_path), "stop", "37") as process:

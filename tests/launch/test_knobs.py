@@ -9,24 +9,7 @@ import launcher
 import pytest
 from safetensors.torch import load_file
 
-WORKER = Path(__file__).with_name("knobs_worker.py")
-TRAIN_WORKER = Path(__file__).with_name("knobs_train_worker.py")
-
-
-def launch(*words: Any) -> tuple[int, str]:
-    """Exit code and standard error of two ranks, which compile without worker processes: these would import torch."""
-    one_thread = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    return launcher.run([*launcher.ACCELERATE, *launcher.MULTI_CPU, *words], launcher.ROOT, **one_thread)
-
-
-def test_options_of_ddp_and_the_process_group(tmp_path: Path) -> None:
-    """The time-out would be dropped by Accelerate because it equals the default, or buffers would be sent at every step."""
-    code, errors = launch(WORKER, tmp_path, "timeout_s=600")
-    assert code == 0, errors
-    assert [line for line in errors.splitlines() if "Warning" in line and "on Python 3.13.0" not in line] == []
-    options = json.loads((tmp_path / "about.json").read_text())
-    expected = {"sends_buffers": False, "gradient_as_bucket_view": True, "timeout_s": 600}
-    assert options == pytest.approx(expected, rel=1e-6)
+WORKER = Path(__file__).with_name("knobs_train_worker.py")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +17,8 @@ class Run:
     """A short training on two ranks."""
 
     out: Path
+    options: list[dict[str, Any]]
+    """For each rank: options of DDP and of the process group."""
     ranks: list[dict[str, Any]]
     """For each rank: names of compiled modules, number of compiled graphs, dtypes of the model's output."""
 
@@ -55,12 +40,16 @@ class Run:
 def train(data: Path, folder: Path, *words: str) -> Run:
     out = folder / "run"
     tiny = ["recipe.width=8", "recipe.num_layers=2", "recipe.num_reviews=1", "recipe.dropout=0", "log_every=1"]
-    code, errors = launch(
-        TRAIN_WORKER, folder, f"data={data}", f"out={out}", *tiny, "batch_size=1024", "max_epochs=1", *words
-    )
+    settings = [f"data={data}", f"out={out}", *tiny, "batch_size=1024", "max_epochs=1", "timeout_s=600", *words]
+    command = [*launcher.ACCELERATE, *launcher.MULTI_CPU, WORKER, folder, *settings]
+    one_thread = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}  # worker processes of the compiler would import torch
+    code, errors = launcher.run(command, launcher.ROOT, **one_thread)
     assert code == 0, errors
     assert [line for line in errors.splitlines() if "Warning" in line and "on Python 3.13.0" not in line] == []
-    return Run(out, [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)])
+    options, ranks = (
+        [json.loads((folder / f"{name}{rank}.json").read_text()) for rank in range(2)] for name in ("options.", "")
+    )
+    return Run(out, options, ranks)
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +66,11 @@ def assert_learned_the_same(run: Run, plain: Run, error: float) -> None:
     assert {name: tensor.dtype for name, tensor in actual.items()} == {
         name: tensor.dtype for name, tensor in expected.items()
     }
+
+
+def test_options_of_ddp_and_the_process_group(plain: Run) -> None:
+    """The time-out would be dropped by Accelerate because it equals the default, or buffers would be sent at every step."""
+    assert plain.options == [{"sends_buffers": False, "gradient_as_bucket_view": True, "timeout_s": 600}] * 2
 
 
 def test_by_default_the_model_is_not_changed(plain: Run) -> None:

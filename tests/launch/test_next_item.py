@@ -41,7 +41,10 @@ def losses(out: Path, variant: int) -> list[float]:
 
 @pytest.mark.parametrize(
     ("yaml", "variants"),
-    [(FOUR_RANKS, VARIANTS) if LONG else (launcher.MULTI_CPU, VARIANTS), (launcher.MULTI_CPU_SHARDED, [3])],
+    [
+        (FOUR_RANKS if LONG else launcher.MULTI_CPU, VARIANTS),
+        pytest.param(launcher.MULTI_CPU_SHARDED, [3], marks=pytest.mark.torture),
+    ],
     ids=["DDP", "FSDP2"],
 )
 def test_the_result_does_not_depend_on_the_ranks(

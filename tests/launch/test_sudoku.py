@@ -115,20 +115,27 @@ def test_a_run_resumes_on_another_number_of_ranks(
     assert all(error(actual[name].double(), expected[name].double()) <= 1e-8 for name in trained)
 
 
-def test_signs_are_the_same_on_one_two_and_four_ranks(launched: Path, data: Path, tmp_path: Path) -> None:
+@pytest.mark.torture
+def test_signs_on_four_ranks_are_those_of_one(data: Path, tmp_path: Path) -> None:
+    """Sums in the order of more ranks would give another table."""
+    code, errors = launch(FOUR_RANKS, data, tmp_path, "signs")
+    assert code == 0, errors
+    one_rank = worker["signs"](0, 1)["table"]
+    four_ranks = [load_file(tmp_path / f"signs.4.{rank}.safetensors")["table"] for rank in range(4)]
+    assert all(torch.equal(table, one_rank) for table in four_ranks)
+
+
+def test_signs_are_the_same_on_one_and_two_ranks(launched: Path) -> None:
     """Signs of each rank's sum, sums in the order of ranks, or updates of unused rows would give another table.
 
     A rank would send the whole table, or its gradient, instead of the rows that it used.
     """
-    code, errors = launch(FOUR_RANKS, data, tmp_path, "signs")
-    assert code == 0, errors
     one_rank = worker["signs"](0, 1)["table"]
     two_ranks = [load_file(launched / f"signs.2.{rank}.safetensors")["table"] for rank in range(2)]
     columns, most_ids = one_rank.shape[1], -(-len(worker["uses"]()[0]) // 2)
     sent = int(load_file(launched / "signs.2.0.safetensors")["sent"])
     assert 0 < sent <= 2 * (most_ids * (8 + 4 * columns) + 2 * 8)  # in two steps: ids, gradients, and how many there are
-    four_ranks = [load_file(tmp_path / f"signs.4.{rank}.safetensors")["table"] for rank in range(4)]
-    assert all(torch.equal(table, one_rank) for table in (*two_ranks, *four_ranks))
+    assert all(torch.equal(table, one_rank) for table in two_ranks)
     ids, gradients = worker["uses"]()
     expected = torch.ones_like(one_rank)
     for row in ids[:-1].unique().tolist():

@@ -32,7 +32,6 @@ from ensemble.neural import checkpoint
 
 LONG = bool(os.environ.get("TORTURE_LONG"))
 SEED = os.environ.get("TORTURE_SEED") or str(random.SystemRandom().randrange(10**6))
-long_form = pytest.mark.skipif(not LONG, reason="make torture")
 TIMEOUT_S = 180
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2): orphans of the launcher become children of this process, which gets their exit codes."""
@@ -310,7 +309,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(trial: int, reference: Run, 
     assert_same(run, reference)
 
 
-@long_form
+@pytest.mark.torture
 def test_a_killed_run_resumes_on_another_number_of_ranks(prepared: Path, tmp_path: Path) -> None:
     """A run could not continue on another machine, or rows would be used twice or never. The order of sums differs."""
     generator = random_generator("other ranks")
@@ -335,7 +334,7 @@ def test_a_killed_run_resumes_on_another_number_of_ranks(prepared: Path, tmp_pat
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
-@long_form
+@pytest.mark.torture
 def test_a_second_signal_ends_a_run_that_cannot_finish_its_step(prepared: Path, tmp_path: Path) -> None:
     """A run whose ranks wait for each other could only be ended by SIGKILL, or its last checkpoint would be lost."""
     run = Run(2, prepared, tmp_path / "run")
@@ -372,7 +371,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-@long_form
+@pytest.mark.torture
 @pytest.mark.parametrize("room", [0, 2 << 20], ids=["not_even_for_logs", "not_for_a_checkpoint"])
 def test_a_full_disk_keeps_the_last_checkpoint(room: int, reference: Run, small_disk: Path) -> None:
     """A full disk would damage the existing checkpoint, or hide the cause behind tracebacks."""

@@ -12,7 +12,7 @@ from launcher import ACCELERATE, ROOT, TIMEOUT_S, started
 
 AS_IN_THE_README = [Path(sys.executable).with_name("accelerate"), "launch"]
 WORKER = Path(__file__).with_name("ranks_worker.py")
-EXPECTED = {
+EXPECTED: dict[str, tuple[int, str]] = {
     "single_cpu": (1, "no"),
     "multi_cpu": (2, "no"),
     "multi_cpu_sharded": (2, "no"),
@@ -23,6 +23,8 @@ EXPECTED = {
     "multi_node": (4, "bf16"),
 }
 """Number of ranks and precision."""
+TRAINED_ELSEWHERE = ("single_cpu", "multi_cpu", "multi_cpu_sharded", "multi_node_cpu")
+"""The files with which other tests of `make test` train, those of several nodes on Slurm."""
 
 
 def test_every_yaml_is_tested() -> None:
@@ -30,7 +32,9 @@ def test_every_yaml_is_tested() -> None:
     assert {file.stem for file in (ROOT / "accelerate_configs").glob("*.yaml")} == set(EXPECTED)
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.torture] * (name in TRAINED_ELSEWHERE)) for name in EXPECTED]
+)
 def test_its_ranks_start(name: str, tmp_path: Path) -> None:
     """One launcher for each machine in the YAML, all on this machine."""
     file = ROOT / "accelerate_configs" / f"{name}.yaml"

@@ -15,7 +15,7 @@ from conftest import LIMIT_S, Job, Login
 from processes import command_of
 from safetensors.torch import load_file
 
-CPU = {"ACCELERATE_CONFIG": "accelerate_configs/multi_node_cpu.yaml"}
+CPU = {"ACCELERATE_CONFIG": "accelerate_configs/multi_node_cpu.yaml", "RANKS_PER_NODE": "1"}
 TIMEOUT_S = 15
 """timeout_s of the runs: how long Gloo waits for a rank whose network is cut."""
 WORDS = ("batch_size=64", "max_epochs=4", "evaluations_per_epoch=1", "checkpoint_steps=5", "log_every=1")
@@ -44,10 +44,10 @@ def near_its_limit(
 def uninterrupted(
     login: Login, prepared: Path, near_its_limit: object, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, torch.Tensor]:
-    """The weights of a run on two ranks of each of two nodes, while the run near its limit is halted."""
+    """The weights of a run on one rank of each of two nodes, while the run near its limit is halted."""
     out = tmp_path_factory.mktemp("uninterrupted") / "run"
     submit(login, prepared, out).completed()
-    assert json.loads((out / "summary.json").read_text())["ranks"] == 4
+    assert json.loads((out / "summary.json").read_text())["ranks"] == 2
     return load_file(out / "final" / "model.safetensors")
 
 
@@ -61,9 +61,9 @@ def finished_alike(job: Job, out: Path, uninterrupted: dict[str, torch.Tensor], 
     return log
 
 
-def rank_3(job: Job) -> psutil.Process:
-    """The second rank on node2."""
-    return process_of(job, "node2", lambda process: process.environ().get("RANK") == "3")
+def rank_1(job: Job) -> psutil.Process:
+    """The rank on node2."""
+    return process_of(job, "node2", lambda process: process.environ().get("RANK") == "1")
 
 
 def process_of(job: Job, node: str, is_it: Callable[[psutil.Process], bool]) -> psutil.Process:
@@ -82,7 +82,7 @@ INTERRUPTIONS: dict[str, Callable[[Job], object]] = {
     "warned early": warn,
     "warned": warn,
     "requeued": lambda job: job.cluster.slurm("scontrol", "requeue", job.id),
-    "killed": lambda job: rank_3(job).kill(),
+    "killed": lambda job: rank_1(job).kill(),
 }
 
 
@@ -154,7 +154,7 @@ def test_a_dead_rank(interrupted: dict[str, tuple[Job, Path]], uninterrupted: di
     """SIGKILL, as the kernel does when memory is short: the last lines name the rank and its host."""
     job, out = interrupted["killed"]
     log = finished_alike(job, out, uninterrupted)
-    assert re.search(rf"^train_multi_node {job.id}: lost: rank 3 of 4 \(host node2.*: requeued$", log, re.MULTILINE), log
+    assert re.search(rf"^train_multi_node {job.id}: lost: rank 1 of 2 \(host node2.*: requeued$", log, re.MULTILINE), log
 
 
 def test_an_early_warning(interrupted: dict[str, tuple[Job, Path]], uninterrupted: dict[str, torch.Tensor]) -> None:
@@ -195,7 +195,7 @@ def test_a_dead_node(login: Login, prepared: Path, tmp_path: Path, uninterrupted
     finally:
         login.cluster.start_node("node2")
     log = finished_alike(job, tmp_path / "run", uninterrupted)
-    assert re.search(r"(rank [23] of 4 \(host node2|the store of the process group|connection between the ranks)", log), log
+    assert re.search(r"(rank 1 of 2 \(host node2|the store of the process group|connection between the ranks)", log), log
 
 
 def test_a_dead_slurmd(login: Login, prepared: Path, tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:

@@ -149,7 +149,7 @@ def test_two_jobs_on_the_same_nodes(login: Login, prepared: Path, tmp_path: Path
     """Two trainings over both nodes at once: neither takes the other's port."""
     runs = [tmp_path / "first", tmp_path / "second"]
     words = (f"data={prepared}", "batch_size=64", "max_epochs=1")
-    jobs = [login.sbatch("slurm/train_multi_node_cpu.slurm", *words, f"out={out}") for out in runs]
+    jobs = [login.sbatch("slurm/train_multi_node_cpu.slurm", *words, f"out={out}", RANKS_PER_NODE="1") for out in runs]
     for job, out in zip(jobs, runs, strict=True):
         job.until_step(out, 1)
     assert [job.facts()["JobState"] for job in jobs] == ["RUNNING", "RUNNING"], "they did not run at the same time"

@@ -150,7 +150,8 @@ print(member.train(TreesConfig(data=sys.argv[3], out=sys.argv[4], num_rounds=2, 
     del parent
     # Of the second of two equal trainings in a process
     again = code.replace(
-        "print(", "member.train(TreesConfig(data=sys.argv[3], out=sys.argv[4] + '-', threads=1))\nheld.clear()\nprint("
+        "print(",
+        "member.train(TreesConfig(data=sys.argv[3], out=sys.argv[4] + '-', num_rounds=2, threads=1))\nheld.clear()\nprint(",
     )
     done = run(["-c", again, 0, 30, prepared, tmp_path / "again"])
     assert done.returncode == 0, done.stderr

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_process import Service, run
+from scripts_run import NETWORKS, TREES, fork
+from service_process import Service
 
 
 @pytest.fixture(scope="session")
@@ -15,13 +16,23 @@ def fitted(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fitted")
     members = folder / "members"
     for library in ("xgboost", "lightgbm"):
-        run("train_trees", f"library={library}", f"data={prepared}", f"out={members / library}", "num_rounds=10")
-    run("train", f"data={prepared}", f"out={members / 'transformer'}", "max_epochs=0.5", "recipe.width=8", "batch_size=128")
-    for member in ("xgboost", "lightgbm", "transformer"):
-        run("predict", f"member={members / member}", f"data={prepared}", f"out={folder / 'predictions'}")
-    run("ensemble_predictor", "fit", f"predictions={folder / 'predictions'}", f"data={prepared}",
-        f"out={folder / 'ensemble'}", "num_draws=5")  # fmt: skip
+        fork("train_trees", f"library={library}", f"data={prepared}", f"out={members / library}", "num_rounds=10")
+    tiny = ("max_epochs=0.5", "recipe.width=8", "batch_size=128")
+    fork("train", f"data={prepared}", f"out={members / 'transformer'}", *tiny, libraries=NETWORKS)
+    for member, libraries in (("xgboost", TREES), ("lightgbm", TREES), ("transformer", NETWORKS)):
+        words = (f"member={members / member}", f"data={prepared}", f"out={folder / 'predictions'}")
+        fork("predict", *words, libraries=libraries)
+    fork("ensemble_predictor", "fit", f"predictions={folder / 'predictions'}", f"data={prepared}",
+         f"out={folder / 'ensemble'}", "num_draws=5")  # fmt: skip
     return folder
+
+
+@pytest.fixture(scope="session")
+def trees(fitted: Path, prepared: Path) -> Path:
+    """The folder of an ensemble of XGBoost and LightGBM, whose processes start fast, since none imports torch."""
+    words = (f"predictions={fitted / 'predictions'}", f"data={prepared}", "members=[xgboost,lightgbm]", "num_draws=5")
+    fork("ensemble_predictor", "fit", *words, f"out={fitted / 'trees'}")
+    return fitted / "trees"
 
 
 @pytest.fixture(scope="session")

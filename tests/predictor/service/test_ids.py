@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from service_process import TIMEOUT_S, Service, run
+from scripts_run import fork
+from service_process import TIMEOUT_S, Service
 
 IDS = ["00481", "481", "0481", "000000000000000000481", "481.0", "4.81e2", " 481", "NA", "true", "ü\u2028-7"]
 
@@ -34,10 +35,10 @@ def table_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]
     frame.with_columns(since=pl.date(2020, 1, 1) + pl.duration(days="age"), next=target).write_csv(folder / "people.csv")
     data, member = f"data={folder}/data", f"{folder}/members/lightgbm"
     source = f"source=[{folder}/people.csv]"
-    run("prepare_data", "--recipe", "table", source, f"out={folder}/data", "target=next", "id=who")
-    run("train_trees", "library=lightgbm", data, f"out={member}", "num_rounds=10")
-    run("predict", f"member={member}", data, f"out={folder}/predictions")
-    run("ensemble_predictor", "fit", f"predictions={folder}/predictions", data, f"out={folder}/ensemble", "num_draws=5")
+    fork("prepare_data", "--recipe", "table", source, f"out={folder}/data", "target=next", "id=who")
+    fork("train_trees", "library=lightgbm", data, f"out={member}", "num_rounds=10")
+    fork("predict", f"member={member}", data, f"out={folder}/predictions")
+    fork("ensemble_predictor", "fit", f"predictions={folder}/predictions", data, f"out={folder}/ensemble", "num_draws=5")
     service = Service(folder / "ensemble")
     yield service
     code, output = service.stop()

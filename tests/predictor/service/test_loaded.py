@@ -27,7 +27,8 @@ def predictor(fitted: Path) -> Iterator[Predictor]:
 
 
 @pytest.fixture
-def copied(fitted: Path, tmp_path: Path) -> Path:
+def copied(fitted: Path, trees: Path, tmp_path: Path) -> Path:
+    """A copy of the members, of the ensemble, and of that of trees."""
     return Path(shutil.copytree(fitted, tmp_path / "fitted"))
 
 
@@ -41,13 +42,12 @@ class Payload:
         return Path.touch, (self.file,)
 
 
-def sign_again(fitted: Path, name: str) -> None:
+def sign_again(fitted: Path, name: str, ensemble: Path) -> None:
     """Make the manifests of a member and of the ensemble agree with what is there now, as a forger would."""
     folder = fitted / "members" / name
     folder = folder / "best" if (folder / "best").is_dir() else folder
     (folder / folders.NAME).unlink()
     fingerprint = folders.write_manifest(folder, {"kind": "tree member"})["fingerprint"]
-    ensemble = fitted / "ensemble"
     description = folders.read_json(ensemble / "ensemble.json")
     description["members"][name]["model"] = fingerprint
     folders.write_json(ensemble / "ensemble.json", description)
@@ -102,17 +102,17 @@ def test_a_deleted_current_folder_is_named(
         predictor.predict("reviews.jsonl", requests.product_table(request_rows["products"]))
 
 
-def test_a_pickle_is_the_folder_loaded_again(fitted: Path, request_rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickle_is_the_folder_loaded_again(trees: Path, request_rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """joblib, a pool of processes or a copy would end in "cannot pickle '_thread.lock' object"."""
-    monkeypatch.chdir(fitted)
-    with Predictor.load("ensemble", threads=1) as loaded:
+    monkeypatch.chdir(trees.parent)
+    with Predictor.load("trees", threads=1) as loaded:
         stored = pickle.dumps(loaded)
-    assert repr(loaded) == f"Predictor.load('{fitted}/ensemble', threads=1)"
+    assert repr(loaded) == f"Predictor.load('{trees}', threads=1)"
     monkeypatch.chdir("/")
     request = requests.Request(**request_rows)
     with pickle.loads(stored) as copied:
         forecast = copied.predict(requests.review_table(request.reviews), requests.product_table(request.products or []))
-    assert forecast.equals(pq.read_table(fitted / "ensemble/forecast.parquet"))
+    assert forecast.equals(pq.read_table(trees / "forecast.parquet"))
 
 
 @pytest.mark.parametrize(
@@ -144,16 +144,16 @@ def test_an_edit_that_keeps_size_and_time_is_found(
     assert not (tmp_path / "new").exists()
 
 
-def test_the_number_of_threads_is_printed_once(fitted: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_number_of_threads_is_printed_once(trees: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A service would print the same lines and warnings for each of its tree members."""
-    with Predictor.load(fitted / "ensemble", threads=2):
+    with Predictor.load(trees, threads=2):
         pass
     assert capfd.readouterr().err.count("OMP_NUM_THREADS=2 ") == 1
 
 
-def test_the_processes_of_a_predictor_that_is_deleted_end(fitted: Path) -> None:
+def test_the_processes_of_a_predictor_that_is_deleted_end(trees: Path) -> None:
     """A notebook that loads an ensemble again and again would keep the processes of all of them."""
-    predictor = Predictor.load(fitted / "ensemble", threads=1)
+    predictor = Predictor.load(trees, threads=1)
     processes = [psutil.Process(worker.process.pid) for worker in predictor.workers.values()]
     del predictor
     assert psutil.wait_procs(processes, timeout=60)[1] == []
@@ -202,11 +202,11 @@ def test_warnings_about_reviews_are_python_s(predictor: Predictor, request_rows:
     assert any(message.startswith("2 of ") and "left out: impossible rating (reviews:1)" in message for message in messages)
 
 
-def test_a_lost_process_is_named(fitted: Path, request_rows: Any) -> None:
+def test_a_lost_process_is_named(trees: Path, request_rows: Any) -> None:
     """A caller would wait for ever for a member that the kernel killed."""
     request = requests.Request(**request_rows)
     assert request.products
-    with Predictor.load(fitted / "ensemble", threads=1) as loaded:
+    with Predictor.load(trees, threads=1) as loaded:
         assert not loaded.lost()
         process = loaded.workers["xgboost"].process
         process.kill()
@@ -223,13 +223,13 @@ def test_a_pickle_for_a_model_is_never_read(file: str, copied: Path, tmp_path: P
     pickle.loads(pickle.dumps(Payload(trap)))
     assert trap.exists(), "this test could not fail"
     trap.unlink()
-    path = copied / "members" / file
+    path, ensemble = copied / "members" / file, copied / ("ensemble" if file.startswith("transformer") else "trees")
     path.write_bytes(pickle.dumps(Payload(trap)).ljust(path.stat().st_size, b"."))
     with pytest.raises(UserError, match="was changed after it was written"):
-        Predictor.load(copied / "ensemble")
-    sign_again(copied, file.partition("/")[0])
+        Predictor.load(ensemble)
+    sign_again(copied, file.partition("/")[0], ensemble)
     with pytest.raises((UserError, Failure)):  # raised by the library's reader; LightGBM's ends the process
-        Predictor.load(copied / "ensemble")
+        Predictor.load(ensemble)
     assert not trap.exists()
 
 
@@ -240,7 +240,7 @@ def test_a_kind_of_member_that_is_not_known_is_refused(copied: Path, tmp_path: P
     (folder / "model.pkl").write_bytes(pickle.dumps(Payload(trap)))
     summary = json.loads((folder / "summary.json").read_text())
     (folder / "summary.json").write_text(json.dumps({**summary, "kind": "pickle"}))
-    sign_again(copied, "xgboost")
+    sign_again(copied, "xgboost", copied / "ensemble")
     with pytest.raises(UserError, match="is of kind 'pickle', not one of neural, xgboost, lightgbm"):
         Predictor.load(copied / "ensemble")
     assert not trap.exists()

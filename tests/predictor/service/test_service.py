@@ -282,11 +282,11 @@ def test_many_clients_at_once(service: Service, request_rows: Any) -> None:
     assert after < 1.1 * before + 20
 
 
-def test_what_is_under_way_is_finished(fitted: Path, body_of_request: bytes) -> None:
+def test_what_is_under_way_is_finished(trees: Path, body_of_request: bytes) -> None:
     """A rollout would cut clients off in the middle of their requests, or leave members without a service."""
-    service = Service(fitted / "ensemble")
+    service = Service(trees)
     children = psutil.Process(service.process.pid).children(recursive=True)
-    assert len(children) == 4
+    assert len(children) == 3
     answers: list[tuple[int, bytes]] = []
     asking = threading.Thread(target=lambda: answers.append(ask(service.port, "POST", "/predict", body_of_request)))
     for child in children:
@@ -331,9 +331,9 @@ def counted(port: int, status: int) -> float:
     return samples(port).get(f"ensemble_requests_total /predict {status}", 0)
 
 
-def test_bodies_that_do_not_end(fitted: Path) -> None:
+def test_bodies_that_do_not_end(trees: Path) -> None:
     """A slow client would hold its connection for ever; one that disconnects would count as an error of the service."""
-    service = Service(fitted / "ensemble", "body_timeout_s=2", "stop_timeout_s=1")
+    service = Service(trees, "body_timeout_s=2", "stop_timeout_s=1")
     began = time.monotonic()
     with begin(service.port, "content-length: 1000", b'{"reviews": [') as slow:
         answer = received(slow)
@@ -446,15 +446,15 @@ def test_a_prediction_that_hangs_does_not_delay_the_end(monkeypatch: pytest.Monk
     assert worker.process.returncode == -signal.SIGKILL
 
 
-def test_a_lost_member_is_no_health(fitted: Path, body_of_request: bytes) -> None:
+def test_a_lost_member_is_no_health(trees: Path, body_of_request: bytes) -> None:
     """A load balancer would continue to send requests to a service that cannot answer."""
-    service = Service(fitted / "ensemble")
+    service = Service(trees)
     try:
         for process in psutil.Process(service.process.pid).children():
             process.kill()
         answers = (ask(service.port, "GET", "/health") for _ in range(1000))
-        status, body = next(answer for answer in answers if answer[1].count(b",") == 4)  # all four are seen to be gone
-        assert (status, sorted(json.loads(body)["lost"])) == (503, ["lightgbm", "preparation", "transformer", "xgboost"])
+        status, body = next(answer for answer in answers if answer[1].count(b",") == 3)  # all three are seen to be gone
+        assert (status, sorted(json.loads(body)["lost"])) == (503, ["lightgbm", "preparation", "xgboost"])
         assert ask(service.port, "POST", "/predict", body_of_request)[0] == 503
     finally:
         service.stop()

@@ -124,6 +124,7 @@ def test_a_resumed_run_ends_bit_for_bit_like_an_uninterrupted_one(
     assert all(torch.equal(actual[name], expected[name]) for name in expected)
 
 
+@pytest.mark.torture
 def test_two_ranks_learn_what_one_learns_and_the_checkpoint_predicts(tmp_path: Path, accelerator: Accelerator) -> None:
     """DDP would miss a copy whose rows are all on another rank, or the script could not train a table at all."""
     data, words = written(tmp_path / "data"), ("recipe.dropout=0", "schedule=constant", "learning_rate=1e-4")

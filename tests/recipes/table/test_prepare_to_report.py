@@ -195,11 +195,11 @@ def test_a_table_becomes_a_report(table: Path, tmp_path: Path, kind: str) -> Non
 )
 def test_real_ratings_are_learned(tmp_path: Path, kind: str, settings: tuple[str, ...]) -> None:
     """A real file, tab-separated and with colons in its header, would fail in a stage, or members would learn nothing."""
-    ratings = MOVIELENS
-    if kind == "ranking":  # of fewer users, which are drawn and ranked one by one
-        ratings = tmp_path / "ratings.tsv"
-        lines = gzip.decompress(MOVIELENS.read_bytes()).splitlines(keepends=True)
-        ratings.write_bytes(b"".join([lines[0], *(line for line in lines[1:] if int(line.split(b"\t")[0]) <= 200)]))
+    lines = gzip.decompress(MOVIELENS.read_bytes()).splitlines(keepends=True)
+    ratings = tmp_path / MOVIELENS.name  # of fewer users
+    ratings.write_bytes(
+        gzip.compress(b"".join([lines[0], *(line for line in lines[1:] if int(line.split(b"\t")[0]) <= 200)]))
+    )
     scores, words = chain(tmp_path, ratings, "target=rating:float", *settings, num_rounds=40)
     score, blind = (value(scores, name, scores["metric"]) for name in ("ensemble", BASE_RATE))
     assert score > blind + 0.03 if kind == "ranking" else score < 0.99 * blind, (score, blind)

@@ -97,7 +97,7 @@ def test_predictions_are_joined_by_row_id(tmp_path: Path) -> None:
         autogluon.predictions_of(tmp_path / "other.parquet", np.array([3, 5, 8]))
 
 
-@pytest.mark.skipif("TORTURE_LONG" not in os.environ, reason="a minute of processes: make torture")
+@pytest.mark.torture
 def test_an_interrupted_comparison_continues(tmp_path: Path) -> None:
     """A change of the scripts or of scikit-learn would break the benchmark, or the same figures would be measured twice."""
     market = "market=[market.num_products=150,market.num_reviews=12000,market.num_weeks=110,panel.top_fraction=0.1]"

@@ -23,7 +23,14 @@ def test_exponents_are_slopes_of_all_points(monkeypatch: pytest.MonkeyPatch) -> 
     }
 
 
-@pytest.mark.parametrize(("axis", "size", "works"), [("rows", 2000, 3), ("parameters", 16, 1), ("ranks", 2, 1)])
+@pytest.mark.parametrize(
+    ("axis", "size", "works"),
+    [
+        ("rows", 2000, 3),
+        pytest.param("parameters", 16, 1, marks=pytest.mark.torture),
+        pytest.param("ranks", 2, 1, marks=pytest.mark.torture),
+    ],
+)
 def test_each_axis_measures_work_that_exists(axis: str, size: int, works: int, tmp_path: Path) -> None:
     """After minutes a process would not understand its settings."""
     measured = growth.AXES[axis](size, tmp_path)

@@ -12,29 +12,28 @@ from benchmarks.timing import ROOT, SCRIPTS
 from ensemble.errors import UserError
 
 COMMITTED = ROOT / "slurm" / "results" / "pains.json"
-SHORT = ["reshuffled_epoch", "missing_processes"]
+SHORT = [pytest.param("reshuffled_epoch", marks=pytest.mark.torture), "missing_processes"]
 """These take a minute of CPU time; `make pains` reproduces the others too."""
 COUNTS = ("wrong_rows", "rows", "code_run", "outside", "wrong_weights")
 
 
-@pytest.fixture(scope="module")
-def reproduced() -> dict[str, Any]:
-    return measure.pains(tuple(SHORT), short=True)
+@pytest.fixture(scope="module", params=SHORT)
+def reproduced(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """A complaint and its figures."""
+    return request.param, measure.pains((request.param,), short=True)[request.param]
 
 
-@pytest.mark.parametrize("name", SHORT)
-def test_no_complaint_is_shared(name: str, reproduced: dict[str, Any]) -> None:
+def test_no_complaint_is_shared(reproduced: tuple[str, dict[str, Any]]) -> None:
     """A resumed run would use other rows or weights, a checkpoint would run code, or a launch would lose ranks."""
-    here = reproduced[name]["here"]
+    here = reproduced[1]["here"]
     assert [here[count] for count in ("wrong_rows", "code_run", "outside", "wrong_weights")] == [0, 0, 0, 0], here
     assert "exit code" not in here["note"], here
 
 
-@pytest.mark.parametrize("name", SHORT)
-def test_plain_accelerate_has_the_committed_figures(name: str, reproduced: dict[str, Any]) -> None:
+def test_plain_accelerate_has_the_committed_figures(reproduced: tuple[str, dict[str, Any]]) -> None:
     """The table would list a problem that Accelerate has solved, or the reproduction no longer detect it."""
+    name, now = reproduced
     committed = json.loads(COMMITTED.read_text(encoding="utf-8"))[name]
-    now = reproduced[name]
     assert now["reproduces"] == committed["reproduces"]
     assert {count: now["plain"][count] for count in COUNTS} == {count: committed["plain"][count] for count in COUNTS}
 

@@ -1,7 +1,6 @@
 """The benchmark of training steps beside the limits of the machine."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from ensemble.errors import UserError
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "benchmark.py"
 
 
+@pytest.mark.torture
 def test_a_step_is_divided_and_counted(tmp_path: Path) -> None:
     """A part would be missing or counted twice, or the benchmark would end without figures."""
     words = ["recipes=[emulator]", "seconds=0.1", f"folder={tmp_path / 'data'}", f"results={tmp_path}"]
@@ -29,7 +29,7 @@ def test_a_step_is_divided_and_counted(tmp_path: Path) -> None:
     assert figures["gb_a_step"] > 0
 
 
-@pytest.mark.skipif(not os.environ.get("TORTURE_LONG"), reason="make torture")
+@pytest.mark.torture
 def test_a_step_on_two_ranks_is_divided(tmp_path: Path) -> None:
     """The exchange would be measured where there is none, or left out of the step that contains it."""
     words = ["recipe=table", "rounds=3", f"folder={tmp_path / 'data'}", f"results={tmp_path}"]

@@ -216,7 +216,7 @@ def test_the_error_of_a_failed_training_is_repeated() -> None:
         timed([sys.executable, "-c", code])
 
 
-@pytest.mark.skipif(not os.environ.get("TORTURE_LONG"), reason="make torture")
+@pytest.mark.torture
 def test_a_real_measurement(prepared: Path, tmp_path: Path) -> None:
     """After a change of the launcher, train.py or the files of a run, the figures could not be measured again."""
     training = "training=[max_epochs=0.5,batch_size=64,evaluations_per_epoch=1]"
