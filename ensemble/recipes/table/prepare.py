@@ -51,6 +51,8 @@ ALONE = "the table has no other column; if a line has several fields, separate t
 TREND = "the target has a trend: the time '{}' is a feature, since a linear model with it predicts later rows better"
 PANDAS_INDEX = r"__index_level_\d+__"
 """The name in Parquet of the row labels of a pandas frame, if they have none."""
+MAX_NAMED_COLUMNS = 5
+"""If more columns are left out for the same reason, one line names so many of them."""
 YEARS = datetime.date(1900, 1, 1), datetime.date(2100, 12, 31)
 """Numbers of a feature such as 20240131 are dates if all are between these days."""
 LEAST_REPEATED = 0.05
@@ -438,8 +440,15 @@ def _print_summary(
 ) -> None:
     print(census.table())
     print(*notes, sep="\n", end="\n" if notes else "")
+    columns_by_reason: dict[str, list[str]] = {}
     for column, why in left_out.items():
-        print(f"left out: the column '{column}' {why}")
+        columns_by_reason.setdefault(why, []).append(f"'{column}'")
+    for why, named in columns_by_reason.items():
+        if len(named) > MAX_NAMED_COLUMNS:
+            some = ", ".join(named[:MAX_NAMED_COLUMNS])
+            print(f"left out: {len(named):,} columns, each of which {why}: {some}, …")
+        else:
+            print(*(f"left out: the column {name} {why}" for name in named), sep="\n")
     names = ""
     if task.kind == "binary":
         names = f", positive class {target.names[-1]}"

@@ -169,6 +169,19 @@ def test_an_index_of_pandas_in_parquet_is_no_feature(tmp_path: Path) -> None:
     assert not manifest["left_out"]
 
 
+def test_many_columns_that_are_left_out_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A table of a thousand indicator columns would fill the terminal with those that are constant."""
+    constant = {f"k{number}": [1] * NUM_ROWS for number in range(1200)}
+    frame = pl.DataFrame({"x": range(NUM_ROWS), "empty": [None] * NUM_ROWS, **constant, "y": [0, 1] * (NUM_ROWS // 2)})
+    frame.write_csv(tmp_path / "a.csv")
+    manifest = prepare(tmp_path, tmp_path / "a.csv")
+    assert len(manifest["left_out"]) == 1201
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("left out: ")] == [
+        "left out: the column 'empty' is empty in train",
+        "left out: 1,200 columns, each of which has one value in train: 'k0', 'k1', 'k2', 'k3', 'k4', …",
+    ]
+
+
 def test_dates_are_no_weights(tmp_path: Path) -> None:
     """Each row would have a weight of some 19,700, its days since 1970."""
     frame = pl.DataFrame({"w": ["2024-01-05", "2024-01-06"] * 60, "e": "", "x": range(0, 240, 2), "y": [0, 1] * 60})
