@@ -24,7 +24,7 @@ from ensemble.errors import UserError, shortened
 from ensemble.recipes.table import dates, missing, number_forms, number_units
 from ensemble.recipes.table.dates import DIGITS_OF_A_DAY, MOST_SHOWN
 from ensemble.recipes.table.settings import PrepareConfig
-from ensemble.recipes.table.sources import Table, as_text, in_utc
+from ensemble.recipes.table.sources import WHOLE_FLOAT, Table, as_text, in_utc
 from ensemble.task import METRICS
 
 INVISIBLE = "\u200b\u200e\u200f\u2060\ufeff"
@@ -182,7 +182,7 @@ def _of_kind(
 
 def _categories(texts: pl.Series, column: str, config: PrepareConfig) -> pl.Series:
     """The texts, as 12 instead of 12.0 in a column of numbers that are categories: pandas writes 12.0 beside empty cells."""
-    return texts.str.replace(missing.WHOLE_FLOAT, "${1}") if column in config.categorical else texts
+    return texts.str.replace(WHOLE_FLOAT, "${1}") if column in config.categorical else texts
 
 
 def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConfig) -> Cells:

@@ -8,8 +8,8 @@ import polars as pl
 
 from ensemble.data.records import is_number
 from ensemble.recipes.table.dates import MOST_SHOWN
+from ensemble.recipes.table.sources import WHOLE_FLOAT
 
-WHOLE_FLOAT = r"^([+-]?(?:0|[1-9]\d*))\.0+$"
 MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "None", "?", "-")
 """Texts that mark missing values in columns of numbers or dates, if `missing` is empty."""
 

@@ -15,10 +15,10 @@ from ensemble.data.inputs import FORECAST
 from ensemble.data.records import EXCERPT_CHARACTERS
 from ensemble.errors import UserError, shortened
 from ensemble.recipes.table import cells, columns, missing, sources
-from ensemble.recipes.table.missing import WHOLE_FLOAT
 from ensemble.recipes.table.number_forms import DECIMAL_COMMA
 from ensemble.recipes.table.prepare import stripped, units, write_names, write_rows
 from ensemble.recipes.table.settings import PrepareConfig
+from ensemble.recipes.table.sources import WHOLE_FLOAT
 
 ROWS = "rows"
 """Name of the rows of a DataFrame in messages."""

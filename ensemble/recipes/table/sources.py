@@ -28,6 +28,9 @@ HEADER = "the header again"
 FOLDER_KEY = "the column '{0}' is read from the names of folders such as {0}={1}"
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 """The value in the name of a folder whose rows have no value."""
+WHOLE_FLOAT = r"^([+-]?(?:0|[1-9]\d*))\.0+$"
+WHOLE_SECONDS = r" 00:00:00\.0{6}$|(:\d\d)\.0{6}$"
+"""The end of a time, as earlier releases wrote all times, without what is left out now."""
 MOST_NAMED = 5
 MICROSECONDS_PER_DAY = 86_400_000_000
 NO_ID = "{} holds floats such as {}, and ids are texts or whole numbers below 2^53 (2^24 in 32 bits): write it as text"
@@ -79,7 +82,7 @@ class Table:
         return [cells.slice(end - size, size) for size, end in zip(sizes, itertools.accumulate(sizes), strict=True)]
 
     def texts(self, column: str, setting: str) -> pl.Series:
-        """A column as ids: texts exactly as written, null for empty cells; whole numbers with all digits.
+        """A column as ids: texts exactly as written, null for empty cells; whole numbers with all digits, of any type.
 
         Raises `UserError`, which names the `setting`, for a column of floats that are not all whole, of lists or bytes, and
         for texts with a NUL byte, at which C libraries would truncate them.
@@ -88,7 +91,8 @@ class Table:
             raise UserError(f"{setting}={column} holds {self.nested[column]}: ids are texts or whole numbers")
         if column in self.floats:
             raise UserError(NO_ID.format(f"{setting}={column}", self.floats[column]))
-        texts = pl.concat([_ids(piece, f"{setting}={column}") for piece in self.pieces[column]])
+        pieces = self.pieces[column]
+        texts = in_one_notation(pl.concat([_ids(piece, f"{setting}={column}") for piece in pieces]), pieces)
         texts = texts.set(texts == "", None)
         if len(rows := texts.str.contains("\0", literal=True).arg_true()):
             raise UserError(f"{setting}={column} has a NUL byte in {self.place(rows[0])}: remove it")
@@ -289,14 +293,28 @@ def _ids(piece: pl.Series, what: str) -> pl.Series:
 
 
 def as_text(piece: pl.Series) -> pl.Series:
-    """Values as text: numbers and booleans as in JSON, 3 for the float 3.0, dates in ISO 8601."""
+    """Values as text, equal for equal values of different types: numbers and booleans as in JSON, 3 for 3.0, dates in
+    ISO 8601, a day for its midnight."""
     if piece.dtype.is_float():
         is_whole = (piece == piece.floor()) & (piece.abs() < records.MOST_EXACT)
         integers = piece.set(~is_whole, None).fill_nan(None).cast(pl.Int64)
         return piece.fill_nan(None).cast(pl.String).zip_with(integers.is_null(), integers.cast(pl.String))
     if isinstance(piece.dtype, pl.Datetime):
-        return in_utc(piece).dt.to_string("%Y-%m-%d %H:%M:%S%.6f")
-    return piece.cast(pl.String)
+        return in_utc(piece).dt.to_string("%Y-%m-%d %H:%M:%S%.6f").str.replace(WHOLE_SECONDS, "${1}")
+    texts = piece.cast(pl.String)
+    return texts.str.replace(r"(\.\d*[1-9])0+$|\.0+$", "${1}") if piece.dtype.is_decimal() else texts
+
+
+def in_one_notation(texts: pl.Series, pieces: Sequence[pl.Series]) -> pl.Series:
+    """The texts of `pieces`; if only some files store numbers or booleans as such, all in the notation of `as_text`."""
+    are_values = [piece.dtype.is_numeric() or piece.dtype == pl.Boolean for piece in pieces]
+    return as_in_frames(texts) if any(are_values) and not all(are_values) else texts
+
+
+def as_in_frames(texts: pl.Series) -> pl.Series:
+    """Texts such as True and 3.0 of CSV in the notation in which `as_text` writes the values of frames: true and 3."""
+    truths = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
+    return texts.replace(truths).str.replace(WHOLE_FLOAT, "${1}").str.replace(WHOLE_SECONDS, "${1}")
 
 
 def in_utc(piece: pl.Series) -> pl.Series:

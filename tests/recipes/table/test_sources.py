@@ -187,3 +187,42 @@ def test_blanks_around_a_name_do_not_count(tmp_path: Path) -> None:
     pl.DataFrame({"a": [1], "a ": [2]}).write_parquet(tmp_path / "b.parquet")
     with pytest.raises(UserError, match="has two columns 'a': give each its own name"):
         sources.read([tmp_path / "b.parquet"], Census())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "ids"),
+    [
+        (
+            pl.Series(["2024-01-04", "2024-01-05"]).str.to_date(),
+            pl.Series(["2024-01-05 00:00:00", "2024-01-06 10:00:00"]).str.to_datetime("%Y-%m-%d %H:%M:%S"),
+            ["2024-01-04", "2024-01-05", "2024-01-05", "2024-01-06 10:00:00"],
+        ),
+        (pl.Series(["3.00", "20.50"], dtype=pl.Decimal(12, 2)), pl.Series([3, 10]), ["3", "20.5", "3", "10"]),
+        (pl.Series(["3.00", "20.00"], dtype=pl.Decimal(12, 2)), pl.Series(["3.00", "010"]), ["3", "20", "3", "010"]),
+        (pl.Series([3.0, 20.0]), pl.Series(["3.0", "20"]), ["3", "20", "3", "20"]),
+        (pl.Series([True, False]), pl.Series(["True", "Unknown"]), ["true", "false", "true", "Unknown"]),
+        (pl.Series(["3.00", "True"]), pl.Series(["3", "true"]), ["3.00", "True", "3", "true"]),
+    ],
+    ids=["days", "decimals", "decimals and text", "floats and text", "booleans and text", "texts"],
+)
+def test_a_group_is_the_same_in_files_with_different_types(
+    first: pl.Series, second: pl.Series, ids: list[str], tmp_path: Path
+) -> None:
+    """One group would be two units, one of them in training and the other in the scored rows, without a message."""
+    for name, values in {"a.parquet": first, "b.parquet": second}.items():
+        values.to_frame("g").write_parquet(tmp_path / name)
+    assert sources.read([tmp_path / "a.parquet", tmp_path / "b.parquet"], Census()).texts("g", "group").to_list() == ids
+
+
+@pytest.mark.parametrize("is_date_in_training", [True, False])
+def test_a_day_is_the_same_category_in_new_rows_of_another_type(is_date_in_training: bool, tmp_path: Path) -> None:
+    """pandas has times where polars has dates: all cells of a categorical day would count as empty."""
+    days = pl.DataFrame({"day": ["2024-01-04", "2024-01-05"] * 30, "y": [0, 1] * 30}).with_columns(
+        pl.col("day").str.to_date()
+    )
+    times = days.with_columns(pl.col("day").cast(pl.Datetime("us")))
+    (days if is_date_in_training else times).write_parquet(tmp_path / "a.parquet")
+    (times if is_date_in_training else days).write_parquet(tmp_path / "new.parquet")
+    manifest = prepare(tmp_path, tmp_path / "a.parquet", categorical=("day",))
+    new = new_data.prepare(manifest, {"source": (str(tmp_path / "new.parquet"),), "out": str(tmp_path / "new")})
+    assert (manifest["features"][0]["values"], new["notes"]) == (["2024-01-04", "2024-01-05"], [])
