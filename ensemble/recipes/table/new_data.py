@@ -7,6 +7,7 @@ The order of columns, the format of the files and the types of columns may diffe
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from ensemble import configuration, folders
 from ensemble.data import raw_files
@@ -18,7 +19,6 @@ from ensemble.recipes.table import cells, columns, missing, sources
 from ensemble.recipes.table.number_forms import DECIMAL_COMMA
 from ensemble.recipes.table.prepare import stripped, units, write_names, write_rows
 from ensemble.recipes.table.settings import PrepareConfig
-from ensemble.recipes.table.sources import WHOLE_FLOAT
 
 ROWS = "rows"
 """Name of the rows of a DataFrame in messages."""
@@ -139,9 +139,10 @@ def _encoded(
         if "values" in feature:
             notes += missing.read_as_empty_note(new_cells.column, values, feature["values"])
             unseen = cells.unseen(values, feature["values"])
-            if unseen.any():  # where a frame has the categories 3 and true, pandas may write 3.0 and True
-                as_in_frames = values.replace({"True": "true", "False": "false"}).str.replace(WHOLE_FLOAT, "${1}")
-                values = values.zip_with(~unseen, as_in_frames)
+            if unseen.any():  # a frame has the categories 3 and true where a CSV file may have 3.0 and True
+                categories = pl.Series(feature["values"])
+                written = dict(zip(sources.as_in_frames(categories), categories, strict=True))
+                values = values.zip_with(~unseen, sources.as_in_frames(values).replace(written))
                 unseen = cells.unseen(values, feature["values"])
             if unseen.any():
                 examples = values.filter(unseen).unique(maintain_order=True).to_list()

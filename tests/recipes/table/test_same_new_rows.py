@@ -129,6 +129,27 @@ def test_numbers_beside_texts_of_another_file_are_the_same_categories_in_new_row
     assert len(set(values)) == 2
 
 
+@pytest.mark.parametrize(
+    ("cells", "new", "expected"),
+    [
+        (["False", "True", "Unknown"], [True, False, None], [1.0, 0.0, None]),
+        (["FALSE", "TRUE", "Unknown"], [True, False, None], [1.0, 0.0, None]),
+        (["1.0", "3.0", "X"], [3.0, 1.0, None], [1.0, 0.0, None]),
+        (["1.0", "3.0", "X"], [3, 1, 4], [1.0, 0.0, None]),
+        (["false", "true", "Unknown"], ["True", "FALSE", "X"], [2.0, 1.0, None]),
+    ],
+    ids=["booleans", "capitals", "floats", "integers", "texts"],
+)
+def test_categories_of_a_file_are_the_booleans_and_numbers_of_a_frame(
+    cells: list[str], new: list[Any], expected: list[float | None], tmp_path: Path
+) -> None:
+    """Without a row of Unknown the column of a frame has booleans: all its cells would count as empty."""
+    manifest = prepare(tmp_path, write_csv(tmp_path / "a.csv", cells))
+    pl.DataFrame({"c": new, "other": [1, 2, 3]}).write_parquet(tmp_path / "new.parquet")
+    values, notes = read_again(tmp_path, manifest, tmp_path / "new.parquet")
+    assert (values, len(notes)) == (expected, int(None not in new))
+
+
 def test_a_date_after_the_year_9999_is_named(tmp_path: Path) -> None:
     """The run would end in an OverflowError or a PanicException; a column of times would be empty without a message."""
     times = pa.array([600_000_000_000_000, *range(1, NUM_ROWS)], pa.timestamp("ms"))
