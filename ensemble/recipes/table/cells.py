@@ -24,7 +24,7 @@ from ensemble.errors import UserError, shortened
 from ensemble.recipes.table import dates, missing, number_forms, number_units
 from ensemble.recipes.table.dates import DIGITS_OF_A_DAY, MOST_SHOWN
 from ensemble.recipes.table.settings import PrepareConfig
-from ensemble.recipes.table.sources import WHOLE_FLOAT, Table, as_text, in_utc
+from ensemble.recipes.table.sources import WHOLE_FLOAT, Table, as_text, in_one_notation, in_utc
 from ensemble.task import METRICS
 
 INVISIBLE = "\u200b\u200e\u200f\u2060\ufeff"
@@ -149,6 +149,7 @@ def _texts(pieces: Sequence[pl.Series], kind: Kind) -> pl.Series:
     """The cells that are not in `_native`, as texts without surrounding blanks and invisible characters, (num_rows,)."""
     texts = pl.concat(as_text(piece.clear(len(piece)) if _is_native(piece, kind) else piece) for piece in pieces)
     texts = texts.str.strip_chars(INVISIBLE).str.strip_chars()
+    texts = in_one_notation(texts, pieces) if kind == "text" else texts
     return texts.set(texts == "", None)
 
 

@@ -150,6 +150,30 @@ def test_categories_of_a_file_are_the_booleans_and_numbers_of_a_frame(
     assert (values, len(notes)) == (expected, int(None not in new))
 
 
+@pytest.mark.parametrize(
+    ("native", "texts", "names"),
+    [
+        ([True, False], ["True", "False", "Unknown"], ["Unknown", "false", "true"]),
+        ([1.0, 2.5], ["1.0", "2.5", "X"], ["1", "2.5", "X"]),
+        ([1, 2], ["1.0", "2.0", "X"], ["1", "2", "X"]),
+    ],
+    ids=["booleans", "floats", "integers"],
+)
+@pytest.mark.parametrize("categorical", [(), ("c",)])
+def test_a_category_is_the_same_in_parquet_and_csv(
+    native: list[Any], texts: list[str], names: list[str], categorical: tuple[str, ...], tmp_path: Path
+) -> None:
+    """True and true, or 1.0 and 1, would be two categories of a feature, and two classes of a target, without a message."""
+    file = {"c": native * (NUM_ROWS // 2), "other": range(NUM_ROWS), "y": [0, 1] * (NUM_ROWS // 2)}
+    pl.DataFrame(file).write_parquet(tmp_path / "a.parquet")
+    files = tmp_path / "a.parquet", write_csv(tmp_path / "b.csv", texts)
+    manifest = prepare(tmp_path, *files, categorical=categorical)
+    assert next(feature["values"] for feature in manifest["features"] if feature["column"] == "c") == names
+    for path in files:
+        assert None not in read_again(tmp_path / path.stem, manifest, path)[0]
+    assert prepare(tmp_path / "classes", *files, target="c")["target"]["names"] == names
+
+
 def test_a_date_after_the_year_9999_is_named(tmp_path: Path) -> None:
     """The run would end in an OverflowError or a PanicException; a column of times would be empty without a message."""
     times = pa.array([600_000_000_000_000, *range(1, NUM_ROWS)], pa.timestamp("ms"))
