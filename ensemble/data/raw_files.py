@@ -64,7 +64,7 @@ def _without_empty(source: str, paths: list[Path]) -> list[Path]:
 
 def _each_once(files: list[Path], with_copies: bool) -> list[Path]:
     """The files, without those that are a link to an earlier file or, without `with_copies`, a copy of it. Each of these
-    causes a warning."""
+    causes a warning. Files in folders `KEY=VALUE`, which are columns, are copies only with the same keys and values."""
     distinct: list[Path] = []
     of_size: dict[int, list[Path]] = {}  # only files of equal size are compared, since there may be thousands of files
     for path in files:
@@ -72,7 +72,8 @@ def _each_once(files: list[Path], with_copies: bool) -> list[Path]:
         same = (
             other
             for other in others
-            if other.samefile(path) or (not with_copies and filecmp.cmp(other, path, shallow=False))
+            if other.samefile(path)
+            or (not with_copies and _keys(other) == _keys(path) and filecmp.cmp(other, path, shallow=False))
         )
         if earlier := next(same, None):
             print(f"warning: {path} is given twice, also as {earlier}: it is read once", file=sys.stderr)
@@ -80,6 +81,11 @@ def _each_once(files: list[Path], with_copies: bool) -> list[Path]:
             distinct.append(path)
             others.append(path)
     return distinct
+
+
+def _keys(path: Path) -> list[str]:
+    """The folders on the path of a file that are named `KEY=VALUE`."""
+    return [part for part in path.parent.parts if part.find("=") > 0]
 
 
 def _download(category: str, cache_dir: Path, kind: Kind) -> Path:

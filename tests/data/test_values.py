@@ -398,6 +398,17 @@ def test_a_file_given_twice_is_read_once(tmp_path: Path, capsys: pytest.CaptureF
     assert raw_files.expand_sources(names, "", with_copies=True) == [first, other, tmp_path / "copy"]
 
 
+def test_equal_files_of_two_partitions_are_both_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Spark and Hive store the day only in the name of the folder: the rows of a day would be lost."""
+    folders = ("day=1", "day=2", "day=2/copy")
+    for folder in folders:
+        (tmp_path / folder).mkdir()
+        write_json(tmp_path / folder / "part.jsonl", ["A"])
+    first, other, copy = (tmp_path / folder / "part.jsonl" for folder in folders)
+    assert raw_files.expand_sources([first, other, copy], "") == [first, other]
+    assert capsys.readouterr().err == f"warning: {copy} is given twice, also as {other}: it is read once\n"
+
+
 def test_only_files_of_equal_size_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The work would grow with the square of the number of files: for thousands it takes minutes, before a row is read."""
     files = [write_json(tmp_path / f"{number}.jsonl", ["A" * number, "B"]) for number in range(9)]
