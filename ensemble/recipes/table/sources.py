@@ -245,7 +245,7 @@ def _copies(files: Sequence[Path], frames: list[pl.DataFrame], schemas: list[pl.
 
 def _column_names(path: Path, names: list[str]) -> list[str]:
     """The names of a file's columns without surrounding blanks, 'column 3' for one without a name. Raises `UserError` for
-    duplicates."""
+    duplicates and names that polars reads as a pattern."""
     names = [name.strip() for name in names]  # as `records.look` does for CSV, so that all formats give the same names
     for name, count in Counter(names).items():
         if count > 1:
@@ -257,6 +257,8 @@ def _column_names(path: Path, names: list[str]) -> list[str]:
                 f"{path} has a column whose name {name[:20]!r} holds a NUL byte: rename it, or convert the file to UTF-8, "
                 "as `iconv -f utf-16le -t utf-8` does from UTF-16"
             )
+        if name == "*" or (name.startswith("^") and name.endswith("$")):
+            raise UserError(f"{path} has a column '{name}', and * and ^…$ are patterns of names in polars: rename it")
     filled = [name or f"column {position}" for position, name in enumerate(names, start=1)]
     if len(set(filled)) < len(filled):
         raise UserError(f"{path} has a column without a name and one that is called 'column …': give the former a name")

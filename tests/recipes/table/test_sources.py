@@ -1,5 +1,6 @@
 """Several files of one table: a repeated header, copies, and numbers of a wide range that must stay apart."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,15 @@ def test_a_name_with_a_nul_byte_is_refused(tmp_path: Path) -> None:
     pl.DataFrame({"a\0": [1]}).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(UserError, match=r"has a column whose name 'a\\x00' holds a NUL byte: rename it"):
         sources.read([tmp_path / "a.parquet"], Census())
+
+
+@pytest.mark.parametrize("name", ["*", "^a$", " ^x.*$ "])
+@pytest.mark.parametrize("layout", ["csv", "ndjson", "parquet"])
+def test_a_name_that_is_a_pattern_is_refused(name: str, layout: str, tmp_path: Path) -> None:
+    """There would be a traceback, since polars would select other columns by the name."""
+    getattr(pl.DataFrame({name: [1, 2], "x": [3, 4]}), f"write_{layout}")(tmp_path / "a")
+    with pytest.raises(UserError, match=rf"a has a column '{re.escape(name.strip())}', and \* and .* in polars: rename it"):
+        sources.read([tmp_path / "a"], Census())
 
 
 @pytest.mark.parametrize("others", [[], [0.0], [0.0, 3e12]])
