@@ -22,6 +22,8 @@ from ensemble.recipes.table.settings import PrepareConfig
 
 ROWS = "rows"
 """Name of the rows of a DataFrame in messages."""
+OF_A_REQUEST = r"^([+-]?[1-9]\d{0,2}\.\d{3})0$"
+"""Matches 5.1250, as requests.py writes 5.125 beside texts."""
 
 
 def check(like: dict[str, Any], source: bool, metadata: bool) -> None:
@@ -142,7 +144,8 @@ def _encoded(
             if unseen.any():  # a frame has the categories 3 and true where a CSV file may have 3.0 and True
                 categories = pl.Series(feature["values"])
                 written = dict(zip(sources.as_in_frames(categories), categories, strict=True))
-                values = values.zip_with(~unseen, sources.as_in_frames(values).replace(written))
+                as_in_frames = sources.as_in_frames(values.str.replace(OF_A_REQUEST, "${1}")).replace(written)
+                values = values.zip_with(~unseen, as_in_frames)
                 unseen = cells.unseen(values, feature["values"])
             if unseen.any():
                 examples = values.filter(unseen).unique(maintain_order=True).to_list()

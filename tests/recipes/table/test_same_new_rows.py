@@ -15,7 +15,7 @@ from small_tables import prepare, rows_of
 
 from ensemble.arrow import open_table
 from ensemble.errors import UserError
-from ensemble.recipes.table import new_data
+from ensemble.recipes.table import new_data, requests
 
 NUM_ROWS = 60
 GERMAN = ["1.234,5", "12.345,5", "987,25"]
@@ -148,6 +148,14 @@ def test_categories_of_a_file_are_the_booleans_and_numbers_of_a_frame(
     pl.DataFrame({"c": new, "other": [1, 2, 3]}).write_parquet(tmp_path / "new.parquet")
     values, notes = read_again(tmp_path, manifest, tmp_path / "new.parquet")
     assert (values, len(notes)) == (expected, int(None not in new))
+
+
+def test_a_number_of_a_request_is_a_category_beside_a_text(tmp_path: Path) -> None:
+    """A request has 5.1250 for 5.125 beside a text: the cell would count as empty."""
+    manifest = prepare(tmp_path, write_csv(tmp_path / "a.csv", ["5.125", "7.25", "X"]))
+    table, _ = requests.tables(requests.Request(rows=[{"c": 5.125, "other": 1}, {"c": "X", "other": 2}]))
+    pq.write_table(table, tmp_path / "new.parquet")
+    assert read_again(tmp_path, manifest, tmp_path / "new.parquet") == ([0.0, 2.0], [])
 
 
 @pytest.mark.parametrize(
