@@ -30,7 +30,7 @@ HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 """The value in the name of a folder whose rows have no value."""
 WHOLE_FLOAT = r"^([+-]?(?:0|[1-9]\d*))\.0+$"
 WHOLE_SECONDS = r" 00:00:00\.0{6}$|(:\d\d)\.0{6}$"
-"""The end of a time, as earlier releases wrote all times, without what is left out now."""
+"""Matches the end of a time that is not written, midnight or a fraction of a second of 0; earlier versions wrote it."""
 MOST_NAMED = 5
 MICROSECONDS_PER_DAY = 86_400_000_000
 NO_ID = "{} holds floats such as {}, and ids are texts or whole numbers below 2^53 (2^24 in 32 bits): write it as text"
