@@ -106,8 +106,7 @@ class TrainingState:
                 self.scaler.unscale_(optimizer)
         norm = torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
         if not self._is_norm_checked:
-            self._is_norm_checked = True
-            self._check_equality(norm)
+            self._is_norm_checked = self._check_equality(norm)
         return norm
 
     def _check_summed(self, model: torch.nn.parallel.DistributedDataParallel) -> None:
@@ -120,8 +119,11 @@ class TrainingState:
             names = [name for name, parameter in self._unwrapped().named_parameters() if parameter.requires_grad]
             raise without_gradient([names[int(number)] for number in numbers[1].split()], " for some rows") from None
 
-    def _check_equality(self, norm: torch.Tensor) -> None:
-        """`UserError` if the gradients' norm, or a buffer that checkpoints contain, depends on the rank; collective."""
+    def _check_equality(self, norm: torch.Tensor) -> bool:
+        """`UserError` if the gradients' norm, or a buffer that checkpoints contain, depends on the rank; collective.
+
+        Returns whether the norms of all ranks could be compared: the first gradients often overflow in fp16.
+        """
         model = self._unwrapped()
         in_checkpoints = model.state_dict().keys()
         buffers = {
@@ -129,7 +131,8 @@ class TrainingState:
             for name, buffer in model.named_buffers()
             if name in in_checkpoints
         }
-        values = torch.stack([norm.detach().double(), *(tensor.double().nan_to_num().sum() for tensor in buffers.values())])
+        norm = norm.detach().double().nan_to_num(torch.inf, torch.inf)  # Gloo may take the other one of a NaN and a number
+        values = torch.stack([norm, *(tensor.double().nan_to_num().sum() for tensor in buffers.values())])
         extremes = torch.stack([values, -values])
         torch.distributed.all_reduce(extremes, torch.distributed.ReduceOp.MAX)
         differences, sizes = extremes.sum(0), extremes.abs().amax(0)  # the largest value minus the smallest
@@ -144,6 +147,7 @@ class TrainingState:
                     f"the buffer '{name}' of the model differs between the processes, since each has other rows, and "
                     "checkpoints have only that of rank 0: let it not depend on the rows, or train with one process"
                 )
+        return bool(extremes[:, 0].isfinite().all())
 
     def update(self, factor: float, rate_scale: float) -> None:
         """One step of every optimizer with gradients × `factor` and peak learning rates × `rate_scale`."""

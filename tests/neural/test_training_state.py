@@ -1,0 +1,40 @@
+"""The comparison of gradients between ranks, with a second rank that is simulated."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from accelerate import DistributedType
+
+from ensemble.errors import UserError
+from ensemble.neural.training_state import TrainingState
+
+
+@pytest.mark.parametrize("overflow", [(torch.inf, torch.inf), (torch.inf, 1.0), (1.0, torch.inf), (torch.nan, 1.0)])
+@pytest.mark.parametrize("num_equal", [0, 1])
+def test_gradients_are_compared_between_ranks_in_the_first_step_without_an_overflow(
+    num_equal: int, overflow: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In fp16 the first steps overflow: afterwards each process could train a model of its own, without a message."""
+    model = torch.nn.Linear(1, 1, bias=False)
+    ranks: Any = SimpleNamespace(
+        num_processes=2, scaler=None, distributed_type=DistributedType.MULTI_CPU, unwrap_model=lambda model, **_: model
+    )
+    state = TrainingState(model, [torch.optim.SGD(model.parameters())], 0.0, ranks, 1.0)
+    for own, other in [overflow, overflow, *[(3.0, 3.0)] * num_equal]:
+        _step(state, own, other, monkeypatch)
+    if num_equal:
+        _step(state, 3.0, 7.0, monkeypatch)  # only once, since each comparison takes time
+    else:
+        with pytest.raises(UserError, match="the gradients differ between the processes after they were summed"):
+            _step(state, 3.0, 7.0, monkeypatch)
+
+
+def _step(state: TrainingState, own: float, other: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute the norm of a gradient of `own` on this rank and of `other` on the other one."""
+    reduced = torch.tensor([[other], [-other]], dtype=torch.float64)
+    # As Gloo's maximum, which may be the number if the other value is NaN
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda ours, _: ours.copy_(torch.fmax(ours, reduced)))
+    state.model.weight.grad = torch.tensor([[own]])
+    state.gradient_norm()
