@@ -26,6 +26,24 @@ print("left", flush=True)
 """
 
 
+NESTED = """
+import os, signal, time
+from ensemble import signals
+def send(stop):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.3)
+    print(int(stop.asked), flush=True)
+signals.ECHO_S = 60
+with signals.StopSignals() as outer:
+    with signals.StopSignals() as first:
+        send(first)
+    with signals.StopSignals() as second:
+        print(int(second.asked), flush=True)
+        send(second)
+    send(outer)
+"""
+
+
 @pytest.fixture
 def start() -> Iterator[object]:
     started: list[subprocess.Popen[str]] = []
@@ -68,6 +86,13 @@ def test_a_second_signal_ends_the_process_even_while_it_waits(start, number: sig
     time.sleep(0.5)
     process.send_signal(number)
     assert process.wait(timeout=30) == 128 + number
+
+
+def test_a_signal_counts_once_for_all_nested_contexts() -> None:
+    """The next training of a refit would begin after a signal to stop, or the echo of the signal would end the process."""
+    done = subprocess.run([sys.executable, "-c", NESTED], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, f"{int(signal.SIGTERM)}\n" * 4)
+    assert done.stderr.count("SIGTERM: saving after this step") == 1
 
 
 def test_handlers_are_given_back() -> None:

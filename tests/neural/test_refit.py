@@ -258,6 +258,28 @@ def test_a_signal_stops_the_run_in_any_part(at_micro_batch: int, config: TrainCo
     assert Path(config.out, "manifest.json").exists()
 
 
+@pytest.mark.parametrize(("call", "part"), [(1, ""), (2, refit.TRIAL), (3, refit.NEWEST)])
+def test_a_signal_while_a_part_is_set_up_stops_it(
+    call: int, part: str, config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message would announce a stop, but the part would be trained to its end, and Slurm would kill it."""
+    toy, make, calls = SplitToy(*BETTER), SplitToy.optimizers, list[int]()
+
+    def optimizers(*arguments: Any) -> Any:
+        calls.append(len(toy.steps))
+        if len(calls) == call:
+            os.kill(os.getpid(), signal.SIGTERM)
+            while not StopSignals.innermost.asked:  # type: ignore[union-attr]
+                time.sleep(0.01)
+        return make(*arguments)
+
+    monkeypatch.setattr(SplitToy, "optimizers", optimizers)
+    assert refit.train(toy, config, accelerator)["status"] == "preempted"
+    assert len(toy.steps) == calls[-1] + 2, "the trial of the memory and one step"
+    assert Path(config.out, "status").read_text() == "preempted\n"
+    assert [path.name for path in folders.checkpoints(Path(config.out, part))] == ["step-00000001"]
+
+
 def test_a_signal_within_a_nested_context_counts_for_the_outer_one() -> None:
     """A signal during the last step of a part would be lost, and the next part would start."""
     with StopSignals() as outer:
