@@ -42,7 +42,8 @@ class NeuralMember:
         self._recipe_config = settings.recipe
         # Before the weights are loaded, which have another shape if the inputs are others
         inputs.refuse_foreign(folder, self._state, data, folders.read_manifest(data), split)
-        self._batch_size = settings.micro_batch_size or settings.batch_size
+        # What fitted into memory in training; runs before 2026-11-28 have only the settings
+        self._batch_size = self._state.get("micro_batch_size") or settings.micro_batch_size or settings.batch_size
         self._options = options or {}
         self._models = []
         for path in weights:

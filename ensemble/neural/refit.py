@@ -191,7 +191,8 @@ def seconds_of_checkpoints(run: Path, resume: str = "auto") -> float:
 def score_of(folder: Path, recipe: NeuralRecipe, config: TrainConfig, accelerator: Accelerator) -> float:
     """The score on blend of the weights in a folder; `UserError` unless it is finite."""
     model, config = Continued(recipe, folder, ()).model().to(accelerator.device), resolve(recipe, config)
-    batch_size = config.micro_batch_size or config.batch_size
+    fitted = folders.read_json(folder / "state.json").get("micro_batch_size")  # that training found to fit into memory
+    batch_size = fitted or config.micro_batch_size or config.batch_size
     score = evaluation.score(recipe, model, BLEND, batch_size, accelerator)[recipe.monitor]
     if not math.isfinite(score):
         raise UserError(

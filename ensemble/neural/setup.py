@@ -35,7 +35,7 @@ class Training:
     config: TrainConfig
     accelerator: Accelerator
     description: dict[str, Any]
-    """Recipe, fingerprint, inputs and config, which every checkpoint stores."""
+    """Recipe, fingerprint, inputs, config, and the micro-batch that fits into memory, which every checkpoint stores."""
     rows: Rows
     """The training split."""
     plan: BatchPlan
@@ -158,7 +158,7 @@ def set_up(
         recipe=recipe,
         config=config,
         accelerator=accelerator,
-        description=description,
+        description={**description, "micro_batch_size": plan.micro_batch_size},
         rows=rows,
         plan=plan,
         model=state.model,

@@ -16,8 +16,9 @@ from safetensors.torch import load_file
 from toy import Toy, ToyRows
 
 from ensemble import folders
+from ensemble.data import inputs
 from ensemble.errors import UserError
-from ensemble.neural import checkpoint, launch, loop, refit, runs
+from ensemble.neural import checkpoint, launch, loop, predict, refit, runs
 from ensemble.neural.loader import Batch, BatchPlan
 from ensemble.neural.settings import TrainConfig
 from ensemble.predictor import members
@@ -171,6 +172,36 @@ def test_a_recipe_may_choose_the_batch_size(config: TrainConfig, accelerator: Ac
 
     config = dataclasses.replace(config, batch_size=0, micro_batch_size=0)
     assert refit.train(Chooser(*BETTER), config, accelerator)["refit"]["is_better"]
+
+
+class ShortOfMemory(torch.nn.Sequential):
+    """Runs out of memory with more than 4 rows in training, and more than 8 in prediction."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) > (4 if self.training else 8):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return super().forward(x)
+
+
+def test_predictions_use_the_micro_batch_that_fitted_in_training(
+    config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After hours of training, the scores of the refit or the predictions would need memory for a whole global batch."""
+    toy = SplitToy(*BETTER)
+    toy.model = lambda: ShortOfMemory(*SplitToy().model())  # type: ignore[method-assign]
+    assert refit.train(toy, dataclasses.replace(config, micro_batch_size=0), accelerator)["refit"]["is_better"]
+    sizes, gather = list[int](), SplitRows.gather
+    monkeypatch.setattr(predict.NeuralMember, "recipe_of", lambda *_: toy)
+    with_recipe = dataclasses.make_dataclass("_", [("recipe", Any, None)], bases=(TrainConfig,), frozen=True, kw_only=True)
+    monkeypatch.setattr(predict, "config_class", lambda _: with_recipe)
+    monkeypatch.setattr(inputs, "refuse_foreign", lambda *_: None)
+    monkeypatch.setattr(folders, "read_manifest", lambda _: {"recipe": "toy"})
+    monkeypatch.setattr(
+        SplitRows, "gather", lambda self, rows, epoch=0: sizes.append(len(rows)) or gather(self, rows, epoch)
+    )
+    toy.columns = lambda split, arrays: arrays  # type: ignore[attr-defined]
+    predict.NeuralMember(config.out, accelerator, "data", split="blend").predict("data", "blend")
+    assert sizes == [4, 4, 4, 1]
 
 
 def test_a_score_on_blend_that_is_nan_ends_the_run(config: TrainConfig, accelerator: Accelerator) -> None:
