@@ -186,7 +186,7 @@ def evaluate(run: Training) -> None:
     if not recipe.monitor:
         return
     progress.evaluated_step = progress.step
-    progress.evaluations_since_best += 1
+    progress.evaluations_since_best += progress.step > progress.best_step  # not if a resumed run repeats it
     with run.state.averaged_weights():
         scores = evaluation.score(recipe, run.model, "validation", run.plan.micro_batch_size, run.accelerator)
         if recipe.monitor not in scores:

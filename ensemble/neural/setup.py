@@ -190,7 +190,7 @@ def _restore(state: TrainingState, folder: Path, monitor: str, config: TrainConf
     progress, out = state.progress, Path(config.out)
     if not (out / "best").exists():  # a new run from the checkpoint of another one
         progress.best_score, progress.best_step, progress.evaluations_since_best = None, 0, 0
-    elif state.is_divided_anew:  # evaluations after the checkpoint may not give the same scores again
+    else:  # best/ may be newer than the checkpoint: with other settings or ranks it may not be reached again
         best = folders.read_json(out / "best" / "state.json")
         if best["step"] > progress.best_step and monitor in best["scores"]:
             progress.best_score, progress.best_step = best["scores"][monitor], best["step"]
