@@ -56,7 +56,12 @@ def supervise(job: Job, report: Callable[[str], None]) -> int:
     available, ranks, losses = job.num_ranks, 0, 0
     with _signals_to_stop() as signals:
         while True:
-            available = _capacity(job, available)
+            try:
+                available = _capacity(job, available)
+            except UserError as error:
+                if not ranks:
+                    raise
+                report(f"{error}; until then the number of ranks is that of before")
             previous_ranks, ranks = ranks, divisors(batch_size, available)[-1]
             micro = divisors(batch_size // ranks, largest_micro_batch)[-1]
             if previous_ranks not in (0, ranks):
@@ -103,7 +108,8 @@ def run_once(job: Job, ranks: int, micro: int, signals: list[int]) -> tuple[str,
         while process.poll() is None:
             newest = newest_checkpoint(out)
             if job.capacity and not grows and newest > saved:
-                grows = divisors(job.settings.batch_size, _capacity(job, ranks))[-1] > ranks
+                with suppress(UserError):  # it is read again after the next checkpoint
+                    grows = divisors(job.settings.batch_size, _capacity(job, ranks))[-1] > ranks
                 if grows:
                     process.terminate()
             saved = newest

@@ -106,20 +106,62 @@ def test_a_capacity_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch
         starts.supervise(capacity=capacity)
 
 
-def test_an_empty_capacity_does_not_change_the_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`nvidia-smi … > FILE` empties the file before it writes: a restart at this time would end the job with an error."""
+@pytest.mark.parametrize("content", ["", "Failed to initialize NVML"])
+def test_a_capacity_without_a_number_does_not_change_the_ranks(
+    content: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`nvidia-smi … > FILE` empties the file before it writes, and may fail: a restart at this time would end the job."""
     starts = Starts(monkeypatch, tmp_path, [("lost", True), ("done", False)])
     capacity = tmp_path / "capacity"
     capacity.write_text("2\n")
     start = starts.start
 
     def start_and_empty(*arguments: Any) -> tuple[str, bool]:
-        capacity.write_text("")
+        capacity.write_text(content)
         return start(*arguments)
 
     monkeypatch.setattr(elastic, "run_once", start_and_empty)
     assert starts.supervise(capacity=capacity) == 0
     assert starts.ranks == [2, 2]
+
+
+def test_a_capacity_without_a_number_does_not_end_the_supervision(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The error would wait for the end of the training, without passing on signals, and then end the job."""
+    capacity, terminated, polls = tmp_path / "capacity", list[int](), enumerate(["Failed to initialize NVML", "4"])
+    (tmp_path / "checkpoints").mkdir()
+
+    class Launched:
+        """A launcher that runs until SIGTERM. A monitor writes to the file after each of its checkpoints."""
+
+        returncode = errors.PREEMPTED
+
+        def __init__(self, *arguments: Any, **options: Any): ...
+
+        def __enter__(self) -> "Launched":
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def poll(self) -> int | None:
+            if terminated:
+                return self.returncode
+            step, content = next(polls)
+            capacity.write_text(content)
+            (tmp_path / "checkpoints" / f"step-{step:08d}").mkdir()
+            return None
+
+        def terminate(self) -> None:
+            terminated.append(1)
+
+        def wait(self, timeout_s: float) -> None: ...
+
+    monkeypatch.setattr(elastic.subprocess, "Popen", Launched)
+    monkeypatch.setattr("psutil.Process.children", lambda *_, **__: [])
+    job = elastic.Job(
+        command=[], settings=TrainConfig(out=str(tmp_path), batch_size=4), yaml=Path("unused"), num_ranks=4,
+        capacity=capacity, max_losses=2,
+    )  # fmt: skip
+    assert elastic.run_once(job, 2, 2, []) == ("", True)
 
 
 @pytest.mark.parametrize(("number", "ranks"), [(0, 1), (3, 2), (64, 4)])
