@@ -181,6 +181,11 @@ def set_up(
     if num_steps < config.warmup_steps:
         share = num_steps / config.warmup_steps
         tracker.message(f"warmup_steps={config.warmup_steps} is more: the learning rate ends at {share:.2g} of its peak")
+    if resumed_from and progress.step == training.num_steps < num_steps:
+        before_s = folders.read_json(resumed_from / "state.json")["config"]["max_seconds"]
+        if config.max_seconds > before_s:
+            end = f"the run ended at step {progress.step} by its earlier max_seconds={before_s:g}"
+            tracker.message(f"{end}: max_seconds=0 continues it to step {num_steps}")
     return training
 
 

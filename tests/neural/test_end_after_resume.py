@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from accelerate import Accelerator
 from toy import Toy
 
 from ensemble import folders
-from ensemble.neural import loop
+from ensemble.neural import loop, setup
 from ensemble.neural.settings import TrainConfig
 
 torch.set_num_threads(1)
@@ -54,3 +55,19 @@ def test_patience_does_not_count_repeated_evaluations(config: TrainConfig, accel
     resumed = Toy(scores=lambda number: scores[number] - 1e-6)
     summary = loop.train(resumed, patient, accelerator, "last")
     assert (summary["best_step"], summary["steps"]) == (15, 18)
+
+
+def test_more_time_for_a_run_that_ended_by_its_limit_is_answered(
+    config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command would end at once without a reason."""
+    toy = Toy()
+    monkeypatch.setattr(setup, "time", SimpleNamespace(monotonic=lambda: 30.0 * toy.num_micro_batches))
+    limited = dataclasses.replace(config, max_seconds=130.0)
+    steps = loop.train(toy, limited, accelerator)["steps"]
+    sentence = f"the run ended at step {steps} by its earlier max_seconds=130: max_seconds=0 continues it to step 12"
+    for max_seconds, num_steps, is_answered in ((130.0, steps, False), (1e6, steps, True), (0.0, 12, False)):
+        again = dataclasses.replace(config, max_seconds=max_seconds)
+        assert loop.train(Toy(), again, accelerator, "last")["steps"] == num_steps
+        assert (sentence in capsys.readouterr().out) == is_answered
+    assert steps < 12
