@@ -482,7 +482,8 @@ def lines(board: list[dict[str, Any]]) -> list[str]:
     rows = {"oof": "rows predicted out of fold"}.get(board[0]["split"], f"the {board[0]['split']} split")
     text = [f"{board[0]['metric'].replace('_', ' ')} on {rows}, with its 95 % interval"]
     for row in board:
-        score = "undefined" if row["value"] is None else f"{row['value']:.5g}  [{row['low']:.5g}, {row['high']:.5g}]"
+        interval = "" if row["low"] is None else f"  [{row['low']:.5g}, {row['high']:.5g}]"  # None for a single cluster
+        score = "undefined" if row["value"] is None else f"{row['value']:.5g}{interval}"
         forms = {"weight": "weight {:.2f}", "seconds": "{:.1f} s", "megabytes": "{:.1f} MB"}
         facts = [form.format(row[name]) for name, form in forms.items() if row[name] is not None]
         text.append(f"{row['member']:>20}  {score}  {'  '.join(facts)}".rstrip())

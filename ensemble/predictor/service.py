@@ -61,7 +61,8 @@ def serve(settings: ServeConfig) -> None:
 
     Raises `UserError` for an ensemble that cannot be loaded, impossible limits, and an address that is not available.
     """
-    configuration.check(settings, at_least_1="max_reviews max_bytes body_timeout_s stop_timeout_s")
+    is_named = settings.host != "", "an address, such as 127.0.0.1, or 0.0.0.0 for all of this machine"
+    configuration.check(settings, at_least_1="max_reviews max_bytes body_timeout_s stop_timeout_s", host=is_named)
     with _listen(settings.host, settings.port) as listener, Predictor.load(settings.ensemble, settings.threads) as predictor:
         # A request creates tens of thousands of objects, and each collection would scan the objects of all libraries
         gc.collect()

@@ -87,11 +87,12 @@ def test_a_relative_path_may_contain_a_colon(tmp_path: Path, monkeypatch: pytest
         refuse_other_member(folder / "out/predictions/lightgbm.oof.parquet", "lightgbm", folder / "out/members/xgboost")
 
 
-def test_a_leaderboard_of_undefined_scores_can_be_printed() -> None:
-    """The command would end with a traceback after all members were trained."""
-    row = {"member": "a", "metric": "roc_auc", "split": "test", "value": None, "low": None, "high": None, "weight": None}
+@pytest.mark.parametrize(("value", "shown"), [(None, "undefined"), (0.75, "0.75")])
+def test_a_leaderboard_without_intervals_can_be_printed(value: float | None, shown: str) -> None:
+    """The command would end with a traceback after all members were trained: a single cluster has no interval."""
+    row = {"member": "a", "metric": "roc_auc", "split": "test", "value": value, "low": None, "high": None, "weight": None}
     assert run.lines([{**row, "seconds": None, "megabytes": None}]) == [
-        "roc auc on the test split, with its 95 % interval", f"{'a':>20}  undefined",
+        "roc auc on the test split, with its 95 % interval", f"{'a':>20}  {shown}",
     ]  # fmt: skip
 
 

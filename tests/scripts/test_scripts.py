@@ -216,6 +216,7 @@ CASES = {
     f"{SERVE} ensemble=nowhere threads=-1": "threads=-1 is impossible: give a number of cores, or 0",
     f"{SERVE} ensemble=nowhere max_reviews=0": "max_reviews=0 is impossible: it must be at least 1",
     f"{SERVE} ensemble=nowhere max_byte=1": "there is no setting 'max_byte'; did you mean 'max_bytes'?",
+    f"{SERVE} ensemble=nowhere host=": "host='' is impossible: it must be an address, such as 127.0.0.1",
     "serve ensemble=nowhere port=99999": "host=127.0.0.1 port=99999 is not available",
     # push_to_hub
     "push_to_hub ensemble=ensemble": "the setting 'repository' has no default: add repository=…",
