@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -393,6 +394,21 @@ def test_mistakes(whole: tuple[Path, Path], tmp_path: Path, spoil: Any, settings
     with pytest.raises(UserError, match=sentence):
         prepare(data, tmp_path, **settings)
     assert not list(tmp_path.glob("*candidates*"))
+
+
+def test_two_members_with_one_name_are_refused(whole: tuple[Path, Path], tmp_path: Path) -> None:
+    """The member of the last folder would replace the other, even in one split alone, without a message."""
+    data, folder = whole
+    other = tmp_path / "other"
+    both = (str(folder), str(other))
+    other.mkdir()
+    shutil.copy(folder / "net b.validation.parquet", other)
+    assert set(prepare(data, tmp_path / "copies", rankings=both)[0]["rankings"]) == set(MEMBERS)
+    ranked.write(other, data, "net b", np.random.default_rng(5).normal(size=shape_of_scores(data)))
+    for split in ("validation", "test"):
+        with pytest.raises(UserError, match=rf"net b.{split}.parquet and .*{other}/net b.{split}.parquet are different"):
+            prepare(data, tmp_path / "different", rankings=both)
+        (other / f"net b.{split}.parquet").unlink()
 
 
 def test_shares_of_empty_splits_are_refused(tmp_path: Path) -> None:

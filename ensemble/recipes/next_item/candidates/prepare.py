@@ -23,6 +23,7 @@ this. In train and validation, only a sample of the candidates is kept.
 """
 
 import dataclasses
+import filecmp
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -182,14 +183,24 @@ def _write_splits(
 
 
 def _files(config: PrepareConfig) -> dict[str, list[Path]]:
-    """The ranking files of each split. Raises `UserError` if there are none, or a member lacks a split."""
+    """The ranking files of each split.
+
+    Raises `UserError` if there are none, if a member lacks a split, and if two folders have different files of one name.
+    """
     files_of: dict[str, dict[str, Path]] = {split: {} for split in RANKED}
     for folder in map(Path, config.rankings):
         if not folder.is_dir():
             raise UserError(f"there is no folder {folder}: check rankings=[…]")
         for split in RANKED:
             suffix = f".{split}.parquet"
-            files_of[split] |= {file.name.removesuffix(suffix): file for file in folder.glob(f"*{suffix}")}
+            for file in folder.glob(f"*{suffix}"):
+                first = files_of[split].setdefault(file.name.removesuffix(suffix), file)
+                # Copies, such as those of a baseline, may be in both folders
+                if first != file and not filecmp.cmp(first, file, shallow=False):
+                    raise UserError(
+                        f"{first} and {file} are different ranking files of members with one name: predict again with "
+                        "name=… for one of them, or leave one folder out"
+                    )
     names = sorted({name for files in files_of.values() for name in files})
     if not names:
         where = ", ".join(config.rankings) or "rankings=[]"
