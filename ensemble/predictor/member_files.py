@@ -83,7 +83,8 @@ def read(
     """Read the files of the splits `on`, `scored` and, if the data have it, forecast.
 
     folder : with the files. data : the prepared data, with `manifest`. names : members and baselines; if empty, all that
-    have a file of `on`. Raises `UserError` for missing files, files of other data, reserved names, and only baselines.
+    have a file of `on`. Raises `UserError` for missing files, files of other data, files of different models of one member,
+    reserved names, and only baselines.
     """
     sorted_names = sorted(names or (path.name.removesuffix(f".{on}.parquet") for path in folder.glob(f"*.{on}.parquet")))
     if not sorted_names:
@@ -104,6 +105,13 @@ def read(
         ]
         for split in dict.fromkeys((on, scored, *((FORECAST,) if FORECAST in manifest["splits"] else ())))
     }
+    for split, files_of_split in files.items():
+        for first, file in zip(files[on], files_of_split, strict=True):
+            if file.config.get("model") != first.config.get("model"):
+                raise UserError(
+                    f"the predictions of member {file.member} for {on} and {split} are of different models, as after a "
+                    "second training: predict all splits again"
+                )
     aligned = {split: predictions.align(files_of_split) for split, files_of_split in files.items()}
     for split, (rows, _) in aligned.items():
         _compare_with_data(rows, Path(data), manifest, split)

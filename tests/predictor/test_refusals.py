@@ -43,6 +43,16 @@ def of_vague(split: str, name: str, edit: Callable[[np.ndarray], np.ndarray]) ->
     return damage
 
 
+def of_models(name: str, **model_of_split: str) -> Damage:
+    """The model by which each split of one member was predicted."""
+
+    def damage(folder: Path) -> None:
+        for split, model in model_of_split.items():
+            change(folder / f"{name}.{split}.parquet", config={"kind": "xgboost", "model": model})
+
+    return damage
+
+
 def remove(pattern: str) -> Damage:
     return lambda folder: [path.unlink() for path in folder.glob(pattern)]
 
@@ -97,6 +107,14 @@ def cut(folder: Path) -> None:
         (
             lambda folder: shutil.copy(folder / "vague.test.parquet", folder / "vague.blend.parquet"),
             "vague.blend.parquet holds vague's predictions of test: name it vague.test.parquet",
+        ),
+        (
+            of_models("vague", blend="new", test="old", forecast="new"),
+            "the predictions of member vague for blend and test are of different models, .*: predict all splits again",
+        ),
+        (
+            of_models("clear", blend="new", test="new", forecast="old"),
+            "member clear for blend and forecast are of different",
         ),
         (rename("vague", "new"), "new.blend.parquet holds vague's predictions of blend: name it vague.blend.parquet"),
         (rename("vague", "prediction"), "name=prediction is a name that the ensemble uses itself: give another name="),

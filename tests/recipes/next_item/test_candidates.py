@@ -1,5 +1,6 @@
 """Candidates of next_item: which items they are, their features, and that no feature depends on later events."""
 
+import dataclasses
 import itertools
 import math
 import shutil
@@ -358,6 +359,13 @@ def misnamed(folder: Path, data: Path) -> None:
     (folder / "net-a.test.parquet").write_bytes((folder / "net-a.validation.parquet").read_bytes())
 
 
+def of_two_models(folder: Path, data: Path) -> None:
+    for split in ("validation", "test"):
+        file = rankings.read(folder / f"net b.{split}.parquet")
+        config = {**file.config, "model": f"the one that predicted {split}"}
+        rankings.write(folder / f"net b.{split}.parquet", dataclasses.replace(file, config=config))
+
+
 def nothing(folder: Path, data: Path) -> None:
     for file in folder.iterdir():
         file.unlink()
@@ -374,6 +382,7 @@ def short_lists(folder: Path, data: Path) -> None:
         (no_ranking, {}, "net b.validation.parquet"),
         (other_data, {}, "the ranking files are of data with the fingerprint f00d, but .* has the"),
         (misnamed, {}, "net b.test.parquet holds a ranking of validation|net-a.test.parquet holds a ranking of validation"),
+        (of_two_models, {}, "ranking files of net b for validation and test are of different models, .*: predict both"),
         (nothing, {}, "there is no ranking file in .*: write some with scripts/predict.py"),
         (short_lists, {}, "num_candidates=12 is more than the 5 items of each row"),
         (None, {"rankings": ()}, "there is no ranking file in rankings=\\[\\]"),

@@ -110,6 +110,12 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     names = [file.member for file in members]
     if names != [file.member for file in sequences["test"].rankings]:
         raise UserError("the ranking files of validation and test are of different members: predict again with all of them")
+    for file, other in zip(members, sequences["test"].rankings, strict=True):
+        if file.config.get("model") != other.config.get("model"):
+            raise UserError(
+                f"the ranking files of {file.member} for validation and test are of different models, as after a second "
+                "training: predict both splits again"
+            )
     column_of = dict(zip(names, stored_names(names, ("best",)), strict=True))  # best_place is a feature of all files
     has_time, common_clock = manifest["has_time"], manifest.get("common_clock", False)
     features = _features(column_of, candidate_features.meanings(has_time, common_clock))
