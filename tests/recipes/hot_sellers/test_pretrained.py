@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ensemble.neural import loop
 from ensemble.neural.predict import NeuralMember
 from ensemble.neural.settings import config_class
 from ensemble.recipes.hot_sellers import prepare, pretrained
+from ensemble.recipes.hot_sellers.model import PretrainedTextEncoder
 from ensemble.recipes.hot_sellers.settings import PanelConfig, RecipeConfig
 from ensemble.recipes.hot_sellers.training import make
 
@@ -145,6 +147,20 @@ def test_padding_does_not_change_what_is_read(encoder: Path, data: Path, tmp_pat
     with torch.no_grad():
         assert torch.allclose(reader(words), reader(padded), atol=1e-6)
         assert torch.isfinite(reader(torch.zeros_like(padded))).all()
+
+
+@needs_transformers
+@pytest.mark.parametrize("padding", [None, 7])
+def test_padding_is_that_of_the_tokenizer(padding: int | None, encoder: Path, tmp_path: Path) -> None:
+    """An encoder without a padding id, as of Llama or Qwen, would end in a traceback, and with another one read padding."""
+    copy = Path(shutil.copytree(encoder, tmp_path / "encoder"))
+    settings = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(settings | {"pad_token_id": padding}))
+    of_copy, of_encoder = (PretrainedTextEncoder(pretrained.load("AutoModel", str(one)), 4, True) for one in (copy, encoder))
+    of_copy.load_state_dict(of_encoder.state_dict())
+    words = torch.tensor([[2, 7, 8, 3, 0, 0], [2, 9, 7, 9, 8, 3]])
+    with torch.no_grad():
+        assert torch.equal(of_copy.eval()(words), of_encoder.eval()(words))
 
 
 @needs_transformers
