@@ -29,9 +29,11 @@ FEW_REVIEWS = 0.25
 """The number of reviews in those weeks, relative to that of usual weeks, below which the warning appears."""
 
 
-CATEGORY = "a category"
+CATEGORY, PRICE = "a category", "a price"
 OF_REVIEWS = {"verified": "a mark of verified purchases", "num_images": "a list of images"}
 """Columns of reviews whose empty cells count as no. The names are those of the entry `unstated` of the manifest."""
+OF_CRAWL = {"helpful_votes": "a number of helpful votes"}
+"""Further such columns, which are features only with `as_of_crawl`; their empty cells count as 0."""
 
 
 class Period:
@@ -142,8 +144,8 @@ def entry(name: str, shares: list[Share]) -> dict[str, dict[str, float]]:
 
 
 def unstated(like: dict[str, Any]) -> list[str]:
-    """The columns of `OF_REVIEWS` that no review of the training data (manifest `like`) stated."""
-    return [column for column, what in OF_REVIEWS.items() if like.get("unstated", {}).get(what) == 1]
+    """The columns of `OF_REVIEWS` and `OF_CRAWL` that no review of the training data (manifest `like`) stated."""
+    return [column for column, what in (OF_REVIEWS | OF_CRAWL).items() if like.get("unstated", {}).get(what) == 1]
 
 
 def too_few(new: dict[str, Any], like: dict[str, Any]) -> dict[str, float]:
@@ -176,8 +178,8 @@ def notes(new: dict[str, Any], like: dict[str, Any]) -> list[str]:
             f"these reviews end in the week of {new['last_week']}, but the members learned from reviews to that of "
             f"{like['last_week']}: they know the weeks that they forecast, so scores of this forecast would be too good"
         )
-    units = {"metadata": "products", "text": "reviews", **dict.fromkeys(OF_REVIEWS.values(), "reviews")}
-    for what, unit in (units | {CATEGORY: "products with metadata"}).items():
+    units = {"metadata": "products", "text": "reviews", **dict.fromkeys((OF_REVIEWS | OF_CRAWL).values(), "reviews")}
+    for what, unit in (units | dict.fromkeys((CATEGORY, PRICE), "products with metadata")).items():
         missing, before = ((m.get("lacking", {}) | m.get("unstated", {})).get(what, 0.0) for m in (new, like))
         if missing >= before + NOTABLE:
             warnings.append(

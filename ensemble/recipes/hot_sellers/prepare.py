@@ -113,7 +113,7 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
             ],
             "has_text": facts["has_text"],
             **coverage.entry("lacking", covered),
-            **coverage.entry("unstated", [*facts["stated"], builder.with_category]),
+            **coverage.entry("unstated", [*facts["stated"], builder.with_category, builder.with_price]),
             **{name: getattr(config, name) for name in OF_RAW_FILES if getattr(config, name) != getattr(defaults, name)},
         }
         if like is not None:
@@ -201,7 +201,9 @@ class _Builder:
         self.categories, self.time_units, self.unused = categories, facts["time_units"], facts.get("unused", [])
         self.num_product_spills = facts["num_product_spills"]
         self.metadata, self.text = coverage.Metadata(), coverage.Share("reviews", "text")
-        self.with_category = coverage.Share("products with metadata", coverage.CATEGORY)
+        self.with_category, self.with_price = (
+            coverage.Share("products with metadata", what) for what in (coverage.CATEGORY, coverage.PRICE)
+        )
         self.features = features.selection(panel.as_of_crawl)
         num_weeks = self.last_week - self.first_week + 1
         self.reviews_by_category = np.zeros((len(categories) + 1, num_weeks + 1), np.int64)
@@ -355,6 +357,8 @@ class _Builder:
         known = pl.concat([pl.DataFrame(schema=reviews.PRODUCT_SCHEMA), *matches]).unique("product_id", keep="first")
         self.metadata.add(products, known)
         self.with_category.add(len(known), int((known["category"].fill_null("") != "").sum()))
+        if self.panel.as_of_crawl:
+            self.with_price.add(len(known), known["price"].count())
         joined = products.join(known, on="product_id", how="left", maintain_order="left").select(*reviews.PRODUCT_SCHEMA)
         code = pl.col("category").fill_null("").replace_strict(category_code, default=0, return_dtype=pl.Int32)
         return joined.with_columns(code)

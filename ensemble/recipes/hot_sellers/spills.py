@@ -115,7 +115,8 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
     """Read the raw reviews once, tokenize their text, and divide them among spill files by product.
 
     Returns the first week and the last complete week, whether any review has text, the unit of the times of each file in
-    milliseconds, warnings about the period, and the shares of reviews that state what `coverage.OF_REVIEWS` names.
+    milliseconds, warnings about the period, and the shares of reviews that state what `coverage.OF_REVIEWS` and, with
+    as_of_crawl, `coverage.OF_CRAWL` name.
     """
     panel = config.panel
     tokenizer = pretrained.load("AutoTokenizer", panel.tokenizer) if panel.tokenizer else None
@@ -124,7 +125,8 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
         files, census, columns=config.columns or None, until_ms=_end_of(config.until), with_text=panel.num_tokens > 0
     )
     has_text, period = False, coverage.Period(files)
-    known = {column: coverage.Share("reviews", what) for column, what in coverage.OF_REVIEWS.items()}
+    names = coverage.OF_REVIEWS | (coverage.OF_CRAWL if panel.as_of_crawl else {})
+    known = {column: coverage.Share("reviews", what) for column, what in names.items()}
     units = [duplicates.UNITS_MS[0]] * len(files)
     with tqdm(unit=" reviews", unit_scale=True, desc="read") as bar:
         for frame in blocks:

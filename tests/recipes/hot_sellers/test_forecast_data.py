@@ -20,7 +20,7 @@ from small_market import (
 from ensemble import folders
 from ensemble.arrow import open_table
 from ensemble.errors import UserError
-from ensemble.recipes.hot_sellers import new_data, weekly
+from ensemble.recipes.hot_sellers import new_data, requests, weekly
 from ensemble.recipes.hot_sellers import prepare as panel
 from ensemble.recipes.hot_sellers.prepare import FORECAST
 from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
@@ -88,6 +88,31 @@ def test_what_reviews_do_not_state_is_noted(tmp_path: Path) -> None:
     ending = "more than in the training data: give it, or expect worse predictions"
     assert manifest["notes"] == [f"100.0% of the {what}, {ending}" for what in expected]
     assert panel.prepare(config_for(tmp_path / "same", steady_market(), metadata=metadata), like)["notes"] == []
+
+
+@pytest.mark.parametrize("as_of_crawl", [True, False])
+def test_missing_votes_and_prices_are_noted_if_they_are_features(as_of_crawl: bool, tmp_path: Path) -> None:
+    """Unknown votes would be 0 and known prices unknown, without a message; or the message would be of unused columns."""
+    settings = PanelConfig(horizon_weeks=2, top_fraction=0.4, as_of_crawl=as_of_crawl)
+    priced, plain = (
+        (write_metadata(tmp_path / name, [product_metadata(one, "", price=price) for one in "ABCDE"]),)
+        for name, price in (("priced", 9.99), ("plain", None))
+    )
+    like = panel.prepare(config_for(tmp_path / "old", steady_market(), settings, metadata=priced))
+    silent = [{name: value for name, value in one.items() if name != "helpful_vote"} for one in steady_market()]
+    new = {"source": (write_raw(tmp_path, silent),)}
+    notes = new_data.prepare(like, {**new, "metadata": plain, "out": str(tmp_path / "new")})["notes"]
+    assert [note.partition(" lack ")[2].partition(",")[0] for note in notes] == (
+        ["a number of helpful votes", "a price"] if as_of_crawl else []
+    )
+    assert requests.facts(like)["products_needed"] is as_of_crawl
+    if as_of_crawl:
+        with pytest.raises(UserError, match="were trained with product metadata, but none are given"):
+            new_data.check(like, source=True, metadata=False)
+    else:
+        new_data.check(like, source=True, metadata=False)
+    same = {"source": (write_raw(tmp_path / "same", steady_market()),), "metadata": priced, "out": str(tmp_path / "again")}
+    assert new_data.prepare(like, same)["notes"] == []
 
 
 def test_what_reviews_of_training_do_not_state_is_not_read(tmp_path: Path) -> None:
