@@ -144,11 +144,14 @@ def detect_format(file: Path) -> str:
     # Sequences are not all so short, and few items look like times
     times = [number for number in range(min(lengths)) if all(_is_time(words[number]) for words in fields)]
     if lengths <= {3, 4} and len(fields) > 1 and len(times) == 1:
-        ratings = f" ({AS_RATINGS})" if lengths == {4} and times == [3] else ""
+        order = "write user, item and seconds since 1970 in this order"
+        if lengths == {4} and times == [3]:
+            order += f" ({AS_RATINGS})"
+        elif lengths == {3} and times == [2]:
+            order = "give format=times if they are user, item and seconds since 1970"
         raise UserError(
             f"{file} has {max(lengths)} numbers on a line, of which number {times[0] + 1} may be a time, as in "
-            f"'{rows[0][:80]}': write user, item and seconds since 1970 in this order{ratings}, or give format=sequences if "
-            "all but the first are items"
+            f"'{rows[0][:80]}': {order}, or give format=sequences if all but the first are items"
         )
     return "sequences"
 

@@ -178,6 +178,16 @@ def test_times_in_another_place_are_not_items(line: str, tmp_path: Path) -> None
     assert events is None or len(events) == 100 * (len(line.split()) - 1)
 
 
+def test_the_format_of_lines_that_may_be_times_is_named(tmp_path: Path) -> None:
+    """A log of long item numbers, one line for each user, would be refused with the advice to write it as it is."""
+    file = tmp_path / "raw"
+    file.write_text("".join(f"{user} {10**8 + user % 7} {1_600_000_000 + user}\n" for user in range(50)))
+    with pytest.raises(UserError, match=r"number 3 may be a time.*: give format=times if they are user, item and seconds"):
+        interactions.read([file], "auto", {}, Census())
+    events, _ = interactions.read([file], "times", {}, Census())
+    assert events.row(1) == ("1", "100000001", 1_600_000_001_000)
+
+
 def test_bad_rows_of_reviews_are_counted(tmp_path: Path) -> None:
     """Rows without a user or an item would be used in training."""
     file, census = tmp_path / "raw", Census()
