@@ -90,8 +90,9 @@ class PrepareConfig:
     columns: dict[str, str] = dataclasses.field(default_factory=dict)
     """The names of the columns product_id, user_id, rating and time in tables with unknown headers."""
     until: str = ""
-    """Leave out reviews after this day (YYYY-MM-DD). If empty, reviews dated more than a day after their file's modification
-    time are bad rows."""
+    """Leave out reviews after this day (YYYY-MM-DD), and take the reviews as complete to its end: the last week counts if it
+    ends by then, even if its last days have no reviews. If empty, reviews dated more than a day after their file's
+    modification time are bad rows."""
     max_bad_fraction: float = 0.01
     """The run stops if a larger fraction of the rows is bad."""
     min_matched: float = 0.5

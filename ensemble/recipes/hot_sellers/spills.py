@@ -160,8 +160,10 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
         raise UserError(f"there are no reviews in {', '.join(str(file) for file in files)}: check the files")
     duplicates.print_precisions(files, units)
     last_week = int(max(period.complete))
-    if census.dropped.get(AFTER_UNTIL):  # the data go on, so they cover all weeks to that day
-        last_week = max(last_week, weekly.last_complete_week(_end_of(config.until) or 0))
+    if until_ms := _end_of(config.until):  # the reviews are complete to that day
+        until_week = weekly.last_complete_week(until_ms)
+        # If no later ones were left out, the day may be long after the end of the data
+        last_week = max(last_week, until_week if census.dropped.get(AFTER_UNTIL) else min(until_week, int(max(period.last))))
     return {
         "first_week": int(min(period.first)),
         "last_week": last_week,

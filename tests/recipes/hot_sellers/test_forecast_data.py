@@ -155,6 +155,14 @@ def test_the_last_day_may_have_no_reviews(tmp_path: Path) -> None:
         assert manifest["last_week"] == str(weekly.monday(FIRST_WEEK + 18))
 
 
+@pytest.mark.parametrize(("day", "last_week"), [("", 17), ("2021-05-15", 17), ("2021-05-16", 18), ("2031-05-18", 18)])
+def test_the_last_week_is_complete_if_until_states_it(day: str, last_week: int, tmp_path: Path) -> None:
+    """A file that ends on a Thursday would lose its last week; or weeks after its end would count as without reviews."""
+    content = [one for one in steady_market() if one["timestamp"] < review("A", 19, 0)["timestamp"]]
+    manifest = panel.prepare(config_for(tmp_path, content, until=day))
+    assert manifest["last_week"] == str(weekly.monday(FIRST_WEEK + last_week))
+
+
 def test_new_files_are_read_with_the_settings_of_training(tmp_path: Path) -> None:
     """A forecast of the file that was fitted would be refused, or by Python impossible."""
     rows = [f"{one['parent_asin']},{one['user_id']},{one['rating']},{one['timestamp']}" for one in steady_market()]
