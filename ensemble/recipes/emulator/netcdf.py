@@ -382,7 +382,8 @@ def _listed(dims: Sequence[str]) -> str:
 
 def _converted(field: Any, scale: tuple[float, float]) -> tuple[np.ndarray, float]:
     """The values in the unit of sea_ice.py, float64, and half a step of packed integers: 0 and 1 are stored up to this."""
-    half_step = abs(field.encoding.get("scale_factor", 0.0) * scale[0]) / 2
+    is_packed = np.issubdtype(field.encoding.get("dtype", field.dtype), np.integer)
+    half_step = abs(field.encoding.get("scale_factor", 0.0) * scale[0]) / 2 if is_packed else 0.0
     return np.asarray(field.values, np.float64) * scale[0] + scale[1], half_step
 
 

@@ -283,6 +283,23 @@ def test_rounded_zeros_of_inputs(file: Path, tmp_path: Path) -> None:
     assert np.allclose(read(tmp_path / "packed.nc").inputs[:, 4].min(), -4e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+def test_floats_with_a_scale_factor_have_no_step(file: Path, tmp_path: Path, factor: float) -> None:
+    """Concentrations of at most half the factor would be dropped as open water, and those up to 1.5 would be full cover."""
+
+    def above_full_cover(dataset: xarray.Dataset) -> xarray.Dataset:
+        dataset["aice_h"].values[0, :10:3] = 1.1
+        return dataset
+
+    plain = changed(file, tmp_path, above_full_cover)
+    with xarray.open_dataset(plain, decode_times=False) as dataset:
+        encoding = {"dtype": "float64", "scale_factor": factor, "add_offset": 0.0}
+        dataset.to_netcdf(tmp_path / "scaled.nc", engine="netcdf4", encoding={"aice_h": encoding})
+    expected, points = read(plain), read(tmp_path / "scaled.nc")
+    assert expected.target.min() < factor / 2
+    assert np.array_equal(points.target, expected.target)
+
+
 def test_time_as_the_last_dimension_names_the_target(file: Path, tmp_path: Path) -> None:
     """The error would blame the latitudes, which are right."""
     path = changed(file, tmp_path, lambda dataset: dataset.transpose("nj", "ni", "time"))
