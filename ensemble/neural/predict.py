@@ -50,7 +50,7 @@ class NeuralMember:
             model = self.recipe_of(data).model()
             checkpoint.load_weights(path, model)
             self._models.append(model if accelerator is None else model.to(accelerator.device))
-        self.model = self._model_of(split)
+        self.model = self.model_of(split)
         """The model that predicts `split`."""
 
     def predict(self, data: str | Path, split: str) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class NeuralMember:
         """
         manifest = folders.read_manifest(data)
         inputs.refuse_foreign(self.folder, self._state, data, manifest, split)
-        neural_recipe, model = self.recipe_of(data), self._model_of(split)
+        neural_recipe, model = self.recipe_of(data), self.model_of(split)
         assert self.accelerator is not None
         arrays = evaluation.predict(neural_recipe, model, split, self._batch_size, self.accelerator)
         config = {**self._config, **self._options}
@@ -80,7 +80,8 @@ class NeuralMember:
             columns["reasons"] = neural_recipe.reasons(model, columns["prediction"])
         return {**rows, **columns, "output": neural_recipe.output, **origin}
 
-    def _model_of(self, split: str) -> Any:
+    def model_of(self, split: str) -> Any:
+        """The model that predicts a split: after a refit, not one that learned its rows."""
         return self._models[0 if split in inputs.LEARNED else -1]
 
     def recipe_of(self, data: str | Path) -> Any:

@@ -20,7 +20,7 @@ class ExamineConfig:
     member: str = "???"
     """The folder of a run of scripts/train.py."""
     data: str = "???"
-    """The prepared data that the member was trained on."""
+    """The prepared data that the member was trained on, or other data without puzzles that it learned."""
     out: str = "???"
     """The folder to write scores.json to."""
     split: Literal["test", "blend", "validation"] = "test"
@@ -52,7 +52,7 @@ def main() -> None:
     options = {name: getattr(settings, name) for name in ("starts", "votes", "select")}
     member = NeuralMember(settings.member, accelerator, settings.data, options if any(options.values()) else None)
     recipe = member.recipe_of(settings.data)
-    predicted = evaluation.predict(recipe, member.model, settings.split, settings.batch_size, accelerator)
+    predicted = evaluation.predict(recipe, member.model_of(settings.split), settings.split, settings.batch_size, accelerator)
     columns = {name: column.all() for name, column in recipe.rows(settings.split).columns.items()}
     boards = 1 + predicted["prediction"].argmax(axis=2)
     scores = board_scores.scores(

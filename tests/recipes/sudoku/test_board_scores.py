@@ -1,6 +1,7 @@
 """Scores of boards, of an ensemble and of one network."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from accelerate import Accelerator
 
 from ensemble import configuration, folders, predictions
 from ensemble.errors import UserError
-from ensemble.neural import loop
+from ensemble.neural import launch, loop
 from ensemble.neural.settings import config_class
-from ensemble.recipes.sudoku import outputs, training
+from ensemble.recipes.sudoku import examine, outputs, prepare, training
 from ensemble.recipes.sudoku.board_scores import scores
 from ensemble.recipes.sudoku.examine import ExamineConfig
+from ensemble.recipes.sudoku.settings import PrepareConfig
 
 torch.set_num_threads(1)
 
@@ -99,14 +101,19 @@ def test_the_training_split_is_not_examined() -> None:
         configuration.from_dict(ExamineConfig, {"member": "m", "data": "d", "out": "o", "split": "train"})
 
 
-def test_a_member_is_examined(data: Path, tmp_path: Path) -> None:
-    """Scores would be those of other predictions than the requested ones, or replace a file of the user."""
+def train(data: Path, out: Path, **changed: Any) -> None:
+    """A network that was trained for one epoch."""
     values: dict[str, Any] = {
-        "data": str(data), "out": str(tmp_path / "trm"), "batch_size": 16, "max_epochs": 1, "trackers": (),
+        "data": str(data), "out": str(out), "batch_size": 16, "max_epochs": 1, "trackers": (),
         "recipe": vars(small_sudokus.config(variant="trm")),
     }  # fmt: skip
-    config: Any = configuration.from_dict(config_class("sudoku"), values)
+    config: Any = configuration.from_dict(config_class("sudoku"), {**values, **changed})
     loop.train(training.make(config.recipe, str(data)), config, Accelerator(cpu=True))
+
+
+def test_a_member_is_examined(data: Path, tmp_path: Path) -> None:
+    """Scores would be those of other predictions than the requested ones, or replace a file of the user."""
+    train(data, tmp_path / "trm")
     command = [sys.executable, "-m", "ensemble.recipes.sudoku.examine", f"member={tmp_path / 'trm'}", f"data={data}"]
     words = [f"out={tmp_path / 'scores'}", "starts=2", "select=first"]
     code, errors = launcher.run([*command, *words], launcher.ROOT)
@@ -119,3 +126,26 @@ def test_a_member_is_examined(data: Path, tmp_path: Path) -> None:
     code, errors = launcher.run([*command, *words], launcher.ROOT)
     assert code == 2
     assert "exists" in errors
+
+
+def test_a_refit_is_examined_by_the_weights_of_predict(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puzzles of blend and validation would be solved by a network that learned them, or other data would be refused."""
+    trial, final, member = tmp_path / "trial", tmp_path / "final", tmp_path / "member"
+    train(data, trial)
+    train(data, final, seed=1, learning_rate=0.01)
+    shutil.copytree(trial, member)
+    shutil.copytree(final / "best", member / folders.NEWEST / "final")
+    monkeypatch.setattr(launch, "start", lambda: Accelerator(cpu=True))
+
+    def examined(network: Path, split: str, prepared: Path) -> dict[str, Any]:
+        words = [f"member={network}", f"data={prepared}", f"out={tmp_path / 'scores'}", f"split={split}", "overwrite=true"]
+        monkeypatch.setattr(sys, "argv", ["examine", *words])
+        examine.main()
+        return {**folders.read_json(tmp_path / "scores" / "scores.json"), "member": ""}
+
+    other = tmp_path / "other"
+    counts = {"num_train": 4, "num_validation": 4, "num_blend": 4, "num_test": 40}
+    prepare.prepare(PrepareConfig(out=str(other), side=4, clues=8, threads=1, seed=1, **counts))
+    for split, prepared, expected in (("blend", data, trial), ("validation", data, trial), ("test", other, final)):
+        assert examined(member, split, prepared) == examined(expected, split, prepared)
+        assert examined(trial, split, prepared) != examined(final, split, prepared)
