@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 
 def network_of(folder: str, data: str) -> "Emulator":
-    """The network of a member with its best weights, on the CPU; `UserError` if the member is of another recipe.
+    """The network of a member on the CPU, after a refit the newest. Raises `UserError` if it is of another recipe, or if
+    it was trained on other data.
 
     data : the prepared data that the member was trained on
 
@@ -22,7 +23,7 @@ def network_of(folder: str, data: str) -> "Emulator":
     from ensemble.neural.predict import NeuralMember
     from ensemble.recipes.emulator.networks import Emulator
 
-    network = NeuralMember(folder, accelerator, data).model
+    network = NeuralMember(folder, accelerator, data, split="test").model
     if not isinstance(network, Emulator):
         raise UserError(f"{folder} is a {type(network).__name__}, not a network of the recipe emulator: name another member")
     return network.cpu().eval().requires_grad_(False)

@@ -55,6 +55,15 @@ def test_export_of_a_member(folder: Path) -> None:
     assert loaded.input_names[:2] == ["x_0", "x_1"]
 
 
+def test_other_data_are_refused(folder: Path, tmp_path: Path) -> None:
+    """An exported file would record the fingerprint of data that the network was not trained on."""
+    data = small_emulators.lorenz96(tmp_path, num_points=40, seed=1)
+    for script, out in (("export_model", "m.ts"), ("assimilate", "p.html")):
+        words = [f"member={folder / 'member'}", f"data={data}", f"out={tmp_path / out}"]
+        assert "was trained on data with the fingerprint" in refused(script, *words)
+        assert not (tmp_path / out).exists()
+
+
 def test_mistakes_are_one_sentence(folder: Path, tmp_path: Path) -> None:
     """The user would see a traceback, or lose a file."""
     member = f"member={folder / 'member'}"
