@@ -99,8 +99,10 @@ class Run:
 
     @property
     def networks(self) -> dict[str, Path]:
-        """The folders of the members that are single networks, by name. In a bag only the folders of copies have weights."""
-        folder_of = {member.name: member.folder for member in self.members if member.summary.get("kind") == "neural"}
+        """The folders of the members that are single networks of the data's recipe, by name. In a bag only the folders of
+        copies have weights."""
+        kind = {"kind": "neural", "recipe": self.manifest["recipe"]}
+        folder_of = {member.name: member.folder for member in self.members if kind.items() <= member.summary.items()}
         return {name: folder for name, folder in folder_of.items() if folder and (folder / "best").is_dir()}
 
     @property

@@ -1,5 +1,6 @@
 """The report of emulator: shares of the ceiling, Jacobians of networks and true ones, and the page in a browser."""
 
+import dataclasses
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,14 +12,19 @@ import pyarrow as pa
 import pytest
 import scripts_run
 import small_emulators
+from accelerate import Accelerator
 from matplotlib.figure import Figure
 from scripts_run import fork
 
-from ensemble import predictions
+from ensemble import configuration, folders, predictions
 from ensemble.arrow import write_table
+from ensemble.errors import UserError
+from ensemble.neural import loop
+from ensemble.neural.settings import config_class
 from ensemble.predictor import fit as predictor
 from ensemble.recipes.emulator import examine, lorenz96, page, sea_ice
 from ensemble.recipes.emulator.settings import RecipeConfig
+from ensemble.recipes.table import training as table
 from ensemble.report import page as report
 from ensemble.report import run as report_run
 
@@ -77,6 +83,25 @@ def test_the_jacobian_is_that_of_the_member(run: Path) -> None:
         assert row["members"]["net"] == expected["inputs"][row["input"]]
     text = re.sub(r"<.*?>", "", (run / "report.html").read_text(encoding="utf-8"))
     assert f"{expected['all']['error']:.3f}" in text
+
+
+def test_a_network_of_another_recipe_has_no_jacobian(run: Path, tmp_path: Path) -> None:
+    """An ensemble with a network of the recipe table would have no page, and examine.py would end in a traceback."""
+    member, data = tmp_path / "table", str(run / "prepared")
+    config: Any = configuration.from_dict(
+        config_class("table"),
+        {"data": data, "out": str(member), "max_epochs": 0.1, "trackers": (), "recipe": {"num_submodels": 2, "width": 8}},
+    )
+    loop.train(table.make(config.recipe, data), config, Accelerator(cpu=True))
+    with pytest.raises(UserError, match=f"^{member} is a .*, not a network of the recipe emulator: name another member"):
+        examine.scores(str(member), data, "test")
+    of_run = report_run.read(run / "ensemble", run / "prepared", run / "predictions")
+    (network,) = (known for known in of_run.members if known.name == "net")
+    foreign = dataclasses.replace(
+        network, name="table", folder=member, copies=(member,), summary=folders.read_json(member / "summary.json")
+    )
+    both = dataclasses.replace(of_run, members=[*of_run.members, foreign])
+    assert list(page.parts(both)["jacobians"]["members"]) == list(both.networks) == ["net"]
 
 
 def test_the_map_shows_each_tile_at_its_place(tmp_path: Path) -> None:

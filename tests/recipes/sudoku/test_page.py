@@ -161,7 +161,9 @@ def test_a_member_of_other_data_is_refused(run: Path, tmp_path: Path) -> None:
     assert list(of_run.networks) == ["net"]
     (network,) = (member for member in of_run.members if member.name == "net")
     bag = dataclasses.replace(network, folder=tmp_path)  # whose copies have the weights
-    assert dataclasses.replace(of_run, members=[bag]).networks == {}
+    of_table = dataclasses.replace(network, summary={**network.summary, "recipe": "table"})
+    for member in (bag, of_table):
+        assert dataclasses.replace(of_run, members=[member]).networks == {}
 
 
 # In a real browser: 4 × 4 boards of a member that was made up, whose digits and confidences are known
