@@ -120,7 +120,10 @@ class Reader:
             raise UserError(f"{path} cannot be read as NetCDF ({' '.join(str(error).split())}): give another file") from None
         with dataset:
             _refuse_early_end(path)
-            yield from self._pieces(dataset, path)
+            try:
+                yield from self._pieces(dataset, path)
+            except (RuntimeError, OSError) as error:  # of the NetCDF library
+                raise UserError(f"{path} cannot be read ({error}): it is damaged, get the file again") from None
 
     def _pieces(self, dataset: Any, path: Path) -> Iterator[tuple[int, Points]]:
         stored = {name: getattr(self.config.names, name) for name in (sea_ice.OUTPUT, *self.names)}

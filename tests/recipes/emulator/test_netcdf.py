@@ -332,6 +332,21 @@ def test_a_single_record_variable_is_not_padded(file: Path, tmp_path: Path) -> N
     assert len(read(tmp_path / "odd.nc").row) == len(read(file).row)
 
 
+def test_a_damaged_chunk_names_the_file(file: Path, tmp_path: Path) -> None:
+    """The user would see a traceback of the NetCDF library without the name of the file."""
+    path = tmp_path / "damaged.nc"
+    noise = np.random.default_rng(0).random((1, 48, 48)).astype(np.float32)
+    with xarray.open_dataset(file, decode_times=False) as dataset:
+        noisy = dataset.assign(hs_h=dataset["hs_h"].copy(data=noise))
+        noisy.to_netcdf(path, engine="netcdf4", encoding={"hs_h": {"fletcher32": True}})
+    content = bytearray(path.read_bytes())
+    content[content.index(noise.tobytes()) + 2000] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"^{path} cannot be read .*: it is damaged, get the file again") as raised:
+        read(path)
+    assert "\n" not in str(raised.value)
+
+
 def test_repeated_points_are_used_once(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On a grid with a seam and a fold, as in NEMO, test rows would be copies of training rows."""
 
