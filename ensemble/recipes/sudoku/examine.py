@@ -39,6 +39,7 @@ class ExamineConfig:
 
 def main() -> None:
     settings = configuration.from_command_line(ExamineConfig, __doc__)
+    configuration.check(settings, at_least_1="batch_size", at_least_0="starts votes")
 
     from ensemble.neural import launch
 

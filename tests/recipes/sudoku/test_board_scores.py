@@ -101,6 +101,14 @@ def test_the_training_split_is_not_examined() -> None:
         configuration.from_dict(ExamineConfig, {"member": "m", "data": "d", "out": "o", "split": "train"})
 
 
+@pytest.mark.parametrize("word", ["batch_size=0", "batch_size=-1", "starts=-1", "votes=-1"])
+def test_numbers_of_no_puzzles_are_refused(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    """The user would see a traceback."""
+    monkeypatch.setattr(sys, "argv", ["examine", "member=m", "data=d", "out=o", word])
+    with pytest.raises(UserError, match=f"{word}.* must be"):
+        examine.main()
+
+
 def train(data: Path, out: Path, **changed: Any) -> None:
     """A network that was trained for one epoch."""
     values: dict[str, Any] = {
