@@ -77,9 +77,10 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         except (errors.OmegaConfBaseException, ValueError, TypeError):
             raise UserError(f"{origin}: {key}={value} does not fit: {_advice(key, kind, value)}") from None
         _refuse_out_of_range(origin, key, value)
-        for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, bool) and kind in (str, tuple[str, ...]):
-                raise UserError(f"{origin}: {key} has a boolean, as yes, no, on and off are in YAML: put a text in quotes")
+        for text in value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]:
+            if isinstance(text, (bool, float)) and kind in (str, tuple[str, ...], dict[str, str]):
+                what = "a boolean, as yes, no, on and off are" if isinstance(text, bool) else f"{text}, as 1.10 is 1.1"
+                raise UserError(f"{origin}: {key} has {what} in YAML: put a text in quotes")
             if isinstance(text, str) and text.startswith("~/"):  # a folder named ~ would be created
                 raise UserError(f"{origin}: {key}={text} begins with ~, which only shells expand: write the full path")
     try:
@@ -97,11 +98,11 @@ _LEADING_ZEROS = re.compile(r"((?:^|[\[{,\s]|(?<!\d):)[-+]?)0+(?=\d)")
 """Matches the leading zeros of a number such as 064, which is octal in YAML 1.1; the group is the text before them."""
 
 
-_OTHER_BASE = re.compile(r"[-+]?(0[\d_]+|.*:.*)")
+_OTHER_BASE = re.compile(r"[-+]?(0[\d_]+|.*:.*|(?!\d{1,3}(_\d{3})+$)\d+_[\d_]*)")
 
 
 def _refuse_other_bases(origin: str, text: str) -> None:
-    """Raise `UserError` for the first number that YAML 1.1 does not read as decimal: 010 as 8, and 1:30 as 90."""
+    """Raise `UserError` for the first number that YAML 1.1 reads as another: 010 as 8, 1:30 as 90, and 2024_01 as 202401."""
     import yaml
 
     nodes = [yaml.compose(text, Loader=yaml.SafeLoader)]
@@ -112,7 +113,9 @@ def _refuse_other_bases(origin: str, text: str) -> None:
         elif isinstance(node, yaml.SequenceNode):
             nodes += node.value
         elif node is not None and _OTHER_BASE.fullmatch(node.value) and node.tag.endswith((":int", ":float")):
-            base = "base 60" if ":" in node.value else "an octal number"
+            is_octal = node.value.lstrip("+-").startswith("0")
+            decimal = "an octal number" if is_octal else f"the number {node.value.replace('_', '')}"
+            base = "base 60" if ":" in node.value else decimal
             raise UserError(
                 f"{origin}: {node.value} is {base} in YAML: write a decimal number without leading zeros, or put quotes "
                 "around a text"

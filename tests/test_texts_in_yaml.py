@@ -1,0 +1,43 @@
+"""Texts in a YAML file that look like numbers or booleans."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from ensemble import configuration
+from ensemble.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    out: str = ""
+    drop: tuple[str, ...] = ()
+    columns: dict[str, str] = dataclasses.field(default_factory=dict)
+    num_rows: int = 0
+    rate: float = 0.0
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("out: 2026_11", "2026_11 is the number 202611 in YAML"),
+        ("drop: [2024_01]", "2024_01 is the number 202401 in YAML"),
+        ("out: 1.10", "out has 1.1, as 1.10 is 1.1 in YAML: put a text in quotes"),
+        ("drop: [1e3]", "drop has 1000.0, as 1.10 is 1.1 in YAML: put a text in quotes"),
+        ("columns: {rating: no}", "columns has a boolean, as yes, no, on and off are in YAML: put a text in quotes"),
+    ],
+)
+def test_a_text_that_yaml_changes_is_refused(content: str, sentence: str, tmp_path: Path) -> None:
+    """The folder 2026_11 would be 202611, and the column 1.10 would be 1.1."""
+    (tmp_path / "a.yaml").write_text(content)
+    with pytest.raises(UserError, match=sentence):
+        configuration.load(Config, str(tmp_path / "a.yaml"))
+
+
+def test_quoted_texts_and_numbers_are_kept(tmp_path: Path) -> None:
+    """A number of rows could not have its thousands marked, or a quoted text would be refused too."""
+    lines = ("out: '2026_11'", "drop: ['1.10', 2024]", "columns: {rating: 'no'}", "num_rows: 1_000_000", "rate: 1e-3")
+    (tmp_path / "a.yaml").write_text("\n".join(lines))
+    config = configuration.load(Config, str(tmp_path / "a.yaml"))
+    assert config == Config("2026_11", ("1.10", "2024"), {"rating": "no"}, 1_000_000, 0.001)
