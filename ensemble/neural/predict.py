@@ -10,7 +10,7 @@ from ensemble.data import inputs
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint, evaluation
 from ensemble.neural.accelerator import Accelerator
-from ensemble.neural.settings import config_class
+from ensemble.neural.settings import config_class, fitting_batch_size
 
 
 class NeuralMember:
@@ -42,8 +42,7 @@ class NeuralMember:
         self._recipe_config = settings.recipe
         # Before the weights are loaded, which have another shape if the inputs are others
         inputs.refuse_foreign(folder, self._state, data, folders.read_manifest(data), split)
-        # What fitted into memory in training; runs before 2026-11-28 have only the settings
-        self._batch_size = self._state.get("micro_batch_size") or settings.micro_batch_size or settings.batch_size
+        self._batch_size = fitting_batch_size(self._state, settings)
         self._options = options or {}
         self._models = []
         for path in weights:

@@ -26,7 +26,7 @@ from ensemble.folders import NEWEST, TRIAL
 from ensemble.neural import checkpoint, evaluation, launch, loop, runs
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.loader import Batch, Rows
-from ensemble.neural.settings import TrainConfig, resolve
+from ensemble.neural.settings import TrainConfig, fitting_batch_size, resolve
 from ensemble.recipe import NeuralRecipe
 from ensemble.signals import StopSignals
 
@@ -191,8 +191,7 @@ def seconds_of_checkpoints(run: Path, resume: str = "auto") -> float:
 def score_of(folder: Path, recipe: NeuralRecipe, config: TrainConfig, accelerator: Accelerator) -> float:
     """The score on blend of the weights in a folder; `UserError` unless it is finite."""
     model, config = Continued(recipe, folder, ()).model().to(accelerator.device), resolve(recipe, config)
-    fitted = folders.read_json(folder / "state.json").get("micro_batch_size")  # that training found to fit into memory
-    batch_size = fitted or config.micro_batch_size or config.batch_size
+    batch_size = fitting_batch_size(folders.read_json(folder / "state.json"), config)
     score = evaluation.score(recipe, model, BLEND, batch_size, accelerator)[recipe.monitor]
     if not math.isfinite(score):
         raise UserError(

@@ -137,6 +137,11 @@ def check_heads(width: int, num_heads: int) -> None:
     check_multiple("recipe.width", width, num_heads, f"recipe.num_heads={num_heads}")
 
 
+def fitting_batch_size(state: dict[str, Any], config: TrainConfig) -> int:
+    """How many rows at once fitted into memory in training. state : of the weights; earlier versions lack this number."""
+    return state.get("micro_batch_size") or config.micro_batch_size or config.batch_size
+
+
 def resolve(neural_recipe: Any, config: TrainConfig) -> TrainConfig:
     """The settings after the `NeuralRecipe` replaced those that depend on the data, if it has a method `choose`."""
     configuration.check(config, at_least_0="batch_size")

@@ -77,8 +77,6 @@ class TrainingState:
         self.copies = checkpoint.CpuCopies()
         self._saved_carry: Tensors = {}
         self.progress = Progress(ranks=accelerator.num_processes)
-        self.is_divided_anew = False
-        """Whether the state was restored from a checkpoint of another number of ranks."""
         self.is_sharded = launch.is_sharded(accelerator)
         self._is_norm_checked = accelerator.num_processes == 1 or self.is_sharded
         if self.is_sharded:
@@ -237,10 +235,9 @@ class TrainingState:
         description, tensors = checkpoint.read(folder)
         self.restore_weights(folder, description, tensors, override)
         self.progress, num_ranks = Progress(**description["progress"]), self._accelerator.num_processes
-        self.is_divided_anew = self.progress.ranks != num_ranks
         rank, device = self._accelerator.process_index, self._accelerator.device
         random_states = checkpoint.with_prefix(f"rank{rank}.", tensors)
-        if not self.is_divided_anew:
+        if self.progress.ranks == num_ranks:
             torch.set_rng_state(random_states["random.cpu"])
             if "random.cuda" in random_states and device.type == "cuda":
                 torch.cuda.set_rng_state(random_states["random.cuda"], device)

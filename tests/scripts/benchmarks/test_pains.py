@@ -13,7 +13,7 @@ from ensemble.errors import UserError
 
 COMMITTED = ROOT / "slurm" / "results" / "pains.json"
 SHORT = [pytest.param("reshuffled_epoch", marks=pytest.mark.torture), "missing_processes"]
-"""These take a minute of CPU time; `make pains` reproduces the others too."""
+"""Complaints that take less than a minute; `make pains` reproduces all."""
 COUNTS = ("wrong_rows", "rows", "code_run", "outside", "wrong_weights")
 
 
