@@ -166,6 +166,7 @@ def test_an_early_warning(interrupted: dict[str, tuple[Job, Path]], uninterrupte
     assert list(out.parent.iterdir()) == [out], "something was left beside the run"
 
 
+@pytest.mark.torture
 def test_a_cut_network(login: Login, prepared: Path, tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:
     """No packet arrives, and no connection reports an error: the ranks stop after timeout_s, and the job is requeued."""
     job = submit(login, prepared, tmp_path / "run")
@@ -198,6 +199,7 @@ def test_a_dead_node(login: Login, prepared: Path, tmp_path: Path, uninterrupted
     assert re.search(r"(rank 1 of 2 \(host node2|the store of the process group|connection between the ranks)", log), log
 
 
+@pytest.mark.torture
 def test_a_dead_slurmd(login: Login, prepared: Path, tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:
     """The ranks continue, but Slurm marks the node as down. Processes left there must not disturb the restarted job."""
     job = submit(login, prepared, tmp_path / "run")

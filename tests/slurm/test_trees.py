@@ -87,7 +87,7 @@ def warn(job: Job) -> None:
 
 def test_a_bag_is_warned(login: Login, folded: Path, tmp_path: Path) -> None:
     """The signal would wait for a status that no copy of the bag writes, until Slurm kills the job at its limit."""
-    rounds = ("library=xgboost", "folds=true", "num_rounds=1000", "early_stopping_rounds=1000", "checkpoint_s=0")
+    rounds = ("library=xgboost", "folds=true", "num_rounds=300", "early_stopping_rounds=300", "checkpoint_s=0")
     job = submit(login, folded, tmp_path, 1, *rounds)
     job.until(lambda: any((tmp_path / "xgboost").glob("1.checkpoint/trees-*")), "train the second copy")
     warn(job)
