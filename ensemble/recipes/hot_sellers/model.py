@@ -173,7 +173,8 @@ class Forecaster(nn.Module):
     """The network in the module's docstring.
 
     `feature_mean` and `feature_scale`, shape (F,), are statistics of the training split after a signed logarithm; they are
-    buffers, so that a checkpoint contains them. `text_encoder` maps token ids (N, L) to (N, D); None for data without text.
+    buffers, so that a checkpoint contains them. The scale of a feature is 0 if it is constant there, and -1 if it is never
+    known. `text_encoder` maps token ids (N, L) to (N, D); None for data without text.
     """
 
     def __init__(
@@ -254,11 +255,15 @@ class Forecaster(nn.Module):
         return self.heads(self.joint(torch.cat([pooled_BD, last_BD, table_BD], dim=-1)))
 
     def standardised_features(self, features_BF: Tensor) -> Tensor:
-        """Standardised signed logarithms, 0 for unknown values, followed by indicators of known values: (B, 2F)."""
-        known_BF = torch.isfinite(features_BF)
+        """Standardised signed logarithms, 0 for unknown values, followed by indicators of known values: (B, 2F).
+
+        Features that were constant or never known in training are 0, since their weights had no gradient.
+        """
+        known_BF = torch.isfinite(features_BF) & (self.feature_scale >= 0)
         logarithm_BF = features_BF.sign() * features_BF.abs().log1p()
         standard_BF = ((logarithm_BF - self.feature_mean) / self.feature_scale).clamp(-5, 5)
-        return torch.cat([torch.where(known_BF, standard_BF, 0.0), known_BF.to(standard_BF.dtype)], dim=-1)
+        value_BF = torch.where(known_BF & (self.feature_scale > 0), standard_BF, 0.0)
+        return torch.cat([value_BF, known_BF.to(value_BF.dtype)], dim=-1)
 
     def _reviews(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """The reviews as a memory (B, R + 1, D) whose first position stands for 'no review', and its mask (B, R + 1)."""

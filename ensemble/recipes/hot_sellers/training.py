@@ -203,7 +203,7 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
     def statistics(self) -> tuple[torch.Tensor, torch.Tensor, float]:
         """The mean and the standard deviation of each feature's signed logarithm, (F,) each, and the share of hot rows.
 
-        They are computed from at most `ROWS_FOR_STATISTICS` training rows, evenly spaced.
+        At most `ROWS_FOR_STATISTICS` training rows, evenly spaced, are used. Without a known value, the deviation is -1.
         """
         if "train" not in self.manifest["splits"]:
             return torch.zeros(len(self.features)), torch.ones(len(self.features)), 0.5
@@ -215,9 +215,9 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
             values = np.sign(values) * np.log1p(np.abs(values))
             known = values[np.isfinite(values)]
             mean.append(known.mean() if known.size else 0.0)
-            deviation = known.std() if known.size else 0.0
+            deviation = known.std() if known.size else -1.0
             # The computed deviation of a constant column is not exactly 0. Divided by it, other values would become huge
-            scale.append(deviation if deviation > 1e-6 else 1.0)
+            scale.append(0.0 if 0 <= deviation <= 1e-6 else deviation)
         base_rate = float(np.clip(rows.columns["hot"].take(sample).mean(), 1e-4, 1 - 1e-4))
         return torch.tensor(mean, dtype=torch.float32), torch.tensor(scale, dtype=torch.float32), base_rate
 

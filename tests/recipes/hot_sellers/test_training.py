@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
+from small_market import config_for, steady_market
 
 from ensemble import folders, metrics
 from ensemble.arrow import open_table
@@ -153,8 +154,21 @@ def test_features_come_standardised_over_the_training_rows(prepared: Path) -> No
     assert torch.allclose(standard[:, varies], expected[:, varies], atol=1e-2)
     assert not varies.all()
     assert standard[:, ~varies].abs().max() < 1e-6
-    features[:, ~varies] *= 0.5
-    assert hot_sellers.model().standardised_features(features)[:, : len(varies)][:, ~varies].abs().max() < 1
+
+
+def test_features_that_do_not_vary_in_training_change_no_forecast(tmp_path: Path) -> None:
+    """Those of last year, unknown in the first 52 weeks, would reach weights of the network that training left random."""
+    prepare.prepare(config_for(tmp_path, steady_market(60)))
+    hot_sellers = recipe(tmp_path / "out")
+    model, rows = hot_sellers.model().eval(), hot_sellers.rows("train")
+    features = rows.gather(np.arange(len(rows)))["features"]
+    before = hot_sellers.rows("forecast").gather(np.arange(5))
+    unknown, constant = features.isnan().all(dim=0), (features == features[0]).all(dim=0)
+    assert before["features"][:, unknown].isfinite().any()
+    assert constant.any()
+    after = {**before, "features": before["features"].masked_fill(unknown, torch.nan)}
+    after["features"] += constant
+    assert torch.equal(model(after), model(before))
 
 
 def test_training_begins_at_the_base_rate(prepared: Path, batch: Batch) -> None:
