@@ -71,18 +71,15 @@ def _positions_in(events: pl.DataFrame, others: pl.DataFrame, item: str, time: s
     return np.unique(np.concatenate(positions))
 
 
-def copies_in_later_files(frames: Sequence[pl.DataFrame], units_ms: Sequence[int]) -> list[pl.Series]:
-    """For each file, whether each event is also in an earlier file, (num_events,) bool. Events of one file are not compared.
+def copies_of_other_files(frames: Sequence[pl.DataFrame], units_ms: Sequence[int]) -> list[np.ndarray]:
+    """For each file, whether each event is also in a file of finer times, or in an earlier one of the same precision.
 
-    frames : for each file, the columns user, item and time, in milliseconds. units_ms : the precision of each file's times.
+    Events of one file are not compared. frames : for each file, the columns user, item and time, in milliseconds. units_ms :
+    the precision of each file's times. Returns bool, (num_events,) for each file.
     """
-    earlier: dict[int, pl.DataFrame] = {}
-    copies = []
-    for frame, unit in zip(frames, units_ms, strict=True):
-        is_copy = np.zeros(frame.height, bool)
-        for other_unit, others in earlier.items():
-            is_copy[_positions_in(frame, others, "item", "time", max(unit, other_unit))] = True
-        events = frame.select("user", "item", "time")
-        earlier[unit] = pl.concat([earlier[unit], events]) if unit in earlier else events
-        copies.append(pl.Series(is_copy, dtype=pl.Boolean))
+    copies = [np.zeros(frame.height, bool) for frame in frames]
+    compared = frames[0].select("user", "item", "time").clear()
+    for number in np.argsort(units_ms, kind="stable"):
+        copies[number][_positions_in(frames[number], compared, "item", "time", units_ms[number])] = True
+        compared = pl.concat([compared, frames[number].select("user", "item", "time")])
     return copies

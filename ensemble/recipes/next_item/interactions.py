@@ -20,7 +20,7 @@ invalid line of text stops the run with an error that names file and line: a lin
 not a number, a time of 1e11 seconds or more (which is in milliseconds), or a second line of a user in a format with one line
 per user. In formats of reviews.py, bad rows are counted and left out. A user without items is ignored. An event that is
 twice in one file counts twice, except with repeats=first. An event that is in two files with times since 1970 counts once,
-even if the times of one file are coarser.
+with the finer time.
 """
 
 import codecs
@@ -45,7 +45,7 @@ ONE_LINE_EACH = {"sequences", "gaps"}
 """Text formats with one line for each user."""
 NUM_HEAD_LINES = 1000
 """Lines from which the format is detected."""
-COPY = "copy: the same user, item and time in an earlier file"
+COPY = "copy: the same user, item and time in another file"
 LONGEST_RATING = 4
 """The largest number of characters of a rating. A longer number in the third position is an item."""
 SHORTEST_TIME = 9
@@ -109,10 +109,10 @@ def read(files: Sequence[Path], format: str, columns: dict[str, str], census: Ce
 
 
 def _without_copies(files: Sequence[Path], frames: list[pl.DataFrame], census: Census) -> list[pl.DataFrame]:
-    """Drop events that are also in an earlier file; times are compared in the coarser unit of the two files."""
+    """Drop events that are also in a file of finer times, or in an earlier one of the same precision."""
     units = [duplicates.unit_of(frame["time"].to_numpy(), duplicates.UNITS_MS[0]) for frame in frames]
     duplicates.print_precisions(files, units)
-    copies = duplicates.copies_in_later_files(frames, units)
+    copies = duplicates.copies_of_other_files(frames, units)
     census.drop(COPY, sum(int(is_copy.sum()) for is_copy in copies))
     return [frame.filter(~is_copy) for frame, is_copy in zip(frames, copies, strict=True)]
 

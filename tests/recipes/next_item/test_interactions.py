@@ -274,16 +274,23 @@ def test_files_are_read_together_where_they_have_a_common_clock(tmp_path: Path) 
     assert interactions.ordered(events)["item"].to_list() == ["31", "30", "32"]
 
 
-def test_the_same_events_in_two_files_count_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each event would count twice, so that the item before the target would be the target itself."""
-    seconds, milliseconds, census = tmp_path / "ratings.dat", tmp_path / "reviews.csv", Census()
-    seconds.write_text("7::31::5::978300761\n7::31::5::978300761\n8::32::4::978300762\n")
-    rows = ["7,31,5,978300761234", "8,32,4,978300762000", "8,32,4,978300763000"]
-    milliseconds.write_text("\n".join(["user_id,parent_asin,rating,timestamp", *rows]))
-    events, _ = interactions.read([seconds, milliseconds], "auto", {}, census)
-    assert events.rows() == [("7", "31", 978300761000)] * 2 + [("8", "32", 978300762000), ("8", "32", 978300763000)]
-    assert census.dropped == {interactions.COPY: 2}
-    assert "ratings.dat in seconds, reviews.csv in milliseconds" in capsys.readouterr().out
+@pytest.mark.parametrize("order", [["ratings.dat", "reviews.csv"], ["reviews.csv", "ratings.dat"]])
+def test_the_same_events_in_two_files_count_once(
+    order: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each event would count twice, so that the item before the target would be the target itself; or with the coarser time
+    if that file comes first, in another order than by the finer times."""
+    (tmp_path / "ratings.dat").write_text("7::33::5::978300761\n7::31::5::978300761\n8::32::4::978300762\n")
+    rows = ["7,31,5,978300761234", "7,33,5,978300761321", "8,32,4,978300762000", "8,32,4,978300763000"]
+    (tmp_path / "reviews.csv").write_text("\n".join(["user_id,parent_asin,rating,timestamp", *rows]))
+    census = Census()
+    events, _ = interactions.read([tmp_path / name for name in order], "auto", {}, census)
+    last = [("8", "32", 978300762000), ("8", "32", 978300763000)]
+    assert events.rows() == [("7", "31", 978300761234), ("7", "33", 978300761321), *last]
+    assert census.dropped == {interactions.COPY: 3}
+    printed = capsys.readouterr().out
+    assert "ratings.dat in seconds" in printed
+    assert "reviews.csv in milliseconds" in printed
 
 
 def test_ties_stay_in_the_files_order() -> None:
