@@ -113,6 +113,12 @@ class Metadata:
             self.without += missing.head(NUM_EXAMPLES - len(self.without)).to_list()
 
 
+def needs_metadata(like: dict[str, Any]) -> bool:
+    """Whether the members learned from product metadata: categories, or prices. like : the manifest of the training data."""
+    has_prices = like["config"]["as_of_crawl"] and like["product_census"]["rows_kept"] > 0
+    return len(like["categories"]) > 1 or has_prices  # without metadata, "" for unknown is the only category
+
+
 def check(
     config: PrepareConfig, text: Share, metadata: Metadata | None, spill: Path, like: dict[str, Any] | None
 ) -> list[Share]:
@@ -122,7 +128,8 @@ def check(
     metadata that were read. like : the manifest of the training data of the members that will predict, or None.
     """
     shares = ([metadata.share] if metadata else []) + ([text] if text.total else [])
-    if metadata and metadata.share.total and metadata.share.value < config.min_matched:
+    is_needed = like is None or needs_metadata(like)  # else only for titles in the forecast
+    if metadata and is_needed and metadata.share.total and metadata.share.value < config.min_matched:
         raise UserError(
             f"only {metadata.share}, and at least {config.min_matched:.0%} must (min_matched= on the command "
             f"line): ids must be written alike in both, {_example(metadata.without, spill)}"
@@ -178,8 +185,10 @@ def notes(new: dict[str, Any], like: dict[str, Any]) -> list[str]:
             f"these reviews end in the week of {new['last_week']}, but the members learned from reviews to that of "
             f"{like['last_week']}: they know the weeks that they forecast, so scores of this forecast would be too good"
         )
-    units = {"metadata": "products", "text": "reviews", **dict.fromkeys((OF_REVIEWS | OF_CRAWL).values(), "reviews")}
-    for what, unit in (units | dict.fromkeys((CATEGORY, PRICE), "products with metadata")).items():
+    units = {"text": "reviews", **dict.fromkeys((OF_REVIEWS | OF_CRAWL).values(), "reviews")}
+    if needs_metadata(like):
+        units |= {"metadata": "products", **dict.fromkeys((CATEGORY, PRICE), "products with metadata")}
+    for what, unit in units.items():
         missing, before = ((m.get("lacking", {}) | m.get("unstated", {})).get(what, 0.0) for m in (new, like))
         if missing >= before + NOTABLE:
             warnings.append(

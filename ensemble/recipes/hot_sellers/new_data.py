@@ -7,13 +7,8 @@ from typing import Any
 from ensemble import configuration
 from ensemble.data.reviews import UnknownFormat
 from ensemble.errors import UserError
+from ensemble.recipes.hot_sellers import coverage
 from ensemble.recipes.hot_sellers.settings import PrepareConfig
-
-
-def needs_metadata(like: dict[str, Any]) -> bool:
-    """Whether the members learned from product metadata: categories, or prices. like : the manifest of the training data."""
-    has_prices = like["config"]["as_of_crawl"] and like["product_census"]["rows_kept"] > 0
-    return len(like["categories"]) > 1 or has_prices  # without metadata, "" for unknown is the only category
 
 
 def check(like: dict[str, Any], source: bool, metadata: bool) -> None:
@@ -26,7 +21,7 @@ def check(like: dict[str, Any], source: bool, metadata: bool) -> None:
         raise UserError(
             "no reviews are given: add source=[reviews.jsonl] on the command line, or reviews in Python or in a request"
         )
-    if not metadata and needs_metadata(like):
+    if not metadata and coverage.needs_metadata(like):
         raise UserError(
             "the members were trained with product metadata, but none are given: add metadata=[meta.jsonl] on the command "
             "line, or products in Python or in a request"

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from ensemble.data.reviews import HIGHEST_RATING, LOWEST_RATING, YEAR_1995_MS
-from ensemble.recipes.hot_sellers import new_data
+from ensemble.recipes.hot_sellers import coverage
 
 DAY_MS = 86_400_000
 NOT_BLANK = r"\S"
@@ -96,7 +96,7 @@ def tables(request: Request) -> tuple[pa.Table, pa.Table | None]:
 def facts(like: dict[str, Any]) -> dict[str, Any]:
     """Entries of the response of /schema, for an ensemble fitted on data with the manifest `like`."""
     categories, horizon_weeks = like["categories"], like["config"]["horizon_weeks"]
-    return {"horizon_weeks": horizon_weeks, "categories": categories, "products_needed": new_data.needs_metadata(like)}
+    return {"horizon_weeks": horizon_weeks, "categories": categories, "products_needed": coverage.needs_metadata(like)}
 
 
 def answer(metadata: dict[str, str]) -> dict[str, Any]:

@@ -97,8 +97,8 @@ class PrepareConfig:
     """The run stops if a larger fraction of the rows is bad."""
     min_matched: float = 0.5
     """If metadata are given, the run stops if a smaller fraction of the reviewed products has metadata. This also applies to
-    the forecast of new reviews, also over HTTP. If members were trained on text, a forecast also stops if the fraction of
-    reviews with text is below this value times the fraction in the training data."""
+    forecasts of new reviews, also over HTTP, if members were trained on metadata. If they were trained on text, a forecast
+    stops if the fraction of reviews with text is below this value times the fraction in the training data."""
     overwrite: bool = False
     """Replace `out` if it exists."""
     panel: PanelConfig = dataclasses.field(default_factory=PanelConfig)

@@ -115,6 +115,15 @@ def test_missing_votes_and_prices_are_noted_if_they_are_features(as_of_crawl: bo
     assert new_data.prepare(like, same)["notes"] == []
 
 
+def test_metadata_that_the_members_do_not_use_need_not_be_complete(tmp_path: Path) -> None:
+    """A forecast by members that learned from reviews alone would be refused, or have warnings about what they never had."""
+    like = panel.prepare(config_for(tmp_path / "old", steady_market()))
+    metadata = (write_metadata(tmp_path / "raw", [product_metadata("A", title="Ant")]),)
+    manifest = panel.prepare(config_for(tmp_path / "new", steady_market(), metadata=metadata), like)
+    assert manifest["notes"] == []
+    assert open_table(tmp_path / "new" / "out" / "products")["title"].to_pylist() == ["Ant", None, None, None, None]
+
+
 def test_what_reviews_of_training_do_not_state_is_not_read(tmp_path: Path) -> None:
     """Marks of verified purchases would reach weights of a network that training, on reviews without marks, left random."""
     hidden = ("verified_purchase", "images")
