@@ -78,7 +78,7 @@ def test_what_each_member_adds_is_written(files: Path, prepared: Path, tmp_path:
     result = description["diversity"]
     for part in ("by_week", "by_category"):
         assert sum(facts["rows"] for facts in result[part].values()) == scores["rows"]
-    assert set(result["by_category"]) <= {name or "unknown" for name in folders.read_manifest(prepared)["categories"]}
+    assert set(result["by_category"]) - {"without category"} < set(folders.read_manifest(prepared)["categories"])
     assert len(result["by_week"]) == scores["groups"]
     assert set(result["drift"]["log_loss"]) == {"ensemble", "clear", "vague"}
     assert result["without"]["clear"]["log_loss"] > result["without"]["vague"]["log_loss"]

@@ -57,7 +57,7 @@ def scores_by_part(kind: str, test: Predictions, forecasts: dict[str, np.ndarray
     weeks, week = np.unique(test.group, return_inverse=True)
     by_week = diversity.scores_by_part(kind, test.target, forecasts, test.group, week, [str(number) for number in weeks])
     category = open_table(Path(data) / "products")["category"].to_numpy()[test.cluster]
-    names = [name or "unknown" for name in folders.read_manifest(data)["categories"]]
+    names = [name or "without category" for name in folders.read_manifest(data)["categories"]]
     return {
         "by_week": by_week,
         "by_category": diversity.scores_by_part(kind, test.target, forecasts, test.group, category, names),
