@@ -19,6 +19,7 @@ are events of all users, but with `core` above 1 only of items in the core.
 
 import datetime
 import sys
+from bisect import bisect
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def _core_events(
         events = raw_events.filter(is_core_item) if config.core > 1 else raw_events
     if events.is_empty():
         before = f" before {config.validation_from}" if window else ""
-        largest = next((least for least in range(config.core - 1, 0, -1) if interactions.core(past, least).height), None)
+        largest = bisect(range(1, config.core), False, key=lambda least: interactions.core(past, least).is_empty())
         raise UserError(
             f"of {raw_events.height:,} interactions none is left with core={config.core}{before}: "
             + (f"core={largest} is the largest that leaves any" if largest else "give more data")
