@@ -49,7 +49,11 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     except UnknownFormat:
         if len(choices) == 1:
             raise
-        manifest = preparation.prepare(dataclasses.replace(config, columns=choices[1]), like)
+        try:
+            manifest = preparation.prepare(dataclasses.replace(config, columns=choices[1]), like)
+        except UnknownFormat as error:
+            fix = "give only files that have these columns, or only files of known formats"
+            raise UserError(f"{error}; columns was {like['columns']} for the training data: {fix}") from None
     for note in manifest["notes"]:
         print(f"warning: {note}", file=sys.stderr)
     return manifest

@@ -209,3 +209,8 @@ def test_columns_by_number_are_not_those_of_a_table_with_a_known_header(tmp_path
     for name in ("old", "new"):
         settings = {"source": (str(tmp_path / f"{name}.csv"),), "out": str(tmp_path / f"of_{name}")}
         assert new_data.prepare(like, settings)["splits"] == {FORECAST: like["splits"][FORECAST]}
+    mixed = {"source": (str(old), write_raw(tmp_path, steady_market())), "out": str(tmp_path / "mixed")}
+    with pytest.raises(
+        UserError, match=r"reviews.jsonl has no column '1'.* columns was {.*} for the training data: give only"
+    ):
+        new_data.prepare(like, mixed)
