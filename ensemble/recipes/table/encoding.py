@@ -20,7 +20,7 @@ class Scale:
     """The transformation of one numerical feature."""
 
     knots: np.ndarray
-    """Ascending, (NUM_KNOTS,) float32; filled with infinity."""
+    """Ascending, (NUM_KNOTS,) float32; filled with infinity. All are infinite for a feature without known values."""
     segments: np.ndarray
     """The segments between knots, (NUM_KNOTS, 5) float32: the begin, 1 / length, the position of the begin in its bin, from
     0 to 1, the share of the bin that the segment covers, and the number of the bin."""
@@ -38,8 +38,10 @@ def fit(values: np.ndarray, num_bins: int) -> Scale:
         segments=np.zeros((NUM_KNOTS, 5), np.float32),
         edges=np.zeros(num_bins + 1, np.float32),
     )
-    if not known.size or known[0] == known[-1]:
-        scale.knots[0] = scale.segments[0, 0] = known[0] if known.size else 0.0
+    if not known.size:
+        return scale
+    if known[0] == known[-1]:
+        scale.knots[0] = scale.segments[0, 0] = known[0]
         return scale
     finite = _quantiles(known, NUM_KNOTS)
     rank = (np.searchsorted(known, finite, "left") + np.searchsorted(known, finite, "right")) / (2 * len(known))

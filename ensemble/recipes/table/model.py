@@ -155,7 +155,8 @@ class Network(nn.Module):
         segment = F.embedding((knot + feature[:, None] * self.shape.num_knots).T, self.segments.flatten(0, 1))
         begin, inverse_length, start, share, bin_number = segment.unbind(-1)
         position = torch.addcmul(start, share, ((x.T - begin) * inverse_length).clamp_(0.0, 1.0))  # in the bin, 0 to 1
-        missing = numbers.isnan()
+        # A feature that is missing in all rows of this copy counts as missing; its other weights are untrained
+        missing = numbers.isnan() | self.knots[:, 0].isposinf()
         left = torch.where(missing, num_rows - 1, bin_number.long()) + feature * num_rows
         right = left + (~missing).long()
         return torch.lerp(F.embedding(left, table), F.embedding(right, table), position[..., None]).flatten(1)
@@ -175,6 +176,9 @@ class Network(nn.Module):
             share_below = torch.special.ndtr(torch.lerp(low, high, start)).numpy()  # includes half of the equal values
             for knots, share in zip(self.knots.cpu().numpy(), share_below, strict=True):
                 known = knots[np.isfinite(knots)]
+                if not known.size:
+                    columns.append(np.full(number, np.nan))
+                    continue
                 columns.append(known[np.searchsorted(shares_up_to(share[: len(known)]), quantile)])
         for size, begin in zip(self.shape.categories, self.begin.tolist() if self.shape.categories else (), strict=True):
             up_to = np.cumsum(self.seen[begin : begin + size].cpu().numpy(), dtype=np.float64)

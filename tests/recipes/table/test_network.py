@@ -279,6 +279,21 @@ def test_a_category_that_a_copy_was_not_fitted_on_is_missing(tmp_path: Path) -> 
         assert torch.equal(*outputs) != is_known
 
 
+def test_a_number_that_a_copy_was_not_fitted_on_is_missing(tmp_path: Path) -> None:
+    """A column that begins after the rows of a copy would reach random weights in a forecast."""
+    arrays, entry = flat_data.folded(flat_data.columns(NUM_ROWS), NUM_FOLDS)
+    arrays["x2"][arrays["fold"] != 2] = np.nan
+    tabm, model = made(flat_data.write(tmp_path / "data", {"train": arrays}, "binary", entry))
+    model.eval()
+    rows = tabm.rows("train").gather(np.flatnonzero(arrays["fold"] == 2)[:1])
+    without = rows["numbers"].index_fill(1, torch.tensor([2]), torch.nan)
+    for number, is_known in enumerate((True, False, False)):  # copy 0 is fitted on fold 2, copy 1 on fold 0
+        outputs = [model.copies[number](numbers, rows["codes"]) for numbers in (rows["numbers"], without)]
+        assert torch.equal(*outputs) != is_known
+        references = model.copies[number].references(4)[:, 2]
+        assert np.isnan(references).all() != is_known
+
+
 def test_a_row_of_weight_two_is_as_good_as_two_rows(tmp_path: Path) -> None:
     """Weights would be ignored."""
     weight = np.ones(NUM_ROWS, np.float32)
