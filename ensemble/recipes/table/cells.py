@@ -335,6 +335,7 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
             cells = truths.cast(pl.Int8).cast(pl.String)
         allowed = cells.count() - 1  # at least one cell is a number
         unit, known_form = number_units.split(form)
+        number_units.refuse_two_scales(column, cells, unit)
         signed = number_forms.with_signs(cells)
         cells = number_units.remove(signed, unit)
         if known_form == number_forms.BOTH:

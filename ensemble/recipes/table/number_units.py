@@ -11,13 +11,15 @@ import re
 
 import polars as pl
 
+from ensemble.errors import UserError
 from ensemble.recipes.table.number_forms import BOTH, COMMA_GROUPS, DECIMAL_COMMA, PLAIN, with_signs
 
 TIME = "13:45, in hours"
 DURATION = "45:30 (minutes and seconds) and 1:23:45, in hours"
-"""The unit of a column with cells of two parts and of three, if one of two parts begins with a number above `LAST_HOUR` and
-none of three parts begins with 0."""
-TIMES = (TIME, DURATION)
+"""The unit of a column with cells of two parts and of three, if one of two parts begins with a number above `LAST_HOUR`."""
+WITH_SECONDS, LONG = "13:45:00, in hours", "45:30, in hours"
+"""The units of other columns with cells of three parts, and of columns without these and with a number above `LAST_HOUR`."""
+TIMES = (TIME, DURATION, WITH_SECONDS, LONG)
 NUMBER = r"[+-]?\d(?:[\d.,]*\d)?"
 PARTS = rf"^[+-]?(\p{{L}}{{0,3}}\p{{Sc}}|[A-Z]{{3}} |Rs\.?|Rp\.?|kr\.?)? ?{NUMBER}( ?[^\d\s.,][^\d]{{0,19}})?$"
 """A currency before the number, such as $, US$ or kr, or a unit without digits, of at most 20 characters, after it."""
@@ -45,10 +47,12 @@ def find(cells: pl.Series, allowed: float) -> str:
     if sample.str.contains(CODE).any() and not sample.str.contains(CLOCK).all():
         return ""
     if sample.str.contains(CLOCK).any():
-        parts = known.str.extract_groups(CLOCK).struct.unnest()
-        first, has_three = parts["hour"].cast(pl.Int64), parts["second"].is_not_null()
-        are_durations = (first.filter(has_three) > 0).all() and (first.filter(~has_three) > LAST_HOUR).any()
-        unit = DURATION if has_three.any() and are_durations else TIME
+        is_long, has_three, begins_with_0 = _parts(known)
+        unit = WITH_SECONDS if has_three.any() else LONG if is_long.any() else TIME
+        if has_three.any() and is_long.any():
+            if (has_three & begins_with_0).sum() > allowed:  # beside 0:59:30, 59:24 may be hours and minutes
+                return ""
+            unit = DURATION
     else:
         parts = sample.str.extract_groups(PARTS).struct.unnest().fill_null("").filter(sample.str.contains(PARTS))
         units = (parts["1"] + "#" + parts["2"]).filter(parts["1"] + parts["2"] != "")
@@ -63,6 +67,25 @@ def find(cells: pl.Series, allowed: float) -> str:
                 unit = f"{prefix}#{SCALED}"
     has_no_unit = (remove(known, unit) == known) & ~known.str.contains(ZERO if is_required(unit) else f"^{NUMBER}$")
     return unit if has_no_unit.sum() <= allowed else ""
+
+
+def _parts(cells: pl.Series) -> tuple[pl.Series, pl.Series, pl.Series]:
+    """Which cells are times of two parts above `LAST_HOUR`, have three parts, and begin with 0; (num_rows,) bool each."""
+    parts = cells.str.extract_groups(CLOCK).struct.unnest()
+    first, has_three = parts["hour"].cast(pl.Int64).fill_null(-1), parts["second"].is_not_null()
+    return (first > LAST_HOUR) & ~has_three, has_three, first == 0
+
+
+def refuse_two_scales(column: str, cells: pl.Series, unit: str) -> None:
+    """Raise `UserError` if new rows or those of training, with this unit, have times such as 59:24, and others 1:05:10."""
+    is_long, has_three, _ = _parts(cells)
+    is_either = is_long | has_three
+    are_both = (unit == LONG or is_long.any()) and (unit == WITH_SECONDS or has_three.any())
+    if unit in TIMES and unit != DURATION and are_both and is_either.any():
+        raise UserError(
+            f"the column '{column}' holds '{cells.filter(is_either)[0]}', and beside times such as 1:05:10, 59:24 may be "
+            "minutes and seconds: write all times of the new rows with as many parts as in training"
+        )
 
 
 def _may_be_units(known: pl.Series) -> bool:

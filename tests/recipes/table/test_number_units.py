@@ -39,9 +39,10 @@ def table_of(folder: Path, texts: list[str]) -> sources.Table:
         (["1,5 M", "12 k", "900", "-3"], [1.5e6, 12e3, 900.0, -3.0], "1.234,5 with K, M or B"),
         (["1.2B", "3K", "2B"], [1.2e9, 3e3, 2e9], "1234.5 with K, M or B"),
         (["£5m", "£3k"], [5e6, 3e3], "£1234.5 with K, M or B"),
-        (["13:45", "00:30:36", "130:00"], [13.75, 0.51, 130.0], "13:45, in hours"),
+        (["13:45", "00:30:36"], [13.75, 0.51], number_units.WITH_SECONDS),
+        (["13:45", "130:00"], [13.75, 130.0], number_units.LONG),
         (["16:48", "1:31:12", "59:24"], [0.28, 1.52, 0.99], number_units.DURATION),
-        (["2 days 13:45:00", "-1 days +23:30:00", "1 day, 2:15:00"], [61.75, -0.5, 26.25], "13:45, in hours"),
+        (["2 days 13:45:00", "-1 days +23:30:00", "1 day, 2:15:00"], [61.75, -0.5, 26.25], "13:45:00, in hours"),
         (["12:00 AM", "12:30 PM", "1:15 pm"], [0.0, 12.5, 13.25], "13:45, in hours"),
     ],
 )
@@ -119,7 +120,10 @@ def test_the_hours_of_times_have_a_decimal_point(decimal: str, tmp_path: Path) -
     table = table_of(tmp_path, texts)
     column = cells.read(table, "x", config)
     new = cells.read_as(table, "x", "number", column.form, config)
-    assert (column.form, column.values.to_list(), new.values.to_list()) == (number_units.TIME, *[[9.125, 10.625]] * 2)
+    assert (column.form, column.values.to_list(), new.values.to_list()) == (
+        number_units.WITH_SECONDS,
+        *[[9.125, 10.625]] * 2,
+    )
     assert cells.read(table_of(tmp_path, ["9:30", "10:00"]), "x", config).values.to_list() == [9.5, 10.0]
 
 
@@ -215,6 +219,19 @@ def test_classes_that_rarely_repeat_are_refused(tmp_path: Path) -> None:
     pl.DataFrame({"x": range(90), "y": texts}).write_csv(tmp_path / "a.csv")
     with pytest.raises(UserError, match="target=y has 90 different texts in 90 rows, too many for classes"):
         prepare(tmp_path, tmp_path / "a.csv", target="y")
+
+
+def test_a_time_of_two_parts_keeps_its_scale(tmp_path: Path) -> None:
+    """One cell such as 0:59:30 would make all minutes hours, and new rows would mix hours with minutes."""
+    durations = ["59:24", "1:31:12"] * 100
+    column = cells.read(table_of(tmp_path, [*durations, "0:59:30"]), "x", RULES)
+    assert (column.form, column.values[:2].to_list()) == (number_units.DURATION, [0.99, 1.52])
+    assert cells.read(table_of(tmp_path, [*durations, *["0:59:30"] * 9]), "x", RULES).kind == "text"
+    for training, new in (("59:24", ["59:24", "1:05:10"]), ("1:05:10", ["59:24"]), ("13:45", ["59:24", "1:05:10"])):
+        form = cells.read(table_of(tmp_path, [training]), "x", RULES).form
+        assert cells.read_as(table_of(tmp_path, [training]), "x", "number", form, RULES).values.count() == 1
+        with pytest.raises(UserError, match="write all times of the new rows with as many parts as in training"):
+            cells.read_as(table_of(tmp_path, new), "x", "number", form, RULES)
 
 
 @pytest.mark.parametrize(("others", "odd"), [("12.8K", "900"), ("56.6%", "0.48")])
