@@ -123,6 +123,11 @@ def first_unread(texts: pl.Series, form: str) -> str | None:
     return None
 
 
+def in_one_form(texts: pl.Series, order: str) -> pl.Series:
+    """The dates of new rows, null where a text is not in the form of most; the texts if none is a date."""
+    return next(iter(_best(texts, order, True).values()), texts)
+
+
 def forms_note(table: Table, column: str, dates: Dates) -> tuple[str, ...]:
     """A message about the form of the dates, if it is not year-month-day in all files."""
     if all(form in ("", *_forms(ISO)) for form in dates.forms) and len(set(dates.forms) - {""}) < 2:

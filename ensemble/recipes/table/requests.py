@@ -16,12 +16,14 @@ import polars as pl
 import pyarrow as pa
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from ensemble.data.records import MOST_EXACT
+from ensemble.data.records import MOST_EXACT, is_number
 from ensemble.errors import shortened
 from ensemble.recipes.table import dates, number_forms, number_units
 from ensemble.recipes.table.columns import by_column, kind_of, name_of
 from ensemble.recipes.table.missing import MISSING
 
+MIXED = "the column '{}' holds JSON numbers too: write all its values as numbers or all as texts, missing ones as null"
+FORMS = "other dates of the column '{}' are written in another form: write all dates of a request alike"
 Value = bool | int | float | str | list[Any] | dict[str, Any] | None
 
 
@@ -62,8 +64,32 @@ def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], st
                 kind = kinds[name] if kinds[name] == "true or false" else f"{kinds[name]}s"
                 shown = shortened(json.dumps(value))
                 return ["rows", number, name], f"{shown} does not fit: the column '{name}' holds {kind}"
+    for name, kind in kinds.items():
+        cells = {number: row.get(name) for number, row in enumerate(request.rows)}
+        cells = {number: value for number, value in cells.items() if value is not None and str(value).strip()}
+        if odd := _in_another_form(kind, cells, form_of[name], like["config"], missing):
+            return ["rows", odd[0], name], f"{json.dumps(cells[odd[0]])} does not fit: {odd[1].format(name)}"
     if not any(name in kinds for row in request.rows for name in row):
         return ["rows"], f"no row has a column that the members learned from: {', '.join(list(kinds)[:9])}"
+    return None
+
+
+def _in_another_form(
+    kind: str, cells: dict[int, Value], form: str, config: dict[str, Any], missing: Collection[str]
+) -> tuple[int, str] | None:
+    """The row of the first value whose form differs from that of others in a column, which would be read otherwise in
+    another request, and an error message. cells : by row, without empty ones. form : of the values in training."""
+    has_commas = config.get("decimal") == ","
+    texts = {row: value for row, value in cells.items() if isinstance(value, str)}
+    texts = {row: text.strip() for row, text in texts.items() if has_commas or not _is_missing(text, missing)}
+    are_both = texts and any(isinstance(value, int | float) for value in cells.values())
+    if kind == "number" and are_both and (form or has_commas or not all(map(is_number, texts.values()))):
+        return next(iter(texts)), MIXED
+    if kind == "date":
+        days = {row: str(value).strip() for row, value in cells.items() if not _is_missing(value, missing)}
+        unread = dates.in_one_form(pl.Series(list(days.values()), dtype=pl.String), config.get("dates", "")).is_null()
+        if unread.any():
+            return list(days)[unread.arg_max() or 0], FORMS
     return None
 
 

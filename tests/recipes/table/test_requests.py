@@ -91,7 +91,7 @@ def test_dates_of_any_form_are_taken() -> None:
         "?",
         " ",
     ]
-    assert requests.problem(request_of(*({"day": text} for text in texts)), LIKE) is None
+    assert all(requests.problem(request_of({"day": text}), LIKE) is None for text in texts)
     rows = [{"day": text} for text in [*texts, "2024-02-30", "yesterday"]]
     assert requests.problem(request_of(*rows), LIKE) == (
         ["rows", len(texts), "day"],
@@ -114,6 +114,33 @@ def test_values_that_mean_the_same_are_taken() -> None:
     table, _ = requests.tables(request_of(*rows))
     assert table["job"].to_pylist() == [3, None]
     assert table["is new"].to_pylist() == ["1", "yes"]
+
+
+@pytest.mark.parametrize(
+    ("form", "decimal", "values"),
+    [
+        ("1.234,5", "", [1.125, "2,125"]),
+        ("1234.5%", "", [7.5, "5%"]),
+        ("$1,234.5", "", [1234.5, "$1,234"]),
+        ("13:45, in hours", "", [13.75, "9:05"]),
+        ("1.234,5", ",", [1.5, "NA"]),
+        ("", "", [1.5, "1,234"]),
+        ("%d/%m/%Y", "", ["01/02/2024", "05/02/2024", "2024-02-01"]),
+    ],
+)
+def test_a_value_means_the_same_beside_any_other(form: str, decimal: str, values: list[Any]) -> None:
+    """The prediction of a row would depend on the other rows: 2,125 beside a JSON number would be 2125."""
+    unit = "days since 1970-01-01" if "%d" in form else ""
+    like = {
+        "config": {"missing": [], "decimal": decimal},
+        "features": [{"name": "x", "column": "x", "unit": unit, "form": form}],
+    }
+    for request in (request_of(*({"x": value} for value in column)) for column in (values[:-1], values[-1:])):
+        assert requests.problem(request, like) is None
+    problem = requests.problem(request_of(*({"x": value} for value in values)), like)
+    assert problem is not None
+    assert problem[0] == ["rows", len(values) - 1, "x"]
+    assert requests.problem(request_of({"age": 1.5}, {"age": "2"}), LIKE) is None
 
 
 def test_whole_numbers_of_any_length_are_exact() -> None:
