@@ -43,7 +43,7 @@ LOOKS_LIKE_A_DATE = "|".join(
 FIRST_YEAR = 1000
 """With %Y, years have four digits: 01/02/24 is not a date of the year 24, but of 2024."""
 SAMPLE = 1000
-"""Number of first cells by which the forms of a column are recognised."""
+"""The forms of a column are recognised by at most so many of its cells, at equal distances."""
 MOST_SHOWN = 3
 FEW_DATES = 3
 """Fewer different numbers may look like dates by chance."""
@@ -216,15 +216,17 @@ def _forms(dates: Sequence[str]) -> list[str]:
 
 
 def _readings(cells: pl.Series, order: str) -> Iterator[tuple[str, pl.Series]]:
-    """Each form of dates that at least one of the first cells has, with the forms of time of all cells; and its values.
+    """Each form of dates that at least one cell of a sample has, with the forms of time of all cells; and its values.
 
     The values are in UTC, and null for cells with another form of dates.
     """
-    if not cells.drop_nulls().head(SAMPLE).str.contains(LOOKS_LIKE_A_DATE).any():
+    known = cells.is_not_null().arg_true()
+    in_sample = known.gather_every(len(known) // SAMPLE + 1)
+    if not cells.gather(in_sample).str.contains(LOOKS_LIKE_A_DATE).any():
         return
     cells = cells.str.replace(r"^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)", "${1}-${2}-${3}T${4}:${5}:${6}")
     utc = cells.str.replace("(Z| UTC)$", "+0000").str.replace(OFFSET_OF_HOURS, "${1}00")
-    sample = utc.drop_nulls().head(SAMPLE)
+    sample = utc.gather(in_sample)
     day_first, month_first = DAY_FIRST if order != "month_first" else (), MONTH_FIRST if order != "day_first" else ()
     for date in (*ISO, *NAMED, *MONTHS, *day_first, *month_first):
         dates = [date, date.replace("%Y", "%y")] if date in SHORT else [date]

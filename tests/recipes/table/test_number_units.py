@@ -221,6 +221,15 @@ def test_classes_that_rarely_repeat_are_refused(tmp_path: Path) -> None:
         prepare(tmp_path, tmp_path / "a.csv", target="y")
 
 
+def test_the_kind_of_a_sorted_column_is_that_of_a_shuffled_one(tmp_path: Path) -> None:
+    """Numbers with K, M and B, and dates with a time in the later rows, would be texts in a sorted file."""
+    amounts = [str(number) for number in range(1000, 2100)] + [f"{number}K" for number in range(1, 900)] + ["1M", "2M"] * 50
+    column = cells.read(table_of(tmp_path, amounts), "x", RULES)
+    assert (column.kind, column.form) == ("number", "1234.5 with K, M or B")
+    times = ["2024-01-31"] * 1100 + ["2024-01-31 10:00"] * 900
+    assert cells.read(table_of(tmp_path, times), "x", RULES).kind == "date"
+
+
 def test_a_time_of_two_parts_keeps_its_scale(tmp_path: Path) -> None:
     """One cell such as 0:59:30 would make all minutes hours, and new rows would mix hours with minutes."""
     durations = ["59:24", "1:31:12"] * 100
