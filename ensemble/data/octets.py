@@ -25,6 +25,24 @@ DICTS_TO_JSON = (
     "[print(json.dumps(ast.literal_eval(line))) for line in sys.stdin]' < OLD > NEW` does"
 )
 
+FOREIGN: dict[str, bytes | tuple[bytes, ...]] = {
+    "a zip archive, as Excel files (.xlsx) are too": b"PK\x03\x04",
+    "compressed with zstd": b"\x28\xb5\x2f\xfd",
+    "compressed with bzip2": b"BZh",
+    "compressed with xz": b"\xfd7zXZ",
+    "text in UTF-16": (b"\xff\xfe", b"\xfe\xff"),
+    "an Arrow (Feather) file": b"ARROW1",
+    "an HDF5 file": b"\x89HDF",
+    "a NumPy file": b"\x93NUMPY",
+    "a pickle": (b"\x80\x02", b"\x80\x03", b"\x80\x04\x95", b"\x80\x05\x95"),
+    "an SQLite database": b"SQLite format 3",
+    "an Excel file of the .xls format": b"\xd0\xcf\x11\xe0",
+    "an Avro file": b"Obj\x01",
+    "an Arrow stream": b"\xff\xff\xff\xff",
+    "compressed with gzip twice": b"\x1f\x8b",
+}
+"""Other formats, with the bytes with which their files begin."""
+
 
 def require_file(path: Path) -> None:
     """Raise `UserError` for a path that is no regular file. Raw files are read more than once, a pipe only once."""

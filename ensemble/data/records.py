@@ -7,7 +7,7 @@
 A block is parsed as a whole. Only if that fails is it parsed record by record, to report the malformed lines and keep the
 others. The same parser is used in both cases, so the size of a block never changes which rows are kept. CSV, with commas or
 semicolons, is quoted as in RFC 4180: a field may span lines, and a stray quote is an error. Tab-separated files have no
-quoting, unless all quotes at the beginning of the file enclose fields.
+quoting, unless all quotes in the first lines with quotes enclose fields.
 """
 
 import codecs
@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from ensemble.data import parquet
-from ensemble.data.octets import BEGINS_A_DICT, DICTS_TO_JSON, Bytes, refuse_bare_returns, repeated_key
+from ensemble.data.octets import BEGINS_A_DICT, DICTS_TO_JSON, FOREIGN, Bytes, refuse_bare_returns, repeated_key
 from ensemble.errors import UserError
 
 BLOCK_BYTES = 32 << 20
@@ -59,23 +59,6 @@ PARQUET = b"PAR1"
 BEGINS_A_LIST = re.compile(rb"\s*\[\s*(?:[\[\]{\"\d-]|true\b|false\b|null\b)")
 """The beginning of a JSON list, but not a name in brackets, with which the header of a CSV may begin."""
 EXCEL_SEPARATOR = re.compile(rb"sep=[\t,;|](?=\r?\n)")
-FOREIGN: dict[str, bytes | tuple[bytes, ...]] = {
-    "a zip archive, as Excel files (.xlsx) are too": b"PK\x03\x04",
-    "compressed with zstd": b"\x28\xb5\x2f\xfd",
-    "compressed with bzip2": b"BZh",
-    "compressed with xz": b"\xfd7zXZ",
-    "text in UTF-16": (b"\xff\xfe", b"\xfe\xff"),
-    "an Arrow (Feather) file": b"ARROW1",
-    "an HDF5 file": b"\x89HDF",
-    "a NumPy file": b"\x93NUMPY",
-    "a pickle": (b"\x80\x02", b"\x80\x03", b"\x80\x04\x95", b"\x80\x05\x95"),
-    "an SQLite database": b"SQLite format 3",
-    "an Excel file of the .xls format": b"\xd0\xcf\x11\xe0",
-    "an Avro file": b"Obj\x01",
-    "an Arrow stream": b"\xff\xff\xff\xff",
-    "compressed with gzip twice": b"\x1f\x8b",
-}
-"""Other formats, with the bytes with which their files begin."""
 
 
 class Record(NamedTuple):
@@ -202,7 +185,7 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
         raise UserError(_no_objects(path, text))
     json_lines = text.lstrip().startswith(b"{")
     delimiter = _delimiter(text)
-    quoted = not json_lines and (delimiter != "\t" or _has_quoted_fields(text))
+    quoted = not json_lines and (delimiter != "\t" or _has_quoted_fields(path))
     blocks = _cut(io.BytesIO(text).read, path, HEAD_BYTES, quoted, 1)
     records = [record for block in blocks for record in _split(*block)][:HEAD_RECORDS]
     if json_lines:
@@ -461,9 +444,14 @@ def _delimiter(head: bytes) -> str:
     return marks[0] if num_fields.get("\t", 0) > 1 else max(marks, key=lambda mark: num_fields[mark])
 
 
-def _has_quoted_fields(head: bytes) -> bool:
-    """Whether there are quotes in the complete lines of a tab-separated head, all as in RFC 4180."""
-    lines = head[: head.rfind(b"\n") + 1] or head + b"\n"
+def _has_quoted_fields(path: Path) -> bool:
+    """Whether the quotes in the first lines of a tab-separated file that have any are all as in RFC 4180."""
+    lines = rest = b""
+    with Bytes(path) as stream:
+        while b'"' not in lines and (piece := stream.read(HEAD_BYTES)):
+            head, newline, rest = (rest + piece).removeprefix(codecs.BOM_UTF8).rpartition(b"\n")
+            lines = head + newline
+    lines = lines if b'"' in lines else rest + b"\n"  # the last line
     return b'"' in lines and _well_quoted(lines, "\t")
 
 

@@ -134,6 +134,15 @@ def test_movielens_inter_has_no_quoting(tmp_path):
     assert frame["time_ms"].to_list() == [881250949000] * 2
 
 
+def test_quotes_after_the_head_of_a_tab_separated_file_are_quotes(tmp_path, monkeypatch):
+    """Texts that pandas quotes for their own quotes would keep all of these, if they come after the head of the file."""
+    monkeypatch.setattr(records, "HEAD_BYTES", 100)
+    plain, quoted = "9\tgood\t3\n" * 50, '9\t"it is ""good"""\t3\n' * 3
+    file = records.look(write(tmp_path / "a.tsv", "item\ttext\tstars\n" + plain + quoted))
+    frames = [frame for frame, _ in records.read_blocks(file, {"text": "text"}, {}, 1 << 20)]
+    assert pl.concat(frames)["text"].to_list()[50:] == ['it is "good"'] * 3
+
+
 def test_csv_with_quoted_newlines_and_dates(tmp_path):
     """Line numbers would be wrong after a text of several lines, or a date would be read as something else."""
     header = "rating,title,text,parent_asin,timestamp,verified_purchase,helpful_vote,images,user_id\n"

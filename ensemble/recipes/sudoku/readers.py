@@ -23,7 +23,7 @@ import numpy as np
 
 from ensemble.data import records
 from ensemble.data.census import MALFORMED, Census, Example
-from ensemble.data.octets import Bytes, refuse_bare_returns
+from ensemble.data.octets import FOREIGN, Bytes, refuse_bare_returns
 from ensemble.errors import UserError
 from ensemble.recipes.sudoku.boards import BOARDS, Board
 
@@ -201,7 +201,7 @@ def _refuse_foreign(path: Path, head: bytes) -> None:
     if not head:
         raise UserError(f"{path} is empty: give a file with a puzzle on each line")
     refuse_bare_returns(path, head)
-    for kind, magic in {**records.FOREIGN, "Parquet": records.PARQUET}.items():
+    for kind, magic in {**FOREIGN, "Parquet": records.PARQUET}.items():
         if head.startswith(magic):
             raise UserError(f"{path} is {kind}: convert it to plain text or gzip")
 
