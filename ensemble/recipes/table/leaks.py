@@ -1,11 +1,11 @@
-"""Messages about columns that give the target away, and about columns that number the rows."""
+"""Messages about columns that give the target away, columns that number the rows, and a row of totals."""
 
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from ensemble.recipes.table import cells, columns
+from ensemble.recipes.table import cells, columns, sources
 from ensemble.recipes.table.target import Target
 
 LEAK = "the column '{0}' determines the target: add it to drop=[…] unless it is known when you forecast"
@@ -14,6 +14,23 @@ BY_CHANCE = 20.0
 """A column with more values than the target determines it if more rows than this would differ from others with the same
 value, were there no relation."""
 ROW_NUMBER = "the column '{}' numbers the rows: add it to drop=[…] unless their order means something"
+
+TOTAL = "the last row with a target, {}, is probably a row of totals, since {}: delete it, or it counts as a training row"
+WORDS_OF_TOTALS = r"(?i)^(?:(?:grand )?totals?|overall|sums?|summe|gesamt|total g[eé]n[eé]ral):?$"
+
+
+def total_notes(table: sources.Table, cells_of: dict[str, cells.Cells], target: Target) -> list[str]:
+    """A message if the last labelled row has the sum of the target, or in the first column of texts the word for a total."""
+    *others, last = np.flatnonzero(~np.isnan(target.values)).tolist()
+    rest = target.values[others]
+    is_sum = abs(target.values[last] - rest.sum()) < 1e-9 * abs(rest.sum())
+    if target.kind == "regression" and is_sum and np.count_nonzero(rest) > len(rest) / 2:  # few numbers may add up by chance
+        return [TOTAL.format(table.place(last), "its target is the sum of the others")]
+    texts = next((column.values for column in cells_of.values() if column.kind == "text"), None)
+    is_total = None if texts is None else texts.str.contains(WORDS_OF_TOTALS)
+    if texts is not None and is_total is not None and is_total[last] and is_total.sum() == 1:
+        return [TOTAL.format(table.place(last), f"it holds '{texts[last]}'")]
+    return []
 
 
 def target_notes(

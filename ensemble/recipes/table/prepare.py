@@ -102,9 +102,8 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
             if trend.has_trend(matrix, *known, config.embargo, config.seed):
                 features, encoded, left_out, contents = _features(config, table, cells_of, in_train, with_time=True)
                 trends = [TREND.format(config.time)]
-        leak_notes = (
-            copies + leaks.target_notes(cells_of, features, target, in_train) + leaks.row_number_notes(cells_of, features)
-        )
+        leak_notes = copies + leaks.target_notes(cells_of, features, target, in_train)
+        leak_notes += leaks.row_number_notes(cells_of, features) + leaks.total_notes(table, cells_of, target)
         print(*(f"warning: {note}" for note in leak_notes), sep="\n", end="\n" if leak_notes else "", file=sys.stderr)
         arrays = {
             "row_id": np.arange(table.height),

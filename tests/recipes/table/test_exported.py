@@ -196,3 +196,22 @@ def test_a_number_beyond_32_bits_is_named_as_such(tmp_path: Path) -> None:
     """The message would say that 1e39 is no number."""
     with pytest.raises(UserError, match=r"held numbers up to 3.4e\+38 in training, but has none now: '1e39'"):
         cells.read_as(read_file(tmp_path, "x,y\n1e39,1\n"), "x", "number", number_forms.PLAIN, RULES)
+
+
+@pytest.mark.parametrize(
+    ("last", "why"),
+    [
+        ("b,,{}", "since its target is the sum of the others: delete it, or it counts as a training row"),
+        ("Total,3,5.5", "since it holds 'Total'"),
+        ("b,3,5.5", ""),
+    ],
+)
+def test_a_row_of_totals_is_named(last: str, why: str, tmp_path: Path) -> None:
+    """The sum of all targets, as a report has it below its rows, would be learned as the target of a row."""
+    targets = np.random.default_rng(0).normal(9, 1, 60).round(2)
+    rows = [f"{'ab'[row % 2]},{row * 7 % 11},{target}" for row, target in enumerate(targets)]
+    text = "\n".join(["shop,x,y", *rows, last.format(targets.sum().round(2))])
+    (tmp_path / "a.csv").write_text(text, encoding="utf-8")
+    notes = [note for note in prepare(tmp_path, tmp_path / "a.csv")["notes"] if "row of totals" in note]
+    assert len(notes) == bool(why)
+    assert all("the last row with a target, a.csv:62, is probably" in note and why in note for note in notes)
