@@ -195,7 +195,7 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
         if are_plain and not texts.str.contains(LEADING_ZERO).any():
             if not config.decimal:
                 number_forms.refuse_hidden_thousands(table, column, texts, plain, advice)
-            return Cells(column=column, kind="number", values=plain)
+            return Cells(column=column, kind="number", values=plain, notes=number_forms.code_notes(column, texts))
     texts, marks = missing.in_texts(texts, config.missing)
     cells, default_marks = missing.in_texts(texts, () if config.missing else missing.MISSING)
     all_marks = marks | default_marks
@@ -270,6 +270,7 @@ def _numbers(
     values, as_numbers = missing.in_values(values, config.missing)
     form = number_units.form_of(unit, number_forms.of_column(table, bare, forms))
     notes = number_forms.notes(table, column, [number_units.form_of(unit, form) for form in forms])
+    notes += number_forms.code_notes(column, cells)
     if is_odd.any():
         notes += (f"the column '{column}' is read as numbers, so that '{cells.filter(is_odd)[0]}' is negative",)
     zeros = bare.filter(bare.str.contains(LEADING_ZERO))

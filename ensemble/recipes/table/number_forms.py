@@ -6,6 +6,7 @@
 The form of a file is the one that leaves the fewest cells unread.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -26,6 +27,8 @@ TWO_GROUPS = r"\.\d{3}\.\d{3}"
 THOUSANDS = r"^[+-]?[1-9]\d{0,2}\.\d{3}$"
 LEAST_HIDDEN = 20
 """With fewer different numbers such as 1.234, a column of decimals may have none with one or two decimals by chance."""
+LIKE_CODES, LIKE_VERSIONS = r"^\d+[eE]\d+$", r"^\d+\.\d{1,2}$"
+MOST_VERSIONS = 256
 _AMOUNT = r"\d+(?:[.,]\d+)*"
 NEGATIVE = rf"^(?:\((\p{{Sc}}? ?{_AMOUNT}(?: ?[%\p{{Sc}}])?)\)|({_AMOUNT})-|−({_AMOUNT}))$"
 """Negative numbers as accounting, SAP and typesetting write them: (12.5), ($12.5), 12.5- and −12.5."""
@@ -53,6 +56,24 @@ def notes(table: Table, column: str, forms: Sequence[str]) -> tuple[str, ...]:
         where = "" if len(set(forms)) == 1 else f" in {table.files[forms.index(form)].name}"
         messages.append(f"the column '{column}' is read as numbers that are written as {form}{where}")
     return tuple(messages)
+
+
+def code_notes(column: str, texts: pl.Series) -> tuple[str, ...]:
+    """A message about numbers that are probably codes such as 1E5 or versions such as 3.1 and 3.10."""
+    known = texts.drop_nulls()
+    pattern = next((pattern for pattern in (LIKE_CODES, LIKE_VERSIONS) if re.match(pattern, known[0])), None)
+    if pattern is None or (pattern == LIKE_VERSIONS and known.n_unique() > MOST_VERSIONS):
+        return ()
+    texts_once = sorted(known.unique().to_list())
+    if not all(re.match(pattern, text) for text in texts_once):
+        return ()
+    shown = f"'{known[0]}' is {float(known[0]):.0f}"
+    if pattern == LIKE_VERSIONS:
+        longer = [text for text in texts_once if re.search("[1-9]0$", text) and text[:-1] in texts_once]
+        if not longer:
+            return ()
+        shown = f"'{longer[0]}' is {longer[0][:-1]}"
+    return (f"the column '{column}' is read as numbers, so that {shown}: add it to categorical=[…] if these are codes",)
 
 
 def choose(

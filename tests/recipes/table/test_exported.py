@@ -215,3 +215,23 @@ def test_a_row_of_totals_is_named(last: str, why: str, tmp_path: Path) -> None:
     notes = [note for note in prepare(tmp_path, tmp_path / "a.csv")["notes"] if "row of totals" in note]
     assert len(notes) == bool(why)
     assert all("the last row with a target, a.csv:62, is probably" in note and why in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["1E5", "2E3", "7E1"], "'1E5' is 100000"),
+        (["3.1", "3.10", "3.9"], "'3.10' is 3.1"),
+        (["NA", "3.1", "3.10"], "'3.10' is 3.1"),
+        (["3.1", "3.10", "4"], ""),
+        (["3.10", "3.20", "4.00"], ""),
+        (["3.1", "3.0", "3.00"], ""),
+        (["1E5", "2E3", "20.5"], ""),
+    ],
+)
+def test_codes_that_are_read_as_numbers_get_a_message(texts: list[str], message: str, tmp_path: Path) -> None:
+    """The versions 3.1 and 3.10 would be one value, and the codes 1E5 and 2E3 would be far apart, without a message."""
+    notes = cells.read(read_file(tmp_path, "x,y\n" + "".join(f"{text},1\n" for text in texts)), "x", RULES).notes
+    assert len([note for note in notes if f"{message}: add it to categorical=[…] if these are codes" in note]) == bool(
+        message
+    )
