@@ -246,5 +246,7 @@ def _readings(cells: pl.Series, order: str) -> Iterator[tuple[str, pl.Series]]:
 def _parsed(texts: pl.Series, form: str) -> pl.Series:
     if form in MONTHS:
         texts, form = texts + " 01", f"{form} %d"
+    if "%y" in form:  # polars also reads one digit, as of the version 12.4.1
+        texts = texts.set(~texts.str.contains(r"^\d+.[^/. -]+[/. -]\d\d(?:[ T]|$)"), None)
     values = texts.str.to_datetime(form, time_unit="us", strict=False).dt.replace_time_zone(None)
     return values.set(values.dt.year() < FIRST_YEAR, None)

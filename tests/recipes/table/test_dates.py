@@ -68,6 +68,11 @@ def test_each_file_has_a_form_of_its_own(tmp_path: Path, contents: Any, expected
     assert (column.kind, column.values.to_list()) == ("date", expected)
 
 
+def test_a_version_is_no_date(tmp_path: Path) -> None:
+    """12.4.1 would be 12 April 2001."""
+    assert cells.read(files_of(tmp_path, ["12.4.1", "13.1.2", "11.3.1"]), "x", PrepareConfig()).kind == "text"
+
+
 @pytest.mark.parametrize(
     ("contents", "sentence"),
     [
