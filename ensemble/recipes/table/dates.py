@@ -34,7 +34,7 @@ LOOKS_LIKE_A_DATE = "|".join(
     [
         r"^\d{8}T\d{6}",
         r"^\d{1,4}[-/.]\d{1,2}[-/.]\d",
-        r"^\d{1,2}[- ]\pL{3,9}[- ]\d\d",
+        r"^\d{1,2}(?:[- ]\pL{3,9}[- ]\d\d|\pL{3}\d{4})",
         r"^\pL{3,9} \d{1,2}, \d{4}",
         r"^\d{4}-\d\d$",
         r"^\pL{3,9}[- ]\d{4}$",
@@ -225,6 +225,7 @@ def _readings(cells: pl.Series, order: str) -> Iterator[tuple[str, pl.Series]]:
     if not cells.gather(in_sample).str.contains(LOOKS_LIKE_A_DATE).any():
         return
     cells = cells.str.replace(r"^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)", "${1}-${2}-${3}T${4}:${5}:${6}")
+    cells = cells.str.replace(r"^(\d{1,2}\pL{3}\d{4}):", "${1} ")  # 31JAN2024:13:45:00 of SAS
     utc = cells.str.replace("(Z| UTC)$", "+0000").str.replace(OFFSET_OF_HOURS, "${1}00")
     sample = utc.gather(in_sample)
     day_first, month_first = DAY_FIRST if order != "month_first" else (), MONTH_FIRST if order != "day_first" else ()

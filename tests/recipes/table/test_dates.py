@@ -50,6 +50,7 @@ def files_of(folder: Path, *contents: list[str] | pl.Series) -> sources.Table:
         ((["2024-02", "2024-03"], ["Feb-2024"]), [FEBRUARY_1, datetime.datetime(2024, 3, 1), FEBRUARY_1]),
         ((["31/01/2024 01:30 PM"],), [datetime.datetime(2024, 1, 31, 13, 30)]),
         ((["20240131T000000", "20240201T000000Z"],), [JANUARY_31, FEBRUARY_1]),
+        ((["31JAN2024", "01FEB2024"], ["31JAN2024:00:00:00", "1feb2024 00:00:00.000"]), [JANUARY_31, FEBRUARY_1] * 2),
         ((["2024-01-31T08:30-05:00", "2024-01-31 13:30Z"],), [datetime.datetime(2024, 1, 31, 13, 30)] * 2),
         ((DAY * 999, ["01/31/2024", "02/01/2024"]), [*[JANUARY_31, FEBRUARY_1] * 1000]),
         ((["31/01/2024"] * 1001 + ["01/02/2024 00:00"],), [*[JANUARY_31] * 1001, FEBRUARY_1]),
@@ -59,7 +60,7 @@ def files_of(folder: Path, *contents: list[str] | pl.Series) -> sources.Table:
     ],
     ids=["iso, day", "day, month", "with a time", "with Parquet", "an empty file", "decided by another file", "the same",
          "a few after many", "names of months", "long names of months", "two digits of the year",
-         "and the month first", "months", "AM and PM", "without marks", "an offset without seconds",
+         "and the month first", "months", "AM and PM", "without marks", "SAS and Stata", "an offset without seconds",
          "a few of another order after many", "a time after many", "with and without an offset", "BigQuery", "PostgreSQL"],
 )  # fmt: skip
 def test_each_file_has_a_form_of_its_own(tmp_path: Path, contents: Any, expected: list[Any]) -> None:
