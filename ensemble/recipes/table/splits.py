@@ -75,6 +75,8 @@ def split_rows(
     num_labelled = int((split == TRAIN).sum())
     if num_labelled < LEAST_ROWS:
         above = "" if weight is None else " and a weight above 0"
+        above += f" and a value of group={config.group}" if (unit < 0).any() else ""
+        above += f" and a value of time={config.time}" if time is not None and np.isnan(time).any() else ""
         raise UserError(f"{num_labelled} rows have a target{above}, and at least {LEAST_ROWS} are needed: give more")
     if config.test:
         _mark_test(config, split, time, unit, census)

@@ -177,6 +177,7 @@ def test_a_class_with_one_row_is_no_reason_to_stop() -> None:
     [
         (np.arange(19), {}, "19 rows have a target, and at least 20 are needed: give more"),
         (np.full(50, np.nan), {}, "0 rows have a target, and at least 20 are needed: give more"),
+        (np.arange(50), {"unit": np.full(50, -1)}, "0 rows have a target and a value of group=household, and"),
         (np.arange(30) < 2, {"kind": "binary"}, "3 folds and as many rows of the rarer value of y, but there are 2"),
         (np.arange(30) < 4, {"kind": "binary", "num_folds": 5}, "as many rows of the rarer value of y, but there are 4"),
         (np.arange(30), {"num_folds": 40}, "num_folds=40 needs as many rows, but there are 30: lower it, or leave it out"),
@@ -186,7 +187,7 @@ def test_a_class_with_one_row_is_no_reason_to_stop() -> None:
         (np.arange(30), {"test": 0.001, "unit": [0] * 29 + [1]}, "test=0.001 leaves "),
         (np.arange(30), {"time": [1.0] * 30}, "time=day has 1 different values, and 1 folds forward in time need 3"),
         (np.arange(30), {"time": np.arange(30) % 4, "num_folds": 3}, "has 4 different values, and 3 folds forward in time"),
-        (np.arange(30), {"time": np.full(30, np.nan)}, "0 rows have a target, and at least 20 are needed"),
+        (np.arange(30), {"time": np.full(30, np.nan)}, "0 rows have a target and a value of time=day, and at"),
         (np.arange(30), {"time": np.arange(30), "embargo": 12.0}, "no row is left to train the model that predicts fold 0:"),
         (np.arange(30), {"time": np.arange(30), "unit": np.arange(30) % 3}, "no row is left to train the model that pred"),
         (np.arange(60) < 20, {"time": np.arange(60), "kind": "binary"}, "target=y is the same in all 28 rows that are"),
