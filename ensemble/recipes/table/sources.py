@@ -24,7 +24,7 @@ from ensemble.data.census import MALFORMED, Census, Example
 from ensemble.data.values import MOST_EXACT
 from ensemble.errors import UserError
 
-HEADER = "the header again"
+HEADER, NO_CELLS = "the header again", "lines of delimiters alone at the end"
 FOLDER_KEY = "the column '{0}' is read from the names of folders such as {0}={1}"
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 """The value in the name of a folder whose rows have no value."""
@@ -193,6 +193,13 @@ def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.D
     if not blocks:
         raise UserError(f"{file.path} has no rows below its header: check how it was made, or leave it out")
     rows = pl.concat(blocks, how="vertical_relaxed")
+    is_filled = pl.any_horizontal(pl.col(at).cast(pl.String).str.strip_chars() != "" for at in fields)
+    is_cut = isinstance(file.layout, records.Delimited) and len(fields) > 1
+    if is_cut and not rows.tail(1).select(is_filled).to_series().any():  # as Excel writes them below a table
+        num_empty = int(rows.select(is_filled).to_series().reverse().arg_max() or 0)
+        lines = rows["source_line"].tail(num_empty)
+        census.drop(NO_CELLS, num_empty, (Example(name, line, "") for line in lines))
+        rows = rows.head(rows.height - num_empty)
     excerpt = records.excerpt(first_malformed.octets) if first_malformed else ""
     is_encoded = "\ufffd" in excerpt  # the error of the census names the encoding
     if isinstance(file.layout, records.Delimited) and first_malformed and rows.is_empty() and not is_encoded:

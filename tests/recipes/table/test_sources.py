@@ -236,3 +236,12 @@ def test_a_day_is_the_same_category_in_new_rows_of_another_type(is_date_in_train
     manifest = prepare(tmp_path, tmp_path / "a.parquet", categorical=("day",))
     new = new_data.prepare(manifest, {"source": (str(tmp_path / "new.parquet"),), "out": str(tmp_path / "new")})
     assert (manifest["features"][0]["values"], new["notes"]) == (["2024-01-04", "2024-01-05"], [])
+
+
+@pytest.mark.parametrize(("end", "num_empty"), [(";;\n; ;\n;;", 3), (";;\n1;;\n", 0), ("", 0)])
+def test_lines_of_delimiters_at_the_end_are_no_rows(tmp_path: Path, end: str, num_empty: int) -> None:
+    """Lines such as ;;; that Excel writes below a table would be a forecast in a fit, and each get a prediction."""
+    (tmp_path / "a.csv").write_text("x;z;y\n" + "1;2;3\n;;\n" * 20 + "1;2;3\n" + end, encoding="utf-8")
+    census = Census()
+    assert sources.read([tmp_path / "a.csv"], census).height == 41 + (2 if end and not num_empty else 0)
+    assert census.dropped == ({"lines of delimiters alone at the end": num_empty} if num_empty else {})
