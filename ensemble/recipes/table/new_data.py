@@ -52,7 +52,8 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     config = stripped(configuration.from_dict(PrepareConfig, {**like["config"], "out": str(settings["out"])}))
     census, kind = Census(), like["task"]["kind"]
     with folders.new_folder(settings["out"], False, folders.PREPARED) as folder:
-        table = sources.read(raw_files.expand_sources(settings["source"], None, with_copies=True), census)
+        files = raw_files.expand_sources(settings["source"], None, with_copies=True)
+        table = sources.read(files, census, with_copies=True)
         census.check(settings.get("max_bad_fraction", config.max_bad_fraction))
         if not table.height:
             raise UserError("there are no rows in the new files: check how they were made")

@@ -99,8 +99,11 @@ class Table:
         return texts
 
 
-def read(files: Sequence[Path], census: Census) -> Table:
-    """Read all rows of the files. Raises `UserError` for files with different columns."""
+def read(files: Sequence[Path], census: Census, with_copies: bool = False) -> Table:
+    """Read all rows of the files. with_copies : whether files may have equal rows without a message.
+
+    Raises `UserError` for files with different columns.
+    """
     looked_at = [records.look(path) for path in files]
     frames: list[pl.DataFrame] = []
     lines: list[np.ndarray] = []
@@ -149,7 +152,7 @@ def read(files: Sequence[Path], census: Census) -> Table:
                 raise UserError(f"{path} has no column '{name}', which another of the files has: give files of one table")
             notes.append(f"no record of {path.name} has the key '{name}': its cells are empty there")
     notes += [FOLDER_KEY.format(name, value or HIVE_NULL) for name, value in folder_keys.items()]
-    notes += _copies(files, frames, schemas, names)
+    notes += [] if with_copies else _copies(files, frames, schemas, names)
     return Table(
         pieces={
             name: [frame[name] if name in schema else pl.repeat(None, frame.height, dtype=pl.Null, eager=True)

@@ -251,4 +251,5 @@ def test_two_files_of_equal_rows_are_both_predicted(tmp_path: Path) -> None:
     manifest = prepare(tmp_path, tmp_path / "train.csv")
     batches = tuple(str(tmp_path / f"{name}.csv") for name in ("one", "two"))
     new = new_data.prepare(manifest, {"source": batches, "out": str(tmp_path / "new")})
+    assert not [note for note in new["notes"] if "in training" in note]
     assert new["splits"] == {"forecast": {"rows": 120}}
