@@ -34,6 +34,8 @@ WHOLE_SECONDS = r" 00:00:00\.0{6}$|(:\d\d)\.0{6}$"
 MOST_NAMED = 5
 MICROSECONDS_PER_DAY = 86_400_000_000
 NO_ID = "{} holds floats such as {}, and ids are texts or whole numbers below 2^53 (2^24 in 32 bits): write it as text"
+ROUNDED = r"^[1-9]\.\d+E\+\d\d$"
+"""Matches 1.23457E+11, as Excel shows and exports a long whole number."""
 GIVE_NAMES = (
     "give each field a name, with no line above the names, and enclose a field with quotes in quotes, with its own quotes "
     "doubled"
@@ -84,8 +86,8 @@ class Table:
     def texts(self, column: str, setting: str) -> pl.Series:
         """A column as ids: texts exactly as written, null for empty cells; whole numbers with all digits, of any type.
 
-        Raises `UserError`, which names the `setting`, for a column of floats that are not all whole, of lists or bytes, and
-        for texts with a NUL byte, at which C libraries would truncate them.
+        Raises `UserError`, which names the `setting`, for a column of floats that are not all whole, of lists or bytes, for
+        whole numbers that Excel has rounded, and for texts with a NUL byte, at which C libraries would truncate them.
         """
         if column in self.nested:
             raise UserError(f"{setting}={column} holds {self.nested[column]}: ids are texts or whole numbers")
@@ -96,6 +98,11 @@ class Table:
         texts = texts.set(texts == "", None)
         if len(rows := texts.str.contains("\0", literal=True).arg_true()):
             raise UserError(f"{setting}={column} has a NUL byte in {self.place(rows[0])}: remove it")
+        if len(rows := texts.str.contains(ROUNDED).arg_true()):
+            raise UserError(
+                f"{setting}={column} holds '{texts[rows[0]]}' in {self.place(rows[0])}, which Excel has rounded, so that "
+                "different ids are equal: format the column as a number without decimals, and export it again"
+            )
         return texts
 
 
