@@ -36,8 +36,8 @@ class PrepareConfig:
     drop: tuple[str, ...] = ()
     """Columns that are not features, such as those that are not yet known when a forecast is made."""
     categorical: tuple[str, ...] = ()
-    """Columns of categories that look like numbers or dates, such as [zip,store]. Columns with a categorical type, as in
-    Parquet, pandas and polars, need not be named."""
+    """Columns of categories that look like numbers or dates, such as [zip,store]. Columns with a categorical type of
+    pandas or polars need not be named."""
     missing: tuple[str, ...] = ()
     """Texts that mark missing values, such as [NA,unknown], in all columns except id and group. If none are given,
     NA, N/A, NaN, null, None, ? and - do so in columns of numbers and dates, but not in the target or in columns of texts."""
