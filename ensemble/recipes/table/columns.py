@@ -76,14 +76,18 @@ PARTS: dict[str, Callable[[pl.Series], pl.Series]] = {
 
 
 def parts_of(column: str, values: pl.Series, in_train: np.ndarray) -> list[dict[str, Any]]:
-    """The periodic features of a column of dates that vary in train, as entries of the manifest; [] for other columns."""
+    """The periodic features of a column of dates that vary in train, as entries of the manifest; [] for other columns.
+
+    The weekday is left out if all dates are the first of a month, as those of 2024-01 are.
+    """
     if not isinstance(values.dtype, pl.Datetime):
         return []
     known = values.filter(pl.Series(in_train)).drop_nulls()
+    are_months = (known.dt.day() == 1).all()
     return [
         {"column": column, "meaning": f"{column}: {part}", "source": "table", "unit": part, "part": part}
         for part, compute in PARTS.items()
-        if compute(known).n_unique() > 1
+        if compute(known).n_unique() > 1 and not (part == "weekday" and are_months)
     ]
 
 

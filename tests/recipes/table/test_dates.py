@@ -69,6 +69,14 @@ def test_each_file_has_a_form_of_its_own(tmp_path: Path, contents: Any, expected
     assert (column.kind, column.values.to_list()) == ("date", expected)
 
 
+def test_months_have_no_weekday(tmp_path: Path) -> None:
+    """Trees would learn the weekdays of the first days of months, which mean nothing, for dates such as 2024-01."""
+    months = [f"{2020 + row // 12}-{row % 12 + 1:02}" for row in range(60)]
+    manifest = prepare(tmp_path, files_of(tmp_path, months).files[0], task="regression")
+    units = [feature["unit"] for feature in manifest["features"]]
+    assert units == ["days since 1970-01-01", "month", "day of the year"]
+
+
 def test_a_version_is_no_date(tmp_path: Path) -> None:
     """12.4.1 would be 12 April 2001."""
     assert cells.read(files_of(tmp_path, ["12.4.1", "13.1.2", "11.3.1"]), "x", PrepareConfig()).kind == "text"
