@@ -84,7 +84,11 @@ class TrainingState:
 
             self._writers = sharded.writers(timeout_s)
         self._accelerator = accelerator
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        updated = {
+            id(parameter) for optimizer in optimizers for group in optimizer.param_groups for parameter in group["params"]
+        }
+        # Only these are unscaled by the scaler
+        self._parameters = [p for p in model.parameters() if p.requires_grad and id(p) in updated]
         self._peak_rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
 
     def backward(self, loss: torch.Tensor) -> None:
@@ -165,7 +169,7 @@ class TrainingState:
 
     def end_step(self) -> None:
         """Clear the gradients, and the carried state of a skipped step."""
-        self.model.zero_grad()  # also of parameters that no optimizer has: their norm would grow from step to step
+        self.model.zero_grad()  # also of parameters that no optimizer has
         if self.scaler:
             self.scaler.update()
         self.carry.discard()

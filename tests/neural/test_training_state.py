@@ -1,4 +1,4 @@
-"""The comparison of gradients between ranks, with a second rank that is simulated."""
+"""Gradients: their norm with a loss scale, and their comparison between ranks, with a second rank that is simulated."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +29,22 @@ def test_gradients_are_compared_between_ranks_in_the_first_step_without_an_overf
     else:
         with pytest.raises(UserError, match="the gradients differ between the processes after they were summed"):
             _step(state, 3.0, 7.0, monkeypatch)
+
+
+def test_the_norm_is_that_of_the_parameters_that_optimizers_update() -> None:
+    """In fp16 the scaler leaves other gradients times its scale: the norm would be 1024 times theirs, and clip each step."""
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+    state = _in_fp16(model, [torch.optim.SGD(model[1].parameters())])
+    x = torch.randn(4, 3)
+    state.backward(model(x).sum())
+    expected = torch.cat([model[0](x).sum(0), torch.tensor([4.0])]).norm()
+    assert state.gradient_norm().item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def _in_fp16(model: torch.nn.Module, optimizers: list[torch.optim.Optimizer]) -> TrainingState:
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    rank: Any = SimpleNamespace(num_processes=1, scaler=scaler, distributed_type=DistributedType.NO)
+    return TrainingState(model, optimizers, 0.0, rank, 1.0)
 
 
 def _step(state: TrainingState, own: float, other: float, monkeypatch: pytest.MonkeyPatch) -> None:
