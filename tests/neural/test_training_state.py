@@ -41,6 +41,19 @@ def test_the_norm_is_that_of_the_parameters_that_optimizers_update() -> None:
     assert state.gradient_norm().item() == pytest.approx(expected.item(), rel=1e-5)
 
 
+def test_an_optimizer_without_gradients_in_a_step_is_left_out_in_fp16() -> None:
+    """A part of the model that some batches do not use would end the training in an assertion of the scaler."""
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+    state = _in_fp16(model, [torch.optim.SGD(part.parameters()) for part in model])
+    used, unused = model[0].bias.clone(), model[1].bias.clone()
+    state.backward(model[0](torch.ones(1, 3)).sum())
+    state.gradient_norm()
+    state.update(1.0, 1.0)
+    state.end_step()
+    assert not torch.equal(model[0].bias, used)
+    assert torch.equal(model[1].bias, unused)
+
+
 def _in_fp16(model: torch.nn.Module, optimizers: list[torch.optim.Optimizer]) -> TrainingState:
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     rank: Any = SimpleNamespace(num_processes=1, scaler=scaler, distributed_type=DistributedType.NO)
