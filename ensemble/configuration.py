@@ -10,6 +10,7 @@ import argparse
 import ast
 import dataclasses
 import difflib
+import functools
 import inspect
 import math
 import re
@@ -122,13 +123,40 @@ def _refuse_other_bases(origin: str, text: str) -> None:
             )
 
 
+_SCALARS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+
+
+@functools.cache
+def _types(schema: type) -> dict[str, Any]:
+    """The type of each field, without `| None`; `UserError` for a type that settings cannot have."""
+    hints = typing.get_type_hints(schema)  # `field.type` is a text after `from __future__ import annotations`
+    types = {}
+    for field in dataclasses.fields(schema):
+        kind = hints[field.name]
+        options = [part for part in typing.get_args(kind) if part is not type(None)]
+        is_optional = len(options) == 1 and kind == options[0] | None and not dataclasses.is_dataclass(options[0])
+        types[field.name] = options[0] if is_optional else kind
+        if not _is_supported(types[field.name]):
+            raise UserError(
+                f"{field.name} of {schema.__name__} has the type {kind}, which no setting can have: write bool, int, float, "
+                "str, Literal[…] of texts, tuple[str, ...], dict[str, str], one of these with | None, or a dataclass"
+            )
+    return types
+
+
+def _is_supported(kind: Any) -> bool:
+    parts = [part for part in typing.get_args(kind) if part is not Ellipsis]
+    if typing.get_origin(kind) in (tuple, dict):
+        return all(part in _SCALARS or _is_choice(part) for part in parts)
+    is_choice = _is_choice(kind) and all(isinstance(part, str) for part in parts)
+    return kind in _SCALARS or is_choice or dataclasses.is_dataclass(kind)
+
+
 def type_of(schema: type, key: str) -> Any:
     """The type of a dotted setting; None if it does not exist."""
     kind: Any = schema
     for name in key.split("."):
-        if not dataclasses.is_dataclass(kind):
-            return None
-        kind = {field.name: field.type for field in dataclasses.fields(kind)}.get(name)
+        kind = _types(kind).get(name) if dataclasses.is_dataclass(kind) else None  # type: ignore[arg-type]
     return kind
 
 
@@ -138,9 +166,8 @@ def _is_choice(kind: Any) -> bool:
 
 def _settings(schema: type, layer: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
     """The dotted name, type (None if unknown) and value of each setting in a layer. Values may be dicts."""
-    types = {field.name: field.type for field in dataclasses.fields(schema)}
     for name, value in layer.items():
-        kind = types.get(name)
+        kind = _types(schema).get(name)
         if isinstance(value, dict) and isinstance(kind, type) and dataclasses.is_dataclass(kind):
             yield from _settings(kind, value, f"{prefix}{name}.")
         else:
@@ -195,9 +222,8 @@ def _form(key: str, kind: Any, value: Any) -> str:
     """The form of a value of type `kind`, for an error message."""
     if dataclasses.is_dataclass(kind):
         return f"its settings one by one, as in {key}.{next(field_names(kind))}=…"  # type: ignore[arg-type]
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
-    if kind in words:
-        return words[kind]
+    if kind in _SCALARS:
+        return _SCALARS[kind]
     parts = typing.get_args(kind)
     if _is_choice(kind):
         return f"one of {', '.join(part if part.isalnum() or '_' in part else repr(part) for part in parts)}"
@@ -210,7 +236,7 @@ def _form(key: str, kind: Any, value: Any) -> str:
         choices = typing.get_args(parts[0])
         return f"a list of some of {', '.join(map(str, choices))}, as in '{key}=[{choices[0]}]'"
     if parts[-1] is not Ellipsis:
-        return f"a list of {len(parts)}, each {words[parts[0]]}"
+        return f"a list of {len(parts)}, each {_SCALARS[parts[0]]}"
     return f"a list, as in '{key}=[{value if value and isinstance(value, str) else '…'}]'"
 
 
@@ -319,11 +345,8 @@ def to_dict(config: Any, without: Collection[str] = ()) -> dict[str, Any]:
 
 def field_names(schema: type) -> Iterator[str]:
     """The name of every setting of a config class; those of nested classes are dotted."""
-    for field in dataclasses.fields(schema):
-        if dataclasses.is_dataclass(field.type):
-            yield from (f"{field.name}.{name}" for name in field_names(field.type))  # type: ignore[arg-type]
-        else:
-            yield field.name
+    for name, kind in _types(schema).items():
+        yield from (f"{name}.{inner}" for inner in field_names(kind)) if dataclasses.is_dataclass(kind) else [name]  # type: ignore[arg-type]
 
 
 def describe(schema: type, prefix: str = "") -> str:
@@ -331,12 +354,13 @@ def describe(schema: type, prefix: str = "") -> str:
     sentences = _sentences(schema)
     paragraphs = []
     for field in dataclasses.fields(schema):
-        if dataclasses.is_dataclass(field.type):
-            paragraphs.append(describe(field.type, f"{prefix}{field.name}."))  # type: ignore[arg-type]
+        kind = _types(schema)[field.name]
+        if dataclasses.is_dataclass(kind):
+            paragraphs.append(describe(kind, f"{prefix}{field.name}."))  # type: ignore[arg-type]
             continue
         default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
         shown = "required" if default in (dataclasses.MISSING, "???") else default
-        sentence = " ".join((sentences.get(field.name, ""), _choices(field.type, sentences.get(field.name, "")))).strip()
+        sentence = " ".join((sentences.get(field.name, ""), _choices(kind, sentences.get(field.name, "")))).strip()
         text = textwrap.fill(sentence, 100, initial_indent="      ", subsequent_indent="      ")
         paragraphs.append(f"  {prefix}{field.name}={shown}\n{text}")
     return "\n".join(paragraphs)
