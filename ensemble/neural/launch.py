@@ -234,13 +234,16 @@ def launcher_request() -> dict[str, Any]:
 
 def launch_arguments(command: list[str]) -> list[str] | None:
     """The arguments of `accelerate launch`, or None for any other command."""
-    for index, word in enumerate(command[:4]):
-        if word.endswith(("accelerate", "accelerate.exe")) and command[index + 1 : index + 2] == ["launch"]:
-            return command[index + 2 :]
-        modules = ("accelerate.commands.launch", "accelerate-launch", "ensemble.neural.launcher")
-        if word in modules or word.endswith("/accelerate-launch"):
-            return command[index + 1 :]
-    return None
+    words = list(command)
+    if words and "python" in os.path.basename(words[0]).lower():
+        del words[0]
+        while words and words[0].startswith("-"):  # an option of Python, such as -m
+            del words[: 2 if words[0] in ("-W", "-X") else 1]
+    word, *arguments = words or [""]
+    if word.endswith(("accelerate", "accelerate.exe", "accelerate.commands.accelerate_cli")):
+        return arguments[1:] if arguments[:1] == ["launch"] else None
+    modules = ("accelerate.commands.launch", "accelerate-launch", "ensemble.neural.launcher")
+    return arguments if word in modules or word.endswith("/accelerate-launch") else None
 
 
 def requested_processes(arguments: list[str]) -> dict[str, Any]:

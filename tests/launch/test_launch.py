@@ -169,6 +169,12 @@ def test_the_arguments_of_the_launcher_are_parsed(tmp_path: Path) -> None:
         (["python", "-m", "accelerate.commands.launch", "--config_file", multi, "--num_processes=4", "x.py"], (4, True)),
         (["python", "/venv/bin/accelerate", "launch", "--cpu", "--num_processes", "3", "x.py"], (3, True)),
         (["python", "/venv/bin/accelerate", "launch", "--config_file", MULTI_GPU[1], "x.py"], (2, False)),
+        (
+            ["python3.11", "-W", "ignore", "-u", "-m", "accelerate.commands.launch", "--config_file", multi, "x.py"],
+            (2, True),
+        ),
+        (["/bin/python", "-X", "dev", "/bin/accelerate", "launch", "--config_file", single, "x.py"], (1, True)),
+        (["python", "-m", "accelerate.commands.accelerate_cli", "launch", "--config_file", multi, "x.py"], (2, True)),
     ):
         arguments = launch.launch_arguments(command)
         assert arguments is not None
