@@ -99,7 +99,7 @@ def train(
     without the splits validation and blend, and for examples of different length.
     """
     with launch.together(accelerator):
-        _check(recipe, config, override)
+        _check(recipe, config)
     out, limit_s = Path(config.out), config.max_seconds
     first_limit_s = limit_s * FIRST_SHARE
     if (out / TRIAL / "config.json").exists():  # the first training has ended: without its limit it would go on
@@ -164,12 +164,7 @@ def train(
     return summary
 
 
-def _check(recipe: NeuralRecipe, config: TrainConfig, override: bool) -> None:
-    if override and (Path(config.out) / TRIAL).exists():
-        raise UserError(
-            f"{Path(config.out) / TRIAL} was trained from the weights of other settings: choose another out=… "
-            "instead of --resume-override"
-        )
+def _check(recipe: NeuralRecipe, config: TrainConfig) -> None:
     if any(hasattr(recipe.rows(split), "lengths") for split in LEARNED):
         raise UserError(
             f"refit_epochs={config.refit_epochs:g} joins the rows of splits, and examples of the recipe {recipe.name} "

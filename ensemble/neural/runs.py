@@ -142,6 +142,13 @@ def _open(run: Path, description: dict[str, Any], resume: str, override: bool, s
     saved = folders.read_json(resume_from / "state.json") if resume_from else {}
     if resume_from:
         _check_resumable(resume_from, saved, description, override)
+    # The newest checkpoint may have settings from before an override
+    has_trial = started_before and (run / folders.TRIAL).exists()
+    if has_trial and _changed(folders.read_json(run / "config.json"), description["config"]):
+        raise UserError(
+            f"{run / folders.TRIAL} was trained from the weights of other settings: choose another out=… instead of "
+            "--resume-override"
+        )
     folders.refuse_inside(run)
     run.mkdir(parents=True, exist_ok=True)
     if not started_before:
@@ -172,15 +179,8 @@ def _check_resumable(folder: Path, saved: dict[str, Any], description: dict[str,
         raise UserError(f"{folder} is of the recipe {saved['recipe']}: give --recipe {saved['recipe']}")
     if saved["fingerprint"] != description["fingerprint"]:
         raise UserError(f"{folder} was trained on other prepared data: give the data of that training")
-    before, now = (
-        {**config, **{f"recipe.{name}": value for name, value in config.get("recipe", {}).items()}}
-        for config in (saved["config"], description["config"])
-    )
-    changed = [
-        f"{name}={before.get(name, 'missing')} (now {now.get(name, 'missing')})"
-        for name in [*now, *(before.keys() - now.keys())]
-        if before.get(name) != now.get(name) and name not in ("recipe", *FREE_TO_CHANGE)
-    ]
+    before, now = saved["config"], description["config"]
+    changed = _changed(before, now)
     if before.get("batch_size") != now.get("batch_size"):
         raise UserError(
             f"{folder} was written with batch_size={before.get('batch_size')} (now {now.get('batch_size')}), and its steps "
@@ -191,3 +191,16 @@ def _check_resumable(folder: Path, saved: dict[str, Any], description: dict[str,
             f"{folder} was written with {', '.join(changed)}: give the previous values, or add --resume-override to use the "
             "new ones"
         )
+
+
+def _changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """The settings that differ and that are not `FREE_TO_CHANGE`, each with both values."""
+    before, now = (
+        {**config, **{f"recipe.{name}": value for name, value in config.get("recipe", {}).items()}}
+        for config in (before, now)
+    )
+    return [
+        f"{name}={before.get(name, 'missing')} (now {now.get(name, 'missing')})"
+        for name in [*now, *(before.keys() - now.keys())]
+        if before.get(name) != now.get(name) and name not in ("recipe", *FREE_TO_CHANGE)
+    ]

@@ -415,6 +415,13 @@ def test_what_a_refit_cannot_use_is_refused_before_the_training(config: TrainCon
         refit.train(SplitToy(), dataclasses.replace(config, weight_decay=0.1), accelerator, "last", override=True)
 
 
+def test_the_same_command_with_an_override_continues_a_refit(config: TrainConfig, accelerator: Accelerator) -> None:
+    """A job that was preempted in its refit is requeued with the same command, and would be refused."""
+    loop.train(SplitToy(), dataclasses.replace(config, refit_epochs=0), accelerator)
+    for _ in range(2):
+        assert refit.train(SplitToy(), config, accelerator, "auto", override=True)["status"] == "done"
+
+
 def _with_lengths(rows: Any) -> Any:
     rows.lengths = np.ones(len(rows), int)
     return rows
