@@ -8,10 +8,7 @@ written (continue with --resume auto). The launcher's exit code only shows that 
 `status` of the run.
 """
 
-import dataclasses
 import sys
-import time
-from pathlib import Path
 from typing import Any
 
 from ensemble import configuration, errors, recipe
@@ -54,9 +51,7 @@ def main() -> None:
     from ensemble.predictor import members
 
     if words.deadline:
-        # max_seconds counts the seconds before a resumed checkpoint too
-        earlier_s = refit.seconds_of_checkpoints(Path(settings.out), words.resume) if words.resume else 0.0
-        settings = dataclasses.replace(settings, max_seconds=earlier_s + max(1.0, words.deadline - time.time()))
+        settings = refit.with_deadline(settings, words.deadline, words.resume)
     settings = configuration.from_dict(schema, launch.from_main_process(configuration.to_dict(settings)))
     with launch.together(accelerator):
         make = recipe.named(words.recipe).require("training", "make", "has no neural network to train")

@@ -183,6 +183,13 @@ def seconds_of_checkpoints(run: Path, resume: str = "auto") -> float:
     return seconds
 
 
+def with_deadline(config: TrainConfig, deadline_s: float, resume: str) -> TrainConfig:
+    """The settings with a `max_seconds` that ends the training at `deadline_s`, in seconds since 1970, or before."""
+    earlier_s = seconds_of_checkpoints(Path(config.out), resume) if resume else 0.0  # max_seconds counts them too
+    limit_s = earlier_s + max(1.0, deadline_s - time.time())
+    return dataclasses.replace(config, max_seconds=min(limit_s, config.max_seconds or limit_s))
+
+
 def score_of(folder: Path, recipe: NeuralRecipe, config: TrainConfig, accelerator: Accelerator) -> float:
     """The score on blend of the weights in a folder; `UserError` unless it is finite."""
     model, config = Continued(recipe, folder, ()).model().to(accelerator.device), resolve(recipe, config)

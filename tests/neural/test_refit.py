@@ -451,6 +451,16 @@ def test_the_seconds_of_all_parts_of_a_run_are_added(tmp_path: Path) -> None:
     assert refit.seconds_of_checkpoints(tmp_path / "missing") == 0.0
 
 
+@pytest.mark.parametrize(("max_seconds", "expected"), [(0.0, 80.0), (50.0, 50.0), (100.0, 80.0)])
+def test_a_deadline_does_not_prolong_a_training(
+    max_seconds: float, expected: float, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deadline of a job would replace a smaller max_seconds, and the run would take all of the job's time."""
+    monkeypatch.setattr(time, "time", lambda: 1000.0)
+    limited = dataclasses.replace(config, max_seconds=max_seconds)
+    assert refit.with_deadline(limited, 1080.0, "auto").max_seconds == expected
+
+
 def test_a_new_run_from_a_checkpoint_of_another_continues_its_seconds(tmp_path: Path) -> None:
     """With a deadline, such a run would end at its first line of the log, if the other one had trained for longer."""
     folder = checkpoint.step_folder(tmp_path / "other", 3)
