@@ -54,7 +54,7 @@ def _checked(scores: Any) -> dict[str, float]:
         raise UserError(
             f"`metrics` of the recipe returns {shortened(str(scores))}: return a dict of numbers, each as by float(…)"
         )
-    return scores
+    return {name: float(score) for name, score in scores.items()}  # JSON takes no float32 of NumPy
 
 
 def _sums(

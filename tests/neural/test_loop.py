@@ -344,6 +344,13 @@ def test_a_step_that_overflows_in_fp16_is_skipped(
 # Prediction
 
 
+def test_a_metric_may_be_a_number_of_numpy(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mean of predictions, a float32, would end the training at its first evaluation: JSON does not take it."""
+    toy = Toy()
+    monkeypatch.setattr(toy, "metrics", lambda predictions: {"score": np.abs(predictions["prediction"]).mean()})
+    assert json.loads(json.dumps(evaluation.score(toy, toy.model(), "validation", 4, accelerator)))["score"] > 0
+
+
 @pytest.mark.parametrize("batch_size", [1, 4, 11, 64])
 def test_each_row_is_predicted_once_and_in_order(batch_size: int, accelerator: Accelerator) -> None:
     """A score would be computed over repeated or missing rows, or a prediction written under another row's id."""
