@@ -27,6 +27,9 @@ NO_LAUNCHER = "no launcher"
 ON_CPU = {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
 """Environment variables of ranks on a CPU, to be set before PyTorch is imported. Accelerate's barrier uses the GPU with the
 number of the rank if PyTorch sees any GPU, and fails if that GPU does not exist (accelerate 1.15)."""
+SIZES_OF_MPI = ("OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE")
+"""Variables with the number of processes that mpirun started. In a step of Slurm srun may set the last one, also for
+independent runs."""
 UNSUPPORTED = {
     "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
     "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
@@ -98,9 +101,15 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
         sharded.use(accelerator)
     is_on_cpu = accelerator.device.type == "cpu" and not parse_flag_from_env("ACCELERATE_USE_CPU")
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
-    for origin, requested in ((request["origin"], request["num_processes"]), ("the variable WORLD_SIZE", world_size)):
+    requests = [(request["origin"], request["num_processes"]), ("the variable WORLD_SIZE", world_size)]
+    if accelerator.num_processes == 1:
+        names = SIZES_OF_MPI[:-1] if "SLURM_PROCID" in os.environ else SIZES_OF_MPI
+        requests += [(f"mpirun ({name})", int(os.environ.get(name, "1"))) for name in names]
+    for origin, requested in requests:
         if requested is not None and requested != accelerator.num_processes:
             advice = NO_GPU if is_on_cpu else "MULTI_CPU and --cpu always start one process"
+            if origin.startswith("mpirun"):
+                advice = "without a launcher, each process would train alone"
             raise UserError(
                 f"{origin} asks for {requested} processes, but this run has {accelerator.num_processes}: launch with a file "
                 f"of accelerate_configs/ (multi_cpu.yaml for CPU ranks); {advice}"

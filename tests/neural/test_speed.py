@@ -100,6 +100,26 @@ def test_what_the_loop_does_not_do_is_refused(
         launch.start()
 
 
+@pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE"])
+def test_processes_of_mpirun_do_not_train_alone(
+    variable: str, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a launcher each of them would train the whole run, without a message."""
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    monkeypatch.delenv("SLURM_PROCID", raising=False)
+    monkeypatch.setenv(variable, "1")
+    assert launch.start().num_processes == 1
+    monkeypatch.setenv(variable, "2")
+    with pytest.raises(
+        UserError, match=rf"mpirun \({variable}\) asks for 2 processes, but this run has 1: launch with a file"
+    ):
+        launch.start()
+    if variable == "PMI_SIZE":  # a step of srun may consist of independent runs
+        monkeypatch.setenv("SLURM_PROCID", "1")
+        assert launch.start().num_processes == 1
+
+
 def test_the_setting_overrides_the_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
     """precision=no would train in the bf16 of the YAML, or precision=auto in float32."""
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
