@@ -149,7 +149,9 @@ def run(main: Callable[[], None]) -> None:
         _print("interrupted")
         code = INTERRUPTED
     except SystemExit as error:
-        code = int(error.code or 0)
+        if isinstance(error.code, str):  # as from sys.exit("a sentence") in a recipe
+            _print(error.code)
+        code = FAILED if isinstance(error.code, str) else int(error.code or 0)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the process ends anyway
     for stream in (sys.stdout, sys.stderr):
         try:
