@@ -150,7 +150,7 @@ def check_cores(environment: Mapping[str, str], limits: Mapping[str, int], num_s
         fix = "give srun --cpus-per-task=$SLURM_CPUS_PER_TASK too: since Slurm 22.05 srun does not inherit that of sbatch"
         value = f"SLURM_CPUS_PER_TASK={limits['SLURM_CPUS_PER_TASK']}, but the process may use {limits['affinity']}"
         yield problem("cores of srun", value, fix)
-    threads = environment.get("OMP_NUM_THREADS", "")
+    threads = environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # the first of the levels of nested regions
     if not threads.isdigit() or threads == "0":
         if granted < num_seen:
             fix = f"export OMP_NUM_THREADS={granted} ÷ ranks per node: accelerate launch counts all cores of the machine"

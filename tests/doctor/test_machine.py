@@ -92,6 +92,8 @@ def test_why_there_is_no_gpu(
         ({}, {"affinity": 4}, "note", "not set"),
         ({"OMP_NUM_THREADS": "1"}, {"affinity": 4}, "note", "OMP_NUM_THREADS=1 of 4 cores"),
         ({"OMP_NUM_THREADS": "4"}, {"affinity": 4}, "ok", "OMP_NUM_THREADS=4"),
+        ({"OMP_NUM_THREADS": "4,2"}, {"affinity": 4}, "ok", "OMP_NUM_THREADS=4"),
+        ({"OMP_NUM_THREADS": "6,2 "}, {"affinity": 4}, "problem", "OMP_NUM_THREADS=6, but 4 granted"),
         ({"OMP_NUM_THREADS": "5"}, {"affinity": 8, "cgroup": 4}, "problem", "OMP_NUM_THREADS=5, but 4 granted"),
     ],
 )
