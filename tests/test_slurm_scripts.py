@@ -78,6 +78,25 @@ def test_too_many_or_too_few_threads_are_reported(
     assert (sentence in done.stderr, done.stderr.count("\n")) == (True, 1 if sentence else 0), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("lines", "num_ranks"),
+    [
+        (("distributed_type: MULTI_GPU", "num_processes: 3  # ranks", "use_cpu: True"), "3"),
+        (("distributed_type: MULTI_GPU\r", "num_processes: 3\r", "use_cpu: 'true'\r"), "3"),
+        (("distributed_type: MULTI_GPU", "num_processes: # of the node", "use_cpu: false"), "2"),
+        (('distributed_type: "NO"  # one process', "num_processes: 1", "use_cpu: true"), ""),
+    ],
+)
+def test_a_yaml_may_have_comments_and_other_quotes(lines: tuple[str, ...], num_ranks: str, tmp_path: Path) -> None:
+    """The job would end with a syntax error of bash, or start as many ranks as there are GPUs, on CPUs."""
+    (tmp_path / "accelerate-launch").write_text('#!/bin/bash\necho "$@"\n')
+    (tmp_path / "accelerate-launch").chmod(0o755)
+    (tmp_path / "a.yaml").write_text("\n".join(lines), newline="")
+    done = on_a_node(tmp_path, tmp_path / "a.yaml", "x.py", SLURM_GPUS_ON_NODE="2", SLURM_CPUS_PER_TASK="4")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.partition("--num_processes ")[2].partition(" ")[0] == num_ranks
+
+
 def as_a_job(
     programs: Path, script: str, *words: str, srun: str = 'echo "$@"', job: str = "ArrayJobId=7", **variables: str
 ) -> "subprocess.CompletedProcess[str]":
