@@ -78,6 +78,10 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
                 "draw other dropout masks in the backward pass: set it to false, and use torch.utils.checkpoint in the "
                 "model of the recipe"
             )
+        if parse_flag_from_env("FSDP_OFFLOAD_PARAMS") and parse_flag_from_env("ACCELERATE_USE_CPU"):
+            raise UserError(
+                "fsdp_offload_params: true in the accelerate YAML needs GPUs, and use_cpu is true: set it to false"
+            )
         # Every rank has the same weights from the seed. Accelerate 1.15 would broadcast them, and fail at buffers
         os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
     _refuse_unsupported()

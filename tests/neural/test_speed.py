@@ -73,6 +73,16 @@ def test_the_first_version_of_fsdp_is_refused(monkeypatch: pytest.MonkeyPatch) -
             launch.start()
 
 
+def test_offloaded_weights_on_cpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The training would end in a traceback of PyTorch about devices."""
+    flags = ("ACCELERATE_USE_FSDP", "FSDP_OFFLOAD_PARAMS", "ACCELERATE_USE_CPU")
+    for variable, value in {**dict.fromkeys(flags, "true"), "FSDP_VERSION": "2", "OMP_WAIT_POLICY": "PASSIVE"}.items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")  # refused after the check
+    with pytest.raises(UserError, match="fsdp_offload_params: true in the accelerate YAML needs GPUs, and use_cpu is true"):
+        launch.start()
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "sentence"),
     [
