@@ -22,7 +22,7 @@ class TreeData:
     """One split for a tree library; nothing is copied before a batch is requested.
 
     With `num_ranks` above 1 it is the shard of `rank`. Rows are sorted by time, so the split is divided into about
-    `NUM_BLOCKS` equal blocks, and each rank gets every num_ranks-th block: rows of all times, and still memory-mapped.
+    `NUM_BLOCKS` equal blocks, which are dealt to the ranks in a random order: rows of all times, and still memory-mapped.
     """
 
     def __init__(self, folder: str | Path, split: str, manifest: dict[str, Any], rank: int = 0, num_ranks: int = 1):
@@ -111,8 +111,9 @@ def tree_manifest(data: str | Path) -> dict[str, Any]:
 
 
 def _shard(table: pa.Table, rank: int, num_ranks: int) -> pa.Table:
-    """Every num_ranks-th block of a table, starting at block `rank`; nothing is copied."""
+    """The blocks of a rank, in their order; nothing is copied. Every num_ranks-th block could be some products only."""
     block = math.ceil(table.num_rows / max(NUM_BLOCKS, num_ranks))
     if num_ranks * block > table.num_rows:
         raise UserError(f"{num_ranks} ranks cannot share the {table.num_rows} rows of the training split: start fewer ranks")
-    return pa.concat_tables(table.slice(start, block) for start in range(rank * block, table.num_rows, num_ranks * block))
+    blocks = np.random.default_rng(0).permutation(math.ceil(table.num_rows / block))[rank::num_ranks]
+    return pa.concat_tables(table.slice(start, block) for start in np.sort(blocks) * block)
