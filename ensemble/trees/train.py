@@ -49,8 +49,8 @@ from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import FREE_TO_CHANGE, TreesConfig
 
 KIND = "tree member"
-MIN_LEAF_WEIGHT, LEAST_LEAVES = 10.0, 20
-"""The default of `config.min_leaf_weight`, and the number of leaves that it must allow with a binary objective."""
+MIN_LEAF_WEIGHT, LEAST_LEAVES = {"binary": 10.0, "regression": 10.0, "multiclass": 1.0, "ranking": 10.0}, 20
+"""The default of `config.min_leaf_weight` by objective, and the number of leaves that it must allow with a binary one."""
 LEAST_FOR_ORDER = 20
 """If validation has fewer rows of the rarer class, the log loss is used for early stopping: a metric of the order of so few
 rows changes in large steps, and is often best after the first tree."""
@@ -248,12 +248,12 @@ def _min_leaf_weight(objective: Objective, train_rows: rows.TreeData) -> float:
     """The default of `config.min_leaf_weight`. It is smaller with few rows of the rarer class: otherwise no leaf would reach
     `MIN_LEAF_WEIGHT`, and all rows would have the same prediction."""
     if objective.kind != "binary":
-        return MIN_LEAF_WEIGHT
+        return MIN_LEAF_WEIGHT[objective.kind]
     target, weight = train_rows.column_of_all(objective.target), objective.task.weight
     weights = train_rows.column_of_all(weight) if weight else np.ones(len(target))
     is_learned = are_learned(train_rows, objective.target)
     share = float((weights * target)[is_learned].sum()) / (float(weights[is_learned].sum()) or 1.0)
-    return min(MIN_LEAF_WEIGHT, share * (1 - share) * float(is_learned.sum()) / LEAST_LEAVES)
+    return min(MIN_LEAF_WEIGHT[objective.kind], share * (1 - share) * float(is_learned.sum()) / LEAST_LEAVES)
 
 
 def _start(

@@ -8,15 +8,18 @@ import copied_members
 import lightgbm
 import numpy as np
 import polars as pl
+import prepared_folders
+import pyarrow as pa
 import pytest
 from known_rules import KINDS, METRICS, NUM_ROWS, Columns, config, history_of, prepare, read, score
-from tree_members import SCRIPT, interrupt, model, rows_of, run, words
+from tree_members import SCRIPT, config_of, interrupt, model, rows_of, run, words
 
 from ensemble import folders, predictions
 from ensemble.commands import predict
 from ensemble.metrics import METRIC_FUNCTIONS
 from ensemble.predictor import fit
-from ensemble.trees import boosting, threads, train
+from ensemble.task import Task
+from ensemble.trees import boosting, distributed, threads, train
 from ensemble.trees.contributions import of_classes
 from ensemble.trees.objective import OUTPUT_OF
 from ensemble.trees.predict import TreeMember, library_module
@@ -67,6 +70,20 @@ def test_rare_classes_do_not_diverge(tmp_path: Path) -> None:
     trees = lightgbm.Booster(model_str=booster.model_to_string()).trees_to_dataframe()
     leaves = trees[trees["left_child"].isnull() & (trees["tree_index"] >= len(sizes))]  # the first include the priors
     assert leaves["value"].abs().max() <= 4 * 0.3 + 1e-6
+
+
+def test_few_rows_of_each_class_can_be_split(tmp_path: Path) -> None:
+    """No leaf would reach the default weight of two classes, and all rows would have the same prediction."""
+    label = np.arange(200) % 10
+    columns = {"row_id": np.arange(200), "group": label, "x": label.astype(np.float32), "target": label.astype(np.float32)}
+    splits = {"train": pa.table(columns), "validation": pa.table(columns)}
+    task = Task(
+        kind="multiclass", target="target", metric="accuracy", group="group", cluster="group", classes=tuple("0123456789")
+    )
+    prepared_folders.write(tmp_path / "data", splits, task, [{"name": "x"}])
+    for library in distributed.LIBRARIES:
+        summary = train.train(config_of(library, tmp_path / "data", tmp_path / library, num_rounds=5, learning_rate=0.3))
+        assert summary["validation_accuracy"] == 1.0
 
 
 @pytest.mark.parametrize("kind", KINDS)
