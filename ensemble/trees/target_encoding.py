@@ -1,10 +1,10 @@
 """Features with many categories as means of the target (Micci-Barreca 2001, https://doi.org/10.1145/507533.507538).
 
 The code of a category is the mean target of its rows, shrunk towards the mean of all rows as if it had `PRIOR_ROWS` more
-rows of that mean. Rows on which a model is fitted are divided into `NUM_PARTS` parts, and the codes of each part are means
-of the other parts; the codes of all other rows are means of the fitted rows. So no row's target is in its own code. Missing
-values are one more category. A category without a fitted row has the mean of all rows. The target of a regression is the
-standardised one, since codes are float32.
+rows of that mean. Rows on which a model is fitted are divided into `NUM_PARTS` parts of whole clusters, and the codes of
+each part are means of the other parts; the codes of all other rows are means of the fitted rows. So no target of a row's
+cluster is in its code. Missing values are one more category. A category without a fitted row has the mean of all rows. The
+target of a regression is the standardised one, since codes are float32.
 
 On data for cross-validation, XGBoost and LightGBM learn from these codes if the objective is binary or regression, since
 classes and relevances have no meaningful mean. CatBoost has target statistics of its own.
@@ -59,7 +59,9 @@ def fit(objective: Objective, rows: TreeData, fit_rows: np.ndarray) -> tuple[Tar
     weight = rows.column(objective.task.weight).astype(np.float64) if objective.task.weight else np.ones(len(rows))
     weight = np.where(np.isnan(target), 0.0, weight) / mean_weight(rows.take(fit_rows), objective.target)
     target = objective.scaling.learned(np.nan_to_num(target)).astype(np.float64)
-    part = np.random.default_rng(0).permutation(len(fit_rows)) % NUM_PARTS
+    _, first, cluster = np.unique(rows.column(objective.task.cluster)[fit_rows], return_index=True, return_inverse=True)
+    draw = np.random.default_rng(0).permutation(len(fit_rows))[first]
+    part = (np.argsort(np.argsort(draw)) % NUM_PARTS)[cluster]
     codes, columns = {}, {}
     for name in names:
         category, num_categories = _categories(rows.column(name), rows.categories[name]), rows.categories[name] + 1

@@ -81,6 +81,18 @@ def test_a_code_contains_neither_held_out_targets_nor_that_of_its_own_row(tmp_pa
     assert np.abs(changed[same_shop] - column[same_shop]).max() > 1
 
 
+def test_a_code_contains_no_target_of_its_group(tmp_path: Path) -> None:
+    """Trees would trust the codes of rooms of a site; the rooms of a new site have no code."""
+    room = np.arange(NUM_ROWS) % 400
+    sales = np.random.default_rng(0).normal(room % 100)
+    frame = pl.DataFrame({"room": [f"room{number}" for number in room], "site": room % 100, "sales": sales})
+    data = prepared_of(tmp_path, frame, target="sales", group="site")
+    rows, fold = rows_of(data), folds_of(data)[0]
+    _, encoded = target_encoding.fit(objective_of(config_of("lightgbm", data), rows), rows, fold.fit)
+    means_of_other_sites = encoded.column("room")[fold.fit]
+    assert len(np.unique(means_of_other_sites)) == target_encoding.NUM_PARTS
+
+
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
 def test_a_member_predicts_with_its_codes(library: str, tmp_path: Path) -> None:
     """A member would predict from the numbers of the categories instead of their codes, or learn nothing from the codes."""
