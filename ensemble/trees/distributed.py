@@ -9,6 +9,7 @@ rank prints one sentence that names the lost rank, and exits, even if it waits i
 """
 
 import json
+import math
 import os
 import queue
 import re
@@ -274,6 +275,7 @@ class RankGroup:
             elif "end" in message:
                 self._exit(message["end"], message["why"])
             elif "bye" in message:
+                peer.received_at = math.inf
                 return
         self._exit(f"{self._name(rank)} died: its connection was closed unexpectedly")
 

@@ -244,6 +244,13 @@ def test_a_rank_0_that_hangs_before_the_start_is_named(tmp_path: Path, start: St
     assert (tmp_path / "lost1").read_text() in errors
 
 
+def test_a_rank_that_has_finished_is_not_lost(tmp_path: Path, start: Start) -> None:
+    """Rank 0, which still writes the member, would report the other rank as silent, and end without the member."""
+    body = "time.sleep(2.5 * (rank_info.rank == 0))"
+    assert [result[0] for result in ends(start_ranks(start, [group_line(tmp_path, body)] * 2))] == [0, 0]
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("raised", "code", "sentence"),
     [("UserError('mend this')", 2, "error: mend this"), ("ValueError('a bug')", 1, "failed: rank 1 of 2 ")],
