@@ -223,12 +223,12 @@ def follows_time(manifest: dict[str, Any]) -> bool:
     return of(manifest).words.follow_time or bool(manifest.get("config", {}).get("time"))
 
 
-def check_named(name: str, manifest: dict[str, Any], data: str | Path, is_training: bool = False) -> None:
+def check_named(name: str, manifest: dict[str, Any], data: str | Path, has_network: bool = False) -> None:
     """Raise `UserError` if `name` is not '' and not the recipe of the data.
 
-    With `is_training`, a recipe whose network learns from data of any recipe is allowed.
+    With `has_network`, a recipe whose network learns from data of any recipe is allowed.
     """
-    if name and name != manifest["recipe"] and not (is_training and named(name).get("training", "ANY_FEATURES")):
+    if name and name != manifest["recipe"] and not (has_network and named(name).get("training", "ANY_FEATURES")):
         raise UserError(
             f"{data} was prepared for the recipe {manifest['recipe']}, not for {name}: give --recipe {manifest['recipe']}"
         )

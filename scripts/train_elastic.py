@@ -36,11 +36,11 @@ def main() -> None:
     )
     options, words = own.parse_known_args()
     recipe_option = recipe.option(recipe.DEFAULT, "recipe to train")
-    name = recipe_option.parse_known_args(words)[0].recipe
-    schema: Any = config_class(name)
+    named = recipe.named(recipe_option.parse_known_args(words)[0].recipe)
+    schema: Any = config_class(named.name)
     settings: Any = configuration.from_command_line(schema, __doc__, [own, recipe_option])
     if schema.batch_size == 0:  # the recipe derives it from the data
-        make = recipe.named(name).require("training", "make", "has no neural network to train")
+        make = named.require("training", "make", "has no neural network to train")
         settings = resolve(make(settings.recipe, settings.data), settings)
     check(settings)
     if options.config_file is None:

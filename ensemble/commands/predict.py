@@ -54,7 +54,7 @@ def main() -> None:
     from ensemble.predictor import members
 
     manifest = folders.read_manifest(settings.data, settings.verify == "full")
-    recipe.check_named(named, manifest, settings.data)
+    recipe.check_named(named, manifest, settings.data, has_network=True)
     if "/" in settings.name:
         raise errors.UserError(f"name={settings.name} cannot be a file name: leave the '/' out")
     names = members.baselines(manifest) if settings.member == "baselines" else [settings.member]

@@ -39,7 +39,7 @@ def main() -> None:
     words, _ = parser.parse_known_args()
     if words.resume_override and not words.resume:
         raise errors.UserError("--resume-override needs --resume: add --resume last, auto or a checkpoint")
-    schema = config_class(words.recipe)
+    schema = config_class(recipe.named(words.recipe).name)
     settings: Any = configuration.from_command_line(schema, __doc__, [parser])
 
     from ensemble.neural import launch
@@ -57,7 +57,7 @@ def main() -> None:
         make = recipe.named(words.recipe).require("training", "make", "has no neural network to train")
         # Each node may have a copy of the data, which one of its ranks reads in full
         is_full = settings.verify == "full" and accelerator.is_local_main_process
-        recipe.check_named(words.recipe, folders.read_manifest(settings.data, is_full), settings.data, is_training=True)
+        recipe.check_named(words.recipe, folders.read_manifest(settings.data, is_full), settings.data, has_network=True)
         trained = make(settings.recipe, settings.data)
         recipe.check_neural(words.recipe, trained)
     if words.dry_run:

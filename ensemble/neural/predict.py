@@ -18,7 +18,8 @@ class NeuralMember:
 
     After a refit (refit.py), the splits after blend are predicted by the weights that it ended with.
     accelerator : None for the model alone, on the CPU. options : the settings of scripts/predict.py that the recipe's
-    `predicting` accepts. split : the split to predict. Raises `UserError` for damaged files, and for data with other inputs.
+    `predicting` accepts. split : the split to predict. of_recipe : the recipe that the member must be of; empty for any.
+    Raises `UserError` for damaged files, for data with other inputs, and for a recipe that the user does not trust.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class NeuralMember:
         data: str | Path,
         options: dict[str, Any] | None = None,
         split: str = inputs.FORECAST,
+        of_recipe: str = "",
     ):
         weights = folders.weights_of(Path(folder))
         if not weights:
@@ -37,8 +39,11 @@ class NeuralMember:
             )
         self.folder, self.accelerator = Path(folder), accelerator
         self._state = folders.read_json(weights[0] / "state.json")
+        name = self._state["recipe"]
+        if of_recipe not in ("", name):
+            raise UserError(f"{folder} is a network of the recipe {name}, not of {of_recipe}: name another member")
         self._config = {**self._state["config"], "model": folders.joint_fingerprint(weights)}
-        settings: Any = configuration.from_dict(config_class(self._state["recipe"]), self._state["config"])
+        settings: Any = configuration.from_dict(config_class(name), self._state["config"])
         self._recipe_config = settings.recipe
         # Before the weights are loaded, which have another shape if the inputs are others
         inputs.refuse_foreign(folder, self._state, data, folders.read_manifest(data), split)

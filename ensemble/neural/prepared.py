@@ -55,7 +55,7 @@ class PreparedRecipe(Generic[Config, Split]):
     def __init__(self, config: Config, data: str | Path):
         self.config, self.folder = config, Path(data)
         self.manifest = folders.read_manifest(data)
-        recipe.check_named(self.name, self.manifest, data, is_training=True)
+        recipe.check_named(self.name, self.manifest, data, has_network=True)
         self.fingerprint, self.inputs = self.manifest["fingerprint"], inputs.meaning(self.manifest)
         self._rows: dict[str, Split] = {}
 

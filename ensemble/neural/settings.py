@@ -149,8 +149,11 @@ def resolve(neural_recipe: Any, config: TrainConfig) -> TrainConfig:
 
 
 def config_class(name: str) -> type:
-    """`TrainConfig` with the recipe's defaults, and in `recipe` its settings; `UserError` for a recipe without a network."""
-    package = recipe.named(name)
+    """`TrainConfig` with the defaults of a recipe, and in `recipe` its settings.
+
+    Raises `UserError` for a recipe without a network, and for one that is neither built in nor named by the user.
+    """
+    package = recipe.of({"recipe": name})
     settings = recipe.checked_settings(package.require("settings", "RecipeConfig", "has no neural network to train"), name)
     types = {field.name: field.type for field in dataclasses.fields(TrainConfig)}
     defaults = package.get("settings", "TRAINING") or {}

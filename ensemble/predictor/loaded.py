@@ -94,7 +94,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         folder = Path(folder)
         description, manifest = new_data.read_fitted(folder)
         ensemble = new_data.needed_members(description, manifest)
-        common = {"recipe": manifest["recipe"], "manifest": manifest}
+        common = {"trusted": recipe.words_of_command_line()[1::2], "manifest": manifest}
         configs: dict[str, dict[str, Any]] = {PREPARATION: common}
         has_trees = False
         for name, member in new_data.member_folders(folder, description, ensemble.member_names).items():

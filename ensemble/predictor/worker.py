@@ -31,8 +31,8 @@ from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError, full_temporary_disk, is_disk_full
 
 WorkerConfig = dict[str, Any]
-"""`recipe`; `manifest`, of the data that the ensemble was fitted on; for a member also `name`, `folder`, `threads`, and
-`quiet`: whether another worker prints the number of threads of trees."""
+"""`trusted`, the recipes that the user named; `manifest`, of the data that the ensemble was fitted on; for a member also
+`name`, `folder`, `threads`, and `quiet`: whether another worker prints the number of threads of trees."""
 Task = dict[str, Any]
 """For the preparation `source`, `metadata` and `out`, and `directory`, to which relative paths refer; for a member `data`,
 the prepared folder, and `out`, a file."""
@@ -47,8 +47,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discards what libraries print, which would be read as an answer
     config = json.loads(sys.stdin.readline())
-    if config["recipe"] not in recipe.BUILT_IN:  # the process that started this one trusts it already
-        recipe.named(config["recipe"])
+    for name in config["trusted"]:
+        recipe.named(name)
     loaded: list[RunTask] = []
 
     def load() -> list[str]:

@@ -141,7 +141,7 @@ def test_a_manifest_chooses_no_import(desk: Path, words: tuple[str, ...]) -> Non
         (("prepare_data", "--recipe", "json", "out=new"), "there is no recipe 'json'"),
         (("prepare_data", "--recipe", "../prepared", "out=new"), "there is no recipe '../prepared'"),
         (("train", "--recipe", "candidates", "data=prepared", "out=new"), "candidates has no neural network to train"),
-        (("predict", "--recipe", "table", "member=x", "data=prepared", "out=new"), "was prepared for the recipe my_company"),
+        (("predict", "--recipe", "table", "member=x", "data=prepared", "out=new"), "add --recipe my_company.churn"),
         (("predict", "--recipe", NAME, "member=members/network", "data=prepared", "out=new", "starts=3"), "starts=3: mem"),
         (("predict", "--recipe", NAME, "member=members/lightgbm", "data=prepared", "out=new", "votes=3"), "votes are set"),
         (("predict", "--recipe", NAME, "member=members/network", "data=prepared", "out=new", "threads=-1"), "threads=-1 is"),

@@ -57,14 +57,9 @@ def scores(member: str, data: str, split: str) -> dict[str, Any]:
     that the network was not trained on."""
     from ensemble.neural.predict import NeuralMember
     from ensemble.recipes.emulator import lorenz96, sea_ice
-    from ensemble.recipes.emulator.networks import Emulator
 
-    network = NeuralMember(member, None, data, split=split)
+    network = NeuralMember(member, None, data, split=split, of_recipe="emulator")
     recipe, model = network.recipe_of(data), network.model.eval()
-    if not isinstance(model, Emulator):
-        raise errors.UserError(
-            f"{member} is a {type(model).__name__}, not a network of the recipe emulator: name another member"
-        )
     columns = recipe.rows(split).columns
     inputs, outputs = (columns[name].all().astype(np.float32) for name in ("inputs", "outputs"))
     spread = ((outputs - outputs.mean(axis=0, dtype=np.float64)) ** 2).sum()

@@ -21,11 +21,8 @@ def network_of(folder: str, data: str) -> "Emulator":
     accelerator = launch.start()
 
     from ensemble.neural.predict import NeuralMember
-    from ensemble.recipes.emulator.networks import Emulator
 
-    network = NeuralMember(folder, accelerator, data, split="test").model
-    if not isinstance(network, Emulator):
-        raise UserError(f"{folder} is a {type(network).__name__}, not a network of the recipe emulator: name another member")
+    network = NeuralMember(folder, accelerator, data, split="test", of_recipe="emulator").model
     return network.cpu().eval().requires_grad_(False)
 
 

@@ -25,7 +25,7 @@ NUM_SHOWN = 6
 def traces_of(member: Path, data: Path) -> dict[str, Any]:
     """The content above for the network in the folder of a run.
 
-    Raises `UserError` for a damaged checkpoint, and for data that the network was not trained on.
+    Raises `UserError` for a damaged checkpoint, for another network, and for data that it was not trained on.
     """
     import torch
 
@@ -33,7 +33,7 @@ def traces_of(member: Path, data: Path) -> dict[str, Any]:
     from ensemble.recipes.sudoku import inference
     from ensemble.recipes.sudoku.losses import log_probabilities
 
-    network = NeuralMember(member, None, data, split="test")
+    network = NeuralMember(member, None, data, split="test", of_recipe="sudoku")
     recipe, model = network.recipe_of(data), network.model
     rows = recipe.rows("test")
     batch = rows.gather(np.arange(min(NUM_EXAMINED, len(rows))))

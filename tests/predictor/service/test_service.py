@@ -421,7 +421,7 @@ def test_a_busy_service_is_healthy() -> None:
 
 def test_a_prediction_that_hangs_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A service whose clients all got 503 would continue to compute their forecasts, or would never end."""
-    worker = Worker(PREPARATION, {"recipe": "table", "manifest": {"recipe": "table"}})
+    worker = Worker(PREPARATION, {"trusted": [], "manifest": {"recipe": "table"}})
     worker.wait()
     failed: list[bool] = []
 

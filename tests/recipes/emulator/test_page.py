@@ -93,7 +93,7 @@ def test_a_network_of_another_recipe_has_no_jacobian(run: Path, tmp_path: Path) 
         {"data": data, "out": str(member), "max_epochs": 0.1, "trackers": (), "recipe": {"num_submodels": 2, "width": 8}},
     )
     loop.train(table.make(config.recipe, data), config, Accelerator(cpu=True))
-    with pytest.raises(UserError, match=f"^{member} is a .*, not a network of the recipe emulator: name another member"):
+    with pytest.raises(UserError, match=f"^{member} is a network of the recipe table, not of emulator: name another member"):
         examine.scores(str(member), data, "test")
     of_run = report_run.read(run / "ensemble", run / "prepared", run / "predictions")
     (network,) = (known for known in of_run.members if known.name == "net")

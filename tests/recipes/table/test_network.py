@@ -358,11 +358,11 @@ def test_data_of_another_recipe_train_one_copy(prepared: Path, tmp_path: Path, a
 def test_only_this_network_fits_data_of_any_recipe(prepared: Path, tmp_path: Path) -> None:
     """A network would read columns that are not there, or data without features would end in a traceback."""
     manifest = folders.read_manifest(prepared)
-    recipe.check_named("table", manifest, prepared, is_training=True)
+    recipe.check_named("table", manifest, prepared, has_network=True)
     with pytest.raises(UserError, match="was prepared for the recipe hot_sellers"):
         recipe.check_named("table", manifest, prepared)
     with pytest.raises(UserError, match="was prepared for the recipe hot_sellers"):
-        recipe.check_named("next_item", manifest, prepared, is_training=True)
+        recipe.check_named("next_item", manifest, prepared, has_network=True)
     data = flat_data.write(tmp_path / "data", {"train": flat_data.columns(30)}, features=[])
     with pytest.raises(UserError, match="has no flat features"):
         training.make(RecipeConfig(), str(data))
