@@ -92,6 +92,8 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
         targets = "float32 or float64, or a fixed-size list of integers"
         _check_columns(split, table.schema, [task.target], _holds_targets, targets)
         _check_columns(split, table.schema, names, lambda kind: kind == pa.float32(), "float32")
+        if task.weight and split != FORECAST:
+            _check_columns(split, table.schema, [task.weight], _is_number, "numbers, such as float32")
         if split != FORECAST and not pa.types.is_fixed_size_list(table.schema.field(task.target).type):
             _check_target(split, table, task.target)
     _check_row_ids(tables)
@@ -121,6 +123,10 @@ def unknown_values(tables: dict[str, pa.Table], features: list[str]) -> list[str
 def _num_missing(column: pa.ChunkedArray) -> int:
     """The number of nulls and NaN, without a copy of the column."""
     return int(pc.sum(column.is_null(nan_is_null=True), min_count=0).as_py())
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind)
 
 
 def _holds_targets(kind: pa.DataType) -> bool:

@@ -60,6 +60,19 @@ def test_other_types_are_refused(tmp_path: Path) -> None:
         prepared.check("small", tmp_path / "b", write(tmp_path / "b", "test", size=np.arange(NUM_ROWS) / 2))
 
 
+def test_a_task_with_weights_needs_their_column(tmp_path: Path) -> None:
+    """Trees would end in a traceback, after the network was trained without weights."""
+    manifest = write(tmp_path, "train", w=np.full(NUM_ROWS, "much"))
+    manifest["task"]["weight"] = "w"
+    with pytest.raises(UserError, match="the column w of rows/train is string: it must be numbers, such as float32"):
+        prepared.check("small", tmp_path, manifest)
+    manifest["splits"] = {"test": manifest["splits"]["test"]}
+    with pytest.raises(UserError, match="rows/test has no column w, which the manifest names"):
+        prepared.check("small", tmp_path, manifest)
+    manifest["splits"] = {"forecast": {"rows": NUM_ROWS}}  # is not scored
+    prepared.check("small", tmp_path, manifest)
+
+
 @pytest.mark.parametrize(
     ("entry", "value", "sentence"),
     [
