@@ -88,7 +88,12 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
                 f"must be equal, and at least 1; {GUIDE}"
             )
         ids = ["row_id", task.group, task.cluster]
-        _check_columns(split, table.schema, ids, pa.types.is_integer, "whole numbers, such as int64")
+        _check_columns(split, table.schema, ids, _is_id, "whole numbers of at most 63 bits, such as int64")
+        for name in ids:
+            if num_nulls := table[name].null_count:
+                raise UserError(
+                    f"the column {name} of rows/{split} has {num_nulls:,} missing values: give each row a number"
+                )
         targets = "float32 or float64, or a fixed-size list of integers"
         _check_columns(split, table.schema, [task.target], _holds_targets, targets)
         _check_columns(split, table.schema, names, lambda kind: kind == pa.float32(), "float32")
@@ -125,6 +130,10 @@ def _num_missing(column: pa.ChunkedArray) -> int:
     return int(pc.sum(column.is_null(nan_is_null=True), min_count=0).as_py())
 
 
+def _is_id(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) and kind != pa.uint64()
+
+
 def _is_number(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind)
 
@@ -153,15 +162,13 @@ def _check_row_ids(tables: dict[str, pa.Table]) -> None:
 def _are_distinct(columns: list[pa.ChunkedArray]) -> bool:
     """Whether integers are distinct, with a byte for each number of their range instead of a copy.
 
-    False also if this is unknown: if a value is missing, or the range is much longer than the number of values.
+    False also if this is unknown: if the range is much longer than the number of values.
     """
-    if any(column.null_count for column in columns):
-        return False
     chunks = [chunk.to_numpy() for column in columns for chunk in column.chunks if len(chunk)]
     num_values = sum(map(len, chunks))
     least = min((int(values.min()) for values in chunks), default=0)
     greatest = max((int(values.max()) for values in chunks), default=0)
-    if greatest - least >= 8 * num_values or greatest >= 2**63:
+    if greatest - least >= 8 * num_values:
         return False
     is_used = np.zeros(greatest - least + 1, bool)
     for values in chunks:

@@ -60,6 +60,18 @@ def test_other_types_are_refused(tmp_path: Path) -> None:
         prepared.check("small", tmp_path / "b", write(tmp_path / "b", "test", size=np.arange(NUM_ROWS) / 2))
 
 
+@pytest.mark.parametrize("name", ["row_id", "group", "cluster"])
+def test_ids_are_known_and_have_63_bits(name: str, tmp_path: Path) -> None:
+    """Members would be trained, and their prediction end in a traceback."""
+    ids = [None, *range(1, NUM_ROWS)]
+    with pytest.raises(UserError, match=f"the column {name} of rows/train has 1 missing values: give each row a number"):
+        prepared.check("small", tmp_path / "a", write(tmp_path / "a", "train", {name: pa.int64()}, **{name: ids}))
+    with pytest.raises(
+        UserError, match=f"the column {name} of rows/train is uint64: it must be whole numbers of at most 63"
+    ):
+        prepared.check("small", tmp_path / "b", write(tmp_path / "b", kinds={name: pa.uint64()}))
+
+
 def test_a_task_with_weights_needs_their_column(tmp_path: Path) -> None:
     """Trees would end in a traceback, after the network was trained without weights."""
     manifest = write(tmp_path, "train", w=np.full(NUM_ROWS, "much"))
