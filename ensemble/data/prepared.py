@@ -51,7 +51,10 @@ def write(
 def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
     """Raise `UserError` for a manifest or column that members could not use. name : the recipe that prepared the folder."""
     missing = [entry for entry in ("recipe", "config", "splits", "features") if entry not in manifest]
-    missing += [f"rows of the split {split}" for split, facts in manifest.get("splits", {}).items() if "rows" not in facts]
+    splits = manifest.get("splits", {})
+    if not isinstance(splits, dict) or not all(isinstance(facts, dict) for facts in splits.values()):
+        raise UserError(f"the entry splits of the manifest is {splits}: write {{name: {{'rows': number}}, …}}; {GUIDE}")
+    missing += [f"rows of the split {split}" for split, facts in splits.items() if "rows" not in facts]
     if missing:
         raise UserError(f"the manifest that the recipe {name} wrote lacks {', '.join(missing)}: {GUIDE}")
     if manifest["recipe"] != name:
@@ -97,6 +100,11 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
         targets = "float32 or float64, or a fixed-size list of integers"
         _check_columns(split, table.schema, [task.target], _holds_targets, targets)
         _check_columns(split, table.schema, names, lambda kind: kind == pa.float32(), "float32")
+        for name in names:
+            if num_bad := int(pc.sum(pc.is_inf(table[name]), min_count=0).as_py()):
+                raise UserError(
+                    f"{num_bad:,} values of {name} in rows/{split} are infinite: missing values are NaN; {GUIDE}"
+                )
         if task.weight and split != FORECAST:
             _check_columns(split, table.schema, [task.weight], _is_number, "numbers, such as float32")
         if split != FORECAST and not pa.types.is_fixed_size_list(table.schema.field(task.target).type):

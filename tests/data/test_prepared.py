@@ -105,6 +105,12 @@ def test_a_task_with_weights_needs_their_column(tmp_path: Path) -> None:
             {"kind": "regression", "target": "target", "metric": "roc_auc", "group": "group", "cluster": "cluster"},
             "the metric roc_auc of the task does not fit its kind, regression: give root_mean_squared_error or",
         ),
+        (
+            "splits",
+            ["train", "test"],
+            r"the entry splits of the manifest is \['train', 'test'\]: write {name: {'rows': number}",
+        ),
+        ("splits", {"train": 20}, "the entry splits of the manifest is {'train': 20}: write {name: {'rows': number}"),
         ("splits", {"train": {"rows": 12345}}, "rows/train has 20 rows, and 12,345 in the manifest: both must be equal"),
     ],
 )
@@ -128,6 +134,7 @@ def numbers(first: float) -> np.ndarray:
         ("test", {"target": numbers(-np.inf)}, "of rows/test is missing or too large, the first is -inf with row_id 300"),
         ("test", {"target": numbers(np.inf)[::-1]}, "the first is inf with row_id 319:"),
         ("blend", {"row_id": 10**15 * (np.arange(NUM_ROWS) // 2 + 1)}, "the row_id 1000000000000000 is more than once"),
+        ("test", {"size": numbers(-np.inf).astype(np.float32)}, "1 values of size in rows/test are infinite: missing"),
         ("train", {"target": numbers(1e200)}, "the first is 1e+200 with row_id 0: only rows of the split forecast"),
     ],
 )  # fmt: skip
