@@ -96,7 +96,6 @@ def preset(recipe_folder: Path, name: str) -> dict[str, Any]:
     """The settings in `presets/NAME.yaml` of a recipe's folder, with the names that they have on the command line of a
     training, such as recipe.width."""
     content = configuration.read_yaml(recipe_folder / "presets" / f"{name}.yaml")
-    settings = {f"recipe.{setting}": value for setting, value in content.pop("recipe").items()}
+    content |= {f"recipe.{setting}": value for setting, value in (content.pop("recipe", None) or {}).items()}
     # On the command line a list is one argument without blanks, such as [a,b]
-    list_arguments = {key: f"[{','.join(map(str, value))}]" for key, value in settings.items() if isinstance(value, list)}
-    return {**content, **settings, **list_arguments}
+    return {key: f"[{','.join(map(str, value))}]" if isinstance(value, list) else value for key, value in content.items()}

@@ -17,7 +17,7 @@ from launcher import TIMEOUT_S
 from ensemble import folders, predictions
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.errors import UserError
-from ensemble.pipeline import network
+from ensemble.pipeline import network, plan
 from ensemble.pipeline.plan import PlannedMember, Preempted
 
 
@@ -209,3 +209,12 @@ def test_predictions_are_repeated_for_another_model_or_other_data(tmp_path: Path
     assert not network.has_predicted([file], "f00d", "new", folder)
     file.write_bytes(file.read_bytes()[:-100])
     assert not network.has_predicted([file], "f00d", "new", folder)
+
+
+def test_a_preset_needs_no_settings_of_the_recipe(tmp_path: Path) -> None:
+    """A plan of a user's own would end in a traceback, or a list would be several words of the command."""
+    (tmp_path / "presets").mkdir()
+    (tmp_path / "presets/short.yaml").write_text("max_epochs: 2.0\ntrackers: [wandb, tensorboard]\n")
+    (tmp_path / "presets/wide.yaml").write_text("max_epochs: 2.0\nrecipe:\n  widths: [64, 8]\n")
+    assert plan.preset(tmp_path, "short") == {"max_epochs": 2.0, "trackers": "[wandb,tensorboard]"}
+    assert plan.preset(tmp_path, "wide") == {"max_epochs": 2.0, "recipe.widths": "[64,8]"}
