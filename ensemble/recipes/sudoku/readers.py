@@ -1,4 +1,4 @@
-"""Reading puzzles from plain or gzip files. The first line determines the format:
+"""Reading puzzles from plain or gzip files. The first line that is not ignored determines the format:
 
     000000010400000000020000000000050407008000300001090000300400200050100000000806000     one puzzle; 0 or . is a blank
     ..............3.85..1.2.......5.7.....4...1...9.......5......73..2.1........4...9
@@ -14,6 +14,7 @@ puzzle is malformed, also one with both 0 and . in the puzzle; the census counts
 import codecs
 import csv
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -80,12 +81,14 @@ def _blocks(path: Path, board: Board, census: Census) -> Iterator[Raw]:
         head = stream.read(BLOCK_BYTES)
         _refuse_foreign(path, head)
         head = head.removeprefix(codecs.BOM_UTF8)
-        first_line, end, after = head.partition(b"\n")
+        ignored = re.match(rb"(?:[ \t\r]*(?:#.*)?\n)*", head)
+        begin = ignored.end() if ignored else 0
+        first_line, end, after = head[begin:].partition(b"\n")
         layout, form = _layout(first_line)
         census.files.append({"file": str(path), "format": form})
         line_number, rest = 0, b""
         if layout is not None and end:
-            head, line_number = after, 1
+            head, line_number = after, head.count(b"\n", 0, begin) + 1
         for block in itertools.chain([head], iter(partial(stream.read, BLOCK_BYTES), b"")):
             *lines, rest = (rest + block).split(b"\n")  # the block may end within a line
             if len(rest) > LONGEST_LINE_BYTES:
@@ -174,7 +177,7 @@ def _problem(fields: tuple[bytes, bytes, float] | None, board: Board) -> str:
 
 def _fields(line: bytes) -> tuple[bytes, bytes, float]:
     """Puzzle, solution (empty if there is none) and rating of a line of a file without a header."""
-    parts = line.replace(b",", b" ").replace(b";", b" ").split(None, 2) or [b""]
+    parts = line.translate(bytes.maketrans(b',;"', b"   ")).split(None, 2) or [b""]
     # A second word may be a comment
     is_answer = len(parts) > 1 and (
         len(parts[1]) == len(parts[0]) or (parts[1].isdigit() and 2 * len(parts[1]) > len(parts[0]))

@@ -45,9 +45,20 @@ FORMATS = {
         "source,question,answer,rating",
         *(f"puzzles4,{text(puzzle, '.')},{text(solution)},{rating}" for rating, (puzzle, solution) in enumerate(PAIRS)),
     ],
+    "header after comments": ["# from a book", "", "quizzes,solutions", *(f"{text(p)},{text(s)}" for p, s in PAIRS)],
+    "quoted without a header": [f'"{text(puzzle)}","{text(solution)}"' for puzzle, solution in PAIRS],
     "quoted": ['"source","Puzzle"', *(f'"a, b","{text(puzzle)}"' for puzzle in PUZZLES)],
 }
-WITH_ANSWERS = ("comma", "blank", "tab", "question,answer", "kaggle", "extreme")
+WITH_ANSWERS = (
+    "header after comments",
+    "quoted without a header",
+    "comma",
+    "blank",
+    "tab",
+    "question,answer",
+    "kaggle",
+    "extreme",
+)
 
 
 @pytest.mark.parametrize("name", FORMATS)
