@@ -33,6 +33,7 @@ from ensemble.pipeline.budget import Budget
 from ensemble.pipeline.fit_folder import ENSEMBLE, PREDICTIONS, RANKINGS, REPORT
 from ensemble.pipeline.plan import PREPARED, FollowUp, PlannedMember, Preempted, plan
 from ensemble.pipeline.settings import FILE as SETTINGS
+from ensemble.signals import StopSignals
 
 if TYPE_CHECKING:
     from ensemble.trees.settings import TreesConfig
@@ -380,9 +381,9 @@ def train_trees(
         print(f"{folder} is damaged: it is trained again", file=sys.stderr)
         resume, overwrite = False, True
     settings = trees_config(member, config, num_threads, seconds)
-    with _later_modules_imported(settings.library):
+    with _later_modules_imported(settings.library), StopSignals() as stop:  # a signal after the last tree counts, too
         summary = train.train(dataclasses.replace(settings, overwrite=overwrite and not resume), "auto" if resume else "")
-    if summary["status"] == "preempted":
+    if summary["status"] == "preempted" or stop.asked:
         raise Preempted(member.name)
 
 

@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import os
 import re
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from ensemble.pipeline.settings import config_class
 from ensemble.predictor.members import refuse_other_member
 from ensemble.recipes.table import prepare as table_prepare
 from ensemble.report.run import read as read_run
+from ensemble.signals import StopSignals
 from ensemble.trees import train
 from ensemble.trees.boosting import CannotLearn
 
@@ -302,10 +305,19 @@ def test_a_member_of_other_data_is_trained_anew(file: str, tmp_path: Path) -> No
     assert [run.is_stale(tmp_path / "tabm", fingerprint) for fingerprint in ("old", "new")] == [False, True]
 
 
-def test_a_stopped_member_stops_the_fit(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A preempted job would combine members that do not exist."""
+@pytest.mark.parametrize("status", ["preempted", "done"])
+def test_a_stopped_member_stops_the_fit(status: str, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A preempted job would combine members that do not exist, or go on if the signal came after the member's last tree."""
+
+    def stopped(config: Any, resume: str) -> dict[str, str]:
+        with StopSignals() as stop:
+            os.kill(os.getpid(), signal.SIGTERM)
+            while not stop.asked:
+                pass
+        return {"status": status}
+
     with monkeypatch.context() as patch:
-        patch.setattr(train, "train", lambda config, resume: {"status": "preempted"})
+        patch.setattr(train, "train", stopped)
         with pytest.raises(run.Preempted, match="lightgbm"):
             fit(table, tmp_path / "out")
     assert not (tmp_path / "out/ensemble").exists()
