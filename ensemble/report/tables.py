@@ -59,7 +59,7 @@ def score_table(run: Run) -> dict[str, Any]:
         ],
         "rows": _score_rows(run, names),
         "differences": [
-            {**_difference(run, name, differences[name]), "verdict": _verdict(kind, name, differences[name])}
+            {**_difference(run, name, differences[name]), "verdict": _verdict(run, name, differences[name])}
             for name in names
         ],
         "main": _main_score(run),
@@ -118,7 +118,7 @@ def _main_score(run: Run) -> dict[str, Any]:
         "high": number(high, digits),
         "is_gain": is_gain,
         "size": size,
-        "verdict": _verdict(kind, metric, gain),
+        "verdict": _verdict(run, metric, gain),
     }
 
 
@@ -168,11 +168,11 @@ def score(kind: str, value: float | None, name: str, digits: int = 3) -> str:
     return _as_text(kind, name, value) if kind == "regression" else number(value, digits)
 
 
-def _verdict(kind: str, name: str, gain: dict[str, float | None]) -> str:
-    higher_is_better = metrics.METRICS[kind][name].higher_is_better
+def _verdict(run: Run, name: str, gain: dict[str, float | None]) -> str:
+    higher_is_better, digits = metrics.METRICS[run.task.kind][name].higher_is_better, _difference_digits(run, name)
     if gain["low"] is None or gain["high"] is None or higher_is_better is None:
         return ""
-    if gain["low"] <= 0 <= gain["high"]:
+    if gain["low"] <= 0 <= gain["high"] or not (round(gain["low"], digits) or round(gain["high"], digits)):
         return "not significant"
     return "better" if (gain["low"] > 0) == higher_is_better else "worse"
 

@@ -44,11 +44,13 @@ def test_an_ensemble_equal_to_its_best_member_loses_nothing() -> None:
         run = run_of(test, {"ensemble": value - worse, "trees": value}, "root_mean_squared_error", "regression")
         assert tables.score_table(run)["main"]["is_gain"] is is_gain
     target, probability = (value > 0).astype(float), np.full(40, 0.3)
-    rounded = probability + 1e-15 * (1 - 2 * target)  # as after other steps than those of the member
-    test = Predictions(target=target, prediction=rounded, **COLUMNS)
-    run = run_of(test, {"ensemble": rounded, "trees": probability}, "log_loss", "binary")
-    assert run.scores["gain_over_best_member"]["log_loss"]["value"] > 0
-    assert tables.score_table(run)["main"]["is_gain"]
+    for rounding in (1e-15, 1e-8):  # as after other steps than those of the member
+        rounded = probability + rounding * (1 - 2 * target)
+        test = Predictions(target=target, prediction=rounded, **COLUMNS)
+        run = run_of(test, {"ensemble": rounded, "trees": probability}, "log_loss", "binary")
+        assert run.scores["gain_over_best_member"]["log_loss"]["low"] > 0
+        main = tables.score_table(run)["main"]
+        assert (main["is_gain"], main["verdict"]) == (True, "not significant")
 
 
 def test_metrics_of_every_kind_have_a_label() -> None:
