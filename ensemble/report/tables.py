@@ -130,7 +130,9 @@ def metric_labels(run: Run) -> dict[str, str]:
 
 
 def _interval(kind: str, name: str, interval: dict[str, float | None]) -> dict[str, Any]:
-    value, low, high = (_as_text(kind, name, interval[end]) for end in ENDS)
+    noise = LEAST * ((interval["high"] or 0) - (interval["low"] or 0))  # of the mean error of a constant, which is 0
+    ends = [0.0 if end is not None and abs(end) < noise else end for end in map(interval.get, ENDS)]
+    value, low, high = (_as_text(kind, name, end) for end in ends)
     return {"value": value, "interval": f"{low} to {high}" if interval["low"] is not None else ""}
 
 

@@ -127,6 +127,9 @@ def test_the_constant_prediction_is_named_by_the_task(kind: str, label: str) -> 
     table = tables.score_table(run)
     assert [other["name"] for other in table["main"]["others"]] == [label, "the baseline age"]
     assert table["rows"][2]["kind"] == ("baseline" if kind == "binary" else f"baseline: {label}")
+    if kind == "regression":
+        cells = dict(zip([column["label"] for column in table["columns"]], table["rows"][2]["cells"], strict=True))
+        assert cells["Mean error"]["value"] == "0.000"  # without rounding errors such as −1.1e−17
 
 
 def test_the_confusion_of_classes_counts_weights() -> None:
