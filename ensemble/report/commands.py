@@ -63,11 +63,9 @@ def _one_command(run: Run) -> list[str]:
         return []
     settings = {name: value for name, value in content["settings"].items() if value not in ("", [])}
     raw = {name: settings.pop(name) for name in ("source", "metadata") if name in settings}
-    files = [  # names of files without their folders; hub:CATEGORY unchanged
-        f"{name}=[{','.join(path if path.startswith('hub:') else Path(path).name for path in paths)}]"
-        for name, paths in raw.items()
-    ]
-    words = [*files, *settings_words(settings), *settings_words(content.get("limits", {})), f"out={out}"]
+    for name, paths in raw.items():  # names of files without their folders; hub:CATEGORY unchanged
+        raw[name] = [path if path.startswith("hub:") else Path(path).name for path in paths]
+    words = [*settings_words({**raw, **settings, **content.get("limits", {})}), f"out={out}"]
     return ["python", "scripts/fit.py", "--recipe", content["recipe"], *words]
 
 
@@ -83,8 +81,8 @@ def _prepare(run: Run) -> list[str]:
 def _prepare_words(manifest: dict[str, Any]) -> list[str]:
     """The words of the sources and of all settings in the manifest that are not empty."""
     settings = {name: value for name, value in manifest["config"].items() if value not in ("", [])}
-    source = [f"source=[{','.join(file['name'] for file in manifest['sources'])}]"] if manifest.get("sources") else []
-    return [*source, *settings_words(settings)]
+    source = {"source": [file["name"] for file in manifest["sources"]]} if manifest.get("sources") else {}
+    return settings_words({**source, **settings})
 
 
 def settings_words(settings: dict[str, Any], prefix: str = "") -> list[str]:
@@ -94,5 +92,5 @@ def settings_words(settings: dict[str, Any], prefix: str = "") -> list[str]:
         if isinstance(value, dict):
             words += settings_words(value, f"{prefix}{key}.")
         else:
-            words.append(f"{prefix}{key}={value if isinstance(value, str) else json.dumps(value)}")
+            words.append(f"{prefix}{key}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
     return words

@@ -1,9 +1,14 @@
 """The commands at the end of the report."""
 
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ensemble import configuration, folders
+from ensemble.pipeline.settings import config_class
 from ensemble.report import commands
 
 
@@ -21,3 +26,16 @@ from ensemble.report import commands
 def test_the_launcher_starts_as_many_ranks_as_the_training_had(summary: dict[str, Any], words: str) -> None:
     """Two ranks would be started, the number in the file, whatever the training had."""
     assert commands.launcher(summary) == words.split()
+
+
+def test_the_command_of_a_fit_names_the_same_files(tmp_path: Path) -> None:
+    """A file `a, b.csv` would become two files."""
+    settings = {"source": ["raw/a, b.csv", "größe.csv"], "target": "y"}
+    folders.write_json(tmp_path / "fit.json", {"written_by": folders.MARK, "recipe": "table", "settings": settings})
+    run: Any = SimpleNamespace(
+        manifest={}, folder_of={name: tmp_path / name for name in ("data", "ensemble", "predictions")}
+    )
+    (line,) = commands.commands(run)
+    words = shlex.split(line)
+    assert words[:4] == ["python", "scripts/fit.py", "--recipe", "table"]
+    assert configuration.load(config_class("table"), None, words[4:]).source == ("a, b.csv", "größe.csv")

@@ -62,13 +62,13 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
 
 def prepare_words(manifest: dict[str, Any]) -> list[str]:
     """The arguments of the scripts/prepare_data.py command that prepared the data."""
-    raw = {
+    files = {
         key: [file["file"] for file in manifest.get(census, {}).get("files", ())]
         for key, census in (("source", "census"), ("metadata", "product_census"))
     }
-    files = [f"{key}=[{','.join(names)}]" for key, names in raw.items() if names]
+    raw = {key: names for key, names in files.items() if names}
     of_raw_files = {name: manifest[name] for name in OF_RAW_FILES if name in manifest}
-    return [*files, *settings_words(of_raw_files), *settings_words(manifest["config"], "panel.")]
+    return [*settings_words({**raw, **of_raw_files}), *settings_words(manifest["config"], "panel.")]
 
 
 def feature_label(feature: dict[str, Any]) -> str:

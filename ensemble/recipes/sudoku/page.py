@@ -66,9 +66,8 @@ def prepare_words(manifest: dict[str, Any]) -> list[str]:
     test_files = settings.pop("test_source", [])
     sources = manifest["sources"]  # those of the test split are the last
     files = [file["name"] for file in sources[: len(sources) - len(test_files)]]
-    named = (("source", files), ("test_source", test_files))
-    words = [f"{name}=[{','.join(names)}]" for name, names in named if names]
-    return [*words, *settings_words(settings)]
+    named = {"source": files, "test_source": test_files}
+    return settings_words({**{name: names for name, names in named.items() if names}, **settings})
 
 
 def _networks(run: Run) -> dict[str, Any]:

@@ -342,6 +342,6 @@ def test_the_command_names_both_sources_of_one_name() -> None:
     """The command of the page would have no source= if the file of the test split has the same name in another folder."""
     files = [{"name": name} for name in ("a.csv", "test.csv", "test.csv")]
     words = page.prepare_words({"config": {"side": 9, "test_source": ["test.csv"]}, "sources": files})
-    assert words == ["source=[a.csv,test.csv]", "test_source=[test.csv]", "side=9"]
-    assert page.prepare_words({"config": {}, "sources": files[:1]}) == ["source=[a.csv]"]
+    assert words == ['source=["a.csv", "test.csv"]', 'test_source=["test.csv"]', "side=9"]
+    assert page.prepare_words({"config": {}, "sources": files[:1]}) == ['source=["a.csv"]']
     assert page.prepare_words({"config": {"side": 4}, "sources": []}) == ["side=4"]

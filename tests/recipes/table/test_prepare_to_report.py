@@ -220,7 +220,7 @@ def test_one_command_is_made_again_by_one_command(table: Path, tmp_path: Path) -
     commands = [line for line in re.findall(r"python .*", page) if "scripts" in line or "fit" in line]
     assert len(commands) == 1
     line = shlex.split(commands[0])
-    assert "source=[people.csv]" in line
+    assert 'source=["people.csv"]' in line
     schema = settings.config_class("table")
     made = configuration.load(schema, None, [word for word in line if "=" in word])
     asked = configuration.load(schema, None, [f"source=[{table}]", f"out={out}", *words, "time_limit=0", "num_draws=3"])
