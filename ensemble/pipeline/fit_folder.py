@@ -157,6 +157,18 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     return fnmatch.fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
 
 
+def refuse_foreign(out: Path, planned: Sequence[PlannedMember]) -> None:
+    """Raise `UserError` if the folder of a member that is to be replaced contains a user's file."""
+    from ensemble.trees import train
+
+    for member in planned:
+        folder = out / "members" / member.name
+        if member.kind == "neural":
+            network.refuse_foreign(folder)
+        else:
+            folders.refuse_foreign_folder(folder, train.KIND)
+
+
 def discard_results(out: Path, planned: Sequence[PlannedMember]) -> None:
     """Delete what a fit that is replaced wrote on its data, but no folder that contains a user's file.
 

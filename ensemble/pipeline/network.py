@@ -59,9 +59,7 @@ def train(
     Without `resume` an earlier run in `folder` is replaced. Raises `Preempted` if the training was stopped by a signal.
     """
     if not resume:
-        if file := foreign(folder):
-            fix = "move it elsewhere, or choose another out"
-            raise UserError(f"{file} was not written by a training, so {folder} is not replaced: {fix}")
+        refuse_foreign(folder)
         if folder.is_dir():
             folders.delete(folder)
     elif is_complete(folder):
@@ -150,6 +148,13 @@ def foreign(folder: Path) -> Path | None:
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     others = (file for file in files if not any(fnmatch.fnmatchcase(file.name, pattern) for pattern in FILES_OF_A_RUN))
     return next(others, None)
+
+
+def refuse_foreign(folder: Path) -> None:
+    """Raise `UserError` for a folder with a file that no training writes."""
+    if file := foreign(folder):
+        fix = "move it elsewhere, or choose another out"
+        raise UserError(f"{file} was not written by a training, so {folder} is not replaced: {fix}")
 
 
 def launch_command(

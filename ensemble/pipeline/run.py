@@ -272,8 +272,13 @@ def prepare(config: Any, name: str, resume: bool, lock: ExitStack) -> dict[str, 
         elif earlier and hasattr(settings, "overwrite"):
             settings = dataclasses.replace(settings, overwrite=True)  # the data there are incomplete, or of an older fit
 
+        def check(manifest: dict[str, Any]) -> None:
+            members = chosen(manifest, config, num_threads)
+            if not earlier:
+                fit_folder.refuse_foreign(out, members)
+
         prepare_data = recipe.named(name).require("prepare", "prepare", "cannot prepare data")
-        prepared_data.write(name, prepare_data, settings, lambda manifest: chosen(manifest, config, num_threads))
+        prepared_data.write(name, prepare_data, settings, check)
         manifest = folders.read_manifest(folder)
         if not (earlier and earlier.get(PREPARED)):
             # Before fit.json names the data, so that no kill leaves members of a replaced fit, which --resume auto would use

@@ -12,6 +12,7 @@ from fits import fit, planned, snapshot
 from ensemble import folders
 from ensemble.errors import UserError
 from ensemble.pipeline import run
+from ensemble.pipeline.plan import PlannedMember
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def test_a_killed_replacement_uses_no_member_of_the_old_fit(
     assert "is complete already" not in capsys.readouterr().err
 
 
-def kill_when_prepared(monkeypatch: pytest.MonkeyPatch, out: Path, table: Path) -> None:
+def kill_when_prepared(monkeypatch: pytest.MonkeyPatch, out: Path, table: Path, **settings: Any) -> None:
     """Replace a fit, and interrupt the new one once its data are prepared."""
 
     def killed(self: run.Fit, sentence: str) -> None:
@@ -38,7 +39,7 @@ def kill_when_prepared(monkeypatch: pytest.MonkeyPatch, out: Path, table: Path) 
     with monkeypatch.context() as patch:
         patch.setattr(run.Fit, "print", killed)
         with pytest.raises(KeyboardInterrupt):
-            fit(table, out, overwrite=True)
+            fit(table, out, overwrite=True, **settings)
 
 
 def test_a_replacement_leaves_only_the_users_files(fitted: Path, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +55,7 @@ def test_a_replacement_leaves_only_the_users_files(fitted: Path, table: Path, mo
     shutil.copytree(members / "xgboost", members / "mine")  # trained by the user
     shutil.copy(predictions / "xgboost.oof.parquet", predictions / "mine.oof.parquet")
     (fitted / "leaderboard.json").unlink()
-    kill_when_prepared(monkeypatch, fitted, table)
+    kill_when_prepared(monkeypatch, fitted, table, members=("lightgbm",))
     assert not (fitted / "ensemble").exists(), "it names members that are gone"
     assert not (fitted / "report.html").exists()
     fit(table, fitted, overwrite=True, members=("lightgbm",))
@@ -86,6 +87,23 @@ def test_a_file_of_the_users_is_found_before_the_training(
     before = snapshot(fitted)
     with pytest.raises(UserError, match=sentence):
         fit(table, fitted, **settings)
+    assert snapshot(fitted) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"), [("xgboost", "its manifest does not list"), ("tabm", "not written by a training")]
+)
+def test_a_file_in_a_members_folder_is_found_before_anything_is_deleted(
+    name: str, rule: str, fitted: Path, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old ensemble, its report and the other members would be gone when the fit ends in an error about a note."""
+    tabm = PlannedMember(name="tabm", kind="neural")
+    monkeypatch.setattr(run, "plan", lambda manifest, num_threads: [*planned("lightgbm", "xgboost"), tabm])
+    (fitted / "members" / name).mkdir(exist_ok=True)
+    (fitted / "members" / name / "notes.txt").write_text("mine")
+    before = snapshot(fitted)
+    with pytest.raises(UserError, match=rule):
+        fit(table, fitted, overwrite=True)
     assert snapshot(fitted) == before
 
 
