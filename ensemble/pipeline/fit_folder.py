@@ -16,8 +16,9 @@ from ensemble.pipeline.plan import PREPARED, PlannedMember
 from ensemble.pipeline.settings import FILE, FREE_TO_CHANGE
 
 RANKINGS, PREDICTIONS, ENSEMBLE, REPORT = "rankings", "predictions", "ensemble", "report.html"
+LEADERBOARD, COMPARISON = "leaderboard.json", "all"
 READABLE = (
-    FILE, "leaderboard.json", "prepared/names/names.parquet", "prepared/rows/train/state.json", "members/name/metrics.jsonl",
+    FILE, LEADERBOARD, "prepared/names/names.parquet", "prepared/rows/train/state.json", "members/name/metrics.jsonl",
     "members/name/model.0.txt", "members/name/out_of_fold.parquet", "members/name/summary.json",
     "rankings/name.test.parquet", "predictions/name.oof.parquet", "ensemble/forecast.csv", "ensemble/forecast.parquet",
     "ensemble/oof.parquet", "ensemble/scores.json", "ensemble/test.parquet",
@@ -178,8 +179,9 @@ def discard_results(out: Path, planned: Sequence[PlannedMember]) -> None:
     from ensemble.trees.checkpoint import Checkpoints
 
     names = {member.name for member in planned}
-    for folder in (out / name for name in {ENSEMBLE, *(member.data for member in planned)} - {PREPARED}):
+    for folder in (out / name for name in {ENSEMBLE, COMPARISON, *(member.data for member in planned)} - {PREPARED}):
         folders.discard(folder)
+    (out / LEADERBOARD).unlink(missing_ok=True)
     (out / REPORT).unlink(missing_ok=True)  # `opened` has refused a page that the project did not write
     for folder in sorted((out / "members").glob("*")):
         member = folder.with_suffix("")

@@ -440,7 +440,7 @@ def _compared(run: Fit, *files: Any) -> dict[str, Any]:
     compare, metric = (
         first_recipe.require("comparison", name, "has a follow-up and no comparison") for name in ("compare", "METRIC")
     )
-    compared = compare(run.out / "all", run.out / PREPARED, run.out / RANKINGS, *files, **run.bootstrap)
+    compared = compare(run.out / fit_folder.COMPARISON, run.out / PREPARED, run.out / RANKINGS, *files, **run.bootstrap)
     metrics = {metric: {"higher_is_better": True}}
     return {"split": compared["split"], "metric": metric, "metrics": metrics, "scores": compared["members"]}
 
@@ -450,7 +450,7 @@ def _leaderboard(run: Fit, scores: dict[str, Any]) -> list[dict[str, Any]]:
     from ensemble.predictor import leaderboard
 
     board = leaderboard.rows(scores, {member.name: run.out / "members" / member.name for member in run.trained})
-    folders.write_json(run.out / "leaderboard.json", board)
+    folders.write_json(run.out / fit_folder.LEADERBOARD, board)
     return board
 
 

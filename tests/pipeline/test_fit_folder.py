@@ -54,10 +54,10 @@ def test_a_replacement_leaves_only_the_users_files(fitted: Path, table: Path, mo
     (predictions / "notes.parquet").write_text("mine")
     shutil.copytree(members / "xgboost", members / "mine")  # trained by the user
     shutil.copy(predictions / "xgboost.oof.parquet", predictions / "mine.oof.parquet")
-    (fitted / "leaderboard.json").unlink()
+    shutil.copytree(fitted / "ensemble", fitted / "all")  # as of a recipe with a follow-up
     kill_when_prepared(monkeypatch, fitted, table, members=("lightgbm",))
     assert not (fitted / "ensemble").exists(), "it names members that are gone"
-    assert not (fitted / "report.html").exists()
+    assert not [name for name in ("report.html", "leaderboard.json", "all") if (fitted / name).exists()]
     fit(table, fitted, overwrite=True, members=("lightgbm",))
     assert sorted(path.name for path in members.iterdir()) == ["catboost", "lightgbm", "mine", "notes"]
     assert {path.name.split(".")[0] for path in predictions.iterdir()} == {"lightgbm", "mine", "notes"}
