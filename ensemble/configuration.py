@@ -237,7 +237,8 @@ def _form(key: str, kind: Any, value: Any) -> str:
         return f"a list of some of {', '.join(map(str, choices))}, as in '{key}=[{choices[0]}]'"
     if parts[-1] is not Ellipsis:
         return f"a list of {len(parts)}, each {_SCALARS[parts[0]]}"
-    return f"a list, as in '{key}=[{value if value and isinstance(value, str) else '…'}]'"
+    words_of_value = re.findall(r"[^\s,()[\]]+", str(value)) if isinstance(value, (str, int, float)) else ()
+    return f"a list, as in '{key}=[{','.join(words_of_value) or '…'}]'"
 
 
 def from_dict(schema: type[Config], content: dict[str, Any]) -> Config:
@@ -273,11 +274,15 @@ def check(
     common |= {name: (0 <= getattr(config, name) <= 1, "between 0 and 1") for name in fractions.split()}
     for name, (holds, rule) in {**common, **rules}.items():
         if not holds:
-            value = getattr(config, name)
-            shown = str(value).lower() if isinstance(value, bool) else str(value) or "''"
-            if isinstance(value, tuple):
-                shown = f"[{', '.join(map(str, value))}]"
+            shown = _written(getattr(config, name)) or "''"
             raise UserError(f"{prefix}{name}={shown} is impossible: it must be {rule}")
+
+
+def _written(value: Any) -> str:
+    """A value as one writes it on the command line."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(str, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def read_yaml(file: str | Path) -> dict[str, Any]:
@@ -359,7 +364,7 @@ def describe(schema: type, prefix: str = "") -> str:
             paragraphs.append(describe(kind, f"{prefix}{field.name}."))  # type: ignore[arg-type]
             continue
         default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
-        shown = "required" if default in (dataclasses.MISSING, "???") else default
+        shown = "required" if default in (dataclasses.MISSING, "???") else _written(default)
         sentence = " ".join((sentences.get(field.name, ""), _choices(kind, sentences.get(field.name, "")))).strip()
         text = textwrap.fill(sentence, 100, initial_indent="      ", subsequent_indent="      ")
         paragraphs.append(f"  {prefix}{field.name}={shown}\n{text}")

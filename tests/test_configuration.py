@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import itertools
 import json
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -165,14 +166,8 @@ def test_a_mistake_is_one_sentence(word: str, sentence: str) -> None:
 
 def test_numbers_are_decimal() -> None:
     """Seeds numbered by `printf %03d` would be octal, so that 008 and 010 are the same."""
-    assert [load(f"num_eggs={text}").num_eggs for text in ("08", "008", "010", "-010", "0", "1_000")] == [
-        8,
-        8,
-        10,
-        -10,
-        0,
-        1000,
-    ]
+    numbers = {"08": 8, "008": 8, "010": 10, "-010": -10, "0": 0, "1_000": 1000}
+    assert {text: load(f"num_eggs={text}").num_eggs for text in numbers} == numbers
     assert load("oven.times_min=[01.5, 010]").oven.times_min == (1.5, 10.0)
     assert [load(f"oven.temperature_c={text}").oven.temperature_c for text in ("1e-05", "0.05", "00.5")] == [1e-5, 0.05, 0.5]
     assert load("toppings=[010]", "words={a: '010'}").toppings == ("010",)
@@ -346,9 +341,9 @@ def test_help_describes_every_setting() -> None:
         "      What it is called, on more than one line.",
         "  num_eggs=3",
         "      How many.",
-        "  vegan=False",
+        "  vegan=false",
         "      Without eggs.",
-        "  toppings=()",
+        "  toppings=[]",
         "      In this order.",
         "  words={}",
         "      From one language to another.",
@@ -356,7 +351,7 @@ def test_help_describes_every_setting() -> None:
         "      Of the air, in degrees Celsius.",
         "  oven.mode=fan",
         "      Where the heat comes from. One of fan, grill, no.",
-        "  oven.times_min=(10.0, 5.0)",
+        "  oven.times_min=[10.0, 5.0]",
         "      Covered, and uncovered.",
     ]
 
@@ -419,6 +414,8 @@ def test_every_config_class_can_be_loaded(name: str) -> None:
     schema: Any = CONFIG_CLASSES[name]
     required = [field.name for field in dataclasses.fields(schema) if field.default == "???"]
     result: Any = configuration.load(schema, None, [f"{setting}=x" for setting in required])
+    words = re.findall("^  ([^ =]+=.*)", configuration.describe(schema).replace("=required", "=x"), re.MULTILINE)
+    assert configuration.load(schema, None, words) == result, "--help shows defaults as one writes them"
     assert configuration.from_dict(schema, json.loads(json.dumps(configuration.to_dict(result)))) == result
     for setting in configuration.field_names(schema):
         if configuration.type_of(schema, setting) is str:
@@ -467,6 +464,8 @@ class Numbers:
     """A choice."""
     monotone: dict[str, int] = dataclasses.field(default_factory=dict)
     """Numbers by name."""
+    widths: tuple[int, ...] = ()
+    """A list."""
 
 
 @pytest.mark.parametrize(
@@ -481,6 +480,7 @@ class Numbers:
         (f"monotone={'[' * 3000}", "cannot be read .*: check its brackets and quotes"),
         ("task=Binary", "task=Binary does not fit: did you mean 'binary'. Write one of binary, regression"),
         ("task=regresion", "did you mean 'regression'"),
+        ("widths=(64, 32)", r"does not fit: write a list, as in 'widths=\[64,32\]'$"),
         ("target=", r"^the setting 'target' is empty: write target=…$"),
     ],
 )
