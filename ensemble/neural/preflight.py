@@ -241,6 +241,7 @@ def summary(
         num_bytes["averaged weights"] = num_bytes["gradients"]  # of the trainable parameters, too
     num_bytes["activations"] = activation_bytes(model, forward)
     num_bytes["total"] = sum(size or 0 for size in num_bytes.values())
+    num_steps = plan.num_steps(config.max_epochs)
     rates = sorted({group["lr"] for optimizer in optimizers for group in optimizer.param_groups}, reverse=True)
     scaling = config.learning_rate_scaling
     scaled = f", {scaling} scaling from a batch of {config.base_batch_size:,}" if scaling != "none" else ""
@@ -255,7 +256,7 @@ def summary(
         "batches",
         f"  examples per step: {plan.description}",
         f"  {plan.num_rows:,} rows, {plan.steps_per_epoch:,} steps per epoch, "
-        f"{plan.num_steps(config.max_epochs):,} steps in total, {config.warmup_steps:,} of them warm-up",
+        f"{num_steps:,} steps in total, {min(config.warmup_steps, num_steps):,} of them warm-up",
         f"  peak learning rate {' and '.join(f'{rate:g}' for rate in rates)}{scaled}, then {config.schedule}",
     ]
     return "\n".join(lines)

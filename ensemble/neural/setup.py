@@ -179,8 +179,8 @@ def set_up(
         f"{plan.description}, on {accelerator.device}, precision {accelerator.mixed_precision}"
     )
     if num_steps < config.warmup_steps:
-        share = num_steps / config.warmup_steps
-        tracker.message(f"warmup_steps={config.warmup_steps} is more: the learning rate ends at {share:.2g} of its peak")
+        what = f"warmup_steps={config.warmup_steps} is more than the {num_steps} steps of this training"
+        tracker.message(f"{what}: the learning rate ends at {num_steps / config.warmup_steps:.2g} of its peak")
     if resumed_from and progress.step == training.num_steps < num_steps:
         before_s = folders.read_json(resumed_from / "state.json")["config"]["max_seconds"]
         if config.max_seconds > before_s:

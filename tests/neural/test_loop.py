@@ -161,7 +161,10 @@ def test_a_warm_up_that_does_not_end_is_mentioned(
 ) -> None:
     """A training that learns almost nothing would look like one of a network that cannot learn."""
     loop.train(Toy(), dataclasses.replace(config, warmup_steps=48), accelerator)
-    assert "warmup_steps=48 is more: the learning rate ends at 0.25 of its peak" in capsys.readouterr().out
+    assert (
+        "warmup_steps=48 is more than the 12 steps of this training: the learning rate ends at 0.25 of its peak"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_run_writes_its_files(config: TrainConfig, accelerator: Accelerator) -> None:

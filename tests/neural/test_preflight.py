@@ -32,7 +32,7 @@ class Communicating(torch.optim.SGD):
 
 
 def text(settings: dict[str, Any], model: torch.nn.Module, *optimizers: torch.optim.Optimizer) -> str:
-    config = TrainConfig(data="prepared", out="run", warmup_steps=5, **settings)
+    config = TrainConfig(data="prepared", out="run", **{"warmup_steps": 5, **settings})
     return summary(config, PLAN, model, list(optimizers), "bf16", lambda: model(torch.ones(8, 100)).sum())
 
 
@@ -59,6 +59,7 @@ def test_the_summary_is_complete() -> None:
     ]
     assert "  examples per step: 64 = 8 × 2 ranks × 4 accumulated\n" in output
     assert "  1,000 rows, 16 steps per epoch, 48 steps in total, 5 of them warm-up\n" in output
+    assert "48 steps in total, 48 of them warm-up\n" in text(settings | {"warmup_steps": 50}, model, optimizer)
     assert output.endswith("  peak learning rate 0.002, linear scaling from a batch of 32, then cosine")
 
 
