@@ -64,7 +64,9 @@ def search(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_R
     with StopSignals() as stop, RankGroup() as group:
         manifest = rows.tree_manifest(config.data)
         if "validation" not in manifest["splits"]:
-            raise UserError(f"{config.data} has folds, and a search compares settings on a validation split: leave it out")
+            raise UserError(
+                f"{config.data} has no validation split, which search.trials and search.seconds need: leave them out"
+            )
         train, validation = rows.TreeData(config.data, "train", manifest), rows.TreeData(config.data, "validation", manifest)
         config, objective, _ = member.resolve(config, train, validation)
         config = dataclasses.replace(config, memory=member.memory_mode(config, manifest, group))
