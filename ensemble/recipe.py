@@ -1,8 +1,8 @@
 """The interface of a recipe, and how a recipe is found. A recipe is a package that answers one question.
 
 `--recipe NAME` takes a built-in name or an importable package of the user's own, such as `my_company.churn`. The package
-consists of the modules below. Only the first two are required. Each is imported when it is first used, so a process loads
-only the libraries that it needs. `ensemble/recipes/README.md` is a guide with a worked example.
+consists of the modules below. Only settings.py and prepare.py are required. Each is imported when it is first used, so a
+process loads only the libraries that it needs. `ensemble/recipes/README.md` is a guide with a worked example.
 
     __init__.py   WORDS: Words                            terms of the report and the model card for rows and positives
     settings.py   PrepareConfig                           settings of scripts/prepare_data.py; imports nothing heavy
@@ -66,6 +66,8 @@ BUILT_IN = {
     "emulator": "ensemble.recipes.emulator",
 }
 """Name of each recipe of this project: its package."""
+TRAINED, FITTED = (tuple(name for name in BUILT_IN if name != other) for other in ("candidates", "sudoku"))
+"""The names of those that scripts/train.py and scripts/fit.py can train and fit."""
 DEFAULT = "hot_sellers"
 """The recipe of scripts that prepare or train, if the user names none."""
 RANKING = "ranking"
@@ -265,13 +267,13 @@ def from_command_line(schema: type, description: str | None) -> tuple[Any, str]:
     return configuration.from_command_line(schema, description, [parser]), named_by_user
 
 
-def option(default: str = "", what: str = "") -> argparse.ArgumentParser:
+def option(default: str = "", what: str = "", names: tuple[str, ...] = tuple(BUILT_IN)) -> argparse.ArgumentParser:
     """A parser with --recipe only, as a parent of a script's own parser.
 
-    what : the help text of a script whose user chooses a recipe; empty for a script that reads it from the data.
+    what : the help text of a script whose user chooses a recipe, with `names`; empty if the script reads it from the data.
     """
     parser = argparse.ArgumentParser(add_help=False)
-    chosen = f"{what}: {', '.join(BUILT_IN)}, or a package of your own; by default {default}"
+    chosen = f"{what}: {', '.join(names)}, or a package of your own; by default {default}"
     text = chosen if what else "a package of your own that prepared the data"
     parser.add_argument("--recipe", default=default, metavar="NAME", help=text)
     return parser

@@ -35,7 +35,7 @@ def main() -> None:
         help="losses in a row without a checkpoint that are tolerated; one more ends the job",
     )
     options, words = own.parse_known_args()
-    recipe_option = recipe.option(recipe.DEFAULT, "recipe to train")
+    recipe_option = recipe.option(recipe.DEFAULT, "recipe to train", recipe.TRAINED)
     named = recipe.named(recipe_option.parse_known_args(words)[0].recipe)
     schema: Any = config_class(named.name)
     settings: Any = configuration.from_command_line(schema, __doc__, [own, recipe_option])

@@ -23,7 +23,7 @@ from ensemble.pipeline.settings import STAGES, config_class
 
 
 def main() -> None:
-    parser = recipe.option("table", "recipe of the raw data")
+    parser = recipe.option("table", "recipe of the raw data", recipe.FITTED)
     parser.add_argument("--resume", default="", choices=("auto",), help="continue the fit in out, if there is one")
     parser.add_argument("--stage", default="", choices=STAGES, help="run only this part of the fit; needs time_limit=0")
     parser.add_argument("--task", type=int, default=0, metavar="I", help="number of this task of the stage, from 0")

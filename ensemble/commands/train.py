@@ -16,7 +16,7 @@ from ensemble.neural.settings import config_class
 
 
 def main() -> None:
-    parser = recipe.option(recipe.DEFAULT, "recipe to train")
+    parser = recipe.option(recipe.DEFAULT, "recipe to train", recipe.TRAINED)
     parser.add_argument(
         "--resume",
         default="",

@@ -5,7 +5,7 @@ import pytest
 from ensemble import configuration
 from ensemble.errors import UserError
 from ensemble.neural.settings import FREE_TO_CHANGE, TrainConfig, config_class
-from ensemble.recipe import BUILT_IN, named
+from ensemble.recipe import BUILT_IN, TRAINED, named
 
 NAMES = """
 data verify out batch_size micro_batch_size max_epochs learning_rate learning_rate_scaling base_batch_size schedule
@@ -42,6 +42,7 @@ def test_the_names_of_the_settings_do_not_change() -> None:
     """A YAML, job script or checkpoint with an old name would be refused: rename only on purpose, and here too."""
     assert list(configuration.field_names(TrainConfig)) == NAMES
     assert {name: list(configuration.field_names(schema)) for name, schema in trained().items()} == RECIPE_NAMES
+    assert set(TRAINED) == set(RECIPE_NAMES), "--help of scripts/train.py lists these"
 
 
 def test_settings_that_may_change_on_resuming_exist() -> None:

@@ -483,3 +483,4 @@ def test_a_recipe_of_this_project_that_cannot_be_fitted_is_refused() -> None:
     """A user could not rename the setting of a recipe that is not the user's, as the error asks."""
     with pytest.raises(UserError, match=r"^scripts/fit.py cannot fit the recipe sudoku: run the steps of its README"):
         config_class("sudoku")
+    assert all(config_class(name) for name in recipe.FITTED), "--help lists these"
