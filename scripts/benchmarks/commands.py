@@ -46,10 +46,19 @@ def described(sentence: str) -> type:
     return dataclasses.make_dataclass("Settings", (), namespace={"__doc__": sentence})
 
 
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """The setting of every command."""
+
+    results: str = "slurm/results"
+    """Folder of the JSON file."""
+
+
 def schema(measure: Callable[..., Any]) -> type:
-    """A dataclass of settings: the parameters of a function, and `results`, the folder of its JSON file."""
+    """A dataclass of settings: the parameters of a function, and `results`."""
     types = typing.get_type_hints(measure)
     parameters = inspect.signature(measure).parameters.items()
     settings = [(name, types[name], parameter.default) for name, parameter in parameters]
-    settings += [("results", str, "slurm/results")]
-    return dataclasses.make_dataclass("Settings", settings, frozen=True, namespace={"__doc__": inspect.getdoc(measure)})
+    return dataclasses.make_dataclass(
+        "Settings", settings, bases=(Results,), frozen=True, namespace={"__doc__": inspect.getdoc(measure)}
+    )

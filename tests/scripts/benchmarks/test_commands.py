@@ -11,6 +11,7 @@ import pytest
 from benchmarks import commands as of_benchmark
 from benchmarks import demo as commands
 
+from ensemble import configuration
 from ensemble.errors import UserError
 
 
@@ -20,6 +21,7 @@ def test_every_setting_of_a_benchmark_is_described(name: str) -> None:
     measure = getattr(importlib.import_module(of_benchmark.known()[name].module), name)
     described = re.findall(r"^(\w+(?:, \w+)*) : \S", inspect.getdoc(measure) or "", re.MULTILINE)
     assert [one for names in described for one in names.split(", ")] == [*inspect.signature(measure).parameters]
+    assert "=slurm/results\n      Folder of the JSON file." in configuration.describe(of_benchmark.schema(measure))
 
 
 def test_all_marked_functions_are_commands() -> None:
