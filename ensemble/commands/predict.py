@@ -95,7 +95,8 @@ def predict(settings: PredictConfig, manifest: dict[str, Any]) -> None:
     ):
         print(f"{path}: {num_rows:,} rows")
         if settings.contributions and split == out_of_fold.NAME:
-            print(f"{split}: no contributions, since they are those of all copies, and each row is predicted by one")
+            reason = "they are means over all copies, but one copy predicts an out-of-fold row"
+            print(f"no contributions for {split}: {reason}")
         elif settings.contributions and loaded.write_contributions:
             print(loaded.write_contributions(settings.data, split, name, settings.out))
 

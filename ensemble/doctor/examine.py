@@ -119,7 +119,7 @@ def _all_reduce(
         fix = "fix the problems above first; NCCL_DEBUG=INFO or TORCH_CPP_LOG_LEVEL=INFO prints more"
         return [problem("all-reduce", f"{ranks_used}: {failure}", fix)]
     time = f"{ranks.MESSAGE_MIB} MiB in {1000 * result['each_s']:.3g} ms, {result['repeats']} times"
-    findings = [ok("all-reduce", f"{result['bus_gb_s']:.3g} GB/s by the bus: {ranks_used}, {time}")]
+    findings = [ok("all-reduce", f"{result['bus_gb_s']:.3g} GB/s bus bandwidth: {ranks_used}, {time}")]
     interfaces = {name: environment.get(name, "") for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")}
     changed = [f"{name}={value or 'nothing'}" for name, value in interfaces.items() if value != os.environ.get(name, "")]
     if changed:

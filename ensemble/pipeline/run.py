@@ -325,18 +325,19 @@ def _refuse_other_sources(config: Any, manifest: dict[str, Any], folder: Path) -
 def chosen(manifest: dict[str, Any], config: Any, num_threads: int) -> list[PlannedMember]:
     """The planned members for the data, or those of them that the setting `members` names. Variants need a time limit."""
     planned, names = plan(manifest, num_threads), config.members
+    given = f"members=[{', '.join(names)}]"
     variants = [member.name for member in planned if member.variant_of]
     planned = [member for member in planned if config.time_limit or not member.variant_of]
     known = {member.name: member for member in planned}
     for name in names:
         if name not in known and name in variants:
             rule = "a variant, which is only trained with a time limit: give a time_limit, or leave it out"
-            raise UserError(f"time_limit=0, but members={list(names)} names '{name}', {rule}")
+            raise UserError(f"time_limit=0, but {given} names '{name}', {rule}")
         if name not in known:
             fix = f"write a list as members=[{name}]" if "," in name else f"choose from {', '.join(known)}"
-            raise UserError(f"members={list(names)} names '{name}', which is not available for these data: {fix}")
+            raise UserError(f"{given} names '{name}', which is not available for these data: {fix}")
         if (origin := known[name].variant_of) and origin not in names:
-            raise UserError(f"members={list(names)} names '{name}' without '{origin}', of which it is a variant: name both")
+            raise UserError(f"{given} names '{name}' without '{origin}', of which it is a variant: name both")
     return [member for member in planned if not names or member.name in names]
 
 

@@ -42,7 +42,7 @@ def test_each_problem_has_a_fix(tmp_path: Path) -> None:
     assert "OMP_PROC_BIND=true" in line_of(page, "note", "pinned threads")
     assert "1 granted of" in line_of(page, "ok", "cores")
     # Measured all the same, with the settings of the fixes
-    assert "GB/s by the bus: 2 CPU ranks by Gloo, 25 MiB in" in line_of(page, "ok", "all-reduce")
+    assert "GB/s bus bandwidth: 2 CPU ranks by Gloo, 25 MiB in" in line_of(page, "ok", "all-reduce")
     assert page.count("\nproblem ") == 7
     assert page.splitlines()[-1].startswith("7 problems, ")
     assert list(tmp_path.iterdir()) == [], "something was left behind"

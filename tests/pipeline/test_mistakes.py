@@ -266,7 +266,7 @@ COMMANDS = {
     "… num_draws=0": "num_draws=0 is impossible: it must be at least 1",
     "… seed=-1": "the command line: seed=-1 is impossible: it must be a whole number from 0 to 4294967295",
     "… seed=999999999999": "the command line: seed=999999999999 is impossible: it must be a whole number from 0 to",
-    "… members=[gpt]": "members=['gpt'] names 'gpt', which is not available for these data: choose from ",
+    "… members=[gpt]": "members=[gpt] names 'gpt', which is not available for these data: choose from ",
     "… time_limit=1:00": "the command line: 1:00 is base 60 in YAML: write a decimal number without leading zeros,",
     "… members={a:b}": "members={'a:b': ''} does not fit: write a list, as in",
     "… accelerate_config=no.yaml": "accelerate_config=no.yaml is not a file: name one of Accelerate, or write auto",
@@ -316,7 +316,7 @@ COMMANDS = {
     "… --recipe next_item": "the command line: there is no setting 'target'; known are: out, source, format, columns, raw,",
     "out=new --recipe next_item": "source names no file: name at least one file, glob or hub:CATEGORY",
     "out=new --recipe next_item source=[t.csv]": "t.csv has no known format of reviews (its columns are a, b, y)",
-    "out=new --recipe next_item source=[walks.txt] core=1 members=[tabm]": "members=['tabm'] names 'tabm', which is "
+    "out=new --recipe next_item source=[walks.txt] core=1 members=[tabm]": "members=[tabm] names 'tabm', which is "
     "not available for these data: choose from sasrec, lightgbm, xgboost",
     "out=new --recipe next_item source=[few.txt] core=1": "the validation split has 60 sequences, and trees need at least "
     "67 for training: give more users, or with split=time other values of validation_from and test_from",

@@ -68,7 +68,7 @@ class Rankings:
 def write(path: str | Path, rankings: Rankings) -> None:
     """Write a ranking file in one rename, with checksums that `read` verifies.
 
-    Raises `UserError` for ranks and scores that are NaN or infinite, repeated row ids, and a path that cannot be written.
+    Raises `UserError` for NaN, infinite values other than ranks, repeated row ids, and a path that cannot be written.
     """
     path = Path(path)
     _check(rankings, path)
@@ -134,10 +134,9 @@ def _check(rankings: Rankings, path: Path) -> None:
         is_valid = (values >= least) & (np.isfinite(values) | (name == "rank"))
         bad = np.flatnonzero(~is_valid.all(axis=1))
         if bad.size:
-            raise UserError(
-                f"{path}: {bad.size} of {len(row_id)} rows have {name} that are NaN, infinite or below {least}, first row "
-                f"{row_id[bad[0]]}: check the member's training log"
-            )
+            what = f"{name} that are NaN{'' if name == 'rank' else ', infinite'} or below {least}"
+            fix = f"first row {row_id[bad[0]]}: check the member's training log"
+            raise UserError(f"{path}: {bad.size} of {len(row_id)} rows have {what}, {fix}")
     if rankings.rank_of_101.max() > NUM_SAMPLED + 1:
         raise UserError(f"{path}: a rank among {NUM_SAMPLED + 1} items is {rankings.rank_of_101.max():g}: predict again")
     refuse_repeated_rows(path, row_id)

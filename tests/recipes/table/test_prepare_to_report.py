@@ -112,7 +112,7 @@ def test_a_file_of_the_user_is_not_replaced(table: Path, tmp_path: Path) -> None
     fork("train_trees", *one_model, f"data={folder}/data", f"out={folder}/one")
     words = (f"member={folder}/one", f"data={folder}/data", f"out={tmp_path}/run/one.files", "contributions=true")
     printed = fork("predict", *words)  # of all splits, although rows of several copies have no contributions
-    assert "oof: no contributions, since they are those of all copies" in printed
+    assert "no contributions for oof: they are means over all copies" in printed
     assert "one.forecast.contributions.parquet" in printed
     written = {"report": f"{folder}/report.html", "export_model": f"{folder}/member.onnx"}
     words = {
