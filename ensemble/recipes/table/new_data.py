@@ -45,10 +45,9 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     check(like, bool(settings["source"]), bool(settings.get("metadata")))
     if "min_matched" in settings:
         raise UserError("min_matched= is for metadata of products, but this ensemble was fitted on a table: leave it out")
-    if settings.get("until"):
-        raise UserError("until= is for reviews, but this ensemble was fitted on a table: leave it out")
-    if settings.get("columns"):
-        raise UserError("columns= is for reviews, but this ensemble was fitted on a table: name its columns as in training")
+    for name, fix in (("until", "leave it out"), ("columns", "name its columns as in training")):
+        if settings.get(name):
+            raise UserError(f"{name}= is for reviews, but this ensemble was fitted on a table: {fix}")
     config = stripped(configuration.from_dict(PrepareConfig, {**like["config"], "out": str(settings["out"])}))
     census, kind = Census(), like["task"]["kind"]
     with folders.new_folder(settings["out"], False, folders.PREPARED) as folder:
