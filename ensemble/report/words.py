@@ -60,7 +60,7 @@ METRIC_DESCRIPTIONS = {
 }
 """By kind of task; a recipe may replace them by `METRIC_DESCRIPTIONS` in its page.py."""
 PLANNED_SPEED_UP = {1: 1.0, 2: 1.85, 4: 3.43, 8: 6.0}
-"""By number of GPUs, from the planning table that the project was given. It was not measured, and the page states that."""
+"""By number of GPUs, as expected before any measurement; the page states that."""
 
 
 def method_description(method: str, on_other_blocks: bool) -> str:

@@ -99,19 +99,19 @@ def test_the_text_of_a_picture_is_complete(page: str) -> None:
 
 
 def test_the_page_has_the_measured_scaling(scaled_page_file: Path, page: str, scaling: list[Path]) -> None:
-    """A figure of the measurement would be lost, or the planning table would be taken for a measurement."""
+    """A figure of the measurement would be lost, or expected values would be taken for a measurement."""
     scaled = scaled_page_file.read_text(encoding="utf-8")
     words = text(scaled)
     for part in (
         "measured: Some <i>CPU</i>, 2 cores measured: NVIDIA A100-SXM4-80GB",
-        "ideal the project’s planning table, not measured Speed-up",
+        "ideal expected before any measurement Speed-up",
         f"3 trainings on each number of ranks, global batch 4,096, 20 November 2026, from {scaling[0]}",
         "on each number of ranks, global batch 4,096, 3.6 a GPU-hour",
         "2 1 cpu 160 155 to 166 1.60 1.56 to 1.65 80 % 78 % to 83 % 0.347 1.2 %",  # rank-hours: 2 × 100,000 ÷ 160 ÷ 3600
         "8 2 NVIDIA A100-SXM4-80GB 6,400 6,200 to 6,700 6.40 6.26 to 6.63 80 % 78 % to 83 % 0.0347 1.25 1.2 %",
         "rank-hours a training waits for data",
         "GPU-hours a training cost a million samples waits for data",
-        "was not measured: 1.85 × on 2 (92 %), 3.43 × on 4 (86 %), 6.0 × on 8 (75 %) GPUs.",
+        "expected values, which were not measured: 1.85 × on 2 (92 %), 3.43 × on 4 (86 %), 6.0 × on 8 (75 %) GPUs.",
     ):
         assert part in words, part
     assert "Training on more ranks" not in text(page)
