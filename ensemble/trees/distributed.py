@@ -13,6 +13,7 @@ import math
 import os
 import queue
 import re
+import select
 import socket
 import sys
 import threading
@@ -229,7 +230,8 @@ class RankGroup:
             problem = (
                 f"rank {rank} ({hello['name']}) was started with WORLD_SIZE={num_ranks}, and rank 0 with {self.num_ranks}"
             )
-        elif rank in (0, *self._peers):
+        elif rank == 0 or (rank in self._peers and not select.select([self._peers[rank].connection], [], [], 0)[0]):
+            # The connection of a rank that waits has nothing to read; that of one that died, its end: it may start again
             problem = f"two processes were started with RANK={rank}: one is {hello['name']}"
         if problem:
             problem += f": start every rank with the same {', '.join(NAMES[1:])}, and with a RANK of its own"

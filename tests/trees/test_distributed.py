@@ -233,6 +233,19 @@ def test_another_program_that_connects_and_sends_nothing_is_ignored(tmp_path: Pa
     assert not silent.readline()
 
 
+def test_a_rank_that_died_before_the_start_can_start_again(tmp_path: Path, start: Start) -> None:
+    """It would be refused as a second process with the same RANK, and all ranks would have to start again."""
+    port = distributed.free_port()
+    names = {"RANK": "0", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    process = start(group_line(tmp_path), **names)
+    connect(port, rank=1, num_ranks=3).close()
+    ranks = [connect(port, rank=rank, num_ranks=3) for rank in (1, 2)]
+    for messages in ranks:
+        assert "begin" in json.loads(messages.readline())
+        print(json.dumps({"value": "here"}), file=messages, flush=True)
+    assert process.communicate(timeout=TIMEOUT_S)[0] == "met [[0, '127.0.0.1'], 'here', 'here']\n"
+
+
 def test_a_rank_0_that_hangs_before_the_start_is_named(tmp_path: Path, start: Start) -> None:
     """The other ranks would wait for ever if the machine of rank 0 fails while it waits for a rank."""
     with socket.create_server(("127.0.0.1", 0)) as server:
