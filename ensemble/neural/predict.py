@@ -76,7 +76,13 @@ class NeuralMember:
         if neural_recipe.output == recipe.RANKING:
             del arrays["prediction"]
             return {"row_id": rows["row_id"], "user": rows["cluster"], **arrays, **origin}
-        names = ["target", "prediction", *(["weight"] if "weight" in arrays and split != inputs.FORECAST else [])]
+        has_weight = bool(manifest.get("task", {}).get("weight")) and split != inputs.FORECAST
+        if has_weight and "weight" not in arrays:
+            raise UserError(
+                f"predict(…) of the recipe {neural_recipe.name} returns no weight, but the task has weight="
+                f"{manifest['task']['weight']}: return this column as 'weight' too"
+            )
+        names = ["target", "prediction", *(["weight"] if has_weight else [])]
         columns: dict[str, Any] = {name: arrays[name].astype(np.float64) for name in names}
         if neural_recipe.output == "probabilities":
             columns["classes"] = tuple(manifest["task"]["classes"])

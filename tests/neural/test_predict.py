@@ -1,14 +1,21 @@
 """Which networks are loaded: not those of a package that the user did not name, nor those of another recipe."""
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from accelerate import Accelerator
+from toy import Toy
 
 from ensemble import folders
+from ensemble.data import inputs
 from ensemble.errors import UserError
+from ensemble.neural import loop, predict
 from ensemble.neural.predict import NeuralMember
+from ensemble.neural.settings import TrainConfig
 
 
 @pytest.fixture
@@ -41,3 +48,20 @@ def test_a_network_of_another_recipe_is_refused(member: Path) -> None:
     ):
         NeuralMember(member, None, "data", of_recipe="sudoku")
     assert not (member.parent / "imported").exists()
+
+
+def test_a_network_returns_the_weights_of_its_task(
+    config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ensemble would refuse its predictions as those of other rows, and predicting again would not help."""
+    toy = Toy()
+    loop.train(toy, dataclasses.replace(config, max_epochs=1), accelerator)
+    monkeypatch.setattr(NeuralMember, "recipe_of", lambda *_: toy)
+    with_recipe = dataclasses.make_dataclass("_", [("recipe", Any, None)], bases=(TrainConfig,), frozen=True, kw_only=True)
+    monkeypatch.setattr(predict, "config_class", lambda _: with_recipe)
+    monkeypatch.setattr(inputs, "refuse_foreign", lambda *_: None)
+    monkeypatch.setattr(folders, "read_manifest", lambda _: {"recipe": "toy", "task": {"weight": "w"}})
+    with pytest.raises(
+        UserError, match=r"^predict\(…\) of the recipe toy returns no weight, but the task has weight=w: return"
+    ):
+        NeuralMember(config.out, accelerator, "data").predict("data", "test")
