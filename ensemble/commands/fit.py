@@ -43,8 +43,8 @@ def main() -> None:
     except plan.Preempted as member:
         print(f"stopped while {member} was trained: continue with --resume auto", file=sys.stderr)
         sys.exit(errors.PREEMPTED)
-    except SystemExit as stop:
-        if stop.code == errors.TERMINATED:
+    except (SystemExit, KeyboardInterrupt) as stop:
+        if isinstance(stop, KeyboardInterrupt) or stop.code == errors.TERMINATED:
             print("stopped: continue with --resume auto", file=sys.stderr)
         raise
     with suppress(BrokenPipeError):  # no one reads the output any more, as after `| head`, and the fit is complete

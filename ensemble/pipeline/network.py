@@ -78,7 +78,7 @@ def train(
     handler = signal.signal(signal.SIGUSR1, signal.getsignal(signal.SIGTERM))  # Slurm's warning before the time limit
     try:
         code = run_command([*launcher, *arguments], environment=environment)
-    except SystemExit:  # SIGTERM or SIGUSR1; the training has saved its state
+    except (SystemExit, KeyboardInterrupt):  # SIGTERM, SIGUSR1 or SIGINT; the training has saved its state
         raise Preempted(member.name) from None
     finally:
         signal.signal(signal.SIGUSR1, handler)

@@ -11,6 +11,8 @@ import pytest
 from fits import bits, people
 
 from ensemble import predictions
+from ensemble.commands import fit as command
+from ensemble.pipeline import run
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = (
@@ -70,6 +72,21 @@ def test_killed_and_stopped_it_ends_with_the_same_bits(start: Callable[..., Any]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "ensemble", "fit.json", "leaderboard.json", "members", "predictions", "prepared", "report.html",
     ]  # fmt: skip
+
+
+def test_after_ctrl_c_the_command_names_the_way_to_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The user would start again from the beginning."""
+
+    def interrupted(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "fit", interrupted)
+    monkeypatch.setattr(sys, "argv", ["fit.py", "source=[people.csv]", "target=y", f"out={tmp_path}/out"])
+    with pytest.raises(KeyboardInterrupt):
+        command.main()
+    assert capsys.readouterr().err == "stopped: continue with --resume auto\n"
 
 
 @pytest.mark.parametrize("kind", ["regression"])

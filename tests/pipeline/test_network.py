@@ -145,16 +145,17 @@ def test_only_a_training_that_was_stopped_now_is_continued(tmp_path: Path, monke
     assert not network.train(*arguments)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
 def test_a_fit_that_is_stopped_lets_its_network_save(number: signal.Signals, tmp_path: Path) -> None:
     """Slurm's warning would kill the fit and its network: a job would count that as a loss, of which few are allowed."""
     lines = [
-        "import sys, types; from ensemble import errors; from ensemble.pipeline import network, plan, stages",
+        "import signal, sys, types; from ensemble import errors; from ensemble.pipeline import network, plan, stages",
         "code = 'import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: print(2) or sys.exit());'",
         f"code += 'print(1, flush=True); time.sleep({TIMEOUT_S})'",
         "network.launch_command = lambda *_: ([sys.executable, '-c', code], None)",
         "member, manifest = plan.PlannedMember(name='tabm', kind='neural'), {'recipe': 'table', 'splits': {}}",
         f"folder, config = network.Path({str(tmp_path)!r}), types.SimpleNamespace(accelerate_config='auto', seed=0)",
+        "signal.signal(signal.SIGINT, signal.default_int_handler)",  # also if the tests run in the background of a shell
         "def main():",
         "    with stages.status_kept(folder / 'job'): network.train(member, folder, folder, manifest, config, 1, 0, True)",
         "errors.run(main)",
