@@ -44,7 +44,7 @@ def main() -> None:
     """Load what the first line describes, and run the tasks of the lines that follow."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # they reach the whole process group; requests under way must finish
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discards what libraries print, which would be read as an answer
     config = json.loads(sys.stdin.readline())
     for name in config["trusted"]:
@@ -60,7 +60,7 @@ def main() -> None:
         _answer(answers, partial(loaded[0], json.loads(line)))
 
 
-def _answer(answers: IO[str], run: Callable[[], list[str]]) -> None:
+def _answer(answers: IO[bytes], run: Callable[[], list[str]]) -> None:
     """Call `run`, and write the line that answers it."""
     answer: dict[str, Any]
     try:
@@ -73,7 +73,8 @@ def _answer(answers: IO[str], run: Callable[[], list[str]]) -> None:
         else:
             traceback.print_exc()
             answer = {"failure": f"{type(error).__name__}: {error}"}
-    print(json.dumps(answer), file=answers, flush=True)
+    with contextlib.suppress(BrokenPipeError):  # the program that reads the answers was killed
+        answers.write(f"{json.dumps(answer)}\n".encode())
 
 
 def _load(config: WorkerConfig) -> RunTask:

@@ -4,6 +4,8 @@ import json
 import os
 import pickle
 import shutil
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -252,3 +254,14 @@ def test_nothing_is_loaded_half(fitted: Path, tmp_path: Path) -> None:
         Predictor.load(fitted / "ensemble", threads=-1)
     with pytest.raises(UserError, match=r"ensemble.json does not exist"):
         Predictor.load(tmp_path)
+
+
+def test_a_worker_whose_program_was_killed_ends_without_a_traceback() -> None:
+    """A traceback for each member would appear in the log, as if the workers had failed."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    line = [sys.executable, "-m", "ensemble.predictor.worker"]
+    config = json.dumps({"recipe": "table", "manifest": {"recipe": "table"}})
+    done = subprocess.run(line, input=config, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
