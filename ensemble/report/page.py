@@ -18,7 +18,7 @@ from ensemble.errors import UserError
 from ensemble.predictor import leaderboard, used_rows
 from ensemble.report import commands, decision, forecast, pictures, quality, svg, tables
 from ensemble.report.run import Run, read
-from ensemble.report.words import FORMATS, PLANNED_SPEED_UP, SPLIT_USE, method_description
+from ensemble.report.words import PLANNED_SPEED_UP, SPLIT_USE, method_description, templates
 
 TEMPLATE = "page.html.j2"
 OPTIONAL = ("census", "left_out", "product_census", "sources", "target")
@@ -111,14 +111,7 @@ def _environment(run: Run) -> Any:
     import jinja2
 
     shared, recipe_loader = (jinja2.FileSystemLoader(folder) for folder in (Path(__file__).parent, run.recipe.folder))
-    environment = jinja2.Environment(
-        loader=jinja2.ChoiceLoader([shared, jinja2.PrefixLoader({"recipe": recipe_loader})]),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update({text_format.__name__: text_format for text_format in FORMATS})
+    environment = templates(jinja2.ChoiceLoader([shared, jinja2.PrefixLoader({"recipe": recipe_loader})]))
     environment.filters["score"] = partial(tables.score, run.task.kind)
     return environment
 

@@ -2,6 +2,7 @@
 
 import datetime
 import math
+from typing import Any
 
 THIN = "\u202f"  # a narrow space that does not break, between a number and its unit
 
@@ -143,3 +144,13 @@ def megabytes(size: int) -> str:
 
 FORMATS = (percent, number, counted, significant, day, duration, megabytes)
 """The functions that the templates use as filters, by their names."""
+
+
+def templates(loader: Any) -> Any:
+    """The Jinja2 environment of pages, with `FORMATS` as filters. loader : such as jinja2.FileSystemLoader"""
+    import jinja2
+
+    strict = jinja2.StrictUndefined
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=strict, trim_blocks=True, lstrip_blocks=True)
+    environment.filters.update({text_format.__name__: text_format for text_format in FORMATS})
+    return environment

@@ -12,6 +12,7 @@ from ensemble.recipes.emulator.assimilation.experiment import EMULATOR, TRUTH, A
 from ensemble.recipes.emulator.assimilation.settings import METHODS, AssimilateConfig
 from ensemble.recipes.emulator.lorenz96 import diagonal
 from ensemble.report.svg import colour, draw
+from ensemble.report.words import templates
 
 SERIES = {TRUTH: "series-1", EMULATOR: "series-0"}
 NUM_SHOWN_CYCLES = 120
@@ -26,13 +27,7 @@ def write(assimilated: Assimilated, settings: AssimilateConfig, out: Path) -> No
     """Write the page atomically; `UserError` if `out` is a file that this project did not write."""
     import jinja2
 
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates(jinja2.FileSystemLoader(Path(__file__).parent))
     html = environment.get_template("page.html.j2").render(
         mark=folders.MARK,
         settings=settings,
