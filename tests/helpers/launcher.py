@@ -27,21 +27,25 @@ KEPT = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH")
 """The environment variables that a process inherits."""
 
 
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a process: what it inherits, one thread, and `more`."""
+    inherited = {name: os.environ[name] for name in KEPT if name in os.environ}
+    return {**inherited, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", **more}
+
+
 @contextmanager
 def started(
-    command: Sequence[Any], folder: Path, errors: Path | None = None, **environment: str
+    command: Sequence[Any], folder: Path, errors: Path | None = None, **more: str
 ) -> Iterator[subprocess.Popen[str]]:
     """A process in `folder`. At the end of the context it is killed with all its descendants.
 
     Its output and its errors are in pipes. If `errors` is given, its errors are in this file, and its output is discarded.
     """
-    inherited = {name: os.environ[name] for name in KEPT if name in os.environ}
-    threads = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     with open(errors or os.devnull, "w") as file:
         process = subprocess.Popen(
             [str(word) for word in command],
             cwd=folder,
-            env={**inherited, **threads, **environment},
+            env=environment(**more),
             stdout=subprocess.DEVNULL if errors else subprocess.PIPE,
             stderr=file if errors else subprocess.PIPE,
             text=True,
@@ -67,16 +71,16 @@ def kill(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-def run(command: Sequence[Any], folder: Path, **environment: str) -> tuple[int, str]:
+def run(command: Sequence[Any], folder: Path, **more: str) -> tuple[int, str]:
     """Exit code and standard error of a process in `folder`."""
-    with started(command, folder, **environment) as process:
+    with started(command, folder, **more) as process:
         _, errors = process.communicate(timeout=TIMEOUT_S)
     return process.returncode, errors
 
 
 @contextmanager
 def machines(
-    yaml: str, num_machines: int, words: Sequence[Any], folder: Path, **environment: str
+    yaml: str, num_machines: int, words: Sequence[Any], folder: Path, **more: str
 ) -> Iterator[list[subprocess.Popen[str]]]:
     """A launcher of one rank for each of several machines, all of them here: `words` are its further options and the script.
 
@@ -96,13 +100,13 @@ def machines(
             errors = folder / f"errors-{number}"
             host = {"NCCL_HOSTID": f"machine-{number}", **interface}
             command = [*ACCELERATE, *file, *size, *network, *words]
-            launchers.append(stack.enter_context(started(command, folder, errors, **host, **environment)))
+            launchers.append(stack.enter_context(started(command, folder, errors, **host, **more)))
         yield launchers
 
 
-def run_machines(yaml: str, num_machines: int, words: Sequence[Any], folder: Path, **environment: str) -> str:
+def run_machines(yaml: str, num_machines: int, words: Sequence[Any], folder: Path, **more: str) -> str:
     """The errors of `machines`, all of which must succeed."""
-    with machines(yaml, num_machines, words, folder, **environment) as launchers:
+    with machines(yaml, num_machines, words, folder, **more) as launchers:
         codes = [process.wait(TIMEOUT_S) for process in launchers]
     errors = "".join((folder / f"errors-{number}").read_text() for number in range(num_machines))
     assert codes == [0] * num_machines, errors

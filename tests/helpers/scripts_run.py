@@ -2,11 +2,14 @@
 
 import atexit
 import functools
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import launcher
 from script_server import ScriptServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,12 +40,15 @@ def run(script: str, *words: str) -> str:
 TREES = ("pandas", "pyarrow.parquet", "scipy.sparse", "sklearn.base")
 NETWORKS = ("torch", "torch._dynamo", "accelerate")
 """What scripts of tree members and of networks import, beside what every script does."""
+RANKS = (*NETWORKS, "torch.distributed.run", "torch.distributed.fsdp", "accelerate.commands.launch")
+"""What `accelerate launch` and its ranks import."""
 
 
 @functools.cache
 def _server(libraries: tuple[str, ...]) -> ScriptServer:
     """One for all tests of this process."""
-    running = ScriptServer(ENVIRONMENT, *libraries)
+    without_gpus = {"CUDA_VISIBLE_DEVICES": ""} if libraries == RANKS else {}
+    running = ScriptServer(ENVIRONMENT | without_gpus, *libraries)
     atexit.register(running.stop)
     return running
 
@@ -59,3 +65,12 @@ def fork(script: str, *words: str, libraries: tuple[str, ...] = TREES) -> str:
     done = forked(script, *words, libraries=libraries)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def launched(*words: Any, folder: Path, **environment: str) -> tuple[int, str]:
+    """Exit code and standard error of `accelerate launch` on CPUs; forked_launch.py says what is forked."""
+    # A forked rank cannot read use_cpu in the YAML, since it finds that in the command line of its parent process
+    on_cpu = {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
+    variables = json.dumps(launcher.environment(**on_cpu, **environment))
+    done = forked("../tests/helpers/forked_launch", variables, *map(str, words), folder=folder, libraries=RANKS)
+    return done.returncode, done.stderr

@@ -8,6 +8,7 @@ from typing import Any
 
 import launcher
 import pytest
+import scripts_run
 import small_emulators
 import torch
 from accelerate import Accelerator
@@ -33,16 +34,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def launched(data: dict[str, str], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     """The folder with the records of all ranks of a launched training."""
     out = tmp_path_factory.mktemp(f"launched_{request.param}")
-    command = [
-        *launcher.ACCELERATE,
-        *launcher.MULTI_CPU,
-        "--num_processes",
-        request.param,
-        "--monitor_interval",
-        "0.1",
-        WORKER,
-    ]
-    code, errors = launcher.run([*command, out, *data.values()], launcher.ROOT, PYTHONPATH=launcher.WITH_HELPERS)
+    options = ["--num_processes", request.param, "--monitor_interval", "0.1"]
+    words = [*launcher.MULTI_CPU, *options, WORKER, out, *data.values()]
+    code, errors = scripts_run.launched(*words, folder=launcher.ROOT, PYTHONPATH=launcher.WITH_HELPERS)
     assert code == 0, errors
     return out
 
@@ -104,7 +98,6 @@ def test_the_learning_curve_is_that_of_one_process(launched: Path, alone: Path, 
 def test_a_dry_run_on_several_ranks(data: dict[str, str], tmp_path: Path) -> None:
     """The statistics of the data are computed by all ranks together: one that asks alone would wait, or fail."""
     words = ["--recipe", "emulator", f"data={data['ice']}", f"out={tmp_path / 'run'}", "--dry-run"]
-    train = [*launcher.ACCELERATE, *launcher.MULTI_CPU, launcher.TRAIN, *words]
-    code, errors = launcher.run(train, tmp_path)
+    code, errors = scripts_run.launched(*launcher.MULTI_CPU, launcher.TRAIN, *words, folder=tmp_path)
     assert code == 0, errors
     assert not (tmp_path / "run").exists()

@@ -11,6 +11,7 @@ from pathlib import Path
 import launcher
 import numpy as np
 import pytest
+import scripts_run
 import torch
 from safetensors.torch import load_file
 
@@ -37,7 +38,7 @@ def launched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         launcher.run_machines("multi_node", ranks, ["--mixed_precision", "no", WORKER, out], out)
         return ranks, out
     yaml = launcher.SINGLE_CPU if ranks == 1 else launcher.MULTI_CPU
-    code, errors = launcher.run([*launcher.ACCELERATE, *yaml, "--num_processes", ranks, WORKER, out], out)
+    code, errors = scripts_run.launched(*yaml, "--num_processes", ranks, WORKER, out, folder=out)
     assert code == 0, errors
     return ranks, out
 

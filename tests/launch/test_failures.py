@@ -12,6 +12,7 @@ from pathlib import Path
 import launcher
 import psutil
 import pytest
+import scripts_run
 
 TIMEOUT_S = 180
 
@@ -20,6 +21,14 @@ def two_ranks(script: str, folder: Path, *words: str, **environment: str) -> Abs
     """A script on two ranks, which writes its errors to `folder`."""
     command = [*launcher.ACCELERATE, *launcher.MULTI_CPU, launcher.ROOT / script, *words]
     return launcher.started(command, folder, folder / "errors", ACCELERATE_USE_CPU="true", **environment)
+
+
+def fail_together(script: str, folder: Path, *words: str) -> None:
+    """The same in forked ranks, which must fail."""
+    path = launcher.ROOT / script
+    code, errors = scripts_run.launched(*launcher.MULTI_CPU, path, *words, folder=folder)
+    (folder / "errors").write_text(errors)
+    assert code == 1, errors
 
 
 def messages(folder: Path) -> list[str]:
@@ -131,8 +140,7 @@ def assert_printed(folder: Path, *sentences: str) -> None:
 )
 def test_ranks_with_different_data_end_together(failure: str, sentences: list[str], tmp_path: Path) -> None:
     """The other nodes would wait for a node with a damaged copy, or two nodes would train on different data."""
-    with two_ranks("tests/launch/disagreeing_ranks.py", tmp_path, str(tmp_path / "run"), failure) as process:
-        assert process.wait(TIMEOUT_S) == 1
+    fail_together("tests/launch/disagreeing_ranks.py", tmp_path, str(tmp_path / "run"), failure)
     assert_printed(tmp_path, *(sentence.format(host=socket.gethostname()) for sentence in sentences))
     assert not (tmp_path / "run").exists()
 
@@ -140,8 +148,7 @@ def test_ranks_with_different_data_end_together(failure: str, sentences: list[st
 def test_a_micro_batch_that_does_not_divide_is_printed_once(prepared: Path, tmp_path: Path) -> None:
     """Each rank would print the same sentence."""
     arguments = [f"data={prepared}", f"out={tmp_path / 'run'}", "batch_size=16", "micro_batch_size=3"]
-    with two_ranks("scripts/train.py", tmp_path, *arguments) as process:
-        assert process.wait(TIMEOUT_S) == 1
+    fail_together("scripts/train.py", tmp_path, *arguments)
     nearest = "the nearest that does is micro_batch_size=2"
     assert_printed(tmp_path, f"micro_batch_size=3 × 2 ranks does not divide batch_size=16: {nearest}")
     assert not (tmp_path / "run").exists()
@@ -152,8 +159,7 @@ def test_damaged_data_end_all_ranks(prepared_copy: Path, tmp_path: Path) -> None
     file = max(prepared_copy.rglob("*.arrow"), key=lambda file: file.stat().st_size)
     content = file.read_bytes()
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with two_ranks("scripts/train.py", tmp_path, f"data={prepared_copy}", f"out={tmp_path / 'run'}") as process:
-        assert process.wait(TIMEOUT_S) == 1
+    fail_together("scripts/train.py", tmp_path, f"data={prepared_copy}", f"out={tmp_path / 'run'}")
     sentence = f"{file} was changed after it was written: run the stage that wrote it again"
     assert_printed(tmp_path, sentence)
     assert not (tmp_path / "run").exists()

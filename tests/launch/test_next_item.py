@@ -8,6 +8,7 @@ from typing import Any
 
 import launcher
 import pytest
+import scripts_run
 import torch
 import walks
 from accelerate import Accelerator
@@ -51,7 +52,7 @@ def test_the_result_does_not_depend_on_the_ranks(
     yaml: list[Any], variants: list[int], data: Path, one_rank: Path, tmp_path: Path
 ) -> None:
     """A loss computed outside the forward pass of DDP or FSDP would lose gradients, or use a part of the items."""
-    code, errors = launcher.run([*launcher.ACCELERATE, *yaml, WORKER, data, tmp_path, *variants], tmp_path)
+    code, errors = scripts_run.launched(*yaml, WORKER, data, tmp_path, *variants, folder=tmp_path)
     assert code == 0, errors
     for variant in variants:
         expected, actual = losses(one_rank, variant), losses(tmp_path, variant)

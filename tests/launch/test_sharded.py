@@ -5,11 +5,11 @@ import json
 import os
 import shutil
 import signal
-import sys
 from pathlib import Path
 
 import launcher
 import pytest
+import scripts_run
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
@@ -25,8 +25,8 @@ SHARDED = [*launcher.MULTI_CPU_SHARDED, "--fsdp_auto_wrap_policy", "SIZE_BASED_W
 
 def launch(options: list[str] | None, words: list[str | Path]) -> str:
     """Standard error of the worker, which must succeed; without options it runs on one rank."""
-    command = [sys.executable] if options is None else [*launcher.ACCELERATE, *SHARDED, *options]
-    code, errors = launcher.run([*command, WORKER, *words], launcher.ROOT)
+    yaml = launcher.SINGLE_CPU if options is None else [*SHARDED, *options]
+    code, errors = scripts_run.launched(*yaml, WORKER, *words, folder=launcher.ROOT)
     assert code == 0, errors
     return errors
 
@@ -135,7 +135,7 @@ def test_an_error_of_one_rank_is_raised_on_all_ranks(tmp_path: Path) -> None:
 
 def test_a_rank_killed_while_it_writes_leaves_the_checkpoint_before(tmp_path: Path) -> None:
     """The run would be resumed from the shards of the other ranks."""
-    code, errors = launcher.run([*launcher.ACCELERATE, *SHARDED, WORKER, "die", tmp_path], launcher.ROOT)
+    code, errors = scripts_run.launched(*SHARDED, WORKER, "die", tmp_path, folder=launcher.ROOT)
     assert code != 0
     assert f"exitcode  : {-signal.SIGXFSZ}" in errors, errors
     checkpoint.clean_up(tmp_path)

@@ -7,6 +7,7 @@ from typing import Any
 
 import launcher
 import pytest
+import scripts_run
 import small_sudokus
 import torch
 from accelerate import Accelerator
@@ -24,8 +25,8 @@ worker: Any = runpy.run_path(WORKER)
 
 def launch(yaml: list[Any], *words: Any) -> tuple[int, str]:
     """Exit code and standard error."""
-    command = [*launcher.ACCELERATE, *yaml, "--monitor_interval", "0.1", WORKER, *words]
-    return launcher.run(command, launcher.ROOT, PYTHONPATH=launcher.WITH_HELPERS)
+    command = [*yaml, "--monitor_interval", "0.1", WORKER, *words]
+    return scripts_run.launched(*command, folder=launcher.ROOT, PYTHONPATH=launcher.WITH_HELPERS)
 
 
 @pytest.fixture(scope="module")
