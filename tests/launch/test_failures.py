@@ -87,7 +87,10 @@ def test_a_rank_that_hangs_is_named_and_the_job_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [(signal.SIGKILL, " died, last seen at step "), (signal.SIGSTOP, " has not responded since step ")],
+    [
+        (signal.SIGKILL, " died, last seen at step "),
+        pytest.param(signal.SIGSTOP, " has not responded since step ", marks=pytest.mark.torture),
+    ],
     ids=["kill", "stop"],
 )
 def test_a_training_that_loses_a_rank_reports_it(number: signal.Signals, words: str, prepared: Path, tmp_path: Path) -> None:
