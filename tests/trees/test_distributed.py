@@ -127,17 +127,17 @@ def test_gather_returns_the_values_of_all_ranks_to_each(tmp_path: Path, start: S
 
 def test_a_rank_that_does_not_start_is_named(tmp_path: Path, start: Start) -> None:
     """A node that did not boot would leave the others waiting, and no message would say for which node."""
-    ranks = start_ranks(start, [group_line(tmp_path, timeout_s=3)] * 3)
+    ranks = start_ranks(start, [group_line(tmp_path, timeout_s=1)] * 3)
     ranks[1].kill()
     results = ends(ranks)
     assert results[0][0] == 1
     assert results[0][2].startswith("failed: rank 1 of 3 did not connect to 127.0.0.1:")
-    assert "timeout_s=3" in results[0][2]
+    assert "timeout_s=1" in results[0][2]
     assert results[2][0] == 1
     assert results[2][2].startswith("failed: rank 0 of 3 at 127.0.0.1:")
     assert (tmp_path / "lost0").read_text() in results[0][2]
 
-    ranks = start_ranks(start, [group_line(tmp_path, timeout_s=3)] * 2)
+    ranks = start_ranks(start, [group_line(tmp_path, timeout_s=1)] * 2)
     ranks[0].kill()
     code, _, errors = ends(ranks)[1]
     assert (code, errors.startswith("failed: rank 0 of 2 did not answer at 127.0.0.1:")) == (1, True)
@@ -154,7 +154,11 @@ def test_ranks_that_do_not_fit_together_are_refused(
     names: dict[str, str], sentence: str, tmp_path: Path, start: Start
 ) -> None:
     """Two jobs that were given one port would mix, or ranks would wait for ever after a mistake in a variable."""
-    results = ends(start_ranks(start, [group_line(tmp_path, timeout_s=30)] * 3, **names))
+    ranks = start_ranks(start, [group_line(tmp_path, timeout_s=30)] * 3, **names)
+    for process in (ranks[0], ranks[2]):
+        process.wait(TIMEOUT_S)
+    ranks[1].kill()  # if it connects too late, it waits until timeout_s
+    results = ends(ranks)
     output = [errors.strip() for code, _, errors in results if code == 2]
     assert results[0][0] == 2, results
     assert len(output) >= 2, "rank 0, and the one that does not fit; the third may connect too late"
