@@ -136,6 +136,13 @@ def test_each_result_has_an_entry_of_its_code() -> None:
         assert all(list(figures.ROOT.glob(path)) for path in paths)
 
 
+def test_each_result_has_a_row_in_the_page() -> None:
+    """A reader would not know what a JSON file measures, nor with which command."""
+    folder = figures.ROOT / figures.RESULTS
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    assert [path.name for path in sorted(folder.glob("*.json")) if f"\n| `{path.name}` |" not in page] == []
+
+
 def test_make_bench_measures_what_needs_no_other_files() -> None:
     """It would replace a JSON file by one without the parts that the READMEs show, and `make figures` would fail."""
     makefile = (figures.ROOT / "Makefile").read_text(encoding="utf-8")
