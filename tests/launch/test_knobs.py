@@ -7,6 +7,7 @@ from typing import Any
 
 import launcher
 import pytest
+import scripts_run
 from safetensors.torch import load_file
 
 WORKER = Path(__file__).with_name("knobs_train_worker.py")
@@ -41,9 +42,9 @@ def train(data: Path, folder: Path, *words: str) -> Run:
     out = folder / "run"
     tiny = ["recipe.width=8", "recipe.num_layers=2", "recipe.num_reviews=1", "recipe.dropout=0", "log_every=1"]
     settings = [f"data={data}", f"out={out}", *tiny, "batch_size=1024", "max_epochs=1", "timeout_s=600", *words]
-    command = [*launcher.ACCELERATE, *launcher.MULTI_CPU, WORKER, folder, *settings]
+    command = [*launcher.MULTI_CPU, WORKER, folder, *settings]
     one_thread = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}  # worker processes of the compiler would import torch
-    code, errors = launcher.run(command, launcher.ROOT, **one_thread)
+    code, errors = scripts_run.launched(*command, folder=launcher.ROOT, **one_thread)
     assert code == 0, errors
     assert [line for line in errors.splitlines() if "Warning" in line and "on Python 3.13.0" not in line] == []
     options, ranks = (
