@@ -3,6 +3,7 @@
 knobs_train_worker.py FOLDER key=value…   rank r writes FOLDER/RANK.json, and its options of DDP to FOLDER/options.RANK.json
 """
 
+import functools
 import json
 import runpy
 import sys
@@ -47,8 +48,12 @@ def main() -> None:
 
     def start_and_keep(*arguments: Any) -> Any:
         report["accelerator"] = start(*arguments)
-        from ensemble.neural import speed  # imports torch, which must come after `start`
+        import torch  # which must come after `start`
 
+        from ensemble.neural import speed
+
+        # The kernels that Inductor compiles are tested on one rank, in tests/neural/test_speed.py
+        torch.compile = functools.partial(torch.compile, backend="eager")
         disable_buffer_sync = speed.disable_buffer_sync
         speed.disable_buffer_sync = lambda model: (disable_buffer_sync(model), inspect(model))
         return report["accelerator"]

@@ -126,7 +126,7 @@ def test_ranks_that_come_back_are_used_from_the_next_checkpoint_on(
     few: int, many: int, batch_size: int, tmp_path: Path
 ) -> None:
     """A job would use few ranks for days after more became available, or repeat the steps since its last checkpoint."""
-    run, capacity = Run(tmp_path, batch_size, num_epochs=160), tmp_path / "capacity"
+    run, capacity = Run(tmp_path, batch_size, num_epochs=90), tmp_path / "capacity"
     capacity.write_text(f"{few}\n")
     with run.supervised("--num_processes", str(many), "--capacity", capacity) as process:
         run.wait(lambda: run.saved() >= CHECKPOINT_STEPS, process)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scripts_run
 import torch
 from launcher import ACCELERATE, MULTI_CPU, MULTI_GPU, PREDICT, ROOT, SINGLE_CPU, TRAIN, run
 from safetensors.torch import load_file
@@ -99,7 +100,7 @@ def test_one_and_two_ranks_learn_the_same(trained: dict[int, Path], prepared: Pa
 def test_one_and_two_ranks_predict_the_same_rows(trained: dict[int, Path], prepared: Path, tmp_path: Path) -> None:
     """With two ranks a row would be predicted twice or not at all, be in another place, or both ranks would write."""
     words = [PREDICT, f"member={trained[2]}", f"data={prepared}", "name=net"]
-    code, errors = run([*ACCELERATE, *MULTI_CPU, *words, f"out={tmp_path / 'two'}"], tmp_path)
+    code, errors = scripts_run.launched(*MULTI_CPU, *words, f"out={tmp_path / 'two'}", folder=tmp_path)
     assert code == 0, errors
     code, errors = run([sys.executable, *words, f"out={tmp_path / 'one'}"], tmp_path)
     assert code == 0, errors
@@ -119,7 +120,12 @@ def test_one_and_two_ranks_predict_the_same_rows(trained: dict[int, Path], prepa
     [
         (["accelerate", "multi_cpu_that_starts_one.yaml"], {}, r"the launcher (/.*multi_cpu_that_starts_one.yaml)"),
         (["accelerate", "--cpu", "--num_processes", "2"], {}, "the launcher (--num_processes)"),
-        (["accelerate.commands.launch", "--cpu", "--num_processes=2"], {}, "the launcher (--num_processes)"),
+        pytest.param(
+            ["accelerate.commands.launch", "--cpu", "--num_processes=2"],
+            {},
+            "the launcher (--num_processes)",
+            marks=pytest.mark.torture,
+        ),
         ([], {"WORLD_SIZE": "2"}, "the variable WORLD_SIZE"),
     ],
     ids=["MULTI_CPU", "--cpu", "python -m", "WORLD_SIZE"],

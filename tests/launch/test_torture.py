@@ -273,7 +273,7 @@ def trials(ranks: int) -> list[list[str]]:
     """For each run, the kills and signals that interrupt it, in order."""
     kinds = [kind for kind in KILLS if kind != "rank" or ranks > 1]
     if not LONG:
-        return [[random.Random(SEED).choice(list(SIGNALS)), "save", "rank" if ranks > 1 else "step"]]
+        return [[random.Random(SEED).choice(list(SIGNALS)), "save", *(["step"] if ranks == 1 else [])]]
     killed = [["save", kind] if kind == "start" else [kind] for kind in itertools.islice(itertools.cycle(kinds), 15)]
     return [*killed, list(SIGNALS), list(SIGNALS)[::-1]]
 

@@ -53,7 +53,11 @@ def test_forked_ranks_learn_the_same_bits(prepared: Path, tmp_path: Path) -> Non
     assert all(torch.equal(forked[name], launched[name]) for name in forked)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, *(pytest.param(number, marks=pytest.mark.torture) for number in (signal.SIGTERM, signal.SIGUSR1))],
+    ids=lambda number: number.name,
+)
 def test_a_signal_to_the_launcher_saves(number: signal.Signals, prepared: Path, tmp_path: Path) -> None:
     """A fit that is interrupted would lose its network's training."""
     out, printed = tmp_path / "run", tmp_path / "printed"
@@ -92,7 +96,9 @@ def test_a_killed_rank_ends_the_launch(prepared: Path, tmp_path: Path) -> None:
     assert (out / "status").read_text().startswith("lost\nrank 1 of 2 ")
 
 
-@pytest.mark.parametrize("mistake", ["batch_size=33", "batchsize=16", "data=nowhere"])
+@pytest.mark.parametrize(
+    "mistake", ["batch_size=33", "batchsize=16", pytest.param("data=nowhere", marks=pytest.mark.torture)]
+)
 def test_an_error_is_one_sentence(mistake: str, prepared: Path, tmp_path: Path) -> None:
     """Each rank would print it, or the launcher a traceback."""
     code, printed = run([*FORKED, *words(prepared, tmp_path / "run", mistake)], tmp_path)

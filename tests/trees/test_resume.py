@@ -89,6 +89,8 @@ def test_killed_by_force_it_ends_with_the_same_bits(library: str, prepared: Path
     assert "continuing after " in errors
     train.train(config(library, prepared, tmp_path / "whole", **{**LONG, "checkpoint_s": 1000.0}))
     assert model(tmp_path / "killed") == model(tmp_path / "whole")
+    killed, whole = ((tmp_path / name / "metrics.jsonl").read_bytes() for name in ("killed", "whole"))
+    assert killed == whole
     assert sorted(path.name for path in tmp_path.iterdir()) == ["killed", "whole"]
 
 

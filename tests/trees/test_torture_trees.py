@@ -1,7 +1,8 @@
 """Trainings of trees that were killed at random moments resume with --resume auto, and end with the same bits.
 
-    make test       the short form: one training of each library is killed
-    make torture    the long form: 10 of each, every other one twice, every other one of XGBoost with memory=low
+    make torture    10 of each library, every other one twice, every other one of XGBoost with memory=low
+
+`make test` skips them; test_resume.py has a short form.
 
 The trainings run by scripts/train_trees.py. TORTURE_SEED=… repeats the moments of a failure.
 """
@@ -25,7 +26,7 @@ from ensemble import folders
 from ensemble.task import Task
 from ensemble.trees.distributed import LIBRARIES
 
-LONG = bool(os.environ.get("TORTURE_LONG"))
+pytestmark = pytest.mark.torture
 SEED = os.environ.get("TORTURE_SEED") or str(random.SystemRandom().randrange(10**6))
 NUM_TREES = 400
 LATEST = 300
@@ -95,15 +96,15 @@ def kill(line: list[str], out: Path, num_trees: int, pause_s: float) -> int:
     return before
 
 
-@pytest.mark.parametrize("trial", range(10 if LONG else 1))
+@pytest.mark.parametrize("trial", range(10))
 def test_a_training_that_was_killed_ends_with_the_same_bits(
     trial: int, reference: Path, task_data: Path, tmp_path: Path
 ) -> None:
     """A kill at some moment would destroy a checkpoint, or the resumed training would end with another model."""
     library, out = reference.name, tmp_path / "out"
     generator = random.Random(f"{SEED} {library} {trial}")
-    low = ["memory=low"] if LONG and library == "xgboost" and trial % 2 else []
-    num_kills = 1 + (LONG and trial % 2)
+    low = ["memory=low"] if library == "xgboost" and trial % 2 else []
+    num_kills = 1 + trial % 2
     line, output = command(library, task_data, out, *low), [f"\nTORTURE_SEED={SEED} {library}, trial {trial}:"]
     for number in range(num_kills):
         first = max(saved_trees(out), LATEST * number // num_kills)
