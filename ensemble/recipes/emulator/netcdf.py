@@ -38,7 +38,8 @@ TYPE_BYTES = (0, 1, 1, 2, 4, 4, 8, 1, 2, 4, 8, 8)
 EQUAL, KELVIN = (1.0, 0.0), (1.0, -273.15)
 KNOWN_UNITS: dict[str, dict[str, tuple[float, float]]] = {
     "degC": {
-        **dict.fromkeys(("degc", "c", "celsius", "deg_c", "degree_c", "degrees_c", "degrees_celsius", "°c"), EQUAL),
+        **dict.fromkeys(("degc", "c", "celsius", "deg_c", "degree_c", "degrees_c", "°c", "deg c", "degrees c"), EQUAL),
+        **dict.fromkeys(("degree_celsius", "degrees_celsius", "degrees celsius"), EQUAL),
         **dict.fromkeys(("k", "kelvin", "degk"), KELVIN),
     },
     "psu": dict.fromkeys(("psu", "ppt", "g/kg", "g kg-1", "1e-3", "0.001", "1", "pss-78"), EQUAL),

@@ -15,6 +15,7 @@ Sea ice is read and written in pieces of about `chunk_points` points.
 """
 
 import dataclasses
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,9 +23,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ensemble import configuration, folders
-from ensemble.arrow import TableWriter, array, write_table
+from ensemble.arrow import TableWriter, array, open_table, write_table
 from ensemble.data import raw_files
 from ensemble.errors import UserError
 from ensemble.recipes.emulator import generator, lorenz96, netcdf, sea_ice
@@ -155,6 +157,12 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
             )
         rows.close()
         pairs.close()
+    train = open_table(folder / "rows" / "train")
+    for name in names:
+        lowest, highest = pc.min_max(train[name]).as_py().values()
+        if lowest == highest:
+            what = f"{name} is {lowest:g} in all rows of train"
+            print(f"warning: {what}: the derivatives of a network by it are random", file=sys.stderr)
     num_repeated = reader.counts.get("repeated", 0)
     repeated = f"{num_repeated:,} repeat the latitude and longitude of an earlier point, " if num_repeated else ""
     print(

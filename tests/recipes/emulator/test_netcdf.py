@@ -391,3 +391,18 @@ def test_inputs_without_units_are_named_once(file: Path, tmp_path: Path, capsys:
         f"warning: {path} has no units of sst_h, hs_h, which count as degC, m: write the attribute units into the file "
         "if this is wrong\n"
     )
+
+
+def test_a_constant_input_is_named(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A derivative by it would be taken for one that was learned."""
+
+    def change(dataset: xarray.Dataset) -> xarray.Dataset:
+        del dataset.attrs["formula"]
+        dataset["sice_h"][:] = 5.0
+        dataset["Tair_h"].attrs["units"] = "degree_Celsius"
+        return dataset
+
+    path = changed(file, tmp_path, change)
+    prepare.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(str(path),), tile=4))
+    warning = "warning: sice is 5 in all rows of train: the derivatives of a network by it are random\n"
+    assert capsys.readouterr().err == warning
