@@ -283,7 +283,7 @@ def test_files_of_a_bag_are_those_of_any_member(files: Path, trained: Path, fold
         assert (both[1].config["folder"], both[1].config["model"]) == (str(trained), bag.model_fingerprint(trained))
     manifest = folders.read_manifest(folded)
     member = {"name": "xgboost", "folder": str(trained), "threads": 1}
-    worker = Worker("xgboost", {"recipe": manifest["recipe"], "manifest": manifest, **member})
+    worker = Worker("xgboost", {"trusted": [], "manifest": manifest, **member})
     try:
         worker.wait()
         worker.run({"data": str(folded), "out": str(tmp_path / "served.parquet")})

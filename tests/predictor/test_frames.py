@@ -97,7 +97,7 @@ def test_a_worker_names_a_full_temporary_disk() -> None:
         "def full(**named): raise OSError(28, 'No space left on device')",
         "tempfile.TemporaryDirectory = full; worker.main()",
     )
-    first = json.dumps({"recipe": "table", "manifest": {}, "folder": "x"})
+    first = json.dumps({"trusted": [], "manifest": {}, "folder": "x"})
     done = subprocess.run([sys.executable, "-c", "\n".join(statements)], input=first, capture_output=True, text=True)
     assert json.loads(done.stdout)["mistake"].startswith("the disk of temporary files, ")
     assert not done.stderr

@@ -261,7 +261,7 @@ def test_a_worker_whose_program_was_killed_ends_without_a_traceback() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     line = [sys.executable, "-m", "ensemble.predictor.worker"]
-    config = json.dumps({"recipe": "table", "manifest": {"recipe": "table"}})
+    config = json.dumps({"trusted": [], "manifest": {"recipe": "table"}})
     done = subprocess.run(line, input=config, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")
