@@ -3,8 +3,9 @@
 The code of a category is the mean target of its rows, shrunk towards the mean of all rows as if it had `PRIOR_ROWS` more
 rows of that mean. Rows on which a model is fitted are divided into `NUM_PARTS` parts of whole clusters, and the codes of
 each part are means of the other parts; the codes of all other rows are means of the fitted rows. So no target of a row's
-cluster is in its code. Missing values are one more category. A category without a fitted row has the mean of all rows. The
-target of a regression is the standardised one, since codes are float32.
+cluster is in its code, but for the mean to which codes are shrunk: if clusters have several rows, it is that of all rows,
+since the means of parts would tell the parts, and so the clusters, apart. Missing values are one more category. A category
+without a fitted row has the mean of all rows. The target of a regression is the standardised one, since codes are float32.
 
 On data for cross-validation, XGBoost and LightGBM learn from these codes if the objective is binary or regression, since
 classes and relevances have no meaningful mean. CatBoost has target statistics of its own.
@@ -62,6 +63,8 @@ def fit(objective: Objective, rows: TreeData, fit_rows: np.ndarray) -> tuple[Tar
     _, first, cluster = np.unique(rows.column(objective.task.cluster)[fit_rows], return_index=True, return_inverse=True)
     draw = np.random.default_rng(0).permutation(len(fit_rows))[first]
     part = (np.argsort(np.argsort(draw)) % NUM_PARTS)[cluster]
+    total = weight[fit_rows].sum()
+    mean = float(weight[fit_rows] @ target[fit_rows] / max(total, 1e-300)) if len(first) < len(fit_rows) else None
     codes, columns = {}, {}
     for name in names:
         category, num_categories = _categories(rows.column(name), rows.categories[name]), rows.categories[name] + 1
@@ -70,7 +73,7 @@ def fit(objective: Objective, rows: TreeData, fit_rows: np.ndarray) -> tuple[Tar
         columns[name] = codes[feature][category]
         for number in range(NUM_PARTS):
             held_out = fit_rows[part == number]
-            means = _means(category, target, weight, fit_rows[part != number], num_categories)
+            means = _means(category, target, weight, fit_rows[part != number], num_categories, mean)
             columns[name][held_out] = means[category[held_out]]
     return TargetEncoding(codes=codes), rows.replaced(columns)
 
@@ -93,10 +96,15 @@ def _categories(column: np.ndarray, missing: int) -> np.ndarray:
 
 
 def _means(
-    category: np.ndarray, target: np.ndarray, weight: np.ndarray, rows: np.ndarray, num_categories: int
+    category: np.ndarray,
+    target: np.ndarray,
+    weight: np.ndarray,
+    rows: np.ndarray,
+    num_categories: int,
+    mean: float | None = None,
 ) -> np.ndarray:
-    """The shrunk mean target of each category over some rows, (num_categories,) float32."""
+    """The mean target of each category over some rows, shrunk to `mean` or theirs, (num_categories,) float32."""
     mass = np.bincount(category[rows], weight[rows], num_categories)
     total = np.bincount(category[rows], weight[rows] * target[rows], num_categories)
-    mean = total.sum() / max(mass.sum(), 1e-300)
+    mean = total.sum() / max(mass.sum(), 1e-300) if mean is None else mean
     return ((total + PRIOR_ROWS * mean) / (mass + PRIOR_ROWS)).astype(np.float32)

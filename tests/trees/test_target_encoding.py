@@ -84,13 +84,12 @@ def test_a_code_contains_neither_held_out_targets_nor_that_of_its_own_row(tmp_pa
 def test_a_code_contains_no_target_of_its_group(tmp_path: Path) -> None:
     """Trees would trust the codes of rooms of a site; the rooms of a new site have no code."""
     room = np.arange(NUM_ROWS) % 400
-    sales = np.random.default_rng(0).normal(room % 100)
-    frame = pl.DataFrame({"room": [f"room{number}" for number in room], "site": room % 100, "sales": sales})
+    sales = np.random.default_rng(0).normal(room % 20)
+    frame = pl.DataFrame({"room": [f"room{number}" for number in room], "site": room % 20, "sales": sales})
     data = prepared_of(tmp_path, frame, target="sales", group="site")
     rows, fold = rows_of(data), folds_of(data)[0]
     _, encoded = target_encoding.fit(objective_of(config_of("lightgbm", data), rows), rows, fold.fit)
-    means_of_other_sites = encoded.column("room")[fold.fit]
-    assert len(np.unique(means_of_other_sites)) == target_encoding.NUM_PARTS
+    assert len(np.unique(encoded.column("room")[fold.fit])) == 1
 
 
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
