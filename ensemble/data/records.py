@@ -58,6 +58,8 @@ csv.field_size_limit(LONGEST_RECORD_BYTES)  # the default of the csv module, 128
 PARQUET = b"PAR1"
 BEGINS_A_LIST = re.compile(rb"\s*\[\s*(?:[\[\]{\"\d-]|true\b|false\b|null\b)")
 """The beginning of a JSON list, but not a name in brackets, with which the header of a CSV may begin."""
+MOST_LINES_OF_A_TEXT = 1000
+"""A quoted field with more lines in the head of a file was opened by a stray quote."""
 EXCEL_SEPARATOR = re.compile(rb"sep=[\t,;|](?=\r?\n)")
 
 
@@ -451,8 +453,14 @@ def _has_quoted_fields(path: Path) -> bool:
         while b'"' not in lines and (piece := stream.read(HEAD_BYTES)):
             head, newline, rest = (rest + piece).removeprefix(codecs.BOM_UTF8).rpartition(b"\n")
             lines = head + newline
-    lines = lines if b'"' in lines else rest + b"\n"  # the last line
-    return b'"' in lines and _well_quoted(lines, "\t")
+        is_end = not stream.read(1)
+    lines += rest + b"\n" if is_end else b""
+    quotes, ends = (np.flatnonzero(np.frombuffer(lines, np.uint8) == ord(mark)) for mark in '"\n')
+    ends = ends[np.searchsorted(quotes, ends) % 2 == 0]  # others are within a quoted field
+    complete = lines[: ends[-1] + 1] if len(ends) else b""
+    most_open = 0 if is_end else MOST_LINES_OF_A_TEXT
+    is_closed = lines.count(b"\n", len(complete)) <= most_open
+    return b'"' in complete and is_closed and _well_quoted(complete, "\t")
 
 
 def _cut(

@@ -141,6 +141,12 @@ def test_quotes_after_the_head_of_a_tab_separated_file_are_quotes(tmp_path, monk
     file = records.look(write(tmp_path / "a.tsv", "item\ttext\tstars\n" + plain + quoted))
     frames = [frame for frame, _ in records.read_blocks(file, {"text": "text"}, {}, 1 << 20)]
     assert pl.concat(frames)["text"].to_list()[50:] == ['it is "good"'] * 3
+    for length in range(20, 40):  # the head ends within a text of several lines
+        file = write(tmp_path / "lines.tsv", "item\ttext\tstars\n" + '9\t"two\nlines"\t3\n' * 9)
+        monkeypatch.setattr(records, "HEAD_BYTES", 2 * length)
+        looked = records.look(file)
+        frames = [frame for frame, _ in records.read_blocks(looked, {"text": "text"}, {}, 1 << 20)]
+        assert pl.concat(frames)["text"].to_list() == ["two\nlines"] * 9, length
 
 
 def test_csv_with_quoted_newlines_and_dates(tmp_path):

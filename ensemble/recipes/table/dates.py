@@ -13,6 +13,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import polars as pl
 
 from ensemble.errors import UserError
@@ -43,7 +44,7 @@ LOOKS_LIKE_A_DATE = "|".join(
 FIRST_YEAR = 1000
 """With %Y, years have four digits: 01/02/24 is not a date of the year 24, but of 2024."""
 SAMPLE = 1000
-"""The forms of a column are recognised by at most so many of its cells, at equal distances."""
+"""The forms and units of a column are recognised by at most so many of its cells, drawn at random."""
 MOST_SHOWN = 3
 FEW_DATES = 3
 """Fewer different numbers may look like dates by chance."""
@@ -123,8 +124,12 @@ def first_unread(texts: pl.Series, form: str) -> str | None:
     return None
 
 
-def in_one_form(texts: pl.Series, order: str) -> pl.Series:
-    """The dates of new rows, null where a text is not in the form of most; the texts if none is a date."""
+def in_one_form(texts: pl.Series, order: str, form: str) -> pl.Series:
+    """The dates of new rows, null where a text is not in the form of most; the texts if none is a date, or if all are in
+    `form`, that of training, which is tried first."""
+    for known in (form or ISO[0]).split(SEPARATOR):
+        if "%y" in known.lower() and not _parsed(texts, known).null_count():
+            return texts
     return next(iter(_best(texts, order, True).values()), texts)
 
 
@@ -211,6 +216,13 @@ def _days_of_digits(cells: pl.Series) -> pl.Series:
     return digits.set(cells.str.len_chars() != len("20240131"), None)
 
 
+def sample_of(known: pl.Series) -> pl.Series:
+    """At most `SAMPLE` of the values, in their order. Those at the beginning, or at equal distances, may be all alike."""
+    if len(known) <= SAMPLE:
+        return known
+    return known.gather(np.sort(np.random.default_rng(0).integers(0, len(known), SAMPLE)))
+
+
 def _forms(dates: Sequence[str]) -> list[str]:
     return [date + time for date in dates for time in TIMES]
 
@@ -221,7 +233,7 @@ def _readings(cells: pl.Series, order: str) -> Iterator[tuple[str, pl.Series]]:
     The values are in UTC, and null for cells with another form of dates.
     """
     known = cells.is_not_null().arg_true()
-    in_sample = known.gather_every(len(known) // SAMPLE + 1)
+    in_sample = sample_of(known)
     if not cells.gather(in_sample).str.contains(LOOKS_LIKE_A_DATE).any():
         return
     cells = cells.str.replace(r"^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)", "${1}-${2}-${3}T${4}:${5}:${6}")

@@ -21,8 +21,8 @@ WORDS_OF_TOTALS = r"(?i)^(?:(?:grand )?totals?|overall|sums?|summe|gesamt|total 
 
 def total_notes(table: sources.Table, cells_of: dict[str, cells.Cells], target: Target) -> list[str]:
     """A message if the last labelled row has the sum of the target, or in the first column of texts the word for a total."""
-    *others, last = np.flatnonzero(~np.isnan(target.values)).tolist()
-    rest = target.values[others]
+    labelled = np.flatnonzero(~np.isnan(target.values))
+    last, rest = int(labelled[-1]), target.values[labelled[:-1]]
     is_sum = abs(target.values[last] - rest.sum()) < 1e-9 * abs(rest.sum())
     if target.kind == "regression" and is_sum and np.count_nonzero(rest) > len(rest) / 2:  # few numbers may add up by chance
         return [TOTAL.format(table.place(last), "its target is the sum of the others")]

@@ -12,6 +12,7 @@ import re
 import polars as pl
 
 from ensemble.errors import UserError
+from ensemble.recipes.table.dates import sample_of
 from ensemble.recipes.table.number_forms import BOTH, COMMA_GROUPS, DECIMAL_COMMA, PLAIN, with_signs
 
 TIME = "13:45, in hours"
@@ -36,14 +37,12 @@ CLOCK = (
 ZERO = r"^0(?:[.,]0*)?$"
 LAST_HOUR = 23
 """The last hour of a day: a greater number before a colon is no time of day."""
-SAMPLE = 1000
-"""The unit of a column is recognised by at most so many of its cells, at equal distances."""
 
 
 def find(cells: pl.Series, allowed: float) -> str:
     """The unit that all but `allowed` of the cells have, beside zeros without a unit."""
     known = with_signs(cells.drop_nulls())
-    sample = known.gather_every(len(known) // SAMPLE + 1)  # the first cells of a sorted table may be all alike
+    sample = sample_of(known)
     if sample.str.contains(CODE).any() and not sample.str.contains(CLOCK).all():
         return ""
     if sample.str.contains(CLOCK).any():

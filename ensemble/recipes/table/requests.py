@@ -87,7 +87,10 @@ def _in_another_form(
         return next(iter(texts)), MIXED
     if kind == "date":
         days = {row: str(value).strip() for row, value in cells.items() if not _is_missing(value, missing)}
-        unread = dates.in_one_form(pl.Series(list(days.values()), dtype=pl.String), config.get("dates", "")).is_null()
+        if len(set(days.values())) < 2:
+            return None
+        texts_of_days = pl.Series(list(days.values()), dtype=pl.String)
+        unread = dates.in_one_form(texts_of_days, config.get("dates", ""), form).is_null()
         if unread.any():
             return list(days)[unread.arg_max() or 0], FORMS
     return None

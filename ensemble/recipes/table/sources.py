@@ -34,7 +34,7 @@ WHOLE_SECONDS = r" 00:00:00\.0{6}$|(:\d\d)\.0{6}$"
 MOST_NAMED = 5
 MICROSECONDS_PER_DAY = 86_400_000_000
 NO_ID = "{} holds floats such as {}, and ids are texts or whole numbers below 2^53 (2^24 in 32 bits): write it as text"
-ROUNDED = r"^[1-9]\.\d+E\+\d\d$"
+ROUNDED = r"^[1-9][.,]\d+E\+\d\d$"
 """Matches 1.23457E+11, as Excel shows and exports a long whole number."""
 GIVE_NAMES = (
     "give each field a name, with no line above the names, and enclose a field with quotes in quotes, with its own quotes "

@@ -222,10 +222,12 @@ def test_classes_that_rarely_repeat_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_kind_of_a_sorted_column_is_that_of_a_shuffled_one(tmp_path: Path) -> None:
-    """Numbers with K, M and B, and dates with a time in the later rows, would be texts in a sorted file."""
+    """Units and times in the later rows, or in every second row, would make the column one of texts."""
     amounts = [str(number) for number in range(1000, 2100)] + [f"{number}K" for number in range(1, 900)] + ["1M", "2M"] * 50
     column = cells.read(table_of(tmp_path, amounts), "x", RULES)
     assert (column.kind, column.form) == ("number", "1234.5 with K, M or B")
+    alternating = [text for number in range(750) for text in ("0", f"{number % 30 + 1} %")]
+    assert cells.read(table_of(tmp_path, alternating), "x", RULES).kind == "number"
     times = ["2024-01-31"] * 1100 + ["2024-01-31 10:00"] * 900
     assert cells.read(table_of(tmp_path, times), "x", RULES).kind == "date"
 

@@ -247,8 +247,9 @@ def test_lines_of_delimiters_at_the_end_are_no_rows(tmp_path: Path, end: str, nu
     assert census.dropped == ({"lines of delimiters alone at the end": num_empty} if num_empty else {})
 
 
-def test_ids_that_excel_has_rounded_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounded", ["1.23457E+11", "1,23457E+11"])
+def test_ids_that_excel_has_rounded_are_refused(rounded: str, tmp_path: Path) -> None:
     """Customers whose numbers begin with the same six digits would be one group."""
-    (tmp_path / "a.csv").write_text("g,y\n123456789012,1\n1.23457E+11,2\n1.5E10,3\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"group=g holds '1\.23457E\+11' in a\.csv:3, which Excel has rounded"):
+    (tmp_path / "a.csv").write_text(f"g;y\n123456789012;1\n{rounded};2\n1.5E10;3\n", encoding="utf-8")
+    with pytest.raises(UserError, match=rf"group=g holds '{re.escape(rounded)}' in a\.csv:3, which Excel has rounded"):
         sources.read([tmp_path / "a.csv"], Census()).texts("g", "group")
