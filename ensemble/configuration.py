@@ -282,7 +282,7 @@ def _written(value: Any) -> str:
     """A value as one writes it on the command line."""
     if isinstance(value, tuple):
         return f"[{', '.join(map(str, value))}]"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def read_yaml(file: str | Path) -> dict[str, Any]:

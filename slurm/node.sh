@@ -52,7 +52,7 @@ shift
 of_yaml() { # the value without comment and quotes, in lower case
   local value
   value=$(sed -n "/^$1:/ {s/^[^:]*://; s/[[:space:]]#.*//; s/[\"'[:space:]]//g; p}" "$config")
-  echo "${value,,}"
+  case ${value,,} in null | "~") ;; *) echo "${value,,}" ;; esac
 }
 processes=$(of_yaml num_processes) machines=$(of_yaml num_machines)
 ranks=$((${processes:-1} / ${machines:-1}))

@@ -127,12 +127,12 @@ def test_gather_returns_the_values_of_all_ranks_to_each(tmp_path: Path, start: S
 
 def test_a_rank_that_does_not_start_is_named(tmp_path: Path, start: Start) -> None:
     """A node that did not boot would leave the others waiting, and no message would say for which node."""
-    ranks = start_ranks(start, [group_line(tmp_path, timeout_s=1)] * 3)
+    ranks = start_ranks(start, [group_line(tmp_path, timeout_s=3)] * 3)
     ranks[1].kill()
     results = ends(ranks)
     assert results[0][0] == 1
     assert results[0][2].startswith("failed: rank 1 of 3 did not connect to 127.0.0.1:")
-    assert "timeout_s=1" in results[0][2]
+    assert "timeout_s=3" in results[0][2]
     assert results[2][0] == 1
     assert results[2][2].startswith("failed: rank 0 of 3 at 127.0.0.1:")
     assert (tmp_path / "lost0").read_text() in results[0][2]
