@@ -105,18 +105,17 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
         sharded.use(accelerator)
     is_on_cpu = accelerator.device.type == "cpu" and not parse_flag_from_env("ACCELERATE_USE_CPU")
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
-    requests = [(request["origin"], request["num_processes"]), ("the variable WORLD_SIZE", world_size)]
+    advice = NO_GPU if is_on_cpu else "MULTI_CPU and --cpu always start one process"
+    requests = [(request["origin"], request["num_processes"], advice), ("the variable WORLD_SIZE", world_size, advice)]
     if accelerator.num_processes == 1:
         names = SIZES_OF_MPI[:-1] if "SLURM_PROCID" in os.environ else SIZES_OF_MPI
-        requests += [(f"mpirun ({name})", int(os.environ.get(name, "1"))) for name in names]
-    for origin, requested in requests:
+        alone = "without a launcher, each process would train alone"
+        requests += [(f"mpirun ({name})", int(os.environ.get(name, "1")), alone) for name in names]
+    for origin, requested, fix in requests:
         if requested is not None and requested != accelerator.num_processes:
-            advice = NO_GPU if is_on_cpu else "MULTI_CPU and --cpu always start one process"
-            if origin.startswith("mpirun"):
-                advice = "without a launcher, each process would train alone"
             raise UserError(
                 f"{origin} asks for {requested} processes, but this run has {accelerator.num_processes}: launch with a file "
-                f"of accelerate_configs/ (multi_cpu.yaml for CPU ranks); {advice}"
+                f"of accelerate_configs/ (multi_cpu.yaml for CPU ranks); {fix}"
             )
     if request["needs_gpu"] and is_on_cpu:
         raise UserError(

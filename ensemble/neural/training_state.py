@@ -158,10 +158,9 @@ class TrainingState:
         for optimizer, peak_rates in zip(self.optimizers, self._peak_rates, strict=True):
             for group, peak_rate in zip(optimizer.param_groups, peak_rates, strict=True):
                 group["lr"] = peak_rate * rate_scale
-            has_gradient = any(
-                parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"]
-            )
-            if self.scaler and has_gradient:  # without any gradient, the scaler's step ends in an assertion
+            gradients = (parameter.grad for group in optimizer.param_groups for parameter in group["params"])
+            # Without any gradient, the scaler's step ends in an assertion
+            if self.scaler and any(gradient is not None for gradient in gradients):
                 self.scaler.step(optimizer)
             else:
                 optimizer.step()

@@ -26,9 +26,8 @@ def total_notes(table: sources.Table, cells_of: dict[str, cells.Cells], target: 
     is_sum = abs(target.values[last] - rest.sum()) < 1e-9 * abs(rest.sum())
     if target.kind == "regression" and is_sum and np.count_nonzero(rest) > len(rest) / 2:  # few numbers may add up by chance
         return [TOTAL.format(table.place(last), "its target is the sum of the others")]
-    texts = next((column.values for column in cells_of.values() if column.kind == "text"), None)
-    is_total = None if texts is None else texts.str.contains(WORDS_OF_TOTALS)
-    if texts is not None and is_total is not None and is_total[last] and is_total.sum() == 1:
+    texts = next((column.values for column in cells_of.values() if column.kind == "text"), pl.Series(dtype=pl.String))
+    if texts.str.contains(WORDS_OF_TOTALS).arg_true().to_list() == [last]:
         return [TOTAL.format(table.place(last), f"it holds '{texts[last]}'")]
     return []
 
