@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("torture") and not LONG:
             item.add_marker(pytest.mark.skip(reason="make torture"))
     config.stash[COLLECTED] = list(items)
+
+
+@pytest.hookimpl(tryfirst=True)  # before the fixtures of the test
+def pytest_runtest_setup() -> None:
+    """Draw the same weights in each order of the tests. Otherwise, they would depend on the tests before in the process."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 @pytest.fixture(scope="session")
