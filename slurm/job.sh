@@ -50,7 +50,8 @@ fi
 PATH="$(realpath "$PYTHON_ENVIRONMENT")/bin:$PATH:/usr/sbin:/sbin"
 # Otherwise the environment that was activated at the submission would be used. Importing accelerate would take seconds
 { [ -x "$PYTHON_ENVIRONMENT/bin/python" ] && python -c 'import ensemble, importlib.metadata; importlib.metadata.version("accelerate")'; } ||
-  fail "slurm/site.sh: PYTHON_ENVIRONMENT=$PYTHON_ENVIRONMENT has no Python with this project: \`make $PYTHON_ENVIRONMENT/installed\` creates it"
+  fail "slurm/site.sh: PYTHON_ENVIRONMENT=$PYTHON_ENVIRONMENT has no Python with this project:" \
+    "\`make VENV=$PYTHON_ENVIRONMENT $PYTHON_ENVIRONMENT/installed\` creates it"
 
 # Since Slurm 22.05, srun does not inherit this from sbatch, and a task with many threads would get one core
 export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"

@@ -240,11 +240,15 @@ def test_a_job_that_does_not_train_is_requeued_when_its_step_is_preempted(tmp_pa
 
 
 def test_another_environment_than_that_of_the_site_is_not_used(tmp_path: Path) -> None:
-    """With a wrong PYTHON_ENVIRONMENT a job would use the environment that was activated where it was submitted."""
+    """With a wrong PYTHON_ENVIRONMENT a job would use the environment that is active where it was submitted, or its error
+    would name a command of make that does not exist."""
     words = ("train_cpu.slurm", "data=prepared", f"out={tmp_path}/run")
     done = as_a_job(tmp_path, *words, PYTHON_ENVIRONMENT=str(tmp_path / "absent"))
     assert (done.returncode, done.stdout) == (2, "")
     assert f"PYTHON_ENVIRONMENT={tmp_path}/absent has no Python with this project" in done.stderr
+    advice = done.stderr.split("`")[1].split()
+    made = subprocess.run([*advice, "--dry-run"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert f"-m venv {tmp_path}/absent" in made.stdout
 
 
 def array_of(num_tasks: int, step: int = 1) -> dict[str, str]:
