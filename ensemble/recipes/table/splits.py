@@ -143,12 +143,12 @@ def _num_folds(config: PrepareConfig, num_units: int, num_rows: int, what: str) 
     what : a description of the units in errors.
     """
     are = "is" if num_units == 1 else "are"
+    if num_units < LEAST_FOLDS:
+        raise UserError(f"a fit needs {LEAST_FOLDS} folds and as many {what}, but there {are} {num_units}: give more rows")
     if config.num_folds > num_units:
         raise UserError(
             f"num_folds={config.num_folds} needs as many {what}, but there {are} {num_units}: lower it, or leave it out"
         )
-    if num_units < LEAST_FOLDS:
-        raise UserError(f"a fit needs {LEAST_FOLDS} folds and as many {what}, but there {are} {num_units}: give more rows")
     if config.num_folds:
         return config.num_folds
     by_size = MANY_FOLDS if num_rows <= MANY_FOLDS_UNTIL else 5 if num_rows <= FOLDS_UNTIL else 1

@@ -182,6 +182,7 @@ def test_a_class_with_one_row_is_no_reason_to_stop() -> None:
         (np.arange(30) < 4, {"kind": "binary", "num_folds": 5}, "as many rows of the rarer value of y, but there are 4"),
         (np.arange(30), {"num_folds": 40}, "num_folds=40 needs as many rows, but there are 30: lower it, or leave it out"),
         (np.arange(30), {"unit": np.arange(30) % 2}, "as many different values of group=household, but there are 2"),
+        (np.arange(30), {"unit": np.arange(30) % 2, "num_folds": 5}, "a fit needs 3 folds and as many different values of "),
         (np.arange(30), {"unit": np.arange(30) % 4, "num_folds": 5}, "values of group=household, but there are 4"),
         (np.arange(30), {"test": 0.5}, "test=0.5 leaves 15 rows for train and 15 for test, but train needs 20"),
         (np.arange(30), {"test": 0.001, "unit": [0] * 29 + [1]}, "test=0.001 leaves "),
