@@ -106,7 +106,7 @@ def _refuse_unused(config: PrepareConfig) -> None:
         unused += [(name, "generated files, and source= names files") for name in GENERATED]
     for name, use in unused:
         if getattr(config, name) != getattr(PrepareConfig(), name):
-            raise UserError(f"{name}={getattr(config, name)} is for {use}: leave it out")
+            raise UserError(f"{name}= is for {use}: leave it out")
 
 
 # ------------------------------------------------------------------------------------------------------------- sea ice

@@ -151,9 +151,9 @@ FAULTS: dict[str, dict[str, Any]] = {
     },
     "names.hi and names.hs are both hs_h": {"names": NamesConfig(hi="hs_h")},
     "the setting 'names.sst' is empty": {"names": NamesConfig(sst="")},
-    "num_files=3 is for generated files, and source= names files": {"source": ("a.nc",), "num_files": 3},
-    "num_states=60 is for system=lorenz96": {"num_states": 60},
-    "tile=4 is for system=sea_ice": {"system": "lorenz96", "tile": 4},
+    "num_files= is for generated files, and source= names files": {"source": ("a.nc",), "num_files": 3},
+    "num_states= is for system=lorenz96": {"num_states": 60},
+    "^names= is for system=sea_ice": {"system": "lorenz96", "names": NamesConfig(sst="SST")},
     "raw=.* must be two folders, neither inside the other": {"raw": "OUT/raw"},
 }
 
