@@ -24,13 +24,13 @@ class TrainConfig:
     """The folder of the run."""
 
     batch_size: int = 512
-    """Examples in a global batch, over all ranks and accumulation steps."""
+    """Examples in a global batch, over all ranks and accumulation steps; if the default is 0, by the number of rows."""
     micro_batch_size: int = 0
     """Examples in one forward pass of one rank; 0 for the largest, without accumulation."""
     max_epochs: float = 3.0
-    """Passes over the training split."""
+    """Passes over the training split; if the default is 0, by the number of rows."""
     learning_rate: float = 1e-3
-    """Peak learning rate; with learning_rate_scaling, that for a batch of base_batch_size."""
+    """Peak learning rate, with learning_rate_scaling for a batch of base_batch_size; if the default is 0, by batch_size."""
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
     """How the peak rate is scaled by batch_size / base_batch_size."""
     base_batch_size: int = 512
