@@ -62,9 +62,9 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
         os.environ |= flight_recorder_environment(settings.out)
         if settings.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS has no deterministic kernels
+    import torch
     from accelerate import Accelerator
     from accelerate.utils import parse_flag_from_env
-    from torch.distributed import DistNetworkError, DistStoreError
 
     from ensemble.neural import speed
 
@@ -87,9 +87,9 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
     _refuse_unsupported()
     _refuse_too_few_gpus(request["origin"])
     options = speed.accelerator_options(settings) if settings else {}
-    try:
-        accelerator = Accelerator(**options)
-    except (DistNetworkError, DistStoreError) as error:
+    try:  # not on the GPU of a Mac: MPS has no float64, in which losses and scores are summed
+        accelerator = Accelerator(cpu=torch.backends.mps.is_available(), **options)
+    except (torch.distributed.DistNetworkError, torch.distributed.DistStoreError) as error:
         rank, num_ranks, address, port = map(os.environ.get, ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
         raise UserError(
             f"rank {rank} of {num_ranks} cannot connect to the others at MASTER_ADDR={address}, MASTER_PORT={port} "

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
+from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
 from torch._dynamo.utils import counters
 
@@ -128,6 +128,17 @@ def test_processes_of_mpirun_do_not_train_alone(
     if variable == "PMI_SIZE":  # a step of srun may consist of independent runs
         monkeypatch.setenv("SLURM_PROCID", "1")
         assert launch.start().num_processes == 1
+
+
+def test_a_mac_uses_its_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainings and predictions without a launcher would end in a traceback: the GPU of a Mac has no float64."""
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    monkeypatch.delenv("ACCELERATE_USE_CPU")
+    for name in ("is_available", "is_built"):
+        monkeypatch.setattr(torch.backends.mps, name, lambda: True)
+    for state in (AcceleratorState, PartialState):
+        monkeypatch.setattr(state, "_shared_state", {})
+    assert launch.start().device == torch.device("cpu")
 
 
 def test_the_setting_overrides_the_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
