@@ -217,10 +217,10 @@ def _sentence_of(error: Exception) -> str:
 
 
 def _is_output_unread() -> bool:
-    """Whether standard output is a pipe whose reader has ended."""
+    """Whether standard output is a pipe or a socket whose reader has ended; on macOS both hang up."""
     poll = select.poll()
     poll.register(1, select.POLLOUT)
-    return any(event & select.POLLERR for _, event in poll.poll(0))
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 def _is_printed(sentence: str) -> bool:

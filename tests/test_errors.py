@@ -1,6 +1,7 @@
 """How a script ends: the documented exit code, and one line for an error that the user can fix."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -116,6 +117,16 @@ def test_output_that_is_not_read_gives_no_traceback(body: str, code: int) -> Non
         process.stdout.close()
         process.stdin.close()
         assert (process.stderr.read(), process.wait()) == ("", code)
+
+
+def test_a_socket_that_is_not_read_gives_no_traceback() -> None:
+    """Under Node.js, or on macOS, where this is reported otherwise than for a pipe of Linux, there would be a traceback."""
+    ours, output = socket.socketpair()
+    ours.close()
+    with output:
+        command = [sys.executable, "-c", SCRIPT.format("print('x', flush=True)")]
+        done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.stderr, done.returncode) == ("", 141)
 
 
 @pytest.mark.parametrize(
