@@ -118,11 +118,10 @@ def run(main: Callable[[], None]) -> None:
             stream.reconfigure(errors="replace")
     code, sentence = 0, ""
     try:
+        if sys.platform == "win32":
+            raise UserError("this command does not run on Windows itself: run it in WSL, see https://aka.ms/wsl")
         if sys.flags.optimize > 1:
-            raise UserError(
-                "PYTHONOPTIMIZE=2 or python -OO removes docstrings, which the descriptions of settings and LightGBM need: "
-                "unset PYTHONOPTIMIZE, or set it to 1"
-            )
+            raise UserError("PYTHONOPTIMIZE=2 or python -OO removes docstrings, which --help and LightGBM need: set it to 1")
         current_folder()
         main()
     except UserError as error:

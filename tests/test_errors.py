@@ -163,6 +163,12 @@ def test_python_without_docstrings_is_refused(monkeypatch: pytest.MonkeyPatch) -
     assert (code, shown[:52]) == (2, "error: PYTHONOPTIMIZE=2 or python -OO removes docstr")
 
 
+def test_windows_is_refused() -> None:
+    """A command would end in a traceback about fcntl, resource or SIGUSR1, which Windows lacks."""
+    code, _, shown = run("import fcntl", "import sys; sys.modules['fcntl'] = None; sys.platform = 'win32'\n")
+    assert (code, shown[:61]) == (2, "error: this command does not run on Windows itself: run it in")
+
+
 def test_a_terminal_without_a_character_shows_a_question_mark() -> None:
     """doctor.py would end in a UnicodeEncodeError on a node whose locale is Latin-1."""
     before = "import sys; sys.stdout.reconfigure(encoding='latin1')\n"
