@@ -72,7 +72,7 @@ DAY_S = 86_400
 
 TIME = re.compile(r"\d:\d\d|\d{4}-\d\d-\d\d")
 """Part of a date or time, which no name of a column of reviews has."""
-BY_NUMBER = "name the columns by their numbers, such as columns={user_id: 1, product_id: 2, rating: 3, time: 4}"
+BY_NUMBER = "name the columns by their numbers, as in 'columns={user_id: 1, product_id: 2, rating: 3, time: 4}'"
 
 
 class UnknownFormat(UserError):

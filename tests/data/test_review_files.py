@@ -88,7 +88,7 @@ def test_a_damaged_parquet_is_refused(tmp_path):
         (json_lines({"a": 1, "b": 2}), r"has no known format of reviews \(its columns are a, b\)"),
         (
             b"A3,B1,5,1369699200\nA4,B1,3,1369699201\n",
-            "if that line is a review, name the columns by their numbers, such as",
+            r"name the columns by their numbers, as in 'columns=\{user_id: 1, product_id: 2, rating: 3, time: 4\}';",
         ),
         (
             json_lines({"parent_asin": "P", "title": "T", "categories": []}),
