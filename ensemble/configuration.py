@@ -62,9 +62,8 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         except UserError:
             raise
         except (yaml.YAMLError, errors.OmegaConfBaseException, ValueError, RecursionError) as error:
-            begins_with_star = any(f"{mark}*" in text for mark in "[,")
-            advice = f'quote a pattern, as in {key}=["*.csv"]' if begins_with_star else "check its brackets and quotes"
-            raise UserError(f"'{shortened(word)}' cannot be read ({_in_a_line(error)}): {advice}") from None
+            problem = f"'{shortened(word)}' cannot be read ({_in_a_line(error)})"
+            raise UserError(f"{problem}: check its brackets and quotes") from None
         settings += [("the command line", *setting) for setting in given]
     for origin, key, kind, value in settings:
         if kind is None:
@@ -201,12 +200,12 @@ def _refuse_empty(config: Any, prefix: str = "") -> None:
 
 
 def _texts_of(text: str) -> Any:
-    """The texts of a list such as [a,b]. One such as [#NV,?] would be no list of texts in YAML."""
+    """The texts of a list such as [a,b]. One such as [#NV,?] or [*.csv] would be no list of texts in YAML."""
     import yaml
 
     if text.strip()[:1] not in "[]{}":
         return [text]
-    if re.fullmatch(r"""\s*\[[^][{}*'"\n]*\]\s*""", text):
+    if re.fullmatch(r"""\s*\[[^][{}'"\n]*\]\s*""", text):
         *texts, last = (value.strip() for value in text.strip()[1:-1].split(","))
         return [*texts, last] if last else texts
     listed = yaml.load(text, Loader=yaml.BaseLoader)
