@@ -25,8 +25,7 @@ def limits(environment: Mapping[str, str], cgroup: Path | None = None) -> dict[s
     """
     cores = {"affinity": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1}
     cores |= named(environment, "SLURM_CPUS_PER_TASK")
-    quota = _cgroup_quota(cgroup)
-    if quota is not None:
+    if (quota := _cgroup_quota(cgroup)) is not None:
         cores["cgroup"] = max(1, math.floor(quota))
     return cores
 

@@ -1,6 +1,7 @@
 """The metrics as classes of Hugging Face's `evaluate`."""
 
 import sys
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ def binary_metric(**options: Any) -> Any:
 
     options : for `evaluate.Metric` (keep_in_memory, num_process, process_id, experiment_id, cache_dir, …).
 
-    Raises `UserError` if its cache cannot be written.
+    With keep_in_memory=True no cache is used. Raises `UserError` if the cache cannot be written.
     """
     import datasets
 
@@ -40,8 +41,9 @@ def binary_metric(**options: Any) -> Any:
             return binary_scores(np.asarray(references), np.asarray(predictions), np.asarray(group))
 
     try:
-        return BinaryMetric(**options)
-    except OSError as error:  # it creates its cache even if it keeps everything in memory
+        with TemporaryDirectory() as cache:  # it creates its cache even if it keeps everything in memory
+            return BinaryMetric(**({"cache_dir": cache} if options.get("keep_in_memory") else {}) | options)
+    except OSError as error:
         raise UserError(
             f"the cache of Hugging Face cannot be written ({error}): set HF_HOME to a folder that you may write"
         ) from None

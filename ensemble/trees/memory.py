@@ -41,5 +41,4 @@ def peak() -> float:
     """The peak memory of this process in MB, mapped files included."""
     with suppress(OSError, KeyError):  # ru_maxrss may be inherited from the process that started this one
         return read_numbers(STATUS)["VmHWM"] / 1e3
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return used / 1e6 if sys.platform == "darwin" else used / 1e3
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)

@@ -195,7 +195,7 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
     def metrics(self, predictions: dict[str, np.ndarray]) -> dict[str, float]:
         from ensemble.metrics.evaluating import binary_metric
 
-        scores = binary_metric().compute(
+        scores = binary_metric(keep_in_memory=True).compute(
             predictions=predictions["prediction"], references=predictions["target"], group=predictions["group"]
         )
         return {name: scores[name] for name in ("average_precision", "roc_auc", "log_loss", "lift_at_5pct")}

@@ -181,6 +181,16 @@ def test_training_begins_at_the_base_rate(prepared: Path, batch: Batch) -> None:
     assert mean == pytest.approx(splits["hot"] / splits["rows"], rel=0.5)
 
 
+def test_scores_need_no_cache(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a home folder that is full, or read-only as in many containers, a training would fail at its first evaluation."""
+    import evaluate
+
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(evaluate.module.config, "HF_METRICS_CACHE", str(tmp_path / "file/cache"))
+    columns = {"prediction": np.array([0.1, 0.8, 0.3]), "target": np.array([0, 1, 0]), "group": np.array([1, 1, 2])}
+    assert recipe(prepared).metrics(columns)["roc_auc"] == 1
+
+
 def test_without_layers_a_text_is_the_mean_of_its_words() -> None:
     """text_layers=0 would still mix words, or count padding as one."""
     torch.manual_seed(0)
