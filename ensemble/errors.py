@@ -74,8 +74,9 @@ def alike_on_all_ranks() -> Iterator[None]:
 
 
 def in_a_line(error: BaseException) -> str:
-    """The class and at most 300 characters of the message of an exception, on one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".removesuffix(": ")
+    """The message of an exception on one line: a sentence of this project, or the class and at most 300 characters."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, UserError | Failure) else f"{type(error).__name__}: {text[:300]}".removesuffix(": ")
 
 
 def shortened(text: str, most: int = 100) -> str:

@@ -33,7 +33,7 @@ import psutil
 import torch
 from torch.distributed import DistError, DistStoreError, PrefixStore, distributed_c10d
 
-from ensemble.errors import Failure, UserError, in_a_line
+from ensemble.errors import Failure, in_a_line
 from ensemble.neural.accelerator import Accelerator
 
 INTERVAL_S = 1.0
@@ -137,7 +137,7 @@ class Heartbeat:
         if self._shared_store is None:
             return
         if error is None or not is_communication_error(error):
-            self._state = FINISHED if error is None else one_line(error)
+            self._state = FINISHED if error is None else in_a_line(error)
             with suppress(RuntimeError):  # the store is gone, and with it the other ranks
                 self._publish(self._store)
             self._stop.set()
@@ -154,7 +154,7 @@ class Heartbeat:
         raise RankLost(
             lost
             or f"the connection between the ranks was lost at step {self._progress[0]}, but all of them are alive: the "
-            f"network failed, or the others timed out waiting for this rank ({one_line(error)})"
+            f"network failed, or the others timed out waiting for this rank ({in_a_line(error)})"
         ) from error
 
     def _publish_regularly(self, store: Any) -> None:
@@ -201,25 +201,22 @@ class Heartbeat:
 
     def _publish(self, store: Any) -> None:
         with self._lock:  # an earlier record must not replace that of the end
-            self._publish_record(store)
-
-    def _publish_record(self, store: Any) -> None:
-        self._count += 1
-        step, step_time = self._progress
-        where = ""
-        if time.time() - step_time > OBSERVATION_S and (frame := sys._current_frames().get(self._main_thread)):
-            where = f"{frame.f_code.co_name} ({Path(frame.f_code.co_filename).name}, line {frame.f_lineno})"
-        record: Record = {
-            "rank": self._rank,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "count": self._count,
-            "step": step,
-            "step_time": step_time,
-            "where": where,
-            "state": self._state,
-        }
-        store.set(str(self._rank), json.dumps(record))
+            self._count += 1
+            step, step_time = self._progress
+            where = ""
+            if time.time() - step_time > OBSERVATION_S and (frame := sys._current_frames().get(self._main_thread)):
+                where = f"{frame.f_code.co_name} ({Path(frame.f_code.co_filename).name}, line {frame.f_lineno})"
+            record: Record = {
+                "rank": self._rank,
+                "host": socket.gethostname(),
+                "pid": os.getpid(),
+                "count": self._count,
+                "step": step,
+                "step_time": step_time,
+                "where": where,
+                "state": self._state,
+            }
+            store.set(str(self._rank), json.dumps(record))
 
     def _other_records(self, store: Any) -> list[Record]:
         """The records of the other ranks, except those that search for the lost rank too: they may exit before this one."""
@@ -295,7 +292,7 @@ class Heartbeat:
 
 def _store_is_gone(error: RuntimeError) -> str:
     address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-    reason = one_line(error)
+    reason = in_a_line(error)
     return f"the store of the process group at {address} is gone: its owner, the launcher or rank 0, died ({reason})"
 
 
@@ -304,8 +301,3 @@ def is_communication_error(error: BaseException) -> bool:
     return isinstance(error, DistError) or (
         isinstance(error, RuntimeError) and any(text in str(error) for text in GLOO_ERROR_TEXTS)
     )
-
-
-def one_line(error: BaseException) -> str:
-    """The message of an exception on one line; for exceptions of other libraries, with the class, at most 300 characters."""
-    return " ".join(str(error).split()) if isinstance(error, UserError | Failure) else in_a_line(error)

@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ensemble import folders
-from ensemble.errors import UserError, error_on_all_ranks
+from ensemble.errors import UserError, error_on_all_ranks, in_a_line
 from ensemble.neural import checkpoint, environment, launch
 from ensemble.neural.accelerator import Accelerator
-from ensemble.neural.heartbeat import RankLost, is_communication_error, one_line
+from ensemble.neural.heartbeat import RankLost, is_communication_error
 from ensemble.neural.settings import FREE_TO_CHANGE
 
 Status = Literal["running", "preempted", "lost", "failed", "done"]
@@ -67,9 +67,9 @@ def status_on_error(run: Path, accelerator: Accelerator) -> Iterator[None]:
         yield
     except BaseException as error:
         rank = f"rank {accelerator.process_index} of {accelerator.num_processes} (host {socket.gethostname()})"
-        reason = f"{rank}: {one_line(error)}"
+        reason = f"{rank}: {in_a_line(error)}"
         if isinstance(error, RankLost):
-            mark_lost(run, one_line(error))
+            mark_lost(run, in_a_line(error))
         elif is_communication_error(error):  # before the heartbeat started
             mark_lost(run, reason)
         else:
