@@ -30,11 +30,12 @@ class PrecisionRecall(NamedTuple):
 def average_precision(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
     """The average precision of any scores, (num_rows,): the mean over the positives of the precision at their rank."""
     positive, mass = _blocks(target, prediction, weight)
-    above, total = np.cumsum(mass), positive.sum()
-    if weight is None:  # the same formula, rounded as in earlier versions, so that members stop at the same step
-        return float((positive * np.cumsum(positive) / above).sum() / max(total, 1))
-    precision = np.cumsum(positive) / np.where(above > 0, above, 1)
-    return float((positive * precision).sum() / total) if total > 0 else 0.0
+    return _average_precision(positive, mass) if positive.any() else 0.0
+
+
+def _average_precision(positive: np.ndarray, mass: np.ndarray) -> float:
+    above = np.cumsum(mass)
+    return float((positive * np.cumsum(positive) / np.where(above > 0, above, 1)).sum() / positive.sum())
 
 
 def _blocks(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
@@ -47,7 +48,10 @@ def _blocks(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | Non
 
 def roc_auc(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
     """The share of pairs of a positive and a negative that any scores, (num_rows,), rank correctly; NaN without a pair."""
-    positive, mass = _blocks(target, prediction, weight)
+    return _roc_auc(*_blocks(target, prediction, weight))
+
+
+def _roc_auc(positive: np.ndarray, mass: np.ndarray) -> float:
     negative = mass - positive
     below = negative.sum() - np.cumsum(negative)
     pairs = positive.sum() * negative.sum()
@@ -152,19 +156,10 @@ class BinaryScorer:
         mass = np.add.reduceat(sorted_weight, self.starts)
         positive = np.add.reduceat(sorted_weight * self.sorted_target, self.starts)
         num_rows, num_positive = mass.sum(), positive.sum()
-        num_negative = num_rows - num_positive
         log_loss, brier, accuracy, always_no = self.row_losses @ weight / num_rows
 
-        average_precision = roc_auc = lift = np.nan
-        if num_positive > 0:
-            above = np.cumsum(mass)
-            block_precision = np.cumsum(positive) / np.where(above > 0, above, 1)
-            average_precision = (positive * block_precision).sum() / num_positive
-        if num_positive > 0 and num_negative > 0:
-            negative = mass - positive
-            negative_below = num_negative - np.cumsum(negative)
-            roc_auc = (positive * (negative_below + negative / 2)).sum() / (num_positive * num_negative)
-
+        average_precision = _average_precision(positive, mass) if num_positive > 0 else np.nan
+        roc_auc = _roc_auc(positive, mass)
         bins = _equal_mass_bins(mass, CALIBRATION_BINS)
         gap = np.bincount(bins, positive - mass * self.block_prediction, CALIBRATION_BINS)
         calibration_error = np.abs(gap).sum() / num_rows
@@ -174,8 +169,7 @@ class BinaryScorer:
             mass = np.add.reduceat(sorted_weight, self.group_starts)
             positive = np.add.reduceat(sorted_weight * self.group_target, self.group_starts)
         precision = self._precision_at_top(mass, positive)
-        if num_positive > 0:
-            lift = precision * num_rows / num_positive
+        lift = precision * num_rows / num_positive if num_positive > 0 else np.nan
         return np.array(
             [average_precision, roc_auc, log_loss, brier, calibration_error, precision, lift, accuracy, always_no]
         )

@@ -30,6 +30,8 @@ from scipy.special import expit, logit, ndtri, softmax
 from threadpoolctl import threadpool_limits
 
 from ensemble.errors import UserError
+from ensemble.metrics import binary, multiclass
+from ensemble.metrics.regression import root_mean_squared_error
 from ensemble.trees.boosting import Scores, Training
 from ensemble.trees.copies import LOSS_OF, check_learnable, train_separately
 from ensemble.trees.objective import Dataset, Objective, dataset_of, objective_of
@@ -367,14 +369,11 @@ def _logistic(columns: np.ndarray, dataset: Dataset, objective: Objective, desig
 def _loss(objective: Objective, dataset: Dataset, values: np.ndarray) -> float:
     """The mean squared error in the target's unit, or the log loss, of linear values (n, K)."""
     assert dataset.target is not None
+    weight = None if dataset.weight is None else dataset.weight.astype(np.float64)
     if objective.kind == "regression":
-        losses = ((values[:, 0] - dataset.target) * objective.scaling.scale) ** 2
-    else:
-        target, probabilities = dataset.target.astype(np.int64), _probabilities(values)
-        rows = np.arange(len(target))
-        of_true_class = probabilities[rows, target] if values.shape[1] > 1 else np.abs(1 - target - probabilities)
-        losses = -np.log(np.maximum(of_true_class, np.finfo(np.float64).tiny))
-    return float(np.average(losses, weights=dataset.weight))
+        return (objective.scaling.scale * root_mean_squared_error(dataset.target, values[:, 0], weight)) ** 2
+    log_loss = multiclass.log_loss if objective.kind == "multiclass" else binary.log_loss
+    return log_loss(dataset.target, _probabilities(values), weight)
 
 
 def _probabilities(values: np.ndarray) -> np.ndarray:
