@@ -4,7 +4,7 @@ Ours are the members of `make demo`: the trees alone, the trees in bags on folds
 model and the transformer, which also reads weekly series and words that the table of features does not contain. The other
 methods get this table for train, validation and blend together, since they make their own folds. Our members learn these
 rows too before they predict test, except for all but the last copies of the bags. AutoGluon gets the same cores as our
-commands and as many seconds as all members took together, at least `least_s`. `good_quality_by_week` also gets the weeks,
+commands and as many seconds as all members took together, at least `LEAST_S`. `good_quality_by_week` also gets the weeks,
 and validates in blocks of weeks instead of folds. All run with OMP_WAIT_POLICY=PASSIVE, which our scripts set themselves;
 `benchmark.py threads` measures its effect.
 
@@ -40,7 +40,7 @@ OURS = {"trees": TREES, "bagged": TREES, "ensemble": MEMBERS}
 METHODS = ("good_quality", "good_quality_by_week", "medium_quality", STACKING)
 TRAINING_SPLITS = ("train", "validation", "blend")
 TARGET, WEEK = "hot", "week"
-NUM_DRAWS = 500
+NUM_DRAWS, LEAST_S = 500, 60.0
 
 
 @command
@@ -50,7 +50,6 @@ def autogluon(
     folder: str = "runs/beside_autogluon",
     sets: tuple[str, ...] = (),
     methods: tuple[str, ...] = ("good_quality_by_week", "stacking"),
-    least_s: float = 60.0,
     market: tuple[str, ...] = (),
     training: tuple[str, ...] = (),
 ) -> dict[str, Any]:
@@ -63,7 +62,6 @@ def autogluon(
     folder : the folder for all files; an interrupted benchmark continues with those of the same settings in it
     sets : the generated markets and real sets to measure; empty for all
     methods : AutoGluon's good_quality, good_quality_by_week (its folds are blocks of weeks), medium_quality; or stacking
-    least_s : AutoGluon gets as many seconds as our commands took, but at least this number
     market : settings of prepare_data.py for generated markets that override the demo's: 'market=[market.num_products=800]'
     training : settings of train.py that override the demo's: 'training=[max_epochs=1]'
     """
@@ -76,7 +74,7 @@ def autogluon(
     results = {}
     for name in sets or known:
         print(name, flush=True)
-        results[name] = one_set(Path(folder) / name, known[name], python, methods, least_s)
+        results[name] = one_set(Path(folder) / name, known[name], python, methods)
     return {"sets": results, "at_least_level": at_least_level(results)}
 
 
@@ -96,11 +94,11 @@ Words = tuple[list[str], list[str]]
 """Settings of prepare_data.py and train.py for a set."""
 
 
-def one_set(folder: Path, words: Words, python: str, methods: Sequence[str], least_s: float) -> dict[str, Any]:
+def one_set(folder: Path, words: Words, python: str, methods: Sequence[str]) -> dict[str, Any]:
     """Measure our ensembles and the methods on one set; results that are in the folder are not measured again."""
     settings = {"prepared_by": words[0], "trained_by": words[1]}
     ours = cached(folder, settings, partial(_ours, words))
-    limit_s = max(least_s, round(ours["total_s"], 1))
+    limit_s = max(LEAST_S, round(ours["total_s"], 1))
     others, failed = {}, dict(ours["failed"])
     for method in methods:
         interpreter = sys.executable if method == STACKING else python

@@ -13,19 +13,19 @@ from benchmarks.runs import in_turn, spread
 from benchmarks.timing import call, called, cpu_seconds, script, timed
 from ensemble import folders
 
+NUM_REVIEWS, NUM_PRODUCTS = 4_000_000, 400_000
+"""The size of the generated file of `panel`."""
+
 
 @command
-def panel(
-    num_reviews: int = 4_000_000, num_products: int = 400_000, reference: str = "", reference_python: str = "python3"
-) -> dict[str, Any]:
+def panel(reference: str = "", reference_python: str = "python3") -> dict[str, Any]:
     """Seconds and memory for a weekly panel of a large file: all features, basic columns, and a public project's script.
 
-    num_reviews, num_products : of the generated file
     reference : build_weekly_dataset_fast.py of LookJohnny/csci653-as01; empty measures this project alone
     reference_python : an interpreter with pandas, pyarrow, tqdm and dask[dataframe]
     """
     with tempfile.TemporaryDirectory() as scratch:
-        file = called(market_parquet, scratch, num_reviews, num_products)
+        file = called(market_parquet, scratch, NUM_REVIEWS, NUM_PRODUCTS)
         all_features = (f"source=[{file}]", f"out={scratch}/prepared", "panel.num_tokens=0", "overwrite=true")
         commands: dict[str, list[Any]] = {
             "all features": script("prepare_data", *all_features),
@@ -34,7 +34,7 @@ def panel(
         if reference:
             commands["reference"] = [reference_python, reference, "--input", file, "--out", f"{scratch}/reference.parquet"]
         measured = in_turn({name: partial(timed, words) for name, words in commands.items()}, 3)
-    result: dict[str, Any] = {"reviews": num_reviews, "products": num_products, "runs": measured}
+    result: dict[str, Any] = {"reviews": NUM_REVIEWS, "products": NUM_PRODUCTS, "runs": measured}
     for figure in ("wall_s", "cpu_s", "peak_mb"):
         result[f"median_{figure}"] = {
             name: statistics.median(run[figure] for run in runs) for name, runs in measured.items()
@@ -122,14 +122,11 @@ def basic_panel(source: str, out: str) -> None:
 
 
 @command
-def memory(num_reviews: int = 30_000_000, num_products: int = 300_000) -> dict[str, Any]:
-    """Peak memory and seconds of preparing a large market and a tenth of it; needs 25 GB of disk and half an hour.
-
-    num_reviews, num_products : of the larger market
-    """
+def memory() -> dict[str, Any]:
+    """Peak memory and seconds of preparing markets of 3 and 30 million reviews; needs 25 GB of disk and half an hour."""
     results = {}
-    for number in (num_reviews // 10, num_reviews):
-        results[f"{number:,}"] = prepare_market(number, num_products * number // num_reviews)
+    for number in (3_000_000, 30_000_000):
+        results[f"{number:,}"] = prepare_market(number, number // 100)
         print(results, flush=True)
     return results
 

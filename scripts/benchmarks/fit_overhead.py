@@ -18,30 +18,25 @@ from typing import Any
 import numpy as np
 
 from benchmarks.commands import command
-from benchmarks.runs import enough, shown
+from benchmarks.runs import shown
 from benchmarks.timing import NO_OPENMP_SETTINGS, called
 from ensemble import configuration, folders
 
 TREES = ("lightgbm", "catboost", "xgboost")
 NETWORK = "tabm"
+NUM_FITS, NUM_ROWS, NUM_COLUMNS = 3, 10_000, 20
 
 
 @command
-def fit_overhead(runs: int = 3, num_rows: int = 10_000, num_columns: int = 20) -> dict[str, Any]:
-    """Seconds of a fit of a generated table in which no library trains; some three minutes.
-
-    runs : number of fits with trees only, and of fits with the network too
-    num_rows : rows of the table, whose target is one of two classes
-    num_columns : columns of the table, half of them with few values
-    """
-    enough(runs, 1, "runs")
+def fit_overhead() -> dict[str, Any]:
+    """Seconds of a fit of a generated table in which no library trains; some three minutes."""
     results = {}
     for name, members in {"trees": TREES, "trees and network": (*TREES, NETWORK)}.items():
         with tempfile.TemporaryDirectory() as folder:
             source = Path(folder) / "table.csv"
-            _write_table(source, num_rows, num_columns)
+            _write_table(source)
             fits = []
-            for run in range(runs):
+            for run in range(NUM_FITS):
                 out, began = Path(folder) / str(run), time.perf_counter()
                 training_s = called(_fit, str(source), str(out), members, start=[*NO_OPENMP_SETTINGS, sys.executable])
                 total_s = time.perf_counter() - began
@@ -49,15 +44,16 @@ def fit_overhead(runs: int = 3, num_rows: int = 10_000, num_columns: int = 20) -
                     training_s += folders.read_json(out / "members" / NETWORK / "summary.json")["seconds"]
                 fits.append(shown(name, {"total_s": round(total_s, 1), "rest_s": round(total_s - training_s, 1)}))
         results[name] = {"rest_s": statistics.median(fit["rest_s"] for fit in fits), "each": fits}
-    return {"rows": num_rows, "columns": num_columns, **results}
+    return {"rows": NUM_ROWS, "columns": NUM_COLUMNS, **results}
 
 
-def _write_table(file: Path, num_rows: int, num_columns: int) -> None:
+def _write_table(file: Path) -> None:
+    """Write a table with one of two classes as its target, and with few values in half of its columns."""
     rng = np.random.default_rng(0)
-    values = rng.normal(size=(num_rows, num_columns))
+    values = rng.normal(size=(NUM_ROWS, NUM_COLUMNS))
     values[:, ::2] = np.round(values[:, ::2])
-    is_positive = values @ rng.normal(size=num_columns) + 3 * rng.normal(size=num_rows) > 0
-    header = ",".join([*(f"x{column}" for column in range(num_columns)), "y"])
+    is_positive = values @ rng.normal(size=NUM_COLUMNS) + 3 * rng.normal(size=NUM_ROWS) > 0
+    header = ",".join([*(f"x{column}" for column in range(NUM_COLUMNS)), "y"])
     np.savetxt(file, np.column_stack([values, is_positive]), "%.6g", ",", header=header, comments="")
 
 

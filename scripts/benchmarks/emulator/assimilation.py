@@ -21,16 +21,12 @@ FOREIGN_RUN = Path(__file__).with_name("foreign_run.py")
 
 
 @command
-def emulator_dapper(
-    python: str = "???", member: str = "???", data: str = "???", seeds: int = 5, cycles: int = 1000
-) -> dict[str, Any]:
+def emulator_dapper(python: str = "???", member: str = "???", data: str = "???") -> dict[str, Any]:
     """Analysis errors of EKF, 4D-Var and LETKF with the true model, and of DAPPER's EKF and LETKF; a CPU minute.
 
     python : an interpreter with DAPPER: python3 -m venv V && V/bin/pip install dapper==1.7.1
     member : a neural member for Lorenz-96, whose errors are measured too
     data : the prepared data that the member was trained on
-    seeds : experiments with each method
-    cycles : cycles that are scored, after 400 of spin-up
     """
     if not Path(python).exists():
         raise UserError(
@@ -42,7 +38,7 @@ def emulator_dapper(
 
     from ensemble.recipes.emulator.assimilation import experiment, models
 
-    settings = AssimilateConfig(member=member, data=data, out="", seeds=seeds, cycles=cycles)
+    settings = AssimilateConfig(member=member, data=data, out="", seeds=5, cycles=1000)
     assimilated = experiment.run(settings, models.Emulated(network))
     print(experiment.as_text(experiment.table(assimilated.errors)), flush=True)
     names = ("seeds", "cycles", "spin_up", "members", "inflation", "ensemble_inflation", "radius")
@@ -52,7 +48,7 @@ def emulator_dapper(
         raise UserError(f"DAPPER ended with {done.returncode}: {done.stderr.strip()[-400:]}")
     dapper = json.loads(done.stdout.splitlines()[-1])
     return {
-        "cycles": cycles,
+        "cycles": settings.cycles,
         "spin_up": settings.spin_up,
         "dapper_version": dapper["version"],
         "analysis_rmse": {
@@ -68,6 +64,6 @@ def emulator_dapper(
 def _summary(values: list[float]) -> dict[str, Any]:
     return {
         "mean": round(float(np.mean(values)), 4),
-        "standard_error": round(float(np.std(values, ddof=1) / len(values) ** 0.5), 4) if len(values) > 1 else None,
+        "standard_error": round(float(np.std(values, ddof=1) / len(values) ** 0.5), 4),
         "seeds": [round(value, 4) for value in values],
     }

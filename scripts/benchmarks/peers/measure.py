@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.commands import command
 from benchmarks.data import market, market_parquet
-from benchmarks.next_item.measure import NUM_USERS, generate
+from benchmarks.next_item.measure import generate
 from benchmarks.peers.run import BATCH, NUM_ROWS, work_of
 from benchmarks.runs import enough, in_turn, launcher, on_rank, shown
 from benchmarks.timing import ALL_CORES, SCRIPTS, called, script, timed
@@ -49,18 +49,17 @@ def peers_loop(rounds: int = 5, packages: str = "") -> dict[str, Any]:
 
 
 @command
-def peers_ranks(rounds: int = 5, packages: str = "", ranks: int = 2) -> dict[str, Any]:
+def peers_ranks(rounds: int = 5, packages: str = "") -> dict[str, Any]:
     """Milliseconds of a training step on two ranks: our loop, Lightning Fabric, Accelerate as in its examples, plain DDP.
 
     The loops alternate in the same processes, each of which has one thread.
 
     rounds, packages : as in `peers_loop`
-    ranks : number of ranks
     """
     enough(rounds, 3)
     versions = _versions(packages, ("lightning-fabric", "accelerate", "torch"))
-    figures = called(on_rank, "benchmarks.peers.run", rounds, str(Path(packages).resolve()), start=launcher(ranks))
-    return {"ranks": ranks, "threads_per_rank": 1, "peers": versions, "comparisons": figures}
+    figures = called(on_rank, "benchmarks.peers.run", rounds, str(Path(packages).resolve()), start=launcher(2))
+    return {"ranks": 2, "threads_per_rank": 1, "peers": versions, "comparisons": figures}
 
 
 @command
@@ -80,29 +79,28 @@ def peers_loader(rounds: int = 5, packages: str = "") -> dict[str, Any]:
 
 
 @command
-def peers_next_item(rounds: int = 5, packages: str = "", num_users: int = NUM_USERS) -> dict[str, Any]:
+def peers_next_item(rounds: int = 5, packages: str = "") -> dict[str, Any]:
     """CPU time and memory of a training step and of ranking all items: next_item compared with RecBole and RecTools.
 
     SASRec: a step on 128 sequences of up to 200 items, and ranking all items for 512 users.
 
     rounds, packages : as in `peers_loop`
-    num_users : users of the generated data, as in MovieLens 1M; the number of items is in proportion
     """
     others = {f"{work}_{side}": f"{work}_ours" for work in ("step", "rank") for side in ("recbole", "rectools")}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "movielens"
-        size = generate(folder, num_users / NUM_USERS)
+        size = generate(folder, 1.0)
         results = _compare("next_item", others, rounds, packages, ("recbole", "rectools", "torch"), folder)
     return {**size, **results}
 
 
 @command
-def peers_panel(rounds: int = 5, num_reviews: int = 1_000_000, num_products: int = 100_000) -> dict[str, Any]:
+def peers_panel(rounds: int = 5) -> dict[str, Any]:
     """CPU time and memory of computing the basic columns of the weekly panel, from Parquet to Parquet: ours beside pandas.
 
     rounds : measurements of this project, each between two of pandas
-    num_reviews, num_products : of the generated market
     """
+    num_reviews, num_products = 1_000_000, 100_000
     with tempfile.TemporaryDirectory() as scratch:
         called(market_parquet, scratch, num_reviews, num_products)
         results = _compare("panel", {"pandas": "ours"}, rounds, "", ("pandas", "polars"), Path(scratch))

@@ -39,6 +39,7 @@ NUM_17_PLAIN = 10
 BATCH = 768
 BATCHES = 20
 """Puzzles in a batch of which symmetric images are computed, and such batches in a round."""
+TABLE_ROWS, TABLE_WIDTH, TABLE_STEPS = 10_000_000, 128, 100
 Work = Callable[[int], object]
 """Work on some puzzles, given the number of the round."""
 
@@ -89,15 +90,10 @@ def sudoku_data(rounds: int = 5, clues_17: str = "") -> dict[str, Any]:
 
 
 @command
-def sudoku_table(num_rows: int = 10_000_000, width: int = 128, batch_size: int = 768, steps: int = 100) -> dict[str, Any]:
-    """Steps of SparseSignSGD on a large table: CPU time and memory; it needs 5 GB of memory.
-
-    num_rows, width : size of the table
-    batch_size : rows drawn at random in each step
-    steps : steps to train
-    """
+def sudoku_table() -> dict[str, Any]:
+    """Steps of SparseSignSGD on a table of 10 million rows: CPU time and memory; it needs 5 GB of memory."""
     torch.set_num_threads(1)
-    embedding = PuzzleEmbedding(num_rows, width)
+    embedding = PuzzleEmbedding(TABLE_ROWS, TABLE_WIDTH)
     torch.nn.init.ones_(embedding.table)  # only when memory is written does the system allocate it
     before = round(memory_mb(), 1)
     optimizer = SparseSignSGD([embedding.table], lr=0.01, weight_decay=0.1)
@@ -108,9 +104,9 @@ def sudoku_table(num_rows: int = 10_000_000, width: int = 128, batch_size: int =
         optimizer.step()
         optimizer.zero_grad()
 
-    for _ in range(steps):
-        ids = torch.randint(num_rows, (batch_size,), generator=generator)
-        target = torch.randn(batch_size, width, generator=generator)
+    for _ in range(TABLE_STEPS):
+        ids = torch.randint(TABLE_ROWS, (BATCH,), generator=generator)
+        target = torch.randn(BATCH, TABLE_WIDTH, generator=generator)
         seconds.append(cpu_seconds(partial(step, ids, target)))
         used |= set(ids.tolist())
     num_changed = sum(int((part != 1).any(dim=1).sum()) for part in embedding.table.split(100_000))

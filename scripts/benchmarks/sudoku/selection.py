@@ -19,6 +19,8 @@ from ensemble.recipes.sudoku import inference
 from ensemble.recipes.sudoku.inference import Predicted, PredictOptions
 
 DATA = ("side=6", "clues=18", "num_train=1000", "num_validation=200", "num_blend=200", "num_test=2000")
+EPOCHS = 4
+"""Epochs of the network that is trained alone; few, so that some puzzles are not solved."""
 CANDIDATES = 4
 """Candidates for a puzzle: from starts or symmetric images of one network, or half as many from each of two networks."""
 WINNER_SHARE = 0.6
@@ -31,16 +33,13 @@ Candidates = tuple[torch.Tensor, torch.Tensor]
 
 
 @command
-def sudoku_selection(epochs: int = 4) -> dict[str, Any]:
-    """Latent starts, symmetries and several networks, compared at equal cost; three CPU minutes.
-
-    epochs : epochs of the network that is trained alone; few, so that some puzzles are not solved
-    """
+def sudoku_selection() -> dict[str, Any]:
+    """Latent starts, symmetries and several networks, compared at equal cost; three CPU minutes."""
     torch.set_num_threads(1)
     trainings: dict[str, tuple[float, list[str]]] = {
-        "whole": (epochs, []),
-        "two starts": (WINNER_SHARE * epochs, ["recipe.starts=2"]),
-        **{name: (epochs / 2, [f"seed={seed}"]) for seed, name in enumerate(HALVES)},
+        "whole": (EPOCHS, []),
+        "two starts": (WINNER_SHARE * EPOCHS, ["recipe.starts=2"]),
+        **{name: (EPOCHS / 2, [f"seed={seed}"]) for seed, name in enumerate(HALVES)},
     }
     cost: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as scratch:
@@ -69,7 +68,7 @@ def sudoku_selection(epochs: int = 4) -> dict[str, Any]:
             first = whole.predict(select="first", **settings)
             solved = (first.probabilities.argmax(dim=-1) + 1 == solution).all(dim=1)
             results[name] |= {"first": _mean(solved), "calls of first": _mean(first.calls)}
-    return {"settings": list(DATA), "epochs": epochs, "cpu_s": cost, "candidates": results}
+    return {"settings": list(DATA), "epochs": EPOCHS, "cpu_s": cost, "candidates": results}
 
 
 def scores_of(candidates: torch.Tensor, halting: torch.Tensor, solution: torch.Tensor) -> dict[str, Any]:

@@ -26,6 +26,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "direct": ("recipe.variant=direct", "recipe.segments=1"),
 }
 """Settings of scripts/train.py for each variant, in addition to the preset."""
+NUM_TRAININGS = {"prototype": 1, "trm": 3, "hrm": 1, "direct": 1}
 CURVE = ("evaluations_per_epoch=2",)
 """Settings of every training of `sudoku_demo`, so that its curve has twice as many points as with the preset."""
 LABELS = {
@@ -42,25 +43,22 @@ SELECTIONS = {"mean": "mean", "vote": "vote", "first": "first to halt"}
 
 
 @command
-def sudoku_demo(seeds: int = 3, prototypes: int = 1, picture: str = "slurm/results/sudoku_demo.png") -> dict[str, Any]:
+def sudoku_demo(picture: str = "slurm/results/sudoku_demo.png") -> dict[str, Any]:
     """The preset sudoku_demo and the research prototype, trained in turn and tested; 18 CPU minutes.
 
     The 4 candidates of the first TRM for each test puzzle are also combined in several ways, and scored. A curve is a list
     of pairs: CPU seconds since the start of the process, and the share of validation puzzles solved.
 
-    seeds : trainings of TRM; the other variants have one each
-    prototypes : trainings of the prototype, each before one of TRM
     picture : the file for a picture of the learning curves; empty for none
     """
     from benchmarks.sudoku import prototype
 
-    counts = {"prototype": prototypes, "trm": seeds, "hrm": 1, "direct": 1}
-    results: dict[str, Any] = {name: {} for name in counts}
+    results: dict[str, Any] = {name: {} for name in NUM_TRAININGS}
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch) / "prepared"
         SUDOKU.prepare(data, *DATA)
-        for seed in range(max(counts.values())):
-            for name in [name for name, count in counts.items() if seed < count]:
+        for seed in range(max(NUM_TRAININGS.values())):
+            for name in [name for name, number in NUM_TRAININGS.items() if seed < number]:
                 member = Path(scratch) / f"{name}_{seed}"
                 if name == "prototype":
                     trained = called(prototype.train, str(data), seed)
