@@ -10,7 +10,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -19,9 +19,7 @@ from benchmarks.commands import command
 from benchmarks.roofline import WARM_UP_STEPS, config_of, prepared, set_up
 from benchmarks.runs import enough, launcher, on_rank, quartiles
 from benchmarks.timing import called
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
+from ensemble.neural.accelerator import Accelerator
 
 STEPS = 20
 """The number of steps of a block."""
@@ -42,7 +40,7 @@ def exchange(folder: str = "runs/roofline", recipe: str = "hot_sellers", ranks: 
     return {"recipe": recipe, "ranks": ranks, "rounds": rounds, "steps_of_a_block": STEPS, **figures}
 
 
-def measure_rank(accelerator: "Accelerator", recipe: str, data: str, rounds: int) -> dict[str, Any]:
+def measure_rank(accelerator: Accelerator, recipe: str, data: str, rounds: int) -> dict[str, Any]:
     """Run blocks with and without the exchange alternately, on the ranks that were launched."""
     with tempfile.TemporaryDirectory() as out, ExitStack() as stack:
         training = set_up(recipe, config_of(recipe, data, f"{out}/run"), accelerator, stack)

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,11 +22,9 @@ from benchmarks.runs import enough, launcher, measure_alternating, num_gpus, on_
 from benchmarks.timing import called
 from ensemble.errors import UserError
 from ensemble.neural import loop
+from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.loader import Batch
 from ensemble.neural.settings import TrainConfig
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 WARM_UP_STEPS = 20
 
@@ -119,11 +117,11 @@ class Regression:
         return {"row_id": np.arange(len(self.rows(split)))}
 
 
-Loop = Callable[[Regression, TrainConfig, "Accelerator"], None]
+Loop = Callable[[Regression, TrainConfig, Accelerator], None]
 """A function that trains a recipe from new weights."""
 
 
-def ours(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") -> None:
+def ours(recipe: Regression, config: TrainConfig, accelerator: Accelerator) -> None:
     loop.train(recipe, config, accelerator)
     accelerator.free_memory()
 
@@ -145,7 +143,7 @@ def start(
     return model, optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate_factor)
 
 
-def plain(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") -> None:
+def plain(recipe: Regression, config: TrainConfig, accelerator: Accelerator) -> None:
     """The loop that a user would write without this project, on the same ranks and devices.
 
     It trains the same weights, with the same rows, clipping and schedule. At each step it also sums the losses of the ranks,
@@ -204,24 +202,24 @@ def overhead_gpu(rounds: int = 5) -> dict[str, Any]:
     return called(on_rank, __name__, rounds, start=launcher(1, "gpu"))
 
 
-def measure_rank(accelerator: "Accelerator", rounds: int) -> dict[str, Any]:
+def measure_rank(accelerator: Accelerator, rounds: int) -> dict[str, Any]:
     """Compare our loop with the plain one for each model. Every launched rank calls this function."""
     return {model: {"step": compare_loops(plain, model, accelerator, rounds)} for model in MODELS}
 
 
-def compare_loops(other: Loop, model: str, accelerator: "Accelerator", rounds: int, name: str = "plain") -> dict[str, Any]:
+def compare_loops(other: Loop, model: str, accelerator: Accelerator, rounds: int, name: str = "plain") -> dict[str, Any]:
     """Run blocks of another loop, called `name` in the result, and of ours alternately; return `compared` of their times."""
     recipe = Regression(model)
     other_block, our_block = (partial(block, loop, recipe, accelerator) for loop in (other, ours))
     return compared(*measure_alternating(other_block, our_block, rounds), name)
 
 
-def block(run: Loop, recipe: Regression, accelerator: "Accelerator") -> float:
+def block(run: Loop, recipe: Regression, accelerator: Accelerator) -> float:
     """Train a new model with `run`, and return the median duration of a step in milliseconds."""
     return 1e3 * float(np.median(step_seconds(run, recipe, accelerator)))
 
 
-def step_seconds(run: Loop, recipe: Regression, accelerator: "Accelerator") -> np.ndarray:
+def step_seconds(run: Loop, recipe: Regression, accelerator: Accelerator) -> np.ndarray:
     """Train a new model with `run`, and return the duration of each step after the warm-up, by the clock of the recipe."""
     with tempfile.TemporaryDirectory() as out:
         config = TrainConfig(

@@ -10,7 +10,7 @@ import itertools
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,12 +18,10 @@ import torch
 from benchmarks.overhead import WARM_UP_STEPS, compared
 from benchmarks.runs import measure_alternating, paired_ratios, quartiles
 from ensemble.neural import loop
+from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.settings import config_class
 from ensemble.recipes.emulator import training
 from ensemble.recipes.emulator.settings import RecipeConfig
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 BATCHES = {1_000: 300, 10_000: 50}
 """For each batch size the number of steps of a block."""
@@ -41,7 +39,7 @@ class Timed(training.Emulation):
         return [optimizer]
 
 
-def measure_rank(accelerator: "Accelerator", rounds: int, folder: str) -> dict[str, Any]:
+def measure_rank(accelerator: Accelerator, rounds: int, folder: str) -> dict[str, Any]:
     """By batch size, milliseconds of a step and our throughput relative to the plain loop's; `folder` has prepared data."""
     figures, numbers, out = {}, itertools.count(), Path(folder)
 
@@ -61,7 +59,7 @@ def measure_rank(accelerator: "Accelerator", rounds: int, folder: str) -> dict[s
     return figures
 
 
-def _ours(recipe: Timed, batch_size: int, num_steps: int, out: Path, accelerator: "Accelerator") -> None:
+def _ours(recipe: Timed, batch_size: int, num_steps: int, out: Path, accelerator: Accelerator) -> None:
     epochs = num_steps / -(-len(recipe.rows("train")) // batch_size)
     settings: Any = config_class("emulator")(
         data="sea ice", out=str(out), recipe=recipe.config, batch_size=batch_size, max_epochs=epochs, trackers=()
