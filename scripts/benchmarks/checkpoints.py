@@ -24,7 +24,6 @@ MB_PER_MILLION = {"synchronous": 12, "asynchronous": 24}
 """The memory for weights and two moments in float32; asynchronous needs a copy of them."""
 RESERVE_MB = 1500
 """The memory for everything else, such as PyTorch."""
-CHECKPOINT_INTERVAL_S = 60.0
 WIDTH = 1000
 """Each layer has WIDTH² parameters, a million."""
 
@@ -59,8 +58,7 @@ def _both_kinds(size: int, rounds: int, launch: Sequence[str | Path] = ()) -> di
             sides[kind] = f"not measured: needs {needed_mb:,} MB, {free_mb:,.0f} MB were available"
         else:
             with tempfile.TemporaryDirectory() as out:
-                figures = called(rank, size, rounds, kind, out, start=launch)
-            sides[kind] = {**figures, "share_at_one_a_minute": round(figures["main_thread_s"] / CHECKPOINT_INTERVAL_S, 5)}
+                sides[kind] = called(rank, size, rounds, kind, out, start=launch)
         print(f"{size} M, {kind}: {sides[kind]}", flush=True)
     return sides
 
@@ -115,6 +113,4 @@ def rank(millions: int, rounds: int, kind: str, out: str) -> dict[str, Any] | No
                 shutil.rmtree(folder)
     accelerator.wait_for_everyone()
     medians = {name: round(statistics.median(times[name] for times in measured), 3) for name in measured[0]}
-    memory = {"training_mb": round(before_mb), "more_mb": round(memory_mb() - before_mb)}
-    first = {"first_main_thread_s": round(measured[0]["main_thread_s"], 3)}
-    return {**medians, **first, **memory} if accelerator.is_main_process else None
+    return {**medians, "more_mb": round(memory_mb() - before_mb)} if accelerator.is_main_process else None

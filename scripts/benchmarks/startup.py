@@ -6,7 +6,6 @@ take a second. The empty script of another command imports the libraries of the 
 CPU seconds are those of all processes, including the launcher, and depend little on other load.
 """
 
-import os
 import shutil
 import statistics
 import sys
@@ -49,7 +48,6 @@ def startup(pairs: int = 5) -> dict[str, Any]:
     pairs : runs of each command, each followed by the empty scripts that it is compared with; at least 2
     """
     enough(pairs, 2, "pairs")
-    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         sides = prepare(Path(folder))
 
@@ -57,11 +55,7 @@ def startup(pairs: int = 5) -> dict[str, Any]:
             return {side: measured(words, Path(folder)) for side, words in by_side.items()}
 
         runs = in_turn({name: partial(run, by_side) for name, by_side in sides.items()}, pairs)
-    return {
-        "pairs": pairs,
-        "load_average": [round(load, 1), round(os.getloadavg()[0], 1)],
-        "commands": {name: compared(runs_of_command) for name, runs_of_command in runs.items()},
-    }
+    return {"pairs": pairs, "commands": {name: compared(runs_of_command) for name, runs_of_command in runs.items()}}
 
 
 def prepare(folder: Path) -> dict[str, dict[str, list[str | Path]]]:
