@@ -46,14 +46,12 @@ def emulator_skill() -> dict[str, Any]:
             if (member / "best").is_dir()
         }
         splits = folders.read_manifest(data)["splits"]
-    members = [error for name, error in board.items() if name != "ensemble"]
     return {
         "fit": usage,
         "rows": {split: facts["rows"] for split, facts in splits.items()},
         "ceiling": ceiling,
         "references": {"linear": linear / ceiling, "logistic": logistic / ceiling},
         "members": rows,
-        "ensemble_by_best_member": board["ensemble"] / min(members),
         "networks": networks,
     }
 

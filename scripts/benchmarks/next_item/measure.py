@@ -96,7 +96,7 @@ def generate(folder: Path, share: float) -> dict[str, int]:
 
 
 def _measure(folder: Path, run: NextItemRun, rounds: int, reference: str) -> dict[str, Any]:
-    """The result of `compared`, or without a reference of `alone`. An evaluation is given in milliseconds per user."""
+    """The result of `compared`, or without a reference of `alone`."""
     is_preparation = run.work == "prepare"
     rounds = max(2, rounds // 5) if is_preparation else rounds
     with worker(work_of, *run, folder=folder) as ours:
@@ -104,8 +104,4 @@ def _measure(folder: Path, run: NextItemRun, rounds: int, reference: str) -> dic
             return {"ours": alone(ours, rounds)}
         reference_run = run._replace(side="reference")
         with worker(work_of, *reference_run, folder=folder, modules=str(Path(reference).resolve())) as theirs:
-            result = compared(theirs, ours, rounds, warm_up=not is_preparation)
-    if run.work == "evaluate":
-        for side in ("reference", "ours"):
-            result[side]["cpu_ms_per_user"] = float(f"{1e3 * result[side].pop('cpu_s') / run.num_sequences:.4g}")
-    return result
+            return compared(theirs, ours, rounds, warm_up=not is_preparation)

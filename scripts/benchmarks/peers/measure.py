@@ -72,9 +72,6 @@ def peers_loader(rounds: int = 5, packages: str = "") -> dict[str, Any]:
     names = ("torch", "datasets", "torchdata", "grain")
     with tempfile.TemporaryDirectory() as scratch:
         results = _compare("loader", others, rounds, packages, names, Path(scratch))
-    for figures in results["comparisons"].values():
-        for side in ("reference", "ours"):
-            figures[side]["rows_per_cpu_s"] = round(NUM_ROWS / figures[side]["cpu_s"])
     return {"rows": NUM_ROWS, "batch_size": BATCH, **results}
 
 
