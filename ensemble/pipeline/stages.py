@@ -83,20 +83,17 @@ def _train_copies(trees: list[PlannedMember], manifest: dict[str, Any], config: 
 @contextmanager
 def status_kept(folder: str) -> Iterator[None]:
     """Write the file `status` in a folder for slurm/job.sh, as trainings do: running, preempted, failed or done."""
-    file = Path(folder) / "status"
-
-    def write(word: str) -> None:
-        if folder:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            folders.write_text(file, f"{word}\n")
-
-    write("running")
+    if not folder:
+        yield
+        return
+    file, word = Path(folder) / "status", "failed"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    folders.write_text(file, "running\n")
     try:
         yield
+        word = "done"
     except Preempted:
-        write("preempted")
+        word = "preempted"
         raise
-    except BaseException:
-        write("failed")
-        raise
-    write("done")
+    finally:
+        folders.write_text(file, f"{word}\n")
