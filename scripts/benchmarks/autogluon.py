@@ -8,8 +8,8 @@ commands and as many seconds as all members took together, at least `LEAST_S`. `
 and validates in blocks of weeks instead of folds. All run with OMP_WAIT_POLICY=PASSIVE, which our scripts set themselves;
 `benchmark.py threads` measures its effect.
 
-Prediction is measured as a whole process, since all methods predict a file of new rows in this way; `warm_s` is the duration
-of the call alone. Each set, and each method on it, is measured once.
+Prediction is measured as a whole process, since all methods predict a file of new rows in this way. Each set, and each
+method on it, is measured once.
 """
 
 import sys
@@ -134,7 +134,6 @@ def one_set(folder: Path, words: Words, python: str, methods: Sequence[str]) -> 
     }
     return {
         "environment": ours["environment"],
-        "prepared_by": words[0],
         "rows": ours["rows"],
         "base_rate": float(test.target.mean()),
         "time_limit_s": limit_s,

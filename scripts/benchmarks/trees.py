@@ -50,8 +50,6 @@ def threads(rounds: int = 3, num_rows: int = 100_000) -> dict[str, Any]:
             defaults, ours = ([run["wall_s"] for run in runs] for runs in measure_alternating(first, second, rounds))
             median_s = {"defaults": statistics.median(defaults), "ours": statistics.median(ours)}
             results[library] = {
-                "defaults_s": defaults,
-                "ours_s": ours,
                 "median_s": median_s,
                 "times_faster": round(median_s["defaults"] / median_s["ours"], 2),
                 "times_faster_least": round(min(defaults) / max(ours), 2),

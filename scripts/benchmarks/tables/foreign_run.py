@@ -5,16 +5,15 @@
 
 TABLE contains the training rows and the new rows as CSV or Parquet, and table.json (target, task, time column and its
 format; optionally the metric, the names of both files, and whether the time is a feature). `fit` writes the model into
-OUT/model and facts about it into OUT/fit.json; `predict` writes its seconds into OUT/predict.json, and
-OUT/predictions.parquet: row_id (the number of the row, unless the rows have a row_id) and `prediction`, or one column for
-each class. AutoGluon's virtual environment lacks this package, so nothing of it is imported here, and -P keeps the modules
-of this folder, some of which have common names, off the path.
+OUT/model and facts about it into OUT/fit.json; `predict` writes OUT/predictions.parquet: row_id (the number of the row,
+unless the rows have a row_id) and `prediction`, or one column for each class. AutoGluon's virtual environment lacks this
+package, so nothing of it is imported here, and -P keeps the modules of this folder, some of which have common names, off
+the path.
 """
 
 import json
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +46,12 @@ def main() -> None:
             facts = fit_sklearn(rows, description, model, method, int(seed))
         else:
             facts = fit_autogluon(rows, description, model, method, int(seed), float(time_limit))
+        (Path(out) / "fit.json").write_text(json.dumps(facts, indent=1))
     else:
         row_id = rows.pop(ROW_ID) if ROW_ID in rows else range(len(rows))
-        began = time.perf_counter()
         predictions = (predict_sklearn if method in (LIGHTGBM, STACKING) else predict_autogluon)(rows, description, model)
-        facts = {"warm_s": round(time.perf_counter() - began, 3)}
         predictions.insert(0, ROW_ID, row_id)
         predictions.to_parquet(Path(out) / "predictions.parquet")
-    (Path(out) / f"{work}.json").write_text(json.dumps(facts, indent=1))
 
 
 def fit_autogluon(

@@ -84,8 +84,7 @@ def foreign_costs(method: str, python: str, table: Path, out: Path, seed: int, l
     """Fit and predict by foreign_run.py with the interpreter `python`. Returns the costs, and the facts that it wrote."""
     words: list[str | Path] = [method, table, out, str(seed), f"{limit_s:g}"]
     fit, predict = (watched([python, "-P", FOREIGN_RUN, work, *words]) for work in ("fit", "predict"))
-    facts = {**folders.read_json(out / "predict.json"), **folders.read_json(out / "fit.json")}
-    return {**_costs(fit, predict, out / "model"), **facts}
+    return {**_costs(fit, predict, out / "model"), **folders.read_json(out / "fit.json")}
 
 
 def _costs(fit: dict[str, float], predict: dict[str, float], model: Path) -> dict[str, Any]:

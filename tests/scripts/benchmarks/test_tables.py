@@ -306,7 +306,7 @@ def test_plain_lightgbm_fits_and_predicts_a_table(source: Path, tmp_path: Path, 
     assert 0 < used["loss"] < 1
     assert min(used["fit_s"], used["predict_s"], used["peak_mb"], used["disk_mb"]) > 0
     out = tmp_path / "work" / "bank_churn" / "lightgbm.seed0.limit60"
-    assert sorted(path.name for path in out.iterdir()) == ["fit.json", "predict.json", "predictions.parquet", "result.json"]
+    assert sorted(path.name for path in out.iterdir()) == ["fit.json", "predictions.parquet", "result.json"]
     stored = folders.read_json(out / "result.json")
     assert stored["version"]
     assert {"date", "commit", "command"} <= stored["environment"].keys()
