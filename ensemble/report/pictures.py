@@ -9,7 +9,7 @@ from markupsafe import Markup
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.report import kinds, tables
 from ensemble.report.run import Member, Run
-from ensemble.report.svg import PLANNED_DASHES, Picture, colour, draw, format_percent, series_style
+from ensemble.report.svg import PLANNED_DASHES, Picture, colour, draw, format_percent, picture, series_style
 from ensemble.report.words import PLANNED_SPEED_UP, number
 
 BY_KIND = {
@@ -32,10 +32,7 @@ def draw_all(run: Run) -> dict[str, Any]:
     styles = {name: series_style(position) for position, name in enumerate(run.candidates)}
     describe = run.recipe.get("page", "pictures")
     of_recipe: list[Picture] = describe(run, styles) if describe else []
-    curves = [
-        {"title": title, "caption": caption, "svg": draw(title.lower().replace(" ", "-"), paint, label)}
-        for title, caption, label, paint in (*BY_KIND[run.task.kind](run, styles), *of_recipe)
-    ]
+    curves = [picture(*parts) for parts in (*BY_KIND[run.task.kind](run, styles), *of_recipe)]
     labels = tables.metric_labels(run)
     rows = "validation" if CrossValidation.from_manifest(run.manifest) is None else "early-stopping rows"
     learning = [

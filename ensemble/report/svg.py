@@ -45,6 +45,11 @@ def format_percent(*axes: Any) -> None:
         axis.set_major_formatter(lambda value, position: f"{100 * value:.0f}{THIN}%")
 
 
+def picture(title: str, caption: str, label: str, paint: Paint) -> dict[str, Any]:
+    """A picture with the names by which the templates know its parts; the arguments are those of a `Picture`."""
+    return {"title": title, "caption": caption, "svg": draw(re.sub(r"\W", "-", title.lower()), paint, label)}
+
+
 def draw(name: str, paint: Paint, label: str) -> Markup:
     """The axes that `paint` fills, as SVG with the page's colours and font, unique ids, and a text for screen readers."""
     import matplotlib

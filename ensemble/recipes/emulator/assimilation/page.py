@@ -11,7 +11,7 @@ from ensemble.recipes.emulator.assimilation import experiment
 from ensemble.recipes.emulator.assimilation.experiment import EMULATOR, TRUTH, Assimilated
 from ensemble.recipes.emulator.assimilation.settings import METHODS, AssimilateConfig
 from ensemble.recipes.emulator.lorenz96 import diagonal
-from ensemble.report.svg import colour, draw
+from ensemble.report.svg import colour, picture
 from ensemble.report.words import templates
 
 SERIES = {TRUTH: "series-1", EMULATOR: "series-0"}
@@ -41,11 +41,6 @@ def write(assimilated: Assimilated, settings: AssimilateConfig, out: Path) -> No
         scratch.write_text(html, encoding="utf-8")
 
 
-def _picture(title: str, caption: str, label: str, paint: Any) -> dict[str, Any]:
-    name = "".join(letter if letter.isalnum() else "-" for letter in title.lower())
-    return {"title": title, "caption": caption, "svg": draw(name, paint, label)}
-
-
 def _over_time(assimilated: Assimilated) -> list[dict[str, Any]]:
     """A picture for each method: its error by cycle, the mean of the seeds, smoothed over one unit of time (20 cycles)."""
 
@@ -60,7 +55,7 @@ def _over_time(assimilated: Assimilated) -> list[dict[str, Any]]:
 
     caption = "Mean of all seeds, smoothed over 20 cycles. The errors of the observations have the standard deviation 1."
     return [
-        _picture(
+        picture(
             f"Error over time: {METHODS[method]}",
             caption,
             f"Analysis error of {METHODS[method]} over the cycles, for each model.",
@@ -85,7 +80,7 @@ def _trajectory(assimilated: Assimilated) -> dict[str, Any]:
             axes.plot(cycles, states[:num_shown, POINT], color=colour(SERIES[name]), linewidth=1.1)
         axes.set(xlabel="cycle", ylabel=f"x at point {POINT}", xlim=(0, num_shown))
 
-    return _picture(
+    return picture(
         "Trajectory",
         f"{METHODS[method][:1].upper()}{METHODS[method][1:]}, first seed: truth (wide grey line), observations (dots) "
         "and analyses (coloured lines).",
@@ -117,13 +112,13 @@ def _jacobians(assimilated: Assimilated) -> list[dict[str, Any]]:
         axes.set(xlabel="offset of the input from the output (points)", ylabel="root mean square")
 
     return [
-        _picture(
+        picture(
             "Jacobian against truth",
             f"Derivatives of a point by {len(NEIGHBOURS)} inputs near it. On the grey line both derivatives are equal.",
             "Derivatives of the emulator against those of the true model.",
             scatter,
         ),
-        _picture(
+        picture(
             "Jacobian by distance",
             "Size of the true derivatives (blue) and of the emulator's errors (green), by the offset of the input.",
             "Size of derivatives and of their errors by the offset of the input.",
