@@ -28,7 +28,7 @@ from ensemble import configuration
 from ensemble.arrow import Column, open_table, read_columns
 from ensemble.data import statistics
 from ensemble.data.inputs import LEARNED
-from ensemble.data.splitmix import GOLDEN, finalised
+from ensemble.data.splitmix import mixed
 from ensemble.data.statistics import Statistics
 from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
@@ -266,19 +266,10 @@ class _Columns:
         return np.concatenate(values, axis=1)
 
 
-def mixed(row: np.ndarray, *keys: int) -> np.ndarray:
-    """64 random bits for each row, uint64, by rounds of SplitMix64; they depend on the row's number and on the keys."""
-    state = row.astype(np.uint64)
-    for key in (*keys, len(keys)):
-        with np.errstate(over="ignore"):
-            state = finalised(state + GOLDEN * np.uint64(key + 1))
-    return state
-
-
 def signs(row: np.ndarray, epoch: int, num_inputs: int) -> np.ndarray:
-    """Random signs ±1.0 from the bits of `mixed`, (len(row), num_inputs)."""
-    words = [mixed(row, epoch, number) for number in range(math.ceil(num_inputs / 64))]
-    bits = np.unpackbits(np.stack(words, axis=1).view(np.uint8), axis=1, count=num_inputs)
+    """Random signs ±1.0, (len(row), num_inputs), which depend on the number of the row and on the epoch alone."""
+    words = mixed(row[:, None], epoch, np.arange(math.ceil(num_inputs / 64)))
+    bits = np.unpackbits(words.view(np.uint8), axis=1, count=num_inputs)
     return 2.0 * bits - 1.0
 
 

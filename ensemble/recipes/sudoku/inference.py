@@ -19,12 +19,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from ensemble.data.splitmix import mixed
 from ensemble.errors import UserError
 from ensemble.recipes.sudoku.boards import Board
 from ensemble.recipes.sudoku.layers import truncated_normal
 from ensemble.recipes.sudoku.losses import log_probabilities
 from ensemble.recipes.sudoku.model import Segment, Shape
-from ensemble.recipes.sudoku.symmetry import Symmetries, identity, mixed, symmetries_of
+from ensemble.recipes.sudoku.symmetry import Symmetries, identity, symmetries_of
 
 SELECT = ("mean", "vote", "surest", "first")
 SEED_OF_VOTES, SEED_OF_STARTS = 1, 2
@@ -109,7 +110,6 @@ def predict(
     images = torch.stack([symmetry.apply(puzzle) for symmetry in symmetries], dim=1).flatten(0, 1)
     is_new, high, low = first_states(model, shape, len(images), options.starts, puzzle.device)
     unfinished = torch.arange(num_puzzles, device=puzzle.device)
-    probabilities = torch.zeros(num_puzzles, board.cells, board.side, dtype=torch.float64, device=puzzle.device)
     segments = torch.zeros_like(unfinished)
     candidates = torch.zeros(num_puzzles, num_candidates, board.cells, board.side, dtype=torch.float64, device=puzzle.device)
     logits = torch.zeros(num_puzzles, num_candidates, device=puzzle.device)
@@ -132,13 +132,13 @@ def predict(
             for start in range(options.starts)
         ]
         candidates[done], logits[done] = torch.stack(of_candidates, dim=1), halting[is_done].to(logits.dtype)
-        probabilities[done] = combined(candidates[done], halting[is_done], options.select)
         segments[done] = number
         continues = ~is_done.repeat_interleave(options.votes)
         images, is_new, high, low = (tensor[continues] for tensor in (images, is_new, high, low))
         unfinished = unfinished[~is_done]
         if not len(unfinished):
             break
+    probabilities = combined(candidates, logits, options.select)
     return Predicted(probabilities, segments, segments * num_candidates, candidates, logits)
 
 

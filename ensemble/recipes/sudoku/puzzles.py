@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ensemble import cores
+from ensemble.data.splitmix import mixed
 from ensemble.recipes.sudoku import search
 from ensemble.recipes.sudoku.boards import Board
-from ensemble.recipes.sudoku.symmetry import mixed
 
 MAX_GUESSES = 10_000_000
 """The largest number of guesses (digits to try) of a search, about ten seconds; after that the puzzle is undecided."""

@@ -16,19 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.data.splitmix import GOLDEN, finalised
+from ensemble.data.splitmix import mixed
 from ensemble.recipes.sudoku.boards import Board
-
-
-def mixed(*keys: Any) -> np.ndarray:
-    """64 random bits for each combination of integer keys, which are broadcast.
-
-    The bits are a function of the keys: the finaliser of SplitMix64 is applied after each key is added.
-    """
-    bits: Any = np.zeros(np.broadcast_shapes(*(np.shape(key) for key in keys)), np.uint64)
-    for key in keys:
-        bits = finalised(bits + np.asarray(key).astype(np.uint64) + GOLDEN)  # arrays wrap around without a warning
-    return bits
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,6 +26,7 @@ from accelerate.utils import parse_flag_from_env
 
 from ensemble import configuration
 from ensemble.arrow import Column, open_table
+from ensemble.data.splitmix import mixed, uniform
 from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
 from ensemble.neural.optimizers import AdamATan2, SparseSignSGD
@@ -37,7 +38,7 @@ from ensemble.recipes.sudoku.layers import reference_inner_width
 from ensemble.recipes.sudoku.losses import binary, cross_entropy, is_solved
 from ensemble.recipes.sudoku.model import Reasoner, Shape
 from ensemble.recipes.sudoku.settings import RecipeConfig
-from ensemble.recipes.sudoku.symmetry import mixed, symmetries_of
+from ensemble.recipes.sudoku.symmetry import symmetries_of
 
 HALTING_WEIGHT = 0.5
 """Weight of the loss of halting."""
@@ -72,17 +73,13 @@ class PuzzleRows(PreparedRows):
             key = mixed(row_id, epoch, image)
             symmetries = symmetries_of(self.board, SEED_OF_IMAGES, 0, key)
             puzzle, solution = symmetries.apply(puzzle), symmetries.apply(solution)
-
-            def uniform(kind: int, count: int) -> np.ndarray:
-                """Random numbers from [0, 1), (B, count)."""
-                return (mixed(key[:, None], kind, np.arange(count)) >> np.uint64(11)) * 2.0**-53
-
-            decision, share = uniform(DRAWN_SHARE, 2).T
+            decision, share = uniform(key, DRAWN_SHARE, np.arange(2)[:, None])
             decrease = max(0.0, 1 - epoch / self.config.reveal_epochs) if self.config.reveal_epochs else 1.0
             least = self.config.reveal_least * decrease
             share = np.where(decision < self.config.reveal * decrease, least + (1 - least) * share, 0.0)
-            puzzle = np.where(uniform(DRAWN_CELLS, self.board.cells) < share[:, None], solution, puzzle)
-            decision, segments = uniform(DRAWN_EXPLORATION, 2).T
+            is_given = uniform(key[:, None], DRAWN_CELLS, np.arange(self.board.cells)) < share[:, None]
+            puzzle = np.where(is_given, solution, puzzle)
+            decision, segments = uniform(key, DRAWN_EXPLORATION, np.arange(2)[:, None])
             fewest = 2 + np.floor(segments * max(1, self.config.segments - 1)).astype(np.int64)
             patience = np.where(decision < self.config.exploration, fewest, 0)
         arrays = {"puzzle": puzzle, "solution": solution, "patience": patience}
