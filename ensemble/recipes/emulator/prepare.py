@@ -16,6 +16,7 @@ Sea ice is read and written in pieces of about `chunk_points` points.
 
 import dataclasses
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,6 +29,7 @@ import pyarrow.compute as pc
 from ensemble import configuration, folders
 from ensemble.arrow import TableWriter, array, open_table, write_table
 from ensemble.data import raw_files
+from ensemble.data.splitmix import uniform
 from ensemble.errors import UserError
 from ensemble.recipes.emulator import generator, lorenz96, netcdf, sea_ice
 from ensemble.recipes.emulator.settings import PrepareConfig
@@ -124,42 +126,35 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
     reader = netcdf.Reader(config)
     names = reader.names
     formula = _formula(files)
-    tables = {
-        split: [_Collected(folder / kind / split, int(share * config.chunk_points)) for kind in ("rows", "pairs")]
-        for split, share in zip(SPLITS, config.shares, strict=True)
-    }
-    tiles: dict[str, set[int]] = {split: set() for split in SPLITS}
-    groups: set[int] = set()  # of the blend split
-    num_rows = 0
-    for file_number, file in enumerate(files):
-        for time, points in reader.read(file):
-            assert reader.shape is not None
-            if formula:
-                _refuse_other_values(file, points)
-            points = _sample(points, config, file_number, time)
+    sizes = dict.fromkeys(SPLITS, 0)
+    writers: dict[tuple[str, str], TableWriter] = {}
+    num_points = 0
+    with ExitStack() as opened:
+        for points in _batches(reader, files, bool(formula)):
+            assert reader.shape
             tile, split_of, group = _tiles(points, config, reader.shape)
-            for number, (split, (rows, pairs)) in enumerate(tables.items()):
+            for number, split in enumerate(SPLITS):
                 chosen = np.flatnonzero(split_of == number)
-                if len(chosen):
-                    tiles[split].update(np.unique(tile[chosen]).tolist())
-                    groups.update(np.unique(group[chosen]).tolist() if split == "blend" else ())
-                    ids = {"row_id": num_rows + chosen, "group": group[chosen], "tile": tile[chosen]}
-                    ids["pair"] = pairs.num_rows + np.arange(len(chosen))
-                    row_columns, pair_columns = _sea_ice_columns(points.take(chosen), names, ids, bool(formula))
-                    rows.add(row_columns)
-                    pairs.add(pair_columns)
-            num_rows += len(tile)
-    for split, (rows, pairs) in tables.items():
-        if not rows.num_rows:
+                ids = {"row_id": num_points + chosen, "group": group[chosen], "tile": tile[chosen]}
+                ids["pair"] = sizes[split] + np.arange(len(chosen))
+                for kind, columns in _sea_ice_columns(points.take(chosen), names, ids, bool(formula)).items():
+                    table = _table(columns)
+                    if (kind, split) not in writers:
+                        writer = TableWriter(folder / kind / split, table.schema)
+                        writers[kind, split] = opened.enter_context(writer)
+                    writers[kind, split].write(table)
+                sizes[split] += len(chosen)
+            num_points += len(tile)
+    tables = {split: open_table(folder / "rows" / split) for split in SPLITS}
+    for split, table in tables.items():
+        if not len(table):
             raise UserError(
-                f"the split {split} has no row: {num_rows:,} points in tiles of {config.tile} × {config.tile} are too few: "
-                "lower tile, or give more data"
+                f"the split {split} has no row: {num_points:,} points in tiles of {config.tile} × {config.tile} are too "
+                "few: lower tile, or give more data"
             )
-        rows.close()
-        pairs.close()
-    train = open_table(folder / "rows" / "train")
+    tiles = {split: pc.count_distinct(table["tile"]).as_py() for split, table in tables.items()}
     for name in names:
-        lowest, highest = pc.min_max(train[name]).as_py().values()
+        lowest, highest = pc.min_max(tables["train"][name]).as_py().values()
         if lowest == highest:
             what = f"{name} is {lowest:g} in all rows of train"
             print(f"warning: {what}: the derivatives of a network by it are random", file=sys.stderr)
@@ -169,9 +164,9 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
         f"{reader.counts['points']:,} points: {reader.counts['land']:,} on land, {reader.counts['low latitude']:,} at low "
         f"latitudes, {repeated}{reader.counts['concentration']:,} without ice, or with a concentration above 1, are left out"
     )
-    if len(groups) < 2:
+    if pc.count_distinct(tables["blend"]["group"]).as_py() < 2:
         raise UserError(
-            f"the split blend has rows of one group of tiles ({len(tiles['blend'])} of {config.tile} × {config.tile} "
+            f"the split blend has rows of one group of tiles ({tiles['blend']} of {config.tile} × {config.tile} "
             "points), but the weights of members need two groups: lower tile, raise the share of blend, or give more data"
         )
     emulator = {
@@ -185,12 +180,27 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
         "task": _task(sea_ice.OUTPUT, "tile"),
         "sources": folders.sources(files) if config.source else [],
         "config": _config(config, *OF_SEA_ICE, *(() if config.source else GENERATED)),
-        "splits": {split: {"rows": tables[split][0].num_rows, "tiles": len(tiles[split])} for split in SPLITS},
+        "splits": {split: {"rows": sizes[split], "tiles": tiles[split]} for split in SPLITS},
         "features": [_feature(name, sea_ice.MEANINGS[name], sea_ice.UNITS[name]) for name in names],
         "points": reader.counts,
         "emulator": emulator,
         "alike": {"emulator": emulator},
     }
+
+
+def _batches(reader: netcdf.Reader, files: list[Path], has_formula: bool) -> Iterator[netcdf.Points]:
+    """The points of all files, in batches of `chunk_points` or more, so that the chunks of the tables are few and long."""
+    batch: list[netcdf.Points] = []
+    for number, file in enumerate(files):
+        for time, points in reader.read(file):
+            if has_formula:
+                _refuse_other_values(file, points)
+            batch.append(_sample(points, reader.config, number, time))
+            if sum(len(points.row) for points in batch) >= reader.config.chunk_points:
+                yield netcdf.Points(*map(np.concatenate, zip(*batch, strict=True)))
+                batch.clear()
+    if batch:
+        yield netcdf.Points(*map(np.concatenate, zip(*batch, strict=True)))
 
 
 def _formula(files: list[Path]) -> str:
@@ -227,14 +237,7 @@ def _refuse_other_values(file: Path, points: netcdf.Points) -> None:
 
 def _sample(points: netcdf.Points, config: PrepareConfig, file: int, time: int) -> netcdf.Points:
     """A random share `keep` of the points, which does not depend on the pieces in which the file is read."""
-    if config.keep >= 1:
-        return points
-    rows, begins = np.unique(points.row, return_index=True)
-    drawn = [
-        np.random.default_rng([config.seed, 3, file, time, row]).random(int(columns[-1]) + 1)[columns]
-        for row, columns in zip(rows.tolist(), np.split(points.column, begins[1:]), strict=True)
-    ]
-    return points.take(np.concatenate(drawn) < config.keep)
+    return points.take(uniform(config.seed, file, time, points.row, points.column) < config.keep)
 
 
 def _tiles(points: netcdf.Points, config: PrepareConfig, shape: tuple[int, int]) -> tuple[np.ndarray, ...]:
@@ -250,7 +253,8 @@ def _tiles(points: netcdf.Points, config: PrepareConfig, shape: tuple[int, int])
 
 def _sea_ice_columns(
     points: netcdf.Points, names: tuple[str, ...], ids: dict[str, np.ndarray], has_jacobian: bool
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+) -> dict[str, dict[str, np.ndarray]]:
+    """The columns of `rows` and of `pairs`."""
     rows = {
         **ids,
         "output": np.zeros(len(points.target), np.int64),
@@ -262,7 +266,7 @@ def _sea_ice_columns(
     pairs = {"inputs": points.inputs, "outputs": points.target[:, None]}
     if has_jacobian:
         pairs["jacobian"] = sea_ice.jacobian(points.inputs).astype(np.float32)
-    return rows, pairs
+    return {"rows": rows, "pairs": pairs}
 
 
 # ------------------------------------------------------------------------------------------------------------- Lorenz-96
@@ -331,34 +335,6 @@ def _trajectories(config: PrepareConfig, split_number: int, num_states: int) -> 
 
 
 # ------------------------------------------------------------------------------------------------------------- shared
-
-
-class _Collected:
-    """A writer of a table. It collects at least `at_once` rows before it writes them, so that chunks are few and long."""
-
-    def __init__(self, folder: Path, at_once: int):
-        self.folder, self.at_once, self.num_rows = folder, at_once, 0
-        self._collected: list[pa.Table] = []
-        self._writer: TableWriter | None = None
-
-    def add(self, columns: dict[str, np.ndarray]) -> None:
-        self._collected.append(_table(columns))
-        self.num_rows += self._collected[-1].num_rows
-        if sum(table.num_rows for table in self._collected) >= self.at_once:
-            self._write()
-
-    def close(self) -> None:
-        """Write the remaining rows, and close the file; there must be at least one row."""
-        self._write()
-        assert self._writer
-        self._writer.__exit__(None, None, None)
-
-    def _write(self) -> None:
-        if self._collected:
-            table = pa.concat_tables(self._collected)
-            self._writer = self._writer or TableWriter(self.folder, table.schema)
-            self._writer.write(table)
-            self._collected.clear()
 
 
 def _table(columns: dict[str, np.ndarray]) -> pa.Table:
