@@ -4,13 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.stats import binomtest
 
 from ensemble.metrics.bootstrap import draws_of, intervals
 
 LEVELS = {"0": 0, "1 to 3": 1, "4 to 15": 4, "16 to 63": 16, "64 and more": 64}
 """The smallest number of backtracks of the solver in each level of difficulty."""
-STANDARD_ERRORS = 1.96
-"""Half the width of a 95 % interval, in standard errors."""
 NUM_DRAWS = 500
 """Bootstrap samples for an interval."""
 SEED = 0
@@ -61,11 +60,8 @@ def scores(
 
 def _share(solved: np.ndarray) -> dict[str, Any]:
     """The share of solved puzzles with Wilson's interval, which also exists if no puzzle or every puzzle is solved."""
-    n, share = len(solved), float(solved.mean())
-    squared = STANDARD_ERRORS**2 / n
-    middle = (share + squared / 2) / (1 + squared)
-    half = STANDARD_ERRORS * float(np.sqrt(share * (1 - share) / n + squared / (4 * n))) / (1 + squared)
-    return {"exact": share, "exact_interval": [max(0.0, middle - half), min(1.0, middle + half)]}
+    interval = binomtest(int(solved.sum()), len(solved)).proportion_ci(method="wilson")
+    return {"exact": float(solved.mean()), "exact_interval": [float(interval.low), float(interval.high)]}
 
 
 def _ratio(name: str, top: np.ndarray, bottom: np.ndarray) -> dict[str, Any]:
