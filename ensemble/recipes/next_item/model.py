@@ -57,30 +57,9 @@ class Dropout(nn.Module):
         if self.needs_exact_rate or x.device.type != "cpu":
             return F.dropout(x, self.rate)
         words = torch.empty(math.ceil(x.numel() / 8), dtype=torch.int64).random_(-(2**63), None)
-        return _ByteDropout.apply(x, words.view(torch.uint8)[: x.numel()].view(x.shape), self.threshold)
-
-
-class _ByteDropout(torch.autograd.Function):
-    """Returns x, scaled, where the byte is at least `threshold`, and 0 elsewhere.
-
-    The bytes are saved for the backward pass; a mask of floats would be four times as large.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, byte: Tensor, threshold: int) -> Tensor:
-        ctx.save_for_backward(byte)
-        ctx.threshold = threshold
-        return x * _mask(byte, threshold, x.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (byte,) = ctx.saved_tensors
-        return gradients[0] * _mask(byte, ctx.threshold, gradients[0].dtype), None, None
-
-
-def _mask(byte: Tensor, threshold: int, dtype: torch.dtype) -> Tensor:
-    # Compared as numbers: conversion to bool and back takes five times as long
-    return byte.to(dtype).ge_(threshold).mul_(256 / (256 - threshold))
+        byte = words.view(torch.uint8)[: x.numel()].view(x.shape)
+        # Compared as numbers: conversion to bool and back takes five times as long
+        return x * byte.to(x.dtype).ge_(self.threshold).mul_(256 / (256 - self.threshold))
 
 
 class _IntervalScores(torch.autograd.Function):
