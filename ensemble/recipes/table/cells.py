@@ -85,24 +85,22 @@ class Cells:
 def read(table: Table, column: str, config: PrepareConfig) -> Cells:
     """Read a column that is not in `table.nested`. Raises `UserError` for ambiguous numbers or dates."""
     pieces = table.pieces[column]
-    kinds = [piece.dtype for piece in pieces if piece.null_count() < len(piece)]
+    filled = [piece for piece in pieces if piece.null_count() < len(piece)]
+    kinds = [piece.dtype for piece in filled]
     are_categories = bool(kinds) and all(isinstance(kind, pl.Categorical | pl.Enum) for kind in kinds)
     are_numbers = column in (config.time, config.weight) or (column == config.target and has_numeric_target(config))
     if column in config.categorical or (are_categories and not are_numbers):
         texts, marks = missing.in_texts(_categories(_texts(pieces, "text"), column, config), config.missing)
         return _of_kind(table, column, "text", texts, marks)
-    if all(kind.is_numeric() for kind in kinds):
-        return _read_native(table, column, "number", config)
-    if all(kind == pl.Boolean for kind in kinds):
+    if kinds and all(kind == pl.Boolean for kind in kinds):
         return Cells(column=column, kind="truth", values=pl.concat(_as(piece, pl.Boolean()) for piece in pieces))
-    if all(kind.is_temporal() for kind in kinds):
-        return _read_native(table, column, "date", config)
-    # If some files have text, and others numbers or dates (Parquet), the text is read separately, since its form may differ
     kinds_of_parquet: tuple[Kind, ...] = ("number", "date")
     for kind in kinds_of_parquet:
-        fits = [_is_native(piece, kind) for piece in pieces]
-        others = {piece.dtype for piece, fit in zip(pieces, fits, strict=True) if not fit}
-        if not any(fits) or not others <= {pl.String(), pl.Null()}:
+        others = [piece for piece in filled if not _is_native(piece, kind)]
+        if not others:
+            return _read_native(table, column, kind, config)
+        # If some files have text, and others numbers or dates, the text is read separately, since its form may differ
+        if len(others) == len(filled) or any(piece.dtype != pl.String for piece in others):
             continue
         cells = _read_texts(table, column, _texts(pieces, kind), config)
         if cells.kind == kind and not number_units.split(cells.form)[0]:  # 5 % and 0.05 are no common numbers
