@@ -185,7 +185,7 @@ def _categories(texts: pl.Series, column: str, config: PrepareConfig) -> pl.Seri
 
 
 def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConfig) -> Cells:
-    drop = f", or drop=[{column}]" if column not in (config.target, config.time, config.weight) else ""
+    drop = f", or 'drop=[{column}]'" if column not in (config.target, config.time, config.weight) else ""
     advice = f": add decimal=. or decimal=,{drop}"
     if not config.missing and config.decimal != ",":  # most columns are plain numbers, and tables can have thousands of them
         plain = texts.cast(pl.Float64, strict=False)

@@ -88,7 +88,7 @@ def test_a_version_is_no_date(tmp_path: Path) -> None:
         (
             (ISO, OPEN),
             "the column 'x' holds dates such as '01/02/2024' in b.csv, written as day/month/year or as month/day/year: add "
-            "dates=day_first or dates=month_first, or drop=[x]",
+            "dates=day_first or dates=month_first, or 'drop=[x]'",
         ),
         (
             (DAY, MONTH, OPEN),
