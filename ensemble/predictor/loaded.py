@@ -161,13 +161,13 @@ class Predictor(AbstractContextManager["Predictor"]):
             for kind, table in tables.items():
                 frames.write(table, scratch / f"{kind}.parquet")
                 task["metadata" if kind == "products" else "source"] = [str(scratch / f"{kind}.parquet")]
-            try:
-                self.workers[PREPARATION].run(task)
-            except UserError as error:
-                raise UserError(_without_files(str(error), name, tables)) from None
             names = self.ensemble.member_names
             files = [scratch / f"{member}.parquet" for member in names]
-            with ThreadPoolExecutor(len(names)) as pool:
+            with ThreadPoolExecutor(len(names)) as pool:  # Ctrl-C interrupts no other thread, so each answer is read
+                try:
+                    pool.submit(self.workers[PREPARATION].run, task).result()
+                except UserError as error:
+                    raise UserError(_without_files(str(error), name, tables)) from None
                 tasks = [{"data": data, "out": str(file)} for file in files]
                 warned = list(pool.map(lambda member, task: self.workers[member].run(task), names, tasks))
             member_files = [predictions.read(file) for file in files]
@@ -239,8 +239,6 @@ class Worker:
         self.name = name
         self._loaded_by = os.getpid()
         self._lock = threading.Lock()
-        self._num_unread = 0
-        """The number of lines that the worker has not answered, or whose answer was not read, as after Ctrl-C."""
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "ensemble.predictor.worker"],
             stdin=subprocess.PIPE,
@@ -253,7 +251,10 @@ class Worker:
         self._send(config)
 
     def run(self, task: dict[str, Any]) -> list[str]:
-        """Run a task, wait for its end, and return the sentences of which the worker warns; one task at a time."""
+        """Run a task, wait for its end, and return the sentences of which the worker warns; one task at a time.
+
+        It is called in another thread than the main one: after Ctrl-C in `readline`, an answer would be lost or left unread.
+        """
         if os.getpid() != self._loaded_by:  # both processes would read the answers
             raise UserError("this Predictor was loaded in another process: load it in each process, after the fork")
         with self._lock:
@@ -268,16 +269,12 @@ class Worker:
             print(json.dumps(content), file=self.process.stdin, flush=True)
         except OSError:
             raise self._lost() from None
-        self._num_unread += 1
 
     def wait(self) -> list[str]:
         """Wait until the worker has loaded, or has run its task; return its warnings, or raise the error that it reports."""
         assert self.process.stdout
-        line = ""
-        while self._num_unread:  # only the last answer is that of this task
-            if not (line := self.process.stdout.readline()):
-                raise self._lost()
-            self._num_unread -= 1
+        if not (line := self.process.stdout.readline()):
+            raise self._lost()
         answer = json.loads(line)
         if "mistake" in answer:
             raise UserError(answer["mistake"])

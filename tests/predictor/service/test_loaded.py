@@ -4,8 +4,10 @@ import json
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +20,7 @@ import pytest
 from ensemble import folders
 from ensemble.errors import Failure, UserError
 from ensemble.predictor import new_data
-from ensemble.predictor.loaded import Predictor, Worker
+from ensemble.predictor.loaded import Predictor
 from ensemble.recipes.hot_sellers import requests
 
 
@@ -68,17 +70,27 @@ def test_the_forecast_is_that_of_the_files(predictor: Predictor, fitted: Path, r
 def test_a_forecast_after_one_that_was_interrupted_is_its_own(
     predictor: Predictor, fitted: Path, request_rows: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After Ctrl-C, each later call would read the answer to the one before it."""
+    """After Ctrl-C, each later call would read the answer to the one before it, or wait for ever for one that was lost."""
     request = requests.Request(**request_rows)
     tables = requests.review_table(request.reviews), requests.product_table(request.products or [])
+    process = predictor.workers["preparation"].process
+    read = process.stdout
 
-    def interrupted(worker: Worker) -> None:
-        raise KeyboardInterrupt
+    class Interrupted:
+        closed = False
 
+        def readline(self) -> str:
+            assert read
+            answer = read.readline()
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            return answer
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with monkeypatch.context() as patched:
-        patched.setattr(Worker, "wait", interrupted)
+        patched.setattr(process, "stdout", Interrupted())
         with pytest.raises(KeyboardInterrupt):
             predictor.predict(*tables)
+    signal.signal(signal.SIGINT, before)
     for _ in range(2):
         assert predictor.predict(*tables).equals(pq.read_table(fitted / "ensemble/forecast.parquet"))
 
