@@ -44,6 +44,7 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
         else:
             files = [f"{scratch}/{ROWS}"]
             frames.write(frames.to_arrow(source)[0], files[0])
+        replaced = {f"{scratch}/": "", ROWS: Path(ROWS).stem, **IN_PYTHON}
         config = Path(scratch) / "settings.yaml"
         content = json.dumps({**settings, "source": files, "out": str(out)}, default=_as_json, ensure_ascii=False)
         # JSON is YAML, except for the two \u escapes of an emoji; other characters are escaped, since YAML folds line breaks
@@ -52,26 +53,30 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
         words = ["--recipe", name, "--config", str(config), *(["--resume", "auto"] if resume else [])]
         if name not in recipe.BUILT_IN:
             recipe.named(name)
-        error: list[str] = []  # its lines: the last that begins with `error: `, and those that follow
-        last = ""
+        error, last = list[str](), ""  # `error` are its lines: the last that begins with `error: `, and those that follow
         outputs: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         outputs["preexec_fn"] = end_with_parent  # also if a notebook's kernel is killed
+
+        def show(line: str) -> str:
+            for word, in_python in replaced.items():
+                line = line.replace(word, in_python)
+            print(line, end="", file=sys.stderr)
+            return line
+
         with subprocess.Popen([*COMMAND, *words], **outputs) as process:
+            assert process.stdout
             try:
-                for line in process.stdout or ():
-                    line = line.replace(f"{scratch}/", "").replace(ROWS, Path(ROWS).stem)
-                    print(line, end="", file=sys.stderr)
+                for line in map(show, process.stdout):
                     last = line.strip() or last
                     error = [line] if line.startswith("error: ") else [*error, line] if error else []
                 code = process.wait()
             except BaseException:
                 process.terminate()
+                list(map(show, process.stdout))  # until it has saved its state, and does not use `out` any more
+                process.wait()
                 raise
     if code == USER_ERROR:
-        sentence = ("".join(error).rstrip() or last).removeprefix("error: ").removeprefix(f"{config.name}: ")
-        for word, in_python in IN_PYTHON.items():
-            sentence = sentence.replace(word, in_python)
-        raise UserError(sentence)
+        raise UserError(("".join(error).rstrip() or last).removeprefix("error: ").removeprefix(f"{config.name}: "))
     if code == PREEMPTED:
         raise Failure(f"the fit was stopped: continue with resume=True and out={out}")
     if code:

@@ -1,5 +1,6 @@
 """Requests to the service of a table, rows as JSON: errors name the column, predictions are those for a file of the rows."""
 
+import io
 import json
 import re
 import signal
@@ -223,6 +224,28 @@ def test_a_fit_ends_with_the_kernel_of_its_notebook() -> None:
         (fit,) = psutil.Process(kernel.pid).children()
         kernel.send_signal(signal.SIGKILL)
     assert psutil.wait_procs([fit], TIMEOUT_S / 2)[1] == []
+
+
+def test_a_fit_that_is_interrupted_saves_its_state_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next fit would be refused while the first one still uses the folder, and the advice to continue would be lost."""
+
+    class Interrupting(io.StringIO):
+        def write(self, text: str) -> int:
+            if text == "begun\n":
+                raise KeyboardInterrupt
+            return super().write(text)
+
+    last = "print('.\\n' * 99_999, 'stopped: continue with --resume auto'); open('saved', 'w').close(); sys.exit()"
+    child = f"import signal, sys, time\ndef stop(*_):\n {last}\nsignal.signal(signal.SIGTERM, stop)\n"
+    monkeypatch.setattr(
+        fitting, "COMMAND", [sys.executable, "-c", f"{child}print('begun', flush=True)\ntime.sleep({TIMEOUT_S})"]
+    )
+    monkeypatch.setattr(sys, "stderr", printed := Interrupting())
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        fitting.fit("a.csv", "out", "table", False, {})
+    assert Path("saved").exists()
+    assert printed.getvalue().endswith("stopped: continue with resume=True\n")
 
 
 @pytest.mark.parametrize("name", ["😀", "a\x7fb", "a\u2028b", "ä\nb", r"\ud83d\ude00", "007", "no"])
