@@ -37,6 +37,8 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
         raise UserError(f"resume={resume!r} is neither True nor False: give True to continue the fit in out")
     if not isinstance(name, str):
         raise UserError(f"recipe={name!r} is not a name: give one, as in recipe='table', or leave it out")
+    # Before the fit, since `Predictor.load` would refuse it at the end
+    recipe.named(name).require("new_data", "prepare", "predicts no new rows, so fit it by the commands, not in Python")
     with tempfile.TemporaryDirectory(prefix="ensemble-") as scratch:
         paths = list(source) if isinstance(source, (list, tuple)) else [source]
         if all(isinstance(path, (str, Path)) for path in paths):
@@ -51,8 +53,6 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
         escaped = (char if char < "\x7f" or char > "\uffff" else f"\\u{ord(char):04x}" for char in content)
         config.write_text("".join(escaped), encoding="utf-8")
         words = ["--recipe", name, "--config", str(config), *(["--resume", "auto"] if resume else [])]
-        if name not in recipe.BUILT_IN:
-            recipe.named(name)
         error, last = list[str](), ""  # `error` are its lines: the last that begins with `error: `, and those that follow
         outputs: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         outputs["preexec_fn"] = end_with_parent  # also if a notebook's kernel is killed

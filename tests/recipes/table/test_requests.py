@@ -291,6 +291,8 @@ def test_what_is_neither_a_path_nor_a_frame_is_refused(tmp_path: Path) -> None:
         Predictor.fit(frame, out=tmp_path / "out", target="x", resume="no")  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"^recipe=None is not a name: give one, as in recipe='table', or leave it out"):
         Predictor.fit(frame, out=tmp_path / "out", target="x", recipe=None)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"^the recipe emulator predicts no new rows, so fit it by the commands, not in"):
+        Predictor.fit(frame, out=tmp_path / "out", recipe="emulator")  # not at the end of the fit
     with pytest.raises(UserError, match=r"^None is not a path: give the folder of an ensemble"):
         Predictor.load(None)  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"^threads='two' is impossible"):
