@@ -40,12 +40,7 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
     # Before the fit, since `Predictor.load` would refuse it at the end
     recipe.named(name).require("new_data", "prepare", "predicts no new rows, so fit it by the commands, not in Python")
     with tempfile.TemporaryDirectory(prefix="ensemble-") as scratch:
-        paths = list(source) if isinstance(source, (list, tuple)) else [source]
-        if all(isinstance(path, (str, Path)) for path in paths):
-            files = [str(path) for path in paths]
-        else:
-            files = [f"{scratch}/{ROWS}"]
-            frames.write(frames.to_arrow(source)[0], files[0])
+        files, _ = frames.as_files(source, Path(scratch) / ROWS)
         replaced = {f"{scratch}/": "", ROWS: Path(ROWS).stem, **IN_PYTHON}
         config = Path(scratch) / "settings.yaml"
         content = json.dumps({**settings, "source": files, "out": str(out)}, default=_as_json, ensure_ascii=False)

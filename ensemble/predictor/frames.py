@@ -13,6 +13,22 @@ from ensemble.errors import UserError, full_temporary_disk, is_disk_full
 FromArrow = Callable[[pa.Table], Any]
 
 
+def as_files(rows: Any, file: Path) -> tuple[list[str], FromArrow]:
+    """The paths of files with the rows, and a function that converts an Arrow table to the same kind of frame: polars for
+    paths.
+
+    rows : a path, a list of paths, or rows as for `to_arrow`, which are written to the temporary Parquet file `file`.
+    """
+    paths = rows if isinstance(rows, (list, tuple)) else [rows]
+    if all(isinstance(path, (str, Path)) for path in paths):
+        import polars
+
+        return [str(path) for path in paths], polars.from_arrow
+    table, from_arrow = to_arrow(rows)
+    write(table, file)
+    return [str(file)], from_arrow
+
+
 def to_arrow(rows: Any) -> tuple[pa.Table, FromArrow]:
     """The rows as an Arrow table, and a function that converts an Arrow table to the same kind of frame as `rows`.
 

@@ -38,7 +38,6 @@ from ensemble import combine, folders, predictions, recipe
 from ensemble.data import census
 from ensemble.errors import Failure, UserError, current_folder
 from ensemble.predictor import fitting, forecast, frames, members, new_data
-from ensemble.predictor.frames import FromArrow, to_arrow
 from ensemble.predictor.intervals import Intervals
 
 PREPARATION = "preparation"
@@ -116,7 +115,7 @@ class Predictor(AbstractContextManager["Predictor"]):
 
         rows : a path or a list of paths, a pandas or polars DataFrame, or an Arrow table, with the columns of the training
         table; the target is not needed. Reviews have the columns of Amazon Reviews 2023 or of another known format.
-        products : the metadata of the products, needed if the members were trained with metadata.
+        products : the metadata of the products in one of these forms, needed if the members were trained with metadata.
 
         Returns a frame of the same kind, polars for paths; a pandas frame has the index of `rows`. Its columns are `row_id`,
         which counts the rows from 0; the id column, if there is one; `prediction`, which is the probability of the second of
@@ -134,33 +133,17 @@ class Predictor(AbstractContextManager["Predictor"]):
         """The result of `predict`, and the messages of which it makes warnings."""
         fitted_recipe = recipe.of(self.manifest)
         fitted_recipe.require("new_data", "check", "cannot check new raw data")(self.manifest, True, products is not None)
-        paths = [rows] if isinstance(rows, (str, Path)) else rows
-        tables = {} if products is None else {"products": to_arrow(products)[0]}
-        from_arrow: FromArrow
-        if isinstance(paths, (list, tuple)) and all(isinstance(path, (str, Path)) for path in paths):
-            import polars
-
-            # The current folder may differ from that of the workers
-            task, from_arrow = {"source": [str(path) for path in paths], "directory": current_folder()}, polars.from_arrow
-        else:
-            task = {}
-            tables[fitted_recipe.get("new_data", "ROWS") or "reviews"], from_arrow = to_arrow(rows)
-        forecast_table, notes = self._predict(task, tables, in_row_order=not isinstance(rows, pa.Table))
-        return from_arrow(forecast_table), notes
-
-    def _predict(self, task: dict[str, Any], tables: dict[str, pa.Table], in_row_order: bool) -> tuple[pa.Table, list[str]]:
-        """The content of `forecast.parquet`, or with `in_row_order` the result of `in_order_of_rows`; and messages.
-
-        task : for the worker of the preparation, without what is added here. tables : tables of raw rows by name, which the
-        preparation reads as files; the table `products` is its `metadata`, another one its `source`.
-        """
+        given = {"source": (rows, fitted_recipe.get("new_data", "ROWS") or "reviews")}
+        given |= {} if products is None else {"metadata": (products, "products")}
         with tempfile.TemporaryDirectory(prefix="ensemble-") as name:
             scratch = Path(name)
             data = str(scratch / "prepared")
-            task = {**task, "out": data}
-            for kind, table in tables.items():
-                frames.write(table, scratch / f"{kind}.parquet")
-                task["metadata" if kind == "products" else "source"] = [str(scratch / f"{kind}.parquet")]
+            files_of = {key: frames.as_files(table, scratch / f"{kind}.parquet") for key, (table, kind) in given.items()}
+            task: dict[str, Any] = {"out": data, **{key: files for key, (files, _) in files_of.items()}}
+            raw_files = [file for files, _ in files_of.values() for file in files]
+            if not all(map(os.path.isabs, raw_files)):
+                task["directory"] = current_folder()  # it may differ from that of the workers
+            tables = [Path(file).stem for file in raw_files if file.startswith(name)]
             names = self.ensemble.member_names
             files = [scratch / f"{member}.parquet" for member in names]
             with ThreadPoolExecutor(len(names)) as pool:  # Ctrl-C interrupts no other thread, so each answer is read
@@ -178,7 +161,8 @@ class Predictor(AbstractContextManager["Predictor"]):
             notes += dict.fromkeys(note for each in warned for note in each)  # members warn of the same values
             notes = [_without_files(note, name, tables) for note in notes]
             table = pq.read_table(scratch / "forecast.parquet")  # equal to the file, also in the types of nested columns
-            return in_order_of_rows(table, why) if in_row_order else table, notes
+            table = table if isinstance(rows, pa.Table) else in_order_of_rows(table, why)
+            return files_of["source"][1](table), notes
 
     def lost(self) -> list[str]:
         """Names of the workers whose process has ended. With one or more of them nothing can be predicted."""

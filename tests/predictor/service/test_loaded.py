@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import psutil
 import pyarrow.parquet as pq
 import pytest
@@ -59,12 +60,17 @@ def sign_again(fitted: Path, name: str, ensemble: Path) -> None:
     folders.write_manifest(ensemble, {"kind": "ensemble"})
 
 
-def test_the_forecast_is_that_of_the_files(predictor: Predictor, fitted: Path, request_rows: Any) -> None:
-    """A loaded member would have other predictions than from its files, or a table would lose values of the raw files."""
+def test_the_forecast_is_that_of_the_files(
+    predictor: Predictor, fitted: Path, request_rows: Any, raw_market: tuple[Path, Path]
+) -> None:
+    """A loaded member would have other predictions than from its files, a table would lose values of the raw files, or a
+    path of products would be refused with the advice to give a path."""
     request = requests.Request(**request_rows)
     assert request.products
     forecast = predictor.predict(requests.review_table(request.reviews), requests.product_table(request.products))
     assert forecast.equals(pq.read_table(fitted / "ensemble/forecast.parquet"), check_metadata=True)
+    from_paths = predictor.predict(raw_market[0], str(raw_market[1])).drop("why")
+    assert from_paths.equals(pl.read_parquet(fitted / "ensemble/forecast.parquet").drop("reasons"))
 
 
 def test_a_forecast_after_one_that_was_interrupted_is_its_own(
