@@ -35,25 +35,24 @@ def predict(
 def score(
     recipe: NeuralRecipe, model: torch.nn.Module, split: str, batch_size: int, accelerator: Accelerator
 ) -> dict[str, float]:
-    """The recipe's metrics of a split, the same on every rank.
+    """The recipe's metrics of a split, those of the main process: on other ranks the last bits or random draws may differ.
 
     If the recipe has a method `sums`, metrics are computed from sums over rows, and no rank holds more than one batch.
     Otherwise they are computed from the predictions of all rows; if one of these is not finite, `monitor` is NaN.
     """
     if hasattr(recipe, "sums"):
-        return _checked(recipe.metrics(_sums(recipe, model, split, batch_size, accelerator)))
+        return launch.from_main_process(_checked(recipe.metrics(_sums(recipe, model, split, batch_size, accelerator))))
     predictions = predict(recipe, model, split, batch_size, accelerator)
     if not np.isfinite(predictions["prediction"]).all():
         return {recipe.monitor: math.nan}
-    return _checked(recipe.metrics(predictions))
+    return launch.from_main_process(_checked(recipe.metrics(predictions)))
 
 
 def _checked(scores: Any) -> dict[str, float]:
     """What `metrics` of a recipe returned; `UserError` unless it is a dict of numbers."""
     if not isinstance(scores, dict) or not all(isinstance(score, Real) for score in scores.values()):
-        raise UserError(
-            f"`metrics` of the recipe returns {shortened(str(scores))}: return a dict of numbers, each as by float(…)"
-        )
+        fix = "return a dict of numbers, each as by float(…)"
+        raise UserError(f"`metrics` of the recipe returns {shortened(str(scores))}: {fix}")
     return {name: float(score) for name, score in scores.items()}  # JSON takes no float32 of NumPy
 
 

@@ -153,14 +153,17 @@ class UnusedLater(Toy):
 def main():
     folder = Path(sys.argv[1])
     accelerator = launch.start(settings(folder))
+    from accelerate.utils import gather_object
     from ensemble.neural import loop
     for recipe in (Bypass, Buffer, ComplexBuffer, Unused, UnusedLater):
         try:
             loop.train(recipe(), settings(folder / recipe.__name__), accelerator)
         except errors.UserError as error:
             lines[recipe.__name__] = str(error)
+    drawn = Toy(scores=lambda number: number * (-1) ** accelerator.process_index)
+    [best] = gather_object([loop.train(drawn, settings(folder / "drawn"), accelerator)["best_step"]])[1:]
     if accelerator.is_main_process:
-        Path("refused.json").write_text(json.dumps(lines))
+        Path("trained.json").write_text(json.dumps({"refused": lines, "best_step_of_rank_1": best}))
 lines = {}
 errors.run(main)
 """
@@ -172,7 +175,9 @@ class Trainings:
 
     refused: dict[str, str]
     """The sentence of the error of each recipe."""
-    printed: str
+    best_step_of_rank_1: int
+    """In a training of 12 steps whose scores rise on rank 0 and fall on rank 1."""
+    printed: str = ""
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +188,7 @@ def slips(tmp_path_factory: pytest.TempPathFactory) -> Trainings:
     with launcher.started(command, folder, PYTHONPATH=launcher.WITH_HELPERS) as process:
         output, errors = process.communicate(timeout=launcher.TIMEOUT_S)
     assert process.returncode == 0, errors
-    return Trainings(json.loads((folder / "refused.json").read_text()), output + errors)
+    return Trainings(**json.loads((folder / "trained.json").read_text()), printed=output + errors)
 
 
 def test_a_step_that_bypasses_the_given_model_is_refused(slips: Trainings) -> None:
@@ -213,6 +218,11 @@ def test_a_parameter_without_a_gradient_for_some_rows_is_named(slips: Trainings)
     sentence = "the loss that `step` of the recipe returns for some rows does not depend on 4.scale: with several"
     assert slips.refused["UnusedLater"].startswith(sentence)
     assert "Traceback" not in slips.printed
+
+
+def test_the_scores_of_the_main_process_count(slips: Trainings) -> None:
+    """If a metric draws random numbers, or processors round differently, a rank would stop early, and the others wait."""
+    assert slips.best_step_of_rank_1 == 12
 
 
 def test_the_number_of_steps_is_that_of_the_epochs() -> None:
