@@ -212,10 +212,9 @@ def _feed(
     if config.loader == "auto":
         chosen = loader_tuning.choose(rows, plan, accelerator.device, tracker.message)
         num_workers, prefetch_factor = launch.from_main_process(chosen)
-    micro_batches = plan.micro_batches(*steps)
     return Feed(
         rows,
-        micro_batches,
+        plan.micro_batches(*steps),
         device=accelerator.device,
         num_workers=num_workers,
         prefetch_factor=prefetch_factor,
@@ -238,10 +237,13 @@ def _make_state(
         if closure and closure.default is closure.empty:
             name = type(optimizer).__name__
             raise UserError(f"`optimizers` of the recipe returns {name}, whose `step` needs a closure: choose another one")
-    parameters = {id(parameter) for parameter in model.parameters()}
-    updated = {id(weight) for optimizer in optimizers for group in optimizer.param_groups for weight in group["params"]}
-    if not updated or not updated <= parameters:
+    positions = {id(parameter): position for position, parameter in enumerate(model.parameters())}
+    groups = [group["params"] for optimizer in optimizers for group in optimizer.param_groups]
+    updated = {id(weight) for group in groups for weight in group}
+    if not updated or not updated <= positions.keys():
         raise UserError("`optimizers` of the recipe must update parameters of the model that it is given, and no others")
+    for group in groups:  # a list made from a set has another order in each process
+        group.sort(key=lambda weight: positions[id(weight)])
     flops = preflight.flops(recipe, model, plan, accelerator)
     if config.compile:
         speed.compile_model(model, accelerator.device)

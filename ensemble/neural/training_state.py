@@ -84,19 +84,16 @@ class TrainingState:
 
             self._writers = sharded.writers(timeout_s)
         self._accelerator = accelerator
-        updated = {
-            id(parameter) for optimizer in optimizers for group in optimizer.param_groups for parameter in group["params"]
-        }
+        groups = [group["params"] for optimizer in optimizers for group in optimizer.param_groups]
+        updated = {id(parameter) for group in groups for parameter in group}
         # Only these are unscaled by the scaler
         self._parameters = [p for p in model.parameters() if p.requires_grad and id(p) in updated]
         self._peak_rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
 
     def backward(self, loss: torch.Tensor) -> None:
         if loss.dim():
-            raise UserError(
-                f"`step` of the recipe returns losses of the shape {tuple(loss.shape)} instead of their sum: return "
-                "losses.sum()"
-            )
+            what = f"losses of the shape {tuple(loss.shape)} instead of their sum"
+            raise UserError(f"`step` of the recipe returns {what}: return losses.sum()")
         (self.scaler.scale(loss) if self.scaler else loss).backward()  # as accelerator.backward, which costs twice as much
 
     def gradient_norm(self) -> torch.Tensor:
@@ -261,18 +258,13 @@ class TrainingState:
         """Restore weights, moving average, optimizers and loss scaler, but not the progress, as after a loss spike."""
         optimizers = description["optimizers"]
         if len(optimizers) != len(self.optimizers):
-            raise UserError(
-                f"{folder} was written with {len(optimizers)} optimizers, not {len(self.optimizers)}: it belongs to another "
-                "recipe"
-            )
-        restored = list(range(len(optimizers)))
+            what = f"{len(optimizers)} optimizers, not {len(self.optimizers)}"
+            raise UserError(f"{folder} was written with {what}: it belongs to another recipe")
+        restored = [number for number, saved in enumerate(optimizers) if self._has_parameters(number, saved)]
+        has_other_parameters = len(restored) < len(optimizers)
         if override:
             groups = [optimizer.state_dict()["param_groups"] for optimizer in self.optimizers]
-            restored = [number for number in restored if self._has_parameters(number, optimizers[number])]
             optimizers = [{**saved, "groups": now} for saved, now in zip(optimizers, groups, strict=True)]
-        has_other_parameters = len(restored) < len(optimizers)
-        if has_other_parameters and self._accelerator.is_main_process:
-            print("other parameters are trained than before: optimizers and moving average of the weights begin anew")
         averages = self._averages() if description["has_average"] and not has_other_parameters else {}
         if self.is_sharded or checkpoint.is_sharded(folder):
             from ensemble.neural import sharded
@@ -284,6 +276,11 @@ class TrainingState:
                 checkpoint.restore_optimizer(self.optimizers[number], f"optimizer{number}", tensors, optimizers[number])
             for name, average in averages.items():
                 average.copy_(tensors[name])
+        if has_other_parameters and not override:  # after the weights, whose error explains more
+            fix = "train the same ones, or add --resume-override, with which optimizers begin anew"
+            raise UserError(f"{folder} was written while other parameters were trained: {fix}")
+        if has_other_parameters and self._accelerator.is_main_process:
+            print("other parameters are trained than before: optimizers and moving average of the weights begin anew")
         if self.average and not averages:
             self.average.reset()
         if self.scaler and description["scaler"]:

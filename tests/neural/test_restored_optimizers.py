@@ -1,0 +1,61 @@
+"""The optimizers of a resumed run: the order of their parameters."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate import Accelerator
+from toy import Toy, same_checkpoints
+
+from ensemble.errors import UserError
+from ensemble.neural import loop
+from ensemble.neural.settings import TrainConfig
+
+torch.set_num_threads(1)
+
+
+class Given(Toy):
+    """A network with two layers of the same shape, in a run that crashes in the fifth step, or a resumed one."""
+
+    is_resumed = False
+
+    def model(self) -> torch.nn.Module:
+        return torch.nn.Sequential(super().model(), torch.nn.Linear(3, 3), torch.nn.Tanh(), torch.nn.Linear(3, 3))
+
+
+class InAnyOrder(Given):
+    """Its parameters are in another order in the resumed run, as those of a set may be."""
+
+    def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
+        return [torch.optim.AdamW(list(model.parameters())[:: -1 if self.is_resumed else 1], learning_rate)]
+
+
+class Frozen(Given):
+    """The last layer but one is trained at first, and the last one in the resumed run."""
+
+    def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
+        return [torch.optim.AdamW(model[3 if self.is_resumed else 1].parameters(), learning_rate)]
+
+
+def resume(toy: Given, config: TrainConfig, accelerator: Accelerator) -> None:
+    """Train with the recipe until a crash, and resume the run."""
+    toy.crash_at = 5
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(toy, config, accelerator)
+    toy.is_resumed, toy.num_micro_batches, toy.crash_at = True, 0, 1000
+    loop.train(toy, config, accelerator, "last")
+
+
+def test_the_state_of_each_parameter_is_restored(config: TrainConfig, accelerator: Accelerator, tmp_path: Path) -> None:
+    """Parameters of equal shape would get the moments of each other."""
+    whole = dataclasses.replace(config, out=str(tmp_path / "whole"))
+    loop.train(InAnyOrder(), whole, accelerator)
+    resume(InAnyOrder(), config, accelerator)
+    assert same_checkpoints(whole, config)
+
+
+def test_other_parameters_are_refused(config: TrainConfig, accelerator: Accelerator) -> None:
+    """After a change of the recipe's code a layer would get the moments of another one of the same shape."""
+    with pytest.raises(UserError, match="was written while other parameters were trained: train the same ones, or add"):
+        resume(Frozen(), config, accelerator)
