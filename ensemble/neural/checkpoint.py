@@ -199,6 +199,11 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, prefix: str, tensors: Te
         number, name = key.split(".", 1)
         state.setdefault(int(number), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": description["groups"]})
+    # This has cast tensors of the state, such as sums in float64, to the type of their parameter
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, entries in state.items():
+        loaded = optimizer.state[parameters[number]]
+        loaded |= {name: value.to(loaded[name].device) for name, value in entries.items() if torch.is_tensor(value)}
 
 
 def with_prefix(prefix: str, tensors: Tensors) -> Tensors:
