@@ -12,7 +12,7 @@ from ensemble.combine import scales
 from ensemble.combine.losses import clipped_logit, expit, log_softmax, rank_logit, task_loss, within_group
 from ensemble.combine.scales import CALIBRATORS, Scale
 from ensemble.combine.weights import COMBINERS, Space, equal_weights
-from ensemble.metrics.weighting import weight_of, weighted_mean
+from ensemble.metrics.weighting import weight_of
 
 LARGEST_LOGIT = 30.0  # results are clipped, since a probability of exactly 0 or 1 can have an infinite loss
 
@@ -28,7 +28,7 @@ class Combination:
     weights: tuple[float, ...]
     """One for each member."""
     intercept: float
-    """Added to an average of probabilities or values, so that its mean on the fitted rows is that of the target; else 0."""
+    """Added to an average of probabilities or values, to correct its mean error; else 0."""
     calibration: Scale
     """Applied to the averaged logits or logs, or to the logit of an averaged probability; the identity for values and
     scores."""
@@ -148,14 +148,12 @@ def fit_combinations(rows: Rows, combiners: Sequence[str], calibrators: Sequence
         if not weights.any():
             weights = equal_weights(target, scaled)
         weights = weights[column_of_member] / num_equal[column_of_member]
-        intercept = 0.0
-        if combiner.space in ("probability", "value"):
-            intercept = float(weighted_mean(target - scaled[..., column_of_member] @ weights, weight))
+        has_intercept = combiner.space in ("probability", "value")
         combination = Combination(
             scales=tuple(column_scales[column] for column in column_of_member),
             space=combiner.space,
             weights=tuple(weights.tolist()),
-            intercept=intercept,
+            intercept=_intercept(rows, scaled[..., column_of_member] @ weights, weights.sum()) if has_intercept else 0.0,
             calibration=scales.IDENTITY,
         )
         for calibrator in calibrators:
@@ -163,6 +161,24 @@ def fit_combinations(rows: Rows, combiners: Sequence[str], calibrators: Sequence
             calibration = calibrate(target, combination(rows.inputs), weight) if calibrate else scales.IDENTITY
             combinations[combiner_name, calibrator] = dataclasses.replace(combination, calibration=calibration)
     return combinations
+
+
+def _intercept(rows: Rows, average: np.ndarray, sum_of_weights: float) -> float:
+    """The number to add to the average of members whose weights have this sum; average : (num_rows,).
+
+    It gives the average the level of its members, and corrects their mean error by the James-Stein estimate: as far as the
+    mean error is larger than its standard error over groups. Out-of-fold errors of some groups have nearly the opposite mean
+    of those of all others, so the correction by the whole mean error would make cross-fitted errors larger.
+    """
+    weight = np.ones(len(average)) if rows.weight is None else rows.weight
+    level = float(np.average(average, weights=weight))
+    to_level = level / sum_of_weights - level if sum_of_weights else 0.0
+    errors = rows.target - average - to_level
+    mean_error = float(np.average(errors, weights=weight))
+    parts = np.bincount(np.unique(rows.group, return_inverse=True)[1], (errors - mean_error) * weight) / weight.sum()
+    standard_error = float(np.sqrt((parts**2).sum() * len(parts) / max(len(parts) - 1, 1)))
+    is_larger = abs(mean_error) > standard_error
+    return to_level + (mean_error * (1 - (standard_error / mean_error) ** 2) if is_larger else 0.0)
 
 
 def distinct_members(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

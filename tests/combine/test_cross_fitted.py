@@ -109,3 +109,21 @@ def test_losses_choose_per_block() -> None:
     losses = {"a": np.array([1.0, 1.0, 1.0, 1.0]), "b": np.array([0.5, 0.51, 0.49, 9.0])}
     assert selection.chosen_by_fold(losses, "a", True) == ["a", "a", "b", "b"]
     assert selection.chosen_by_fold(losses, "a", False) == ["a", "a", "a", "b"]
+
+
+@pytest.mark.parametrize("combiner", ["simplex", "ridge"])
+def test_only_a_mean_error_of_all_groups_is_corrected(combiner: str) -> None:
+    """The score would be worse than that of each member, since out-of-fold errors of groups and of all others are opposite;
+    or members that are too high in all groups would stay so."""
+    generator, group = np.random.default_rng(0), np.repeat(np.arange(10), 30)
+    known = generator.normal(100, 1, (300, 2))
+    rest = generator.normal(0, 2, 10)[group] + generator.normal(size=300)
+    mean_of_others = (rest.sum() - np.bincount(group, rest)[group]) / 270
+    columns = np.stack([known.sum(1), 2 * known[:, 0]], axis=1) + mean_of_others[:, None]
+    target = known.sum(1) + rest
+    for bias in (0.0, 50.0):
+        options: Any = {"kind": "regression", "combiner": combiner, "is_forward": False}
+        _, result = fit_cross_fitted(target, columns + bias, group, ["sum", "twice"], **options)
+        assert np.mean(result - target) == pytest.approx(0, abs=0.5)
+        if not bias:
+            assert np.std(result - target) < 1.02 * np.std(columns[:, 0] - target)
