@@ -78,9 +78,9 @@ def fit(
     read = member_files.read(Path(folder), data, manifest, members, on, scored)
     task = task_of(manifest)
     fitted = _fit(manifest, task, read, combiner=combiner, calibration=calibration, compare=compare)
-    ensemble = fitted.ensemble
+    ensemble, of_clusters = fitted.ensemble, scoring.with_clusters(manifest, fitted.test)
     scores = {
-        **scoring.score(task, fitted.test, fitted.candidates, read.member_names, num_draws, seed),
+        **scoring.score(task, of_clusters, fitted.candidates, read.member_names, num_draws, seed),
         "split": scored,
         "fitted_on": on,
         "out_of_fold_rows": len(read.rows[on].row_id) if on == OUT_OF_FOLD else None,
@@ -144,7 +144,7 @@ def _describe(
     manifest: dict[str, Any], data: str | Path, task: Task, read: MemberFiles, fitted: _Fitted, seed: int, out: Path
 ) -> dict[str, Any]:
     """The content of ensemble.json."""
-    fit_rows, ensemble = read.rows[read.on], fitted.ensemble
+    fit_rows, ensemble = scoring.with_clusters(manifest, read.rows[read.on]), fitted.ensemble
     is_cross_validation = CrossValidation.from_manifest(manifest) is not None
     has_many_rows = is_cross_validation and len(fit_rows.target) > MANY_ROWS
     num_draws = diversity.NUM_DRAWS // 3 if has_many_rows else diversity.NUM_DRAWS

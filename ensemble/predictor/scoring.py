@@ -1,11 +1,13 @@
 """The scores of an ensemble, its members and the baselines, with intervals, as in scores.json; and warnings of leaks."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 
 from ensemble import combine, metrics
 from ensemble.combine.fitting import counted_rows
+from ensemble.data.cross_validation import CrossValidation
 from ensemble.metrics.weighting import weight_of, weighted_mean
 from ensemble.predictions import Predictions
 from ensemble.predictor import intervals
@@ -19,6 +21,21 @@ PERFECT = 0.9999
 """A member with at least this score is suspected to have learned from a leak."""
 PERFECT_BY = {"binary": "roc_auc", "multiclass": "accuracy", "regression": "r_squared", "ranking": "ndcg_at_10"}
 """By kind of task, the metric that is compared with `PERFECT`; the best value of each is 1."""
+
+LEAST_SLICES = 5
+"""With fewer slices of time, the bootstrap draws single rows."""
+
+
+def with_clusters(manifest: dict[str, Any], rows: Predictions) -> Predictions:
+    """The rows with the clusters that the bootstrap draws: for single rows in time, their slices of time, `rows.group`.
+
+    Errors of neighbours in time are alike, so intervals by draws of single rows would be too narrow.
+    """
+    cv = CrossValidation.from_manifest(manifest)
+    are_single = len(np.unique(rows.cluster)) == len(rows.cluster)
+    if cv is None or cv.scheme != "forward" or not are_single or len(np.unique(rows.group)) < LEAST_SLICES:
+        return rows
+    return dataclasses.replace(rows, cluster=rows.group)
 
 
 def intervals_of(

@@ -46,7 +46,10 @@ def place(scores: dict[str, Any]) -> str:
 def drawn(manifest: dict[str, Any], scores: dict[str, Any]) -> str:
     """What the bootstrap draws, in the plural."""
     unit = recipe.of(manifest).words.unit
-    return "clusters" if unit == "row" and scores["clusters"] < scores["rows"] else f"{unit}s"
+    if unit != "row" or scores["clusters"] == scores["rows"]:
+        return f"{unit}s"
+    has_groups = bool(manifest.get("config", {}).get("group"))
+    return "groups" if has_groups else "slices of time" if recipe.follows_time(manifest) else "clusters"
 
 
 def _training(manifest: dict[str, Any], cv: CrossValidation) -> str:

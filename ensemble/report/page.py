@@ -61,7 +61,7 @@ def render(run: Run) -> str:
         words=run.words,
         sentence="",
         forward_in_time=recipe.follows_time(run.manifest),
-        drawn="groups" if run.manifest["config"].get("group") else used_rows.drawn(run.manifest, run.scores),
+        drawn=used_rows.drawn(run.manifest, run.scores),
         scores=run.scores,
         forecast=forecast.rows(run) if run.forecast is not None else None,
         table=tables.score_table(run),

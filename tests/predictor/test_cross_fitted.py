@@ -98,6 +98,18 @@ def test_forward_in_time_the_first_rows_are_not_scored(tmp_path: Path) -> None:
     assert written.row_id.min() > np.sort(in_file)[num_oof // 10]
 
 
+@pytest.mark.parametrize("settings", [{}, TIME, {**TIME, **TEST}])
+def test_intervals_are_by_draws_of_slices_of_time(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """Errors of rows near in time are alike: draws of single rows would give intervals that are too narrow."""
+    data, files = make_data(tmp_path, **settings)
+    scores = predictor.fit(files, data, tmp_path / "out", num_draws=5)
+    written = predictions.read(tmp_path / f"out/{scores['split']}.parquet")
+    assert len(np.unique(written.cluster)) == scores["rows"]
+    assert scores["clusters"] == (len(np.unique(written.group)) if settings else scores["rows"])
+    assert scores["clusters"] > 4
+    assert ("5 draws of slices of time." in (tmp_path / "out/README.md").read_text()) == bool(settings)
+
+
 def test_weights_of_rows_count(tmp_path: Path) -> None:
     """Rows of weight 0 would be scored, or the others would count equally."""
     data, files = make_data(tmp_path, **WEIGHT)

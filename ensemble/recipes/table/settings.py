@@ -18,7 +18,7 @@ class PrepareConfig:
     """The kind of task; empty to infer it from the target: binary for two different values, multiclass for few different
     whole numbers or texts, else regression. If `metric` is one of regression, any target of numbers is a regression."""
     metric: str = ""
-    """The metric for early stopping and for comparing combiners; empty for log_loss (binary), multiclass_log_loss,
+    """The metric for early stopping and the leaderboard; empty for log_loss (binary), multiclass_log_loss,
     root_mean_squared_error (regression) or ndcg_at_10 (ranking)."""
     time: str = ""
     """A column of dates or numbers that orders the folds in time; empty for random folds. The hour, weekday, month and
