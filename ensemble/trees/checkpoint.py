@@ -40,8 +40,8 @@ class Checkpoints:
         """The files of a checkpoint, known even if its manifest is damaged."""
 
     def all(self) -> list[Path]:
-        """The folders of the checkpoints, newest first."""
-        return sorted(self.folder.glob("trees-*"), reverse=True)
+        """The folders of the checkpoints, newest first; not folders with other names, such as a user's copies."""
+        return sorted((path for path in self.folder.glob("trees-*") if path.name[6:].isdecimal()), reverse=True)
 
     def newest_valid(self) -> tuple[bytes, dict[str, Any]] | None:
         """Model and state of the newest checkpoint whose checksums are right; damaged checkpoints are renamed."""

@@ -145,11 +145,12 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(
 
 
 def test_files_of_the_users_stay_beside_the_checkpoints(prepared: Path, tmp_path: Path) -> None:
-    """Notes in OUT.checkpoint would be deleted when the training ends, resumes, or starts again."""
+    """Notes and copies in OUT.checkpoint would be deleted when the training ends, resumes, or starts again."""
     settings = config("xgboost", prepared, tmp_path / "out")
     interrupt(settings, 3)
     folder = tmp_path / "out.checkpoint"
     newest = Checkpoints(settings.out, "").all()[0]
+    copy = shutil.copytree(newest, folder / f"{newest.name}-mine")
     users = [folder / "notes.txt", folder / ".hidden", folder / "more/notes.txt", newest / "notes.txt"]
     (folder / "more").mkdir()
     for file in users:
@@ -157,7 +158,9 @@ def test_files_of_the_users_stay_beside_the_checkpoints(prepared: Path, tmp_path
     (folder / ".trees-00000099.writing-0123abcd").mkdir()
     train.train(settings, "auto")
     assert [file.read_text() for file in users] == ["mine"] * 4
-    assert sorted(file.name for file in folder.iterdir()) == [".hidden", "more", "notes.txt", newest.name]
+    assert sorted(file.name for file in folder.iterdir()) == [
+        ".hidden", "more", "notes.txt", newest.name, copy.name,
+    ]  # fmt: skip
 
 
 def test_a_training_resumes_only_on_request(prepared: Path, tmp_path: Path) -> None:
