@@ -6,7 +6,6 @@ since the validation of pydantic models takes twice the time.
 
 import json
 import time
-from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Annotated, Any, NotRequired
 
@@ -114,16 +113,11 @@ def review_table(reviews: list[Review]) -> pa.Table:
     # Only the number of images is used, so each image is an empty string
     offsets = list(accumulate((len(review.get("images", ())) for review in reviews), initial=0))
     images = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array([""] * offsets[-1], pa.string()))
-    return pa.table({**_columns(reviews, REVIEW_TYPES), "images": images})
+    return pa.Table.from_pylist(reviews, pa.schema(REVIEW_TYPES)).append_column("images", images)
 
 
 def product_table(products: list[Product]) -> pa.Table:
     """The table of products."""
     prices = [product.get("price") for product in products]
     price = pa.array([None if value is None else str(value) for value in prices], pa.string())
-    return pa.table({**_columns(products, PRODUCT_TYPES), "price": price})
-
-
-def _columns(rows: Sequence[Mapping[str, Any]], types: dict[str, pa.DataType]) -> dict[str, pa.Array]:
-    """A column for each name in `types`; a field that a row lacks is null."""
-    return {name: pa.array([row.get(name) for row in rows], kind) for name, kind in types.items()}
+    return pa.Table.from_pylist(products, pa.schema(PRODUCT_TYPES)).append_column("price", price)
