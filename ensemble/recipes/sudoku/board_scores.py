@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.stats import binomtest
 
 from ensemble.metrics.bootstrap import draws_of, intervals
 
@@ -60,6 +59,8 @@ def scores(
 
 def _share(solved: np.ndarray) -> dict[str, Any]:
     """The share of solved puzzles with Wilson's interval, which also exists if no puzzle or every puzzle is solved."""
+    from scipy.stats import binomtest  # takes a second, which a training would not need
+
     interval = binomtest(int(solved.sum()), len(solved)).proportion_ci(method="wilson")
     return {"exact": float(solved.mean()), "exact_interval": [float(interval.low), float(interval.high)]}
 
