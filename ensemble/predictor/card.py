@@ -207,7 +207,11 @@ def score_lines(scores: dict[str, Any], group: str) -> list[str]:
     lines = []
     probabilities = (*scores["members"], ENSEMBLE, BASE_RATE)
     for name, intervals in scores["scores"].items():
+        value, low, high = (
+            "–" if (number := intervals[scores["metric"]][key]) is None else decimals(number)
+            for key in ("value", "low", "high")
+        )
         weight = f"  weight {scores['weights'][name]:.2f}" if name in scores["weights"] else ""
         ranked = f"  ranked within its {group}" if scores["kind"] == "binary" and name not in probabilities else ""
-        lines.append(f"{name:>14}  {_cell(intervals[scores['metric']])}{weight}{ranked}")
+        lines.append(f"{name:>14}  {value}  [{low}, {high}]{weight}{ranked}")
     return lines
