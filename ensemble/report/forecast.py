@@ -69,4 +69,4 @@ def _cell(value: Any) -> str:
 def feature_text(value: float, feature: dict[str, Any]) -> str:
     """A value of a feature as text; `feature` is an entry of the manifest's `features`."""
     text = value_as_text(value, feature)
-    return feature_value(value, feature["unit"]) if text is None else text
+    return feature_value(value, feature["unit"], []) if text is None else text

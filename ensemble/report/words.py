@@ -71,7 +71,7 @@ def method_description(method: str, on_other_blocks: bool) -> str:
     return METHOD_DESCRIPTIONS.get(method, "")
 
 
-def feature_value(value: float, unit: str) -> str:
+def feature_value(value: float, unit: str, categories: list[str]) -> str:
     """A feature's value with about three significant digits and the sign of its unit."""
     if math.isnan(value):
         return "unknown"
@@ -85,6 +85,8 @@ def feature_value(value: float, unit: str) -> str:
         return f"{number(value)}{THIN}★"
     if unit == "0 or 1":
         return "yes" if value else "no"
+    if unit == "code" and 0 <= value < len(categories):
+        return categories[int(value)] or "unknown"
     return number(value)
 
 

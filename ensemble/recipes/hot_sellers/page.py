@@ -13,10 +13,10 @@ from ensemble.recipes.hot_sellers.outputs import PRODUCT_COLUMNS
 from ensemble.recipes.hot_sellers.settings import OF_RAW_FILES
 from ensemble.recipes.hot_sellers.weekly import monday
 from ensemble.report.commands import settings_words
-from ensemble.report.forecast import explained_by, feature_text
+from ensemble.report.forecast import explained_by
 from ensemble.report.run import Run
 from ensemble.report.svg import Picture, colour
-from ensemble.report.words import number
+from ensemble.report.words import feature_value, number
 
 NEEDED = ("features", "census", "categories", "last_week")
 """Entries of the manifest that the page requires."""
@@ -89,7 +89,7 @@ def _products(run: Run) -> dict[str, Any]:
         reasons = []
         for reason in row["reasons"] or ():
             feature = features.get(reason["feature"], {"name": reason["feature"], "meaning": reason["feature"], "unit": ""})
-            value = feature_text(reason["value"], feature)
+            value = feature_value(reason["value"], feature["unit"], run.manifest["categories"])
             odds = np.exp(abs(reason["contribution"]))
             reasons.append(
                 {
