@@ -63,7 +63,7 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
             raise
         except (yaml.YAMLError, errors.OmegaConfBaseException, ValueError, RecursionError) as error:
             problem = f"'{shortened(word)}' cannot be read ({_in_a_line(error)})"
-            raise UserError(f"{problem}: check its brackets and quotes") from None
+            raise UserError(f"{problem}: check its brackets, and put all texts of a list in quotes, or none") from None
         settings += [("the command line", *setting) for setting in given]
     for origin, key, kind, value in settings:
         if kind is None:

@@ -218,8 +218,9 @@ def test_a_table_in_place_of_settings_is_not_printed(tmp_path: Path) -> None:
 
 def test_brackets_that_do_not_close() -> None:
     """Brackets that the shell has changed would end in a traceback of the YAML parser."""
-    for word in ("toppings=[nut", "words={a", "toppings=]"):
-        with pytest.raises(UserError, match=r"cannot be read \(.*\): check its brackets and quotes$") as error:
+    for word in ("toppings=[nut", "words={a", "toppings=]", 'toppings=["nut",*.csv]'):
+        fix = "check its brackets, and put all texts of a list in quotes, or none"
+        with pytest.raises(UserError, match=rf"cannot be read \(.*\): {fix}$") as error:
             load(word)
         assert "\n" not in str(error.value)
 
@@ -475,7 +476,7 @@ class Numbers:
         ("rows=9223372036854775808", "it must be a whole number from -9223372036854775808 to 9223372036854775807"),
         ("monotone={a: 99999999999999999999}", "monotone=99999999999999999999 is impossible"),
         (f"seed={'9' * 5000}", "(cannot be read|is impossible|does not fit)"),
-        (f"monotone={'[' * 3000}", "cannot be read .*: check its brackets and quotes"),
+        (f"monotone={'[' * 3000}", "cannot be read .*: check its brackets, and put all texts of a list in quotes, or none"),
         ("task=Binary", "task=Binary does not fit: did you mean 'binary'. Write one of binary, regression"),
         ("task=regresion", "did you mean 'regression'"),
         ("widths=(64, 32)", r"does not fit: write a list, as in 'widths=\[64,32\]'$"),

@@ -45,5 +45,6 @@ def binary_metric(**options: Any) -> Any:
             return BinaryMetric(**({"cache_dir": cache} if options.get("keep_in_memory") else {}) | options)
     except OSError as error:
         raise UserError(
-            f"the cache of Hugging Face cannot be written ({error}): set HF_HOME to a folder that you may write"
+            f"the cache of Hugging Face cannot be written ({error}): set HF_HOME, or TMPDIR if it is in a temporary folder, "
+            "to a folder that you may write"
         ) from None

@@ -182,14 +182,17 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
 def flatten_optimizer(optimizer: torch.optim.Optimizer, prefix: str) -> tuple[Tensors, dict[str, Any]]:
     """An optimizer's state as named tensors and JSON; `restore_optimizer` is the inverse."""
     state = optimizer.state_dict()
-    tensors, scalars = {}, {}
+    parameters = _parameters(optimizer)
+    tensors, scalars, own_type = {}, {}, []
     for number, entries in state["state"].items():
         for name, value in entries.items():
             if isinstance(value, torch.Tensor):
                 tensors[f"{prefix}.{number}.{name}"] = value
+                if value.dtype != parameters[number].dtype:
+                    own_type.append(f"{number}.{name}")
             else:
                 scalars[f"{number}.{name}"] = value
-    return tensors, {"groups": state["param_groups"], "scalars": scalars}
+    return tensors, {"groups": state["param_groups"], "scalars": scalars, "own_type": own_type}
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, prefix: str, tensors: Tensors, description: dict[str, Any]) -> None:
@@ -199,11 +202,17 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, prefix: str, tensors: Te
         number, name = key.split(".", 1)
         state.setdefault(int(number), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": description["groups"]})
-    # This has cast tensors of the state, such as sums in float64, to the type of their parameter
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for number, entries in state.items():
-        loaded = optimizer.state[parameters[number]]
-        loaded |= {name: value.to(loaded[name].device) for name, value in entries.items() if torch.is_tensor(value)}
+    # This has cast tensors of another type than their parameter's, such as sums in float64, to the type of the parameter
+    parameters = _parameters(optimizer)
+    for key in description.get("own_type", []):
+        number, name = key.split(".", 1)
+        loaded = optimizer.state[parameters[int(number)]]
+        if name in loaded:  # an optimizer's `load_state_dict` can store it under another name
+            loaded[name] = state[int(number)][name].to(loaded[name].device)
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def with_prefix(prefix: str, tensors: Tensors) -> Tensors:

@@ -238,12 +238,13 @@ def _make_state(
             name = type(optimizer).__name__
             raise UserError(f"`optimizers` of the recipe returns {name}, whose `step` needs a closure: choose another one")
     positions = {id(parameter): position for position, parameter in enumerate(model.parameters())}
-    groups = [group["params"] for optimizer in optimizers for group in optimizer.param_groups]
-    updated = {id(weight) for group in groups for weight in group}
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    updated = {id(weight) for group in groups for weight in group["params"]}
     if not updated or not updated <= positions.keys():
         raise UserError("`optimizers` of the recipe must update parameters of the model that it is given, and no others")
     for group in groups:  # a list made from a set has another order in each process
-        group.sort(key=lambda weight: positions[id(weight)])
+        order = sorted(range(len(group["params"])), key=lambda number: positions[id(group["params"][number])])
+        group |= {key: [group[key][number] for number in order] for key in ("params", "param_names") if key in group}
     flops = preflight.flops(recipe, model, plan, accelerator)
     if config.compile:
         speed.compile_model(model, accelerator.device)

@@ -242,7 +242,7 @@ def test_precision_recall_lies_on_the_curve() -> None:
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """A training would end with a traceback, after some steps, for a user without a home folder."""
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"cache of Hugging Face cannot be written .*: set HF_HOME to a folder"):
+    with pytest.raises(UserError, match=r"cache of Hugging Face cannot be written .*: set HF_HOME, or TMPDIR if"):
         binary_metric(cache_dir=str(tmp_path / "file/cache"))
 
 

@@ -1,6 +1,7 @@
 """AdamATan2 and SparseSignSGD, compared with their formulas, computed one number at a time."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -71,6 +72,44 @@ def test_the_moments_are_restored_from_a_checkpoint() -> None:
         weight.grad = torch.full((3,), 0.3)
         stepped.step()
     assert torch.equal(parameter, other)
+
+
+def test_the_moments_of_parameters_of_another_type_are_cast() -> None:
+    """The first step after a change from bfloat16 to float32 weights would end in an error."""
+    parameter = torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
+    optimizer = torch.optim.AdamW([parameter], lr=0.1)
+    parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    other = torch.nn.Parameter(torch.ones(3))
+    resumed = torch.optim.AdamW([other], lr=0.1)
+    restore_optimizer(resumed, "optimizer0", *flatten_optimizer(optimizer, "optimizer0"))
+    other.grad = torch.ones(3)
+    resumed.step()
+    assert resumed.state[other]["exp_avg"].dtype == torch.float32
+
+
+class Renaming(torch.optim.SGD):
+    """Its state is saved under other names than those under which it is used, by hooks as large optimizers have them."""
+
+    def state_dict(self) -> dict[str, Any]:
+        saved = super().state_dict()
+        states = {number: {"saved": entries["momentum_buffer"].double()} for number, entries in saved["state"].items()}
+        return {**saved, "state": states}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        states = {number: {"momentum_buffer": entries["saved"]} for number, entries in state_dict["state"].items()}
+        super().load_state_dict({**state_dict, "state": states})
+
+
+def test_an_optimizer_may_save_its_state_under_other_names() -> None:
+    """A resumed run would end in a KeyError."""
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = Renaming([parameter], lr=0.1, momentum=0.9)
+    parameter.grad = torch.ones(3)
+    optimizer.step()
+    resumed = Renaming([parameter], lr=0.1, momentum=0.9)
+    restore_optimizer(resumed, "optimizer0", *flatten_optimizer(optimizer, "optimizer0"))
+    assert torch.equal(resumed.state[parameter]["momentum_buffer"], torch.ones(3))
 
 
 @pytest.mark.parametrize("wrong", [{"lr": -1.0}, {"betas": (0.9, 1.0)}, {"weight_decay": -0.1}])

@@ -73,6 +73,25 @@ def resume(toy: Given, config: TrainConfig, accelerator: Accelerator) -> None:
     loop.train(toy, config, accelerator, "last")
 
 
+class Named(Given):
+    """A group of named parameters in reversed order. Each name is that of its parameter in the model."""
+
+    def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
+        self.optimizer = torch.optim.SGD(list(model.named_parameters())[::-1], learning_rate)
+        return [self.optimizer]
+
+
+def test_names_of_parameters_stay_with_them(config: TrainConfig, accelerator: Accelerator) -> None:
+    """An optimizer with rules by name would apply them to other parameters, since groups are sorted."""
+    named = Named()
+    loop.train(named, config, accelerator)
+    group = named.optimizer.param_groups[0]
+    names = [name for name, _ in named.model().named_parameters()]
+    assert group["param_names"] == names
+    shapes = [parameter.shape for parameter in named.model().parameters()]
+    assert [parameter.shape for parameter in group["params"]] == shapes
+
+
 @pytest.mark.parametrize("recipe", [InExact, InAnyOrder])
 def test_the_state_of_each_parameter_is_restored(
     recipe: type[Given], config: TrainConfig, accelerator: Accelerator, tmp_path: Path

@@ -237,6 +237,8 @@ def _refuse_other_values(file: Path, points: netcdf.Points) -> None:
 
 def _sample(points: netcdf.Points, config: PrepareConfig, file: int, time: int) -> netcdf.Points:
     """A random share `keep` of the points, which does not depend on the pieces in which the file is read."""
+    if config.keep == 1:
+        return points
     return points.take(uniform(config.seed, file, time, points.row, points.column) < config.keep)
 
 
