@@ -84,6 +84,14 @@ def shortened(text: str, most: int = 100) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
+def how_ended(code: int) -> str:
+    """How a process ended whose code in `subprocess` is not 0, for a message."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    reason = ", as the kernel does when memory is short" if -code == signal.SIGKILL else ""
+    return f"was ended by {signal.Signals(-code).name}{reason}"
+
+
 def is_disk_full(error: BaseException) -> bool:
     """Whether a disk or a quota is full. Each library raises its own class, but all messages contain that of the system."""
     return any(os.strerror(number) in str(error) for number in (errno.ENOSPC, errno.EDQUOT))

@@ -47,7 +47,7 @@ def main() -> None:
         raise UserError("--config_file is missing: give a file of accelerate_configs/, such as multi_cpu.yaml")
     hardware = configuration.read_yaml(options.config_file)
     ranks = hardware.get("num_processes", 1) if options.num_processes is None else options.num_processes
-    if hardware.get("num_machines", 1) != 1:
+    if (hardware.get("num_machines") or 1) != 1:
         raise UserError(
             f"{options.config_file} is of {hardware['num_machines']} machines: this command supports one; under Slurm, "
             "slurm/train_multi_node.slurm requeues a job that lost a node"

@@ -237,6 +237,16 @@ def test_a_deleted_current_folder_is_named(tmp_path: Path, monkeypatch: pytest.M
     )  # fmt: skip
 
 
+def test_a_killed_process_is_explained() -> None:
+    """A fit that needs more memory than there is would end with "exit code -9"."""
+    codes = [subprocess.run(["sh", "-c", line], check=False).returncode for line in ("kill -9 $$", "kill -15 $$", "exit 3")]
+    assert [errors.how_ended(code) for code in codes] == [
+        "was ended by SIGKILL, as the kernel does when memory is short",
+        "was ended by SIGTERM",
+        "ended with exit code 3",
+    ]
+
+
 def test_a_user_error_is_a_value_error() -> None:
     """A program that calls the package from Python could not catch it by its class."""
     assert issubclass(errors.UserError, ValueError)

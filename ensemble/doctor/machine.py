@@ -235,8 +235,10 @@ def file_system(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
     if not mounts.exists():
         return ""
     lines = (line.split() for line in mounts.read_text(encoding="utf-8").splitlines())
+    # A blank is written as \040
+    mounted = ((re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), folder), kind) for _, folder, kind, *_ in lines)
     # Of several mounts on one folder the last one is visible; a dict keeps the last
-    kinds = {Path(folder): kind for _, folder, kind, *_ in lines if path.resolve().is_relative_to(folder)}
+    kinds = {Path(folder): kind for folder, kind in mounted if path.resolve().is_relative_to(folder)}
     return kinds[max(kinds, key=lambda folder: len(folder.parts))] if kinds else ""
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ensemble import folders, predictions, recipe
 from ensemble.data.cross_validation import SPLIT, CrossValidation
-from ensemble.errors import PREEMPTED, Failure, UserError
+from ensemble.errors import PREEMPTED, Failure, UserError, how_ended
 from ensemble.neural.elastic import stamp
 from ensemble.neural.settings import config_class
 from ensemble.pipeline.plan import PlannedMember, Preempted
@@ -115,7 +115,7 @@ def predict(name: str, folder: Path, data: Path, out: Path) -> None:
     script = [sys.executable, "-m", "ensemble.commands.predict", *recipe.words_of_command_line()]
     words = [f"member={folder}", f"data={data}", f"out={out}", f"name={name}"]
     if code := run_command([*script, *words], subprocess.DEVNULL):
-        raise Failure(f"predictions of {name} ended with exit code {code}")
+        raise Failure(f"the process that predicts by {name} {how_ended(code)}")
 
 
 def has_predicted(files: list[Path], data: str, model: str | None, folder: Path) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ensemble import recipe
-from ensemble.errors import PREEMPTED, USER_ERROR, Failure, UserError
+from ensemble.errors import PREEMPTED, USER_ERROR, Failure, UserError, how_ended
 from ensemble.predictor import frames
 from ensemble.signals import end_with_parent
 
@@ -75,7 +75,7 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
     if code == PREEMPTED:
         raise Failure(f"the fit was stopped: continue with resume=True and out={out}")
     if code:
-        raise Failure(f"the fit ended with exit code {code}: {last}")
+        raise Failure(f"the fit {how_ended(code)}; its last line: {last}")
 
 
 def _as_json(value: Any) -> Any:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
 
-from ensemble.errors import PREEMPTED, USER_ERROR, Failure, UserError, in_a_line
+from ensemble.errors import PREEMPTED, USER_ERROR, Failure, UserError, how_ended, in_a_line
 from ensemble.signals import STOP, end_with_parent
 from ensemble.trees import memory, rows, threads
 from ensemble.trees import train as member
@@ -143,9 +143,7 @@ class Children:
         if not failed:
             return 0, ""
         code = self.processes[failed].returncode
-        end = (
-            f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}, see its lines above"
-        )
+        end = how_ended(code) + (", see its lines above" if code > 0 else "")
         saved = [name for name, process in self.processes.items() if process.returncode == PREEMPTED]
         other = f", and {saved[0]} was stopped and has saved its trees" if saved else ""
         advice = "continue with --resume auto"

@@ -144,13 +144,14 @@ def test_a_sound_folder_is_left_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_network_file_system_is_known_by_the_deepest_mount(tmp_path: Path) -> None:
-    """Copying data from one network folder to another would be recommended."""
+    """Copying data from one network folder to another would be recommended, also if its path has a blank."""
     mounts = tmp_path / "mounts"
     mounts.write_text(
         f"/dev/a / ext4 rw 0 0\nserver:/x {tmp_path} nfs4 rw 0 0\n"
-        f"node {tmp_path}/scratch xfs rw 0 0\nlast / overlay rw 0 0\n"
+        f"node {tmp_path}/scratch xfs rw 0 0\nserver:/y {tmp_path}/scratch/my\\040data nfs rw 0 0\nlast / overlay rw 0 0\n"
     )
     assert machine.file_system(Path("/usr"), mounts) == "overlay"
     assert machine.file_system(tmp_path / "data", mounts) in machine.NETWORK_FILE_SYSTEMS
     assert machine.file_system(tmp_path / "scratch/x", mounts) == "xfs"
+    assert machine.file_system(tmp_path / "scratch/my data/x", mounts) == "nfs"
     assert machine.file_system(Path("/proc")) == "proc"

@@ -188,7 +188,9 @@ def test_when_one_is_killed_the_other_saves_and_stops(start_both: Any, tmp_path:
     children["lightgbm"].kill()
     _, errors = process.communicate(timeout=240)
     assert process.returncode == FAILED
-    sentence = "lightgbm was ended by SIGKILL, and xgboost was stopped and has saved its trees: continue with --resume auto"
+    cause = "as the kernel does when memory is short"
+    saved = "and xgboost was stopped and has saved its trees: continue with --resume auto"
+    sentence = f"lightgbm was ended by SIGKILL, {cause}, {saved}"
     assert errors.splitlines()[-1] == f"failed: {sentence}"
     assert (tmp_path / "members.checkpoint/status").read_text() == f"lost\n{sentence}\n"
     assert (tmp_path / "members/xgboost.checkpoint/status").read_text() == "preempted\n"

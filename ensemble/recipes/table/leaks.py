@@ -9,7 +9,7 @@ from ensemble.recipes.table import cells, columns, sources
 from ensemble.recipes.table.target import Target
 
 LEAK = "the column '{0}' determines the target: add it to drop=[…] unless it is known when you forecast"
-OTHER_VALUES = "; if new rows have other values of it, as of patients with several rows, name it as group={0}"
+OTHER_VALUES = "; if new rows have other values of it, as of patients with several rows, name it as group='{0}'"
 BY_CHANCE = 20.0
 """A column with more values than the target determines it if more rows than this would differ from others with the same
 value, were there no relation."""

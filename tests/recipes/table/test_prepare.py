@@ -297,7 +297,7 @@ def test_columns_that_determine_the_target_are_named(
     manifest = prepare(tmp_path, gap, target="tier", drop=("income", "rich", "grade", "cents"), overwrite=True)
     age, code = manifest["notes"]  # the tier is a function of the age
     assert age.startswith("the column 'age' determines the target")
-    assert age.endswith("name it as group=age")
+    assert age.endswith("name it as group='age'")
     assert code == "the column 'tier_code' determines the target: add it to drop=[…] unless it is known when you forecast"
 
 
@@ -308,7 +308,7 @@ def test_a_column_with_one_target_for_each_of_its_values_is_named(tmp_path: Path
     frame = pl.DataFrame({"patient": patient, "x": x, "y": generator.integers(0, 2, 60)[patient]})
     (note,) = prepare(tmp_path, frame, target="y")["notes"]
     assert note.startswith("the column 'patient' determines the target")
-    assert note.endswith("name it as group=patient")
+    assert note.endswith("name it as group='patient'")
     rare = frame.with_columns(y=pl.int_range(pl.len()) < 5)  # most patients have one target by chance
     assert prepare(tmp_path, rare, target="y", overwrite=True)["notes"] == []
 
