@@ -74,7 +74,9 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
             value = "no"
         try:
             OmegaConf.update(merged, key, value)
-        except (errors.OmegaConfBaseException, ValueError, TypeError):
+        except (errors.OmegaConfBaseException, ValueError, TypeError) as error:
+            if isinstance(error, errors.GrammarParseError):
+                raise UserError(f"{origin}: {key}={value} {_UNFINISHED}") from None
             raise UserError(f"{origin}: {key}={value} does not fit: {_advice(key, kind, value)}") from None
         _refuse_out_of_range(origin, key, value)
         for text in value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]:
@@ -94,6 +96,7 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         raise UserError(f"the setting '{error.full_key}' cannot be resolved: {why}; write \\${{ for ${{") from None
 
 
+_UNFINISHED = "has ${, which begins the name of another setting: write \\${ for ${"
 _LEADING_ZEROS = re.compile(r"((?:^|[\[{,\s]|(?<!\d):)[-+]?)0+(?=\d)")
 """Matches the leading zeros of a number such as 064, which is octal in YAML 1.1; the group is the text before them."""
 
@@ -246,9 +249,18 @@ def from_dict(schema: type[Config], content: dict[str, Any]) -> Config:
 
     defaults = _unlock(OmegaConf.structured(schema))
     try:
-        return OmegaConf.to_object(OmegaConf.merge(defaults, content))  # type: ignore[return-value]
+        return OmegaConf.to_object(OmegaConf.merge(defaults, literal(content)))  # type: ignore[return-value]
     except (errors.OmegaConfBaseException, ValueError, TypeError) as error:
         raise UserError(f"the saved settings do not fit this version: {str(error).splitlines()[0]}") from None
+
+
+def literal(value: Any) -> Any:
+    """Escape `${` in a text, or in all texts of a mapping or a list, which would begin the name of another setting."""
+    if isinstance(value, dict):
+        return {key: literal(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [literal(inner) for inner in value]
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value
 
 
 def check(
@@ -287,7 +299,7 @@ def _written(value: Any) -> str:
 def read_yaml(file: str | Path) -> dict[str, Any]:
     """The mapping in a YAML file; `UserError` for a file that is missing, damaged, or contains anything else."""
     import yaml
-    from omegaconf import OmegaConf
+    from omegaconf import OmegaConf, errors
 
     try:
         content = OmegaConf.load(str(file))
@@ -295,7 +307,7 @@ def read_yaml(file: str | Path) -> dict[str, Any]:
         raise UserError(f"the configuration file {file} does not exist: check the path") from None
     except UnicodeDecodeError:
         raise UserError(f"the configuration file {file} cannot be read, as it is not UTF-8: save it as UTF-8") from None
-    except (yaml.YAMLError, ValueError, OSError, RecursionError) as error:
+    except (yaml.YAMLError, errors.OmegaConfBaseException, ValueError, OSError, RecursionError) as error:
         raise UserError(f"the configuration file {file} cannot be read: {_in_a_line(error)}") from None
     if not OmegaConf.is_dict(content):
         raise UserError(f"the configuration file {file} must hold `key: value` lines, not a list or a single value")
@@ -325,8 +337,10 @@ def from_subcommands(
     for name, schema in schemas.items():
         text = (schema.__doc__ or "").strip()
         _add_settings(commands.add_parser(name, parents=list(parents), help=text, **_help(schema, schema.__doc__)))
-    words = parser.parse_args()
-    return words.command, load(schemas[words.command], words.config, words.settings)
+    words, others = parser.parse_known_args()  # settings after an option; `parse_intermixed_args` has no subcommands
+    if unknown := [word for word in others if word.startswith("-") or "=" not in word]:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return words.command, load(schemas[words.command], words.config, [*words.settings, *others])
 
 
 def _help(schema: type, description: str | None) -> dict[str, Any]:

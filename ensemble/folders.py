@@ -59,12 +59,12 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
         raise UserError(f"{path} is the current folder or a mounted disk, which cannot be replaced: name a folder inside it")
     unique = uuid.uuid4().hex[:8]  # process ids repeat: in a container every run may have the same one
     scratch, old = (target.with_name(f".{target.name}.{state}-{unique}") for state in ("writing", "old"))
-    _discard_abandoned(target)
+    discard_abandoned(target.parent.glob(f".{glob.escape(target.name)}.writing-{'[0-9a-f]' * 8}"))
     try:
         scratch.mkdir(parents=True)
     except OSError as error:
         raise UserError(f"the folder {path} cannot be created: {error.strerror}") from None
-    with locked(scratch, "writing"):  # so that `_discard_abandoned` of another process keeps it
+    with locked(scratch, "writing"):  # so that `discard_abandoned` of another process keeps it
         try:
             yield scratch
             if check := _checks.get(target):
@@ -89,11 +89,12 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
             raise
 
 
-def _discard_abandoned(target: Path) -> None:
-    """Delete the scratch folders of killed processes. Running ones lock theirs before they write; without locks all stay."""
-    for path in target.parent.glob(f".{glob.escape(target.name)}.writing-{'[0-9a-f]' * 8}"):
+def discard_abandoned(paths: Iterable[Path]) -> None:
+    """Delete those of the scratch folders that killed processes left. Running ones lock theirs before they write; without
+    locks all stay."""
+    for path in paths:
         with suppress(OSError, UserError):
-            if any(path.iterdir()):
+            if _SCRATCH.fullmatch(path.name) and any(path.iterdir()):
                 with locked(path, "writing") as is_locked:
                     discard_scratch([path] if is_locked else [])
 

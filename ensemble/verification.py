@@ -138,6 +138,9 @@ def _record(folder: Path, manifest: dict[str, Any]) -> dict[str, Stamp]:
 
 def _write(folder: Path, manifest: dict[str, Any], stamps: dict[str, Stamp]) -> None:
     KNOWN[_key(folder, manifest)] = stamps
+    for key in list(KNOWN):
+        if not os.path.isdir(key.rpartition(" ")[0]):  # a folder of a request to a service that runs for weeks
+            KNOWN.pop(key, None)
     if not os.access(folder, os.W_OK):
         return
     scratch = folder / f"{NAME}.{uuid.uuid4().hex[:8]}"

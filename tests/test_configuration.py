@@ -312,27 +312,6 @@ def test_words_files_and_flags_may_be_mixed(tmp_path: Path, monkeypatch: pytest.
     )
 
 
-def test_subcommands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A script of two commands would read one with the other's settings."""
-    commands = {"bake": Cake, "heat": Oven}
-    monkeypatch.setattr(sys, "argv", ["kitchen.py", "heat", "mode=grill"])
-    assert configuration.from_subcommands(commands, "Cook.") == ("heat", Oven(mode="grill"))
-    monkeypatch.setattr(sys, "argv", ["kitchen.py", "heat", "num_eggs=2"])
-    with pytest.raises(UserError, match="there is no setting 'num_eggs'; known are: temperature_c"):
-        configuration.from_subcommands(commands, "Cook.")
-    for words, shown in (([], "arguments are required: command"), (["boil"], "invalid choice: 'boil'")):
-        monkeypatch.setattr(sys, "argv", ["kitchen.py", *words])
-        with pytest.raises(SystemExit) as error:
-            configuration.from_subcommands(commands, "Cook.")
-        assert error.value.code == 2
-        assert shown in capsys.readouterr().err
-    monkeypatch.setattr(sys, "argv", ["kitchen.py", "heat", "--help"])
-    with pytest.raises(SystemExit) as error:
-        configuration.from_subcommands(commands, "Cook.")
-    assert error.value.code == 0
-    assert "temperature_c=180.0\n      Of the air, in degrees Celsius." in capsys.readouterr().out
-
-
 def test_help_describes_every_setting() -> None:
     """A user would have to read the source to learn what a setting means or what its default is."""
     assert configuration.describe(Cake).splitlines() == [

@@ -41,3 +41,19 @@ def test_quoted_texts_and_numbers_are_kept(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("\n".join(lines))
     config = configuration.load(Config, str(tmp_path / "a.yaml"))
     assert config == Config("2026_11", ("1.10", "2024"), {"rating": "no"}, 1_000_000, 0.001)
+
+
+@pytest.mark.parametrize("text", ["a${b", "a${b}", r"\${b}", r"a\b", "$b"])
+def test_stored_texts_are_literal(text: str) -> None:
+    """A fit in a folder named a${b} would end in the middle: its settings would refer to the setting b."""
+    assert configuration.from_dict(Config, {"out": text, "drop": [text]}) == Config(text, (text,))
+    assert configuration.load(Config, None, [f"out={configuration.literal(text)}"]) == Config(text)
+
+
+def test_an_unfinished_reference_is_explained(tmp_path: Path) -> None:
+    """The message would be "write a string", or a traceback of the library."""
+    with pytest.raises(UserError, match=r"out=a\$\{b has \$\{, which begins the name of another setting: write \\\$\{ for"):
+        configuration.load(Config, None, ["out=a${b"])
+    (tmp_path / "a.yaml").write_text("out: 'a${b'")
+    with pytest.raises(UserError, match=r"a.yaml cannot be read: .*BRACE_CLOSE"):
+        configuration.load(Config, str(tmp_path / "a.yaml"))

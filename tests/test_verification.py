@@ -39,6 +39,18 @@ def age(folder: Path) -> None:
         os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns - 3_600_000_000_000))
 
 
+def test_a_deleted_folder_is_forgotten(hashed: list[str], prepared_copy: Path, tmp_path: Path) -> None:
+    """A service, which prepares each request in a new folder, would need more memory from week to week."""
+    folders.read_manifest(shutil.copytree(prepared_copy, tmp_path / "first"))
+    age(tmp_path / "first")
+    folders.read_manifest(tmp_path / "first")
+    assert len(verification.KNOWN) == 1
+    shutil.rmtree(tmp_path / "first")
+    age(prepared_copy)
+    folders.read_manifest(prepared_copy)
+    assert [key.split()[0] for key in verification.KNOWN] == [str(prepared_copy)]
+
+
 def test_permuted_features_are_noticed(prepared_copy: Path) -> None:
     """Members would predict from the values of other rows, with the same fingerprint."""
     folders.read_manifest(prepared_copy)

@@ -58,6 +58,8 @@ def main() -> None:
     if "/" in settings.name:
         raise errors.UserError(f"name={settings.name} cannot be a file name: leave the '/' out")
     names = members.baselines(manifest) if settings.member == "baselines" else [settings.member]
+    if settings.name and len(names) > 1:
+        raise errors.UserError(f"name={settings.name} is for one member, but there are {len(names)} baselines: leave it out")
     for name in names:
         predict(dataclasses.replace(settings, member=name), manifest)
     if not names:

@@ -57,7 +57,10 @@ def main() -> None:
         make = recipe.named(words.recipe).require("training", "make", "has no neural network to train")
         # Each node may have a copy of the data, which one of its ranks reads in full
         is_full = settings.verify == "full" and accelerator.is_local_main_process
-        recipe.check_named(words.recipe, folders.read_manifest(settings.data, is_full), settings.data, has_network=True)
+        manifest = folders.read_manifest(settings.data, is_full)
+        recipe.check_named(words.recipe, manifest, settings.data, has_network=True)
+        if words.predict:
+            members.check_files(settings.out, manifest, words.predict)
         trained = make(settings.recipe, settings.data)
         recipe.check_neural(words.recipe, trained)
     if words.dry_run:

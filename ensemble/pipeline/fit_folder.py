@@ -131,9 +131,15 @@ def _recover(out: Path) -> None:
     """Remove incomplete files of a killed command, and restore a folder that it was replacing."""
     for old in out.glob(".*.old-*"):
         folders.recover(out / old.name[1:].rpartition(".old-")[0])
-    folders.discard_scratch([*out.glob(".*.writing-*"), *(out / PREDICTIONS).glob(".*.writing-*")])
+    _discard_unfinished([*out.glob(".*.writing-*"), *(out / PREDICTIONS).glob(".*.writing-*")])
     for old in out.glob(".*.old-*"):
         folders.discard(old)
+
+
+def _discard_unfinished(paths: list[Path]) -> None:
+    """Delete what killed commands left unfinished, but not the folder that a running forecast writes."""
+    folders.discard_abandoned(paths)
+    folders.discard_scratch(path for path in paths if path.is_file())
 
 
 def _refuse_matching(out: Path, pattern: str) -> None:
@@ -195,7 +201,7 @@ def discard_results(out: Path, planned: Sequence[PlannedMember]) -> None:
             folders.discard(folder)
         elif not network.foreign(folder):
             folders.delete(folder)
-    folders.discard_scratch([*out.glob(".*.writing-*"), *(out / "members").glob(".*")])
+    _discard_unfinished([*out.glob(".*.writing-*"), *(out / "members").glob(".*")])
     for file in (out / PREDICTIONS).glob("*.parquet"):
         with suppress(UserError):
             folders.refuse_foreign_file(file, "prediction file")

@@ -10,13 +10,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from ensemble import folders, predictions, recipe
+from ensemble import configuration, folders, predictions, recipe
 from ensemble.data.cross_validation import SPLIT, CrossValidation
+from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import PREEMPTED, Failure, UserError, how_ended
 from ensemble.neural.elastic import stamp
 from ensemble.neural.settings import config_class
@@ -69,7 +71,9 @@ def train(
     arguments = words(member, data, folder, manifest, config)
     arguments += ["--resume", "auto"] if resume else []
     ranks_predict = predict_to and config.accelerate_config == "auto"  # in float32, as scripts/predict.py
-    arguments += ["--predict", str(predict_to)] if ranks_predict else []
+    if predict_to and ranks_predict:
+        arguments += ["--predict", str(predict_to)]
+        discard_predictions(predict_to / f"{folder.name}.{split}.parquet" for split in (*manifest["splits"], OUT_OF_FOLD))
     if seconds:
         ending_s = ENDING_S + ENDING_PER_ROW_S * _num_predicted(manifest, data)
         arguments += ["--deadline", str(time.time() + seconds - ending_s - (0 if ranks_predict else PREDICTING_S))]
@@ -107,15 +111,23 @@ def _return_freed_memory() -> None:
 def words(member: PlannedMember, data: Path, folder: Path, manifest: dict[str, Any], config: Any) -> list[str]:
     """The arguments of scripts/train.py for a member."""
     settings = {"seed": member.seed(config), **member.settings, "data": data, "out": folder}
-    return ["--recipe", manifest["recipe"], *(f"{name}={value}" for name, value in settings.items())]
+    words = [f"{name}={value}" for name, value in settings.items()]
+    return ["--recipe", manifest["recipe"], *configuration.literal(words)]
 
 
 def predict(name: str, folder: Path, data: Path, out: Path) -> None:
     """Write the prediction files of a neural member."""
     script = [sys.executable, "-m", "ensemble.commands.predict", *recipe.words_of_command_line()]
     words = [f"member={folder}", f"data={data}", f"out={out}", f"name={name}"]
-    if code := run_command([*script, *words], subprocess.DEVNULL):
+    if code := run_command([*script, *configuration.literal(words)], subprocess.DEVNULL):
         raise Failure(f"the process that predicts by {name} {how_ended(code)}")
+
+
+def discard_predictions(files: Iterable[Path]) -> None:
+    """Delete prediction files, which may be of a model in another folder: scripts/predict.py does not replace those."""
+    for file in files:
+        folders.refuse_foreign_file(file, "prediction file")
+        file.unlink(missing_ok=True)
 
 
 def has_predicted(files: list[Path], data: str, model: str | None, folder: Path) -> bool:

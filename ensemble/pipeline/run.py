@@ -470,9 +470,7 @@ def _predict(run: Fit, manifest: dict[str, Any], data: Path, folder: Path) -> li
         if member.kind == "neural":
             files = [folder / f"{member.name}.{split}.parquet" for split in splits]
             if not network.has_predicted(files, manifest["fingerprint"], bag.model_fingerprint(model), model):
-                for file in files:  # scripts/predict.py does not replace predictions of a model in another folder
-                    folders.refuse_foreign_file(file, "prediction file")
-                    file.unlink(missing_ok=True)
+                network.discard_predictions(files)
                 network.predict(member.name, model, data, folder)
             continue
         loaded, kind = members.load(model, data, run.config.threads), members.kind_of(model)

@@ -114,7 +114,10 @@ def with_out_of_fold(predict: Predict) -> Predict:
     def predict_any_split(data: str | Path, split: str) -> dict[str, Any]:
         if split != OUT_OF_FOLD:
             return predict(data, split)
-        return out_of_fold([predict] * max(1, len(folders.read_manifest(data).get("folds", ()))), data)
+        num_folds = len(folders.read_manifest(data).get("folds", ()))
+        if not num_folds:
+            raise UserError(f"{data} has 0 folds, so a baseline has no out-of-fold rows: leave the split {OUT_OF_FOLD} out")
+        return out_of_fold([predict] * num_folds, data)
 
     return predict_any_split
 

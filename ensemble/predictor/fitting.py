@@ -12,7 +12,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from ensemble import recipe
+from ensemble import configuration, recipe
 from ensemble.errors import PREEMPTED, USER_ERROR, Failure, UserError, how_ended
 from ensemble.predictor import frames
 from ensemble.signals import end_with_parent
@@ -41,9 +41,10 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
     recipe.named(name).require("new_data", "prepare", "predicts no new rows, so fit it by the commands, not in Python")
     with tempfile.TemporaryDirectory(prefix="ensemble-") as scratch:
         files, _ = frames.as_files(source, Path(scratch) / ROWS)
-        replaced = {f"{scratch}/": "", ROWS: Path(ROWS).stem, **IN_PYTHON}
+        replaced = {f"{scratch}/": "", **({ROWS: Path(ROWS).stem} if files[0].startswith(scratch) else {}), **IN_PYTHON}
         config = Path(scratch) / "settings.yaml"
-        content = json.dumps({**settings, "source": files, "out": str(out)}, default=_as_json, ensure_ascii=False)
+        given = json.loads(json.dumps({**settings, "source": files, "out": str(out)}, default=_as_json))
+        content = json.dumps(configuration.literal(given), ensure_ascii=False)
         # JSON is YAML, except for the two \u escapes of an emoji; other characters are escaped, since YAML folds line breaks
         escaped = (char if char < "\x7f" or char > "\uffff" else f"\\u{ord(char):04x}" for char in content)
         config.write_text("".join(escaped), encoding="utf-8")

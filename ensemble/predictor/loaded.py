@@ -120,9 +120,9 @@ class Predictor(AbstractContextManager["Predictor"]):
         Returns a frame of the same kind, polars for paths; a pandas frame has the index of `rows`. Its columns are `row_id`,
         which counts the rows from 0; the id column, if there is one; `prediction`, which is the probability of the second of
         two classes, or one column for each of several classes; and `why`, the reasons as text. It is in the order of the
-        rows; for an Arrow table, and for reviews, in the order of `forecast.parquet`. A message about unusual rows, such as
-        cells that count as empty, is a `UserWarning`. Raises `UserError` for rows that cannot be prepared and after `close`,
-        and `Failure` if a worker process has ended.
+        rows; for reviews in that of `forecast.parquet`, as is an Arrow table, which has the columns of this file. A message
+        about unusual rows, such as cells that count as empty, is a `UserWarning`. Raises `UserError` for rows that cannot be
+        prepared and after `close`, and `Failure` if a worker process has ended.
         """
         frame, notes = self.predict_with_notes(rows, products)
         for note in notes:
@@ -229,7 +229,7 @@ class Worker:
             stdout=subprocess.PIPE,
             text=True,
             encoding="utf-8",
-            env={**os.environ, "TQDM_DISABLE": "1"},
+            env={**new_data.environment(), "TQDM_DISABLE": "1"},
         )
         weakref.finalize(self, _end_unused, self.process, self._loaded_by)
         self._send(config)

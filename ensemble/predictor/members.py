@@ -107,6 +107,8 @@ def check_splits(splits: Sequence[str], data: str | Path, manifest: dict[str, An
     """Raise `UserError` for a split that members cannot predict on data with this manifest."""
     predicted = recipe.of(manifest).get("outputs", "PREDICTED_SPLITS")
     known = [name for name in manifest["splits"] if not predicted or name in predicted]
+    if manifest.get("folds") and not predicted:
+        known.append(OUT_OF_FOLD)
     for split in splits:
         if split not in known and (predicted or split != OUT_OF_FOLD):
             raise UserError(f"{data} has no split '{split}' to predict: it has {', '.join(known)}")
@@ -158,12 +160,17 @@ def refuse_other_member(path: Path, name: str, folder: Path | None) -> None:
         before = metadata["config"].get("folder", "")
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
         return  # there is none, or it is damaged
-    now = "" if folder is None else os.path.abspath(folder)
+    now, before = ("" if path is None else os.path.realpath(path) for path in (folder, before or None))
     if before != now and (not before or Path(before).is_dir()):
-        raise UserError(
-            f"{path} has predictions of {before or f'the baseline {name}'}: add name=… to give this member another name, or "
-            "choose another out"
-        )
+        fix = "choose another out, or with scripts/predict.py another name=…"
+        raise UserError(f"{path} has predictions of {before or f'the baseline {name}'}: {fix}")
+
+
+def check_files(folder: str | Path, manifest: dict[str, Any], out: str | Path) -> None:
+    """Raise `UserError` if the predictions of the member that will be trained in `folder` cannot be written to `out`."""
+    name = Path(folder).resolve().name
+    for split in (*manifest["splits"], OUT_OF_FOLD):
+        refuse_other_member(Path(out) / f"{name}.{split}.parquet", name, Path(folder))
 
 
 def write_splits(

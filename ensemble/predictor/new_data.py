@@ -3,19 +3,26 @@
 Tree members are loaded in this process, a network in a process of its own. The recipe must have a module `new_data.py`.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ensemble import combine, folders, predictions, recipe
+from ensemble import combine, configuration, folders, predictions, recipe
 from ensemble.data import drift
 from ensemble.data.inputs import FORECAST
-from ensemble.errors import UserError
+from ensemble.errors import USER_ERROR, Failure, UserError, how_ended
 from ensemble.predictor import bag, members
 from ensemble.predictor.forecast import write_forecast
 from ensemble.predictor.intervals import Intervals
+
+OF_A_LAUNCHER = (
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_SIZE",
+    "MV2_COMM_WORLD_SIZE", "PMI_SIZE",
+)  # fmt: skip
+"""Environment variables of torchrun and mpirun, by which a network would be loaded as a rank of a distributed job."""
 
 
 def predict(
@@ -118,6 +125,11 @@ def check_member(name: str, ensemble: Path, entry: dict[str, str]) -> None:
         raise UserError(f"member {name} at {member} was trained again after the ensemble was fitted: predict and fit again")
 
 
+def environment() -> dict[str, str]:
+    """The environment of a process that predicts alone, also if this one is a rank of mpirun or torchrun."""
+    return {name: value for name, value in os.environ.items() if name not in OF_A_LAUNCHER}
+
+
 def _predict_with_member(name: str, member: Path, data: Path, out: Path) -> None:
     """Write a member's prediction file: trees in this process unless it has loaded PyTorch, others in another one."""
     kind = members.kind_of(member)
@@ -127,7 +139,11 @@ def _predict_with_member(name: str, member: Path, data: Path, out: Path) -> None
         return
     command = [sys.executable, "-P", "-m", "ensemble.commands.predict", *recipe.words_of_command_line()]
     words = [f"member={member}", f"data={data}", f"out={out}", f"name={name}", f"splits=[{FORECAST}]"]
-    process = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
+    command += configuration.literal(words)
+    process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+    if process.returncode not in (0, USER_ERROR):
+        print(process.stderr, end="", file=sys.stderr)
+        raise Failure(f"the process that predicts by {name} {how_ended(process.returncode)}")
     if process.returncode:
         last_line = (process.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("error: ")
         raise UserError(f"member {name} could not predict: {last_line}")

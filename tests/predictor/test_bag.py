@@ -99,7 +99,7 @@ def test_a_baseline_predicts_all_blocks(folded: Path, prepared: Path) -> None:
     assert np.array_equal(columns["prediction"][: len(first["prediction"])], first["prediction"])
     assert len(columns["row_id"]) == sum(len(content(folded / f"folds/{k}", "blend")) for k in range(NUM_FOLDS))
     assert np.array_equal(predict(folded, "test")["prediction"], baselines.predict(folded, "test")["prediction"])
-    with pytest.raises(UserError, match="has 0 folds"):
+    with pytest.raises(UserError, match="has 0 folds, so a baseline has no out-of-fold rows: leave the split oof out"):
         predict(prepared, "oof")
 
 

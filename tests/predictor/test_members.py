@@ -31,6 +31,12 @@ def test_an_unknown_split_is_named(prepared: Path) -> None:
     members.check_splits(["train", "oof"], prepared, manifest)
 
 
+def test_the_out_of_fold_predictions_are_named_among_the_splits(folded: Path) -> None:
+    """A user who asks for blend would read that the data have train only, which no fit needs."""
+    with pytest.raises(UserError, match=r"has no split 'tset'.*, oof$"):
+        members.check_splits(["tset"], folded, folders.read_manifest(folded))
+
+
 def test_a_baseline_that_a_fit_predicted_may_be_predicted_again(prepared: Path, tmp_path: Path) -> None:
     """After `make demo` the documented command member=momentum would be refused, as if another member had this name."""
     manifest, out = folders.read_manifest(prepared), tmp_path / "predictions"
@@ -48,11 +54,12 @@ def test_predictions_of_another_member_are_not_replaced(fitted: Path, prepared: 
     for folder in (first, second):
         shutil.copytree(fitted / "members" / "xgboost", folder)
     words = (f"data={prepared}", f"out={tmp_path}/predictions", "splits=[test]")
-    for _ in range(2):  # the same member may predict again
-        assert run("predict", f"member={first}", *words).returncode == 0
+    (tmp_path / "linked").symlink_to(tmp_path / "seed0")
+    for member in (first, first, tmp_path / "linked" / "xgboost"):  # the same member may predict again
+        assert run("predict", f"member={member}", *words).returncode == 0
     refused = run("predict", f"member={second}", *words)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert f"has predictions of {first}: add name=… to give this member another name, or choose another" in refused.stderr
+    assert f"has predictions of {first}: choose another out, or with scripts/predict.py another name=…" in refused.stderr
     assert run("predict", f"member={second}", "name=other", *words).returncode == 0
     assert "has predictions of" in run("predict", "member=momentum", "name=xgboost", *words).stderr
     shutil.rmtree(first)  # as if it had been moved

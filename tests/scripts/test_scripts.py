@@ -14,6 +14,9 @@ import pytest
 from script_server import ScriptServer
 from scripts_run import NETWORKS
 
+from ensemble import folders
+from ensemble.predictor import members
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted(path.stem for path in (ROOT / "scripts").glob("*.py"))
 TIMEOUT_S = 120
@@ -84,6 +87,9 @@ def desk(prepared: Path, raw_market: tuple[Path, Path], tmp_path_factory: pytest
     (folder / "member/summary.json").write_text('{"kind": "forest"}', encoding="utf-8")
     (folder / "unfinished").mkdir()
     (folder / "unfinished/summary.json").write_text('{"kind": "neural"}', encoding="utf-8")
+    manifest = folders.read_manifest(prepared)
+    momentum = members.load_baseline("momentum", manifest)
+    list(members.write_splits(momentum, "new", "baseline", ["blend"], prepared, manifest, folder / "predicted"))
     (folder / "ensemble").mkdir()
     (folder / "ensemble/ensemble.json").write_text("[]", encoding="utf-8")
     return folder
@@ -154,6 +160,7 @@ CASES = {
     f"{TRAIN} bucket_batches=4": "this recipe's rows have no lengths",
     f"{TRAIN} batch_size=64 micro_batch_size=48": "the nearest that does is micro_batch_size=32",
     f"{TRAIN} recipe.width=30 recipe.num_heads=4": "recipe.width=30 must be a positive multiple of recipe.num_heads=4",
+    f"{TRAIN} --predict predicted": "predicted/new.blend.parquet has predictions of the baseline new: choose another",
     "train data=nowhere out=new": "there is no prepared data at nowhere: run scripts/prepare_data.py first",
     "train data=damaged out=new": "damaged/manifest.json is damaged",
     "train data=prepared out=taken": "taken exists already: choose another out=…, or delete it",
