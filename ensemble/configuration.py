@@ -307,7 +307,9 @@ def read_yaml(file: str | Path) -> dict[str, Any]:
         raise UserError(f"the configuration file {file} does not exist: check the path") from None
     except UnicodeDecodeError:
         raise UserError(f"the configuration file {file} cannot be read, as it is not UTF-8: save it as UTF-8") from None
-    except (yaml.YAMLError, errors.OmegaConfBaseException, ValueError, OSError, RecursionError) as error:
+    except errors.GrammarParseError:
+        raise UserError(f"the configuration file {file} {_UNFINISHED}") from None
+    except (yaml.YAMLError, ValueError, OSError, RecursionError) as error:
         raise UserError(f"the configuration file {file} cannot be read: {_in_a_line(error)}") from None
     if not OmegaConf.is_dict(content):
         raise UserError(f"the configuration file {file} must hold `key: value` lines, not a list or a single value")

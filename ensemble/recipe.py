@@ -21,7 +21,7 @@ process loads only the libraries that it needs. `ensemble/recipes/README.md` is 
                   write(path, columns, split, member)     another format than a prediction file
                   forecast_table(forecast) -> Table       the rows of forecast.parquet
                   RESERVED                                its columns, which no member may be named after
-                  scores_by_part(kind, test, forecasts, data)   further scores of the test split, for ensemble.json
+                  scores_by_part(kind, test, predictions, data)   further scores of the test split, for ensemble.json
     new_data.py   prepare(like, settings) -> manifest     new raw data, prepared like those of the manifest `like`
                   check(like, source, metadata)           refuses missing raw data before anything is written
                   ROWS                                    name of the rows of a DataFrame in messages; by default reviews

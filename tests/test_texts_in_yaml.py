@@ -55,5 +55,5 @@ def test_an_unfinished_reference_is_explained(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"out=a\$\{b has \$\{, which begins the name of another setting: write \\\$\{ for"):
         configuration.load(Config, None, ["out=a${b"])
     (tmp_path / "a.yaml").write_text("out: 'a${b'")
-    with pytest.raises(UserError, match=r"a.yaml cannot be read: .*BRACE_CLOSE"):
+    with pytest.raises(UserError, match=r"a.yaml has \$\{, which begins"):
         configuration.load(Config, str(tmp_path / "a.yaml"))

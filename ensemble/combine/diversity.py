@@ -80,21 +80,21 @@ def measure(
 def scores_by_part(
     kind: str,
     target: np.ndarray,
-    forecasts: dict[str, np.ndarray],
+    predictions: dict[str, np.ndarray],
     group: np.ndarray,
     part: np.ndarray,
     names: Sequence[str],
 ) -> dict[str, dict[str, Any]]:
     """The number of rows and the `selection.REPORTED_METRICS` of each prediction in each part of test, such as a week.
 
-    target, group, part : (num_rows,). forecasts : predictions by name. `part` is the number of a row's part, and `names`
+    target, group, part : (num_rows,). predictions : by member. `part` is the number of a row's part, and `names`
     are the names of the parts. For a binary task the positives are counted too. A score that is not defined, as in a part
     without positives, is None.
     """
     result = {}
     for number in np.unique(part):
         rows = part == number
-        scores = {name: task_scores(kind, target[rows], forecast[rows], group[rows]) for name, forecast in forecasts.items()}
+        scores = {name: task_scores(kind, target[rows], values[rows], group[rows]) for name, values in predictions.items()}
         result[names[number]] = {
             "rows": int(rows.sum()),
             **({"positives": int(target[rows].sum())} if kind == "binary" else {}),

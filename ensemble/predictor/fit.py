@@ -152,8 +152,8 @@ def _describe(
     generator = np.random.default_rng(seed)
     analysis = diversity.measure(ensemble, *columns, generator, fit_rows.weight, fitted.is_forward, num_draws)
     if scores_by_part := recipe.of(manifest).get("outputs", "scores_by_part"):
-        forecasts = {name: fitted.candidates[name] for name in (ENSEMBLE, *read.member_names)}
-        analysis |= scores_by_part(task.kind, fitted.test, forecasts, data)
+        test_predictions = {name: fitted.candidates[name] for name in (ENSEMBLE, *read.member_names)}
+        analysis |= scores_by_part(task.kind, fitted.test, test_predictions, data)
     return {
         "recipe": manifest["recipe"],
         "fingerprint": manifest["fingerprint"],

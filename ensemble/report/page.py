@@ -4,8 +4,8 @@
         out=runs/demo/report.html 'scaling=[slurm/results/scaling.json]'
 
 Everything on the page is read from files: the ensemble's folder, the manifest of the prepared data, the members' prediction
-files, and their folders, which ensemble.json names. The sentences and their layout are in page.html.j2; this module gathers
-the numbers and draws the pictures. It takes two seconds.
+files, and the members' folders, which ensemble.json names. The layout and most sentences are in page.html.j2 and the
+templates that it includes; this module gathers the numbers and draws the pictures. It takes two seconds.
 """
 
 from collections.abc import Iterable, Sequence

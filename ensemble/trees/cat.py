@@ -1,4 +1,5 @@
-"""CatBoost: symmetric trees; categories become statistics of the target, computed in a random order of the rows.
+"""CatBoost: symmetric trees. Features with up to 10 categories are one-hot encoded; the categories of others are replaced by
+statistics of the target, computed in a random order of the rows.
 
 CatBoost cannot add one tree at a time. So each copy of a cross-validation is stopped early by its own rows, and all copies
 then get the mean of their best numbers of trees. It is optional: pip install 'accelerate-ensemble[catboost]'.
@@ -133,7 +134,7 @@ def _seconds_of_a_tree(config: TreesConfig, objective: Objective, rows: TreeData
 def first_rounds(booster: Any, num_rounds: int) -> Any:
     shorter = booster.copy()
     shorter.shrink(min(num_rounds, booster.tree_count_))
-    metadata = shorter.get_metadata()  # equal models differ in a random name, the time and the number of threads
+    metadata = shorter.get_metadata()  # of equal trainings, these differ: a random id, the time, the number of threads
     metadata["model_guid"] = metadata["train_finish_time"] = ""
     params = json.loads(metadata["params"])
     for part in ("flat_params", "system_options"):

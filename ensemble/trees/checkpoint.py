@@ -79,7 +79,7 @@ class Checkpoints:
 
     @contextmanager
     def failure_marked(self) -> Iterator[None]:
-        """Write the message of an exception to `status`; if there are no checkpoints, delete the folder instead."""
+        """Write the message of an exception to `status`; without checkpoints, delete `status` and the folder if empty."""
         try:
             yield
         except BaseException as error:
@@ -92,7 +92,7 @@ class Checkpoints:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the checkpoints, so that no other command that resumes trains this member; waits for the end of one."""
+        """Lock the checkpoints against other commands that train this member; `UserError` after `folders.LOCK_WAIT_S`."""
         with suppress(OSError):  # a parent that cannot be written: the training itself raises the error
             self.folder.mkdir(parents=True, exist_ok=True)
         if not self.folder.is_dir():

@@ -3,7 +3,7 @@
 A linear model has few parameters and extrapolates. On tables with few rows it is often the best member, and elsewhere it can
 improve the ensemble. Columns of the model, for each feature:
 
-    a number      its standard score; the mean score if it is missing
+    a number      its standard score, limited to ±5 (with `wide` not limited to ±5); the mean score if it is missing
                   the normal score of its rank among the training rows (only of candidates with `ranks`)
     a category    one column for each frequent category
     any feature   an indicator of missing values, if it has some
@@ -40,14 +40,14 @@ from ensemble.trees.settings import TreesConfig
 
 FILE = "model.safetensors"
 PENALTIES = tuple(10.0 ** np.arange(0.5, -8, -1))
-"""Values of λ in the objective: the mean loss + λ / 2 × the sum of squared weights."""
+"""Values of λ. The objective is the mean log loss, or half the mean squared error, + λ / 2 × the sum of squared weights."""
 ColumnSet = Literal["scores", "ranks", "wide"]
 Candidate = tuple[int, ColumnSet, float]
 """The power (see `_ridge`), the columns of the model (see `Design.of_set`), and λ."""
 CANDIDATES: tuple[Candidate, ...] = tuple(itertools.product((0,), ("scores", "ranks"), PENALTIES))
 CANDIDATES_OF_REGRESSION: tuple[Candidate, ...] = tuple(itertools.product((0, 1, 2), ("scores", "ranks", "wide"), PENALTIES))
 LEAST_CANDIDATES = 5
-"""The number of candidates that are fitted even if there is no time: the first ones are almost constant."""
+"""The number of candidates that are fitted even without time; the predictions of the first one are almost constant."""
 NUM_QUANTILES = 100
 MOST_DEVIATIONS = 5.0
 """Standard scores are limited to this range, except those of the columns `wide`."""
@@ -148,16 +148,16 @@ def fit_design(rows: TreeData, features: np.ndarray, is_regression: bool) -> Des
     values = features[:, numbers].astype(np.float64)
     if np.isinf(values).any():
         raise UserError("a feature is infinite, with which a linear model cannot be trained: correct the prepared data")
-    unit = np.nanmax(np.abs(values), axis=0, initial=0.0)  # so that no square overflows
-    scaled = values / unit
+    largest_S = np.nanmax(np.abs(values), axis=0, initial=0.0)  # so that no square overflows
+    scaled = values / largest_S
     center_S, scale_S = np.nanmean(scaled, axis=0), np.nanstd(scaled, axis=0)
     least_S, most_S = np.nanmin(scaled, axis=0), np.nanmax(scaled, axis=0)
     least_S, most_S = (least_S - center_S) / scale_S, (most_S - center_S) / scale_S
     is_wide = (np.maximum(-least_S, most_S) > MOST_DEVIATIONS) & is_regression
     design = Design(
         number_S=np.array(numbers, np.int64),
-        center_S=center_S * unit,
-        scale_S=scale_S * unit,
+        center_S=center_S * largest_S,
+        scale_S=scale_S * largest_S,
         missing_M=np.array(missing, np.int64),
         category_C=np.array(categories, np.int64),
         code_C=np.array(codes, np.float64),
@@ -225,9 +225,9 @@ def train_copies(
     weights = [
         float(stop.column(stop.task.weight).sum(dtype=np.float64)) if stop.task.weight else len(stop) for stop in stops
     ]
-    mean = np.average([losses[:num_fitted] for _, losses in results], axis=0, weights=weights)
+    mean_losses = np.average([losses[:num_fitted] for _, losses in results], axis=0, weights=weights)
     kind = models[0].kind
-    scores = np.sqrt(mean) if kind == "regression" else mean
+    scores = np.sqrt(mean_losses) if kind == "regression" else mean_losses
     best = int(np.argmin(scores)) + 1
     return models, [{LOSS_OF[kind]: float(score)} for score in scores], best
 
@@ -287,33 +287,33 @@ def _ridge(columns: np.ndarray, dataset: Dataset, design: Design) -> Fit:
     assert dataset.target is not None
     target = dataset.target.astype(np.float64)
     weight = np.ones(len(target)) if dataset.weight is None else dataset.weight.astype(np.float64)
-    root = np.sqrt(weight / weight.sum())
+    root_weight = np.sqrt(weight / weight.sum())
     mean, center_D = np.average(target, weights=weight), np.average(columns, axis=0, weights=weight)
 
-    centred, residual = root[:, None] * (columns - center_D), root * (target - mean)
-    covariance_D = centred.T @ residual
-    norm_D = np.sqrt((centred**2).sum(axis=0)) * np.linalg.norm(residual)
+    centred, centred_target = root_weight[:, None] * (columns - center_D), root_weight * (target - mean)
+    covariance_D = centred.T @ centred_target
+    norm_D = np.sqrt((centred**2).sum(axis=0)) * np.linalg.norm(centred_target)
     correlation_D = np.abs(covariance_D) / np.where(norm_D > 0, norm_D, 1.0)
 
     @functools.cache
-    def products() -> np.ndarray:
+    def gram_matrix() -> np.ndarray:
         return centred.T @ centred
 
     @functools.cache
     def decomposition(power: int, column_set: ColumnSet) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-        """The scale of each column; eigenvalues and eigenvectors of the products of the scaled columns with each other, or
-        of the rows, if there are fewer of them; and in this case the scaled columns."""
+        """The scale of each column; eigenvalues and eigenvectors of the Gram matrix of the scaled columns, or of the rows if
+        there are fewer rows than columns; and in this case the scaled columns."""
         chosen = design.of_set(column_set)
         scale_E = correlation_D[chosen] ** power
         if len(scale_E) <= len(centred):
-            return scale_E, *np.linalg.eigh(scale_E[:, None] * products()[chosen][:, chosen] * scale_E), None
+            return scale_E, *np.linalg.eigh(scale_E[:, None] * gram_matrix()[chosen][:, chosen] * scale_E), None
         scaled = centred[:, chosen] * scale_E
         return scale_E, *np.linalg.eigh(scaled @ scaled.T), scaled
 
     def fit(power: int, column_set: ColumnSet, penalty: float) -> tuple[np.ndarray, np.ndarray]:
         chosen = design.of_set(column_set)
         scale_E, eigenvalues, vectors, scaled = decomposition(power, column_set)
-        right_side = scale_E * covariance_D[chosen] if scaled is None else residual
+        right_side = scale_E * covariance_D[chosen] if scaled is None else centred_target
         solution = vectors @ ((vectors.T @ right_side) / (np.maximum(eigenvalues, 0.0) + penalty))
         weight_E = scale_E * (solution if scaled is None else scaled.T @ solution)
         return weight_E[None], np.array([mean - center_D[chosen] @ weight_E])
@@ -367,7 +367,7 @@ def _logistic(columns: np.ndarray, dataset: Dataset, objective: Objective, desig
 
 
 def _loss(objective: Objective, dataset: Dataset, values: np.ndarray) -> float:
-    """The mean squared error in the target's unit, or the log loss, of linear values (n, K)."""
+    """The mean squared error in the squared unit of the target, or the log loss, of linear values (n, K)."""
     assert dataset.target is not None
     weight = None if dataset.weight is None else dataset.weight.astype(np.float64)
     if objective.kind == "regression":
@@ -391,7 +391,7 @@ def first_rounds(model: Linear, num_rounds: int) -> Linear:
 
 def to_bytes(model: Linear) -> bytes:
     arrays = {**vars(model.design), "weights_TKD": model.weights_TKD, "intercepts_TK": model.intercepts_TK}
-    description = json.dumps({"kind": model.kind, "features": model.features})  # several entries have no fixed order
+    description = json.dumps({"kind": model.kind, "features": model.features})  # one entry: several have no fixed order
     return save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, {"description": description})
 
 

@@ -34,6 +34,7 @@ class TreeData:
         self.categories = {
             feature["name"]: feature["categories"] for feature in manifest["features"] if feature.get("categories")
         }
+        """The number of categories of each categorical feature."""
         self._rows: np.ndarray | None = None
         """The rows that `take` selected; None for all."""
         self.whole = self.table
@@ -111,9 +112,9 @@ def tree_manifest(data: str | Path) -> dict[str, Any]:
 
 
 def _shard(table: pa.Table, rank: int, num_ranks: int) -> pa.Table:
-    """The blocks of a rank, in their order; nothing is copied. Every num_ranks-th block could be some products only."""
-    block = math.ceil(table.num_rows / max(NUM_BLOCKS, num_ranks))
-    if num_ranks * block > table.num_rows:
+    """The blocks of a rank, in order, without a copy. They are random: every num_ranks-th could hold some products only."""
+    rows_per_block = math.ceil(table.num_rows / max(NUM_BLOCKS, num_ranks))
+    if num_ranks * rows_per_block > table.num_rows:
         raise UserError(f"{num_ranks} ranks cannot share the {table.num_rows} rows of the training split: start fewer ranks")
-    blocks = np.random.default_rng(0).permutation(math.ceil(table.num_rows / block))[rank::num_ranks]
-    return pa.concat_tables(table.slice(start, block) for start in np.sort(blocks) * block)
+    blocks = np.random.default_rng(0).permutation(math.ceil(table.num_rows / rows_per_block))[rank::num_ranks]
+    return pa.concat_tables(table.slice(start, rows_per_block) for start in np.sort(blocks) * rows_per_block)

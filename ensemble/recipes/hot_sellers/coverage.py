@@ -20,7 +20,8 @@ from ensemble.recipes.hot_sellers.settings import PrepareConfig
 NUM_EXAMPLES = 1000
 """The number of products without metadata whose ids are kept, to find a similar id in the metadata."""
 NOTABLE = 0.05
-"""The smallest share of products without metadata, or of reviews without text, that the manifest records."""
+"""The smallest share of missing values (metadata, text, or a column of the entry `unstated`) that the manifest records, and
+the smallest increase of such a share from training data to new data that gives a warning."""
 LEAST_OF_MARKET = 0.5
 """A warning appears if new data have less than this fraction of the products, or weekly reviews, of the training data."""
 RECENT_WEEKS = 4
@@ -31,7 +32,7 @@ FEW_REVIEWS = 0.25
 
 CATEGORY, PRICE = "a category", "a price"
 OF_REVIEWS = {"verified": "a mark of verified purchases", "num_images": "a list of images"}
-"""Columns of reviews whose empty cells count as no. The names are those of the entry `unstated` of the manifest."""
+"""Columns of reviews and their names in the manifest's entry `unstated`. Empty cells count as not verified and no images."""
 OF_CRAWL = {"helpful_votes": "a number of helpful votes"}
 """Further such columns, which are features only with `as_of_crawl`; their empty cells count as 0."""
 
@@ -71,7 +72,7 @@ class Period:
             end_of_usual = weekly.sunday(max(week for week, count in self._per_week.items() if count >= usual / 2))
             sentences.append(
                 f"the {RECENT_WEEKS} weeks to that of {weekly.monday(last_week)} have {sum(recent)} reviews in all, and a "
-                f"usual week has {usual:.0f}: if the last reviews are strays, leave them out with until={end_of_usual}"
+                f"usual week has {usual:.0f}: if these are errors or incomplete, leave them out with until={end_of_usual}"
             )
         return sentences
 
@@ -131,7 +132,7 @@ def check(
     is_needed = like is None or needs_metadata(like)  # else only for titles in the forecast
     if metadata and is_needed and metadata.share.total and metadata.share.value < config.min_matched:
         raise UserError(
-            f"only {metadata.share}, and at least {config.min_matched:.0%} must (min_matched= on the command "
+            f"only {metadata.share}, and at least {config.min_matched:.0%} must have it (min_matched= on the command "
             f"line): ids must be written alike in both, {_example(metadata.without, spill)}"
         )
     if like is not None and like["has_text"] and text.total:
@@ -151,7 +152,7 @@ def entry(name: str, shares: list[Share]) -> dict[str, dict[str, float]]:
 
 
 def unstated(like: dict[str, Any]) -> list[str]:
-    """The columns of `OF_REVIEWS` and `OF_CRAWL` that no review of the training data (manifest `like`) stated."""
+    """The columns of `OF_REVIEWS` and `OF_CRAWL` that are empty in all training reviews; like : the training manifest."""
     return [column for column, what in (OF_REVIEWS | OF_CRAWL).items() if like.get("unstated", {}).get(what) == 1]
 
 
@@ -161,13 +162,14 @@ def too_few(new: dict[str, Any], like: dict[str, Any]) -> dict[str, float]:
     new, like : the manifests of the new data and of the training data. Features of a category and of the market count all
     reviews, so their values differ if products are left out.
     """
-    per_week = [manifest["census"]["rows_kept"] / _weeks(manifest) for manifest in (new, like)]
+    per_week = [manifest["census"]["rows_kept"] / _num_weeks(manifest) for manifest in (new, like)]
     fractions = {"products": new["products"] / like["products"], "weekly reviews": per_week[0] / per_week[1]}
     return {what: fraction for what, fraction in fractions.items() if fraction < LEAST_OF_MARKET}
 
 
 def notes(new: dict[str, Any], like: dict[str, Any]) -> list[str]:
-    """Warnings about data that new reviews (manifest `new`) lack, but the training data (manifest `like`) have."""
+    """Warnings about new reviews (manifest `new`) that lack values, products or earlier weeks of the training data (manifest
+    `like`), or that end in a week of the training data."""
     warnings = []
     if new["first_week"] > like["first_week"]:
         warnings.append(
@@ -183,7 +185,7 @@ def notes(new: dict[str, Any], like: dict[str, Any]) -> list[str]:
     if new["last_week"] < like["last_week"]:
         warnings.append(
             f"these reviews end in the week of {new['last_week']}, but the members learned from reviews to that of "
-            f"{like['last_week']}: they know the weeks that they forecast, so scores of this forecast would be too good"
+            f"{like['last_week']}: they may have learned from the weeks of this forecast, so its scores would be too good"
         )
     units = {"text": "reviews", **dict.fromkeys((OF_REVIEWS | OF_CRAWL).values(), "reviews")}
     if needs_metadata(like):
@@ -198,7 +200,7 @@ def notes(new: dict[str, Any], like: dict[str, Any]) -> list[str]:
     return warnings
 
 
-def _weeks(manifest: dict[str, Any]) -> int:
+def _num_weeks(manifest: dict[str, Any]) -> int:
     first, last = (datetime.date.fromisoformat(manifest[name]) for name in ("first_week", "last_week"))
     return (last - first).days // 7 + 1
 

@@ -254,12 +254,12 @@ def metadata(products: Products, rating_sums: np.ndarray, config: MarketConfig) 
     mean_without_review = 1 + (1 / (1 + np.exp(RATING_THRESHOLDS[:, None] - products.quality[-1]))).sum(axis=0)
     average = (rating_sums + without_review * mean_without_review) / (num_reviews + without_review)
     first_day = datetime.date.fromisoformat(config.first_day)
-    for position, identity in enumerate(product_ids(config.seed, products.number)):
+    for position, product_id in enumerate(product_ids(config.seed, products.number)):
         if rng.random() < 0.02:
             continue
         yield product_record(
             rng,
-            identity=identity,
+            product_id=product_id,
             category=CATEGORIES[products.category[position]],
             noun=int(products.noun[position]),
             price=round(float(products.price[position]), 2),
@@ -276,49 +276,53 @@ def products_of_chunk(config: MarketConfig, trends: np.ndarray, chunk: int) -> P
     number = np.arange(start, min(start + PRODUCTS_PER_CHUNK, config.num_products))
     size, shape = len(number), (config.num_weeks, len(number))
     week = np.arange(config.num_weeks)[:, None]
-    year = year_fraction(config)[:, None]
+    time_of_year = year_fraction(config)[:, None]
 
     category = rng.integers(len(CATEGORIES), size=size)
     category_values = {
         name: np.array([getattr(CATEGORIES[index], name) for index in category])
         for name in ("season_peak", "season_height", "holiday_height", "launch_weeks", "median_price")
     }
-    price_spread = rng.normal(size=size)
-    price_rank = np.tanh(price_spread)
+    price_deviation = rng.normal(size=size)
+    price_level = np.tanh(price_deviation)
     launch_week = np.where(
         rng.random(size) < 0.6, -rng.exponential(80, size), rng.uniform(0, 0.95 * config.num_weeks, size)
     ).astype(np.int64)
 
     season = (
-        category_values["season_height"] * (1 - price_rank / 2) * np.cos(2 * np.pi * (year - category_values["season_peak"]))
+        category_values["season_height"]
+        * (1 - price_level / 2)
+        * np.cos(2 * np.pi * (time_of_year - category_values["season_peak"]))
     )
-    is_holiday = (year > 0.885) & (year < 0.98)  # from about 20 November to 24 December
-    holiday = category_values["holiday_height"] * (1 - price_rank) * is_holiday
+    is_holiday = (time_of_year > 0.885) & (time_of_year < 0.98)  # from about 20 November to 24 December
+    holiday = category_values["holiday_height"] * (1 - price_level) * is_holiday
     age = week - launch_week
-    risen = -np.expm1(-(np.maximum(age, 0) + 1) / (category_values["launch_weeks"] * (1 + price_rank / 2)))
+    risen = -np.expm1(-(np.maximum(age, 0) + 1) / (category_values["launch_weeks"] * (1 + price_level / 2)))
     life = np.log(risen) - np.maximum(age, 0) / rng.lognormal(np.log(LIFE_WEEKS), 0.5, size)
 
     quality = _quality(rng, shape)
-    lagged = np.concatenate([np.repeat(quality[:1], QUALITY_LAG_WEEKS, axis=0), quality])[: config.num_weeks]
+    lagged_quality = np.concatenate([np.repeat(quality[:1], QUALITY_LAG_WEEKS, axis=0), quality])[: config.num_weeks]
 
     peak = np.where(rng.random(size) < PEAK_SHARE, rng.random(size), np.nan)
-    weeks_to_peak = ((year - peak + 0.5) % 1 - 0.5) * WEEKS_PER_YEAR
+    weeks_to_peak = ((time_of_year - peak + 0.5) % 1 - 0.5) * WEEKS_PER_YEAR
     width_weeks = rng.uniform(*PEAK_WIDTH_WEEKS, size)
     own_peak = _log_uniform(rng, PEAK_FACTOR, size) * np.exp(-((weeks_to_peak / width_weeks) ** 2) / 2)
 
-    buzz, succeeds, promotion, episodes = _episodes(rng, shape)
-    log_rate = trends[:, category] + season + holiday + life + QUALITY_EFFECT * lagged + np.nan_to_num(own_peak) + episodes
+    buzz, successful_buzz, promotion, episodes = _episodes(rng, shape)
+    log_rate = (
+        trends[:, category] + season + holiday + life + QUALITY_EFFECT * lagged_quality + np.nan_to_num(own_peak) + episodes
+    )
     return Products(
         chunk=chunk,
         number=number,
         category=category,
         noun=(rng.random(size) * [len(CATEGORIES[index].nouns) for index in category]).astype(np.int64),
-        price=np.ceil(category_values["median_price"] * np.exp(0.6 * price_spread)) - 0.01,
+        price=np.ceil(category_values["median_price"] * np.exp(0.6 * price_deviation)) - 0.01,
         launch_week=launch_week,
         peak=peak,
         decoy_share=rng.beta(1, 9, size),
         quality=quality,
-        buzz_starts=succeeds,
+        buzz_starts=successful_buzz,
         buzz_share=np.minimum(_convolve(buzz.astype(float), BUZZ_MENTION_CURVE), 1),
         samples=_convolve(promotion.astype(float), SAMPLE_CURVE) > 0,
         rate=np.where(age >= 0, _popularity(config, number) * np.exp(log_rate), 0),
@@ -330,17 +334,17 @@ def _episodes(rng: np.random.Generator, shape: tuple[int, int]) -> tuple[np.ndar
     """First weeks of buzz, of buzz that increases the rate, and of promotions; and the log of the factor of all episodes on
     the rate; (num_weeks, num_products) each."""
     buzz = _starts(rng, BUZZ_PER_YEAR, shape)
-    succeeds = buzz & (rng.random(shape) >= BUZZ_FAILURE_SHARE)
+    successful_buzz = buzz & (rng.random(shape) >= BUZZ_FAILURE_SHARE)
     promotion, wave, fad = (_starts(rng, rate, shape) for rate in (PROMOTIONS_PER_YEAR, WAVES_PER_YEAR, FADS_PER_YEAR))
     log_factor = np.zeros(shape)
     for starts, factor, curve in (
-        (succeeds, BUZZ_FACTOR, BUZZ_CURVE),
+        (successful_buzz, BUZZ_FACTOR, BUZZ_CURVE),
         (promotion, PROMOTION_FACTOR, PROMOTION_CURVE),
         (wave, WAVE_FACTOR, WAVE_CURVE),
         (fad, FAD_FACTOR, FAD_CURVE),
     ):
         log_factor += _convolve(starts * _log_uniform(rng, factor, shape), curve)
-    return buzz, succeeds, promotion, log_factor
+    return buzz, successful_buzz, promotion, log_factor
 
 
 def weekly_reviews(rate: np.ndarray, draw: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

@@ -100,7 +100,7 @@ def review_images(rng: np.random.Generator, num_images: np.ndarray) -> pl.Series
 def product_record(
     rng: np.random.Generator,
     *,
-    identity: str,
+    product_id: str,
     category: Category,
     noun: int,
     price: float,
@@ -134,7 +134,7 @@ def product_record(
             }
             for order, picture in enumerate(pictures)
         ],
-        "videos": [{"title": f"{brand} {name}", "url": VIDEOS + identity, "user_id": ""}] if happens(0.15) else [],
+        "videos": [{"title": f"{brand} {name}", "url": VIDEOS + product_id, "user_id": ""}] if happens(0.15) else [],
         "store": None if happens(0.1) else brand,
         "categories": [] if happens(0.1) else [*category.path, name],
         "details": {
@@ -142,7 +142,7 @@ def product_record(
             "Size": size,
             "Date First Available": f"{launched:%B} {launched.day}, {launched.year}",
         },
-        "parent_asin": identity,
+        "parent_asin": product_id,
         "bought_together": None,
     }
 

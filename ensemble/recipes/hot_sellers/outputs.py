@@ -49,17 +49,17 @@ def forecast_table(forecast: Forecast) -> pa.Table:
     )
 
 
-def scores_by_part(kind: str, test: Predictions, forecasts: dict[str, np.ndarray], data: str | Path) -> dict[str, Any]:
+def scores_by_part(kind: str, test: Predictions, predictions: dict[str, np.ndarray], data: str | Path) -> dict[str, Any]:
     """Scores by week and by category, and the trend of the weekly scores.
 
-    forecasts : for the ensemble and each member, the probabilities of the rows of `test`, (num_rows,).
+    predictions : for the ensemble and each member, the probabilities of the rows of `test`, (num_rows,).
     """
     weeks, week = np.unique(test.group, return_inverse=True)
-    by_week = diversity.scores_by_part(kind, test.target, forecasts, test.group, week, [str(number) for number in weeks])
+    by_week = diversity.scores_by_part(kind, test.target, predictions, test.group, week, [str(number) for number in weeks])
     category = open_table(Path(data) / "products")["category"].to_numpy()[test.cluster]
     names = [name or "without category" for name in folders.read_manifest(data)["categories"]]
     return {
         "by_week": by_week,
-        "by_category": diversity.scores_by_part(kind, test.target, forecasts, test.group, category, names),
+        "by_category": diversity.scores_by_part(kind, test.target, predictions, test.group, category, names),
         "drift": {metric: diversity.drift(by_week, metric) for metric in REPORTED_METRICS[kind]},
     }

@@ -79,7 +79,7 @@ def counts(request: Request) -> dict[str, int]:
 
 
 def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], str] | None:
-    """The location and the error message of the first review that is dated more than a day in the future, or None."""
+    """Location and error message of the first review dated more than a day in the future, or None; `like` is not used."""
     latest_ms = time.time() * 1000 + DAY_MS
     for number, review in enumerate(request.reviews):
         if review["timestamp"] > latest_ms:
@@ -101,8 +101,8 @@ def facts(like: dict[str, Any]) -> dict[str, Any]:
 def answer(metadata: dict[str, str]) -> dict[str, Any]:
     """Further entries of a response, beside the forecast, from the metadata of the forecast table.
 
-    `lacking` has the shares of products without metadata and of reviews without text, and the shares of the training data's
-    numbers of products and of weekly reviews that the request lacks.
+    `lacking` has the shares of products without metadata and of reviews without text, if at least `coverage.NOTABLE`; and
+    1 − the number of products, or of weekly reviews, relative to the training data, if this is less than half.
     """
     lacking = json.loads(metadata["lacking"])
     return {"week": metadata["week"], "horizon_weeks": int(metadata["horizon_weeks"]), "lacking": lacking}

@@ -85,7 +85,7 @@ class PanelRows(PreparedRows):
         return {"series": series, "valid_weeks": weeks_ago <= columns["age"][:, None]}
 
     def _reviews(self, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The most recent reviews up to week t: token ids (B, R, L), rating and age (B, R, 2), and their mask (B, R)."""
+        """The last R reviews up to a row's week: L token ids each, (B, R, L), rating and age (B, R, 2), and a mask."""
         index = columns["reviews_end"][:, None] - 1 - np.arange(self.num_reviews)
         valid = index >= columns["reviews_begin"][:, None]
         index = np.maximum(index, 0)
@@ -149,34 +149,35 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
         """The size for a micro-batch of `num_rows` rows. The parameters of a pretrained text encoder are not counted."""
         config, manifest, num_reviews = self.config, self.manifest, self.num_reviews
         width, num_features = config.width, len(self.features)
-        block, hashes_words = 8 * width**2 + 11 * width, bool(num_reviews) and not config.text_encoder
+        num_block_parameters, hashes_words = 8 * width**2 + 11 * width, bool(num_reviews) and not config.text_encoder
         num_tokens, vocabulary_size = manifest["config"]["num_tokens"], manifest["config"]["vocabulary_size"]
         num_parameters = (
-            config.num_layers * block
+            config.num_layers * num_block_parameters
             + (NUM_WEEKS + len(SERIES) + 3 + len(manifest["categories"])) * width
             + 4 * num_features * width + 2 * width**2 + 3 * width
             + 6 * width**2 + 8 * width + (2 * width + 1) * len(TARGETS) + width
         )  # fmt: skip
         if num_reviews:
-            num_parameters += block + width**2 + 4 * width
+            num_parameters += num_block_parameters + width**2 + 4 * width
         if hashes_words:
-            num_parameters += (vocabulary_size + num_tokens) * width + config.text_layers * block
-        words = num_rows * num_reviews * num_tokens
+            num_parameters += (vocabulary_size + num_tokens) * width + config.text_layers * num_block_parameters
+        num_token_ids = num_rows * num_reviews * num_tokens
         per_block = 1 if config.gradient_checkpointing else 8  # activations kept for the backward pass
-        activations = num_rows * NUM_WEEKS * width * per_block * config.num_layers
-        activations += words * width * (1 + per_block * config.text_layers) if hashes_words else 0
+        num_activations = num_rows * NUM_WEEKS * width * per_block * config.num_layers
+        num_activations += num_token_ids * width * (1 + per_block * config.text_layers) if hashes_words else 0
         return Size(
             num_parameters=num_parameters,
-            batch_bytes=8 * words + 4 * activations,
+            batch_bytes=8 * num_token_ids + 4 * num_activations,
             settings=("recipe.width", "recipe.num_layers", "recipe.num_reviews", "recipe.text_layers"),
         )
 
     def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
         """Return the sum of the losses, the number of examples, and `state`, which is not used."""
-        hot, growth, rating, engagement = model(batch).float().unbind(dim=-1)
-        loss_B = F.binary_cross_entropy_with_logits(hot, batch["hot"], reduction="none")
+        hot_logit_B, growth, rating, engagement = model(batch).float().unbind(dim=-1)
+        loss_B = F.binary_cross_entropy_with_logits(hot_logit_B, batch["hot"], reduction="none")
         if self.config.loss == "focal":
-            probability_of_other_class_B = torch.sigmoid(torch.where(batch["hot"] > 0.5, -hot, hot))
+            other_class_logit_B = torch.where(batch["hot"] > 0.5, -hot_logit_B, hot_logit_B)
+            probability_of_other_class_B = torch.sigmoid(other_class_logit_B)
             loss_B = probability_of_other_class_B**self.config.focal_gamma * loss_B
         for weight, output, target in (
             (self.config.weight_growth, growth, batch["growth"].log1p()),
@@ -203,7 +204,7 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
     def statistics(self) -> tuple[torch.Tensor, torch.Tensor, float]:
         """The mean and the standard deviation of each feature's signed logarithm, (F,) each, and the share of hot rows.
 
-        At most `ROWS_FOR_STATISTICS` training rows, evenly spaced, are used. Without a known value, the deviation is -1.
+        At most `ROWS_FOR_STATISTICS` training rows, evenly spaced, are used. A constant has deviation 0, no known value -1.
         """
         if "train" not in self.manifest["splits"]:
             return torch.zeros(len(self.features)), torch.ones(len(self.features)), 0.5

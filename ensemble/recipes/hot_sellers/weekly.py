@@ -114,10 +114,9 @@ class Windows:
         self._positions: dict[int, np.ndarray] = {}
 
     def position(self, ago: int) -> np.ndarray:
-        """The number of active weeks of the product of each row up to its week t − ago, (num_rows,).
+        """For each row, the active weeks of its product up to week t − ago, plus all of products before it, (num_rows,).
 
-        All active weeks of products with smaller numbers are counted too, so it is an index into each result of `totals`. A
-        negative `ago` means later weeks.
+        This is an index into each result of `totals`. A negative `ago` means later weeks.
         """
         if ago not in self._positions:
             key = self.product.astype(np.int64) * SPAN + np.maximum(self.week - ago + 1, 0)

@@ -12,10 +12,10 @@ from ensemble.recipes.sudoku import board_scores
 PREDICTED_SPLITS = ("blend", "test", "validation")
 
 
-def scores_by_part(kind: str, test: Predictions, forecasts: dict[str, np.ndarray], data: str | Path) -> dict[str, Any]:
+def scores_by_part(kind: str, test: Predictions, predictions: dict[str, np.ndarray], data: str | Path) -> dict[str, Any]:
     """`boards`: for the ensemble and each member, `board_scores.scores` of the puzzles of test.
 
-    forecasts : (num_rows, side), in the order of the rows of `test`, which are sorted by their id.
+    predictions : (num_rows, side), in the order of the rows of `test`, which are sorted by their id.
     """
     rows = read_columns(Path(data) / "rows" / test.split, ("row_id", "clues", "backtracks", "puzzle"))
     order = np.argsort(rows["row_id"])
@@ -28,6 +28,6 @@ def scores_by_part(kind: str, test: Predictions, forecasts: dict[str, np.ndarray
             name: board_scores.scores(
                 puzzles, solutions, 1 + prediction.argmax(axis=1).reshape(-1, num_cells), clues, backtracks
             )
-            for name, prediction in forecasts.items()
+            for name, prediction in predictions.items()
         }
     }

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.pains import rows, sides
 
-THREADS = ("ByteDance-Seed/VeOmni#172",)
+ISSUES = ("ByteDance-Seed/VeOmni#172",)
 RANKS = (4, 2, 4)
 CHANGES = (0, 4, 8, 12)
 """The step after which each part of the run begins, and the last step of the run."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.pains import rows, sides
 
-THREADS = ("accelerate#3746", "pytorch/torchtune#2006")
+ISSUES = ("accelerate#3746", "pytorch/torchtune#2006")
 SAVE_EVERY, LAST_STEP = 6, 24
 """Steps between checkpoints, and the last step. The steps before the first checkpoint give the duration of a usual step."""
 SAVE_AT = tuple(range(SAVE_EVERY, LAST_STEP, SAVE_EVERY))

@@ -17,7 +17,7 @@ from benchmarks.pains import rows, sides
 from benchmarks.runs import launcher
 from ensemble import folders
 
-THREADS = ("accelerate#3036", "accelerate#4067", "GHSA-4j2p-28q2-5m79")
+ISSUES = ("accelerate#3036", "accelerate#4067", "GHSA-4j2p-28q2-5m79")
 MARK = "mark"
 """The beginning of the names of the folders that unpickled files create."""
 
@@ -33,7 +33,7 @@ class Payload:
 
 
 def rank(settings: Any) -> None:
-    """Save a checkpoint with an object registered for it, and load copies, each with another of its files replaced.
+    """Save a checkpoint with a registered object. For each of its files, load a copy in which a pickle replaces this file.
 
     Then load an index of weights that names a file outside its folder. The results are written to outcome.json.
     """
@@ -86,7 +86,10 @@ def reproduce(folder: Path, short: bool) -> sides.Reproduced:
 
 
 def here(folder: Path, names: list[str], short: bool) -> sides.Side:
-    """Resume from manipulated checkpoints of this project; each must be refused, or loaded without running code."""
+    """Resume from manipulated checkpoints of this project, and count files that ran code or were read from elsewhere.
+
+    names : the files of Accelerate's checkpoint that ran code.
+    """
     data = sides.prepared(folder.parent)
     sides.here(data, folder / "sound", ranks=1, max_epochs=0.1)
     (sound,) = (folder / "sound" / "checkpoints").iterdir()

@@ -1,7 +1,7 @@
 """Problems that users of plain Accelerate report, reproduced by the same training with it and with this project.
 
 Each module of `COMPLAINTS` reproduces one complaint with plain Accelerate and with this project, both started by
-`accelerate launch`. Its `THREADS` are the issues in which users report it. `reproduces` in the results is false for a
+`accelerate launch`. Its `ISSUES` are the issues and advisories that report it. `reproduces` in the results is false for a
 complaint that does not occur with Accelerate 1.15.
 """
 
@@ -37,7 +37,7 @@ def pains(only: tuple[str, ...] = (), short: bool = False) -> dict[str, Any]:
             variants, here, *more = module.reproduce(Path(folder) / name, short)
             (_, plain), *others = variants.items()
             result = {
-                "threads": list(module.THREADS),
+                "threads": list(module.ISSUES),
                 "reproduces": plain.is_wrong,
                 "absent_here": not here.is_wrong,
                 "plain": dataclasses.asdict(plain),

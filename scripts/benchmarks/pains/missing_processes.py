@@ -10,7 +10,7 @@ from benchmarks.pains import rows, sides
 from benchmarks.runs import launcher
 from benchmarks.timing import timed
 
-THREADS = ("accelerate#2741", "accelerate#2818")
+ISSUES = ("accelerate#2741", "accelerate#2818")
 OPTIONS = ("--cpu", "--num_processes", "2")
 
 

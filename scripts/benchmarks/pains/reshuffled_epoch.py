@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.pains import sides
 from benchmarks.pains.stateful_loader import FIRST, SECOND, resumed
 
-THREADS = ("wyim-pgl/transgenic#59", "accelerate#2016", "accelerate#4233")
+ISSUES = ("wyim-pgl/transgenic#59", "accelerate#2016", "accelerate#4233")
 
 
 def reproduce(folder: Path, short: bool) -> sides.Reproduced:

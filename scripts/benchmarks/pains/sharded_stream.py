@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.pains import rows, sides
 
-THREADS = ("accelerate#3547", "accelerate#4276", "accelerate#3124")
+ISSUES = ("accelerate#3547", "accelerate#4276", "accelerate#3124")
 NUM_ROWS, SHARDS = 192, list(range(8))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.pains import sides
 from ensemble import folders
 
-THREADS = ("accelerate#2606", "accelerate#2859", "accelerate#4295")
+ISSUES = ("accelerate#2606", "accelerate#2859", "accelerate#4295")
 BATCH_SIZE, NUM_STEPS = 4, 3
 NUM_SCORED = 22
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.pains import rows, sides
 
-THREADS = ("accelerate#3938", "accelerate#3952")
+ISSUES = ("accelerate#3938", "accelerate#3952")
 FIRST, SECOND = 5, 17
 """The steps of the checkpoints, in the first and in the second epoch; an epoch has 12 steps."""
 

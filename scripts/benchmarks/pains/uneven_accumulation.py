@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.pains import rows, sides
 
-THREADS = ("transformers#34191", "transformers#34242", "accelerate#3193")
+ISSUES = ("transformers#34191", "transformers#34242", "accelerate#3193")
 NUM_ROWS, MAX_TOKENS, BATCH_SIZE, ACCUMULATION = 50, 9, 4, 3
 
 

@@ -100,6 +100,6 @@ def test_metadata_of_other_products_are_refused(service: Service, request_rows: 
     (detail,) = answer["detail"]
     assert detail["loc"] == ["body", "reviews"]
     share = f"{num_matched} of {len(known)} reviewed products have metadata ({num_matched / len(known):.1%})"
-    where = "at least 50% must (min_matched= on the command line)"
+    where = "at least 50% must have it (min_matched= on the command line)"
     advice = f"the reviews have '{known[num_matched]}' where the metadata have '0{known[num_matched]}'"
     assert detail["msg"] == f"only {share}, and {where}: ids must be written alike in both, and {advice}"

@@ -148,8 +148,8 @@ def test_a_stray_review_is_among_the_notes_and_can_be_left_out(tmp_path: Path, c
     source = (write_raw(tmp_path, [*steady_market(), review("A", 40, SUNDAY)]),)
     settings = {"source": source, "out": str(tmp_path / "new")}
     note = new_data.prepare(like, settings)["notes"][0]
-    assert "if the last reviews are strays, leave them out with until=2021-05-" in note
-    assert capsys.readouterr().err.count("strays") == 1
+    assert "if these are errors or incomplete, leave them out with until=2021-05-" in note
+    assert capsys.readouterr().err.count("errors or incomplete") == 1
     manifest = new_data.prepare(like, {**settings, "out": str(tmp_path / "cut"), "until": "2021-05-23"})
     assert (manifest["notes"], manifest["splits"]) == ([], {FORECAST: like["splits"][FORECAST]})
 
