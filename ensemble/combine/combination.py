@@ -177,7 +177,7 @@ def _intercept(rows: Rows, average: np.ndarray, sum_of_weights: float) -> float:
     mean_error = float(np.average(errors, weights=weight))
     parts = np.bincount(np.unique(rows.group, return_inverse=True)[1], (errors - mean_error) * weight) / weight.sum()
     standard_error = float(np.sqrt((parts**2).sum() * len(parts) / max(len(parts) - 1, 1)))
-    is_larger = abs(mean_error) > standard_error
+    is_larger = len(parts) > 1 and abs(mean_error) > standard_error  # of one group the standard error is unknown
     return to_level + (mean_error * (1 - (standard_error / mean_error) ** 2) if is_larger else 0.0)
 
 

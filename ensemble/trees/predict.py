@@ -40,6 +40,7 @@ EXPLAINED_ROWS = (50, 1000)
 EXPLAINED_LEAVES = 2_500_000
 """The largest product of explained rows and leaves of trees, which takes about a second on one core. With many trees, fewer
 rows are explained; if even `EXPLAINED_ROWS[0]` rows are too many, fewer of the member's models explain them."""
+LEAST_OF_LARGEST = 0.01
 Result = TypeVar("Result")
 
 
@@ -57,15 +58,19 @@ def model_files(file: str, number: int) -> list[str]:
 def average_predictions(output: str, predictions: list[np.ndarray]) -> np.ndarray:
     """The mean prediction of several models; probabilities are averaged as log odds, those of classes as logs.
 
-    So the mean contributions of the models sum to the log odds of the result.
+    So the mean contributions of the models sum to the log odds of the result. A probability counts as at least
+    `LEAST_OF_LARGEST` times the largest one: a model whose rows lacked a class gives it a probability near 0.
     """
     if len(predictions) == 1:
         return predictions[0]
     if output == "probability":
-        clipped = [np.clip(prediction, 1e-7, 1 - 1e-7) for prediction in predictions]
+        lowest, highest = functools.reduce(np.minimum, predictions), functools.reduce(np.maximum, predictions)
+        least, most = np.maximum(LEAST_OF_LARGEST * highest, 1e-7), np.minimum(1 - LEAST_OF_LARGEST * (1 - lowest), 1 - 1e-7)
+        clipped = [np.clip(prediction, least, most) for prediction in predictions]
         predictions = [np.log(share) - np.log1p(-share) for share in clipped]
     if output == "probabilities":
-        predictions = [np.log(np.maximum(shares, 1e-12)) for shares in predictions]
+        least = np.maximum(LEAST_OF_LARGEST * functools.reduce(np.maximum, predictions), 1e-12)
+        predictions = [np.log(np.maximum(shares, least)) for shares in predictions]
     # One model after the other: with a sum over an axis, the last bits of a row depend on the number of rows
     return from_raw(output, functools.reduce(np.add, predictions) / len(predictions))
 

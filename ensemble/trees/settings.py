@@ -53,8 +53,8 @@ class TreesConfig:
     For a ranking, values other than whole numbers from 0 to 30 are converted to 31 grades within each group.
     """
     metric: str = ""
-    """The metric of early stopping, always on the task's target. Empty: the metric of the task, or log_loss if the
-    validation split (in cross-validation: the training rows) has too few rows of one of two classes."""
+    """The metric of early stopping, always on the task's target. Empty: the metric of the task, or the log loss if
+    that is accuracy, or if the rows for early stopping have too few of one of two classes."""
     monotone: dict[str, int] = dataclasses.field(default_factory=dict)
     """Features with which the prediction may only rise (1) or fall (-1), such as 'monotone={reviews_4w: 1}' for the demo."""
     learning_rate: float = 0.05

@@ -42,7 +42,8 @@ def train_copy(config: TreesConfig, number: int, stop_requested: Callable[[], in
     cv = CrossValidation.from_manifest(manifest)
     assert cv is not None
     train_rows = rows.TreeData(config.data, "train", manifest)
-    config, objective, settings = train.resolve(dataclasses.replace(config, threads=1, memory="in_core"), train_rows)
+    config = dataclasses.replace(config, threads=1, memory="in_core")
+    config, objective, settings = train.resolve(config, train_rows, train.stopping_rows(cv, config.data, train_rows))
     state = {"fingerprint": manifest["fingerprint"], "config": settings}
     checkpoints = stored.checkpoints_of(config.out, number)
     checkpoints.sweep()

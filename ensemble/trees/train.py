@@ -52,7 +52,7 @@ KIND = "tree member"
 MIN_LEAF_WEIGHT, LEAST_LEAVES = {"binary": 10.0, "regression": 10.0, "multiclass": 1.0, "ranking": 10.0}, 20
 """The default of `config.min_leaf_weight` by objective, and the number of leaves that it must allow with a binary one."""
 LEAST_FOR_ORDER = 20
-"""If validation has fewer rows of the rarer class, the log loss is used for early stopping: a metric of the order of so few
+"""If the rows for early stopping have fewer of the rarer class, the log loss is used for it: a metric of the order of so few
 rows changes in large steps, and is often best after the first tree."""
 
 
@@ -79,10 +79,10 @@ def _train(config: TreesConfig, resume: str, rank_info: RankInfo, bag: str, lock
         manifest = rows.tree_manifest(config.data)
         train_rows = rows.TreeData(config.data, "train", manifest, group.rank, group.num_ranks)
         cv = CrossValidation.from_manifest(manifest)
-        validation = None if cv else rows.TreeData(config.data, "validation", manifest)
+        stopping = stopping_rows(cv, config.data, train_rows) if cv else rows.TreeData(config.data, "validation", manifest)
         has_default_metric = not config.metric
-        config, objective, settings = resolve(config, train_rows, validation)
-        if group.rank == 0 and has_default_metric and objective.metric != objective.task.metric:
+        config, objective, settings = resolve(config, train_rows, stopping)
+        if group.rank == 0 and has_default_metric and objective.metric != objective.task.metric != "accuracy":
             print(
                 f"early stopping by {objective.metric}: too few rows of one class for {objective.task.metric}",
                 file=sys.stderr,
@@ -221,19 +221,26 @@ def _train_models(
     return result, newest, learned
 
 
+def stopping_rows(cv: CrossValidation, data: str, train_rows: rows.TreeData) -> rows.TreeData:
+    """The training rows on which copies stop early, of all copies."""
+    return train_rows.take(np.concatenate([fold.stop for fold in cv.folds(data, train_rows.task.cluster)]))
+
+
 def resolve(
-    config: TreesConfig, train_rows: rows.TreeData, validation: rows.TreeData | None = None
+    config: TreesConfig, train_rows: rows.TreeData, stopping: rows.TreeData | None = None
 ) -> tuple[TreesConfig, Objective, dict[str, Any]]:
     """The settings with defaults from the task, the objective, and the settings that a resumed training must share.
 
-    validation : the rows whose score stops the training; None for the training rows, as in cross-validation.
+    stopping : the rows whose score stops the training; None for the training rows.
     """
     objective = objective_of(config, train_rows)
     if not config.metric and objective.output == "probability" and objective.metric in ORDER_METRICS:
-        scored = validation or train_rows
+        scored = stopping or train_rows
         is_positive = scored.column_of_all(objective.target)[are_learned(scored, objective.target)] == 1
         count = min(is_positive.sum(), (~is_positive).sum())
         objective = dataclasses.replace(objective, metric="log_loss") if count < LEAST_FOR_ORDER else objective
+    if not config.metric and objective.metric == "accuracy":  # with a frequent class it is constant for the first trees
+        objective = dataclasses.replace(objective, metric="multiclass_log_loss")
     config = dataclasses.replace(
         config,
         objective=objective.kind,

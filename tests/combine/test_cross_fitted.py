@@ -127,3 +127,14 @@ def test_only_a_mean_error_of_all_groups_is_corrected(combiner: str) -> None:
         assert np.mean(result - target) == pytest.approx(0, abs=0.5)
         if not bias:
             assert np.std(result - target) < 1.02 * np.std(columns[:, 0] - target)
+
+
+def test_the_mean_error_of_one_group_is_not_corrected() -> None:
+    """The rows of the second time would be shifted by the error of the first, although times have errors of their own."""
+    generator, group = np.random.default_rng(0), np.repeat(np.arange(5), 60)
+    error = generator.normal(0, 3, 5)[group] + generator.normal(size=300)
+    columns = generator.normal(100, 10, (300, 1)) + np.zeros(2)
+    options: Any = {"kind": "regression", "combiner": "equal", "is_forward": True}
+    _, result = fit_cross_fitted(columns[:, 0] + error, columns, group, ["one", "same"], **options)
+    second = group == 1
+    assert np.abs(result[second] - columns[second, 0]).max() < 1e-9

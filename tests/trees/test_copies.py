@@ -464,6 +464,15 @@ def test_the_mean_of_predictions() -> None:
     assert average_predictions("probability", [alone]) is alone
 
 
+def test_a_class_that_one_copy_knows_is_predicted() -> None:
+    """The copies whose rows lack the class, such as a species of one site, would rule it out for all new rows."""
+    without = np.array([[0.6, 0.4, 1e-15]])
+    shares = average_predictions("probabilities", [np.array([[0.02, 0.01, 0.97]]), *[without] * 4])
+    assert shares[0, 2] == pytest.approx(0.047, abs=0.001)
+    chance = average_predictions("probability", [np.array([0.7, 0.3]), *[np.array([1e-15, 1 - 1e-15])] * 4])
+    assert chance == pytest.approx([0.021, 0.979], abs=0.002)
+
+
 def test_forward_in_time_new_rows_are_predicted_by_a_model_of_all_rows(
     library: str, data_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

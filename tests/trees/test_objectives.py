@@ -1,5 +1,6 @@
 """Every objective in both libraries, on small tables with a known rule: its predictions, and the metric that stops it."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -82,8 +83,19 @@ def test_few_rows_of_each_class_can_be_split(tmp_path: Path) -> None:
     )
     prepared_folders.write(tmp_path / "data", splits, task, [{"name": "x"}])
     for library in distributed.LIBRARIES:
-        summary = train.train(config_of(library, tmp_path / "data", tmp_path / library, num_rounds=5, learning_rate=0.3))
+        summary = train.train(
+            config_of(library, tmp_path / "data", tmp_path / library, num_rounds=5, learning_rate=0.3, metric="accuracy")
+        )
         assert summary["validation_accuracy"] == 1.0
+
+
+def test_a_metric_that_counts_right_classes_stops_no_training(tmp_path: Path) -> None:
+    """With a frequent class the accuracy is constant for the first trees, so the first one would be the best."""
+    frame = pl.DataFrame({"y": ["usual"] * 90 + ["rare"] * 6 + ["rarer"] * 4, "x": range(100)})
+    data = copied_members.prepared_of(tmp_path, frame, metric="accuracy")
+    settings = copied_members.config_of("xgboost", data)
+    assert train.resolve(settings, rows_of(data))[1].metric == "multiclass_log_loss"
+    assert train.resolve(dataclasses.replace(settings, metric="accuracy"), rows_of(data))[1].metric == "accuracy"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -84,6 +84,18 @@ def test_positives_of_weight_0_do_not_count_for_the_metric_of_early_stopping(
     assert "by log_loss: too few rows of one class for average_precision" in capsys.readouterr().err  # no validation split
 
 
+def test_only_positives_that_stop_a_training_count_for_its_metric(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Trees would stop by the order of 9 positives, since 60 are in the table."""
+    table = pl.DataFrame({"x": np.random.default_rng(0).random(400), "y": np.arange(400) < 60})
+    data = prepared_of(tmp_path, table, "data", target="y", num_folds=1, metric="average_precision")
+    train.train(config_of("lightgbm", data, tmp_path / "member", num_rounds=1))
+    assert "by log_loss: too few rows of one class for average_precision" in capsys.readouterr().err
+    train.train(config_of("lightgbm", data, tmp_path / "named", num_rounds=1, metric="average_precision"))
+    assert "by log_loss" not in capsys.readouterr().err
+
+
 def test_a_validation_split_without_weight_is_refused(library: str, tmp_path: Path) -> None:
     """Every score would be 0 / 0, and the first tree the best."""
     data = data_of(tmp_path)

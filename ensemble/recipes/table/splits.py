@@ -25,7 +25,9 @@ MANY_FOLDS = 8
 MANY_FOLDS_UNTIL, FOLDS_UNTIL = 10_000, 200_000
 """Largest numbers of labelled rows for 8 folds and for 5 folds; with more rows, one part is held out."""
 STOP_SHARE = 0.2
-"""Fraction of a fold that is used for early stopping, if there are more than `MANY_FOLDS_UNTIL` rows."""
+"""Fraction of a fold that is used for early stopping, if there are more than `MANY_FOLDS_UNTIL` rows, and `STOP_OF_RARER` of
+the rarer value of a binary target are in these parts of all folds."""
+STOP_OF_RARER = 20
 HELD_OUT_PERCENT = 15
 """With scheme=holdout and at most `FOLDS_UNTIL` rows, the percentage of rows that are predicted; the same percentage is used
 for early stopping."""
@@ -79,7 +81,7 @@ def split_rows(
         above += f" and a value of time={config.time}" if time is not None and np.isnan(time).any() else ""
         raise UserError(f"{num_labelled} rows have a target{above}, and at least {LEAST_ROWS} are needed: give more")
     if config.test:
-        _mark_test(config, split, time, unit, census)
+        _mark_test(config, kind, target, split, time, unit, census)
     rows = np.flatnonzero(split == TRAIN)
     fold = np.full(len(split), -1)
     if time is not None:
@@ -114,7 +116,15 @@ def _leave_out(rows: np.ndarray, reason: str, split: np.ndarray, census: Census)
     census.drop(reason, int(rows.sum()))
 
 
-def _mark_test(config: PrepareConfig, split: np.ndarray, time: np.ndarray | None, unit: np.ndarray, census: Census) -> None:
+def _mark_test(
+    config: PrepareConfig,
+    kind: str,
+    target: np.ndarray,
+    split: np.ndarray,
+    time: np.ndarray | None,
+    unit: np.ndarray,
+    census: Census,
+) -> None:
     """Mark the rows of the test split in `split`."""
     rows = np.flatnonzero(split == TRAIN)
     if time is None:
@@ -123,6 +133,9 @@ def _mark_test(config: PrepareConfig, split: np.ndarray, time: np.ndarray | None
         before = np.empty(len(units))
         before[order] = np.cumsum(size[order]) - size[order] / 2  # rows up to the middle of each unit
         split[rows[(before < config.test * rows.size)[inverse]]] = TEST
+        if kind == "multiclass":  # no class may be in the test only
+            lacking = (split == TEST) & ~np.isin(target, target[split == TRAIN])
+            split[(split == TEST) & np.isin(unit, unit[lacking])] = TRAIN
     else:
         times, size = np.unique(time[rows], return_counts=True)
         first = min(int(np.searchsorted(np.cumsum(size), (1 - config.test) * rows.size)) + 1, len(times) - 1)
@@ -184,7 +197,8 @@ def _random(config: PrepareConfig, kind: str, target: np.ndarray) -> tuple[Cross
     # Of num_folds consecutive rows in the order of the target, each is in another fold
     shuffled = np.concatenate([generator.permutation(num_folds) for _ in range(-(-len(target) // num_folds))])
     fold[order] = shuffled[: len(target)]
-    stop_share = STOP_SHARE if len(target) > MANY_FOLDS_UNTIL else 1.0
+    stops_on_part = len(target) > MANY_FOLDS_UNTIL and STOP_SHARE * num_units >= STOP_OF_RARER
+    stop_share = STOP_SHARE if stops_on_part else 1.0
     return CrossValidation(scheme="random", num_folds=num_folds, stop_share=stop_share), fold
 
 

@@ -109,6 +109,13 @@ def test_larger_tables_have_fewer_folds(num_rows: int, scheme: str, num_folds: i
     assert (cv.scheme, cv.num_folds) == (scheme, num_folds)
 
 
+@pytest.mark.parametrize(("num_positives", "stop_share"), [(99, 1.0), (100, 0.2), (10_001, 0.2)])
+def test_rare_positives_reach_early_stopping(num_positives: int, stop_share: float) -> None:
+    """A copy would stop by one positive or none, since a fifth of a fold is enough for frequent ones."""
+    target = np.arange(20_002) < num_positives
+    assert split(target, kind="binary").cross_validation.stop_share == stop_share
+
+
 @pytest.mark.parametrize("kind", ["regression", "binary", "multiclass"])
 def test_a_holdout_is_like_the_rest(kind: str) -> None:
     """The part that is held out would lack the rare class: nothing could be calibrated, after hours of training."""
@@ -347,6 +354,16 @@ def test_rows_without_a_time_are_left_out_unless_they_are_to_be_forecast() -> No
 
 
 # ------------------------------------------------------------------------------------------------ test
+
+
+@pytest.mark.parametrize("unit", [None, np.arange(210) // 2])
+def test_no_class_is_in_the_test_only(unit: Any) -> None:
+    """With some classes of one row, a fit with a test would be refused for most seeds."""
+    target = np.append(np.arange(200) % 4, np.arange(4, 14))
+    for seed in range(10):
+        assigned = split(target, kind="multiclass", unit=unit, test=0.2, seed=seed)
+        assert set(target[assigned.split == TRAIN]) == set(target)
+        assert (assigned.split == TEST).mean() == pytest.approx(0.2, abs=0.06)
 
 
 @pytest.mark.parametrize("unit", [None, np.repeat(np.arange(100), 4)])
