@@ -26,7 +26,12 @@ MOST_ROWS_OF_A_WORD = 0.9
 WORDS_SHOWN = 3
 PROSE_WORDS = 2.0
 """Texts with more words than this on average are free text."""
-WORD = r"\S+"
+_PAIRS, _FIVES = r"\p{Han}\p{Hiragana}\p{Katakana}", r"\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+WORD = rf"[{_PAIRS}]{{1,2}}|[{_FIVES}]{{1,5}}|[^\s{_PAIRS}{_FIVES}]+"
+"""A word, for polars. In scripts without blanks between words, two or five characters count as one."""
+_NO_BLANKS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+TERM = rf"[{_NO_BLANKS}]|[^\W{_NO_BLANKS}]{{2,}}"
+"""A word of two or more letters, or a character of these scripts, of which pairs are used too; for Python."""
 COUNTED: dict[str, str] = {"capitals": r"\p{Lu}", "digits": r"\d", "punctuation marks": r"\p{P}"}
 """Regular expressions of characters whose share in each text is a feature."""
 
@@ -43,7 +48,9 @@ def learn(texts: pl.Series) -> dict[str, Any]:
 
     texts = texts.gather_every(max(1, -(-len(texts) // MAX_FITTED)))
     least = max(2, len(texts) // 1000)
-    counter = CountVectorizer(max_features=MAX_TERMS, min_df=least, max_df=MOST_ROWS_OF_A_WORD, ngram_range=WORDS_OF_A_TERM)
+    counter = CountVectorizer(
+        token_pattern=TERM, ngram_range=WORDS_OF_A_TERM, max_features=MAX_TERMS, min_df=least, max_df=MOST_ROWS_OF_A_WORD
+    )
     try:
         counts = counter.fit_transform(texts.to_list())
     except ValueError:  # no word is left
@@ -96,7 +103,7 @@ def encode(texts: pl.Series, content: dict[str, Any]) -> np.ndarray:
     if content["num_topics"]:
         from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
-        counter = CountVectorizer(vocabulary=content["terms"], ngram_range=WORDS_OF_A_TERM)
+        counter = CountVectorizer(vocabulary=content["terms"], token_pattern=TERM, ngram_range=WORDS_OF_A_TERM)
         weights = TfidfTransformer(sublinear_tf=True)
         weights.idf_ = np.array(content["idf"])
         weighted = weights.transform(counter.transform(texts.fill_null("").to_list()))

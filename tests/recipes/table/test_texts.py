@@ -1,6 +1,7 @@
 """Columns of free text, and of many names."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,34 @@ def test_topics_differ_and_are_stored_as_json() -> None:
     apart = [np.ptp([column[topic == number].mean() for number in (0, 1)]) / max(column.std(), 1e-6) for column in topics.T]
     assert max(apart) > 1.5
     assert any("apple" in entry["meaning"] or "car" in entry["meaning"] for entry in entries)
+
+
+@pytest.mark.parametrize(
+    ("topics", "shown"),
+    [
+        (("质量很好，物流也快，非常满意", "颜色不对，包装破损，要求退货"), "物 流"),
+        (("とても丈夫で使いやすいです", "すぐに壊れたので返品しました"), "返 品"),
+        (("สินค้าดีมากส่งเร็วประทับใจ", "ของเสียหายต้องการคืนเงิน"), "ค ื"),
+    ],
+)
+def test_texts_without_blanks_between_words_have_topics(topics: tuple[str, str], shown: str) -> None:
+    """A column of Chinese, Japanese or Thai reviews would be left out as an id, since each would be one word."""
+    values = pl.Series([f"{topics[row % 2]}{row}" for row in range(60)])
+    assert texts.is_prose(values)
+    content = texts.learn(values)
+    assert shown in content["terms"]
+    columns_of_topics = texts.encode(values, content)[:, 2 + len(texts.COUNTED) :].T
+    assert max(abs(column[::2].mean() - column[1::2].mean()) / max(column.std(), 1e-6) for column in columns_of_topics) > 1.5
+    assert not texts.is_prose(pl.Series(["北京市", "大阪府", "ปทุมธานี"]))
+
+
+def test_words_of_other_scripts_are_those_of_scikit_learn() -> None:
+    """Tables in European languages would have other features."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    text = "Don't panic: café №5 costs 3,50 €, naïve Straße x_y 'a' ab\nПривет κόσμε"
+    assert re.findall(texts.TERM, text) == CountVectorizer(lowercase=False).build_analyzer()(text)
+    assert pl.Series([text]).str.count_matches(texts.WORD).to_list() == [len(text.split())]
 
 
 def test_each_text_has_its_own_numbers() -> None:
