@@ -89,12 +89,12 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
             raise
 
 
-def discard_abandoned(paths: Iterable[Path]) -> None:
-    """Delete those of the scratch folders that killed processes left. Running ones lock theirs before they write; without
-    locks all stay."""
+def discard_abandoned(paths: Iterable[Path], also_empty: bool = False) -> None:
+    """Delete those of the scratch folders that killed processes left. Running ones lock theirs before they write, but after
+    they create it: an empty one may be about to be locked. Without locks all stay."""
     for path in paths:
         with suppress(OSError, UserError):
-            if _SCRATCH.fullmatch(path.name) and any(path.iterdir()):
+            if _SCRATCH.fullmatch(path.name) and (also_empty or any(path.iterdir())):
                 with locked(path, "writing") as is_locked:
                     discard_scratch([path] if is_locked else [])
 

@@ -138,7 +138,7 @@ def _recover(out: Path) -> None:
 
 def _discard_unfinished(paths: list[Path]) -> None:
     """Delete what killed commands left unfinished, but not the folder that a running forecast writes."""
-    folders.discard_abandoned(paths)
+    folders.discard_abandoned(paths, also_empty=True)
     folders.discard_scratch(path for path in paths if path.is_file())
 
 

@@ -86,7 +86,7 @@ def test_a_relative_path_may_contain_a_colon(tmp_path: Path, monkeypatch: pytest
     assert {row["member"] for row in board} == {"ensemble", "lightgbm", "xgboost", "base rate"}
     report = read_run(folder / "out/ensemble", folder / "out/prepared", folder / "out/predictions", ())
     assert report.forecast is not None
-    with pytest.raises(UserError, match=r"has predictions of .*lightgbm: add name="):
+    with pytest.raises(UserError, match=r"has predictions of .*lightgbm: choose another out"):
         refuse_other_member(folder / "out/predictions/lightgbm.oof.parquet", "lightgbm", folder / "out/members/xgboost")
 
 

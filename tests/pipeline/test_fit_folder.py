@@ -180,3 +180,14 @@ def test_a_pattern_that_matches_files_of_the_fit_is_refused(
         fit(Path(pattern.format(tmp_path)), tmp_path / parent / "out")
     assert ("would match files of the fit, such as" in str(caught.value)) == is_refused
     assert not (tmp_path / parent / "out").exists()
+
+
+def test_a_running_forecast_in_the_folder_goes_on(fitted: Path, table: Path) -> None:
+    """A fit that begins meanwhile would delete the folder to which the forecast is written."""
+    running, killed, empty = (fitted / f".new.writing-{number}123abcd" for number in range(3))
+    for folder in (running, killed):
+        (folder / "prepared").mkdir(parents=True)
+    empty.mkdir()
+    with folders.locked(running, "writing"):
+        fit(table, fitted, resume=True)
+        assert (running.exists(), killed.exists(), empty.exists()) == (True, False, False)

@@ -180,7 +180,7 @@ def test_tasks_share_a_budget_and_continue_after_one_is_killed(start_search: Any
     out = tmp_path / "search"
 
     def begin(name: str) -> subprocess.Popen[str]:
-        return start_search(out, "search.lost_after_s=12", f"search.task={name}", "--resume", "auto")
+        return start_search(out, "search.lost_after_s=20", f"search.task={name}", "--resume", "auto")
 
     lost = begin("a")
     wait_until(lost, lambda: (out / JOURNAL).exists())
