@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ensemble import folders, predictions, recipe
+from ensemble.data import cross_validation
 from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import UserError
 from ensemble.predictor import bag
@@ -107,7 +108,7 @@ def check_splits(splits: Sequence[str], data: str | Path, manifest: dict[str, An
     """Raise `UserError` for a split that members cannot predict on data with this manifest."""
     predicted = recipe.of(manifest).get("outputs", "PREDICTED_SPLITS")
     known = [name for name in manifest["splits"] if not predicted or name in predicted]
-    if manifest.get("folds") and not predicted:
+    if not predicted and (manifest.get("folds") or cross_validation.KEY in manifest):
         known.append(OUT_OF_FOLD)
     for split in splits:
         if split not in known and (predicted or split != OUT_OF_FOLD):
@@ -162,15 +163,15 @@ def refuse_other_member(path: Path, name: str, folder: Path | None) -> None:
         return  # there is none, or it is damaged
     now, before = ("" if path is None else os.path.realpath(path) for path in (folder, before or None))
     if before != now and (not before or Path(before).is_dir()):
-        fix = "choose another out, or with scripts/predict.py another name=…"
-        raise UserError(f"{path} has predictions of {before or f'the baseline {name}'}: {fix}")
+        other, fix = before or f"the baseline {name}", "choose another out, or with scripts/predict.py another name=…"
+        raise UserError(f"{path} has predictions of {other}: {fix}")
 
 
 def check_files(folder: str | Path, manifest: dict[str, Any], out: str | Path) -> None:
     """Raise `UserError` if the predictions of the member that will be trained in `folder` cannot be written to `out`."""
-    name = Path(folder).resolve().name
+    folder = Path(folder).resolve()
     for split in (*manifest["splits"], OUT_OF_FOLD):
-        refuse_other_member(Path(out) / f"{name}.{split}.parquet", name, Path(folder))
+        refuse_other_member(Path(out) / f"{folder.name}.{split}.parquet", folder.name, folder)
 
 
 def write_splits(

@@ -35,6 +35,8 @@ def test_the_out_of_fold_predictions_are_named_among_the_splits(folded: Path) ->
     """A user who asks for blend would read that the data have train only, which no fit needs."""
     with pytest.raises(UserError, match=r"has no split 'tset'.*, oof$"):
         members.check_splits(["tset"], folded, folders.read_manifest(folded))
+    with pytest.raises(UserError, match=r"has no split 'blend' to predict: it has train, oof$"):
+        members.check_splits(["blend"], "table", {"recipe": "table", "splits": {"train": {}}, "cross_validation": {}})
 
 
 def test_a_baseline_that_a_fit_predicted_may_be_predicted_again(prepared: Path, tmp_path: Path) -> None:
