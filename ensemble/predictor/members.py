@@ -108,8 +108,7 @@ def check_splits(splits: Sequence[str], data: str | Path, manifest: dict[str, An
     """Raise `UserError` for a split that members cannot predict on data with this manifest."""
     predicted = recipe.of(manifest).get("outputs", "PREDICTED_SPLITS")
     known = [name for name in manifest["splits"] if not predicted or name in predicted]
-    if not predicted and (manifest.get("folds") or cross_validation.KEY in manifest):
-        known.append(OUT_OF_FOLD)
+    known += [OUT_OF_FOLD] if not predicted and (manifest.get("folds") or cross_validation.KEY in manifest) else []
     for split in splits:
         if split not in known and (predicted or split != OUT_OF_FOLD):
             raise UserError(f"{data} has no split '{split}' to predict: it has {', '.join(known)}")
