@@ -90,8 +90,9 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
 
 
 def discard_abandoned(paths: Iterable[Path], also_empty: bool = False) -> None:
-    """Delete those of the scratch folders that killed processes left. Running ones lock theirs before they write, but after
-    they create it: an empty one may be about to be locked. Without locks all stay."""
+    """Delete those of the scratch folders that killed processes left: those that are not locked. A running process locks its
+    scratch folder after creating it and before writing into it, so an empty folder is deleted only with `also_empty`. If the
+    file system has no locks, none is deleted."""
     for path in paths:
         with suppress(OSError, UserError):
             if _SCRATCH.fullmatch(path.name) and (also_empty or any(path.iterdir())):
@@ -175,7 +176,7 @@ def discard(folder: Path, own: Iterable[str] = ()) -> bool:
 
 def delete(folder: Path) -> None:
     """Delete a folder, or a link to one. It is renamed first, so that an interrupted deletion does not look like a damaged
-    folder, unless its name says already that it is to be deleted."""
+    folder, unless it already has the name of a scratch folder."""
     if folder.is_symlink():
         folder.unlink()
         return
@@ -301,7 +302,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def refuse_foreign_file(path: Path, what: str) -> None:
-    """Raise `UserError` if `path` exists and was not written by this project, or as `refuse_inside` does."""
+    """Raise `UserError` if `path` exists, is not an empty file and was not written by this project, or as `refuse_inside`
+    does."""
     refuse_inside(path)
     if not path.exists():
         return
@@ -394,7 +396,7 @@ def sources(files: Iterable[Path]) -> list[dict[str, Any]]:
 def read_manifest(folder: str | Path, is_full: bool = False) -> dict[str, Any]:
     """The manifest of prepared data, after checking that it is valid and that every file is unchanged.
 
-    Checksums are read for files that changed since they were last read (verification.py), or with `is_full` for all files.
+    Checksums are computed for files that changed since the last check (verification.py), or with `is_full` for all files.
     Raises `UserError` for a folder of another kind, and for the first file that is missing or was changed.
     """
     folder = Path(folder)

@@ -5,7 +5,7 @@
 
 It launches `scripts/train.py --resume auto` with the same settings, as `accelerate launch` would. After a loss it launches
 the largest number of remaining ranks that divides the batch; the global batches stay the same. Exit codes: 0 done, 1 failed,
-2 a mistake in the command, 75 stopped by a signal after saving.
+2 user error, 75 stopped by a signal after saving.
 """
 
 import argparse

@@ -37,9 +37,9 @@ def measure(
     value, such as a product, are drawn together. The other arguments are those of `combine.fit`.
 
     `error_correlation` is the correlation of the members' errors on the scale on which they are averaged. The error of a
-    value is its difference from the target. The error of a logit, log or score is its difference from the mean over the
-    rows with the same outcome. `without` is the change of the cross-fitted scores if a member is left out and the others
-    are fitted again. `weights` contains the mean and the 5 % and 95 % quantiles of the weights that the combiner
+    value is its difference from the target. The error of a logit, log probability or score is its difference from the mean
+    over the rows with the same target. `without` is the change of the cross-fitted scores if a member is left out and the
+    others are fitted again. `weights` contains the mean and the 5 % and 95 % quantiles of the weights that the combiner
     `weights_of` fits to bootstrap draws of clusters.
     """
     inputs = member_inputs(predictions, ensemble.member_names, ensemble.outputs)
@@ -167,11 +167,11 @@ def _error_correlation(ensemble: Ensemble, blend: Rows) -> dict[str, dict[str, f
     errors = errors - weighted_mean(errors, error_weight)
     if error_weight is not None:
         errors = errors * np.sqrt(error_weight)[:, None]
-    length = np.sqrt((errors**2).sum(0))
+    norm = np.sqrt((errors**2).sum(0))
     names = ensemble.member_names
     return {
         first: {
-            second: float(errors[:, i] @ errors[:, j] / (length[i] * length[j])) if length[i] * length[j] > 0 else None
+            second: float(errors[:, i] @ errors[:, j] / (norm[i] * norm[j])) if norm[i] * norm[j] > 0 else None
             for j, second in enumerate(names)
         }
         for i, first in enumerate(names)

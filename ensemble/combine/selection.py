@@ -52,7 +52,7 @@ def cross_fitted_predictions(
     """For each method of `fit_combinations` the combined values of the rows, with the shapes of `Combination`.
 
     Each block is predicted by a combination that was fitted to the other rows of its fold. Rows that are in no block, such
-    as the first one, are NaN.
+    as those of the earliest groups if the folds are forward in time, are NaN.
     """
     combined: dict[tuple[str, str], np.ndarray] = {}
     shape = rows.inputs.shape[:1] + rows.inputs.shape[2:]

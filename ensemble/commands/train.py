@@ -3,7 +3,7 @@
     accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe hot_sellers \\
         data=runs/demo/prepared out=runs/demo/members/transformer
 
-Exit codes: 0 done, 1 failed, 2 a mistake in the command, 75 stopped by SIGTERM, SIGINT or SIGUSR1 after a checkpoint was
+Exit codes: 0 done, 1 failed, 2 user error, 75 stopped by SIGTERM, SIGINT or SIGUSR1 after a checkpoint was
 written (continue with --resume auto). The launcher's exit code only shows that a worker failed. The reason is in the file
 `status` of the run.
 """
@@ -64,7 +64,7 @@ def main() -> None:
         trained = make(settings.recipe, settings.data)
         recipe.check_neural(words.recipe, trained)
     if words.dry_run:
-        description = preflight.describe(trained, settings, accelerator)  # collective, if the recipe's model is
+        description = preflight.describe(trained, settings, accelerator)  # on all ranks: a recipe may communicate
         if accelerator.is_main_process:
             print(description)
         return

@@ -15,7 +15,7 @@ NO_TIME = "missing time"
 BAD_RATING = "impossible rating"
 OTHER_UNIT = "time in another unit (seconds, milliseconds, …) than most of its file's"
 TOO_OLD = "date before 1995"
-TOO_NEW = "date after the file's end"
+TOO_NEW = "date more than a day after the file's modification time"
 AFTER_UNTIL = "date after until, left out as asked"
 LAST_WEEK = "in the last week, which the data do not cover to its end"
 NOTE_OF_ROWS = "note: rows "
@@ -108,8 +108,8 @@ class Census:
             advice = "all times of a file must have one unit, seconds or milliseconds since 1970: convert the others"
         elif self.dropped.get(TOO_NEW, 0) * 2 > num_bad:
             advice = (
-                "a date must not be after the file's modification time: if the file was copied with an older one, `touch` "
-                "it, or give the last day with until=, if the recipe has this setting"
+                "a date must not be more than a day after the file's modification time: if the file was copied with an "
+                "older one, `touch` it, or give the last day with until=, if the recipe has this setting"
             )
         elif num_bad == num_rows and self.dropped.get(TOO_OLD, 0) * 2 > num_bad:
             advice = (

@@ -1,10 +1,10 @@
 """Drift: the difference between the distributions of a feature in new rows and in train, as population stability index.
 
-The index is the sum over bins of (p - q) ln(p / q), where p and q are the shares of a bin in the two sets of rows. The known
-values of train are divided into at most ten bins at their quantiles, with a bin for higher values if many have the highest
-one, or into one bin for each frequent category and one for all others. Missing values are one more bin. By the usual rule
-the index is small up to 0.1 and large from 0.25 on. If two sets of n and m rows have equal distributions, it is (bins - 1)
-(1 / n + 1 / m) on average.
+The index is the sum over bins of (p - q) ln(p / q), where p and q are the shares of a bin in the two sets of rows, after 0.5
+is added to each count, so that no share is 0. The known values of train are divided into at most ten bins at their
+quantiles, with a bin for higher values if many have the highest one, or into one bin for each frequent category and one for
+all others. Missing values are one more bin. By the usual rule the index is small up to 0.1 and large above 0.25. If two sets
+of n and m rows have equal distributions, it is (bins - 1) (1 / n + 1 / m) on average.
 """
 
 import dataclasses
@@ -73,9 +73,10 @@ class Bins:
 
 
 def severity(index: float, chance: float) -> str:
-    """`large`, `moderate`, or empty for an index that is small, or at most twice `chance`, so that it may be due to chance.
+    """The size of `index - chance`: `large`, `moderate`, or empty if it is small. Also empty if the index is at most twice
+    `chance`, so that it may be due to chance.
 
-    index, chance : from `Bins.stability_index`.
+    index, chance : from `Bins.stability_index`; `chance` is the expected value for equal distributions.
     """
     excess = index - chance if index > 2 * chance else 0.0
     return "large" if excess > LARGE else "moderate" if excess > SMALL else ""

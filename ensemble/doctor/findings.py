@@ -14,10 +14,10 @@ MAX_PLACE_WIDTH = 30
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One line of the page."""
+    """One entry of the page: the result of a check, and the fix in lines of its own."""
 
     level: Literal["ok", "note", "problem"]
-    """A problem makes a run fail, hang or slow. A note is not a problem, but may explain one."""
+    """A problem makes a run fail, hang or slow down. A note is not a problem, but may explain one."""
     check: str
     """Name of the check, in a word or two."""
     value: str

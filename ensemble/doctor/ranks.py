@@ -28,7 +28,7 @@ TIMED_OUT = "no answer within the time limit"
 MESSAGE_MIB = 25
 """DistributedDataParallel's default bucket (bucket_cap_mb): the message size in training."""
 COMMAND = [sys.executable, "-P", "-m", "ensemble.doctor.ranks"]
-"""With -P a folder `data` or a file torch.py in the current folder does not replace the library."""
+"""With -P a file such as torch.py in the current folder does not replace the library of this name."""
 
 
 def run_torch_info() -> dict[str, Any]:

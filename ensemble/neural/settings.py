@@ -24,13 +24,15 @@ class TrainConfig:
     """The folder of the run."""
 
     batch_size: int = 512
-    """Examples in a global batch, over all ranks and accumulation steps; if the default is 0, by the number of rows."""
+    """Examples in a global batch, over all ranks and accumulation steps. If 0 is the default, 0 derives it from the number
+    of rows."""
     micro_batch_size: int = 0
     """Examples in one forward pass of one rank; 0 for the largest, without accumulation."""
     max_epochs: float = 3.0
-    """Passes over the training split; if the default is 0, by the number of rows."""
+    """Passes over the training split. If 0 is the default, 0 derives it from the number of rows."""
     learning_rate: float = 1e-3
-    """Peak learning rate, with learning_rate_scaling for a batch of base_batch_size; if the default is 0, by batch_size."""
+    """Peak learning rate, with learning_rate_scaling for a batch of base_batch_size. If 0 is the default, 0 derives it from
+    batch_size."""
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
     """How the peak rate is scaled by batch_size / base_batch_size."""
     base_batch_size: int = 512

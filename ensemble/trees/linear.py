@@ -424,7 +424,8 @@ def predict(model: Linear, features: np.ndarray) -> np.ndarray:
 
 
 def contributions(model: Linear, features: np.ndarray) -> np.ndarray:
-    """The contributions of the features to the log odds or value, and the value of the mean row, shaped as by xgb.py."""
+    """The contribution of each feature to the log odds, logits or value, and last that of the mean row: (n, F + 1), or
+    (n, K, F + 1) with several classes."""
     columns, feature_D = model.design.columns(features), model.design.feature_D
     parts = np.zeros((len(features), len(model.weights_TKD[0]), len(model.features) + 1))
     for column, feature in enumerate(feature_D):

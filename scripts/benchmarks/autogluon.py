@@ -2,14 +2,15 @@
 
 Ours are the members of `make demo`: the trees alone, the trees in bags on folds forward in time, and the trees with a linear
 model and the transformer, which also reads weekly series and words that the table of features does not contain. The other
-methods get this table for train, validation and blend together, since they make their own folds. Our members learn these
-rows too before they predict test, except for all but the last copies of the bags. AutoGluon gets the same cores as our
-commands and as many seconds as all members took together, at least `LEAST_S`. `good_quality_by_week` also gets the weeks,
-and validates in blocks of weeks instead of folds. All run with OMP_WAIT_POLICY=PASSIVE, which our scripts set themselves;
-`benchmark.py threads` measures its effect.
+methods get this table for train, validation and blend together, since they make their own folds. Our trees and linear
+models are trained on these rows too before they predict test; of a bag only the last copy is. The transformer is trained on
+them only on the real datasets, if this improves its score on blend. All methods get the same cores. AutoGluon gets as many
+seconds as training our members, predicting with them and fitting the ensemble took together, at least `LEAST_S`; stacking
+has no time limit. `good_quality_by_week` also gets the weeks, and its folds are blocks of consecutive weeks. All run with
+OMP_WAIT_POLICY=PASSIVE, which our scripts set themselves; `benchmark.py threads` measures its effect.
 
-Prediction is measured as a whole process, since all methods predict a file of new rows in this way. Each set, and each
-method on it, is measured once.
+Prediction is measured as a whole process, since all methods predict a file of new rows in this way. Each method is measured
+once on each dataset.
 """
 
 import sys
@@ -53,14 +54,14 @@ def autogluon(
     market: tuple[str, ...] = (),
     training: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """The ensemble, AutoGluon and scikit-learn's stacking, with the same rows, cores and time; twenty minutes.
+    """The ensemble, AutoGluon and scikit-learn's stacking on the same rows and cores; twenty minutes.
 
     Raises `UserError` for unknown names, and if `python` does not exist.
 
     python : the interpreter that has AutoGluon; `make bench-autogluon` installs it
-    data : the folder with amazon/ and movielens/; sets that are not there are left out
+    data : the folder with amazon/ and movielens/; datasets that are not there are left out
     folder : the folder for all files; an interrupted benchmark continues with those of the same settings in it
-    sets : the generated markets and real sets to measure; empty for all
+    sets : the generated markets and real datasets to measure; empty for all
     methods : AutoGluon's good_quality, good_quality_by_week (its folds are blocks of weeks), medium_quality; or stacking
     market : settings of prepare_data.py for generated markets that override the demo's: 'market=[market.num_products=800]'
     training : settings of train.py that override the demo's: 'training=[max_epochs=1]'
@@ -79,7 +80,7 @@ def autogluon(
 
 
 def at_least_level(results: dict[str, Any]) -> dict[str, str]:
-    """For each of our ensembles and each other method: on how many of the sets with both scores our score is not lower."""
+    """For each of our ensembles and each other method: on how many datasets with both scores our score is not lower."""
     counts = {}
     for ours in OURS:
         for method in METHODS:
@@ -91,11 +92,11 @@ def at_least_level(results: dict[str, Any]) -> dict[str, str]:
 
 
 Words = tuple[list[str], list[str]]
-"""Settings of prepare_data.py and train.py for a set."""
+"""Settings of prepare_data.py and train.py for a dataset."""
 
 
 def one_set(folder: Path, words: Words, python: str, methods: Sequence[str]) -> dict[str, Any]:
-    """Measure our ensembles and the methods on one set; results that are in the folder are not measured again."""
+    """Measure our ensembles and the methods on one dataset; results that are in the folder are not measured again."""
     settings = {"prepared_by": words[0], "trained_by": words[1]}
     ours = cached(folder, settings, partial(_ours, words))
     limit_s = max(LEAST_S, round(ours["total_s"], 1))

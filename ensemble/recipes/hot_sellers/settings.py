@@ -140,4 +140,5 @@ class RecipeConfig:
     weight_rating: float = 0.05
     """Loss weight of the head for the mean rating in the horizon."""
     weight_engagement: float = 0.0
-    """Loss weight of the head for helpful votes per review in the horizon; 0, since votes are counted at the crawl."""
+    """Loss weight of the head for helpful votes per review in the horizon; by default 0, since votes are those counted when
+    the data were crawled, not those of the horizon."""

@@ -1,4 +1,4 @@
-"""This project compared with other public libraries that do the same work; CPU seconds of one thread.
+"""This project compared with other public libraries that do the same work.
 
     pip install --no-deps --target ../peers lightning-fabric lightning-utilities grain etils array-record \
         recbole texttable tabulate colorama thop rectools pytorch-lightning torchmetrics implicit fastrlock typeguard \
@@ -6,10 +6,11 @@
     python scripts/benchmark.py peers_loop packages=../peers       # then peers_ranks, peers_loader and peers_next_item
     python scripts/benchmark.py peers_panel                        # and peers_job, which need no other packages
 
-The two sides of each comparison work alternately, each in a process of its own (turns.py); in peers_ranks they alternate in
-the same processes. Other load on the machine makes wall time useless, but changes CPU time less. Packages are installed
-without dependencies, since RecTools requires numpy<2; RecTools fails with pandas 3. The folder of packages is not on the
-path of our side.
+The two sides of each comparison work alternately. Usually each side has a process of its own with one thread, and its CPU
+time is measured, which other load on the machine changes less than wall time (turns.py). peers_ranks measures wall time, and
+both sides alternate in the same processes; peers_job runs whole commands on all cores. Packages are installed without
+dependencies, since RecTools requires numpy<2; RecTools fails with pandas 3. The folder of packages is not on the path of our
+side, except in peers_ranks, where it is the last entry.
 """
 
 import importlib.metadata
@@ -64,7 +65,7 @@ def peers_ranks(rounds: int = 5, packages: str = "") -> dict[str, Any]:
 
 @command
 def peers_loader(rounds: int = 5, packages: str = "") -> dict[str, Any]:
-    """CPU time of an epoch of shuffled batches: our Feed compared with PyTorch, `datasets`, torchdata and grain.
+    """CPU time of an epoch of shuffled batches: our data loader compared with PyTorch, `datasets`, torchdata and grain.
 
     rounds, packages : as in `peers_loop`
     """
@@ -107,7 +108,7 @@ def peers_panel(rounds: int = 5) -> dict[str, Any]:
 def _compare(
     area: str, others: Mapping[str, str], rounds: int, packages: str, distributions: tuple[str, ...], folder: Path
 ) -> dict[str, Any]:
-    """Compare our side with each other one by `turns.compared`. Returns the results and the versions of the packages.
+    """Compare our side with each of the others by `turns.compared`. Returns the results and the versions of the packages.
 
     others : for the name of each other side, the name of our side
     """

@@ -21,7 +21,7 @@ import pandas
 
 LIGHTGBM, STACKING = "lightgbm", "stacking"
 BY_TIME = "_by_time"
-"""Suffix of a preset with which AutoGluon validates on later rows."""
+"""Suffix of a preset: the folds of AutoGluon are contiguous blocks of time, and a single holdout is the last block."""
 DATE_PARTS = "_date_parts"
 """Suffix of a preset with which AutoGluon gets the parts of a date that plain LightGBM gets; by itself it lacks the hour."""
 NUM_TREES, LEARNING_RATE = 300, 0.05
