@@ -304,15 +304,17 @@ def lists(values: pl.Series) -> pl.Series:
 
 
 def _list(text: str | None) -> list[str]:
-    """The items of a list printed as JSON or by Python, or of the first of an object of lists; for a number of up to four
-    digits, so many items; any other text is one item."""
-    if text in (None, "", "[]", "{}", "None", "null"):
+    """The items of a list printed as JSON, by Python or by NumPy, or of the first of an object of lists; for a number of up
+    to four digits, so many items; any other text is one item."""
+    if text is None or text.strip().lower() in ("", "[]", "{}", "none", "null", "nan"):
         return []
     if re.fullmatch(r"\d{1,4}", text):
         return [text] * int(text)
-    for parse in (json.loads, ast.literal_eval):
+    # NumPy prints no commas: ['A' 'B'], of which Python would join the items; pandas writes such lists to CSV
+    with_commas = re.sub(r"""(?<=['"}])\s+(?=['"{])""", ", ", re.sub(r"array\((\[[^]]*\]), dtype=object\)", r"\1", text))
+    for parse, printed in ((json.loads, text), (ast.literal_eval, with_commas)):
         try:
-            items = parse(text)
+            items = parse(printed)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
         if isinstance(items, dict):

@@ -148,6 +148,19 @@ def test_a_number_of_images_is_their_number(tmp_path: Path) -> None:
     assert sorted(read(file)["num_images"].to_list()) == [0, 3]
 
 
+def test_lists_in_the_notation_of_numpy_have_all_their_items(tmp_path: Path) -> None:
+    """Lists that pandas wrote to CSV would be one item, and empty ones too."""
+    lists = [
+        "[{'u': 'a b'}\n {'u': 'c'}]",
+        "{'large': array([], dtype=object)}",
+        "{'large': array(['a', 'b'], dtype=object)}",
+    ]
+    frame = pl.DataFrame({"images": [*lists, "['a' 'b' 'c']", "nan"]}).with_row_index("number")
+    rows = frame.select(pl.lit("P").alias("parent_asin"), user_id="number", rating=5, timestamp=NOON_MS, images="images")
+    rows.write_csv(tmp_path / "a.csv")
+    assert read(tmp_path / "a.csv").sort("user_id")["num_images"].to_list() == [2, 0, 2, 3, 0]
+
+
 def test_texts_of_a_categorical_type_are_texts(tmp_path: Path) -> None:
     """A frame of pandas with categories would end in a traceback."""
     columns = {

@@ -42,6 +42,7 @@ class Review(TypedDict):
 
     __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False)  # type: ignore[misc]
     parent_asin: Annotated[str, Field(min_length=1, pattern=NOT_BLANK, description="id of the product")]
+    asin: NotRequired[Annotated[str | None, Field(description="id of the variant, used if `columns` of the fit names asin")]]
     user_id: Annotated[str, Field(min_length=1, pattern=NOT_BLANK, description="id of the reviewer")]
     rating: Annotated[float, Field(ge=LOWEST_RATING, le=HIGHEST_RATING, description="stars")]
     timestamp: Annotated[int, Field(ge=YEAR_1995_MS, lt=1 << 62, description="milliseconds since 1970, UTC")]
@@ -109,11 +110,16 @@ def answer(metadata: dict[str, str]) -> dict[str, Any]:
 
 
 def review_table(reviews: list[Review]) -> pa.Table:
-    """The table of reviews."""
-    # Only the number of images is used, so each image is an empty string
-    offsets = list(accumulate((len(review.get("images", ())) for review in reviews), initial=0))
-    images = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array([""] * offsets[-1], pa.string()))
-    return pa.Table.from_pylist(reviews, pa.schema(REVIEW_TYPES)).append_column("images", images)
+    """The table of reviews. Optional columns that no review has are left out, so that a forecast can say that they lack."""
+    table = pa.Table.from_pylist(reviews, pa.schema(REVIEW_TYPES))
+    if any("asin" in review for review in reviews):
+        table = table.append_column("asin", pa.array([review.get("asin") for review in reviews], pa.string()))
+    if any("images" in review for review in reviews):
+        # Only the number of images is used, so each image is an empty string
+        offsets = list(accumulate((len(review.get("images", ())) for review in reviews), initial=0))
+        images = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array([""] * offsets[-1], pa.string()))
+        table = table.append_column("images", images)
+    return table
 
 
 def product_table(products: list[Product]) -> pa.Table:

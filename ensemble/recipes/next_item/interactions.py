@@ -125,10 +125,10 @@ def detect_format(file: Path) -> str:
         return "reviews"
     rows = [line for line in lines if line.strip()]
     if 2 * sum(line.count("::") == 3 for line in rows) > len(rows):
-        return "ratings"
+        return "ratings" if all(len(line.split("::")[-1].strip()) >= SHORTEST_TIME for line in rows) else "reviews"
     fields = [line.split() for line in rows]
     if not all(map(_is_whole, rows)):
-        return "ratings" if all(len(words) == 4 and records.is_number(words[2]) for words in fields) else "reviews"
+        return "ratings" if all(map(_is_rating, fields)) else "reviews"
     if any(_has_gaps(line) for line in rows):
         return "gaps"
     lengths = {len(words) for words in fields}
@@ -207,11 +207,16 @@ def _advice_for_text(file: Path, as_table: str) -> str:
     return f"{as_table}; as lines of text, {place}: name the format if they are ids, one of {others}"
 
 
+def _is_rating(words: list[str]) -> bool:
+    """Whether the words of a line may be a user, an item, a rating and a time in seconds, in this order."""
+    return len(words) == 4 and records.is_number(words[2]) and len(words[3]) >= SHORTEST_TIME
+
+
 def _likely_format(lines: list[str]) -> str:
     """The most likely text format of lines whose ids are not numbers."""
     rows = [line.split() for line in lines if line.strip()]
     lengths = {len(words) for words in rows}
-    if any(line.count("::") == 3 for line in lines) or (lengths == {4} and all(records.is_number(row[2]) for row in rows)):
+    if any(line.count("::") == 3 for line in lines) or all(map(_is_rating, rows)):
         return "ratings"
     if lengths == {3} and all(records.is_number(words[2]) and len(words[2]) >= SHORTEST_TIME for words in rows):
         return "times"

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from small_market import (
     FIRST_WEEK,
@@ -189,13 +190,27 @@ def test_new_files_are_read_with_the_settings_of_training(tmp_path: Path) -> Non
 
 
 def test_the_columns_of_training_come_before_those_of_a_known_format(tmp_path: Path) -> None:
-    """A forecast of the file that was fitted would be of other products: of parent_asin, although columns named asin."""
-    file = write_raw(tmp_path, [{**one, "asin": one["parent_asin"], "parent_asin": "P"} for one in steady_market()])
+    """A forecast of the file that was fitted would be of other products: of parent_asin, although columns named asin. So
+    would one of the same reviews in a request."""
+    rows = [{**one, "asin": one["parent_asin"], "parent_asin": "P"} for one in steady_market()]
+    file, request = write_raw(tmp_path, rows), str(tmp_path / "request.parquet")
     columns = {"product_id": "asin", "user_id": "user_id", "rating": "rating", "time": "timestamp"}
     like = panel.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(file,), panel=SMALL, columns=columns))
-    settings = {"source": (file,), "out": str(tmp_path / "new")}
-    assert new_data.prepare(like, settings)["splits"] == {FORECAST: like["splits"][FORECAST]}
-    assert gather(tmp_path / "new", FORECAST) == gather(tmp_path / "out", FORECAST)
+    pq.write_table(requests.review_table(rows), request)
+    for source in (file, request):
+        out = tmp_path / f"of_{Path(source).name}"
+        assert new_data.prepare(like, {"source": (source,), "out": str(out)})["splits"] == {
+            FORECAST: like["splits"][FORECAST]
+        }
+        assert gather(out, FORECAST) == gather(tmp_path / "out", FORECAST)
+
+
+def test_a_request_without_images_states_none() -> None:
+    """The warning that all reviews lack images would be missing, since each would have a list of none."""
+    plain, with_two = review("A", FIRST_WEEK), review("B", FIRST_WEEK, images=["a", "b"])
+    del plain["images"]
+    assert "images" not in requests.review_table([plain]).column_names
+    assert requests.review_table([plain, with_two])["images"].to_pylist() == [[], ["", ""]]
 
 
 def test_columns_by_number_are_not_those_of_a_table_with_a_known_header(tmp_path: Path) -> None:

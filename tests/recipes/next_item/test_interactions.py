@@ -178,6 +178,18 @@ def test_times_in_another_place_are_not_items(line: str, tmp_path: Path) -> None
     assert events is None or len(events) == 100 * (len(line.split()) - 1)
 
 
+@pytest.mark.parametrize(
+    "line", ["A{0}\tB001\t13697{0}00\t5", "0 1 88133{0} 5.0", "A{0} B001 1 50.00", "A{0}::B001::13697{0}00::5"]
+)
+def test_a_rating_is_not_a_time(line: str, tmp_path: Path) -> None:
+    """Ratings and prices behind a time would be the times of the events, with other items to predict."""
+    file = tmp_path / "raw"
+    file.write_text("".join(f"{line.format(number)}\n" for number in range(5000, 5100)))
+    with pytest.raises(UserError) as raised:
+        interactions.read([file], "auto", {}, Census())
+    assert "format=ratings" not in str(raised.value).split("(all formats")[0]
+
+
 def test_the_format_of_lines_that_may_be_times_is_named(tmp_path: Path) -> None:
     """A log of long item numbers, one line for each user, would be refused with the advice to write it as it is."""
     file = tmp_path / "raw"
