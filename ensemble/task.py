@@ -13,6 +13,10 @@ METRICS = {
     "ranking": ("ndcg_at_10",),
 }
 """The keys of `metrics.METRIC_FUNCTIONS` that a task of each kind can have; the first is the default of a table."""
+ABSOLUTE_ERROR = "absolute_error"
+LOSSES = (*KINDS, ABSOLUTE_ERROR)
+"""The names of the losses that members and weights minimise: those of the kinds (the log loss, the squared error, 1 − NDCG),
+and the absolute error of a regression."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,6 +40,11 @@ class Task:
     """The column of sample weights; empty for 1 each."""
     classes: tuple[str, ...] = ()
     """The names of the classes of a multiclass task."""
+
+    @property
+    def loss(self) -> str:
+        """The name of the loss that is minimised: the kind, or `ABSOLUTE_ERROR` if that is the metric of a regression."""
+        return ABSOLUTE_ERROR if self.metric == "mean_absolute_error" else self.kind
 
 
 def task_of(manifest: dict[str, Any]) -> Task:

@@ -12,8 +12,10 @@ from ensemble.combine import scales
 from ensemble.combine.losses import clipped_logit, expit, log_softmax, rank_logit, task_loss, within_group
 from ensemble.combine.scales import CALIBRATORS, Scale
 from ensemble.combine.weights import COMBINERS, Space, equal_weights
-from ensemble.metrics.weighting import weight_of
+from ensemble.metrics.weighting import weight_of, weighted_median
+from ensemble.task import ABSOLUTE_ERROR
 
+NEAR = 0.2  # the share of rows next to a median by which the density there is estimated
 LARGEST_LOGIT = 30.0  # results are clipped, since a probability of exactly 0 or 1 can have an infinite loss
 
 
@@ -95,12 +97,13 @@ def to_predictions(kind: str, average: np.ndarray) -> np.ndarray:
 class Rows(NamedTuple):
     """Rows to which combinations are fitted, or on which they are compared.
 
-    kind : of the task. target, group : (num_rows,). inputs : as for `Combination`. is_score : (num_members,), True for
-    members of a binary task whose predictions are scores, of which only the order has a meaning. weight : (num_rows,), above
-    0 and with mean 1; None for 1 each.
+    kind : of the task. loss : the name of its loss. target, group : (num_rows,). inputs : as for `Combination`. is_score :
+    (num_members,), True for members of a binary task whose predictions are scores, of which only the order has a meaning.
+    weight : (num_rows,), above 0 and with mean 1; None for 1 each.
     """
 
     kind: str
+    loss: str
     target: np.ndarray
     inputs: np.ndarray
     is_score: np.ndarray
@@ -110,7 +113,7 @@ class Rows(NamedTuple):
     def at(self, rows: np.ndarray) -> "Rows":
         """The rows that a mask or an array of row numbers selects."""
         parts = self.target[rows], self.inputs[rows], self.is_score, self.group[rows], weight_of(self.weight, rows)
-        return Rows(self.kind, *parts)
+        return Rows(self.kind, self.loss, *parts)
 
 
 def fit_combinations(rows: Rows, combiners: Sequence[str], calibrators: Sequence[str]) -> dict[tuple[str, str], Combination]:
@@ -128,7 +131,7 @@ def fit_combinations(rows: Rows, combiners: Sequence[str], calibrators: Sequence
     num_equal = np.bincount(column_of_member)
     is_score = np.zeros(columns.shape[1], bool)
     is_score[column_of_member] = rows.is_score
-    loss = task_loss(kind, target, rows.group, weight)
+    loss = task_loss(rows.loss, target, rows.group, weight)
     scales_by_ranks = {
         ranks: [
             _scale(kind, target, column, ranks or bool(score), weight, scales.NONE not in calibrators)
@@ -168,17 +171,34 @@ def _intercept(rows: Rows, average: np.ndarray, sum_of_weights: float) -> float:
 
     It gives the average the level of its members, and corrects their mean error by the James-Stein estimate: as far as the
     mean error is larger than its standard error over groups. Out-of-fold errors of some groups have nearly the opposite mean
-    of those of all others, so the correction by the whole mean error would make cross-fitted errors larger.
+    of those of all others, so the correction by the whole mean error would make cross-fitted errors larger. The median
+    replaces the mean if the absolute error is minimised.
     """
     weight = np.ones(len(average)) if rows.weight is None else rows.weight
     level = float(np.average(average, weights=weight))
     to_level = level / sum_of_weights - level if sum_of_weights else 0.0
     errors = rows.target - average - to_level
-    mean_error = float(np.average(errors, weights=weight))
-    parts = np.bincount(np.unique(rows.group, return_inverse=True)[1], (errors - mean_error) * weight) / weight.sum()
+    center, influence = (_median if rows.loss == ABSOLUTE_ERROR else _mean)(errors, weight)
+    parts = np.bincount(np.unique(rows.group, return_inverse=True)[1], influence * weight) / weight.sum()
     standard_error = float(np.sqrt((parts**2).sum() * len(parts) / max(len(parts) - 1, 1)))
-    is_larger = len(parts) > 1 and abs(mean_error) > standard_error  # of one group the standard error is unknown
-    return to_level + (mean_error * (1 - (standard_error / mean_error) ** 2) if is_larger else 0.0)
+    is_larger = len(parts) > 1 and abs(center) > standard_error  # of one group the standard error is unknown
+    return to_level + (center * (1 - (standard_error / center) ** 2) if is_larger else 0.0)
+
+
+def _mean(values: np.ndarray, weight: np.ndarray) -> tuple[float, np.ndarray]:
+    """The mean, and the influence of each value on it, (num_rows,)."""
+    mean = float(np.average(values, weights=weight))
+    return mean, values - mean
+
+
+def _median(values: np.ndarray, weight: np.ndarray) -> tuple[float, np.ndarray]:
+    """The median, and the influence of each value on it, (num_rows,): its sign divided by twice the density at the median.
+
+    The density is `NEAR` divided by twice the distance within which this share of the rows is.
+    """
+    median = weighted_median(values, weight)
+    distance = np.quantile(np.abs(values - median), NEAR, weights=weight, method="inverted_cdf")
+    return median, np.sign(values - median) * float(distance) / NEAR
 
 
 def distinct_members(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

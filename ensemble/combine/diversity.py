@@ -47,7 +47,7 @@ def measure(
     target, inputs, group, cluster = target[counted], inputs[counted], group[counted], cluster[counted]
     every_member = np.arange(len(ensemble.member_names))
     folds = selection.folds_of(group, ensemble.num_folds, is_forward)
-    blend = Rows(ensemble.kind, target, inputs, np.array(ensemble.outputs) == "score", group, weight)
+    blend = Rows(ensemble.kind, ensemble.loss, target, inputs, np.array(ensemble.outputs) == "score", group, weight)
 
     def scores(members: np.ndarray) -> dict[str, float]:
         part = blend._replace(inputs=inputs[:, members], is_score=blend.is_score[members])

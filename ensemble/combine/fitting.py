@@ -54,6 +54,8 @@ class Ensemble:
 
     kind: str
     """The kind of task: binary, multiclass, regression or ranking."""
+    loss: str
+    """The name of the loss that the weights minimise, as in `Task.loss`."""
     member_names: tuple[str, ...]
     """The names of the members, in the order of the weights."""
     outputs: tuple[str, ...]
@@ -133,6 +135,7 @@ class Ensemble:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Ensemble":
         """Create an ensemble from the result of `to_dict`; `UserError` if an entry is missing or unknown."""
+        content = {"loss": content.get("kind"), **content}  # which ensembles of older versions do not name
         names = {field.name for field in dataclasses.fields(cls)}
         if set(content) != names:
             different = ", ".join(sorted(names ^ set(content)))
@@ -157,6 +160,7 @@ def fit_cross_fitted(
     member_names: Sequence[str],
     *,
     kind: str = "binary",
+    loss: str = "",
     outputs: Sequence[str] = (),
     combiner: str = AUTO,
     calibration: str = AUTO,
@@ -169,10 +173,11 @@ def fit_cross_fitted(
 
     target : (num_rows,), 0 or 1, the number of a class, a number, or a relevance. predictions : (num_rows, num_members), or
     for a multiclass task (num_rows, num_members, num_classes). group : (num_rows,), such as the week as a number that grows
-    with time, or the group of a ranking. kind : the kind of task. outputs : the output of each member; empty for the first
-    of `OUTPUTS_OF[kind]`. num_folds : number of blocks of groups; with fewer groups, each is a block. weight : (num_rows,),
-    0 for rows that do not count; None for 1 each. is_forward : whether each block is predicted from earlier blocks only, not
-    from all others. compare : whether all methods are scored even if `combiner` or `calibration` names one.
+    with time, or the group of a ranking. kind : the kind of task. loss : the name of the loss, as in `Task.loss`; empty for
+    that of the kind. outputs : the output of each member; empty for the first of `OUTPUTS_OF[kind]`. num_folds : number of
+    blocks of groups; with fewer groups, each is a block. weight : (num_rows,), 0 for rows that do not count; None for 1
+    each. is_forward : whether each block is predicted from earlier blocks only, not from all others. compare : whether all
+    methods are scored even if `combiner` or `calibration` names one.
 
     The second result contains the prediction of each row by weights and calibration that were fitted on other blocks:
     (num_rows,), or (num_rows, num_classes); NaN for rows without a prediction.
@@ -187,7 +192,7 @@ def fit_cross_fitted(
     assert target.shape == group.shape == inputs.shape[:1]
     num_rows = len(target)
     weight, counted = counted_rows(weight)
-    rows = Rows(kind, target[counted], inputs[counted], np.array(outputs) == "score", group[counted], weight)
+    rows = Rows(kind, loss or kind, target[counted], inputs[counted], np.array(outputs) == "score", group[counted], weight)
     _check_rows(rows)
     is_large = kind != "binary" or min(rows.target.sum(), (1 - rows.target).sum()) >= ISOTONIC_LEAST
     calibrators = _calibrators(kind, rows.target, calibration, is_large)
@@ -211,6 +216,7 @@ def fit_cross_fitted(
     predicted[np.arange(num_rows)[counted][order]] = to_predictions(kind, prediction)
     ensemble = Ensemble(
         kind=kind,
+        loss=rows.loss,
         member_names=tuple(member_names),
         outputs=outputs,
         method=method,

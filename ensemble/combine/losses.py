@@ -1,4 +1,4 @@
-"""The losses that weights minimise, by kind of task, and the scales on which members are averaged."""
+"""The losses that weights minimise, and the scales on which members are averaged."""
 
 import functools
 from collections.abc import Callable
@@ -8,6 +8,7 @@ import numpy as np
 
 from ensemble.metrics.ranking import Ndcg
 from ensemble.metrics.weighting import weighted_mean
+from ensemble.task import ABSOLUTE_ERROR
 
 EPSILON = 1e-6  # some float32 probabilities are exactly 0 or 1; clipping keeps their logits finite
 
@@ -95,24 +96,25 @@ LOSSES: dict[str, tuple[RowLoss, RowLoss]] = {
     "binary": (_log_losses, lambda target, logit: expit(logit) - target),
     "multiclass": (lambda target, logs: log_sum(logs) - logs[np.arange(len(target)), target.astype(int)], _class_slope),
     "regression": (lambda target, value: (value - target) ** 2, lambda target, value: 2 * (value - target)),
+    ABSOLUTE_ERROR: (lambda target, value: np.abs(value - target), lambda target, value: np.sign(value - target)),
 }
-"""By kind of task, the loss of each row and its derivative."""
+"""By name of the loss, the loss of each row and its derivative."""
 
 
 def task_loss(
-    kind: str, target: np.ndarray | None = None, group: np.ndarray | None = None, weight: np.ndarray | None = None
+    name: str, target: np.ndarray | None = None, group: np.ndarray | None = None, weight: np.ndarray | None = None
 ) -> Loss:
-    """The loss of a kind of task: the mean over rows of a loss of logits, logs of probabilities or values.
+    """The loss with this name (`Task.loss`): the mean over rows of a loss of logits, logs of probabilities or values.
 
     For a ranking it is 1 − NDCG@10 of the scores. Only this loss needs `target` and `group`, (num_rows,) each.
     """
-    if kind == "ranking":
+    if name == "ranking":
         assert target is not None
         assert group is not None, "a ranking needs groups"
         ndcg = Ndcg(target, group, weight)
         # Without a relevant row, all orders have the same loss
         return Loss(lambda _, score: 1 - ndcg(score) if ndcg.num_groups else 0.0, None, weight)
-    row_loss, slope = LOSSES[kind]
+    row_loss, slope = LOSSES[name]
 
     def mean(target: np.ndarray, average: np.ndarray) -> float:
         return float(weighted_mean(row_loss(target, average), weight))

@@ -68,7 +68,7 @@ def losses_by_fold(rows: Rows, combined: dict[str, np.ndarray], folds: Sequence[
     losses = {name: np.empty(len(folds)) for name in combined}
     for number, (_, held_out) in enumerate(folds):
         target = rows.target[held_out]
-        loss = task_loss(rows.kind, target, rows.group[held_out], weight_of(rows.weight, held_out))
+        loss = task_loss(rows.loss, target, rows.group[held_out], weight_of(rows.weight, held_out))
         for name, values in combined.items():
             losses[name][number] = loss.mean(target, values[held_out])
     return losses

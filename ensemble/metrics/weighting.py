@@ -26,6 +26,11 @@ def weighted_mean(values: np.ndarray, weight: np.ndarray | None = None) -> np.nd
     return values.mean(0) if weight is None else weight @ values / weight.sum()
 
 
+def weighted_median(values: np.ndarray, weight: np.ndarray | None = None) -> float:
+    """The smallest of the values (num_rows,) that at least half of the weight does not exceed."""
+    return float(np.quantile(values, 0.5, weights=weight, method="inverted_cdf"))
+
+
 def weight_of(weight: np.ndarray | None, rows: np.ndarray | slice) -> np.ndarray | None:
     """The weights of some rows; None without weights."""
     return None if weight is None else weight[rows]

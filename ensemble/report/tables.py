@@ -9,6 +9,7 @@ from ensemble.predictor.fit import BASE_RATE, ENSEMBLE
 from ensemble.predictor.members import KINDS
 from ensemble.report.run import Member, Run
 from ensemble.report.words import METRIC_DESCRIPTIONS, method_description, number
+from ensemble.task import ABSOLUTE_ERROR
 
 NUM_FEATURES = 15
 """The number of features in the tables of importance."""
@@ -20,9 +21,10 @@ CONSTANT = {
     "binary": "the base rate",
     "multiclass": "the shares of the classes",
     "regression": "the mean of the target",
+    ABSOLUTE_ERROR: "the median of the target",
     "ranking": "a random order",
 }
-"""By kind of task, the prediction `BASE_RATE`, which is the same for every row."""
+"""By name of the task's loss, the prediction `BASE_RATE`, which is the same for every row."""
 ENDS = ("value", "low", "high")
 """The numbers of a score with its interval."""
 ACCURACY = ("accuracy", "accuracy_always_no")
@@ -76,7 +78,7 @@ def _score_rows(run: Run, names: list[str]) -> list[dict[str, Any]]:
         if role == "baseline" and kind == "binary" and candidate != BASE_RATE:
             role += f", ranked within its {run.task.group}"  # its scores only order the rows of a group
         if candidate == BASE_RATE and kind != "binary":
-            role += f": {CONSTANT[kind]}"
+            role += f": {CONSTANT[run.task.loss]}"
         cells = [_interval(kind, name, intervals[name]) for name in names]
         accuracy = intervals.get("accuracy", {}).get("value")
         rows.append({"name": candidate, "kind": role, "cells": cells, "accuracy": accuracy})
@@ -107,7 +109,7 @@ def _main_score(run: Run) -> dict[str, Any]:
         "ensemble": _interval(kind, metric, scores[ENSEMBLE][metric]),
         "others": [
             {
-                "name": CONSTANT[kind] if name == BASE_RATE else f"the baseline {name}",
+                "name": CONSTANT[run.task.loss] if name == BASE_RATE else f"the baseline {name}",
                 **_interval(kind, metric, intervals[metric]),
             }
             for name, intervals in scores.items()

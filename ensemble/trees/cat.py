@@ -18,9 +18,10 @@ import numpy as np
 import polars as pl
 
 from ensemble.errors import UserError
+from ensemble.task import ABSOLUTE_ERROR
 from ensemble.trees import copies
 from ensemble.trees.boosting import Scores, Training
-from ensemble.trees.objective import OUTPUT_OF, Objective, dataset_of, from_raw, objective_of
+from ensemble.trees.objective import Objective, dataset_of, from_raw, objective_of
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
 
@@ -30,7 +31,8 @@ except ModuleNotFoundError:
     raise UserError("CatBoost is not installed: pip install 'accelerate-ensemble[catboost]', or leave it out") from None
 
 FILE = "model.cbm"
-OBJECTIVES = {"binary": "Logloss", "regression": "RMSE", "multiclass": "MultiClass"}
+OBJECTIVES = {"binary": "Logloss", "regression": "RMSE", ABSOLUTE_ERROR: "MAE", "multiclass": "MultiClass"}
+OUTPUT_BY_OBJECTIVE = {"Logloss": "probability", "RMSE": "value", "MAE": "value", "MultiClass": "probabilities"}
 PROBED_TREES = 6
 """The number of trees with which the time of a tree is measured."""
 MISSING_CATEGORY = -1
@@ -39,7 +41,7 @@ MISSING_CATEGORY = -1
 def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
     copies.check_learnable(config, objective)
     return {
-        "loss_function": OBJECTIVES[objective.kind],
+        "loss_function": OBJECTIVES[objective.loss],
         **({"classes_count": objective.num_classes} if objective.kind == "multiclass" else {}),
         "learning_rate": config.learning_rate,
         "depth": max(1, min(10, round(math.log2(config.max_leaves)))),
@@ -88,7 +90,7 @@ def train_copies(
     if not all(len(curve) for curve in curves):
         return boosters, [], config.num_rounds
     best = max(1, round(float(np.mean([np.argmin(curve) + 1 for curve in curves]))))
-    metric = copies.LOSS_OF[objectives[0].kind]
+    metric = copies.LOSS_OF[objectives[0].loss]
     means = np.mean([np.pad(curve, (0, max(0, best - len(curve))), "edge")[:best] for curve in curves], axis=0)
     return boosters, [{metric: float(value)} for value in means], best
 
@@ -104,7 +106,7 @@ def train_copy(
     callbacks = [SimpleNamespace(after_iteration=lambda _: not is_over())]  # CatBoost stops if the result is false
     booster.fit(pool(objective, rows), eval_set=held_out, use_best_model=False, callbacks=callbacks, **early)
     evaluated = booster.get_evals_result().get("validation", {})
-    return booster, np.array(evaluated.get(OBJECTIVES[objective.kind], ()))
+    return booster, np.array(evaluated.get(OBJECTIVES[objective.loss], ()))
 
 
 def in_time(config: TreesConfig, rows: TreeData, num_copies: int, seconds_left: float) -> TreesConfig:
@@ -169,8 +171,7 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
     """Probabilities or values (n,), or probabilities of classes (n, K), for features (n, F)."""
     loss = booster.get_all_params()["loss_function"]
     raw = np.asarray(booster.predict(_frame_of(booster, features), prediction_type="RawFormulaVal", thread_count=1))
-    (kind,) = (kind for kind, name in OBJECTIVES.items() if name == loss)
-    return from_raw(OUTPUT_OF[kind], raw)
+    return from_raw(OUTPUT_BY_OBJECTIVE[loss], raw)
 
 
 def contributions(booster: Any, features: np.ndarray) -> np.ndarray:

@@ -21,6 +21,7 @@ import numpy as np
 
 from ensemble.data.cross_validation import Fold
 from ensemble.errors import UserError
+from ensemble.task import ABSOLUTE_ERROR
 from ensemble.trees import permutation, target_encoding, unknown
 from ensemble.trees.boosting import Booster, Scores, Stopped, Training, boost, copy_seed
 from ensemble.trees.objective import Objective, ValidationMetrics, objective_of
@@ -30,8 +31,13 @@ from ensemble.trees.settings import TreesConfig
 from ensemble.trees.stored import StoredCopy, pack, unpack
 from ensemble.trees.target_encoding import NOTHING, TargetEncoding
 
-LOSS_OF = {"binary": "log_loss", "multiclass": "multiclass_log_loss", "regression": "root_mean_squared_error"}
-"""By kind of objective, the loss by which a library that trains each copy by itself stops early."""
+LOSS_OF = {
+    "binary": "log_loss",
+    "multiclass": "multiclass_log_loss",
+    "regression": "root_mean_squared_error",
+    ABSOLUTE_ERROR: "mean_absolute_error",
+}
+"""By name of the loss, the metric by which a library that trains each copy by itself stops early."""
 USUAL_TREES = 20.0
 """The usual number of trees until early stopping, times the learning rate: 400 trees at 0.05."""
 HIGHEST_RATE = 0.3

@@ -56,10 +56,12 @@ LINK_OF = {
     "binary:logistic": "Sigmoid",
     "multi:softprob": "Softmax",
     "reg:squarederror": "",
+    "reg:absoluteerror": "",
     "rank:ndcg": "",
     "binary": "Sigmoid",
     "multiclass": "Softmax",
     "regression": "",
+    "regression_l1": "",
     "lambdarank": "",
 }
 """By the libraries' names of objectives, the ONNX operator that converts sums of leaves to predictions."""

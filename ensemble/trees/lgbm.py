@@ -8,6 +8,7 @@ import numpy as np
 
 from ensemble.commands import imports
 from ensemble.errors import UserError
+from ensemble.task import ABSOLUTE_ERROR
 from ensemble.trees.boosting import Scores, Training, boost
 from ensemble.trees.distributed import RankGroup, free_port
 from ensemble.trees.memory import SAMPLED_ROWS
@@ -20,7 +21,13 @@ with imports.without("sklearn", "pandas"):
     from lightgbm.basic import _InnerPredictor
 
 FILE = "model.txt"
-OBJECTIVES = {"binary": "binary", "regression": "regression", "multiclass": "multiclass", "ranking": "lambdarank"}
+OBJECTIVES = {
+    "binary": "binary",
+    "regression": "regression",
+    ABSOLUTE_ERROR: "regression_l1",
+    "multiclass": "multiclass",
+    "ranking": "lambdarank",
+}
 MAX_GROUP_ROWS = 10_000
 """Rows of a group that LightGBM's lambdarank accepts; a larger group is divided into equal parts."""
 MOST_OF_A_LEAF = 4.0
@@ -111,8 +118,13 @@ def divided(group_sizes: np.ndarray) -> np.ndarray:
 
 
 def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
+    if objective.loss == ABSOLUTE_ERROR and any(objective.monotone):
+        raise UserError(
+            "LightGBM cannot be monotone with the absolute error: add objective=regression, choose xgboost, or leave out "
+            "monotone"
+        )
     return {
-        "objective": OBJECTIVES[objective.kind],
+        "objective": OBJECTIVES[objective.loss],
         **({"num_class": objective.num_classes} if objective.num_classes > 1 else {}),
         **({"monotone_constraints": list(objective.monotone)} if any(objective.monotone) else {}),
         "metric": "None",

@@ -14,7 +14,7 @@ import pyarrow as pa
 from ensemble.errors import UserError
 from ensemble.metrics import METRIC_FUNCTIONS
 from ensemble.metrics.blocks import starts_of
-from ensemble.task import KINDS, Task
+from ensemble.task import ABSOLUTE_ERROR, LOSSES, Task
 from ensemble.trees.boosting import Scores
 from ensemble.trees.rows import TreeData
 from ensemble.trees.scaling import Scaling
@@ -46,6 +46,8 @@ class Objective:
     task: Task
     kind: str
     """binary, regression, multiclass or ranking."""
+    loss: str
+    """The name of the loss that is minimised: the kind, or `task.ABSOLUTE_ERROR`."""
     target: str
     """The column that is learned."""
     metric: str
@@ -78,9 +80,10 @@ class Dataset:
 def objective_of(config: TreesConfig, rows: TreeData) -> Objective:
     """The objective of the settings for data like `rows`; `UserError` for invalid settings, or settings that do not fit."""
     task = rows.task
-    kind, target, metric = config.objective or task.kind, config.target or task.target, config.metric or task.metric
-    if kind not in KINDS:
-        raise UserError(f"objective={kind} is unknown: choose {', '.join(KINDS)}, or leave it empty for the task's own")
+    loss, target, metric = config.objective or task.loss, config.target or task.target, config.metric or task.metric
+    if loss not in LOSSES:
+        raise UserError(f"objective={loss} is unknown: choose {', '.join(LOSSES)}, or leave it empty for the task's own")
+    kind = "regression" if loss == ABSOLUTE_ERROR else loss
     features = set(rows.features)  # of which there may be thousands
     columns = [
         field.name
@@ -97,14 +100,14 @@ def objective_of(config: TreesConfig, rows: TreeData) -> Objective:
         needs_order_only = task.kind in ("binary", "ranking")
         if kind == "multiclass" or not needs_order_only:
             raise UserError(
-                f"objective={kind} target={target} gives no {output} of {task.target}, which is what this {task.kind} "
+                f"objective={loss} target={target} gives no {output} of {task.target}, which is what this {task.kind} "
                 f"task needs: leave both out{', or choose regression or ranking' if needs_order_only else ''}"
             )
         output = "score"
         if metric not in ORDER_METRICS:
             fitting = ", ".join(name for name in ORDER_METRICS if task.kind in METRIC_FUNCTIONS[name].kinds)
             raise UserError(
-                f"metric={metric} scores a {OUTPUT_OF[task.kind]}, and objective={kind} target={target} gives scores, "
+                f"metric={metric} scores a {OUTPUT_OF[task.kind]}, and objective={loss} target={target} gives scores, "
                 f"of which only the order has a meaning: choose {fitting}"
             )
     if kind == "multiclass" and len(task.classes) < 2:
@@ -112,6 +115,7 @@ def objective_of(config: TreesConfig, rows: TreeData) -> Objective:
     return Objective(
         task=task,
         kind=kind,
+        loss=loss,
         target=target,
         metric=metric,
         output=output,

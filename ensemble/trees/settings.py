@@ -43,7 +43,8 @@ class TreesConfig:
     folds: bool = False
     """Train a bag: a copy on each of the folds that prepare_data.py cut with panel.folds, to `out`/0, `out`/1 and so on."""
     objective: str = ""
-    """The objective: binary, regression, multiclass or ranking; empty for the kind of the data's task.
+    """The objective: binary, regression, absolute_error, multiclass or ranking; empty for the kind of the data's task, or
+    absolute_error if its metric is mean_absolute_error. The linear model minimises the squared error in both cases.
 
     With another kind, predictions are scores, of which only the order has a meaning.
     """

@@ -160,7 +160,7 @@ def _summary(
         "inputs": inputs.meaning(manifest),
         "rows": num_rows,
         "ranks": num_ranks,
-        "objective": objective.kind,
+        "objective": objective.loss,
         "target": objective.target,
         "metric": objective.metric,
         "output": objective.output,
@@ -243,7 +243,7 @@ def resolve(
         objective = dataclasses.replace(objective, metric="multiclass_log_loss")
     config = dataclasses.replace(
         config,
-        objective=objective.kind,
+        objective=objective.loss,
         target=objective.target,
         metric=objective.metric,
         min_leaf_weight=config.min_leaf_weight or _min_leaf_weight(objective, train_rows),

@@ -15,6 +15,7 @@ import numpy as np
 
 from ensemble.commands import imports
 from ensemble.errors import UserError
+from ensemble.task import ABSOLUTE_ERROR
 from ensemble.trees.boosting import Scores, Stopped, Training, boost
 from ensemble.trees.distributed import RankGroup
 from ensemble.trees.objective import Dataset, Objective, ValidationMetrics, dataset_of, from_raw, objective_of
@@ -30,6 +31,7 @@ FILE = "model.ubj"
 OBJECTIVES = {
     "binary": "binary:logistic",
     "regression": "reg:squarederror",
+    ABSOLUTE_ERROR: "reg:absoluteerror",
     "multiclass": "multi:softprob",
     "ranking": "rank:ndcg",
 }
@@ -102,7 +104,7 @@ class Booster:
 
 def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
     return {
-        "objective": OBJECTIVES[objective.kind],
+        "objective": OBJECTIVES[objective.loss],
         **({"num_class": objective.num_classes} if objective.num_classes > 1 else {}),
         **({"monotone_constraints": str(objective.monotone)} if any(objective.monotone) else {}),
         "tree_method": "hist",

@@ -53,7 +53,7 @@ def test_weights_of_a_fit_are_shares(blend: Blend) -> None:
     target, predictions, _ = blend
     inputs = np.log(predictions / (1 - predictions))
     names = [*SAFE, "nnls"]
-    rows = Rows("binary", target, inputs, np.zeros(3, bool), np.zeros(len(target)))
+    rows = Rows("binary", "binary", target, inputs, np.zeros(3, bool), np.zeros(len(target)))
     for (name, _), result in fit_combinations(rows, names, ["platt"]).items():
         assert min(result.weights) >= 0
         assert sum(result.weights) == pytest.approx(1) or name == "nnls"
@@ -68,7 +68,7 @@ def test_a_week_is_predicted_from_earlier_ones_only(blend: Blend, last: int) -> 
     later = group > last
 
     def forecasts(target: np.ndarray, inputs: np.ndarray) -> dict[str, np.ndarray]:
-        rows, folds = Rows("binary", target, inputs, np.zeros(3, bool), group), selection.folds_of(group, 4, True)
+        rows, folds = Rows("binary", "binary", target, inputs, np.zeros(3, bool), group), selection.folds_of(group, 4, True)
         result = selection.cross_fitted_predictions(rows, list(COMBINERS["binary"]), ["platt"], folds)
         return {name: forecast for (name, _), forecast in result.items()}
 

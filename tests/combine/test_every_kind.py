@@ -148,7 +148,7 @@ def test_a_block_is_predicted_from_earlier_ones_only(kind: str) -> None:
     ways = list(COMBINERS[kind]), [{"binary": "platt", "multiclass": "temperature"}.get(kind, "")]
 
     def forecasts(target: np.ndarray, columns: np.ndarray) -> dict[str, np.ndarray]:
-        rows = Rows(kind, target, columns, np.zeros(3, bool), blend.group)
+        rows = Rows(kind, kind, target, columns, np.zeros(3, bool), blend.group)
         result = selection.cross_fitted_predictions(rows, *ways, folds)
         return {name: forecast for (name, _), forecast in result.items()}
 

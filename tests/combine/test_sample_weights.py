@@ -43,8 +43,8 @@ def test_a_row_of_weight_2_is_two_rows(kind: str) -> None:
     is_score = np.array([kind == "binary", False, False])  # by its rank
     inputs, inputs_of_copies = (member_inputs(each.predictions, NAMES, outputs) for each in (blend, twice))
     weight = times.astype(float)
-    result = fit_combinations(Rows(kind, blend.target, inputs, is_score, blend.group, weight), *ways)
-    expected = fit_combinations(Rows(kind, twice.target, inputs_of_copies, is_score, twice.group), *ways)
+    result = fit_combinations(Rows(kind, kind, blend.target, inputs, is_score, blend.group, weight), *ways)
+    expected = fit_combinations(Rows(kind, kind, twice.target, inputs_of_copies, is_score, twice.group), *ways)
     for way in itertools.product(*ways):
         ours, theirs = (combinations[way](inputs_of_copies, twice.group) for combinations in (result, expected))
         # Ridge chooses its penalty by leave-one-out cross-validation, which leaves out only one of two copies of a row

@@ -19,7 +19,7 @@ from ensemble import folders, predictions
 from ensemble.commands import predict
 from ensemble.metrics import METRIC_FUNCTIONS
 from ensemble.predictor import fit
-from ensemble.task import Task
+from ensemble.task import ABSOLUTE_ERROR, Task
 from ensemble.trees import boosting, distributed, threads, train
 from ensemble.trees.contributions import of_classes
 from ensemble.trees.objective import OUTPUT_OF
@@ -275,18 +275,21 @@ def test_rows_without_the_other_target_are_left_out(library: str, tmp_path: Path
 # Resuming
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "another"])
+@pytest.mark.parametrize("kind", [*KINDS, "another", ABSOLUTE_ERROR])
 def test_interrupted_any_objective_ends_with_the_same_bits(kind: str, library: str, tmp_path: Path) -> None:
     """A requeued job would end with another model: the scores of one class would be taken for those of another."""
 
     def weigh(table: Columns) -> Columns:
         return {**table, "weight": 0.5 + table["cluster"] % 3, "noisy": np.where(table["first"] > 2, np.nan, table["noisy"])}
 
-    folder = prepare(tmp_path / "data", "binary" if kind == "another" else kind, weigh, weight="weight")
+    of_task = {"another": "binary", ABSOLUTE_ERROR: "regression"}.get(kind, kind)
+    folder = prepare(tmp_path / "data", of_task, weigh, weight="weight")
     settings: dict[str, Any] = {"num_rounds": 20, "early_stopping_rounds": 20, "chunk_rounds": 6, "checkpoint_s": 0.0}
     if kind == "another":
         settings |= {"objective": "ranking", "target": "noisy"}
-    if kind != "multiclass":
+    if kind == ABSOLUTE_ERROR:
+        settings["objective"] = kind
+    if kind != "multiclass" and (kind, library) != (ABSOLUTE_ERROR, "lightgbm"):
         settings["monotone"] = {"noise": -1}
     train.train(config(library, folder, tmp_path / "whole", **settings))
     for resume in ("", "last", "last"):

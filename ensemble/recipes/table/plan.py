@@ -7,6 +7,7 @@ from typing import Any
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.pipeline.plan import PlannedMember
 from ensemble.recipes.table.sizes import MANY_CLASSES
+from ensemble.task import ABSOLUTE_ERROR, task_of
 
 FEW_ROWS, MANY_ROWS = 10_000, 75_000
 FEATURES_OF_A_TREE = 6
@@ -86,8 +87,11 @@ LEAST_S_PER_OUTPUT = 2.5e-5
 """Seconds per row and class. With less time XGBoost and CatBoost have too few trees to get a weight (letter: 10 s)."""
 RIDGE_ROWS = 1_000
 """With fewer rows, negative weights are not considered."""
-POINTWISE = {"objective": "regression"}
-"""Settings of the linear model and of CatBoost for a ranking task: they predict the relevance of each row by itself."""
+SQUARED_ERROR = {"objective": "regression"}
+WITH_SQUARED_ERROR = {"ranking": ("linear", "catboost"), ABSOLUTE_ERROR: ("catboost", "xgboost")}
+"""By name of the task's loss, the libraries that minimise the squared error instead. In a ranking they predict the relevance
+of each row by itself. With the absolute error, members that minimise different errors are better together; see
+CONTRIBUTING.md."""
 
 
 def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
@@ -99,10 +103,10 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     # A refit adds the rows of early stopping. If these are only a part of a fold, they are not worth its time
     regrow = cv is None or cv.stop_share == 1
     common = {**COMMON, "regrow": regrow}
-    pointwise = POINTWISE if manifest["task"]["kind"] == "ranking" else {}
+    with_squared_error = WITH_SQUARED_ERROR.get(task_of(manifest).loss, ())
     planned = []
     if _linear_work(manifest) <= MOST_LINEAR_WORK:
-        linear = {"library": "linear", "regrow": regrow, **pointwise}
+        linear = {"library": "linear", "regrow": regrow, **(SQUARED_ERROR if "linear" in with_squared_error else {})}
         planned.append(PlannedMember(name="linear", kind="trees", settings=linear, share=3.0))
     least_seconds = max(2.0, LEAST_S_PER_OUTPUT * num_rows * max(1, num_classes))
     planned += [
@@ -111,7 +115,7 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
             kind="trees",
             settings={
                 **_with_fraction({"library": library, **common, **tuned}, least_fraction),
-                **(pointwise if library == "catboost" else {}),
+                **(SQUARED_ERROR if library in with_squared_error else {}),
             },
             share=SHARES[library],
             least_seconds=2.0 if library == "lightgbm" else least_seconds,

@@ -32,7 +32,7 @@ from ensemble.neural.prepared import PreparedRecipe, PreparedRows
 from ensemble.recipe import Size
 from ensemble.recipes.table import encoding, shapley, sizes
 from ensemble.recipes.table.settings import RecipeConfig
-from ensemble.task import Task, task_of
+from ensemble.task import ABSOLUTE_ERROR, Task, task_of
 
 with imports.without("sklearn"):  # rtdl_num_embeddings imports it only for embeddings that are not used here
     from ensemble.recipes.table.model import LARGEST_ONE_HOT, Copies, Network, Shape, rows_of_copies
@@ -40,13 +40,14 @@ with imports.without("sklearn"):  # rtdl_num_embeddings imports it only for embe
 ANY_FEATURES = True
 """This network can be trained on prepared data of any recipe with a task and flat features."""
 OUT_OF_FOLD, VALIDATION, FORECAST = "oof", "validation", inputs.FORECAST
-BY_KIND = {
+BY_LOSS = {
     "binary": ("log_loss", False, "probability"),
     "multiclass": ("multiclass_log_loss", False, "probabilities"),
     "regression": ("root_mean_squared_error", False, "value"),
+    ABSOLUTE_ERROR: ("mean_absolute_error", False, "value"),
     "ranking": ("ndcg_at_10", True, "score"),
 }
-"""By kind of task: the metric that chooses the step, whether higher is better, and the type of the predictions."""
+"""By name of the loss: the metric that chooses the step, whether higher is better, and the type of the predictions."""
 LEAST_EXPLAINED, MOST_EVALUATED = 50, 16_000
 """Reasons are computed for at least the first number of forecast rows, and for more if they need at most about the second
 number of evaluations of the network, some seconds on one core."""
@@ -112,7 +113,7 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
         self.cross_validation = CrossValidation.from_manifest(self.manifest)
         num_rows = self.manifest["splits"].get("train", {"rows": 0})["rows"]
         self.config = sizes.of_network(config, self.task, num_rows, len(features), self.cross_validation)
-        self.monitor, self.higher_is_better, self.output = BY_KIND[self.task.kind]
+        self.monitor, self.higher_is_better, self.output = BY_LOSS[self.task.loss]
         self.categories = {entry["name"]: int(entry["categories"]) for entry in features if entry.get("categories")}
         numbers = [entry["name"] for entry in features if entry["name"] not in self.categories]
         self.names = numbers, list(self.categories)
@@ -277,7 +278,8 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
             return F.binary_cross_entropy_with_logits(output[..., 0], expected, reduction="none").mean(dim=1)
         mean, deviation = scale
         expected = ((target - mean) / deviation).float()
-        return (output[..., 0] - expected[:, None]).square().mean(dim=1)
+        errors = output[..., 0] - expected[:, None]
+        return (errors.abs() if self.task.loss == ABSOLUTE_ERROR else errors.square()).mean(dim=1)
 
     @functools.cached_property
     def _mean_weight(self) -> float:

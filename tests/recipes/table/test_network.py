@@ -306,6 +306,20 @@ def test_a_row_of_weight_two_is_as_good_as_two_rows(tmp_path: Path) -> None:
     torch.testing.assert_close(weighted, repeated, rtol=1e-4, atol=1e-5)
 
 
+def test_the_loss_is_the_absolute_error_if_it_is_the_metric(tmp_path: Path) -> None:
+    """The network would predict means, and stop by the squared error."""
+    tabm, model = made(written(tmp_path / "data", "regression"), "recipe.dropout=0")
+    tabm.task = dataclasses.replace(tabm.task, metric="mean_absolute_error")
+    rows, expected = tabm.rows("train").gather(np.arange(20)), torch.zeros(())
+    total, _, _ = tabm.step(model, rows, None)
+    outputs = model(rows["numbers"], rows["codes"], [torch.nonzero(used)[:, 0] for used in rows["uses"].T])
+    for number, (output, used) in enumerate(zip(outputs, rows["uses"].T, strict=True)):
+        target = (rows["target"][used] - model.mean[number]) / model.deviation[number]
+        expected = expected + (output[..., 0] - target[:, None]).abs().mean(dim=1).sum()
+    torch.testing.assert_close(total.double(), expected.double(), rtol=1e-5, atol=1e-5)
+    assert training.BY_LOSS[tabm.task.loss][0] == "mean_absolute_error"
+
+
 @pytest.mark.parametrize(
     ("kind", "output"),
     [("binary", "probability"), ("multiclass", "probabilities"), ("regression", "value"), ("ranking", "score")],

@@ -10,6 +10,7 @@ from ensemble.recipes.table.plan import combining, plan
 
 FORWARD = CrossValidation(scheme="forward", num_folds=2, embargo=0.0, begins=(0.0, 1.0, 2.0))
 RANDOM = CrossValidation(scheme="random", num_folds=5)
+COLUMNS = {"target": "y", "metric": "", "group": "group", "cluster": "cluster"}
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,7 @@ def test_numbers_are_combined_as_is_best_for_the_next_blocks_and_with_few_rows(
 ) -> None:
     """Weights that fit only past blocks or a few rows would be used, or probabilities be calibrated to a past frequency."""
     rows = {"splits": {"train": {"rows": num_rows}}}
-    assert combining({"task": {"kind": kind}, cross_validation.KEY: scheme.to_dict(), **rows}) == expected
+    assert combining({"task": {**COLUMNS, "kind": kind}, cross_validation.KEY: scheme.to_dict(), **rows}) == expected
 
 
 @pytest.mark.parametrize(("num_features", "num_classes", "num_ranks"), [(14, 2, 1), (16, 26, 4), (200, 2, 4), (750, 2, 11)])
@@ -38,7 +39,7 @@ def test_a_gpu_trains_only_wide_networks_faster(num_features: int, num_classes: 
     manifest = {
         "splits": {"train": {"rows": 20_000}},
         "features": [{"name": f"x{number}"} for number in range(num_features)],
-        "task": {"kind": "binary" if num_classes == 2 else "multiclass", "classes": classes},
+        "task": {**COLUMNS, "kind": "binary" if num_classes == 2 else "multiclass", "classes": classes},
     }
     tabm = next(member for member in plan(manifest, 4) if member.name == "tabm")
     assert num_ranks / 2 < tabm.cores_like_a_gpu <= num_ranks
@@ -50,7 +51,7 @@ def test_a_gpu_trains_only_wide_networks_faster(num_features: int, num_classes: 
 def test_a_wide_table_has_a_linear_model(num_rows: int, num_features: int, is_planned: bool) -> None:
     """The best member of many tables with more columns than rows would be taken for slow, or a slow one be trained."""
     features = [{"name": f"x{number}"} for number in range(num_features)]
-    manifest = {"splits": {"train": {"rows": num_rows}}, "features": features, "task": {"kind": "regression"}}
+    manifest = {"splits": {"train": {"rows": num_rows}}, "features": features, "task": {**COLUMNS, "kind": "regression"}}
     assert (plan(manifest, 2)[0].name == "linear") == is_planned
 
 
@@ -58,10 +59,19 @@ def test_a_wide_table_has_a_linear_model(num_rows: int, num_features: int, is_pl
 def test_each_variant_has_settings_of_its_own(num_rows: int) -> None:
     """The time that a limit leaves would be spent on a repetition of a member, which adds little to the ensemble."""
     features = [{"name": f"x{number}"} for number in range(20)]
-    manifest = {"splits": {"train": {"rows": num_rows}}, "features": features, "task": {"kind": "regression"}}
+    manifest = {"splits": {"train": {"rows": num_rows}}, "features": features, "task": {**COLUMNS, "kind": "regression"}}
     settings = [member.settings for member in plan(manifest, 2) if member.kind == "trees"]
     assert len(settings) == 4 + 6
     assert all(settings.count(one) == 1 for one in settings)
+
+
+def test_members_minimise_different_errors_if_the_absolute_error_is_the_metric() -> None:
+    """The ensemble would have members that are less different, or that all minimise another error than its own."""
+    manifest = {"splits": {"train": {"rows": 500}}, "features": [{"name": "x"}]}
+    for metric, expected in (("mean_absolute_error", {"catboost", "xgboost"}), ("root_mean_squared_error", set())):
+        planned = plan({**manifest, "task": {**COLUMNS, "kind": "regression", "metric": metric}}, 2)
+        squared = [member.settings["library"] for member in planned if member.settings.get("objective") == "regression"]
+        assert set(squared) == expected
 
 
 @pytest.mark.parametrize(("num_rows", "num_classes", "num_early"), [(500, 2, 2), (50_000, 2, 1), (50_000, 26, -3)])
@@ -70,7 +80,7 @@ def test_the_first_variants_are_trained_before_the_network(num_rows: int, num_cl
     manifest = {
         "splits": {"train": {"rows": num_rows}},
         "features": [{"name": f"x{number}"} for number in range(20)],
-        "task": {"kind": "multiclass", "classes": [str(number) for number in range(num_classes)]},
+        "task": {**COLUMNS, "kind": "multiclass", "classes": [str(number) for number in range(num_classes)]},
     }
     names = [member.name for member in plan(manifest, 2)]
     assert names.index("tabm") == names.index("xgboost") + 1 + num_early
@@ -79,6 +89,6 @@ def test_the_first_variants_are_trained_before_the_network(num_rows: int, num_cl
 def test_trees_of_large_tables_have_more_leaves() -> None:
     """In the time for a table of 250,000 rows, trees of 31 leaves would stay far behind, and CatBoost would come first."""
     manifest = {"splits": {"train": {"rows": 250_000}}, "features": [{"name": f"x{number}"} for number in range(20)]}
-    members = [member for member in plan({**manifest, "task": {"kind": "binary"}}, 2) if not member.variant_of]
+    members = [member for member in plan({**manifest, "task": {**COLUMNS, "kind": "binary"}}, 2) if not member.variant_of]
     assert [member.name for member in members] == ["lightgbm", "xgboost", "catboost", "tabm"]
     assert all(member.settings["max_leaves"] >= 127 for member in members[:3])
