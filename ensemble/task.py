@@ -14,9 +14,6 @@ METRICS = {
 }
 """The keys of `metrics.METRIC_FUNCTIONS` that a task of each kind can have; the first is the default of a table."""
 ABSOLUTE_ERROR = "absolute_error"
-LOSSES = (*KINDS, ABSOLUTE_ERROR)
-"""The names of the losses that members and weights minimise: those of the kinds (the log loss, the squared error, 1 − NDCG),
-and the absolute error of a regression."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

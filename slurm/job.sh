@@ -38,6 +38,7 @@ fail() {
 
 step= # the process id of the srun that runs the training
 signalled=
+finished= # what this job finished after it was signalled
 requeued= # not empty once Slurm has requeued the job: it accepts no further steps then
 # Slurm sends its warning before the time limit (USR1) to this shell only, and SIGTERM (requeue, cancel) to the ranks too
 trap 'signalled=USR1; [ -z "$step" ] || warn' USR1
@@ -220,7 +221,7 @@ train() {
   case $status in
     "done") return ;;
     preempted)
-      if [ "$signalled" = USR1 ] && [ "$(saved "$(value out "$@")")" = "$saved_before" ]; then
+      if [ "$signalled" = USR1 ] && [ -z "$finished" ] && [ "$(saved "$(value out "$@")")" = "$saved_before" ]; then
         say "failed: nothing new could be saved before the job's time limit, and a requeued job would get no further:" \
           "submit the same command with a longer --time"
         exit 1

@@ -39,6 +39,8 @@ done
 export MASTER_ADDR MASTER_PORT
 # Slurm signals all processes of a step: the launcher must stay alive while its ranks save
 export PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGUSR1
+# The launcher kills ranks that have not ended so many seconds after a signal; --signal comes 120 s before the time limit
+export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-110}
 
 if [[ $1 != *.yaml ]]; then
   export RANK=$SLURM_NODEID WORLD_SIZE=$SLURM_STEP_NUM_NODES

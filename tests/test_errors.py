@@ -46,6 +46,15 @@ def test_imports_are_not_interrupted_by_full_collections() -> None:
             (2, "", "error: the memory does not suffice (Unable to allocate 9 TiB): use smaller settings or less data\n"),
         ),
         (
+            'raise RuntimeError("DefaultCPUAllocator: can\'t allocate memory")',
+            (
+                2,
+                "",
+                "error: the memory does not suffice (DefaultCPUAllocator: can't allocate memory): set a smaller "
+                "micro_batch_size\n",
+            ),
+        ),
+        (
             "raise OSError(27, 'File too large')",
             (
                 2,

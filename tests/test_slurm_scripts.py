@@ -161,6 +161,29 @@ def test_an_unfinished_copy_of_a_killed_job_is_removed_when_it_starts_again(tmp_
     assert left == {"7", "7/data", "8", "8/.data.writing-0123abcd", "notes"}
 
 
+@pytest.mark.parametrize("is_signalled_early", [True, False])
+def test_a_job_that_finished_a_library_is_requeued_for_the_next(is_signalled_early: bool, tmp_path: Path) -> None:
+    """A job whose limit comes while XGBoost ends would fail, since LightGBM, which it starts then, saves nothing new."""
+    out = tmp_path / "out"
+    body = f"""
+trap "" USR1 SIGUSR1 TERM
+case "$*" in
+  *library=xgboost*) {"kill -USR1 $PPID; sleep 1" if is_signalled_early else ":"} ;;
+  *)
+    mkdir -p {out}/lightgbm.checkpoint
+    echo preempted >{out}/lightgbm.checkpoint/status
+    kill -USR1 $PPID
+    sleep 1
+    exit 75
+    ;;
+esac
+"""
+    done = as_a_job(tmp_path, "train_tree_models.slurm", "data=prepared", f"out={out}", srun=body)
+    assert f"done: {out}/xgboost" in done.stderr, done.stderr
+    assert ("preempted by a signal, saved" in done.stderr) == is_signalled_early, done.stderr
+    assert ("failed: nothing new could be saved" in done.stderr) != is_signalled_early, done.stderr
+
+
 def test_arguments_beside_those_of_a_fit_are_used(tmp_path: Path) -> None:
     """A setting given with fit=… would be ignored in silence."""
     (tmp_path / "network.words").write_text(f"--recipe\ntable\nseed=3\nout={tmp_path}/tabm\n")

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ensemble.combine import scales
-from ensemble.combine.losses import clipped_logit, expit, log_softmax, rank_logit, task_loss, within_group
+from ensemble.combine.losses import ABSOLUTE_ERROR, clipped_logit, expit, log_softmax, rank_logit, task_loss, within_group
 from ensemble.combine.scales import CALIBRATORS, Scale
 from ensemble.combine.weights import COMBINERS, Space, equal_weights
 from ensemble.metrics.weighting import weight_of, weighted_median
-from ensemble.task import ABSOLUTE_ERROR
 
 NEAR = 0.2  # the share of rows next to a median by which the density there is estimated
 LARGEST_LOGIT = 30.0  # results are clipped, since a probability of exactly 0 or 1 can have an infinite loss

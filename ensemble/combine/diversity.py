@@ -13,7 +13,7 @@ from ensemble.combine import selection
 from ensemble.combine.combination import Rows, fit_combinations, scaled_to
 from ensemble.combine.fitting import Ensemble, counted_rows, member_inputs
 from ensemble.combine.losses import log_softmax
-from ensemble.metrics import task_scores
+from ensemble.metrics import REPORTED_METRICS, task_scores
 from ensemble.metrics.weighting import weight_of, weighted_mean
 
 NUM_DRAWS = 30  # bootstrap draws of the weights, enough for the ends of a 90 % interval
@@ -85,7 +85,7 @@ def scores_by_part(
     part: np.ndarray,
     names: Sequence[str],
 ) -> dict[str, dict[str, Any]]:
-    """The number of rows and the `selection.REPORTED_METRICS` of each prediction in each part of test, such as a week.
+    """The number of rows and the `REPORTED_METRICS` of each prediction in each part of test, such as a week.
 
     target, group, part : (num_rows,). predictions : by member. `part` is the number of a row's part, and `names`
     are the names of the parts. For a binary task the positives are counted too. A score that is not defined, as in a part
@@ -102,7 +102,7 @@ def scores_by_part(
                 metric: {
                     name: by_metric[metric] if np.isfinite(by_metric[metric]) else None for name, by_metric in scores.items()
                 }
-                for metric in selection.REPORTED_METRICS[kind]
+                for metric in REPORTED_METRICS[kind]
             },
         }
     return result

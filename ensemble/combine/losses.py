@@ -8,8 +8,8 @@ import numpy as np
 
 from ensemble.metrics.ranking import Ndcg
 from ensemble.metrics.weighting import weighted_mean
-from ensemble.task import ABSOLUTE_ERROR
 
+ABSOLUTE_ERROR = "absolute_error"  # as task.ABSOLUTE_ERROR
 EPSILON = 1e-6  # some float32 probabilities are exactly 0 or 1; clipping keeps their logits finite
 
 

@@ -3,10 +3,9 @@
 import numpy as np
 
 from ensemble.combine.fitting import check_binary_target
-from ensemble.combine.losses import expit, rank_logit
+from ensemble.combine.losses import ABSOLUTE_ERROR, expit, rank_logit
 from ensemble.combine.scales import platt_scale
 from ensemble.metrics.weighting import refuse, weighted_mean, weighted_median
-from ensemble.task import ABSOLUTE_ERROR
 
 SMALLEST_SLOPE = 1e-6  # keeps the order, and changes probabilities by a negligible amount
 
@@ -14,22 +13,21 @@ SMALLEST_SLOPE = 1e-6  # keeps the order, and changes probabilities by a negligi
 def base_rate_prediction(
     blend_target: np.ndarray,
     num_rows: int,
-    kind: str = "binary",
+    loss: str = "binary",
     num_classes: int = 0,
     blend_weight: np.ndarray | None = None,
-    loss: str = "",
 ) -> np.ndarray:
-    """The base rate of blend, the share of positives or the mean of the targets, as a prediction of `num_rows` rows. With
-    loss=absolute_error (`Task.loss`) it is the median of the targets.
+    """The base rate of blend, the share of positives or the mean of the targets, as a prediction of `num_rows` rows. For the
+    absolute error it is their median. loss : the name of the loss, as in `Task.loss`.
 
     For a multiclass task it is the share of each class, (num_rows, num_classes). One more row of each class is counted, so
     that no share is 0. For a ranking all predictions are 0, so all rows are tied. blend_weight : the weights of the rows of
     blend, with mean 1; None for 1 each.
     """
-    if kind == "multiclass":
+    if loss == "multiclass":
         count = np.bincount(np.asarray(blend_target, int), blend_weight, minlength=num_classes) + 1
         return np.tile(count / count.sum(), (num_rows, 1))
-    if kind == "ranking":
+    if loss == "ranking":
         return np.zeros(num_rows)
     center = weighted_median if loss == ABSOLUTE_ERROR else weighted_mean
     return np.full(num_rows, center(np.asarray(blend_target), blend_weight))

@@ -1,10 +1,10 @@
 """Drift: the difference between the distributions of a feature in new rows and in train, as population stability index.
 
-The index is the sum over bins of (p - q) ln(p / q), where p and q are the shares of a bin in the two sets of rows, after 0.5
-is added to each count, so that no share is 0. The known values of train are divided into at most ten bins at their
-quantiles, with a bin for higher values if many have the highest one, or into one bin for each frequent category and one for
-all others. Missing values are one more bin. By the usual rule the index is small up to 0.1 and large above 0.25. If two sets
-of n and m rows have equal distributions, it is (bins - 1) (1 / n + 1 / m) on average.
+The index is the sum over bins of (p - q) ln(p / q), where p and q are the shares of a bin in the two sets of rows, after
+0.5 is added to each count, so that no share is 0. The known values of train are divided at their nine deciles, and a value
+that is several deciles, or the highest one, has a bin of its own; or into one bin for each frequent category and one for
+all others. Missing values are one more bin. By the usual rule the index is small up to 0.1 and large above 0.25. If two
+sets of n and m rows have equal distributions, it is (bins - 1) (1 / n + 1 / m) on average.
 """
 
 import dataclasses
@@ -47,9 +47,10 @@ class Bins:
             codes, counts = np.unique(known, return_counts=True)
             begins = codes[counts >= RARE * len(values)]
         else:
-            begins = np.unique(np.quantile(known, np.arange(1, NUM_BINS) / NUM_BINS)) if known.size else known
-            if known.size and begins[-1] == known.max():
-                begins = np.append(begins, np.nextafter(float(begins[-1]), np.inf))
+            quantiles = np.quantile(known, np.arange(1, NUM_BINS) / NUM_BINS) if known.size else known
+            begins, times = np.unique(quantiles, return_counts=True)
+            is_frequent = (times > 1) | (begins == known.max(initial=-np.inf))
+            begins = np.union1d(begins, np.nextafter(begins[is_frequent].astype(float), np.inf))
         empty = cls(begins=begins.tolist(), counts=[], is_category=is_category)
         return dataclasses.replace(empty, counts=empty.count(values).tolist())
 

@@ -64,6 +64,13 @@ METRICS = {
     },
 }
 """By kind of task, the metrics by name, in the order of the scores that the scorer of the kind returns."""
+REPORTED_METRICS = {
+    "binary": ("log_loss", "average_precision"),
+    "multiclass": ("multiclass_log_loss", "accuracy"),
+    "regression": ("root_mean_squared_error", "mean_absolute_error"),
+    "ranking": ("ndcg_at_10", "mean_reciprocal_rank"),
+}
+"""By kind of task, the metrics that are reported for each combiner and calibrator, and for each part of the data."""
 BIASED = ("calibration_error",)
 """Metrics that are systematically larger in bootstrap draws than on the rows themselves."""
 

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from ensemble import configuration
-from ensemble.errors import UserError
+from ensemble.errors import UserError, how_ended
 from ensemble.neural.division import check_multiple, divisors
 
 Batch = dict[str, torch.Tensor]
@@ -189,6 +189,10 @@ def in_order(num_rows: int, batch_size: int, num_ranks: int, rank: int) -> Itera
         yield MicroBatch(step, 0, rows[begin : begin + batch_size], rank * batch_size, False, True, False)
 
 
+LOOK_S = 5.0
+"""Seconds after which a consumer that waits for a batch looks whether the worker processes are alive."""
+
+
 class Feed(AbstractContextManager["Feed"]):
     """An iterator over (micro-batch, batch on the device), to be iterated once and then closed.
 
@@ -218,7 +222,7 @@ class Feed(AbstractContextManager["Feed"]):
                 generator=torch.Generator(),  # the DataLoader draws a seed, which must not change the global generator
                 num_workers=num_workers,
                 prefetch_factor=prefetch_factor if num_workers else None,
-                timeout=timeout_s if num_workers else 0,
+                timeout=min(LOOK_S, timeout_s) if num_workers else 0,
                 pin_memory=self._on_gpu,
                 multiprocessing_context=worker_context() if num_workers else None,
                 worker_init_fn=_exit_with_parent,
@@ -254,15 +258,25 @@ class Feed(AbstractContextManager["Feed"]):
 
     def _fetch(self) -> tuple[MicroBatch, Batch] | None:
         """The next micro-batch and its batch, None after the last."""
-        try:
-            batch = next(self._batches, None)
-        except RuntimeError as error:
-            if "DataLoader timed out" not in str(error):
-                raise
-            raise UserError(
-                f"the DataLoader workers returned no batch for timeout_s={self._timeout_s:g} seconds, so `gather` of the "
-                "rows hangs or is too slow: with num_workers=0 a debugger shows where, or raise timeout_s"
-            ) from None
+        deadline = time.perf_counter() + self._timeout_s
+        while True:
+            try:
+                batch = next(self._batches, None)
+                break
+            except (RuntimeError, ConnectionError, EOFError) as error:
+                if "DataLoader timed out" not in str(error):
+                    codes = [worker.exitcode for worker in getattr(self._batches, "_workers", ())]
+                    if not any(codes):
+                        raise
+                    raise UserError(
+                        f"a DataLoader worker {how_ended(next(filter(None, codes)))}: with num_workers=0 its error is "
+                        "shown; if memory or /dev/shm is full, give the job more (with Docker --shm-size)"
+                    ) from None
+            if time.perf_counter() >= deadline:
+                raise UserError(
+                    f"the DataLoader workers returned no batch for timeout_s={self._timeout_s:g} seconds, so `gather` of "
+                    "the rows hangs or is too slow: with num_workers=0 a debugger shows where, or raise timeout_s"
+                )
         if batch is None:
             assert not self._requested, "gather raised StopIteration"
             return None

@@ -8,7 +8,7 @@ import numpy as np
 from ensemble import configuration, folders, recipe
 from ensemble.data import inputs
 from ensemble.errors import UserError
-from ensemble.neural import checkpoint, evaluation
+from ensemble.neural import checkpoint, evaluation, guards, launch
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.settings import config_class, fitting_batch_size
 
@@ -67,7 +67,7 @@ class NeuralMember:
         inputs.refuse_foreign(self.folder, self._state, data, manifest, split)
         neural_recipe, model = self.recipe_of(data), self.model_of(split)
         assert self.accelerator is not None
-        arrays = evaluation.predict(neural_recipe, model, split, self._batch_size, self.accelerator)
+        arrays = self._predictions(neural_recipe, model, split)
         config = {**self._config, **self._options}
         origin = {"recipe": manifest["recipe"], "fingerprint": neural_recipe.fingerprint, "config": config}
         if hasattr(neural_recipe, "columns"):
@@ -89,6 +89,18 @@ class NeuralMember:
         if split == inputs.FORECAST and hasattr(neural_recipe, "reasons"):
             columns["reasons"] = neural_recipe.reasons(model, columns["prediction"])
         return {**rows, **columns, "output": neural_recipe.output, **origin}
+
+    def _predictions(self, neural_recipe: Any, model: Any, split: str) -> dict[str, np.ndarray]:
+        """The predictions of a split in batches of the training's size, which are halved while memory is too small."""
+        assert self.accelerator is not None
+        while True:
+            try:
+                return evaluation.predict(neural_recipe, model, split, self._batch_size, self.accelerator)
+            except Exception as error:
+                # With sharded weights the ranks would wait for each other
+                if self._batch_size == 1 or not guards.is_out_of_memory(error) or launch.is_sharded(self.accelerator):
+                    raise
+            self._batch_size //= 2
 
     def model_of(self, split: str) -> Any:
         """The model that predicts a split: after a refit, not one that learned its rows."""

@@ -100,6 +100,11 @@ class TrainingState:
         """Unscale the gradients, and return their global norm, the same on every rank."""
         if isinstance(self.model, torch.nn.parallel.DistributedDataParallel):
             self._check_summed(self.model)
+        if self.is_sharded and self._accelerator.num_processes > 1:
+            # FSDP sums only gradients that a rank has, so another parameter of the same size would get them in silence
+            named = self._unwrapped().named_parameters()
+            if unused := [name for name, parameter in named if parameter.requires_grad and parameter.grad is None]:
+                raise without_gradient(unused, " for some rows")
         if self.scaler:
             for optimizer in self.optimizers:
                 self.scaler.unscale_(optimizer)

@@ -40,6 +40,8 @@ NUM_CPU_RANKS, LEAST_ROWS_FOR_RANKS = (1, 2, 4), 2_000
 each train faster than one rank with several threads, but with fewer rows their start takes longer than they save."""
 GPUS = Path("/proc/driver/nvidia/gpus")
 """The folder with an entry for each GPU, where Linux has a driver for them."""
+WSL_DRIVER = Path("/usr/lib/wsl/lib/libcuda.so.1")
+"""CUDA's library where the driver is that of Windows."""
 
 
 def train(
@@ -192,7 +194,7 @@ def launch_command(
 def has_gpu() -> bool:
     """Whether this machine has an NVIDIA GPU that CUDA_VISIBLE_DEVICES does not hide, and PyTorch is built for CUDA."""
     is_visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() not in ("", "-1")
-    return is_visible and any(GPUS.glob("*")) and torch_is_for_cuda()
+    return is_visible and (any(GPUS.glob("*")) or WSL_DRIVER.exists()) and torch_is_for_cuda()
 
 
 def torch_is_for_cuda() -> bool:

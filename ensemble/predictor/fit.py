@@ -127,17 +127,11 @@ def _fit(manifest: dict[str, Any], task: Task, read: MemberFiles, **methods: Any
     """Fit weights, calibration and intervals, predict the scored rows, print warnings. methods : as for `combine.fit`."""
     fit_rows, columns, cv = read.rows[read.on], read.of_members(read.on), CrossValidation.from_manifest(manifest)
     is_forward = cv is None or cv.scheme == "forward"
-    methods |= {
-        "kind": task.kind,
-        "loss": task.loss,
-        "outputs": read.outputs(),
-        "weight": fit_rows.weight,
-        "is_forward": is_forward,
-    }
+    methods |= {"kind": task.kind, "loss": task.loss, "outputs": read.outputs()}
+    methods |= {"weight": fit_rows.weight, "is_forward": is_forward}
     ensemble, cross_fitted = combine.fit_cross_fitted(fit_rows.target, columns, fit_rows.group, read.member_names, **methods)
     test, candidates = _candidates(task, read, ensemble, cross_fitted, is_forward)
-    of_members = dict(zip(read.member_names, columns.swapaxes(0, 1), strict=True))
-    warnings = scoring.warnings_of_leaks(task, fit_rows, of_members)
+    warnings = scoring.warnings_of_leaks(task, fit_rows, dict(zip(read.member_names, columns.swapaxes(0, 1), strict=True)))
     for sentence in warnings:
         print(f"warning: {sentence}", file=sys.stderr)
     other_rows = None if read.scored == read.on else test
@@ -200,7 +194,5 @@ def _candidates(
             fit_score = read.columns[read.on][:, number][counted]
             prediction = combine.ranked_prediction(target, fit_score, group, prediction, test.group, weight)
         candidates[read.names[number]] = prediction
-    candidates[BASE_RATE] = combine.base_rate_prediction(
-        target, len(test.target), task.kind, len(task.classes), weight, task.loss
-    )
+    candidates[BASE_RATE] = combine.base_rate_prediction(target, len(test.target), task.loss, len(task.classes), weight)
     return test, candidates

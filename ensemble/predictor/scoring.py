@@ -119,7 +119,7 @@ def warnings_of_leaks(task: Task, blend: Predictions, predictions: dict[str, np.
             return metrics.task_scores(task.kind, target, prediction, group, weight)[metric]
         return metrics.METRIC_FUNCTIONS[metric].function(target, prediction, group, weight)
 
-    base_rate = combine.base_rate_prediction(target, len(target), task.kind, len(task.classes), weight, task.loss)
+    base_rate = combine.base_rate_prediction(target, len(target), task.loss, len(task.classes), weight)
     warnings = []
     for name, prediction in predictions.items():
         score = score_of(prediction[counted])

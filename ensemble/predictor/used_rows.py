@@ -1,5 +1,6 @@
 """Sentences for the report and the model card: how each row of data for cross-validation was used."""
 
+import re
 from typing import Any
 
 from ensemble import recipe
@@ -48,8 +49,10 @@ def drawn(manifest: dict[str, Any], scores: dict[str, Any]) -> str:
     unit = recipe.of(manifest).words.unit
     if unit != "row" or scores["clusters"] == scores["rows"]:
         return f"{unit}s"
-    has_groups = bool(manifest.get("config", {}).get("group"))
-    return "groups" if has_groups else "slices of time" if recipe.follows_time(manifest) else "clusters"
+    # Single rows in time are drawn by slices, the groups of the scores (scoring.with_clusters)
+    if recipe.follows_time(manifest) and scores["clusters"] == scores.get("groups"):
+        return "slices of time"
+    return "groups" if manifest.get("config", {}).get("group") else "clusters"
 
 
 def _training(manifest: dict[str, Any], cv: CrossValidation) -> str:
@@ -62,7 +65,7 @@ def _training(manifest: dict[str, Any], cv: CrossValidation) -> str:
     num_fit = cv.num_folds - 2
     copies = f"Each member has {cv.num_folds} copies."
     if cv.scheme == "forward":
-        unit = " days" if isinstance(manifest["splits"]["train"].get("from"), str) and cv.embargo else ""
+        unit = " days" if re.match(r"\d{4}-\d\d", str(manifest["splits"]["train"].get("from"))) else ""
         embargo = f", less an embargo of {cv.embargo:g}{unit}" if cv.embargo else ""
         groups = f", without the values of {config['group']} in these two blocks" if config.get("group") else ""
         return (

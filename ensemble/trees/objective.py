@@ -14,7 +14,7 @@ import pyarrow as pa
 from ensemble.errors import UserError
 from ensemble.metrics import METRIC_FUNCTIONS
 from ensemble.metrics.blocks import starts_of
-from ensemble.task import ABSOLUTE_ERROR, LOSSES, Task
+from ensemble.task import ABSOLUTE_ERROR, KINDS, Task
 from ensemble.trees.boosting import Scores
 from ensemble.trees.rows import TreeData
 from ensemble.trees.scaling import Scaling
@@ -22,6 +22,8 @@ from ensemble.trees.settings import TreesConfig
 
 OUTPUT_OF = {"binary": "probability", "multiclass": "probabilities", "regression": "value", "ranking": "score"}
 """By kind of task, the output of a member that learned the task's own target with its own objective."""
+LOSSES = (*KINDS, ABSOLUTE_ERROR)
+"""The losses that trees minimise: that of each kind of task, and the absolute error of a regression."""
 ORDER_METRICS = ("average_precision", "roc_auc", "ndcg_at_10")
 """Metrics that depend on the order of the predictions only, so they apply to scores on any scale."""
 NUM_GRADES = 31

@@ -71,8 +71,8 @@ def test_a_row_of_weight_two_counts_as_two_rows() -> None:
     assert weighted.weights == pytest.approx(repeated.weights, abs=1e-3)
     assert weighted.combination.intercept == pytest.approx(repeated.combination.intercept, abs=1e-3)
     target = np.array([1.0, 2, 10])
-    assert base_rate_prediction(target, 2, "regression", loss=ABSOLUTE_ERROR).tolist() == [2, 2]
-    assert base_rate_prediction(target, 1, "regression", 0, np.array([0.5, 0.5, 2]), ABSOLUTE_ERROR).tolist() == [10]
+    assert base_rate_prediction(target, 2, ABSOLUTE_ERROR).tolist() == [2, 2]
+    assert base_rate_prediction(target, 1, ABSOLUTE_ERROR, 0, np.array([0.5, 0.5, 2])).tolist() == [10]
 
 
 def test_an_ensemble_of_an_older_version_has_the_loss_of_its_kind() -> None:

@@ -15,7 +15,7 @@ from ensemble.combine.losses import task_loss
 from ensemble.combine.scales import IDENTITY, class_temperature_scale, platt_scale
 from ensemble.combine.weights import COMBINERS, SAFE, best_member_weights, greedy_weights, simplex_weights
 from ensemble.errors import UserError
-from ensemble.metrics import METRIC_FUNCTIONS, METRICS, task_scores
+from ensemble.metrics import METRIC_FUNCTIONS, METRICS, REPORTED_METRICS, task_scores
 
 MAIN = {
     "binary": "log_loss",
@@ -116,7 +116,7 @@ def test_the_ensemble_beats_its_members_on_new_rows(kind: str) -> None:
     result = cost(kind, new.target, ensemble.predict(new.predictions, NAMES, new.group), new.group)
     best = min(cost(kind, new.target, new.predictions[:, member], new.group) for member in range(3))
     assert result < best - (0.02 if kind != "regression" else 0.5)
-    assert set(ensemble.cross_fitted[ensemble.method]) == set(selection.REPORTED_METRICS[kind]) <= set(METRICS[kind])
+    assert set(ensemble.cross_fitted[ensemble.method]) == set(REPORTED_METRICS[kind]) <= set(METRICS[kind])
 
 
 @every_kind
@@ -248,7 +248,7 @@ def test_what_each_member_adds_is_measured(kind: str) -> None:
     assert json.loads(json.dumps(result)) == result
     assert result["error_correlation"]["trees"]["echo"] > 0.4
     assert all(result["error_correlation"][name][name] == pytest.approx(1) for name in names)
-    metric = selection.REPORTED_METRICS[kind][0]
+    metric = REPORTED_METRICS[kind][0]
     sign = -1 if METRIC_FUNCTIONS[metric].higher_is_better else 1
     assert sign * result["without"]["net"][metric] > sign * result["without"]["echo"][metric]
     by_part = diversity.scores_by_part(

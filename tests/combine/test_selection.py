@@ -22,6 +22,8 @@ def test_weights_are_equal_unless_others_are_surely_better() -> None:
     sure, unsure = np.array([0.30, 0.31, 0.29]), np.array([0.30, 0.40, 0.19])
     assert selection.choose({"equal": sure + 0.05, "greedy": sure}, "equal") == "greedy"
     assert selection.choose({"equal": sure + 0.01, "greedy": unsure}, "equal") == "equal"
+    huge = 1e200 * sure  # the squared errors of targets of 1e100
+    assert selection.choose({"equal": huge + np.array([4e198, 5e198, 6e198]), "greedy": huge}, "equal") == "greedy"
 
 
 def test_combiners_are_scored_on_later_weeks() -> None:

@@ -37,6 +37,12 @@ def test_equal_distributions_differ_by_chance_only() -> None:
         (np.full(2000, np.nan), GENERATOR.normal(size=2000), False),
         (np.ones(2000), np.zeros(2000), False),
         (np.zeros(2000), np.ones(2000), False),
+        ((GENERATOR.random(2000) < 0.05).astype(float), np.ones(2000), False),
+        (
+            np.where(GENERATOR.random(2000) < 0.92, 0, GENERATOR.exponential(size=2000)),
+            GENERATOR.exponential(size=2000),
+            False,
+        ),
     ],
 )
 def test_a_shift_is_large(before: np.ndarray, after: np.ndarray, is_category: bool) -> None:

@@ -40,6 +40,40 @@ def differences(one: Path, other: Path) -> list[str]:
     return [name for name in first if first[name].dtype != second[name].dtype or not torch.equal(first[name], second[name])]
 
 
+BRANCHES = """
+import sys
+import torch
+from pathlib import Path
+from toy import Toy, settings
+from ensemble import errors
+from ensemble.neural import launch
+class Branch(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (torch.nn.Parameter(torch.ones(1)) for _ in range(2))
+    def forward(self, x):
+        return x * (self.second if torch.distributed.get_rank() else self.first)
+class Branches(Toy):
+    def model(self):
+        return super().model().append(Branch())
+def main():
+    accelerator = launch.start(settings(Path(sys.argv[1])))
+    from ensemble.neural import loop
+    loop.train(Branches(), settings(Path(sys.argv[1])), accelerator)
+errors.run(main)
+"""
+
+
+def test_a_parameter_that_a_rank_does_not_use_is_refused(tmp_path: Path) -> None:
+    """FSDP would add the gradient of one parameter to that of another of the same size, without a message."""
+    (tmp_path / "branches.py").write_text(BRANCHES)
+    command = [*launcher.ACCELERATE, *launcher.MULTI_CPU_SHARDED, "branches.py", "run"]
+    with launcher.started(command, tmp_path, PYTHONPATH=launcher.WITH_HELPERS) as process:
+        _, errors = process.communicate(timeout=launcher.TIMEOUT_S)
+    assert process.returncode != 0
+    assert "the loss that `step` of the recipe returns for some rows does not depend on 4." in errors
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """Six steps on one rank, and sharded over two, each with a checkpoint after the third."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from accelerate import Accelerator
 from toy import Toy
 
@@ -65,3 +66,34 @@ def test_a_network_returns_the_weights_of_its_task(
         UserError, match=r"^predict\(…\) of the recipe toy returns no weight, but the task has weight=w: return"
     ):
         NeuralMember(config.out, accelerator, "data").predict("data", "test")
+
+
+def test_a_batch_that_does_not_fit_into_memory_is_halved(
+    config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network trained on a large GPU could not predict on a small one, and no setting would help."""
+    toy = Toy()
+    loop.train(toy, dataclasses.replace(config, max_epochs=1), accelerator)
+    with_recipe = dataclasses.make_dataclass("_", [("recipe", Any, None)], bases=(TrainConfig,), frozen=True, kw_only=True)
+    monkeypatch.setattr(NeuralMember, "recipe_of", lambda *_: toy)
+    monkeypatch.setattr(predict, "config_class", lambda _: with_recipe)
+    monkeypatch.setattr(inputs, "refuse_foreign", lambda *_: None)
+    monkeypatch.setattr(folders, "read_manifest", lambda _: {"recipe": "toy"})
+    monkeypatch.setattr(toy, "columns", lambda split, arrays: arrays, raising=False)
+    monkeypatch.setattr(toy, "output", "value", raising=False)
+    whole = NeuralMember(config.out, accelerator, "data").predict("data", "validation")["prediction"]
+    sizes, original = list[int](), toy.predict
+
+    def small_memory(model: Any, batch: Any) -> Any:
+        sizes.append(len(batch["row"]))
+        if sizes[-1] > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return original(model, batch)
+
+    monkeypatch.setattr(toy, "predict", small_memory)
+    halved = NeuralMember(config.out, accelerator, "data").predict("data", "validation")["prediction"]
+    assert halved == pytest.approx(whole, abs=1e-5)
+    assert sizes[0] > 3 >= sizes[-1]
+    monkeypatch.setattr(toy, "predict", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA out of memory")))
+    with pytest.raises(torch.OutOfMemoryError):
+        NeuralMember(config.out, accelerator, "data").predict("data", "validation")

@@ -60,6 +60,7 @@ def test_a_fit_uses_a_visible_gpu_that_is_faster(
     for number in range(num_gpus):
         (tmp_path / f"0000:0{number}:00.0").mkdir()
     monkeypatch.setattr(network, "GPUS", tmp_path)
+    monkeypatch.setattr(network, "WSL_DRIVER", tmp_path / "libcuda.so.1")
     monkeypatch.setattr(network, "torch_is_for_cuda", lambda: True)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
@@ -70,6 +71,17 @@ def test_a_fit_uses_a_visible_gpu_that_is_faster(
     assert (network.TRAIN_ON_CPU in command) != is_on_gpu
     assert environment is not None
     assert environment["OMP_NUM_THREADS"] == ("2" if is_on_gpu else "1")
+
+
+def test_a_gpu_of_windows_is_seen_in_its_linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under WSL, whose driver is that of Windows, a fit would never use the GPU."""
+    monkeypatch.setattr(network, "GPUS", tmp_path / "none")
+    monkeypatch.setattr(network, "WSL_DRIVER", tmp_path / "libcuda.so.1")
+    monkeypatch.setattr(network, "torch_is_for_cuda", lambda: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert not network.has_gpu()
+    (tmp_path / "libcuda.so.1").touch()
+    assert network.has_gpu()
 
 
 def test_the_build_of_pytorch_is_known_without_an_import() -> None:

@@ -74,3 +74,18 @@ def test_a_test_split_is_scored_where_there_is_one() -> None:
     assert "200 rows of the test split, set aside at random" in result["scores"]
     assert used_rows.place(scores) == "the test split"
     assert used_rows.place(SCORES) == "out-of-fold predictions"
+
+
+def test_an_embargo_of_a_number_has_no_unit() -> None:
+    """The page would call the distance of numbers, such as years, days."""
+    years = manifest(CrossValidation(scheme="forward", num_folds=4, embargo=5, begins=(0.0,)), time="year")
+    years["splits"]["train"]["from"] = "1990"
+    assert "embargo of 5." in " ".join(used_rows.sentences(years, SCORES).values())
+
+
+@pytest.mark.parametrize(("groups", "expected"), [(12, "slices of time"), (700, "groups")])
+def test_slices_of_time_are_not_called_groups(groups: int, expected: str) -> None:
+    """If each scored row is of another group, slices of time are drawn, and the page would call them groups."""
+    cv = CrossValidation(scheme="forward", num_folds=4, begins=(0.0,))
+    of_table = {**manifest(cv, time="day", group="shop"), "recipe": "table"}
+    assert used_rows.drawn(of_table, {**SCORES, "clusters": 12, "groups": groups}) == expected

@@ -10,7 +10,7 @@ import pyarrow as pa
 from ensemble import folders
 from ensemble.arrow import open_table
 from ensemble.combine import diversity
-from ensemble.combine.selection import REPORTED_METRICS
+from ensemble.metrics import REPORTED_METRICS
 from ensemble.predictions import Predictions
 from ensemble.predictor.forecast import Forecast
 

@@ -1,0 +1,45 @@
+"""Worker processes of the DataLoader that are killed from outside."""
+
+import multiprocessing
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ensemble.errors import UserError
+from ensemble.neural.loader import Batch, Feed, in_order
+
+
+class Stuck:
+    """Five rows, of which reading the last never ends; the file `sign` is created when it starts."""
+
+    def __init__(self, sign: Path):
+        self.sign = sign
+
+    def __len__(self) -> int:
+        return 5
+
+    def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
+        while 4 in rows:
+            self.sign.touch()
+            time.sleep(0.1)
+        return {"row": torch.from_numpy(rows)}
+
+
+def test_a_killed_worker_is_named_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run would wait for timeout_s, ten minutes, for a worker that the kernel killed, and end with a traceback."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])  # where the worker finds the class
+    sign = tmp_path / "sign"
+    options = {"device": torch.device("cpu"), "num_workers": 1, "prefetch_factor": 2, "timeout_s": 600.0}
+    with Feed(Stuck(sign), in_order(5, 2, 1, 0), **options) as batches:
+        next(batches)
+        while not sign.exists():
+            time.sleep(0.05)
+        (worker,) = multiprocessing.active_children()
+        worker.kill()
+        with pytest.raises(
+            UserError, match=r"a DataLoader worker .*SIGKILL.*: with num_workers=0 its error is shown; if memory"
+        ):
+            list(batches)
