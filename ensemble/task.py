@@ -7,7 +7,7 @@ from ensemble.errors import UserError
 
 KINDS = ("binary", "multiclass", "regression", "ranking")
 METRICS = {
-    "binary": ("log_loss", "roc_auc", "average_precision"),
+    "binary": ("log_loss", "roc_auc", "average_precision", "accuracy"),
     "multiclass": ("multiclass_log_loss", "accuracy"),
     "regression": ("root_mean_squared_error", "mean_absolute_error"),
     "ranking": ("ndcg_at_10",),

@@ -98,12 +98,16 @@ def _ignoring_group(function: Callable[[np.ndarray, np.ndarray, np.ndarray | Non
     return lambda target, prediction, group, weight=None: function(target, prediction, weight)
 
 
+def _accuracy(target: np.ndarray, prediction: np.ndarray, group: np.ndarray, weight: np.ndarray | None = None) -> float:
+    return (binary if np.ndim(prediction) == 1 else multiclass).accuracy(target, prediction, weight)
+
+
 METRIC_FUNCTIONS: dict[str, MetricFunction] = {
     "average_precision": MetricFunction(_ignoring_group(average_precision), True, ("binary",)),
     "roc_auc": MetricFunction(_ignoring_group(binary.roc_auc), True, ("binary",)),
     "log_loss": MetricFunction(_ignoring_group(binary.log_loss), False, ("binary",)),
     "multiclass_log_loss": MetricFunction(_ignoring_group(multiclass.log_loss), False, ("multiclass",)),
-    "accuracy": MetricFunction(_ignoring_group(multiclass.accuracy), True, ("multiclass",)),
+    "accuracy": MetricFunction(_accuracy, True, ("binary", "multiclass")),
     "root_mean_squared_error": MetricFunction(_ignoring_group(regression.root_mean_squared_error), False, ("regression",)),
     "mean_absolute_error": MetricFunction(_ignoring_group(regression.mean_absolute_error), False, ("regression",)),
     "ndcg_at_10": MetricFunction(ranking.ndcg_at_10, True, ("ranking",)),

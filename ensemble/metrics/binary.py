@@ -19,6 +19,12 @@ class Reliability(NamedTuple):
     num_rows: np.ndarray
 
 
+def accuracy(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
+    """The share of rows whose target is 1 and whose probability is at least 0.5, or neither."""
+    target, prediction = _checked(target, prediction)
+    return float(weighted_mean(((prediction >= 0.5) == target).astype(float), weight))
+
+
 class PrecisionRecall(NamedTuple):
     """Points of the precision-recall curve, (num_points,) each, with decreasing threshold and increasing recall."""
 

@@ -28,7 +28,8 @@ CONSTANT = {
 ENDS = ("value", "low", "high")
 """The numbers of a score with its interval."""
 ACCURACY = ("accuracy", "accuracy_always_no")
-"""Metrics of a binary task that are not in the table of scores, since they mean little where positives are rare."""
+"""Metrics of a binary task that are not in the table of scores, unless one is the metric of the task, since they mean little
+where positives are rare."""
 
 
 def methods(cross_fitted: dict[str, dict[str, float]], chosen: str, out_of_fold: bool) -> list[dict[str, Any]]:
@@ -50,7 +51,8 @@ def score_table(run: Run) -> dict[str, Any]:
     """Columns, rows, and the scores of the ensemble minus those of the best member, with numbers as text; `main` is that by
     the metric of the task."""
     scores, kind = run.scores["scores"], run.task.kind
-    names = [name for name in metrics.METRICS[kind] if not (kind == "binary" and name in ACCURACY)]
+    hidden = set(ACCURACY) - {run.task.metric} if kind == "binary" else set()
+    names = [name for name in metrics.METRICS[kind] if name not in hidden]
     descriptions = run.recipe.get("page", "METRIC_DESCRIPTIONS") or METRIC_DESCRIPTIONS[kind]
     labels = {name: metrics.METRICS[kind][name].label.replace("each group", f"each {run.words.block}") for name in names}
     differences = run.scores["gain_over_best_member"]

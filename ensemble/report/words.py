@@ -38,6 +38,7 @@ METRIC_DESCRIPTIONS = {
         "calibration_error": "The mean absolute difference between predicted probability and observed frequency, over bins.",
         "precision_at_5pct": "The share of positive rows among each block’s top 5 %.",
         "lift_at_5pct": "That precision as a multiple of the base rate.",
+        "accuracy": "The share of the rows whose likelier outcome is the true one.",
     },
     "multiclass": {
         "multiclass_log_loss": "The mean of −log of the probability of the true class: confident errors cost most.",

@@ -240,7 +240,7 @@ def resolve(
         count = min(is_positive.sum(), (~is_positive).sum())
         objective = dataclasses.replace(objective, metric="log_loss") if count < LEAST_FOR_ORDER else objective
     if not config.metric and objective.metric == "accuracy":  # with a frequent class it is constant for the first trees
-        objective = dataclasses.replace(objective, metric="multiclass_log_loss")
+        objective = dataclasses.replace(objective, metric=copies.LOSS_OF[objective.kind])
     config = dataclasses.replace(
         config,
         objective=objective.loss,

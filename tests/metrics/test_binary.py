@@ -11,7 +11,7 @@ from intervals import bootstrap_scores
 
 from ensemble import metrics
 from ensemble.errors import UserError
-from ensemble.metrics import METRICS, binary_scores, bootstrap_draws, score_intervals, why_undefined
+from ensemble.metrics import METRIC_FUNCTIONS, METRICS, binary_scores, bootstrap_draws, score_intervals, why_undefined
 from ensemble.metrics.binary import precision_recall, reliability
 from ensemble.metrics.evaluating import binary_metric
 
@@ -267,3 +267,11 @@ def test_average_precision_alone_is_that_of_all_scores() -> None:
     target, prediction = (rng.random(500) < 0.1).astype(float), rng.integers(0, 40, 500) / 40
     alone = metrics.average_precision(target, prediction)
     assert alone == pytest.approx(metrics.binary_scores(target, prediction, np.zeros(500))["average_precision"], rel=1e-12)
+
+
+def test_accuracy_is_that_of_the_table_of_scores() -> None:
+    """The leaderboard would have another accuracy than the report, or count 0.5 as another outcome."""
+    target, prediction, weight = np.array([1.0, 1, 0, 0]), np.array([0.5, 0.4, 0.6, 0.1]), np.array([2.0, 1, 1, 4])
+    of_leaderboard = METRIC_FUNCTIONS["accuracy"].function(target, prediction, np.zeros(4), weight)
+    assert of_leaderboard == binary_scores(target, prediction, np.zeros(4), weight)["accuracy"] == 6 / 8
+    assert METRIC_FUNCTIONS["accuracy"].function(target, prediction, np.zeros(4)) == 0.5

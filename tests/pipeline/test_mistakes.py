@@ -270,7 +270,7 @@ COMMANDS = {
     "… time_limit=1:00": "the command line: 1:00 is base 60 in YAML: write a decimal number without leading zeros,",
     "… members={a:b}": "members={'a:b': ''} does not fit: write a list, as in",
     "… accelerate_config=no.yaml": "accelerate_config=no.yaml is not a file: name one of Accelerate, or write auto",
-    "… metric=auc": "metric=auc does not fit a binary target: write one of log_loss, roc_auc, average_precision",
+    "… metric=auc": "metric=auc does not fit a binary target: write one of log_loss, roc_auc, average_precision, accuracy",
     "… metric=root_mean_squared_error": "metric=root_mean_squared_error does not fit a binary target: write one of",
     "… task=guess": "the command line: task=guess does not fit: write one of '', binary, multiclass, regression,",
     "… task=regression": "task=regression, but target=y holds texts such as 'no': give task=multiclass, or leave task out",

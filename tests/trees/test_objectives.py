@@ -95,6 +95,8 @@ def test_a_metric_that_counts_right_classes_stops_no_training(tmp_path: Path) ->
     data = copied_members.prepared_of(tmp_path, frame, metric="accuracy")
     settings = copied_members.config_of("xgboost", data)
     assert train.resolve(settings, rows_of(data))[1].metric == "multiclass_log_loss"
+    two_classes = copied_members.prepared_of(tmp_path, frame.filter(pl.col("y") != "rarer"), "two", metric="accuracy")
+    assert train.resolve(copied_members.config_of("xgboost", two_classes), rows_of(two_classes))[1].metric == "log_loss"
     assert train.resolve(dataclasses.replace(settings, metric="accuracy"), rows_of(data))[1].metric == "accuracy"
 
 

@@ -34,7 +34,11 @@ def test_invalid_categories_are_refused(code: float, library: str, tmp_path: Pat
             {"target": "first"},
             r"target=first is not a column that can be learned: choose from truth, noisy, weight, target",
         ),
-        ("binary", {"metric": "accuracy"}, r"metric=accuracy does not score a binary task: choose average_precision, "),
+        (
+            "binary",
+            {"metric": "mean_absolute_error"},
+            r"metric=mean_absolute_error does not score a binary task: choose average_precision, ",
+        ),
         ("regression", {"metric": "rmse"}, r"metric=rmse does not score a regression task: choose root_mean_squared_error"),
         (
             "binary",

@@ -18,9 +18,10 @@ class PrepareConfig:
     """The kind of task; empty to infer it from the target: binary for two different values, multiclass for few different
     whole numbers or texts, else regression. If `metric` is one of regression, any target of numbers is a regression."""
     metric: str = ""
-    """The metric for early stopping and the leaderboard; empty for log_loss (binary), multiclass_log_loss,
-    root_mean_squared_error (regression) or ndcg_at_10 (ranking). With mean_absolute_error the ensemble minimises the
-    absolute error: it predicts medians, which are below the means if large values of the target are rare."""
+    """The metric for early stopping and the leaderboard. Binary: log_loss (the default), roc_auc, average_precision or
+    accuracy; several classes: multiclass_log_loss or accuracy; numbers: root_mean_squared_error or mean_absolute_error;
+    ranking: ndcg_at_10. With mean_absolute_error the ensemble minimises the absolute error: it predicts medians, which are
+    below the means if large values of the target are rare."""
     time: str = ""
     """A column of dates or numbers that orders the folds in time; empty for random folds. The hour, weekday, month and
     day of the year of a date are features, but the date itself is not, unless the target has a trend (see trend.py)."""

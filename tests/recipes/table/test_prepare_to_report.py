@@ -210,13 +210,21 @@ def test_real_ratings_are_learned(tmp_path: Path, kind: str, settings: tuple[str
 def test_one_command_is_made_again_by_one_command(table: Path, tmp_path: Path) -> None:
     """A user who copies the command of the page would run seven commands with other settings, or train for another time."""
     out = tmp_path / "one"
-    words = ("target=rich", "drop=[income,tier,grade,who]", "num_folds=3", "members=[linear,lightgbm]", "test=0.25")
+    words = (
+        "target=rich",
+        "drop=[income,tier,grade,who]",
+        "num_folds=3",
+        "members=[linear,lightgbm]",
+        "test=0.25",
+        "metric=accuracy",
+    )
     run("fit", f"source=[{table}]", f"out={out}", *words, "time_limit=0", "num_draws=3", "threads=1")
     html_of_page = (out / "report.html").read_text(encoding="utf-8")
     assert not re.findall(r"url\((?!#)|@import|<iframe|<object|<embed|https?://|src=", html_of_page)
     page = text(html_of_page)
     assert "The combiner simplex was set before the fit" in page
     assert "Equal weights are chosen" not in page
+    assert "the ensemble’s accuracy is" in page
     commands = [line for line in re.findall(r"python .*", page) if "scripts" in line or "fit" in line]
     assert len(commands) == 1
     line = shlex.split(commands[0])
@@ -227,4 +235,5 @@ def test_one_command_is_made_again_by_one_command(table: Path, tmp_path: Path) -
     assert dataclasses.replace(made, source=asked.source) == asked
     board = folders.read_json(out / "leaderboard.json")
     assert [row["member"] for row in board][-1] == BASE_RATE
+    assert {row["metric"] for row in board} == {"accuracy"}
     assert next(row for row in board if row["member"] == "lightgbm")["megabytes"] > 0
