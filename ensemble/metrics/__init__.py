@@ -162,17 +162,21 @@ def bootstrap_draws(
 
     cluster : (num_rows,), such as the product, whose rows depend on each other and are drawn together. weight : (num_rows,),
     the same in each draw. A draw consists of rows. In a ranking whose groups have one cluster and one weight each, it
-    consists of groups: some thousand users instead of millions of candidates.
+    consists of groups: some thousand users instead of millions of candidates. If each group is within one cluster, a group
+    that is drawn twice is two groups.
     """
-    if kind == "ranking":
-        _, first_row, group_number = np.unique(group, return_index=True, return_inverse=True)
-        cluster_of_group = np.asarray(cluster)[first_row]
+    _, first_row, group_number = np.unique(group, return_index=True, return_inverse=True)
+    cluster_of_group = np.asarray(cluster)[first_row]
+    is_whole = np.array_equal(cluster_of_group[group_number], cluster)  # whether each group is within one cluster
+    if kind == "ranking" and is_whole:
         weight_of_group = weight_of(weight, first_row)
-        has_one_weight = weight is None or np.array_equal(weight[first_row][group_number], weight)
-        if has_one_weight and np.array_equal(cluster_of_group[group_number], cluster):
-            scores = ranking.RankingScorer(target, prediction, group).scores_of_groups
-            return draws_of(scores, cluster_of_group, num_draws, generator, weight_of_group)
-    return draws_of(SCORERS[kind](target, prediction, group).scores, cluster, num_draws, generator, weight)
+        if weight is None or np.array_equal(weight[first_row][group_number], weight):
+            of_groups = ranking.RankingScorer(target, prediction, group).scores_of_groups
+            return draws_of(of_groups, cluster_of_group, num_draws, generator, weight_of_group)
+    scores: Callable[..., np.ndarray] = SCORERS[kind](target, prediction, group).scores
+    if kind == "binary" and is_whole:
+        scores = functools.partial(scores, weight_of_one=np.ones(len(target)) if weight is None else weight)
+    return draws_of(scores, cluster, num_draws, generator, weight)
 
 
 def score_intervals(kind: str, draws: Draws, is_difference: bool = False) -> dict[str, Interval]:

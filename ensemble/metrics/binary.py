@@ -132,6 +132,7 @@ class BinaryScorer:
         self.target, prediction = _checked(target, prediction)
         groups, group = np.unique(group, return_inverse=True)
         assert group.shape == self.target.shape
+        self.group = group
         self.num_groups = len(groups)
         # One row for each plain mean: all means are one product with the weights
         self.row_losses = np.stack(
@@ -156,8 +157,11 @@ class BinaryScorer:
         self.group_target = self.target[self.group_order]
         self.block_group = sorted_group[self.group_starts]
 
-    def scores(self, weight: np.ndarray) -> np.ndarray:
-        """All metrics in the order of `METRICS["binary"]`, (num_metrics,)."""
+    def scores(self, weight: np.ndarray, weight_of_one: np.ndarray | None = None) -> np.ndarray:
+        """All metrics in the order of `METRICS["binary"]`, (num_metrics,).
+
+        weight_of_one : the weights before whole groups were drawn. Each time that a group is drawn it is a group of its own.
+        """
         sorted_weight = weight[self.order]
         mass = np.add.reduceat(sorted_weight, self.starts)
         positive = np.add.reduceat(sorted_weight * self.sorted_target, self.starts)
@@ -174,17 +178,22 @@ class BinaryScorer:
             sorted_weight = weight[self.group_order]
             mass = np.add.reduceat(sorted_weight, self.group_starts)
             positive = np.add.reduceat(sorted_weight * self.group_target, self.group_starts)
-        precision = self._precision_at_top(mass, positive)
+        times = np.ones(self.num_groups)
+        if weight_of_one is not None:
+            times = np.bincount(self.group, weight) / np.maximum(np.bincount(self.group, weight_of_one), 1e-300)
+        precision = self._precision_at_top(mass, positive, times)
         lift = precision * num_rows / num_positive if num_positive > 0 else np.nan
         return np.array(
             [average_precision, roc_auc, log_loss, brier, calibration_error, precision, lift, accuracy, always_no]
         )
 
-    def _precision_at_top(self, mass: np.ndarray, positive: np.ndarray) -> float:
-        """mass, positive : the weight of all rows, and of the positives, in each block of a group."""
+    def _precision_at_top(self, mass: np.ndarray, positive: np.ndarray, times: np.ndarray) -> float:
+        """mass, positive : the weight of all rows, and of the positives, in each block of a group. times : (num_groups,), the
+        number of groups that each stands for."""
         group_mass = np.bincount(self.block_group, mass, self.num_groups)
         # The small number makes 5 % of 60 rows equal to 3, even if the product is rounded down
-        top_mass = np.minimum(np.maximum(np.floor(group_mass * TOP_FRACTION + 1e-9), 1), group_mass)
+        size = group_mass / np.where(times > 0, times, 1)
+        top_mass = times * np.minimum(np.maximum(np.floor(size * TOP_FRACTION + 1e-9), 1), size)
         mass_above = np.cumsum(mass) - mass - (np.cumsum(group_mass) - group_mass)[self.block_group]
         taken = np.clip(top_mass[self.block_group] - mass_above, 0, mass)
         return (positive * taken / np.where(mass > 0, mass, 1)).sum() / top_mass.sum()

@@ -275,3 +275,20 @@ def test_accuracy_is_that_of_the_table_of_scores() -> None:
     of_leaderboard = METRIC_FUNCTIONS["accuracy"].function(target, prediction, np.zeros(4), weight)
     assert of_leaderboard == binary_scores(target, prediction, np.zeros(4), weight)["accuracy"] == 6 / 8
     assert METRIC_FUNCTIONS["accuracy"].function(target, prediction, np.zeros(4)) == 0.5
+
+
+@pytest.mark.parametrize("size", [10, 39])
+def test_a_group_that_is_drawn_twice_is_two_groups(size: int) -> None:
+    """Of two draws of a small group only one would count, so the interval of precision in the top would be too narrow."""
+    generator = np.random.default_rng(0)
+    group, target = np.repeat(np.arange(20), size), generator.random(20 * size) < 0.3
+    prediction = 0.7 * generator.random(20 * size) + 0.3 * target
+    drawn = bootstrap_draws(target, prediction, group, group, num_draws=50, generator=np.random.default_rng(1)).drawn
+    again, expected = np.random.default_rng(1), []
+    for _ in range(50):
+        parts = again.integers(20, size=20)
+        rows = np.concatenate([np.flatnonzero(group == part) for part in parts])
+        scores = binary_scores(target[rows], prediction[rows], np.repeat(np.arange(20), size))
+        expected.append([scores["precision_at_5pct"], scores["lift_at_5pct"]])
+    places = [list(METRICS["binary"]).index(name) for name in ("precision_at_5pct", "lift_at_5pct")]
+    np.testing.assert_allclose(drawn[:, places], expected)
