@@ -188,8 +188,8 @@ class BinaryScorer:
         )
 
     def _precision_at_top(self, mass: np.ndarray, positive: np.ndarray, times: np.ndarray) -> float:
-        """mass, positive : the weight of all rows, and of the positives, in each block of a group. times : (num_groups,), the
-        number of groups that each stands for."""
+        """mass, positive : the weight of all rows, and of the positives, in each block of a group. times : (num_groups,),
+        the number of groups that each stands for."""
         group_mass = np.bincount(self.block_group, mass, self.num_groups)
         # The small number makes 5 % of 60 rows equal to 3, even if the product is rounded down
         size = group_mass / np.where(times > 0, times, 1)

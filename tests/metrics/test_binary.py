@@ -282,7 +282,7 @@ def test_a_group_that_is_drawn_twice_is_two_groups(size: int) -> None:
     """Of two draws of a small group only one would count, so the interval of precision in the top would be too narrow."""
     generator = np.random.default_rng(0)
     group, target = np.repeat(np.arange(20), size), generator.random(20 * size) < 0.3
-    prediction = 0.7 * generator.random(20 * size) + 0.3 * target
+    prediction = 0.9 * generator.random(20 * size) + 0.1 * target
     drawn = bootstrap_draws(target, prediction, group, group, num_draws=50, generator=np.random.default_rng(1)).drawn
     again, expected = np.random.default_rng(1), []
     for _ in range(50):
