@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
 from ensemble import configuration, folders
 from ensemble.errors import UserError, alike_on_all_ranks
@@ -152,6 +153,11 @@ def set_up(
         # With config.compile, each size of a batch would be compiled
         if not config.compile and (warning := preflight.mean_instead_of_sum(recipe, state.model, plan, accelerator)):
             tracker.message(warning)
+        name = _batch_norm_of(accelerator.unwrap_model(state.model))
+        if name and plan.accumulation > 1:
+            fix = f"use LayerNorm or GroupNorm, or micro_batch_size={plan.batch_size}"
+            what = f"'{name}' normalises with the rows of a micro-batch, so the gradient depends on micro_batch_size="
+            tracker.message(f"warning: {what}{plan.micro_batch_size}: {fix}")
     state.restore_carry(plan)
     feed = stack.enter_context(_feed(rows, plan, config, (progress.step, num_steps), accelerator, tracker))
     training = Training(
@@ -267,9 +273,14 @@ def refuse_batch_norm(model: torch.nn.Module, num_ranks: int, device_type: str) 
         if isinstance(module, torch.nn.SyncBatchNorm):
             if device_type == "cpu":
                 raise UserError(f"'{name}' (SyncBatchNorm) works on GPUs only: {fix}")
-        elif isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
+        elif isinstance(module, BatchNorm):
             what = f"the statistics of '{name}' ({type(module).__name__})"
             raise UserError(f"{what} would differ between the {num_ranks} processes: {fix}")
+
+
+def _batch_norm_of(model: torch.nn.Module) -> str:
+    """The name of the first module with batch normalisation; empty without one."""
+    return next((name for name, module in model.named_modules() if isinstance(module, BatchNorm)), "")
 
 
 def _fit_micro_batch(

@@ -29,6 +29,23 @@ def test_batch_normalisation_needs_one_rank() -> None:
         refuse_batch_norm(nn.SyncBatchNorm.convert_sync_batchnorm(model), 2, "cpu")
 
 
+@pytest.mark.parametrize("micro_batch_size", [0, 5])
+def test_batch_normalisation_of_micro_batches_is_named(
+    micro_batch_size: int, config: TrainConfig, accelerator: Accelerator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The gradient would depend on how the batch is cut, without a message."""
+
+    class Normalised(Toy):
+        def model(self) -> nn.Module:
+            return super().model().append(nn.BatchNorm1d(3))
+
+    config = dataclasses.replace(config, max_epochs=1, batch_size=10, micro_batch_size=micro_batch_size)
+    loop.train(Normalised(), config, accelerator)
+    printed = capsys.readouterr()
+    sentence = "' normalises with the rows of a micro-batch, so the gradient depends on micro_batch_size=5: use LayerNorm"
+    assert (sentence in printed.out + printed.err) == bool(micro_batch_size)
+
+
 class Target(nn.Module):
     """A moving average of a layer, which each forward pass in training updates."""
 
