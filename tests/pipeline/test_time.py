@@ -18,6 +18,8 @@ from ensemble.pipeline.budget import Budget
 from ensemble.trees import train
 from ensemble.trees.boosting import CannotLearn
 
+COLUMNS = {"target": "y", "metric": "", "group": "group", "cluster": "cluster"}
+
 
 class Clock:
     """Seconds that pass when a test says so."""
@@ -235,17 +237,22 @@ def run_began() -> float:
 
 def test_libraries_that_are_absent_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fit would end at a package that is optional."""
-    manifest = {"recipe": "table", "task": {"kind": "binary"}, "splits": {"train": {"rows": 500}}, "features": [{}]}
+    manifest = {
+        "recipe": "table",
+        "task": {**COLUMNS, "kind": "binary"},
+        "splits": {"train": {"rows": 500}},
+        "features": [{}],
+    }
     names = {member.name for member in plans.plan(manifest, 2) if member.kind == "trees"}
     assert {"lightgbm", "xgboost"} <= names
     monkeypatch.setitem(plans.OPTIONAL_LIBRARIES, "catboost", "no_such_package")
     assert "catboost" not in {member.name for member in plans.plan(manifest, 2)}
-    ranking = {**manifest, "task": {"kind": "ranking"}}
+    ranking = {**manifest, "task": {**COLUMNS, "kind": "ranking"}}
     assert "catboost" not in {member.name for member in plans.plan(ranking, 2)}
 
 
 def of_classes(classes: str, num_rows: int = 500) -> list[plans.PlannedMember]:
-    task = {"kind": "multiclass", "classes": list(classes)}
+    task = {**COLUMNS, "kind": "multiclass", "classes": list(classes)}
     manifest = {"recipe": "table", "task": task, "splits": {"train": {"rows": num_rows}}, "features": [{}]}
     return [member for member in plans.plan(manifest, 2) if not member.variant_of]
 
@@ -272,7 +279,12 @@ def test_the_settings_of_planned_members_exist(tmp_path: Path) -> None:
 
     for kind in ("binary", "multiclass", "regression", "ranking"):
         for rows in (200, 50_000):
-            manifest = {"recipe": "table", "task": {"kind": kind}, "splits": {"train": {"rows": rows}}, "features": [{}] * 5}
+            manifest = {
+                "recipe": "table",
+                "task": {**COLUMNS, "kind": kind},
+                "splits": {"train": {"rows": rows}},
+                "features": [{}] * 5,
+            }
             members = plans.plan(manifest, 2)
             names = [member.name for member in members]
             assert len(set(names)) == len(names)
@@ -285,7 +297,12 @@ def test_the_settings_of_planned_members_exist(tmp_path: Path) -> None:
 
 def test_a_variant_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A variant would never be trained, since its time is planned by that of its member."""
-    manifest = {"recipe": "table", "task": {"kind": "binary"}, "splits": {"train": {"rows": 500}}, "features": [{}]}
+    manifest = {
+        "recipe": "table",
+        "task": {**COLUMNS, "kind": "binary"},
+        "splits": {"train": {"rows": 500}},
+        "features": [{}],
+    }
 
     monkeypatch.setattr(run, "plan", plans.plan)
 

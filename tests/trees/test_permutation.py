@@ -37,7 +37,7 @@ class Rows:
 def objective(kind: str = "regression") -> Objective:
     task = Task(kind=kind, target="target", metric="root_mean_squared_error", group="group", cluster="group")
     return Objective(
-        task=task, kind=kind, target="target", metric=task.metric, output="value", monotone=(), scaling=Scaling()
+        task=task, kind=kind, loss=kind, target="target", metric=task.metric, output="value", monotone=(), scaling=Scaling()
     )  # fmt: skip
 
 

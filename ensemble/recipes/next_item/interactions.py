@@ -125,7 +125,7 @@ def detect_format(file: Path) -> str:
         return "reviews"
     rows = [line for line in lines if line.strip()]
     if 2 * sum(line.count("::") == 3 for line in rows) > len(rows):
-        return "ratings" if all(len(line.split("::")[-1].strip()) >= SHORTEST_TIME for line in rows) else "reviews"
+        return "ratings" if all(len(line.split("::")[2]) <= LONGEST_RATING for line in rows if "::" in line) else "reviews"
     fields = [line.split() for line in rows]
     if not all(map(_is_whole, rows)):
         return "ratings" if all(map(_is_rating, fields)) else "reviews"
