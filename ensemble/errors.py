@@ -212,7 +212,8 @@ def _sentence_of(error: Exception) -> str:
     if isinstance(error, MemoryError) or str(error).endswith("failed to map segment from shared object"):
         return f"the memory does not suffice ({error or 'no message'}): use smaller settings or less data"
     if type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error):  # of PyTorch
-        return f"the memory does not suffice ({shortened(str(error))}): set a smaller micro_batch_size"
+        fix = "set a smaller micro_batch_size in training, or predict on a device with more memory"
+        return f"the memory does not suffice ({shortened(str(error))}): {fix}"
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         name = shortened(str(error.filename or ""))
         return f"the name {name} is too long: a file's name may have 255 bytes, a path 4,095"

@@ -51,7 +51,7 @@ def test_imports_are_not_interrupted_by_full_collections() -> None:
                 2,
                 "",
                 "error: the memory does not suffice (DefaultCPUAllocator: can't allocate memory): set a smaller "
-                "micro_batch_size\n",
+                "micro_batch_size in training, or predict on a device with more memory\n",
             ),
         ),
         (

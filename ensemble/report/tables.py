@@ -80,7 +80,7 @@ def _score_rows(run: Run, names: list[str]) -> list[dict[str, Any]]:
         if role == "baseline" and kind == "binary" and candidate != BASE_RATE:
             role += f", ranked within its {run.task.group}"  # its scores only order the rows of a group
         if candidate == BASE_RATE and kind != "binary":
-            role += f": {CONSTANT[run.task.loss]}"
+            role += f": {CONSTANT[run.combiner.loss]}"
         cells = [_interval(kind, name, intervals[name]) for name in names]
         accuracy = intervals.get("accuracy", {}).get("value")
         rows.append({"name": candidate, "kind": role, "cells": cells, "accuracy": accuracy})
@@ -111,7 +111,7 @@ def _main_score(run: Run) -> dict[str, Any]:
         "ensemble": _interval(kind, metric, scores[ENSEMBLE][metric]),
         "others": [
             {
-                "name": CONSTANT[run.task.loss] if name == BASE_RATE else f"the baseline {name}",
+                "name": CONSTANT[run.combiner.loss] if name == BASE_RATE else f"the baseline {name}",
                 **_interval(kind, metric, intervals[metric]),
             }
             for name, intervals in scores.items()

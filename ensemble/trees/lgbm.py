@@ -118,11 +118,6 @@ def divided(group_sizes: np.ndarray) -> np.ndarray:
 
 
 def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
-    if objective.loss == ABSOLUTE_ERROR and any(objective.monotone):
-        raise UserError(
-            "LightGBM cannot be monotone with the absolute error: add objective=regression, choose xgboost, or leave out "
-            "monotone"
-        )
     return {
         "objective": OBJECTIVES[objective.loss],
         **({"num_class": objective.num_classes} if objective.num_classes > 1 else {}),

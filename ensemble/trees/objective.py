@@ -49,7 +49,7 @@ class Objective:
     kind: str
     """binary, regression, multiclass or ranking."""
     loss: str
-    """The name of the loss that is minimised: the kind, or `task.ABSOLUTE_ERROR`."""
+    """The name of the loss: the kind, or `task.ABSOLUTE_ERROR`, with which linear still minimises the squared error."""
     target: str
     """The column that is learned."""
     metric: str
@@ -121,7 +121,7 @@ def objective_of(config: TreesConfig, rows: TreeData) -> Objective:
         target=target,
         metric=metric,
         output=output,
-        monotone=_monotone(config, rows, kind),
+        monotone=_monotone(config, rows, kind, loss),
         scaling=_scaling(rows, target) if kind == "regression" else Scaling(),
     )
 
@@ -146,11 +146,13 @@ def mean_weight(rows: TreeData, target: str) -> float:
     return float(learned.mean(dtype=np.float64)) if learned.size else 1.0
 
 
-def _monotone(config: TreesConfig, rows: TreeData, kind: str) -> tuple[int, ...]:
+def _monotone(config: TreesConfig, rows: TreeData, kind: str, loss: str) -> tuple[int, ...]:
     if not config.monotone:
         return ()
     if kind == "multiclass":
         raise UserError("monotone= is not possible with several classes, whose probabilities cannot all rise: leave it out")
+    if loss == ABSOLUTE_ERROR:  # the libraries replace the values of leaves by medians after the splits were constrained
+        raise UserError("monotone= is not possible with the absolute error: add objective=regression, or leave it out")
     for name, sign in config.monotone.items():
         if name not in rows.features:
             raise UserError(f"monotone names the feature {name}, which does not exist: {_suggestion(name, rows.features)}")

@@ -26,8 +26,8 @@ class TreesConfig:
 
     library: Literal["xgboost", "lightgbm", "catboost", "linear", "both"] = "xgboost"
     """The library. linear is a ridge or logistic regression. both trains a member with XGBoost and one with LightGBM, in
-    `out`/xgboost and `out`/lightgbm. catboost and linear are trained by one rank, in memory, and stop early by the log loss
-    or the squared error, whatever `metric` is. catboost does not use min_leaf_weight and the fractions, linear no setting of
+    `out`/xgboost and `out`/lightgbm. catboost and linear are trained by one rank, in memory, and stop early by the loss
+    that they minimise, whatever `metric` is. catboost does not use min_leaf_weight and the fractions, linear no setting of
     trees."""
     together: Literal["auto", "one_after_other", "side_by_side"] = "auto"
     """With library=both: train one after the other on all cores, or side by side on half of the cores each; auto: the faster

@@ -37,7 +37,7 @@ from ensemble.data import inputs, out_of_fold
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.errors import Failure, UserError
 from ensemble.signals import STOP, StopSignals
-from ensemble.task import task_of
+from ensemble.task import ABSOLUTE_ERROR, task_of
 from ensemble.trees import copies, memory, refit, rows, stored, target_encoding, unknown
 from ensemble.trees.boosting import CannotLearn, Stopped, Training
 from ensemble.trees.checkpoint import Checkpoints
@@ -294,11 +294,11 @@ def _start(
     model, saved = checkpoint
     check_same_training(checkpoints.folder, saved, state)
     mode = state["memory"]
-    if config.library == "lightgbm" and saved["memory"] != mode:
+    if (config.library == "lightgbm" or config.objective == ABSOLUTE_ERROR) and saved["memory"] != mode:
         if config.memory != "auto":
             raise UserError(
-                f"{checkpoints.folder} was written with memory={saved['memory']}, and with {config.memory} LightGBM would "
-                "compute other bins: use the previous value, or start again without --resume and with overwrite=true"
+                f"{checkpoints.folder} was written with memory={saved['memory']}, and with {config.memory} the trees would "
+                "be others: use the previous value, or start again without --resume and with overwrite=true"
             )
         mode = saved["memory"]
     print(f"continuing after {len(saved['history'])} trees", file=sys.stderr)

@@ -126,7 +126,8 @@ def matrices(config: TreesConfig, dataset: Dataset, validation: Dataset, page_fo
 
 
 def matrix(config: TreesConfig, dataset: Dataset, page_folder: Path | None, name: str, reference: Any = None) -> Any:
-    """The binned rows, in memory or in files in `page_folder`. The trees have the same bits either way.
+    """The binned rows, in memory or in files in `page_folder`. The trees have the same bits either way, except
+    with the absolute error.
 
     name : the beginning of the names of the files
     reference : the matrix whose bins are used again; None to compute them from these rows

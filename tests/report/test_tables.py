@@ -30,6 +30,7 @@ def run_of(test: Predictions, candidates: dict[str, np.ndarray], metric: str, ki
         test=test,
         scores=scores,
         task=task,
+        combiner=SimpleNamespace(loss=task.loss),
         words=Words(),
         candidates=candidates,
         recipe=SimpleNamespace(get=lambda *_: None),

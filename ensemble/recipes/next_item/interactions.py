@@ -125,10 +125,12 @@ def detect_format(file: Path) -> str:
         return "reviews"
     rows = [line for line in lines if line.strip()]
     if 2 * sum(line.count("::") == 3 for line in rows) > len(rows):
-        return "ratings" if all(len(line.split("::")[2]) <= LONGEST_RATING for line in rows if "::" in line) else "reviews"
+        third = [line.split("::")[2].strip() for line in rows if line.count("::") == 3]
+        is_time = [len(word) >= SHORTEST_TIME and records.is_number(word) for word in third]
+        return "reviews" if all(is_time) else "ratings"
     fields = [line.split() for line in rows]
     if not all(map(_is_whole, rows)):
-        return "ratings" if all(map(_is_rating, fields)) else "reviews"
+        return "ratings" if _are_ratings(fields) else "reviews"
     if any(_has_gaps(line) for line in rows):
         return "gaps"
     lengths = {len(words) for words in fields}
@@ -207,16 +209,17 @@ def _advice_for_text(file: Path, as_table: str) -> str:
     return f"{as_table}; as lines of text, {place}: name the format if they are ids, one of {others}"
 
 
-def _is_rating(words: list[str]) -> bool:
-    """Whether the words of a line may be a user, an item, a rating and a time in seconds, in this order."""
-    return len(words) == 4 and records.is_number(words[2]) and len(words[3]) >= SHORTEST_TIME
+def _are_ratings(lines: list[list[str]]) -> bool:
+    """Whether the words of the lines may be a user, an item, a rating and a time in seconds, which a few lines may lack."""
+    num_times = sum(len(words[-1]) >= SHORTEST_TIME for words in lines)
+    return all(len(words) == 4 and records.is_number(words[2]) for words in lines) and 2 * num_times > len(lines)
 
 
 def _likely_format(lines: list[str]) -> str:
     """The most likely text format of lines whose ids are not numbers."""
     rows = [line.split() for line in lines if line.strip()]
     lengths = {len(words) for words in rows}
-    if any(line.count("::") == 3 for line in lines) or all(map(_is_rating, rows)):
+    if any(line.count("::") == 3 for line in lines) or _are_ratings(rows):
         return "ratings"
     if lengths == {3} and all(records.is_number(words[2]) and len(words[2]) >= SHORTEST_TIME for words in rows):
         return "times"

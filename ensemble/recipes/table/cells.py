@@ -216,7 +216,8 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
     no_date = cells.is_not_null() & read_dates.values.is_null()
     if no_date.sum() <= allowed:
         notes = dates.forms_note(table, column, read_dates)
-        return _of_kind(table, column, "date", read_dates.values, all_marks, notes, read_dates.form, no_date, cells)
+        values, all_marks = missing.in_values(read_dates.values, config.missing, all_marks)
+        return _of_kind(table, column, "date", values, all_marks, notes, read_dates.form, no_date, cells)
 
     unit_notes: tuple[str, ...] = ()
     if unit := number_units.find(cells, allowed):
@@ -265,7 +266,7 @@ def _numbers(
     is_required = number_units.is_required(unit)
     has_no_unit = (bare == signed) & (values != 0) if is_required else pl.zeros(len(cells), pl.Boolean, eager=True)
     bad = no_number | has_no_unit.fill_null(False) | values.is_infinite().fill_null(False)
-    values, as_numbers = missing.in_values(values, config.missing)
+    values, marks = missing.in_values(values, config.missing, marks)
     form = number_units.form_of(unit, number_forms.of_column(table, bare, forms))
     notes = number_forms.notes(table, column, [number_units.form_of(unit, form) for form in forms])
     notes += number_forms.code_notes(column, cells)
@@ -276,7 +277,7 @@ def _numbers(
         example = f"'{zeros[0]}' is {int(zeros[0])}"
         notes += (f"the column '{column}' is read as numbers, so that {example}: their leading zeros do not count",)
     form = "" if form == number_forms.PLAIN else form
-    return _of_kind(table, column, "number", values, marks | as_numbers, notes, form, bad, cells), no_number
+    return _of_kind(table, column, "number", values, marks, notes, form, bad, cells), no_number
 
 
 def _like_numbers(column: str, cells: pl.Series, allowed: float) -> tuple[str, ...]:
@@ -353,11 +354,11 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
     if native is not None:
         values = values.zip_with(native.is_null(), native)
         cells = cells.zip_with(native.is_null(), native.to_physical().cast(pl.String))
-    if kind == "number":
+    if kind in ("number", "date"):
         is_read = values.is_not_null()
-        values, as_numbers = missing.in_values(values, config.missing)
-        marks |= as_numbers
+        values, marks = missing.in_values(values, config.missing, marks)
         cells = cells.set(is_read & values.is_null(), None)
+    if kind == "number":
         is_huge = (values.abs() > LARGEST).fill_null(False)
         values = values.set(is_huge, None)
         kinds = f"numbers up to {LARGEST:.1e}" if is_huge.any() else kinds

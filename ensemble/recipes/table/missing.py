@@ -1,8 +1,9 @@
 """Cells that mark missing values, such as NA, -999 or 1900-01-01."""
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 
 import polars as pl
 
@@ -27,15 +28,17 @@ def in_texts(texts: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[
     return texts.set(is_missing, None), dict(counted.iter_rows())
 
 
-def in_values(values: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[str, int]]:
+def in_values(
+    values: pl.Series, missing: Sequence[str], counted: Mapping[str, int] = MappingProxyType({})
+) -> tuple[pl.Series, dict[str, int]]:
     """The numbers (Float64) or dates, null where they mark missing values in any form (-999.0 for -999), and the counts of
-    these."""
-    are_numbers, known, counts = values.dtype == pl.Float64, values, dict.fromkeys(missing, 0)
+    these, added to those that are `counted` already."""
+    are_numbers, known, counts = values.dtype == pl.Float64, values, {**dict.fromkeys(missing, 0), **counted}
     for text in missing:
         with suppress(ValueError):
             mark = float(text) if are_numbers else datetime.datetime.fromisoformat(text).replace(tzinfo=None)
             is_missing = (values == mark).fill_null(False)
-            known, counts[text] = known.set(is_missing, None), int(is_missing.sum())
+            known, counts[text] = known.set(is_missing, None), counts[text] + int(is_missing.sum())
     return known, {text: count for text, count in counts.items() if count}
 
 

@@ -19,8 +19,8 @@ PLAIN, COMMA_GROUPS, DECIMAL_COMMA = "1234.5", "1,234.5", "1.234,5"
 BOTH = f"{COMMA_GROUPS} or {DECIMAL_COMMA}"
 """The form of a column with decimal points in some files and decimal commas in others."""
 PATTERNS = {
-    COMMA_GROUPS: r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?$",
-    DECIMAL_COMMA: r"^[+-]?([1-9]\d{0,2}(\.\d{3})+(,\d*)?|\d+(,\d*)?([eE][+-]?\d+)?|,\d+)$",
+    COMMA_GROUPS: r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?(e[369])?$",  # e3, e6 and e9 stand for K, M and B
+    DECIMAL_COMMA: r"^[+-]?(([1-9]\d{0,2}(\.\d{3})+(,\d*)?|\d+(,\d*)?)([eE][+-]?\d+)?|,\d+)$",
 }
 """Patterns of numbers in other forms than Python's. With groups of digits, numbers without groups are read too."""
 TWO_GROUPS = r"\.\d{3}\.\d{3}"

@@ -88,7 +88,7 @@ LEAST_S_PER_OUTPUT = 2.5e-5
 RIDGE_ROWS = 1_000
 """With fewer rows, negative weights are not considered."""
 SQUARED_ERROR = {"objective": "regression"}
-WITH_SQUARED_ERROR = {"ranking": ("linear", "catboost"), ABSOLUTE_ERROR: ("catboost", "xgboost")}
+WITH_SQUARED_ERROR = {"ranking": ("linear", "catboost"), ABSOLUTE_ERROR: ("linear", "catboost", "xgboost")}
 """By name of the task's loss, the libraries that minimise the squared error instead. In a ranking they predict the relevance
 of each row by itself. With the absolute error, members that minimise different errors are better together; see
 CONTRIBUTING.md."""

@@ -190,6 +190,20 @@ def test_a_rating_is_not_a_time(line: str, tmp_path: Path) -> None:
     assert "format=ratings" not in str(raised.value).split("(all formats")[0]
 
 
+@pytest.mark.parametrize("line", ["7::8", "u1 i2 5 0", "UserID::MovieID::Rating::Timestamp"])
+def test_one_damaged_line_does_not_change_the_format(line: str, tmp_path: Path) -> None:
+    """A traceback, or the advice to read ratings as items, would follow from one line."""
+    separator = "::" if "::" in line else " "
+    file, rest = tmp_path / "raw", separator.join(["u{0}", "i{1}", "5", "97830{0}"])
+    lines = [rest.format(number, number % 7) for number in range(1000, 1099)]
+    file.write_text("\n".join([*lines[:5], line, *lines[5:]]))
+    if line.startswith("u1"):
+        assert len(interactions.read([file], "auto", {}, Census())[0]) == 100
+    else:
+        with pytest.raises(UserError, match=r"line 6: .* is not user, item, rating and seconds"):
+            interactions.read([file], "auto", {}, Census())
+
+
 def test_the_format_of_lines_that_may_be_times_is_named(tmp_path: Path) -> None:
     """A log of long item numbers, one line for each user, would be refused with the advice to write it as it is."""
     file = tmp_path / "raw"

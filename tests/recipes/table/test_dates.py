@@ -150,6 +150,17 @@ def test_marks_of_missing_values_are_dates_too(tmp_path: Path) -> None:
     assert "1 cell that counts as empty: '1900-01-01' (1)" in new.notes[0]
 
 
+@pytest.mark.parametrize("text", ["1900-01-01 00:00:00", "01/01/1900"])
+def test_a_placeholder_is_empty_in_any_notation(text: str, tmp_path: Path) -> None:
+    """pandas writes midnight to CSV, so the placeholder of a Parquet file would be the year 1900 in the same rows as CSV."""
+    config = PrepareConfig(missing=("1900-01-01",))
+    frame = files_of(tmp_path, [text, text.replace("1900", "2024")])
+    column = cells.read(frame, "x", config)
+    assert (column.values.is_null().to_list(), column.marks) == ([True, False], {"1900-01-01": 1})
+    new = cells.read_as(frame, "x", "date", column.form, config)
+    assert (new.values.is_null().to_list(), new.marks) == ([True, False], {"1900-01-01": 1})
+
+
 @pytest.mark.parametrize(("form", "is_noted"), [("", True), ("%Y-%m-%d", True), ("%Y-%m-%dT%H:%M:%S%.f%z", False)])
 def test_offsets_of_new_rows_alone_get_a_message(tmp_path: Path, form: str, is_noted: bool) -> None:
     """A local midnight with its offset would be a day earlier than the same day in training, without a message."""

@@ -160,6 +160,20 @@ def test_an_ambiguous_number_with_a_unit_is_a_text_with_a_message(tmp_path: Path
     assert cells.read(table_of(tmp_path, ["$1,234"]), "x", PrepareConfig(decimal=".")).values.to_list() == [1234.0]
 
 
+def test_thousands_separated_by_a_comma_may_have_a_unit(tmp_path: Path) -> None:
+    """$1,200K beside $2.5M would be 1,200, as if its comma were a decimal one."""
+    config = PrepareConfig()
+    frame = table_of(tmp_path, ["$1,200K", "$2.5M", "$537K"])
+    column = cells.read(frame, "x", config)
+    assert column.values.to_list() == [1_200_000, 2_500_000, 537_000]
+    assert cells.read_as(frame, "x", "number", column.form, config).values.to_list() == column.values.to_list()
+    ambiguous = cells.read(table_of(tmp_path, ["$1,200K", "$2M", "$537K"]), "x", config)
+    assert ambiguous.values.dtype == pl.String
+    assert "decimal=" in ambiguous.notes[0]
+    point = cells.read(table_of(tmp_path, ["$1,200K", "$2M", "$537K"]), "x", PrepareConfig(decimal="."))
+    assert point.values.to_list() == [1_200_000, 2_000_000, 537_000]
+
+
 def test_new_rows_may_leave_out_the_unit_but_not_change_it(tmp_path: Path) -> None:
     """Kilowatts would be horsepower, or 900 beside 12.8K would be 900K, without a message."""
     new = cells.read_as(table_of(tmp_path, ["74 bhp", "98", "98 kW", "0"]), "x", "number", "1234.5 bhp", RULES)
