@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -303,6 +304,12 @@ def lists(values: pl.Series) -> pl.Series:
     return pl.Series(values.name, [_list(text) for text in values], pl.List(pl.String))
 
 
+def _printed(text: str) -> Any:
+    """The object that Python or NumPy printed. NumPy prints no commas: ['A' 'B'], of which Python would join the items."""
+    in_python = re.sub(r"array\((\[[^]]*\]), dtype=object\)", r"\1", text)
+    return ast.literal_eval(re.sub(r"""(?<=['"}])\s+(?=['"{])""", ", ", in_python))
+
+
 def _list(text: str | None) -> list[str]:
     """The items of a list printed as JSON, by Python or by NumPy, or of the first of an object of lists; for a number of up
     to four digits, so many items; any other text is one item."""
@@ -310,11 +317,9 @@ def _list(text: str | None) -> list[str]:
         return []
     if re.fullmatch(r"\d{1,4}", text):
         return [text] * int(text)
-    # NumPy prints no commas: ['A' 'B'], of which Python would join the items; pandas writes such lists to CSV
-    with_commas = re.sub(r"""(?<=['"}])\s+(?=['"{])""", ", ", re.sub(r"array\((\[[^]]*\]), dtype=object\)", r"\1", text))
-    for parse, printed in ((json.loads, text), (ast.literal_eval, with_commas)):
+    for parse in (json.loads, _printed):
         try:
-            items = parse(printed)
+            items = parse(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
         if isinstance(items, dict):
