@@ -251,6 +251,7 @@ def _make_state(
     for group in groups:  # a list made from a set has another order in each process
         order = sorted(range(len(group["params"])), key=lambda number: positions[id(group["params"][number])])
         group |= {key: [group[key][number] for number in order] for key in ("params", "param_names") if key in group}
+    _refuse_absent_layers(model, accelerator)
     flops = preflight.flops(recipe, model, plan, accelerator)
     if config.compile:
         speed.compile_model(model, accelerator.device)
@@ -263,6 +264,18 @@ def _make_state(
     state = TrainingState(model, unwrapped, config.ema_decay, accelerator, config.timeout_s)
     torch.manual_seed(config.seed * 1_000_003 + accelerator.process_index)  # dropout differs by rank
     return state, flops
+
+
+def _refuse_absent_layers(model: torch.nn.Module, accelerator: Accelerator) -> None:
+    """`UserError` if the YAML names a class of layers whose weights are gathered together, and the model has none."""
+    plugin = getattr(accelerator.state, "fsdp_plugin", None)
+    classes = {type(module).__name__ for module in model.modules()}
+    for name in (plugin and plugin.transformer_cls_names_to_wrap) or ():
+        if name not in classes:
+            raise UserError(
+                f"fsdp_transformer_layer_cls_to_wrap: {name} in the accelerate YAML: the model has no layer of this class; "
+                f"its classes are {', '.join(sorted(classes))}"
+            )
 
 
 def refuse_batch_norm(model: torch.nn.Module, num_ranks: int, device_type: str) -> None:

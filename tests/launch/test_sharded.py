@@ -66,12 +66,27 @@ errors.run(main)
 
 def test_a_parameter_that_a_rank_does_not_use_is_refused(tmp_path: Path) -> None:
     """FSDP would add the gradient of one parameter to that of another of the same size, without a message."""
-    (tmp_path / "branches.py").write_text(BRANCHES)
-    command = [*launcher.ACCELERATE, *launcher.MULTI_CPU_SHARDED, "branches.py", "run"]
-    with launcher.started(command, tmp_path, PYTHONPATH=launcher.WITH_HELPERS) as process:
+    errors = errors_of_branches(tmp_path)
+    assert "the loss that `step` of the recipe returns for some rows does not depend on 4." in errors
+
+
+def test_a_class_of_layers_that_the_model_lacks_is_refused(tmp_path: Path) -> None:
+    """Accelerate would raise a ValueError, which is shown with a traceback."""
+    errors = errors_of_branches(tmp_path, "--fsdp_transformer_layer_cls_to_wrap", "Decoder")
+    assert (
+        "error: fsdp_transformer_layer_cls_to_wrap: Decoder in the accelerate YAML: the model has no layer of this class; "
+        "its classes are Branch, Dropout, Linear, Sequential, Tanh" in errors
+    )
+
+
+def errors_of_branches(folder: Path, *options: str) -> str:
+    """Standard error of a training of `BRANCHES` on two ranks, which must fail."""
+    (folder / "branches.py").write_text(BRANCHES)
+    command = [*launcher.ACCELERATE, *launcher.MULTI_CPU_SHARDED, *options, "branches.py", "run"]
+    with launcher.started(command, folder, PYTHONPATH=launcher.WITH_HELPERS) as process:
         _, errors = process.communicate(timeout=launcher.TIMEOUT_S)
     assert process.returncode != 0
-    assert "the loss that `step` of the recipe returns for some rows does not depend on 4." in errors
+    return errors
 
 
 @pytest.fixture(scope="module")
