@@ -64,7 +64,10 @@ def write_table(folder: Path, table: pa.Table) -> None:
 
 
 def join(folder: Path, parts: Sequence[Path]) -> None:
-    """Write a folder with the rows of `parts`, Arrow folders of one file and the same schema, in order, by linking files."""
+    """Write a folder with the rows of `parts`, in order, by links to their files.
+
+    parts : Arrow folders with one file each and the same schema
+    """
     folder.mkdir(parents=True)
     names = [f"data-{number:05d}-of-{len(parts):05d}.arrow" for number in range(len(parts))]
     for part, name in zip(parts, names, strict=True):
@@ -149,7 +152,7 @@ class Column:
         return result
 
     def all(self) -> np.ndarray:
-        """The whole column: a view if the table has one chunk, otherwise a copy."""
+        """The whole column: a view of the file if the table has one chunk, otherwise a copy."""
         return self.views[0] if len(self.views) == 1 else np.concatenate(self.views)
 
 
@@ -160,7 +163,7 @@ def read_columns(folder: str | Path, names: Iterable[str]) -> dict[str, np.ndarr
 
 
 def array(values: np.ndarray, kind: pa.DataType | None = None) -> pa.Array:
-    """A column of numbers from values (n,), or of fixed-size lists from values (n, …). kind : the type of the numbers."""
+    """A column of numbers from values (n,), or of fixed-size lists from values (n, …). kind : the numbers' type."""
     flat = pa.array(np.ascontiguousarray(values).ravel(), kind)
     return flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, math.prod(values.shape[1:]))
 

@@ -50,21 +50,21 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         try:
             # A string is not parsed: YAML would read parts of a path as a comment or a number, and `no` as false
             if kind is str or _is_choice(kind):
-                given: Iterable[tuple[str, Any, Any]] = [(key, kind, text)]
+                new: Iterable[tuple[str, Any, Any]] = [(key, kind, text)]
             elif kind == tuple[str, ...]:  # BaseLoader keeps strings: yes is no boolean in missing=[yes,NA]
-                given = [(key, kind, _texts_of(text))]
+                new = [(key, kind, _texts_of(text))]
             else:
                 if {int, float}.intersection([kind, *typing.get_args(kind)[:1]]):
                     text = _LEADING_ZEROS.sub(r"\1", text)
                 _refuse_other_bases("the command line", text)
-                layer: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"{key}={text}"]))
-                given = _settings(schema, layer)
+                content: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"{key}={text}"]))
+                new = _settings(schema, content)
         except UserError:
             raise
         except (yaml.YAMLError, errors.OmegaConfBaseException, ValueError, RecursionError) as error:
             problem = f"'{shortened(word)}' cannot be read ({_in_a_line(error)})"
             raise UserError(f"{problem}: check its brackets, and put all texts of a list in quotes, or none") from None
-        settings += [("the command line", *setting) for setting in given]
+        settings += [("the command line", *setting) for setting in new]
     for origin, key, kind, value in settings:
         if kind is None:
             raise UserError(f"{origin}: {_unknown_key(schema, key)}")
@@ -81,8 +81,8 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         _refuse_out_of_range(origin, key, value)
         for text in value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]:
             if isinstance(text, (bool, float)) and kind in (str, tuple[str, ...], dict[str, str]):
-                what = "a boolean, as yes, no, on and off are" if isinstance(text, bool) else f"{text}, as 1.10 is 1.1"
-                raise UserError(f"{origin}: {key} has {what} in YAML: put a text in quotes")
+                what = "no, on or off as a boolean" if isinstance(text, bool) else f"1.10 as a number, here {text}"
+                raise UserError(f"{origin}: YAML reads a text such as {what}: put the text of {key} in quotes")
             if isinstance(text, str) and text.startswith("~/"):  # a folder named ~ would be created
                 raise UserError(f"{origin}: {key}={text} begins with ~, which only shells expand: write the full path")
     try:
@@ -101,6 +101,7 @@ _LEADING_ZEROS = re.compile(r"((?:^|[\[{,\s]|(?<!\d):)[-+]?)0+(?=\d)")
 """Matches the leading zeros of a number such as 064, which is octal in YAML 1.1; the group is the text before them."""
 
 
+# Octal numbers, numbers in base 60, and numbers with underscores that do not separate thousands
 _OTHER_BASE = re.compile(r"[-+]?(0[\d_]+|.*:.*|(?!\d{1,3}(_\d{3})+$)\d+_[\d_]*)")
 
 
@@ -166,9 +167,9 @@ def _is_choice(kind: Any) -> bool:
     return typing.get_origin(kind) is typing.Literal
 
 
-def _settings(schema: type, layer: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """The dotted name, type (None if unknown) and value of each setting in a layer. Values may be dicts."""
-    for name, value in layer.items():
+def _settings(schema: type, content: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The dotted name, type (None if unknown) and value of each setting in nested dicts. Values may be dicts."""
+    for name, value in content.items():
         kind = _types(schema).get(name)
         if isinstance(value, dict) and isinstance(kind, type) and dataclasses.is_dataclass(kind):
             yield from _settings(kind, value, f"{prefix}{name}.")
@@ -177,7 +178,7 @@ def _settings(schema: type, layer: dict[str, Any], prefix: str = "") -> Iterator
 
 
 def _advice(key: str, kind: Any, value: Any) -> str:
-    """The advice of an error: the right form of a value, and the nearest choice if the value seems to be misspelt."""
+    """The advice for a wrong value: its right form, and the nearest choice if the value seems to be misspelt."""
     choices = {str(choice).lower(): choice for choice in typing.get_args(kind)} if _is_choice(kind) else {}
     near = difflib.get_close_matches(str(value).lower(), list(choices), n=1, cutoff=0.75)
     form = _form(key, kind, value)
@@ -203,7 +204,7 @@ def _refuse_empty(config: Any, prefix: str = "") -> None:
 
 
 def _texts_of(text: str) -> Any:
-    """The texts of a list such as [a,b]. One such as [#NV,?] or [*.csv] would be no list of texts in YAML."""
+    """The texts of a list such as [a,b]. In YAML, [#NV,?] and [*.csv] would not be lists of texts."""
     import yaml
 
     if text.strip()[:1] not in "[]{}":
@@ -244,7 +245,7 @@ def _form(key: str, kind: Any, value: Any) -> str:
 
 
 def from_dict(schema: type[Config], content: dict[str, Any]) -> Config:
-    """The config from the result of `to_dict`; `UserError` if it does not fit the class, such as that of another version."""
+    """The config from the result of `to_dict`; `UserError` if it does not fit the class, as may one of another version."""
     from omegaconf import OmegaConf, errors
 
     defaults = _unlock(OmegaConf.structured(schema))
@@ -255,7 +256,7 @@ def from_dict(schema: type[Config], content: dict[str, Any]) -> Config:
 
 
 def literal(value: Any) -> Any:
-    """Escape `${` in a text, or in all texts of a mapping or a list, which would begin the name of another setting."""
+    """Escape `${`, with which the name of another setting begins, in a text or in all texts of a mapping or a list."""
     if isinstance(value, dict):
         return {key: literal(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -326,23 +327,27 @@ def from_command_line(
     """
     parser = argparse.ArgumentParser(parents=list(parents), **_help(schema, description))
     _add_settings(parser)
-    words = parser.parse_intermixed_args()
-    return load(schema, words.config, words.settings)
+    options = parser.parse_intermixed_args()
+    return load(schema, options.config, options.settings)
 
 
 def from_subcommands(
     schemas: dict[str, type], description: str | None, parents: Sequence[argparse.ArgumentParser] = ()
 ) -> tuple[str, Any]:
-    """Like `from_command_line`, for a script with subcommands, each with its own config class; returns both."""
+    """As `from_command_line`, for a script with subcommands. schemas : the config class of each subcommand, by its name.
+
+    Returns the name of the chosen subcommand, and its config.
+    """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, schema in schemas.items():
         text = (schema.__doc__ or "").strip()
         _add_settings(commands.add_parser(name, parents=list(parents), help=text, **_help(schema, schema.__doc__)))
-    words, others = parser.parse_known_args()  # settings after an option; `parse_intermixed_args` has no subcommands
+    # `others` are settings after an option: `parse_intermixed_args`, which would accept them, allows no subcommands
+    options, others = parser.parse_known_args()
     if unknown := [word for word in others if word.startswith("-") or "=" not in word]:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    return words.command, load(schemas[words.command], words.config, [*words.settings, *others])
+    return options.command, load(schemas[options.command], options.config, [*options.settings, *others])
 
 
 def _help(schema: type, description: str | None) -> dict[str, Any]:
@@ -399,7 +404,7 @@ def _sentences(schema: type) -> dict[str, str]:
     for parent in reversed([base for base in schema.__mro__ if dataclasses.is_dataclass(base)]):
         try:
             (tree,) = ast.parse(textwrap.dedent(inspect.getsource(parent))).body
-        except (OSError, TypeError):  # a class made at run time has no source, only its parents do
+        except (OSError, TypeError):  # a class that was created at run time has no source, but its parents have
             continue
         assert isinstance(tree, ast.ClassDef)
         for field, text in zip(tree.body, tree.body[1:], strict=False):
@@ -411,7 +416,7 @@ def _sentences(schema: type) -> dict[str, str]:
 
 def _unknown_key(schema: type, key: str) -> str:
     names = list(field_names(schema))
-    if key in names:  # only YAML has no dotted names
+    if key in names:  # a dotted name, which is valid on the command line only
         part, _, name = key.rpartition(".")
         return f"there is no setting '{key}' in YAML: nest it, as in {part}: {{{name}: …}}"
     leaves = {name.rsplit(".", 1)[-1]: name for name in names}

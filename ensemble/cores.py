@@ -37,10 +37,10 @@ def named(environment: Mapping[str, str], name: str) -> dict[str, int]:
 
 
 def cgroup_folders(controller: str, cgroup: Path | None = None) -> Iterator[Path]:
-    """The folders whose limits apply to this process: its own group and all parents, in cgroup v2 and v1.
+    """The folders whose limits apply to this process: those of its cgroup and of all its parents, in cgroup v2 and v1.
 
-    In a container, the process sees its own group as the root. In a Slurm job, its group is some levels below the root, and
-    each of these levels may have a limit.
+    In a container, the process sees its own cgroup as the root. In a Slurm job, its cgroup is some levels below the root,
+    and each of these levels may have a limit.
     """
     root = cgroup or CGROUP
     own = [root, root / controller]

@@ -5,8 +5,8 @@ one sentence: what is wrong, the value, what to do. Our own mistakes are asserti
 
 Exit codes of every script: 0 done, 1 failed (with a traceback, or with one sentence if no one can fix it), 2 an error of the
 user (one sentence), 75 a training that was asked to stop and has saved its state, 130 Ctrl-C, 141 a command whose output is
-not read any more, as after `| head`, 143 SIGTERM. Under `accelerate launch` these are the codes of the workers. Rank 0
-prints an error that is known to be the same on all ranks. The first rank of a node that raises any other error prints it.
+not read any more, as after `| head`, 143 SIGTERM. Under `accelerate launch` these are the codes of the workers. An error
+that is known to be the same on all ranks is printed by rank 0, any other by the first rank of a node that raises it.
 Then the launcher exits with 1, after a traceback of its own whose last line contains the sentence.
 """
 
@@ -32,7 +32,7 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 TERMINATED = 143
 RANK_0_PRINTS_S = 2.0
-"""Seconds in which rank 0 prints an error that all ranks raise, before another rank ends."""
+"""Seconds that the other ranks wait before they end, so that rank 0 can print an error that all ranks raise."""
 is_command = False
 """Whether this process is one of the project's commands, and not a program of the user that imports the package."""
 
@@ -49,11 +49,11 @@ class UserError(ValueError):
 
 
 class TooFewRows(UserError):
-    """Data that have too few rows for the training of members. what : the value and the rule, without the fix."""
+    """Data that have too few rows for the training of members. problem : the value and the rule, without the fix."""
 
-    def __init__(self, what: str, fix: str):
-        super().__init__(f"{what}: {fix}")
-        self.what = what
+    def __init__(self, problem: str, fix: str):
+        super().__init__(f"{problem}: {fix}")
+        self.problem = problem
 
 
 def error_on_all_ranks(sentence: str) -> UserError:
@@ -65,7 +65,7 @@ def error_on_all_ranks(sentence: str) -> UserError:
 
 @contextmanager
 def alike_on_all_ranks() -> Iterator[None]:
-    """Mark a `UserError` of this block as equal on all ranks, such as that of a wrong setting."""
+    """Mark a `UserError` that this block raises as the same on all ranks, such as that of a wrong setting."""
     try:
         yield
     except UserError as error:
@@ -85,7 +85,7 @@ def shortened(text: str, most: int = 100) -> str:
 
 
 def how_ended(code: int) -> str:
-    """How a process ended whose code in `subprocess` is not 0, for a message."""
+    """How a process ended, for a message. code : its `returncode` in `subprocess`, not 0."""
     if code >= 0:
         return f"ended with exit code {code}"
     reason = ", as the kernel does when memory is short" if -code == signal.SIGKILL else ""
@@ -93,7 +93,7 @@ def how_ended(code: int) -> str:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether a disk or a quota is full. Each library raises its own class, but all messages contain that of the system."""
+    """Whether a full disk or quota caused an error. Libraries raise own classes, but their messages contain the system's."""
     return any(os.strerror(number) in str(error) for number in (errno.ENOSPC, errno.EDQUOT))
 
 
@@ -117,7 +117,8 @@ def run(main: Callable[[], None]) -> None:
     """Run a script's `main`, and exit with one of the codes in the module's docstring."""
     global is_command
     is_command = True
-    # The libraries create 300,000 objects, none of which can be freed: with Python's 700 their import takes a fifth longer
+    # The libraries create 300,000 objects, none of which can be freed: with Python's default threshold of 700 objects, their
+    # import takes a fifth longer
     gc.set_threshold(10_000, 10, 10)
     # Exit by an exception, so that half-written folders are deleted, as after Ctrl-C
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
@@ -175,8 +176,8 @@ def run(main: Callable[[], None]) -> None:
     if sentence:
         _write_launcher_error(sentence)
     if "torch" in sys.modules:
-        # With Gloo's threads, both usual ways to exit sometimes fail. Destroying the process group waits for the threads
-        # while it holds Python's lock, for which they wait. Otherwise they abort the interpreter if they outlive it
+        # With Gloo's threads, both usual ways to exit fail sometimes. To destroy the process group, Python waits for these
+        # threads while it holds its lock (GIL), for which they wait. Otherwise they can abort the ending interpreter
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -186,8 +187,8 @@ def run(main: Callable[[], None]) -> None:
 
 
 def _open_missing_streams() -> None:
-    """Open the standard streams that are closed, as after `2>&-`. A file of the command would get their descriptors, and
-    what a library prints would be written into it."""
+    """Open the standard streams that are closed, as after `2>&-`. Otherwise a file that the command opens would get the
+    descriptor of such a stream, and what a library prints would be written into this file."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -228,7 +229,7 @@ def _sentence_of(error: Exception) -> str:
 
 
 def _is_output_unread() -> bool:
-    """Whether standard output is a pipe or a socket whose reader has ended; on macOS both hang up."""
+    """Whether standard output is a pipe or a socket whose reader has ended. macOS reports POLLHUP for both."""
     poll = select.poll()
     poll.register(1, select.POLLOUT)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
@@ -250,7 +251,7 @@ def _is_printed(sentence: str) -> bool:
 
 
 def _write_launcher_error(sentence: str) -> None:
-    """Write the sentence to the file that torchelastic's launcher prints at the end of its traceback."""
+    """Write the sentence to a file whose content torchelastic's launcher prints at the end of its traceback."""
     if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         import json
 

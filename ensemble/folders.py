@@ -1,6 +1,6 @@
 """Folders that are complete or absent, and the manifest that lists their content.
 
-Prepared data, a tree member, a checkpoint and a fitted ensemble are such folders. They are written under another name,
+Prepared data, a tree member, a checkpoint and a fitted ensemble are such folders. They are written under a temporary name,
 synced, and renamed. `manifest.json` contains the kind of the folder, and the size and SHA-256 of every file. The
 `fingerprint`, a hash of the manifest, identifies the data, so that members of different data are not combined by accident.
 """
@@ -45,9 +45,9 @@ _checks: dict[Path, Callable[[Path], None]] = {}
 def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
     """Yield a scratch folder beside `path`; rename it to `path` at the end, or delete it if an exception was raised.
 
-    A folder that `overwrite` replaces stays until the new one is complete. `kind` is the kind in their manifests. A folder
-    of another kind is not replaced, nor one with a file that its manifest does not list. An empty folder is used without
-    `overwrite` too. Raises `UserError` if `path` exists and may not be replaced, or if its parent cannot be written.
+    With `overwrite` an existing folder is replaced when the new one is complete, if its manifest has the same `kind` and
+    lists all its files. An empty folder is used without `overwrite` too. Raises `UserError` if `path` exists and may not be
+    replaced, or if its parent cannot be written.
     """
     target = Path(path).resolve()  # a link to a folder elsewhere stays a link
     refuse_inside(path)
@@ -90,9 +90,11 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
 
 
 def discard_abandoned(paths: Iterable[Path], also_empty: bool = False) -> None:
-    """Delete those of the scratch folders that killed processes left: those that are not locked. A running process locks its
-    scratch folder after creating it and before writing into it, so an empty folder is deleted only with `also_empty`. If the
-    file system has no locks, none is deleted."""
+    """Delete the scratch folders that killed processes left, which are those without a lock.
+
+    A running process locks its scratch folder after creating it and before writing into it, so an empty folder is deleted
+    only with `also_empty`. If the file system has no locks, no folder is deleted.
+    """
     for path in paths:
         with suppress(OSError, UserError):
             if _SCRATCH.fullmatch(path.name) and (also_empty or any(path.iterdir())):
@@ -101,8 +103,10 @@ def discard_abandoned(paths: Iterable[Path], also_empty: bool = False) -> None:
 
 
 def refuse_foreign_folder(path: str | Path, kind: str) -> None:
-    """Raise `UserError` for a folder of another kind, and for one with a file that its manifest does not list. A path that
-    does not exist and an empty folder are accepted."""
+    """Raise `UserError` for a folder of another kind, and for one with a file that its manifest does not list.
+
+    A path that does not exist is accepted, and so is an empty folder.
+    """
     target = Path(path).resolve()
     if _is_free(target):
         return
@@ -186,7 +190,7 @@ def delete(folder: Path) -> None:
 
 
 def discard_scratch(paths: Iterable[Path]) -> None:
-    """Delete what a killed process left half-written, recognised by a name that only this project uses."""
+    """Delete the half-written files and folders of killed processes: those with a name that only this project uses."""
     for path in paths:
         if _SCRATCH.fullmatch(path.name):
             if path.is_dir() and not path.is_symlink():
@@ -207,7 +211,7 @@ def joint_fingerprint(paths: Sequence[Path]) -> str:
 
 
 def refuse_inside(path: str | Path) -> None:
-    """Raise `UserError` for an output inside a folder with a manifest, which would not match its content any more."""
+    """Raise `UserError` for an output inside a folder with a manifest, since the manifest does not list it."""
     for folder in Path(path).resolve().parents:
         content = _content(folder)
         if "fingerprint" in content and "files" in content:
@@ -252,7 +256,7 @@ def locked(folder: Path, use: str, wait_s: float = 0.0) -> Iterator[bool]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    sentence = f"another command is {use} {folder}: wait until it has ended, or choose another out"
+                    sentence = f"another command is {use} {folder}: wait until it has ended, or choose another out=…"
                     raise UserError(sentence) from None
                 time.sleep(0.1)
             except OSError:  # no locks here
@@ -264,11 +268,12 @@ def locked(folder: Path, use: str, wait_s: float = 0.0) -> Iterator[bool]:
 
 
 @contextmanager
-def new_file(path: Path, what: str) -> Iterator[Path]:
-    """As `replacing`. Raises `UserError`, which calls the file `what`, if it cannot be written, or would replace a file
-    without the project's mark.
+def new_file(path: Path, kind: str) -> Iterator[Path]:
+    """As `replacing`. Raises `UserError` if the file cannot be written, or would replace a file without the project's mark.
+
+    kind : kind of file, such as "prediction file", for messages
     """
-    refuse_foreign_file(path, what)
+    refuse_foreign_file(path, kind)
     is_new = not path.parent.exists()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -281,7 +286,7 @@ def new_file(path: Path, what: str) -> Iterator[Path]:
                     path.parent.rmdir()  # fails unless it is empty
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else error  # the text of pyarrow is longer
-        raise UserError(f"the {what} {path} cannot be written: {why}") from None
+        raise UserError(f"the {kind} {path} cannot be written: {why}") from None
 
 
 @contextmanager
@@ -301,24 +306,24 @@ def replacing(path: Path) -> Iterator[Path]:
             scratch.unlink(missing_ok=True)
 
 
-def refuse_foreign_file(path: Path, what: str) -> None:
+def refuse_foreign_file(path: Path, kind: str) -> None:
     """Raise `UserError` if `path` exists, is not an empty file and was not written by this project, or as `refuse_inside`
     does."""
     refuse_inside(path)
     if not path.exists():
         return
     if not path.is_file():
-        raise UserError(f"{path} is not a file, so the {what} cannot take its place: choose another name")
+        raise UserError(f"{path} is not a file, so the {kind} cannot take its place: choose another name")
     try:
         with open(path, "rb") as file:
             content = file.read(_MARKED_BYTES)
             file.seek(max(0, path.stat().st_size - _MARKED_BYTES))
             content += file.read(_MARKED_BYTES)
     except OSError as error:
-        raise UserError(f"the {what} {path} cannot be written: {error.strerror or error}") from None
+        raise UserError(f"the {kind} {path} cannot be written: {error.strerror or error}") from None
     if content and not any(mark in content for mark in _MARKS):
         raise UserError(
-            f"{path} exists and this project did not write it, so the {what} does not replace it: choose another name, or "
+            f"{path} exists and this project did not write it, so the {kind} does not replace it: choose another name, or "
             "move it"
         )
 

@@ -133,16 +133,16 @@ def read(path: str | Path) -> Predictions:
     return predictions
 
 
-def write_checked(path: Path, what: str, table: pa.Table, metadata: dict[str, Any]) -> None:
-    """Write a table in one rename, with checksums, and with `metadata` and the versions under `KEY` in its metadata."""
+def write_checked(path: Path, kind: str, table: pa.Table, metadata: dict[str, Any]) -> None:
+    """Write a table in one rename. Its metadata under `KEY` contain `metadata`, checksums of the columns, and versions."""
     metadata = {**metadata, "checksums": verification.column_checksums(table), "versions": versions()}
     table = table.replace_schema_metadata({KEY: json.dumps(metadata).encode()})
-    with new_file(path, what) as scratch:
+    with new_file(path, kind) as scratch:
         pq.write_table(table, scratch, compression="zstd", write_page_checksum=True)
 
 
-def read_checked(path: str | Path, what: str, columns: Iterable[str], document: str) -> tuple[pa.Table, dict[str, Any]]:
-    """The table and metadata of a file by `write_checked` or another program.
+def read_checked(path: str | Path, kind: str, columns: Iterable[str], document: str) -> tuple[pa.Table, dict[str, Any]]:
+    """The table and metadata of a file that `write_checked` or another program wrote. kind : kind of file, for messages.
 
     Raises `UserError` if the file is missing, damaged or edited, or lacks one of `columns` or of `ORIGIN`, which the file
     `document` describes.
@@ -152,7 +152,7 @@ def read_checked(path: str | Path, what: str, columns: Iterable[str], document: 
             table = file.read()
         metadata = json.loads((table.schema.metadata or {}).get(KEY, b"{}"))
     except FileNotFoundError:
-        raise UserError(f"the {what} {path} does not exist: write it with scripts/predict.py") from None
+        raise UserError(f"the {kind} {path} does not exist: write it with scripts/predict.py") from None
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UserError(f"{path} is not a valid Parquet file ({' '.join(str(error).split())}): write it again") from None
     metadata = metadata if isinstance(metadata, dict) else {}
@@ -160,7 +160,7 @@ def read_checked(path: str | Path, what: str, columns: Iterable[str], document: 
     missing = [name for name in columns if name not in table.column_names]
     missing += [f"metadata '{name}'" for name in ORIGIN if name not in metadata]
     if missing:
-        raise UserError(f"{path} is not a {what}, it lacks: {', '.join(missing)}; see {document}")
+        raise UserError(f"{path} is not a {kind}, it lacks: {', '.join(missing)}; see {document}")
     return table, metadata
 
 
@@ -181,11 +181,11 @@ def check_origins(members: Sequence[Any]) -> None:
     """Raise `UserError` if two members have the same name, or predict different data or splits."""
     check_names([member.member for member in members])
     for member in members:
-        for what in ("fingerprint", "split", "recipe"):
-            if getattr(member, what) != getattr(members[0], what):
+        for name in ("fingerprint", "split", "recipe"):
+            if getattr(member, name) != getattr(members[0], name):
                 raise UserError(
-                    f"member {member.member} has {what} {getattr(member, what)}, but {members[0].member} has "
-                    f"{getattr(members[0], what)}: predict with both on the same prepared data and split"
+                    f"member {member.member} has {name} {getattr(member, name)}, but {members[0].member} has "
+                    f"{getattr(members[0], name)}: predict with both on the same prepared data and split"
                 )
 
 
@@ -276,7 +276,7 @@ def _listed(classes: tuple[str, ...]) -> str:
 def _check_output(output: str, classes: tuple[str, ...], path: Path) -> None:
     """Raise `UserError` for an unknown output, and for one that does not agree with the classes."""
     if output not in OUTPUTS:
-        raise UserError(f"{path}: output is '{output}', but a member's is one of {', '.join(OUTPUTS)}: name one of them")
+        raise UserError(f"{path}: output is '{output}', but it must be one of {', '.join(OUTPUTS)}: correct it")
     is_valid = len(set(classes)) == len(classes) >= 2 if output == "probabilities" else not classes
     if not is_valid:
         raise UserError(

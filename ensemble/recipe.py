@@ -11,16 +11,16 @@ process loads only the libraries that it needs. `ensemble/recipes/README.md` is 
     prepare.py    prepare(config) -> manifest             converts raw data to a folder of prepared data
     training.py   make(config, data) -> NeuralRecipe      what scripts/train.py trains
                   ANY_FEATURES                            True if it learns from data of any recipe with flat features
-    baselines.py  kinds(manifest) -> {name: kind}            predictions that need no training, by the name of member=…
+    baselines.py  kinds(manifest) -> {name: kind}         predictions that need no training, by the name of member=…
                   predict(data, split, name) -> columns     row_id, target, prediction, group, cluster: see predictions.py
     plan.py       plan(manifest, num_threads) -> [PlannedMember]     the members of scripts/fit.py: see pipeline/plan.py
-                  combining(manifest) -> {name: value}       how they are combined
-                  follow_up(manifest, data, rankings) -> FollowUp     further members, of a recipe without a task
-    comparison.py compare(…) -> scores, and METRIC        of all members of such a recipe: see recipes/next_item
+                  combining(manifest) -> {name: value}    settings of their combination, such as combiner
+                  follow_up(manifest, data, rankings) -> FollowUp     further members, for a recipe without a task
+    comparison.py compare(…) -> scores, and METRIC        scores of all members, without a task: see recipes/next_item
     outputs.py    PREDICTED_SPLITS                        the only splits to predict; see `bag.default_splits`
                   write(path, columns, split, member)     another format than a prediction file
                   forecast_table(forecast) -> Table       the rows of forecast.parquet
-                  RESERVED                                its columns, which no member may be named after
+                  RESERVED                                its columns, whose names no member may have
                   scores_by_part(kind, test, predictions, data)   further scores of the test split, for ensemble.json
     new_data.py   prepare(like, settings) -> manifest     new raw data, prepared like those of the manifest `like`
                   check(like, source, metadata)           refuses missing raw data before anything is written
@@ -28,10 +28,10 @@ process loads only the libraries that it needs. `ensemble/recipes/README.md` is 
     requests.py   Request, counts, problem, tables, facts, answer      a request to scripts/serve.py and its response
     page.py       parts(run) -> {name: value}             variables of the page's template
                   pictures(run, series) -> [Picture]      further pictures
-                  prepare_words(manifest) -> [word]          the command that prepared the data
+                  prepare_words(manifest) -> [word]       the words of the command that prepared the data
     page.html.j2  a template that extends "page.html.j2"
-    card.py       parts(manifest, scores) -> Parts           the recipe's sentences of the model card
-    export.py     export(member, data, out, dtype) -> [line]      scripts/export_model.py of a neural member; lines to print
+    card.py       parts(manifest, scores) -> Parts        the recipe's sentences of the model card
+    export.py     export(member, data, out, dtype) -> [line]      exports a neural member, and returns lines to print
 
 `manifest` is a manifest of prepared data. Shared code accesses these modules through `Recipe` only, and names no recipe.
 """
@@ -67,7 +67,7 @@ BUILT_IN = {
 }
 """Name of each recipe of this project: its package."""
 TRAINED, FITTED = (tuple(name for name in BUILT_IN if name != other) for other in ("candidates", "sudoku"))
-"""The names of those that scripts/train.py and scripts/fit.py can train and fit."""
+"""The names of the recipes that scripts/train.py can train, and of those that scripts/fit.py can fit."""
 DEFAULT = "hot_sellers"
 """The recipe of scripts that prepare or train, if the user names none."""
 RANKING = "ranking"
@@ -95,7 +95,7 @@ class Words:
     blocks: str = "rows"
     """Plural of what the blend split consists of, such as weeks; combiners are compared on blocks of them."""
     follow_time: bool = False
-    """Whether the splits follow each other in time. They also do if the data's settings name a `time`."""
+    """Whether the splits follow each other in time. If the settings of the data name a `time`, they do so in any case."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ class NeuralRecipe(Protocol):
     fingerprint: str
     """The fingerprint of the prepared data."""
     inputs: dict[str, Any]
-    """The meaning of the model's inputs, as JSON; data to predict must have the same."""
+    """The meaning of the model's inputs, as JSON; it must be the same for data to predict."""
     monitor: str
     """The validation metric that selects `best` and stops training early."""
     higher_is_better: bool
@@ -193,16 +193,16 @@ class Recipe:
         """The folder of the package."""
         return Path(str(importlib.import_module(self.package).__file__)).parent
 
-    def require(self, module: str, attribute: str, what: str) -> Any:
-        """The same as `get`; if there is no such attribute, `UserError` with `what`, such as "cannot prepare data"."""
+    def require(self, module: str, attribute: str, consequence: str) -> Any:
+        """As `get`, but `UserError` if there is no such attribute. consequence : such as "cannot prepare data"."""
         value = self.get(module, attribute)
         if value is None:
-            raise UserError(f"the recipe {self.name} {what}: {self.package} has no {attribute} in {module}.py")
+            raise UserError(f"the recipe {self.name} {consequence}: {self.package} has no {attribute} in {module}.py")
         return value
 
 
 def named(name: str) -> Recipe:
-    """A recipe that the user named, so that manifests with this name are trusted; `UserError` if it cannot be imported."""
+    """A recipe that the user named, whose name `of` then accepts in manifests; `UserError` if it cannot be imported."""
     if name not in BUILT_IN:
         _require_package(name)
         _named_by_user.add(name)
@@ -210,7 +210,7 @@ def named(name: str) -> Recipe:
 
 
 def of(manifest: dict[str, Any]) -> Recipe:
-    """The recipe in a manifest. If it is not built in, it is imported only if the user named it: see `named`."""
+    """The recipe that a manifest names. A package of the user is imported only if the user named it too: see `named`."""
     name = manifest["recipe"]
     if name not in BUILT_IN and name not in _named_by_user:
         raise UserError(
@@ -242,19 +242,19 @@ def check_neural(name: str, neural_recipe: Any) -> None:
     missing = [member for member in (*NeuralRecipe.__annotations__, *methods) if not hasattr(neural_recipe, member)]
     if missing:
         raise UserError(
-            f"what make(…) of the recipe {name} returns lacks {', '.join(missing)}: see NeuralRecipe in recipe.py"
+            f"the result of make(…) of the recipe {name} lacks {', '.join(missing)}: see NeuralRecipe in recipe.py"
         )
     if neural_recipe.name != name:
         raise UserError(
             f"the network of the recipe {name} has name={neural_recipe.name}: change it to {name}, since scripts find the "
-            "recipe by it"
+            "recipe by this name"
         )
     if neural_recipe.output not in OUTPUTS:
         raise UserError(f"the recipe {name} has output={neural_recipe.output}: choose one of {', '.join(OUTPUTS)}")
 
 
 def words_of_command_line() -> list[str]:
-    """The options with which another process of this project trusts the same packages."""
+    """The options with which another process of this project may import the same packages of the user."""
     return [word for name in sorted(_named_by_user) for word in ("--recipe", name)]
 
 
@@ -267,14 +267,14 @@ def from_command_line(schema: type, description: str | None) -> tuple[Any, str]:
     return configuration.from_command_line(schema, description, [parser]), named_by_user
 
 
-def option(default: str = "", what: str = "", names: tuple[str, ...] = tuple(BUILT_IN)) -> argparse.ArgumentParser:
+def option(default: str = "", purpose: str = "", names: tuple[str, ...] = tuple(BUILT_IN)) -> argparse.ArgumentParser:
     """A parser with --recipe only, as a parent of a script's own parser.
 
-    what : the help text of a script whose user chooses a recipe, with `names`; empty if the script reads it from the data.
+    purpose : the beginning of the help text, if the user chooses one of `names`; empty if the data name the recipe.
     """
     parser = argparse.ArgumentParser(add_help=False)
-    chosen = f"{what}: {', '.join(names)}, or a package of your own; by default {default}"
-    text = chosen if what else "a package of your own that prepared the data"
+    chosen = f"{purpose}: {', '.join(names)}, or a package of your own; by default {default}"
+    text = chosen if purpose else "the package of your own recipe, if it prepared the data"
     parser.add_argument("--recipe", default=default, metavar="NAME", help=text)
     return parser
 

@@ -26,8 +26,9 @@ def end_with_parent() -> None:
 
 
 class StopSignals:
-    """A context manager; `asked` is the number of the first signal that asked to stop, or 0. Contexts may be nested:
-    a signal counts for all of them, whenever it comes.
+    """A context manager; `received` is the number of the first of the signals `STOP`, or 0 before any.
+
+    Contexts may be nested: a signal counts for all of them, whenever it comes.
 
     A thread reads the signals that the operating system delivers (`signal.set_wakeup_fd`), so a second signal works even
     while the main thread waits for another rank. A handler that other code sets inside the context is kept.
@@ -37,14 +38,14 @@ class StopSignals:
     """The context that was entered last and is still active."""
 
     def __init__(self) -> None:
-        self.asked, self._asked_at = 0, 0.0
+        self.received, self._received_s = 0, 0.0
 
     def __enter__(self) -> "StopSignals":
         self._outer, StopSignals.innermost = StopSignals.innermost, self
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         if self._outer:  # a signal that came while this context was prepared
-            self.asked, self._asked_at = self._outer.asked, self._outer._asked_at
+            self.received, self._received_s = self._outer.received, self._outer._received_s
         # In this order no signal is lost: one that comes now waits in the pipe
         self._descriptor_before = signal.set_wakeup_fd(self._write)
         self._before = {number: signal.signal(number, _leave_to_thread) for number in STOP}
@@ -58,19 +59,19 @@ class StopSignals:
                 signal.signal(number, handler)
         os.close(self._write)  # which ends the thread
         StopSignals.innermost = self._outer
-        if self._outer and self.asked:
-            self._outer.asked, self._outer._asked_at = self.asked, self._asked_at
+        if self._outer and self.received:
+            self._outer.received, self._outer._received_s = self.received, self._received_s
 
     def _watch(self) -> None:
         while received := os.read(self._read, 1):
             number = received[0]
             if number not in STOP:
                 continue
-            if not self.asked:
-                self._asked_at, self.asked = time.monotonic(), number
+            if not self.received:
+                self._received_s, self.received = time.monotonic(), number
                 name = signal.Signals(number).name
                 print(f"{name}: saving after this step; a second signal stops at once", file=sys.stderr, flush=True)
-            elif time.monotonic() - self._asked_at > ECHO_S:
+            elif time.monotonic() - self._received_s > ECHO_S:
                 os._exit(128 + number)
         os.close(self._read)
 

@@ -48,7 +48,7 @@ def task_of(manifest: dict[str, Any]) -> Task:
     """The task in a manifest of prepared data; `UserError` if there is none."""
     if "task" not in manifest:
         raise UserError(
-            f"these data of the recipe {manifest.get('recipe')} name no task: prepare them again if an older version "
-            "prepared them; otherwise this recipe has no target for trees and ensembles to predict"
+            f"the manifest of these data of the recipe {manifest.get('recipe')} has no task: prepare them again if an older "
+            "version prepared them; otherwise this recipe has no target for trees and ensembles to predict"
         )
     return Task(**{**manifest["task"], "classes": tuple(manifest["task"].get("classes", ()))})

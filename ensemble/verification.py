@@ -47,9 +47,9 @@ def first_changed(folder: Path, manifest: dict[str, Any], is_full: bool = False)
                 return str(name)
         # A file that was just written may be written again without a new modification time
         now = time.time_ns()
-        sound = {name: stamp for name, stamp in stamps.items() if now - stamp[1] > _resolution_ns(stamp[1])}
-        if sound != record:
-            _write(folder, manifest, sound)
+        settled = {name: stamp for name, stamp in stamps.items() if now - stamp[1] > _resolution_ns(stamp[1])}
+        if settled != record:
+            _write(folder, manifest, settled)
     return None
 
 
@@ -59,7 +59,7 @@ def sha256(file: Path) -> str:
 
 
 def column_checksums(table: Any) -> dict[str, str]:
-    """The SHA-256 of the values of each column of an Arrow table, by name, whatever its row groups, chunks, compression."""
+    """The SHA-256 of the values of each column of an Arrow table, by name. It does not depend on row groups and chunks."""
     checksums = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         digest = hashlib.sha256()
@@ -72,7 +72,7 @@ def column_checksums(table: Any) -> dict[str, str]:
 def refuse_changed_columns(path: str | Path, table: Any, checksums: Any, key: str) -> None:
     """Raise `UserError` for a column whose values do not have the checksum in `checksums`, is missing, or was added.
 
-    checksums : from the metadata `key` of the file at `path`; None, as from other programs, is not compared.
+    checksums : from the metadata `key` of the file at `path`; None, as in files of other programs: nothing is compared.
     """
     if checksums is None:
         return

@@ -66,7 +66,9 @@ def test_no_is_a_word_where_it_is_a_choice(tmp_path: Path) -> None:
     file.write_text("oven: {mode: no}\n")
     assert load("oven.mode=no").oven.mode == load(file=file).oven.mode == "no"
     file.write_text("toppings: [no, nut]\n")  # with missing: [no], the cells False would count as empty
-    with pytest.raises(UserError, match=r"toppings has a boolean, as yes, no, on and off are in YAML: put a text in quotes"):
+    with pytest.raises(
+        UserError, match=r"YAML reads a text such as no, on or off as a boolean: put the text of toppings in quotes"
+    ):
         load(file=file)
 
 

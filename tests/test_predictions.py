@@ -262,7 +262,7 @@ def test_a_foreign_program_writes_the_same_contract(tmp_path: Path) -> None:
 
 def test_an_unknown_output_is_refused(tmp_path: Path) -> None:
     """A member with odds would be taken for one with probabilities."""
-    with pytest.raises(UserError, match="output is 'odds', but a member's is one of probability, score, value"):
+    with pytest.raises(UserError, match="output is 'odds', but it must be one of probability, score, value"):
         predictions.write(tmp_path / "x", forecast(output="odds"))
     assert not list(tmp_path.iterdir())
 

@@ -18,9 +18,9 @@ from ensemble import signals
 signals.ECHO_S = {echo_s}
 with signals.StopSignals() as stop:
     print("ready", flush=True)
-    while not stop.asked:
+    while not stop.received:
         time.sleep(0.01)
-    print("asked", int(stop.asked), flush=True)
+    print("asked", int(stop.received), flush=True)
     {after}
 print("left", flush=True)
 """
@@ -32,13 +32,13 @@ from ensemble import signals
 def send(stop):
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(0.3)
-    print(int(stop.asked), flush=True)
+    print(int(stop.received), flush=True)
 signals.ECHO_S = 60
 with signals.StopSignals() as outer:
     with signals.StopSignals() as first:
         send(first)
     with signals.StopSignals() as second:
-        print(int(second.asked), flush=True)
+        print(int(second.received), flush=True)
         send(second)
     send(outer)
 """
@@ -101,7 +101,7 @@ def test_handlers_are_given_back() -> None:
     with signals.StopSignals() as stop:
         assert signal.getsignal(signal.SIGINT) is not before[signal.SIGINT]
     assert {number: signal.getsignal(number) for number in signals.STOP} == before
-    assert stop.asked == 0
+    assert stop.received == 0
 
 
 def test_a_handler_that_was_set_meanwhile_stays() -> None:
@@ -130,6 +130,6 @@ def test_a_signal_while_the_context_is_entered_counts(monkeypatch: pytest.Monkey
     monkeypatch.setattr(signal, "signal", and_send)
     with signals.StopSignals() as stop:
         deadline = time.monotonic() + 30
-        while not stop.asked and time.monotonic() < deadline:
+        while not stop.received and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert stop.asked == signal.SIGUSR1
+        assert stop.received == signal.SIGUSR1

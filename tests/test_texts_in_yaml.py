@@ -23,9 +23,9 @@ class Config:
     [
         ("out: 2026_11", "2026_11 is the number 202611 in YAML"),
         ("drop: [2024_01]", "2024_01 is the number 202401 in YAML"),
-        ("out: 1.10", "out has 1.1, as 1.10 is 1.1 in YAML: put a text in quotes"),
-        ("drop: [1e3]", "drop has 1000.0, as 1.10 is 1.1 in YAML: put a text in quotes"),
-        ("columns: {rating: no}", "columns has a boolean, as yes, no, on and off are in YAML: put a text in quotes"),
+        ("out: 1.10", "YAML reads a text such as 1.10 as a number, here 1.1: put the text of out in quotes"),
+        ("drop: [1e3]", "YAML reads a text such as 1.10 as a number, here 1000.0: put the text of drop in quotes"),
+        ("columns: {rating: no}", "YAML reads a text such as no, on or off as a boolean: put the text of columns in quotes"),
     ],
 )
 def test_a_text_that_yaml_changes_is_refused(content: str, sentence: str, tmp_path: Path) -> None:

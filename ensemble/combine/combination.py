@@ -14,7 +14,7 @@ from ensemble.combine.scales import CALIBRATORS, Scale
 from ensemble.combine.weights import COMBINERS, Space, equal_weights
 from ensemble.metrics.weighting import weight_of, weighted_median
 
-NEAR = 0.2  # the share of rows next to a median by which the density there is estimated
+NEAR = 0.2  # the share of the rows, those next to a median, from which the density at the median is estimated
 LARGEST_LOGIT = 30.0  # results are clipped, since a probability of exactly 0 or 1 can have an infinite loss
 
 
@@ -68,8 +68,8 @@ class Combination:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Combination":
         """Create a combination from the result of `dataclasses.asdict`."""
-        of_members = {"scales": tuple(map(scales.from_dict, content["scales"])), "weights": tuple(content["weights"])}
-        return cls(**{**content, **of_members, "calibration": scales.from_dict(content["calibration"])})
+        by_member = {"scales": tuple(map(scales.from_dict, content["scales"])), "weights": tuple(content["weights"])}
+        return cls(**{**content, **by_member, "calibration": scales.from_dict(content["calibration"])})
 
 
 def scaled_to(space: Space, column_scales: Sequence[Scale], inputs: np.ndarray, group: np.ndarray | None) -> np.ndarray:
@@ -87,7 +87,7 @@ WITHIN_GROUP: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {"stan
 
 
 def to_predictions(kind: str, average: np.ndarray) -> np.ndarray:
-    """Convert a combination's logits or logs to probabilities; values and scores stay as they are. kind : of the task."""
+    """Convert a combination's logits or logs to probabilities; values and scores stay as they are. kind : kind of task."""
     if kind == "binary":
         return expit(average)
     return np.exp(average) if kind == "multiclass" else average
@@ -96,7 +96,7 @@ def to_predictions(kind: str, average: np.ndarray) -> np.ndarray:
 class Rows(NamedTuple):
     """Rows to which combinations are fitted, or on which they are compared.
 
-    kind : of the task. loss : the name of its loss. target, group : (num_rows,). inputs : as for `Combination`. is_score :
+    kind : kind of task. loss : the name of its loss. target, group : (num_rows,). inputs : as for `Combination`. is_score :
     (num_members,), True for members of a binary task whose predictions are scores, of which only the order has a meaning.
     weight : (num_rows,), above 0 and with mean 1; None for 1 each.
     """
@@ -180,7 +180,7 @@ def _intercept(rows: Rows, average: np.ndarray, sum_of_weights: float) -> float:
     center, influence = (_median if rows.loss == ABSOLUTE_ERROR else _mean)(errors, weight)
     parts = np.bincount(np.unique(rows.group, return_inverse=True)[1], influence * weight) / weight.sum()
     standard_error = float(np.sqrt((parts**2).sum() * len(parts) / max(len(parts) - 1, 1)))
-    is_larger = len(parts) > 1 and abs(center) > standard_error  # of one group the standard error is unknown
+    is_larger = len(parts) > 1 and abs(center) > standard_error  # with one group, the standard error is unknown
     return to_level + (center * (1 - (standard_error / center) ** 2) if is_larger else 0.0)
 
 

@@ -16,7 +16,7 @@ from ensemble.combine.losses import log_softmax
 from ensemble.metrics import REPORTED_METRICS, task_scores
 from ensemble.metrics.weighting import weight_of, weighted_mean
 
-NUM_DRAWS = 30  # bootstrap draws of the weights, enough for the ends of a 90 % interval
+NUM_DRAWS = 30  # bootstrap draws of the weights, enough for the bounds of a 90 % interval
 NOT_FITTED = ("equal", "rank_average")  # combiners with fixed weights; for them, the draws fit greedy weights instead
 
 
@@ -71,8 +71,8 @@ def measure(
         "without": without,
         "weights_of": method,
         "weights": {
-            name: dict(zip(("mean", "low", "high"), of_member, strict=True))
-            for name, of_member in zip(ensemble.member_names, mean_and_ends.tolist(), strict=True)
+            name: dict(zip(("mean", "low", "high"), values, strict=True))
+            for name, values in zip(ensemble.member_names, mean_and_ends.tolist(), strict=True)
         },
     }
 

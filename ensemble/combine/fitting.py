@@ -135,7 +135,7 @@ class Ensemble:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Ensemble":
         """Create an ensemble from the result of `to_dict`; `UserError` if an entry is missing or unknown."""
-        content = {"loss": content.get("kind"), **content}  # which ensembles of older versions do not name
+        content = {"loss": content.get("kind"), **content}  # ensembles of older versions have no entry `loss`
         names = {field.name for field in dataclasses.fields(cls)}
         if set(content) != names:
             different = ", ".join(sorted(names ^ set(content)))
@@ -144,8 +144,8 @@ class Ensemble:
             combination = Combination.from_dict(content["combination"])
         except (KeyError, TypeError) as error:
             raise UserError(f"the combination of this ensemble is damaged ({error}): fit it again") from None
-        named = {name: tuple(content[name]) for name in ("member_names", "outputs")}
-        return cls(**{**content, **named, "combination": combination})
+        tuples = {name: tuple(content[name]) for name in ("member_names", "outputs")}
+        return cls(**{**content, **tuples, "combination": combination})
 
 
 def fit(*arguments: Any, **settings: Any) -> Ensemble:
@@ -254,24 +254,26 @@ def _compare(
 
 def _combiners(kind: str, combiner: str, is_large: bool, num_distinct: int, compare: bool) -> tuple[list[str], list[str]]:
     """The combiners to score, and those of them that may be chosen, the default first; `UserError` for an unknown one."""
-    named = _named("combiner", combiner)
-    for name in named if combiner != AUTO else ():
+    names = _names("combiner", combiner)
+    for name in names if combiner != AUTO else ():
         if name not in COMBINERS[kind]:
-            raise UserError(f"there is no combiner '{name}' for {kind} targets: name {AUTO}, {', '.join(COMBINERS[kind])}")
+            raise UserError(
+                f"there is no combiner '{name}' for {kind} targets: choose one of {AUTO}, {', '.join(COMBINERS[kind])}"
+            )
     if num_distinct == 1:  # with one member there is nothing to compare
         return [EQUAL], [EQUAL]
     every = list(COMBINERS[kind])
     if combiner == AUTO:
         return every, every if is_large else [name for name in every if name in SAFE]
-    return every if compare else list(dict.fromkeys((EQUAL, "best_member", *named))), named
+    return every if compare else list(dict.fromkeys((EQUAL, "best_member", *names))), names
 
 
-def _named(setting: str, value: str) -> list[str]:
+def _names(setting: str, value: str) -> list[str]:
     """The names in the value of a setting."""
     names = value.split(",")
     if AUTO in names and len(names) > 1:
         raise UserError(
-            f"{setting}={value} names {AUTO} beside others, and {AUTO} compares all: name it alone, or leave it out"
+            f"{setting}={value} combines {AUTO}, which compares all, with other names: write {AUTO} alone, or leave it out"
         )
     return names
 
@@ -378,17 +380,19 @@ def _calibrators(kind: str, target: np.ndarray, calibration: str, is_large: bool
                 f"calibration={calibration} is for probabilities, and these members give {predicted}: set calibration={AUTO}"
             )
         return [""]
-    named = _named("calibration", calibration)
-    for name in named if calibration != AUTO else ():
+    names = _names("calibration", calibration)
+    for name in names if calibration != AUTO else ():
         if name not in (NONE, *CALIBRATORS[kind]):
-            raise UserError(f"there is no calibration '{name}': name {AUTO}, {NONE}, {', '.join(CALIBRATORS[kind])}")
+            raise UserError(
+                f"there is no calibration '{name}': choose one of {AUTO}, {NONE}, {', '.join(CALIBRATORS[kind])}"
+            )
     if calibration == NONE:
         return [NONE]
-    if "isotonic" in named and not is_large:
+    if "isotonic" in names and not is_large:
         num_rarer = int(min(target.sum(), (1 - target).sum()))
         raise UserError(
             f"calibration=isotonic needs {ISOTONIC_LEAST:,} rows of the rarer class, and there are {num_rarer:,}: "
             "use calibration=platt, or prepare more rows"
         )
     available = [name for name in CALIBRATORS[kind] if is_large or name != "isotonic"]
-    return [*available, NONE] if NONE in named else available
+    return [*available, NONE] if NONE in names else available

@@ -9,7 +9,7 @@ import numpy as np
 from ensemble.metrics.ranking import Ndcg
 from ensemble.metrics.weighting import weighted_mean
 
-ABSOLUTE_ERROR = "absolute_error"  # as task.ABSOLUTE_ERROR
+ABSOLUTE_ERROR = "absolute_error"  # equal to `task.ABSOLUTE_ERROR`
 EPSILON = 1e-6  # some float32 probabilities are exactly 0 or 1; clipping keeps their logits finite
 
 
@@ -66,7 +66,7 @@ def within_group(score: np.ndarray, group: np.ndarray) -> np.ndarray:
     starts = np.cumsum(size) - size
     centred = score - (np.add.reduceat(score[order], starts) / size)[number]
     spread = np.sqrt(np.add.reduceat(centred[order] ** 2, starts) / size)
-    # In a group of equal scores, the deviation is only the rounding error of their mean
+    # In a group of equal scores, the standard deviation is only the rounding error of their mean
     is_constant = spread <= 1e-12 * np.maximum.reduceat(np.abs(score)[order], starts)
     return centred / np.where(is_constant, np.inf, spread)[number]
 

@@ -18,7 +18,8 @@ from ensemble.metrics.weighting import weighted_mean
 MAX_KNOTS = 1000  # of the curve of `rank_scale`, so that the file of an ensemble stays small
 ISOTONIC_LEAST = 1000  # rows of the rarer class: a step function fitted to fewer rows follows their noise
 TEMPERATURE_PRIOR = 5.0
-"""The penalty of a slope of e or 1 / e, added to the summed loss: with few rows and no mistake the slope stays near 1."""
+"""The penalty of a slope of e or 1 / e, added to the sum of the losses. With few rows that are all predicted correctly, it
+keeps the slope near 1."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,22 +108,24 @@ def platt_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None
 
 
 def _minimised(
-    line: np.ndarray, loss: Callable[[np.ndarray], float], derivatives: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+    start: np.ndarray,
+    loss: Callable[[np.ndarray], float],
+    derivatives: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
 ) -> np.ndarray:
-    """The parameters (n,) with the lowest convex loss, by Newton's method from `line`. derivatives : gradient and Hessian.
+    """The parameters (n,) with the lowest convex loss, by Newton's method from `start`. derivatives : gradient and Hessian.
 
     SciPy's L-BFGS-B is slower on a shared machine, since its BLAS threads wait for cores.
     """
-    least = loss(line)
+    parameters, least = start, loss(start)
     for _ in range(50):
-        gradient, hessian = derivatives(line)
+        gradient, hessian = derivatives(parameters)
         if np.abs(gradient).max() < 1e-10:
             break
-        step = np.linalg.solve(hessian + 1e-12 * np.eye(len(line)), gradient)
-        while (new_loss := loss(line - step)) > least + 1e-14:
+        step = np.linalg.solve(hessian + 1e-12 * np.eye(len(start)), gradient)
+        while (new_loss := loss(parameters - step)) > least + 1e-14:
             step /= 2
-        line, least = line - step, new_loss
-    return line
+        parameters, least = parameters - step, new_loss
+    return parameters
 
 
 def temperature_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None = None, kind: str = "binary") -> Line:
@@ -142,7 +145,7 @@ def temperature_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray 
 
 
 class_temperature_scale = functools.partial(temperature_scale, kind="multiclass")
-"""The same for logs of probabilities of classes; the likeliest class of a row stays the same."""
+"""`temperature_scale` for logs of probabilities of classes; the likeliest class of a row stays the same."""
 
 
 def isotonic_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None = None) -> Curve:
@@ -168,8 +171,8 @@ def rank_scale(target: np.ndarray, score: np.ndarray, weight: np.ndarray | None 
         count = np.bincount(number, weight)
     rank_logit = clipped_logit((np.cumsum(count) - count / 2) / count.sum())
     if len(value) > MAX_KNOTS:
-        wanted = np.linspace(rank_logit[0], rank_logit[-1], MAX_KNOTS)
-        knots = np.unique(np.searchsorted(rank_logit, wanted).clip(0, len(value) - 1))
+        evenly_spaced = np.linspace(rank_logit[0], rank_logit[-1], MAX_KNOTS)
+        knots = np.unique(np.searchsorted(rank_logit, evenly_spaced).clip(0, len(value) - 1))
         value, rank_logit = value[knots], rank_logit[knots]
     line = platt_scale(target, np.interp(score, value, rank_logit), weight)
     return Curve(at=tuple(value.tolist()), value=tuple(line(rank_logit).tolist()))
@@ -220,6 +223,6 @@ CALIBRATORS: dict[str, dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray | 
     "regression": {},
     "ranking": {},
 }
-"""By kind of task, the functions by name of the calibrator, the default first."""
+"""By kind of task, the functions by the name of the calibrator; the default is first."""
 NONE = "none"
 """The name for no calibration, neither of the members nor of their average; useful if the share of positives changes."""

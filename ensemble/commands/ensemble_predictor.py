@@ -30,10 +30,11 @@ class FitConfig:
     """Names of the members and baselines; empty for all with a prediction file of the split on which weights are fitted."""
     combiner: str = "auto"
     """How the weights are computed: auto, equal, best_member, greedy, shrunk, simplex; for some kinds of task also logistic,
-    nnls, ridge or rank_average. Of several, such as simplex,ridge, the first, unless another one is better on other rows."""
+    nnls, ridge or rank_average. Of several, as in combiner=simplex,ridge, the first is used unless another one has a loss
+    that is lower by more than half a standard error, on rows to which it was not fitted."""
     calibration: str = "auto"
-    """How probabilities are calibrated: auto, none, platt, temperature, or isotonic (needs 1,000 rows of the rarer class);
-    or the better of several, such as platt,none."""
+    """How probabilities are calibrated: auto, none, platt, temperature, or isotonic (needs 1,000 rows of the rarer class).
+    Of several, as in calibration=platt,none, one is chosen in the same way."""
     on: str = ""
     """The split on which weights and calibration are fitted: blend, or oof (out-of-fold predictions); empty for oof if the
     data are for cross-validation, else blend."""
@@ -77,8 +78,8 @@ COMMANDS = {"fit": FitConfig, "predict": PredictConfig}
 
 def main() -> None:
     parser = recipe.option()
-    if named := parser.parse_known_args()[0].recipe:
-        recipe.named(named)
+    if named_recipe := parser.parse_known_args()[0].recipe:
+        recipe.named(named_recipe)
     command, settings = configuration.from_subcommands(COMMANDS, __doc__, [parser])
 
     from ensemble import folders
@@ -86,10 +87,10 @@ def main() -> None:
     if command == "predict":
         from ensemble.predictor import new_data
 
-        given = {name: getattr(settings, name) for name in ("columns", "until", "max_bad_fraction", "min_matched")}
-        extra = {name: value for name, value in given.items() if value not in ("", {}, AS_PREPARED)}
+        options = {name: getattr(settings, name) for name in ("columns", "until", "max_bad_fraction", "min_matched")}
+        changed = {name: value for name, value in options.items() if value not in ("", {}, AS_PREPARED)}
         data = (settings.source, settings.metadata)
-        path = new_data.predict(settings.ensemble, *data, settings.out, extra, settings.overwrite)
+        path = new_data.predict(settings.ensemble, *data, settings.out, changed, settings.overwrite)
         meaning = new_data.meaning_of(folders.read_json(Path(settings.ensemble) / "like.json"))
         print("; ".join(filter(None, (f"the ranked forecast is in {path}", meaning))))
         return
@@ -98,7 +99,7 @@ def main() -> None:
     from ensemble.predictor import card, fit
 
     manifest = folders.read_manifest(settings.data, settings.verify == "full")
-    recipe.check_named(named, manifest, settings.data)
+    recipe.check_named(named_recipe, manifest, settings.data)
     arguments = configuration.to_dict(settings)
     del arguments["verify"]
     scores = fit.fit(arguments.pop("predictions"), **arguments)

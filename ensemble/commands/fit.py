@@ -9,8 +9,9 @@ test=… holds some out. With time_limit=0, the same data and seed give the same
 
 For a recipe whose members rank items, further members are trained on the highest-ranked items. OUT/all compares all members.
 
-With --stage the command runs a part of the fit as a task of a cluster, as in slurm/fit.slurm: prepare, then copies in many
-tasks, then members in several tasks. The command without --stage and with --resume auto then completes the fit.
+With --stage the command runs a part of the fit as a task of a cluster, as in slurm/fit.slurm. The stages are, in this order:
+prepare; copies (of each tree member, one for each fold), in many tasks; members (the tree members), in several tasks. The
+command without --stage and with --resume auto then completes the fit.
 """
 
 import sys
@@ -28,18 +29,18 @@ def main() -> None:
     parser.add_argument("--stage", default="", choices=STAGES, help="run only this part of the fit; needs time_limit=0")
     parser.add_argument("--task", type=int, default=0, metavar="I", help="number of this task of the stage, from 0")
     parser.add_argument("--num-tasks", type=int, default=1, metavar="N", help="number of tasks that share the stage")
-    parser.add_argument("--status", default="", metavar="FOLDER", help="folder for a file `status`, as trainings write it")
-    words, _ = parser.parse_known_args()
-    settings: Any = configuration.from_command_line(config_class(words.recipe), __doc__, [parser])
+    parser.add_argument("--status", default="", metavar="FOLDER", help="folder for a file `status`, like that of a training")
+    options, _ = parser.parse_known_args()
+    settings: Any = configuration.from_command_line(config_class(options.recipe), __doc__, [parser])
     budget = Budget(settings.time_limit)
 
     from ensemble.pipeline import plan, run, stages
 
     try:
-        with stages.status_kept(words.status):
-            if words.stage:
-                return stages.run(words.stage, settings, words.recipe, words.task, words.num_tasks)
-            board = run.fit(settings, words.recipe, bool(words.resume), budget)
+        with stages.status_kept(options.status):
+            if options.stage:
+                return stages.run(options.stage, settings, options.recipe, options.task, options.num_tasks)
+            board = run.fit(settings, options.recipe, bool(options.resume), budget)
     except plan.Preempted as member:
         print(f"stopped while {member} was trained: continue with --resume auto", file=sys.stderr)
         sys.exit(errors.PREEMPTED)
@@ -47,7 +48,7 @@ def main() -> None:
         if isinstance(stop, KeyboardInterrupt) or stop.code == errors.TERMINATED:
             print("stopped: continue with --resume auto", file=sys.stderr)
         raise
-    with suppress(BrokenPipeError):  # no one reads the output any more, as after `| head`, and the fit is complete
+    with suppress(BrokenPipeError):  # the reader of the output has ended, as after `| head`, but the fit is complete
         print("\n".join(run.lines(board)))
 
 

@@ -11,7 +11,7 @@ from ensemble import errors
 class _Absent:
     """A finder that raises `ModuleNotFoundError` for some packages, and leaves all other imports to the next finder.
 
-    The entry None in sys.modules also makes an import fail, but pyarrow 26 uses this entry as if it were the module.
+    An entry None in sys.modules also makes an import fail, but pyarrow 26 uses this entry as if it were the module.
     """
 
     def __init__(self, packages: list[str]):

@@ -18,13 +18,13 @@ def main() -> None:
 
 
 def _main() -> None:
-    word = sys.argv[1] if len(sys.argv) > 1 else "--help"
-    if word in ("-h", "--help"):
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name in ("-h", "--help"):
         print("usage: accelerate-ensemble COMMAND [settings]\n")
-        print("\n".join(f"  {name:<9} {description}" for name, (_, description) in COMMANDS.items()))
+        print("\n".join(f"  {command:<9} {description}" for command, (_, description) in COMMANDS.items()))
         return
-    if word not in COMMANDS:
-        raise errors.UserError(f"there is no command '{word}': write {' or '.join(COMMANDS)}, or --help")
-    if word != "predict":  # which is also the first argument of scripts/ensemble_predictor.py
-        sys.argv[:2] = [f"{sys.argv[0]} {word}"]
-    importlib.import_module(COMMANDS[word][0]).main()
+    if name not in COMMANDS:
+        raise errors.UserError(f"there is no command '{name}': write {' or '.join(COMMANDS)}, or --help")
+    if name != "predict":  # `predict` is also the first argument of scripts/ensemble_predictor.py
+        sys.argv[:2] = [f"{sys.argv[0]} {name}"]
+    importlib.import_module(COMMANDS[name][0]).main()

@@ -18,9 +18,9 @@ class PredictConfig:
     """The member, the data to predict, and the folder for the prediction files."""
 
     member: str = "???"
-    """The folder of a trained member, or of a bag of its copies; or a baseline of the data's recipe (momentum for
-    hot_sellers; popularity and co_occurrence for next_item; for candidates, the name of a ranking file from which they were
-    made); or the word baselines, for all baselines of the recipe."""
+    """The folder of a trained member, or of a bag of its copies; or the name of a baseline of the data's recipe (momentum
+    for hot_sellers; popularity and co_occurrence for next_item; for candidates, the name of a ranking file from which they
+    were made); or the word baselines, for all baselines of the recipe."""
     data: str = "???"
     """The folder of prepared data; for a bag the data with the folds, not a fold."""
     verify: Literal["changed", "full"] = "changed"
@@ -48,13 +48,13 @@ class PredictConfig:
 
 
 def main() -> None:
-    settings, named = recipe.from_command_line(PredictConfig, __doc__)
+    settings, named_recipe = recipe.from_command_line(PredictConfig, __doc__)
 
     from ensemble import folders
     from ensemble.predictor import members
 
     manifest = folders.read_manifest(settings.data, settings.verify == "full")
-    recipe.check_named(named, manifest, settings.data, has_network=True)
+    recipe.check_named(named_recipe, manifest, settings.data, has_network=True)
     if "/" in settings.name:
         raise errors.UserError(f"name={settings.name} cannot be a file name: leave the '/' out")
     names = members.baselines(manifest) if settings.member == "baselines" else [settings.member]
@@ -89,11 +89,11 @@ def predict(settings: PredictConfig, manifest: dict[str, Any]) -> None:
         raise errors.UserError(f"contributions=true is for one tree member, which {folder} is not: leave it out")
     name = settings.name or folder.resolve().name
     forecast.check_name(name, manifest)
-    where = None if baseline else folder
+    member_folder = None if baseline else folder
     for split in splits:
-        members.refuse_other_member(Path(settings.out) / f"{name}.{split}.parquet", name, where)
+        members.refuse_other_member(Path(settings.out) / f"{name}.{split}.parquet", name, member_folder)
     for split, path, num_rows in members.write_splits(
-        loaded, name, kind, splits, settings.data, manifest, settings.out, where
+        loaded, name, kind, splits, settings.data, manifest, settings.out, member_folder
     ):
         print(f"{path}: {num_rows:,} rows")
         if settings.contributions and split == out_of_fold.NAME:

@@ -32,14 +32,14 @@ def main() -> None:
         type=float,
         default=0.0,
         metavar="TIME",
-        help="time at which the training must end, in seconds since 1970 as from `date +%%s`; unlike max_seconds, it "
-        "includes the time for starting",
+        help="time at which the training must end, in seconds since 1970, as from `date +%%s`; unlike max_seconds, it "
+        "also limits the time for starting",
     )
     parser.add_argument("--dry-run", action="store_true", help="print settings, memory and batch sizes, without training")
-    words, _ = parser.parse_known_args()
-    if words.resume_override and not words.resume:
+    options, _ = parser.parse_known_args()
+    if options.resume_override and not options.resume:
         raise errors.UserError("--resume-override needs --resume: add --resume last, auto or a checkpoint")
-    schema = config_class(recipe.named(words.recipe).name)
+    schema = config_class(recipe.named(options.recipe).name)
     settings: Any = configuration.from_command_line(schema, __doc__, [parser])
 
     from ensemble.neural import launch
@@ -50,33 +50,33 @@ def main() -> None:
     from ensemble.neural import loop, preflight, refit, speed
     from ensemble.predictor import members
 
-    if words.deadline:
-        settings = refit.with_deadline(settings, words.deadline, words.resume)
+    if options.deadline:
+        settings = refit.with_deadline(settings, options.deadline, options.resume)
     settings = configuration.from_dict(schema, launch.from_main_process(configuration.to_dict(settings)))
     with launch.together(accelerator):
-        make = recipe.named(words.recipe).require("training", "make", "has no neural network to train")
+        make = recipe.named(options.recipe).require("training", "make", "has no neural network to train")
         # Each node may have a copy of the data, which one of its ranks reads in full
         is_full = settings.verify == "full" and accelerator.is_local_main_process
         manifest = folders.read_manifest(settings.data, is_full)
-        recipe.check_named(words.recipe, manifest, settings.data, has_network=True)
-        if words.predict:
-            members.check_files(settings.out, manifest, words.predict)
-        trained = make(settings.recipe, settings.data)
-        recipe.check_neural(words.recipe, trained)
-    if words.dry_run:
-        description = preflight.describe(trained, settings, accelerator)  # on all ranks: a recipe may communicate
+        recipe.check_named(options.recipe, manifest, settings.data, has_network=True)
+        if options.predict:
+            members.check_files(settings.out, manifest, options.predict)
+        neural_recipe = make(settings.recipe, settings.data)
+        recipe.check_neural(options.recipe, neural_recipe)
+    if options.dry_run:
+        description = preflight.describe(neural_recipe, settings, accelerator)  # on all ranks: a recipe may communicate
         if accelerator.is_main_process:
             print(description)
         return
     train = refit.train if settings.refit_epochs else loop.train
     with speed.explained_nondeterminism():
-        summary = train(trained, settings, accelerator, words.resume, words.resume_override, words.profile)
+        summary = train(neural_recipe, settings, accelerator, options.resume, options.resume_override, options.profile)
     if accelerator.is_main_process:
         print("  ".join(f"{name} {value}" for name, value in summary.items()), file=sys.stderr)
     if summary["status"] == "preempted":
         sys.exit(errors.PREEMPTED)
-    if words.predict:
-        members.predict_with_ranks(settings.out, accelerator, settings.data, words.predict)
+    if options.predict:
+        members.predict_with_ranks(settings.out, accelerator, settings.data, options.predict)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python -m ensemble.commands.train_on_cpu --num_processes 2 --recipe table data=… out=…
 
 A fit trains its networks with this module where there is no GPU, or where a CPU is faster. With `accelerate launch` the
-launcher and each rank import PyTorch, Accelerate and the recipe: on two ranks the first step comes 2.4 s later, and 0.2 GB
-more memory are used. With GPUs ranks must not be forked, since CUDA may be initialized. The other arguments and the exit
+launcher and each rank import PyTorch, Accelerate and the recipe: on two ranks the first step begins 2.4 s later, and 0.2 GB
+more memory is used. With GPUs, ranks must not be forked, since CUDA may be initialized. The other arguments and the exit
 codes are those of scripts/train.py.
 """
 
@@ -23,8 +23,8 @@ from ensemble.commands import train
 from ensemble.neural import launch
 
 GRACE_S = 30.0
-"""When a rank has ended with an error or was stopped, the others have this time to end too, such as to write a checkpoint,
-and this time again after SIGTERM."""
+"""When a rank has ended with an error or was stopped, the others have this time to end too, for instance to write a
+checkpoint, and the same time again after SIGTERM."""
 
 
 def main() -> None:
@@ -46,7 +46,8 @@ def main() -> None:
 
 
 def _import_what_ranks_need(name: str) -> None:
-    """Import the modules that a training uses. A recipe of the user may start threads on import, which excludes a fork."""
+    """Import the modules that a training uses. A recipe of the user is not imported: it may start threads, and a process
+    with threads must not be forked."""
     from ensemble.neural import launch, loop, preflight, refit, speed  # noqa: F401
     from ensemble.predictor import members  # noqa: F401
 
@@ -74,7 +75,7 @@ def _train_with_ranks(num_ranks: int, folder: str) -> int:
 
     for number in signals.STOP:
         signal.signal(number, forward)
-    logging.disable(logging.WARNING)  # `join` warns of each rank that it ends because another one has failed
+    logging.disable(logging.WARNING)  # `join` warns about each rank that it ends because another one has failed
     try:
         while not ranks.join(grace_period=GRACE_S):
             pass

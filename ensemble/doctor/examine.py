@@ -17,7 +17,7 @@ from ensemble.doctor import machine, network, ranks, rendezvous
 from ensemble.doctor.findings import Finding, note, ok, page, problem, run_checks
 
 CHECKS_LIMIT_S = 30
-"""Seconds for the checks of a node, apart from those that PyTorch runs (ranks.py)."""
+"""The time limit of the checks of a node, apart from those that run PyTorch (ranks.py)."""
 
 
 def diagnose(wait_s: float) -> int:
@@ -30,34 +30,34 @@ def diagnose(wait_s: float) -> int:
     for finding in connections.findings:  # at once, since the other checks take a minute
         print(f"{finding.level}: {finding.value}", file=sys.stderr, flush=True)
     torch_info = ranks.run_torch_info()
-    known = network.interfaces()
+    interfaces = network.read_interfaces()
     # The interface towards the head node; on the head node, towards the others
-    best = network.interface_towards(connections.head_address if position.rank else connections.own_address, known)
-    findings = run_checks(_checks(torch_info, known, best, position.num_nodes == 1), CHECKS_LIMIT_S)
+    best = network.interface_towards(connections.head_address if position.rank else connections.own_address, interfaces)
+    findings = run_checks(_checks(torch_info, interfaces, best, position.num_nodes == 1), CHECKS_LIMIT_S)
 
     with contextlib.closing(connections), network.listen(0) as test_port:
         port = test_port.getsockname()[1]
-        own = network.Node(name=position.name, machine=network.machine(), address=connections.own_address, port=port)
+        own_node = network.Node(name=position.name, machine=network.machine(), address=connections.own_address, port=port)
         report = {
-            "node": dataclasses.asdict(own),
+            "node": dataclasses.asdict(own_node),
             "num_gpus": None if "failed" in torch_info else len(torch_info["gpus"]),
             "store_port": network.free_port(),
         }
         # A node may have to wait for the head node, which waits for the last of the other nodes
         reports = connections.exchange(report, wait_s + ranks.TORCH_INFO_LIMIT_S + CHECKS_LIMIT_S)
         nodes = [network.Node(**node_report["node"]) for node_report in reports.values()]
-        several = len(nodes) < position.num_nodes or len({node.machine for node in nodes}) > 1
+        has_several_machines = len(nodes) < position.num_nodes or len({node.machine for node in nodes}) > 1
         checks = {
-            "own name": lambda: network.check_own_name(known, os.environ, best, several),
-            "peers": lambda: network.check_peers(own, nodes),
+            "own name": lambda: network.check_own_name(interfaces, os.environ, best, has_several_machines),
+            "peers": lambda: network.check_peers(own_node, nodes),
         }
         findings += run_checks(checks, CHECKS_LIMIT_S)
-        environment = network.ranks_environment(known, best, several)
+        environment = network.ranks_environment(interfaces, best, has_several_machines)
         findings += _all_reduce(position.rank, reports, connections.head_address, environment)
         report = _report(position, [*connections.findings, *findings])
         final_reports = connections.exchange(report, ranks.ALL_REDUCE_LIMIT_S + 2 * CHECKS_LIMIT_S)
 
-    # A new report of this node, since the last exchange may have added findings about nodes that were lost
+    # This node reports again, since the last exchange may have added findings about lost nodes
     final_reports[position.rank] = _report(position, [*connections.findings, *findings])
     by_name: dict[str, list[Finding]] = {}
     for rank, node_report in final_reports.items():
@@ -69,7 +69,9 @@ def diagnose(wait_s: float) -> int:
     return num_problems
 
 
-def _checks(torch_info: Mapping[str, Any], known: Sequence[network.Interface], best: str, alone: bool) -> dict[str, Any]:
+def _checks(
+    torch_info: Mapping[str, Any], interfaces: Sequence[network.Interface], best: str, is_single_node: bool
+) -> dict[str, Any]:
     """The checks of a single node by name, in the order of the page."""
     environment = os.environ
     checks: dict[str, Any] = {
@@ -82,15 +84,15 @@ def _checks(torch_info: Mapping[str, Any], known: Sequence[network.Interface], b
         "locked memory": machine.locked_memory,
         "shared memory": machine.shared_memory,
         "scratch": machine.scratch,
-        "interfaces": lambda: network.check_interfaces(known, environment, best),
+        "interfaces": lambda: network.check_interfaces(interfaces, environment, best),
     }
-    if alone:  # several nodes have used the port for the rendezvous
+    if is_single_node:  # several nodes already use the port for the rendezvous
         checks["port"] = lambda: network.check_port(environment)
     return checks
 
 
 def plan(reports: Mapping[int, Mapping[str, Any]]) -> tuple[str, list[tuple[int, int]]]:
-    """The backend of the all-reduce, and for each of its ranks (number of the node, index of the GPU).
+    """The backend of the all-reduce, and (number of the node, index of the GPU) of each of its ranks.
 
     The backend is NCCL, with one rank on each GPU, if there are several GPUs, and every node has one and is a machine of its
     own. Otherwise it is Gloo, with one rank on each node, or two ranks on a single node.
@@ -111,9 +113,9 @@ def _all_reduce(
     if any(report["num_gpus"] is None for report in reports.values()):
         return [note("all-reduce", "not tried, since PyTorch cannot be loaded everywhere")] if node == 0 else []
     backend, places = plan(reports)
-    own = [(rank, device) for rank, (other_node, device) in enumerate(places) if other_node == node]
+    own_ranks = [(rank, device) for rank, (other_node, device) in enumerate(places) if other_node == node]
     port = reports[0]["store_port"]
-    result, failure = ranks.run_all_reduce(backend, own, len(places), head_address, port, environment)
+    result, failure = ranks.run_all_reduce(backend, own_ranks, len(places), head_address, port, environment)
     ranks_used = f"{len(places)} {'GPUs by NCCL' if backend == 'nccl' else 'CPU ranks by Gloo'}"
     if failure or result is None:
         fix = "fix the problems above first; NCCL_DEBUG=INFO or TORCH_CPP_LOG_LEVEL=INFO prints more"

@@ -150,7 +150,7 @@ def check_cores(environment: Mapping[str, str], limits: Mapping[str, int], num_s
         fix = "give srun --cpus-per-task=$SLURM_CPUS_PER_TASK too: since Slurm 22.05 srun does not inherit that of sbatch"
         value = f"SLURM_CPUS_PER_TASK={limits['SLURM_CPUS_PER_TASK']}, but the process may use {limits['affinity']}"
         yield problem("cores of srun", value, fix)
-    threads = environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # the first of the levels of nested regions
+    threads = environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # of the outermost of nested parallel regions
     if not threads.isdigit() or threads == "0":
         if granted < num_seen:
             fix = f"export OMP_NUM_THREADS={granted} ÷ ranks per node: accelerate launch counts all cores of the machine"
@@ -207,7 +207,7 @@ def shared_memory(folder: Path = Path("/dev/shm")) -> Iterator[Finding]:
 
 
 def scratch(environment: Mapping[str, str] = os.environ) -> Iterator[Finding]:
-    """Whether the folder for copies of data on this node can be written, its free space, and whether its disk is local."""
+    """Whether the node's folder for copies of data can be written, its free space, and whether its disk is local."""
     names = ("SCRATCH_FOLDER", "SLURM_TMPDIR", "SCRATCH", "TMPDIR")
     origin = next((name for name in names if environment.get(name)), "")
     folder = Path(environment[origin] if origin else tempfile.gettempdir())
@@ -236,12 +236,12 @@ def file_system(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
         return ""
     lines = (line.split() for line in mounts.read_text(encoding="utf-8").splitlines())
     # A blank is written as \040
-    mounted = ((re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), folder), kind) for _, folder, kind, *_ in lines)
+    mounted = ((re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), folder), kind) for _, folder, kind, *_ in lines)
     # Of several mounts on one folder the last one is visible; a dict keeps the last
     kinds = {Path(folder): kind for folder, kind in mounted if path.resolve().is_relative_to(folder)}
     return kinds[max(kinds, key=lambda folder: len(folder.parts))] if kinds else ""
 
 
 def size(num_bytes: float) -> str:
-    """A size with one significant digit, so that nodes with similar sizes have equal findings."""
+    """A size in GB with one significant digit, so that nodes with similar sizes have equal findings."""
     return f"{float(f'{num_bytes / 1e9:.1g}'):g} GB"

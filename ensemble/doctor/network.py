@@ -12,7 +12,7 @@ from pathlib import Path
 from ensemble.doctor.findings import Finding, note, ok, problem, shorten
 
 PUBLIC_ADDRESS = "192.0.2.1"
-"""An address reserved for documentation (RFC 5737), so this machine reaches it by the default route."""
+"""An address that is reserved for documentation (RFC 5737), so its route is the default route."""
 CONNECT_S = 3
 """The timeout of a test connection, which takes milliseconds in a cluster; a firewall that drops packets never answers."""
 
@@ -37,14 +37,14 @@ class Node:
 
     name: str
     machine: str
-    """The result of `machine`: equal for two processes that share a network namespace."""
+    """The result of `machine`: equal for two processes of one network namespace."""
     address: str
     """The address of its connection to the head node."""
     port: int
     """The port at which the node accepts test connections of other nodes."""
 
 
-def interfaces() -> list[Interface]:
+def read_interfaces() -> list[Interface]:
     """All network interfaces; none if psutil is missing, which another check reports."""
     try:
         import psutil
@@ -85,11 +85,11 @@ def addresses_of(name: str) -> list[str]:
         return []
 
 
-def interface_towards(address: str, known: Sequence[Interface]) -> str:
+def interface_towards(address: str, interfaces: Sequence[Interface]) -> str:
     """The name of the interface by which an address is reached; empty if no interface is usable. Nothing is sent.
 
-    A loopback address gives the interface of the default route. If the interface of the route is unusable, the result is the
-    first usable one.
+    For a loopback address the result is the interface of the default route. If the interface of the route is not usable, the
+    result is the first usable one.
     """
     if is_loopback(address):
         address = PUBLIC_ADDRESS
@@ -97,8 +97,8 @@ def interface_towards(address: str, known: Sequence[Interface]) -> str:
         with contextlib.suppress(OSError):
             datagram_socket.connect((address, 9))
         own_address = datagram_socket.getsockname()[0]
-    preferred = [interface for interface in known if own_address in interface.addresses]
-    return next((interface.name for interface in [*preferred, *known] if interface.usable), "")
+    preferred = [interface for interface in interfaces if own_address in interface.addresses]
+    return next((interface.name for interface in [*preferred, *interfaces] if interface.usable), "")
 
 
 # ------------------------------------------------------------------------------------------------ checks of one node
@@ -118,73 +118,73 @@ def matches_nccl(pattern: str, name: str) -> bool:
     return any(name == part if whole else name.startswith(part) for part in parts) != excludes
 
 
-def wrong_variables(known: Sequence[Interface], environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def wrong_variables(interfaces: Sequence[Interface], environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The environment variables that name unusable interfaces, each with the reason.
 
     Gloo accepts a comma-separated list of whole names, and fails if one of them has no address. NCCL accepts the patterns of
     `matches_nccl`, and needs one interface with an address that matches.
     """
-    by_name = {interface.name: interface for interface in known}
+    by_name = {interface.name: interface for interface in interfaces}
     for name in [word for word in environment.get("GLOO_SOCKET_IFNAME", "").split(",") if word]:
         if name not in by_name:
             yield "GLOO_SOCKET_IFNAME", f"{name} does not exist here"
         elif not (by_name[name].up and by_name[name].addresses):
             yield "GLOO_SOCKET_IFNAME", f"{name} is down or has no address"
     pattern = environment.get("NCCL_SOCKET_IFNAME", "")
-    matching = [interface for interface in known if matches_nccl(pattern, interface.name)]
+    matching = [interface for interface in interfaces if matches_nccl(pattern, interface.name)]
     if pattern and not any(interface.up and interface.addresses for interface in matching):
         matching_names = shorten([interface.name for interface in matching])
         fault = f"{matching_names} is down or has no address" if matching_names else "no interface here matches it"
         yield "NCCL_SOCKET_IFNAME", fault
 
 
-def check_interfaces(known: Sequence[Interface], environment: Mapping[str, str], best: str) -> Iterator[Finding]:
+def check_interfaces(interfaces: Sequence[Interface], environment: Mapping[str, str], best: str) -> Iterator[Finding]:
     """The usable interfaces, and the environment variables that name unusable ones.
 
     best : the interface that leads to the other nodes, or that of the default route
     """
-    usable = [interface for interface in known if interface.usable]
+    usable = [interface for interface in interfaces if interface.usable]
     if usable:
         yield ok("interfaces", ", ".join(f"{interface.name} {' '.join(interface.addresses)}" for interface in usable))
-    elif known:  # without psutil, no interface is known
+    elif interfaces:  # without psutil, the list is empty
         yield note("interfaces", "only the loopback is up with an address: this machine has no connection to other machines")
-    for variable, fault in wrong_variables(known, environment) if known else ():
+    for variable, fault in wrong_variables(interfaces, environment) if interfaces else ():
         fix = f"write {variable}={best} into slurm/site.sh" if best else f"unset {variable}"
         yield problem("interfaces", f"{variable}={environment[variable]}: {fault}", fix)
 
 
-def own_name_misleads(known: Sequence[Interface], environment: Mapping[str, str]) -> str:
+def own_name_misleads(interfaces: Sequence[Interface], environment: Mapping[str, str]) -> str:
     """Why Gloo would give the other nodes an address at which they cannot reach this one; empty if it would not.
 
     Unless GLOO_SOCKET_IFNAME is set, each rank resolves the name of its host. It listens at the first resulting address
-    that the host has, or else at the loopback. Of two ranks, the one with the higher address connects to the other. If that
+    of the host itself, or else at the loopback. Of two ranks, the one with the higher address connects to the other. If that
     other rank listens at 127.0.0.1, the first one connects to its own host instead, and fails: "connectFullMesh failed …
     Connection refused" (measured with torch 2.13; if only one node has such a name, it may work).
     """
-    if environment.get("GLOO_SOCKET_IFNAME") or not known:
+    if environment.get("GLOO_SOCKET_IFNAME") or not interfaces:
         return ""
     resolved = addresses_of(socket.gethostname())
-    own = [address for interface in known for address in interface.addresses]
-    used = next((address for address in resolved if is_loopback(address) or address in own), "")
+    own_addresses = [address for interface in interfaces for address in interface.addresses]
+    used = next((address for address in resolved if is_loopback(address) or address in own_addresses), "")
     if used and not is_loopback(used):
         return ""
     return f"the host's own name resolves to {used or ' '.join(resolved) or 'nothing'} on this host"
 
 
 def check_own_name(
-    known: Sequence[Interface], environment: Mapping[str, str], best: str, several: bool
+    interfaces: Sequence[Interface], environment: Mapping[str, str], best: str, has_several_machines: bool
 ) -> Iterator[Finding]:
     """Whether ranks of Gloo on other nodes reach this node at the address of its own name.
 
-    several : whether the job has several machines
+    best : the interface that leads to the other nodes
     """
-    fault = own_name_misleads(known, environment)
+    fault = own_name_misleads(interfaces, environment)
     setting = f"write GLOO_SOCKET_IFNAME={best or '…'} into slurm/site.sh"
-    if fault and several:
+    if fault and has_several_machines:
         yield problem("own name", f"{fault}: Gloo's ranks on other nodes could not reach this one", setting)
     elif fault:
         yield note("own name", f"{fault}: no problem on one machine", f"for several nodes, {setting}")
-    elif known:
+    elif interfaces:
         yield ok("own name", "it resolves to an address at which Gloo's ranks on other nodes reach this one")
 
 
@@ -215,10 +215,10 @@ def free_port() -> int:
 # ------------------------------------------------------------------------------------------------ checks of several nodes
 
 
-def check_peers(own: Node, nodes: Sequence[Node]) -> Iterator[Finding]:
+def check_peers(own_node: Node, nodes: Sequence[Node]) -> Iterator[Finding]:
     """Whether the name of each other node resolves to more than the loopback, and whether its test port is reached."""
-    # Keep the first task of each other machine: the address of a second task on the head node's machine is 127.0.0.1
-    peers = list({node.machine: node for node in reversed(nodes) if node.machine != own.machine}.values())[::-1]
+    # Of several tasks on a machine, the first: the address of a second task on the head node's machine is 127.0.0.1
+    peers = list({node.machine: node for node in reversed(nodes) if node.machine != own_node.machine}.values())[::-1]
     if not peers:
         return
     with concurrent.futures.ThreadPoolExecutor(min(32, len(peers))) as pool:
@@ -244,11 +244,11 @@ def connects(address: str, port: int) -> bool:
     return False
 
 
-def ranks_environment(known: Sequence[Interface], best: str, several: bool) -> dict[str, str]:
+def ranks_environment(interfaces: Sequence[Interface], best: str, has_several_machines: bool) -> dict[str, str]:
     """The environment of the all-reduce that measures bandwidth. Wrong interface variables are corrected or removed."""
     environment = dict(os.environ)
-    wrong = {variable for variable, _ in wrong_variables(known, environment)}
-    if several and own_name_misleads(known, environment):
+    wrong = {variable for variable, _ in wrong_variables(interfaces, environment)}
+    if has_several_machines and own_name_misleads(interfaces, environment):
         wrong.add("GLOO_SOCKET_IFNAME")
     for variable in wrong:
         environment.pop(variable, None)

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 TORCH_INFO_LIMIT_S = 60
-"""Importing PyTorch from a slow network file system takes half a minute."""
+"""The import of PyTorch from a slow network file system takes half a minute."""
 ALL_REDUCE_S = 2.0
 ALL_REDUCE_LIMIT_S = 60
 TIMED_OUT = "no answer within the time limit"
@@ -45,7 +45,7 @@ def run_all_reduce(
     places : (rank, GPU index) of each rank. address, port : of the head node.
     """
     common = {**environment, "WORLD_SIZE": str(num_ranks), "MASTER_ADDR": address, "MASTER_PORT": str(port)}
-    # By default each of several ranks on a node starts as many threads as there are cores, which spin while they wait
+    # By default each of several ranks on a node starts one thread per core, and these threads spin while they wait
     common |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     ranks = [(["all-reduce", backend, str(device)], {**common, "RANK": str(rank)}) for rank, device in places]
     results, failure = _run_all(ranks, ALL_REDUCE_LIMIT_S)
@@ -64,7 +64,7 @@ def _run_all(
     interrupted = threading.Event()
 
     def run(arguments: list[str], environment: dict[str, str] | None) -> tuple[dict[str, Any] | None, float, str]:
-        # Not in the main thread, where a signal can raise after the process has begun and before it is in the list
+        # In the main thread, a signal could raise an exception when the process has begun and is not yet in the list
         pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         command = [*COMMAND, *arguments]
         process = subprocess.Popen(command, env=environment, text=True, start_new_session=True, **pipes)

@@ -61,12 +61,12 @@ def job_position(environment: Mapping[str, str] = os.environ) -> JobPosition:
     head = environment.get("MASTER_ADDR") or "".join(names[:1])
     if not head:
         raise UserError(f"{sources[1]}={num_nodes}, but the head node is unknown: export MASTER_ADDR with its address")
-    # The same port on all nodes of a job step, mostly another one in other steps; below the ports that the system assigns
+    # The same port on all nodes of a job step, and usually another one in other steps; below the ports that systems assign
     step = f"{environment.get('SLURM_JOB_ID')}.{environment.get('SLURM_STEP_ID')}"
     port = _number(environment, "MASTER_PORT") or 20000 + zlib.crc32(step.encode()) % 10000
     if port > 65535:
         raise UserError(f"MASTER_PORT={port} is impossible: it must be less than 65536")
-    if len(names) != num_nodes:  # there are several tasks on a node, so the node of a rank is unknown
+    if len(names) != num_nodes:  # a node has several tasks, so the node of a rank is unknown
         names = ()
     return JobPosition(rank=rank, num_nodes=num_nodes, name=name, head=head, port=port, names=names)
 
@@ -171,7 +171,7 @@ def _accept_nodes(position: JobPosition, wait_s: float) -> Connections:
                 rank = int(stream.receive(HANDSHAKE_S)["doctor"])
                 if not 0 < rank < position.num_nodes:
                     raise ValueError(rank)
-                stream.send({"come": rank}, HANDSHAKE_S)
+                stream.send({"accepted": rank}, HANDSHAKE_S)
             except (OSError, ValueError, TypeError, KeyError):  # another program, such as a port scanner
                 stream.close()
                 continue
@@ -200,7 +200,7 @@ def _connect_to_head(position: JobPosition, wait_s: float) -> Connections:
         try:
             stream.send({"doctor": position.rank}, HANDSHAKE_S)
             # The head node may first be waiting for the message of another node
-            if stream.receive(max(HANDSHAKE_S, remaining_s)) != {"come": position.rank}:
+            if stream.receive(max(HANDSHAKE_S, remaining_s)) != {"accepted": position.rank}:
                 raise ValueError("another program listens there")
         except (OSError, ValueError) as error:
             reason = str(error)

@@ -7,8 +7,8 @@
 
 Rows may have weights: a weight of 2 gives exactly the scores of a table with that row twice (for groups, see ranking.py).
 The bootstrap uses this: it sorts once, draws weights, and copies no row. Rows with equal predictions are treated as one
-block, so no score depends on the order of the rows. When all weights are multiplied by a constant, only the precision and
-the lift in the top 5 % change, and scores of groups of a ranking whose rows have different weights;
+block, so no score depends on the order of the rows. If all weights are multiplied by a constant, only these scores change:
+precision and lift in the top 5 %, and in a ranking the scores of groups whose rows have different weights.
 `weighting.relative_weights` gives the weights a fixed unit.
 """
 
@@ -25,7 +25,7 @@ from ensemble.metrics.weighting import weight_of
 
 
 class Metric(NamedTuple):
-    """A metric of the report; `higher_is_better` is None if it is only shown for reference."""
+    """A metric of the report; `higher_is_better` is None if the metric is only shown for reference."""
 
     label: str
     higher_is_better: bool | None
@@ -171,11 +171,11 @@ def bootstrap_draws(
     if kind == "ranking" and is_whole:
         weight_of_group = weight_of(weight, first_row)
         if weight is None or np.array_equal(weight[first_row][group_number], weight):
-            of_groups = ranking.RankingScorer(target, prediction, group).scores_of_groups
-            return draws_of(of_groups, cluster_of_group, num_draws, generator, weight_of_group)
+            score_groups = ranking.RankingScorer(target, prediction, group).scores_of_groups
+            return draws_of(score_groups, cluster_of_group, num_draws, generator, weight_of_group)
     scores: Callable[..., np.ndarray] = SCORERS[kind](target, prediction, group).scores
     if kind == "binary" and is_whole:
-        scores = functools.partial(scores, weight_of_one=np.ones(len(target)) if weight is None else weight)
+        scores = functools.partial(scores, weight_before_draw=np.ones(len(target)) if weight is None else weight)
     return draws_of(scores, cluster, num_draws, generator, weight)
 
 

@@ -20,7 +20,7 @@ class Reliability(NamedTuple):
 
 
 def accuracy(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """The share of rows whose target is 1 and whose probability is at least 0.5, or neither."""
+    """The share of rows whose target is predicted correctly: a probability of at least 0.5 predicts 1, a lower one 0."""
     target, prediction = _checked(target, prediction)
     return float(weighted_mean(((prediction >= 0.5) == target).astype(float), weight))
 
@@ -34,7 +34,7 @@ class PrecisionRecall(NamedTuple):
 
 
 def average_precision(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """The average precision of any scores, (num_rows,): the mean over the positives of the precision at their rank."""
+    """The mean over the positives of the precision at their rank; 0 without any. prediction : any scores, (num_rows,)."""
     positive, mass = _blocks(target, prediction, weight)
     return _average_precision(positive, mass) if positive.any() else 0.0
 
@@ -53,7 +53,10 @@ def _blocks(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | Non
 
 
 def roc_auc(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """The share of pairs of a positive and a negative that any scores, (num_rows,), rank correctly; NaN without a pair."""
+    """The share of the pairs of a positive and a negative row in which the positive one has the higher prediction.
+
+    A tie counts half; NaN without a pair. prediction : any scores, (num_rows,).
+    """
     return _roc_auc(*_blocks(target, prediction, weight))
 
 
@@ -65,7 +68,7 @@ def _roc_auc(positive: np.ndarray, mass: np.ndarray) -> float:
 
 
 def log_loss(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """The mean of −log of the probability of the outcome, in nats, with probabilities clipped to [2.2e-16, 1 - 2.2e-16]."""
+    """The mean of −log(probability of the outcome) in nats, with probabilities clipped to [2.2e-16, 1 - 2.2e-16]."""
     return float(weighted_mean(_log_losses(*_checked(target, prediction)), weight))
 
 
@@ -157,10 +160,10 @@ class BinaryScorer:
         self.group_target = self.target[self.group_order]
         self.block_group = sorted_group[self.group_starts]
 
-    def scores(self, weight: np.ndarray, weight_of_one: np.ndarray | None = None) -> np.ndarray:
+    def scores(self, weight: np.ndarray, weight_before_draw: np.ndarray | None = None) -> np.ndarray:
         """All metrics in the order of `METRICS["binary"]`, (num_metrics,).
 
-        weight_of_one : the weights before whole groups were drawn. Each time that a group is drawn it is a group of its own.
+        weight_before_draw : the weights before whole groups were drawn. A group that is drawn twice counts as two groups.
         """
         sorted_weight = weight[self.order]
         mass = np.add.reduceat(sorted_weight, self.starts)
@@ -179,8 +182,8 @@ class BinaryScorer:
             mass = np.add.reduceat(sorted_weight, self.group_starts)
             positive = np.add.reduceat(sorted_weight * self.group_target, self.group_starts)
         times = np.ones(self.num_groups)
-        if weight_of_one is not None:
-            times = np.bincount(self.group, weight) / np.maximum(np.bincount(self.group, weight_of_one), 1e-300)
+        if weight_before_draw is not None:
+            times = np.bincount(self.group, weight) / np.maximum(np.bincount(self.group, weight_before_draw), 1e-300)
         precision = self._precision_at_top(mass, positive, times)
         lift = precision * num_rows / num_positive if num_positive > 0 else np.nan
         return np.array(
@@ -188,8 +191,11 @@ class BinaryScorer:
         )
 
     def _precision_at_top(self, mass: np.ndarray, positive: np.ndarray, times: np.ndarray) -> float:
-        """mass, positive : the weight of all rows, and of the positives, in each block of a group. times : (num_groups,),
-        the number of groups that each stands for."""
+        """The precision of the 5 % of the rows of each group with the highest predictions.
+
+        mass, positive : the weight of all rows, and of the positives, in each block of a group. times : (num_groups,), how
+        many times each group counts.
+        """
         group_mass = np.bincount(self.block_group, mass, self.num_groups)
         # The small number makes 5 % of 60 rows equal to 3, even if the product is rounded down
         size = group_mass / np.where(times > 0, times, 1)
@@ -206,6 +212,6 @@ def equal_bins(values: np.ndarray, num_bins: int, weight: np.ndarray | None = No
 
 
 def _equal_mass_bins(mass: np.ndarray, num_bins: int) -> np.ndarray:
-    """For blocks of rows in sorted order, the bin in which the middle of the block lies. A block is never divided."""
+    """For each block of rows, in sorted order, the number of the bin in which its middle lies. A block is never divided."""
     middle = np.cumsum(mass) - mass / 2
     return np.minimum((middle * (num_bins / mass.sum())).astype(np.int64), num_bins - 1)

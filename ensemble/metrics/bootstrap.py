@@ -14,7 +14,7 @@ class Interval(NamedTuple):
     high: float
 
     def as_json(self) -> dict[str, float | None]:
-        """By name, with None instead of NaN, which JSON lacks; the bounds of an interval over one cluster are NaN."""
+        """The numbers by name. NaN, which JSON lacks, becomes None, such as the bounds of an interval over one cluster."""
         return {name: value if np.isfinite(value) else None for name, value in self._asdict().items()}
 
 

@@ -41,7 +41,7 @@ def binary_metric(**options: Any) -> Any:
             return binary_scores(np.asarray(references), np.asarray(predictions), np.asarray(group))
 
     try:
-        with TemporaryDirectory() as cache:  # it creates its cache even if it keeps everything in memory
+        with TemporaryDirectory() as cache:  # `evaluate` creates its cache even with keep_in_memory=True
             return BinaryMetric(**({"cache_dir": cache} if options.get("keep_in_memory") else {}) | options)
     except OSError as error:
         raise UserError(

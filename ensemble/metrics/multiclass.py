@@ -57,9 +57,9 @@ def _checked(target: np.ndarray, prediction: np.ndarray) -> tuple[np.ndarray, np
 
 
 def _log_losses(target: np.ndarray, prediction: np.ndarray) -> np.ndarray:
-    of_true_class = np.asarray(prediction, float)[np.arange(len(target)), np.asarray(target, int)]
+    probability = np.asarray(prediction, float)[np.arange(len(target)), np.asarray(target, int)]
     tiny = np.finfo(float).eps
-    return -np.log(np.clip(of_true_class, tiny, 1 - tiny))
+    return -np.log(np.clip(probability, tiny, 1 - tiny))
 
 
 def _chosen(prediction: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ def ndcg_at_10(target: np.ndarray, prediction: np.ndarray, group: np.ndarray, we
     """The mean over groups of the normalised discounted cumulative gain of the first 10 places; NaN without a relevant row.
 
     The gain is 2^relevance − 1, the discount log2(place + 1) (Burges et al. 2005); the gain of the best order normalises it.
-    weight : (num_rows,); `RankingScorer` describes its effect on groups.
+    weight : (num_rows,); `RankingScorer` describes the effect of weights on groups.
     """
     target, prediction = _checked(target, prediction)
     return Ndcg(target, group, weight)(prediction)
@@ -59,7 +59,7 @@ class Ndcg:
         for width, is_single in itertools.product(np.unique(group_width[num_relevant > 0]), (True, False)):
             groups = (group_width == width) & ((num_relevant == 1) if is_single else (num_relevant > 1))
             position = np.arange(width)
-            rows = np.full((groups.sum(), width), len(order))  # padding: a row without gain, which is sorted to the end
+            rows = np.full((groups.sum(), width), len(order))  # padded by a row without gain, which is sorted to the end
             is_row = position < size[groups, None]
             rows[is_row] = order[(first[groups, None] + position)[is_row]]
             if is_single:
@@ -126,7 +126,7 @@ class RankingScorer:
         self.group_starts = starts_of(self.group)
         self.starts = starts_of(prediction[self.order], self.group)
         self.block_group = self.group[self.starts]
-        # Within each group by decreasing relevance: positions in the order above
+        # Positions in `order`, sorted by group, then by decreasing relevance
         self.best_order = np.lexsort((-self.target, self.group))
         self.best_starts = starts_of(self.target[self.best_order], self.group)
 
@@ -134,8 +134,8 @@ class RankingScorer:
         mass = weight[self.order]
         most = np.maximum.reduceat(mass, self.group_starts)
         least = np.minimum.reduceat(np.where(mass > 0, mass, most[self.group]), self.group_starts)
-        # A group with one weight counts that many times, also 0 times; in other groups a row counts as that many rows. A row
-        # of weight 0 counts as absent
+        # A group whose rows have one weight counts that many times, also 0 times. In other groups each row counts as many
+        # times as its weight. A row of weight 0 counts as absent
         has_one_weight = least == most
         mass = np.where(has_one_weight[self.group] & ((mass > 0) | (most == 0)[self.group]), 1.0, mass)
         group_weight = np.where(has_one_weight, most, 1.0)

@@ -1,4 +1,4 @@
-"""Weights of rows: (num_rows,), not negative, or None for 1 each. Without weights the bits are those of plain means."""
+"""Weights of rows: (num_rows,), not negative, or None for 1 each. Without weights, a mean is bitwise the plain one."""
 
 import numpy as np
 

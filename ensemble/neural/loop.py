@@ -114,7 +114,7 @@ def step(run: Training) -> StepResult:
                 rows.append(micro.rows)
                 state.carry.put(micro, carried)
             if micro.is_last_of_step:
-                num_stop_requests.fill_(bool(run.stop_signals.asked))
+                num_stop_requests.fill_(bool(run.stop_signals.received))
                 is_late.fill_(accelerator.is_main_process and run.is_late)
                 own_loss_sum = total_loss.clone()
                 if plan.num_ranks > 1:

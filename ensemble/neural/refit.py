@@ -113,7 +113,7 @@ def train(
 
         def continued(part: str, splits: tuple[str, ...], share: float) -> dict[str, Any]:
             """Train further on `splits` in OUT/`part`, for at most `share` of the remaining time; returns the summary."""
-            if launch.from_main_process(stop.asked):
+            if launch.from_main_process(stop.received):
                 return {"status": "preempted", "seconds": 0.0}
             accelerator.free_memory()
             if accelerator.scaler:  # a continued process has a new one too

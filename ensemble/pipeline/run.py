@@ -115,7 +115,7 @@ def _fit(manifest: dict[str, Any], config: Any, resume: bool, budget: Budget) ->
             manifest = _prepare_follow_up(run, second, manifest)
         except TooFewRows as error:
             names = ", ".join(member.name for member in second_members) or "an ensemble"
-            run.print(f"too few {second.recipe} for {names}: {error.what}; only the rankings are compared")
+            run.print(f"too few {second.recipe} for {names}: {error.problem}; only the rankings are compared")
             return _leaderboard(run, {"weights": {}, **_compared(run)})
         _train(run, second_members, [], manifest, finish_s, member_s)
     if not run.trained:
@@ -389,7 +389,7 @@ def train_trees(
     settings = trees_config(member, config, num_threads, seconds)
     with _later_modules_imported(settings.library), StopSignals() as stop:  # a signal after the last tree counts, too
         summary = train.train(dataclasses.replace(settings, overwrite=overwrite and not resume), "auto" if resume else "")
-    if summary["status"] == "preempted" or stop.asked:
+    if summary["status"] == "preempted" or stop.received:
         raise Preempted(member.name)
 
 

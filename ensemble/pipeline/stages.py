@@ -70,7 +70,7 @@ def _train_copies(trees: list[PlannedMember], manifest: dict[str, Any], config: 
     with StopSignals() as stop, ThreadPoolExecutor(num_threads) as pool:
 
         def train(member: PlannedMember, copy: int) -> None:
-            pipeline.succeeds(single_copy.train_copy, pipeline.trees_config(member, config, 1), copy, lambda: stop.asked)
+            pipeline.succeeds(single_copy.train_copy, pipeline.trees_config(member, config, 1), copy, lambda: stop.received)
 
         futures = [(member, pool.submit(train, member, copy)) for member, copy in copies]
         for member, future in futures:

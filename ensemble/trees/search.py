@@ -78,7 +78,7 @@ def search(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_R
                 def work(trial: Trial) -> tuple[float, dict[str, Any]]:
                     training = Training(
                         page_folder=page_folder,
-                        stop_requested=lambda: stop.asked,
+                        stop_requested=lambda: stop.received,
                         on_chunk=_reporter(trial, objective.metric),
                         bins=bins,
                     )
@@ -87,12 +87,12 @@ def search(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_R
                     return _score(history, best_round, objective.metric), {"trees": best_round}
 
                 with suppress(Stopped):
-                    while trial := trials.take(lambda: stop.asked):
+                    while trial := trials.take(lambda: stop.received):
                         trials.run(trial, work)
                 bins.clear()  # before the files with the bins are deleted
             summary = write_results(folder, trials, config, manifest["fingerprint"])
-            trials.preempted = bool(stop.asked)
-    return {"status": "preempted" if stop.asked else "done", **summary}
+            trials.preempted = bool(stop.received)
+    return {"status": "preempted" if stop.received else "done", **summary}
 
 
 def _score(history: list[Scores], best_round: int, metric: str) -> float:

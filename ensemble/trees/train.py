@@ -111,7 +111,7 @@ def _train(config: TreesConfig, resume: str, rank_info: RankInfo, bag: str, lock
                 model=base64.b64decode(start["model"]) if start["model"] else None,
                 history=tuple(start["history"]),
                 page_folder=page_folder,
-                stop_requested=lambda: stop.asked,
+                stop_requested=lambda: stop.received,
                 seconds_left=lambda: (config.max_seconds or math.inf) - (time.monotonic() - began),
                 save_checkpoint=lambda model, history, learning_rate: checkpoints.write(
                     model, {**state, "history": history, "learning_rate": learning_rate}

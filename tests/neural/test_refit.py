@@ -275,7 +275,7 @@ def test_a_signal_stops_the_run_in_any_part(at_micro_batch: int, config: TrainCo
 
     def ask() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        while not StopSignals.innermost.asked:  # type: ignore[union-attr]
+        while not StopSignals.innermost.received:  # type: ignore[union-attr]
             time.sleep(0.01)
 
     toy.at_micro_batch[at_micro_batch] = ask
@@ -299,7 +299,7 @@ def test_a_signal_while_a_part_is_set_up_stops_it(
         calls.append(len(toy.steps))
         if len(calls) == call:
             os.kill(os.getpid(), signal.SIGTERM)
-            while not StopSignals.innermost.asked:  # type: ignore[union-attr]
+            while not StopSignals.innermost.received:  # type: ignore[union-attr]
                 time.sleep(0.01)
         return make(*arguments)
 
@@ -315,11 +315,11 @@ def test_a_signal_within_a_nested_context_counts_for_the_outer_one() -> None:
     with StopSignals() as outer:
         with StopSignals() as inner:
             os.kill(os.getpid(), signal.SIGUSR1)
-            while not inner.asked:
+            while not inner.received:
                 time.sleep(0.01)
-        assert outer.asked == signal.SIGUSR1
+        assert outer.received == signal.SIGUSR1
     with StopSignals() as later:
-        assert not later.asked
+        assert not later.received
 
 
 def test_the_summary_is_not_done_before_the_refit(

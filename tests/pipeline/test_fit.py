@@ -312,7 +312,7 @@ def test_a_stopped_member_stops_the_fit(status: str, table: Path, tmp_path: Path
     def stopped(config: Any, resume: str) -> dict[str, str]:
         with StopSignals() as stop:
             os.kill(os.getpid(), signal.SIGTERM)
-            while not stop.asked:
+            while not stop.received:
                 pass
         return {"status": status}
 

@@ -208,7 +208,7 @@ def test_a_training_that_is_asked_to_stop_keeps_its_trees(
     class Asked(train.StopSignals):
         def __enter__(self) -> "Asked":
             super().__enter__()
-            self.asked = 15
+            self.received = 15
             return self
 
     config = config_of(library, data_of("binary"), tmp_path / "out")
