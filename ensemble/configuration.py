@@ -78,13 +78,8 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
             if isinstance(error, errors.GrammarParseError):
                 raise UserError(f"{origin}: {key}={value} {_UNFINISHED}") from None
             raise UserError(f"{origin}: {key}={value} does not fit: {_advice(key, kind, value)}") from None
-        _refuse_out_of_range(origin, key, value)
-        for text in value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]:
-            if isinstance(text, (bool, float)) and kind in (str, tuple[str, ...], dict[str, str]):
-                what = "no, on or off as a boolean" if isinstance(text, bool) else f"1.10 as a number, here {text}"
-                raise UserError(f"{origin}: YAML reads a text such as {what}: put the text of {key} in quotes")
-            if isinstance(text, str) and text.startswith("~/"):  # a folder named ~ would be created
-                raise UserError(f"{origin}: {key}={text} begins with ~, which only shells expand: write the full path")
+        for element in value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]:
+            _refuse_value(origin, key, kind, element)
     try:
         config = OmegaConf.to_object(merged)
         _refuse_empty(config)
@@ -185,12 +180,16 @@ def _advice(key: str, kind: Any, value: Any) -> str:
     return f"did you mean '{choices[near[0]]}'? Write {form}" if near else f"write {form}"
 
 
-def _refuse_out_of_range(origin: str, key: str, value: Any) -> None:
-    """Raise `UserError` for integers beyond 64 bits, and for seeds that are not 32-bit integers."""
+def _refuse_value(origin: str, key: str, kind: Any, value: Any) -> None:
+    """Raise `UserError` for an integer beyond 64 bits, a seed beyond 32, a text that YAML converted, and a path with `~`."""
     low, high = (0, 2**32 - 1) if key.rsplit(".", 1)[-1] == "seed" else (-(2**63), 2**63 - 1)
-    for number in value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]:
-        if isinstance(number, int) and not low <= number <= high:
-            raise UserError(f"{origin}: {key}={number} is impossible: it must be a whole number from {low} to {high}")
+    if isinstance(value, int) and not low <= value <= high:
+        raise UserError(f"{origin}: {key}={value} is impossible: it must be a whole number from {low} to {high}")
+    if isinstance(value, (bool, float)) and kind in (str, tuple[str, ...], dict[str, str]):
+        what = "no, on or off as a boolean" if isinstance(value, bool) else f"1.10 as a number, here {value}"
+        raise UserError(f"{origin}: YAML reads a text such as {what}: put the text of {key} in quotes")
+    if isinstance(value, str) and value.startswith("~/"):  # a folder named ~ would be created
+        raise UserError(f"{origin}: {key}={value} begins with ~, which only shells expand: write the full path")
 
 
 def _refuse_empty(config: Any, prefix: str = "") -> None:
@@ -341,8 +340,7 @@ def from_subcommands(
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, schema in schemas.items():
-        text = (schema.__doc__ or "").strip()
-        _add_settings(commands.add_parser(name, parents=list(parents), help=text, **_help(schema, schema.__doc__)))
+        _add_settings(commands.add_parser(name, parents=list(parents), help=schema.__doc__, **_help(schema, schema.__doc__)))
     # `others` are settings after an option: `parse_intermixed_args`, which would accept them, allows no subcommands
     options, others = parser.parse_known_args()
     if unknown := [word for word in others if word.startswith("-") or "=" not in word]:

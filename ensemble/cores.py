@@ -24,16 +24,17 @@ def limits(environment: Mapping[str, str], cgroup: Path | None = None) -> dict[s
     Under `srun`, Slurm's limit is that of the task; if the task is a launcher, all the ranks that it starts share it.
     """
     cores = {"affinity": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1}
-    cores |= named(environment, "SLURM_CPUS_PER_TASK")
+    if granted_by_slurm := number_in(environment, "SLURM_CPUS_PER_TASK"):
+        cores["SLURM_CPUS_PER_TASK"] = granted_by_slurm
     if (quota := _cgroup_quota(cgroup)) is not None:
         cores["cgroup"] = max(1, math.floor(quota))
     return cores
 
 
-def named(environment: Mapping[str, str], name: str) -> dict[str, int]:
-    """The number of cores in an environment variable, by its name; empty if it is not set to a positive number."""
+def number_in(environment: Mapping[str, str], name: str) -> int:
+    """The number of cores in the environment variable `name`; 0 if it is not set to a number."""
     text = environment.get(name, "")
-    return {name: int(text)} if text.isdigit() and int(text) > 0 else {}
+    return int(text) if text.isdigit() else 0
 
 
 def cgroup_folders(controller: str, cgroup: Path | None = None) -> Iterator[Path]:

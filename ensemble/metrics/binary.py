@@ -8,6 +8,7 @@ from ensemble.metrics.blocks import starts_of
 from ensemble.metrics.weighting import checked, refuse, weighted_mean
 
 TOP_FRACTION = 0.05
+CURVE_POINTS = 200  # at most, of a precision-recall curve
 CALIBRATION_BINS = 20  # of equal mass, so that the last bin contains the 5 % with the highest predictions
 
 
@@ -90,10 +91,8 @@ def reliability(
     return Reliability(mean_prediction, observed, num_rows[has_rows])
 
 
-def precision_recall(
-    target: np.ndarray, prediction: np.ndarray, max_points: int = 200, weight: np.ndarray | None = None
-) -> PrecisionRecall:
-    """At most `max_points` points of the precision-recall curve, evenly spaced in recall, both ends included.
+def precision_recall(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> PrecisionRecall:
+    """At most `CURVE_POINTS` points of the precision-recall curve, evenly spaced in recall, both ends included.
 
     weight : (num_rows,), above 0. Without positives there is no curve: the arrays are empty.
     """
@@ -104,7 +103,7 @@ def precision_recall(
     hits, mass = (np.cumsum(values[order])[last] for values in (target * weight, weight))
     if hits[-1] == 0:
         return PrecisionRecall(np.empty(0), np.empty(0), np.empty(0))
-    keep = np.unique(np.append(np.searchsorted(hits, np.linspace(hits[0], hits[-1], max_points - 1)), len(last) - 1))
+    keep = np.unique(np.append(np.searchsorted(hits, np.linspace(hits[0], hits[-1], CURVE_POINTS - 1)), len(last) - 1))
     return PrecisionRecall(hits[keep] / hits[-1], hits[keep] / mass[keep], prediction[order][last[keep]])
 
 

@@ -55,17 +55,17 @@ def choose(requested: int, environment: Mapping[str, str], cgroup: Path | None =
     export it for other programs. Elsewhere the user may have set it to share the machine.
     """
     limits = cores.limits(environment, cgroup)
-    granted, from_environment = min(limits.values()), cores.named(environment, "OMP_NUM_THREADS").get("OMP_NUM_THREADS")
+    granted, from_environment = min(limits.values()), cores.number_in(environment, "OMP_NUM_THREADS")
     reason = f"{granted} cores are granted ({', '.join(f'{name} {number}' for name, number in limits.items())})"
     chosen, warnings = granted, []
     if requested:
         chosen, reason = requested, f"threads={requested} is set, {reason}"
-    elif from_environment and from_environment < granted and "SLURM_CPUS_PER_TASK" in limits:
+    elif 0 < from_environment < granted and "SLURM_CPUS_PER_TASK" in limits:
         warnings.append(
             f"OMP_NUM_THREADS={from_environment} would leave {granted - from_environment} of the job's {granted} cores idle "
             f"and is ignored: use threads={from_environment} to set the number"
         )
-    elif from_environment and from_environment < granted:
+    elif 0 < from_environment < granted:
         chosen, reason = from_environment, f"OMP_NUM_THREADS is {from_environment}, {reason}"
         warnings.append(
             f"OMP_NUM_THREADS={from_environment} leaves {granted - from_environment} of {granted} cores idle: "
