@@ -12,6 +12,7 @@ import dataclasses
 import difflib
 import functools
 import inspect
+import io
 import math
 import re
 import textwrap
@@ -77,7 +78,8 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         except (errors.OmegaConfBaseException, ValueError, TypeError) as error:
             if isinstance(error, errors.GrammarParseError):
                 raise UserError(f"{origin}: {key}={value} {_UNFINISHED}") from None
-            raise UserError(f"{origin}: {key}={value} does not fit: {_advice(key, kind, value)}") from None
+            problem = f"{key} is empty" if value is None else f"{key}={value} does not fit"
+            raise UserError(f"{origin}: {problem}: {_advice(key, kind, value)}") from None
         for element in value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]:
             _refuse_value(origin, key, kind, element)
     try:
@@ -302,7 +304,8 @@ def read_yaml(file: str | Path) -> dict[str, Any]:
     from omegaconf import OmegaConf, errors
 
     try:
-        content = OmegaConf.load(str(file))
+        text = Path(file).read_text(encoding="utf-8")  # once: it may be a pipe
+        content = OmegaConf.load(io.StringIO(text))
     except FileNotFoundError:
         raise UserError(f"the configuration file {file} does not exist: check the path") from None
     except UnicodeDecodeError:
@@ -313,7 +316,7 @@ def read_yaml(file: str | Path) -> dict[str, Any]:
         raise UserError(f"the configuration file {file} cannot be read: {_in_a_line(error)}") from None
     if not OmegaConf.is_dict(content):
         raise UserError(f"the configuration file {file} must hold `key: value` lines, not a list or a single value")
-    _refuse_other_bases(str(file), Path(file).read_text(encoding="utf-8"))
+    _refuse_other_bases(str(file), text)
     return OmegaConf.to_container(content)  # type: ignore[return-value]
 
 

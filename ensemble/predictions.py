@@ -150,11 +150,14 @@ def read_checked(path: str | Path, kind: str, columns: Iterable[str], document: 
     try:
         with pq.ParquetFile(Path(path).absolute(), page_checksum_verification=True) as file:
             table = file.read()
-        metadata = json.loads((table.schema.metadata or {}).get(KEY, b"{}"))
     except FileNotFoundError:
         raise UserError(f"the {kind} {path} does not exist: write it with scripts/predict.py") from None
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UserError(f"{path} is not a valid Parquet file ({' '.join(str(error).split())}): write it again") from None
+    try:
+        metadata = json.loads((table.schema.metadata or {}).get(KEY, b"{}"))
+    except ValueError as error:
+        raise UserError(f"{path}: the metadata '{KEY.decode()}' are not JSON ({error}): write it again") from None
     metadata = metadata if isinstance(metadata, dict) else {}
     verification.refuse_changed_columns(path, table, metadata.get("checksums"), KEY.decode())
     missing = [name for name in columns if name not in table.column_names]

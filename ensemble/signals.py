@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 ECHO_S = 3.0
@@ -70,7 +71,8 @@ class StopSignals:
             if not self.received:
                 self._received_s, self.received = time.monotonic(), number
                 name = signal.Signals(number).name
-                print(f"{name}: saving after this step; a second signal stops at once", file=sys.stderr, flush=True)
+                with suppress(OSError):  # standard error may be a pipe whose reader has ended
+                    print(f"{name}: saving after this step; a second signal stops at once", file=sys.stderr, flush=True)
             elif time.monotonic() - self._received_s > ECHO_S:
                 os._exit(128 + number)
         os.close(self._read)

@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import itertools
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -129,7 +130,7 @@ def test_values_have_their_types() -> None:
         ),
         ("num_eggs=four", "the command line: num_eggs=four does not fit: write a whole number"),
         ("num_eggs=2.5", "the command line: num_eggs=2.5 does not fit: write a whole number"),
-        ("num_eggs=", "the command line: num_eggs=None does not fit: write a whole number"),
+        ("num_eggs=", "the command line: num_eggs is empty: write a whole number"),
         ("num_eggs.x=1", "the command line: num_eggs={'x': 1} does not fit: write a whole number"),
         ("vegan=perhaps", "the command line: vegan=perhaps does not fit: write true or false"),
         ("oven.temperature_c=hot", "the command line: oven.temperature_c=hot does not fit: write a number"),
@@ -137,7 +138,7 @@ def test_values_have_their_types() -> None:
         ("oven.times_min=[1]", "the command line: oven.times_min=[1] does not fit: write a list of 2, each a number"),
         ("oven.times_min=[1,x]", "the command line: oven.times_min=[1, 'x'] does not fit: write a list of 2, each a number"),
         ("oven=3", "the command line: oven=3 does not fit: write its settings one by one, as in oven.temperature_c=…"),
-        ("oven=null", "the command line: oven=None does not fit: write its settings one by one, as in oven.temperature_c=…"),
+        ("oven=null", "the command line: oven is empty: write its settings one by one, as in oven.temperature_c=…"),
         ("toppings={a: b}", "the command line: toppings={'a': 'b'} does not fit: write a list, as in 'toppings=[…]'"),
         ("toppings=", "the command line: toppings= does not fit: write a list, as in 'toppings=[…]'"),
         (
@@ -274,6 +275,12 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
         load(file=tmp_path / "nowhere.yaml")
     with pytest.raises(UserError, match=r"the configuration file .* cannot be read"):
         load(file=tmp_path)
+    pipe, content = os.pipe()
+    os.write(content, b"num_eggs: 010\n")
+    os.close(content)
+    with pytest.raises(UserError, match="010 is an octal number in YAML"):  # as of `--config <(command)`
+        load(file=Path(f"/dev/fd/{pipe}"))
+    os.close(pipe)
     (tmp_path / "empty.yaml").write_text("# nothing yet\n")
     assert load(file=tmp_path / "empty.yaml") == Cake(name="Linzer")
 

@@ -129,7 +129,10 @@ def test_missing_columns_and_metadata_are_named(path: Path) -> None:
         predictions.read(path)
 
 
-@pytest.mark.parametrize(("metadata", "what"), [(b"{oops", "not a valid"), (b"3", "lacks: metadata 'recipe'")])
+@pytest.mark.parametrize(
+    ("metadata", "what"),
+    [(b"{oops", "the metadata 'ensemble' are not JSON .*: write it again"), (b"3", "lacks: metadata 'recipe'")],
+)
 def test_damaged_metadata_is_named(path: Path, metadata: bytes, what: str) -> None:
     """Metadata that is no JSON object would end in a traceback."""
     rewrite(path, lambda table: table.replace_schema_metadata({predictions.KEY: metadata}))

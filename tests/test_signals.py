@@ -88,6 +88,17 @@ def test_a_second_signal_ends_the_process_even_while_it_waits(start, number: sig
     assert process.wait(timeout=30) == 128 + number
 
 
+def test_a_second_signal_ends_a_process_whose_standard_error_is_closed(start) -> None:
+    """In `train.py 2>&1 | tee log`, Ctrl-C also ends tee. Then a further signal would have no effect."""
+    process = start("time.sleep(60)", echo_s=0.2)
+    process.stderr.close()
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout.readline() == f"asked {int(signal.SIGTERM)}\n"
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 128 + signal.SIGTERM
+
+
 def test_a_signal_counts_once_for_all_nested_contexts() -> None:
     """The next training of a refit would begin after a signal to stop, or the echo of the signal would end the process."""
     done = subprocess.run([sys.executable, "-c", NESTED], capture_output=True, text=True, timeout=60, check=False)

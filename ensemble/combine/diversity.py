@@ -111,14 +111,14 @@ def scores_by_part(
 def drift(weeks: dict[str, dict[str, Any]], metric: str) -> dict[str, dict[str, float | None]]:
     """The slope per week of each prediction's weekly score, and its standard error; None with fewer than three scores.
 
-    weeks : the result of `scores_by_part` for consecutive weeks, in order.
+    weeks : the result of `scores_by_part`, by the number of the week as text.
     """
     from scipy.stats import linregress
 
     slopes: dict[str, dict[str, float | None]] = {}
     for name in next(iter(weeks.values()))[metric]:
-        values = [scores[metric][name] for scores in weeks.values()]
-        points = [(number, value) for number, value in enumerate(values) if value is not None]
+        values = {int(week): scores[metric][name] for week, scores in weeks.items()}
+        points = [(week, value) for week, value in values.items() if value is not None]
         slopes[name] = {"slope": None, "standard_error": None}
         if len(points) >= 3:
             line = linregress(*np.transpose(points))

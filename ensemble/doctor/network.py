@@ -122,8 +122,11 @@ def wrong_variables(interfaces: Sequence[Interface], environment: Mapping[str, s
     """The environment variables that name unusable interfaces, each with the reason.
 
     Gloo accepts a comma-separated list of whole names, and fails if one of them has no address. NCCL accepts the patterns of
-    `matches_nccl`, and needs one interface with an address that matches.
+    `matches_nccl`, and needs one interface with an address that matches. Without `interfaces`, as without psutil, no
+    variable is checked.
     """
+    if not interfaces:
+        return
     by_name = {interface.name: interface for interface in interfaces}
     for name in [word for word in environment.get("GLOO_SOCKET_IFNAME", "").split(",") if word]:
         if name not in by_name:
@@ -148,7 +151,7 @@ def check_interfaces(interfaces: Sequence[Interface], environment: Mapping[str, 
         yield ok("interfaces", ", ".join(f"{interface.name} {' '.join(interface.addresses)}" for interface in usable))
     elif interfaces:  # without psutil, the list is empty
         yield note("interfaces", "only the loopback is up with an address: this machine has no connection to other machines")
-    for variable, fault in wrong_variables(interfaces, environment) if interfaces else ():
+    for variable, fault in wrong_variables(interfaces, environment):
         fix = f"write {variable}={best} into slurm/site.sh" if best else f"unset {variable}"
         yield problem("interfaces", f"{variable}={environment[variable]}: {fault}", fix)
 

@@ -71,15 +71,16 @@ def test_scores_by_part_and_their_drift() -> None:
     fading = np.where(np.random.default_rng(0).random(12_000) < group / WEEKS, 0.2, predictions[:, 0])
     forecasts = {"steady": predictions[:, 0], "fading": fading}
     target[group == 5] = 0
-    weeks = diversity.scores_by_part(
-        "binary", target, forecasts, group, group, [f"week {number}" for number in range(WEEKS)]
-    )
-    assert weeks["week 5"]["average_precision"] == {"steady": None, "fading": None}
+    weeks = diversity.scores_by_part("binary", target, forecasts, group, group, [str(number) for number in range(WEEKS)])
+    assert weeks["5"]["average_precision"] == {"steady": None, "fading": None}
     here = group == 3
-    assert weeks["week 3"]["log_loss"]["steady"] == pytest.approx(loss(target[here], predictions[here, 0]))
-    assert (weeks["week 3"]["rows"], weeks["week 3"]["positives"]) == (here.sum(), target[here].sum())
+    assert weeks["3"]["log_loss"]["steady"] == pytest.approx(loss(target[here], predictions[here, 0]))
+    assert (weeks["3"]["rows"], weeks["3"]["positives"]) == (here.sum(), target[here].sum())
     slopes = diversity.drift(weeks, "average_precision")
     assert slopes["fading"]["slope"] < -2 * slopes["fading"]["standard_error"]
     assert abs(slopes["steady"]["slope"]) < 2 * slopes["steady"]["standard_error"]
+    with_gap = {"0": 0.1, "1": 0.2, "4": 0.5}
+    line = diversity.drift({week: {"log_loss": {"steady": value}} for week, value in with_gap.items()}, "log_loss")
+    assert line["steady"]["slope"] == pytest.approx(0.1)
     two = dict(list(weeks.items())[:2])
     assert diversity.drift(two, "log_loss")["steady"] == {"slope": None, "standard_error": None}

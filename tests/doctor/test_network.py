@@ -1,6 +1,7 @@
 """Interfaces, the names of other nodes and their ports."""
 
 import dataclasses
+import os
 
 import pytest
 
@@ -48,6 +49,12 @@ def test_variables_that_name_interfaces(variable: str, value: str, fault: str) -
     reported = list(network.check_interfaces(KNOWN, {variable: value}, "eth0"))
     assert [finding.fix for finding in reported[1:]] == ([f"write {variable}=eth0 into slurm/site.sh"] if fault else [])
     assert reported[0].value == "eth0 10.0.0.1"
+
+
+def test_without_psutil_no_variable_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The all-reduce would be measured without a valid variable, and the report would refer to a fix that it lacks."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth0")
+    assert network.ranks_environment([], "", False)["GLOO_SOCKET_IFNAME"] == os.environ["GLOO_SOCKET_IFNAME"]
 
 
 def test_names_and_ports_of_peers() -> None:
