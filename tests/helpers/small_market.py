@@ -95,7 +95,7 @@ def gather(folder: Path, split: str, with_targets: bool = False) -> dict[tuple[s
     series = [Column(weeks, name).all() for name in weeks.column_names]
     read = [Column(texts, name).all() for name in texts.column_names]
     seen = {}
-    for number, row in enumerate(rows.select(panel.ADDRESS).to_pylist()):
+    for number, row in enumerate(rows.select(panel.INDEX_COLUMNS).to_pylist()):
         key = (ids[row["product"]], row["week"] - FIRST_WEEK)
         assert key not in seen
         active, known = (slice(row[f"{name}_begin"], row[f"{name}_end"]) for name in ("weeks", "reviews"))

@@ -59,7 +59,7 @@ def test_batches_contain_all_rows_of_the_table(prepared: Path, monkeypatch: pyte
 def test_targets_and_ids_are_no_features(prepared: Path) -> None:
     """A target or row id among the features would give a perfect score and a useless forecast."""
     data = rows_of(prepared)
-    assert not set(data.features) & {*prepare.TARGETS, *prepare.ADDRESS}
+    assert not set(data.features) & {*prepare.TARGETS, *prepare.INDEX_COLUMNS}
     assert len(data.features) >= 54
 
 

@@ -43,8 +43,11 @@ def settings_that_work(parts: Parts, panel: PanelConfig, first_week: int, last_w
 
 
 def earlier_end(parts: Parts, panel: PanelConfig, last_week: int) -> str:
-    """The end of an error message for data whose last week has no rows: the last day of the latest week that has reviews and
-    also has rows. The week before it must have rows too, since it is the last complete one if that day has no reviews."""
+    """The end of an error message for data whose last week has no rows: leave out all reviews after an earlier Sunday.
+
+    It ends the latest week that has reviews and rows and follows a week with rows. The week before it must have rows, since
+    it becomes the last complete week if that Sunday has no reviews.
+    """
     week, _ = growth_by_week(parts(), dataclasses.replace(panel, horizon_weeks=0), last_week)
     active = np.concatenate([np.unique(series.week) for series in parts()])
     ends = np.intersect1d(active, np.intersect1d(week, week + 1))

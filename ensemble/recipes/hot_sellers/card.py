@@ -9,7 +9,7 @@ from ensemble.predictor.card import Parts, sources, use_of_splits
 def parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
     """The sections: purpose, data, scored rows, and limits."""
     panel = manifest["config"]
-    horizon_weeks, base_weeks, least = panel["horizon_weeks"], panel["base_weeks"], panel["min_reviews"]
+    horizon_weeks, base_weeks, min_reviews = panel["horizon_weeks"], panel["base_weeks"], panel["min_reviews"]
     lines_of_splits = [
         f"| {name} | {split['first_week']} | {split['last_week']} | {split['rows']:,} | "
         f"{'–' if name == FORECAST else format(split['hot'], ',')} |"
@@ -17,7 +17,7 @@ def parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
     ]
     crawl = "price and helpful votes are as of the crawl" if panel["as_of_crawl"] else "none is known only at the crawl"
     return Parts(
-        purpose=f"For each product with {'a review' if least == 1 else f'at least {least} reviews'} in the last "
+        purpose=f"For each product with {'a review' if min_reviews == 1 else f'at least {min_reviews} reviews'} in the last "
         f"{base_weeks} weeks: the probability that its reviews in the next {horizon_weeks} weeks ÷ (those in the last "
         f"{base_weeks} weeks + 1) will be among the highest {panel['top_fraction']:.3g} of its week.",
         data=[

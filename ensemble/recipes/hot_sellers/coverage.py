@@ -1,4 +1,4 @@
-"""Checks of the raw data: the share of reviewed products with metadata, the share of reviews with text, and their period.
+"""Checks of the raw data: which shares of the products have metadata and of the reviews text, and which weeks a file covers.
 
 If the metadata are of other products, or write ids differently than the reviews, no product would have a category. If a file
 ends earlier than the others, its products would have no reviews in the last weeks.
@@ -31,9 +31,9 @@ FEW_REVIEWS = 0.25
 
 
 CATEGORY, PRICE = "a category", "a price"
-OF_REVIEWS = {"verified": "a mark of verified purchases", "num_images": "a list of images"}
+OPTIONAL_COLUMNS = {"verified": "a mark of verified purchases", "num_images": "a list of images"}
 """Columns of reviews and their names in the manifest's entry `unstated`. Empty cells count as not verified and no images."""
-OF_CRAWL = {"helpful_votes": "a number of helpful votes"}
+CRAWL_COLUMNS = {"helpful_votes": "a number of helpful votes"}
 """Further such columns, which are features only with `as_of_crawl`; their empty cells count as 0."""
 
 
@@ -59,6 +59,7 @@ class Period:
         sentences = []
         end, last_week = max(self.last), int(max(self.complete))
         for number, (file, last) in enumerate(zip(self._files, self.last, strict=True)):
+            # A file that begins where this one ends contains the later reviews, if files are divided by time
             is_continued = any(first >= last - 1 for other, first in enumerate(self.first) if other != number)
             if end - last >= RECENT_WEEKS and not is_continued:
                 sentences.append(
@@ -79,10 +80,10 @@ class Period:
 
 @dataclasses.dataclass
 class Share:
-    """How many units have a property: `count` of `total`. `unit` and `what` name the two, such as "reviews" and "text"."""
+    """The share of units, such as reviews, that have an attribute, such as text: `count` of `total`."""
 
     unit: str
-    what: str
+    attribute: str
     total: int = 0
     count: int = 0
 
@@ -95,7 +96,7 @@ class Share:
         return self.count / max(self.total, 1)
 
     def __str__(self) -> str:
-        return f"{self.count:,} of {self.total:,} {self.unit} have {self.what} ({self.value:.1%})"
+        return f"{self.count:,} of {self.total:,} {self.unit} have {self.attribute} ({self.value:.1%})"
 
 
 class Metadata:
@@ -114,87 +115,94 @@ class Metadata:
             self.without += missing.head(NUM_EXAMPLES - len(self.without)).to_list()
 
 
-def needs_metadata(like: dict[str, Any]) -> bool:
-    """Whether the members learned from product metadata: categories, or prices. like : the manifest of the training data."""
-    has_prices = like["config"]["as_of_crawl"] and like["product_census"]["rows_kept"] > 0
-    return len(like["categories"]) > 1 or has_prices  # without metadata, "" for unknown is the only category
+def needs_metadata(training: dict[str, Any]) -> bool:
+    """Whether members learned from product metadata: categories, or prices. training : the manifest of the training data."""
+    has_prices = training["config"]["as_of_crawl"] and training["product_census"]["rows_kept"] > 0
+    return len(training["categories"]) > 1 or has_prices  # without metadata, "" for unknown is the only category
 
 
 def check(
-    config: PrepareConfig, text: Share, metadata: Metadata | None, spill: Path, like: dict[str, Any] | None
+    config: PrepareConfig, text: Share, metadata: Metadata | None, spill: Path, training: dict[str, Any] | None
 ) -> list[Share]:
     """Return the shares to print. Raises `UserError` if too few products have metadata or too few reviews have text.
 
     text : reviews with text. metadata : products with metadata, None if no metadata are given. spill : the folder of the
-    metadata that were read. like : the manifest of the training data of the members that will predict, or None.
+    metadata that were read. training : the manifest of the training data of the members that will predict, or None.
     """
     shares = ([metadata.share] if metadata else []) + ([text] if text.total else [])
-    is_needed = like is None or needs_metadata(like)  # else only for titles in the forecast
+    is_needed = training is None or needs_metadata(training)  # otherwise metadata give only the titles in the forecast
     if metadata and is_needed and metadata.share.total and metadata.share.value < config.min_matched:
         raise UserError(
             f"only {metadata.share}, and at least {config.min_matched:.0%} must have it (min_matched= on the command "
             f"line): ids must be written alike in both, {_example(metadata.without, spill)}"
         )
-    if like is not None and like["has_text"] and text.total:
-        in_training = 1 - like.get("lacking", {}).get("text", 0.0)
-        if text.value < config.min_matched * in_training:
+    if training is not None and training["has_text"] and text.total:
+        training_share = 1 - training.get("lacking", {}).get("text", 0.0)
+        if text.value < config.min_matched * training_share:
             raise UserError(
-                f"only {text}, but the members learned from reviews of which {in_training:.1%} had text: give reviews with "
-                "title and text, or accept a worse forecast with a lower min_matched= on the command line"
+                f"only {text}, but the members learned from reviews of which {training_share:.1%} had text: give reviews "
+                "with title and text, or accept a worse forecast with a lower min_matched= on the command line"
             )
     return shares
 
 
 def entry(name: str, shares: list[Share]) -> dict[str, dict[str, float]]:
-    """The entry `lacking` or `unstated` of the manifest: the shares of units without the property, if ≥ `NOTABLE`."""
-    missing = {share.what: round(1 - share.value, 6) for share in shares if share.total and 1 - share.value >= NOTABLE}
+    """The entry `lacking` or `unstated` of the manifest: the shares of units without the attribute, if ≥ `NOTABLE`."""
+    missing = {share.attribute: round(1 - share.value, 6) for share in shares if share.total and 1 - share.value >= NOTABLE}
     return {name: missing} if missing else {}
 
 
-def unstated(like: dict[str, Any]) -> list[str]:
-    """The columns of `OF_REVIEWS` and `OF_CRAWL` that are empty in all training reviews; like : the training manifest."""
-    return [column for column, what in (OF_REVIEWS | OF_CRAWL).items() if like.get("unstated", {}).get(what) == 1]
+def unstated(training: dict[str, Any]) -> list[str]:
+    """The columns of `OPTIONAL_COLUMNS` and `CRAWL_COLUMNS` that are empty in all training reviews.
+
+    training : the manifest of the training data.
+    """
+    shares = training.get("unstated", {})
+    return [column for column, name in (OPTIONAL_COLUMNS | CRAWL_COLUMNS).items() if shares.get(name) == 1]
 
 
-def too_few(new: dict[str, Any], like: dict[str, Any]) -> dict[str, float]:
+def too_few(new: dict[str, Any], training: dict[str, Any]) -> dict[str, float]:
     """The numbers of products and of weekly reviews ÷ those of the training data, if below `LEAST_OF_MARKET`.
 
-    new, like : the manifests of the new data and of the training data. Features of a category and of the market count all
-    reviews, so their values differ if products are left out.
+    new, training : the manifests of the new data and of the training data. Features of a category and of the market count
+    all reviews, so their values differ if products are left out.
     """
-    per_week = [manifest["census"]["rows_kept"] / _num_weeks(manifest) for manifest in (new, like)]
-    fractions = {"products": new["products"] / like["products"], "weekly reviews": per_week[0] / per_week[1]}
-    return {what: fraction for what, fraction in fractions.items() if fraction < LEAST_OF_MARKET}
+    per_week = [manifest["census"]["rows_kept"] / _num_weeks(manifest) for manifest in (new, training)]
+    fractions = {"products": new["products"] / training["products"], "weekly reviews": per_week[0] / per_week[1]}
+    return {quantity: fraction for quantity, fraction in fractions.items() if fraction < LEAST_OF_MARKET}
 
 
-def notes(new: dict[str, Any], like: dict[str, Any]) -> list[str]:
-    """Warnings about new reviews (manifest `new`) that lack values, products or earlier weeks of the training data (manifest
-    `like`), or that end in a week of the training data."""
+def notes(new: dict[str, Any], training: dict[str, Any]) -> list[str]:
+    """Warnings if new reviews lack values, products or earlier weeks that the training data have, or end earlier.
+
+    new, training : the manifests of the new data and of the training data.
+    """
     warnings = []
-    if new["first_week"] > like["first_week"]:
+    if new["first_week"] > training["first_week"]:
         warnings.append(
-            f"these reviews begin {new['first_week']}, but the training data begin {like['first_week']}: a product's "
-            "totals, age and last year are only right if all its reviews are given, old and new"
+            f"these reviews begin {new['first_week']}, but the training data begin {training['first_week']}: a "
+            "product's totals, age and last year are only right if all its reviews are given, old and new"
         )
     warnings += [
-        f"these reviews have {fraction:.1%} of the {what} that the members learned from: the features of a category and of "
-        "the market, and therefore the probabilities, are only right if all reviews of all products of the categories are "
-        "given"
-        for what, fraction in too_few(new, like).items()
+        f"these reviews have {fraction:.1%} of the {quantity} that the members learned from: the features of a category and "
+        "of the market, and therefore the probabilities, are only right if all reviews of all products of the categories "
+        "are given"
+        for quantity, fraction in too_few(new, training).items()
     ]
-    if new["last_week"] < like["last_week"]:
+    if new["last_week"] < training["last_week"]:
         warnings.append(
             f"these reviews end in the week of {new['last_week']}, but the members learned from reviews to that of "
-            f"{like['last_week']}: they may have learned from the weeks of this forecast, so its scores would be too good"
+            f"{training['last_week']}: they may have learned from the weeks of this forecast, so its scores would "
+            "be too good"
         )
-    units = {"text": "reviews", **dict.fromkeys((OF_REVIEWS | OF_CRAWL).values(), "reviews")}
-    if needs_metadata(like):
+    units = {"text": "reviews", **dict.fromkeys((OPTIONAL_COLUMNS | CRAWL_COLUMNS).values(), "reviews")}
+    if needs_metadata(training):
         units |= {"metadata": "products", **dict.fromkeys((CATEGORY, PRICE), "products with metadata")}
-    for what, unit in units.items():
-        missing, before = ((m.get("lacking", {}) | m.get("unstated", {})).get(what, 0.0) for m in (new, like))
+    for attribute, unit in units.items():
+        missing, before = ((m.get("lacking", {}) | m.get("unstated", {})).get(attribute, 0.0) for m in (new, training))
         if missing >= before + NOTABLE:
             warnings.append(
-                f"{missing:.1%} of the {unit} lack {what}, more than in the training data: give it, or expect worse "
+                f"{missing:.1%} of the {unit} lack {attribute}, more than in the training data: give it, or expect worse "
                 "predictions"
             )
     return warnings

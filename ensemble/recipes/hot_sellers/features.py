@@ -42,15 +42,21 @@ class PanelBlock(Windows):
         super().__init__(series, product, week)
         self.context = context
 
-    def per_review(self, channel: str, weeks: int, ago: int = 0, unit: float = 1.0) -> np.ndarray:
-        """Mean of a channel over the reviews in (t − ago − weeks, t − ago], NaN without reviews; weeks=SPAN for all."""
-        return ratio(self.sum(channel, weeks, ago), self.sum("reviews", weeks, ago)) * unit
+    def per_review(self, channel: str, weeks: int, ago: int = 0, scale: float = 1.0) -> np.ndarray:
+        """Mean of a channel over the reviews in (t − ago − weeks, t − ago], times `scale`; NaN without reviews.
 
-    def deviation(self, channel: str, squares: str, count: np.ndarray, weeks: int, unit: float = 1.0) -> np.ndarray:
-        """Standard deviation of `count` values of the last `weeks` weeks; `squares` is the channel of their squares."""
+        weeks=SPAN for all reviews up to t − ago.
+        """
+        return ratio(self.sum(channel, weeks, ago), self.sum("reviews", weeks, ago)) * scale
+
+    def deviation(self, channel: str, squares: str, count: np.ndarray, weeks: int, scale: float = 1.0) -> np.ndarray:
+        """Standard deviation of `count` values of the last `weeks` weeks, times `scale`.
+
+        squares : the channel of the squares of the values.
+        """
         mean = ratio(self.sum(channel, weeks), count)
         variance = ratio(self.sum(squares, weeks), count) - mean * mean
-        return np.sqrt(np.maximum(variance, 0)) * unit
+        return np.sqrt(np.maximum(variance, 0)) * scale
 
     def growth(self, weeks: int, ago: int = 0) -> np.ndarray:
         """Reviews in a window ÷ (reviews in the window before it + 1)."""
@@ -81,6 +87,7 @@ class PanelBlock(Windows):
         return totals[row, end] - totals[row, np.maximum(end - weeks, 0)]
 
     def category_growth(self, weeks: int, ago: int = 0, market: bool = False) -> np.ndarray:
+        """Reviews of the category in a window ÷ (its reviews in the window before it + 1)."""
         before = self.category_reviews(weeks, ago + weeks, market)
         return self.category_reviews(weeks, ago, market) / (before + 1)
 
@@ -207,7 +214,7 @@ TABLE: dict[str, list[Row]] = {
         ("age", "weeks", "weeks since its first review", "weeks since the first review", lambda r: r.age()),
         ("reviews_per_week", "reviews/week", "reviews a week since its first",
          "n(−∞, t] ÷ (age + 1)", lambda r: r.sum("reviews", SPAN) / (r.age() + 1)),
-        ("weeks_since_review", "weeks", "weeks since a week with a review",
+        ("weeks_since_review", "weeks", "weeks since the last week with a review",
          "since the last week with a review", lambda r: r.weeks_since(1)),
         ("weeks_since_second", "weeks", "weeks since the second last week with a review",
          "since the second last such week", lambda r: r.weeks_since(2)),
@@ -243,14 +250,14 @@ TABLE: dict[str, list[Row]] = {
     "ratings": [
         *_means("rating", (4, 12, 52), "stars", "mean rating", "mean rating", scale=0.1),
         ("rating_total", "stars", "mean rating ever", "mean rating up to t",
-         lambda r: r.per_review("rating", SPAN, unit=0.1)),
+         lambda r: r.per_review("rating", SPAN, scale=0.1)),
         ("rating_change_4w", "stars", "mean rating in 4 weeks minus that in 52 weeks", "rating_4w − rating_52w",
-         lambda r: r.per_review("rating", 4, unit=0.1) - r.per_review("rating", 52, unit=0.1)),
+         lambda r: r.per_review("rating", 4, scale=0.1) - r.per_review("rating", 52, scale=0.1)),
         ("rating_change_12w", "stars", "mean rating in 12 weeks minus that in the 12 weeks before",
          "rating_12w − mean rating in (t−24, t−12]",
-         lambda r: r.per_review("rating", 12, unit=0.1) - r.per_review("rating", 12, 12, unit=0.1)),
+         lambda r: r.per_review("rating", 12, scale=0.1) - r.per_review("rating", 12, 12, scale=0.1)),
         ("rating_deviation_52w", "stars", "spread of ratings in 52 weeks", "standard deviation of ratings in (t−52, t]",
-         lambda r: r.deviation("rating", "rating_squared", r.sum("reviews", 52), 52, unit=0.1)),
+         lambda r: r.deviation("rating", "rating_squared", r.sum("reviews", 52), 52, scale=0.1)),
         *_means("fives", (12,), "share", "share of five-star ratings", "ratings of 4.5 or more"),
         *_means("ones", (12, 4), "share", "share of one-star ratings", "ratings of 1.5 or less"),
     ],
@@ -292,7 +299,7 @@ FEATURES = tuple(Feature(*row, source) for source, rows in TABLE.items() for row
 
 
 def selection(as_of_crawl: bool) -> list[Feature]:
-    """The features of a panel: those known at t, and with `as_of_crawl` also those with values of the crawl."""
+    """The features known at t, and with `as_of_crawl` also those whose values are known only at the crawl."""
     return [feature for feature in FEATURES if as_of_crawl or not feature.as_of_crawl]
 
 

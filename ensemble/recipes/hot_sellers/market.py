@@ -209,8 +209,8 @@ def reviews(products: Products, config: MarketConfig) -> Iterator[pl.DataFrame]:
         size = len(cell)
         logits = products.quality[week, product] + rng.logistic(size=size)
         rating = 1 + (logits[:, None] > RATING_THRESHOLDS).sum(axis=1)
-        sampled = products.samples[week, product]
-        num_images = np.where(rng.random(size) < np.where(sampled, 0.3, 0.06), rng.geometric(0.5, size), 0)
+        is_sample = products.samples[week, product]  # whether the product was a free sample
+        num_images = np.where(rng.random(size) < np.where(is_sample, 0.3, 0.06), rng.geometric(0.5, size), 0)
         exposure = later[week, product] / (later[week, product] + 20)  # later customers vote
         votes_mean = 0.3 * (1 + (num_images > 0)) * exposure * rng.gamma(0.3, 1 / 0.3, size)
         variant = (rng.random(size) * (1 + products.number[product] % 4)).astype(np.int64)
@@ -237,7 +237,7 @@ def reviews(products: Products, config: MarketConfig) -> Iterator[pl.DataFrame]:
                 "user_id": user_ids(config.seed, user),
                 "timestamp": first_day_ms + week * WEEK_MS + (rng.random(size) * WEEK_MS).astype(np.int64),
                 "helpful_vote": rng.poisson(votes_mean),
-                "verified_purchase": rng.random(size) < np.where(sampled, 0.5, 0.9),
+                "verified_purchase": rng.random(size) < np.where(is_sample, 0.5, 0.9),
                 "product": product,
             }
         )

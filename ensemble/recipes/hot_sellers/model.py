@@ -42,7 +42,7 @@ class LengthGroup(NamedTuple):
 
 
 def length_groups(valid_BL: Tensor, blocks: nn.ModuleList, from_end: bool = False) -> list[LengthGroup]:
-    """Divide rows into groups by the number of valid positions: the first of a row, or with `from_end` the last.
+    """Divide rows into groups of similar length. The valid positions of a row are its first, or with `from_end` its last.
 
     This saves computations on padding, which is half of the positions in the demo. On other devices than a CPU there is one
     group, since the lengths would have to be copied from the device. For compiled `blocks` there is one group too, since

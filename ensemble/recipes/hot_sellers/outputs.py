@@ -16,7 +16,7 @@ from ensemble.predictor.forecast import Forecast
 
 PRODUCT_COLUMNS = ("rank", "product_id", "title", "category", "probability")
 RESERVED = (*PRODUCT_COLUMNS, "reasons", "why")
-"""Columns of the forecast. The name of a member is a column too, so it may not be one of these."""
+"""Columns of the forecast. Each member has a column with its name, which may not be one of these."""
 
 
 def forecast_table(forecast: Forecast) -> pa.Table:

@@ -10,7 +10,7 @@ from ensemble.data.inputs import FORECAST
 from ensemble.predictor.fit import ENSEMBLE
 from ensemble.recipes.hot_sellers.features import FEATURES
 from ensemble.recipes.hot_sellers.outputs import PRODUCT_COLUMNS
-from ensemble.recipes.hot_sellers.settings import OF_RAW_FILES
+from ensemble.recipes.hot_sellers.settings import RECORDED_SETTINGS
 from ensemble.recipes.hot_sellers.weekly import monday
 from ensemble.report.commands import settings_words
 from ensemble.report.forecast import explained_by
@@ -67,8 +67,8 @@ def prepare_words(manifest: dict[str, Any]) -> list[str]:
         for key, census in (("source", "census"), ("metadata", "product_census"))
     }
     raw = {key: names for key, names in files.items() if names}
-    of_raw_files = {name: manifest[name] for name in OF_RAW_FILES if name in manifest}
-    return [*settings_words({**raw, **of_raw_files}), *settings_words(manifest["config"], "panel.")]
+    recorded = {name: manifest[name] for name in RECORDED_SETTINGS if name in manifest}
+    return [*settings_words({**raw, **recorded}), *settings_words(manifest["config"], "panel.")]
 
 
 def feature_label(feature: dict[str, Any]) -> str:

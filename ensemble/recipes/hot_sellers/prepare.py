@@ -40,7 +40,7 @@ from ensemble.data.raw_files import expand_sources
 from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers import advice, coverage, features, folds, spills, weekly
 from ensemble.recipes.hot_sellers.market import GENERATED, MARKET_FILES, write_market
-from ensemble.recipes.hot_sellers.settings import NUM_WEEKS, OF_RAW_FILES, MarketConfig, PanelConfig, PrepareConfig
+from ensemble.recipes.hot_sellers.settings import NUM_WEEKS, RECORDED_SETTINGS, MarketConfig, PanelConfig, PrepareConfig
 from ensemble.recipes.hot_sellers.splits import SPLITS, growth_by_week, growth_of, growth_thresholds, is_hot
 from ensemble.task import Task
 
@@ -54,7 +54,7 @@ TARGETS = {
     "rating_next": "mean rating in the horizon, stars; NaN without a review",
     "engagement": "helpful votes, counted at the crawl, per review in the horizon; NaN without a review",
 }
-ADDRESS = {
+INDEX_COLUMNS = {
     "row_id": pa.int64(),
     "product": pa.int32(),
     "week": pa.int32(),
@@ -66,11 +66,11 @@ ADDRESS = {
 """Columns that are neither targets nor features: number, product and week of a row, and its rows in the shared folders."""
 
 
-def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[str, Any]:
+def prepare(config: PrepareConfig, training: dict[str, Any] | None = None) -> dict[str, Any]:
     """Write the prepared folder and return its manifest.
 
-    With `like`, the manifest of the members' training data, only the forecast rows are written, with the category codes of
-    that manifest. Raises `UserError` for wrong paths or settings, and for damaged or too few data.
+    With `training`, the manifest of the members' training data, only the forecast rows are written, with its category codes.
+    Raises `UserError` for wrong paths or settings, and for damaged or too few data.
     """
     check(config)
     with folders.new_folder(config.out, config.overwrite, folders.PREPARED) as folder:
@@ -78,23 +78,24 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
         census = reviews.Census()
         files, product_files = raw_files(config)
         num_product_spills = spills.num_product_spills(files)
-        product_census, categories = spills.spill_products(product_files, spill, config, like, num_product_spills)
+        product_census, categories = spills.spill_products(product_files, spill, config, training, num_product_spills)
         facts = {**spills.spill_reviews(files, spill, census, config), "num_product_spills": num_product_spills}
-        if like is None:  # or they are among the notes
+        if training is None:  # otherwise they are among the manifest's notes
             for warning in facts["warnings"]:
                 print(f"warning: {warning}", file=sys.stderr)
         else:
-            facts["has_text"] = like["has_text"]  # a member trained on text needs tokens, even if all are padding
-            facts["unused"] = coverage.unstated(like)
+            # A member trained on text needs tokens, even if all are padding
+            facts["has_text"] = training["has_text"]
+            facts["unused"] = coverage.unstated(training)
         builder = _Builder(folder, spill, files, config.panel, facts, categories)
         builder.sum_weeks(census)
-        covered = coverage.check(config, builder.text, builder.metadata if product_files else None, spill, like)
-        if like is None:
+        shares = coverage.check(config, builder.text, builder.metadata if product_files else None, spill, training)
+        if training is None:
             builder.split()
         builder.write_pieces()
         builder.write_rows(folder / "rows")
         defaults = PrepareConfig()
-        names_of = {"category": {"values": ["unknown", *categories[1:]]}}  # no other feature is a code for texts
+        values_of = {"category": {"values": ["unknown", *categories[1:]]}}  # no other feature is the code of a text
         manifest = {
             **folders.first_entries("hot_sellers", 2, TASK),
             "sources": folders.sources((*files, *product_files)),
@@ -108,25 +109,25 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
             "categories": categories,
             "channels": list(weekly.CHANNELS),
             "features": [
-                {"name": f.name, "unit": f.unit, "meaning": f.meaning, "source": f.source, **names_of.get(f.name, {})}
+                {"name": f.name, "unit": f.unit, "meaning": f.meaning, "source": f.source, **values_of.get(f.name, {})}
                 for f in builder.features
             ],
             "has_text": facts["has_text"],
-            **coverage.entry("lacking", covered),
+            **coverage.entry("lacking", shares),
             **coverage.entry("unstated", [*facts["stated"], builder.with_category, builder.with_price]),
-            **{name: getattr(config, name) for name in OF_RAW_FILES if getattr(config, name) != getattr(defaults, name)},
+            **{name: value for name in RECORDED_SETTINGS if (value := getattr(config, name)) != getattr(defaults, name)},
         }
-        if like is not None:
-            if fractions := coverage.too_few(manifest, like):
-                missing = {what: round(1 - fraction, 6) for what, fraction in fractions.items()}
+        if training is not None:
+            if fractions := coverage.too_few(manifest, training):
+                missing = {quantity: round(1 - fraction, 6) for quantity, fraction in fractions.items()}
                 manifest["lacking"] = manifest.get("lacking", {}) | missing
-            manifest["notes"] = [*facts["warnings"], *coverage.notes(manifest, like)]
+            manifest["notes"] = [*facts["warnings"], *coverage.notes(manifest, training)]
         splits_of_folds = [builder.describe_splits(weeks_of, f"fold {k}'s ") for k, weeks_of in enumerate(builder.folds)]
         checksums: dict[tuple[int, int], str] = {}
         manifest["folds"] = write_folds(folder, manifest, splits_of_folds, SHARED, builder.write_rows, checksums)
         shutil.rmtree(spill)
         tables = [census.table(), *([product_census.table()] if product_files else [])]
-        print("\n".join([*tables, *(str(part) for part in covered)]))
+        print("\n".join([*tables, *map(str, shares)]))
         return folders.write_manifest(folder, manifest, checksums, leave_out="folds")
 
 
@@ -202,7 +203,7 @@ class _Builder:
         self.num_product_spills = facts["num_product_spills"]
         self.metadata, self.text = coverage.Metadata(), coverage.Share("reviews", "text")
         self.with_category, self.with_price = (
-            coverage.Share("products with metadata", what) for what in (coverage.CATEGORY, coverage.PRICE)
+            coverage.Share("products with metadata", name) for name in (coverage.CATEGORY, coverage.PRICE)
         )
         self.features = features.selection(panel.as_of_crawl)
         num_weeks = self.last_week - self.first_week + 1
@@ -278,7 +279,7 @@ class _Builder:
         """Compute the features of all rows, and write and count the rows of each piece."""
         pieces = folds.pieces(weeks for weeks_of in (self.weeks_of, *self.folds) for weeks in weeks_of.values())
         self.counts = {piece: np.zeros(2, np.int64) for piece in pieces}
-        schema = pa.schema(ADDRESS | dict.fromkeys([*TARGETS, *(f.name for f in self.features)], pa.float32()))
+        schema = pa.schema(INDEX_COLUMNS | dict.fromkeys([*TARGETS, *(f.name for f in self.features)], pa.float32()))
         next_id = 0
         with ExitStack() as open_writers:
             writers = {piece: open_writers.enter_context(TableWriter(self._folder_of(piece), schema)) for piece in pieces}
@@ -333,7 +334,7 @@ class _Builder:
         distinct = self._kept(ordered, is_first, "duplicate: the same product, user and time", census)
         if self.panel.num_tokens:
             self.text.add(len(distinct), int((distinct["words"] > 0).sum()))
-        # What new reviews state, if members learned from reviews without it
+        # A column that is empty in all training reviews was 0 in training, so it is 0 in new reviews too
         unused = [*self.unused, *(() if self.has_text else ("words", "sentiment"))]
         distinct = distinct.with_columns(pl.lit(0).cast(distinct.schema[name]).alias(name) for name in unused)
         return distinct, products
@@ -412,8 +413,9 @@ class _Builder:
         fewer_folds = ", or choose fewer panel.folds" if prefix.startswith("fold") else ""
         if not rows and split == FORECAST:
             raise UserError(
-                f"no product has panel.min_reviews={self.panel.min_reviews} in the last {self.panel.base_weeks} weeks of "
-                f"the data, so there is nothing to forecast: {advice.earlier_end(self._series, self.panel, self.last_week)}"
+                f"no product has at least panel.min_reviews={self.panel.min_reviews} reviews in the last "
+                f"{self.panel.base_weeks} weeks of the data, so there is nothing to forecast: "
+                f"{advice.earlier_end(self._series, self.panel, self.last_week)}"
             )
         if not rows:
             raise UserError(

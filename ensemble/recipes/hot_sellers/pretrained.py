@@ -8,7 +8,7 @@ from ensemble.errors import UserError
 def load(kind: str, name: str) -> Any:
     """Load an "AutoTokenizer" or "AutoModel", from a folder or the Hub; `UserError` if library or files are missing.
 
-    The padding id in the configuration of a model is that of its tokenizer.
+    The padding id in the configuration of a model is set to that of its tokenizer.
     """
     try:
         import transformers

@@ -79,8 +79,8 @@ def counts(request: Request) -> dict[str, int]:
     return {"reviews": len(request.reviews), "products": len(request.products or [])}
 
 
-def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], str] | None:
-    """Location and error message of the first review dated more than a day in the future, or None; `like` is not used."""
+def problem(request: Request, training: dict[str, Any]) -> tuple[list[str | int], str] | None:
+    """Location and error message of the first review dated more than a day in the future, or None. training : not used."""
     latest_ms = time.time() * 1000 + DAY_MS
     for number, review in enumerate(request.reviews):
         if review["timestamp"] > latest_ms:
@@ -93,10 +93,10 @@ def tables(request: Request) -> tuple[pa.Table, pa.Table | None]:
     return review_table(request.reviews), None if request.products is None else product_table(request.products)
 
 
-def facts(like: dict[str, Any]) -> dict[str, Any]:
-    """Entries of the response of /schema, for an ensemble fitted on data with the manifest `like`."""
-    categories, horizon_weeks = like["categories"], like["config"]["horizon_weeks"]
-    return {"horizon_weeks": horizon_weeks, "categories": categories, "products_needed": coverage.needs_metadata(like)}
+def facts(training: dict[str, Any]) -> dict[str, Any]:
+    """Entries of the response of /schema, for an ensemble fitted on data with the manifest `training`."""
+    categories, horizon_weeks = training["categories"], training["config"]["horizon_weeks"]
+    return {"horizon_weeks": horizon_weeks, "categories": categories, "products_needed": coverage.needs_metadata(training)}
 
 
 def answer(metadata: dict[str, str]) -> dict[str, Any]:
@@ -110,7 +110,10 @@ def answer(metadata: dict[str, str]) -> dict[str, Any]:
 
 
 def review_table(reviews: list[Review]) -> pa.Table:
-    """The table of reviews. Optional columns that no review has are left out, so that a forecast can say that they lack."""
+    """The table of reviews. The columns `asin` and `images` are left out if no review has them.
+
+    Without `images`, the number of images of each review is unknown instead of 0, of which `coverage.notes` warns.
+    """
     table = pa.Table.from_pylist(reviews, pa.schema(REVIEW_TYPES))
     if any("asin" in review for review in reviews):
         table = table.append_column("asin", pa.array([review.get("asin") for review in reviews], pa.string()))

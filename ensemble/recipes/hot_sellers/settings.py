@@ -20,7 +20,7 @@ class MarketConfig:
     num_products: int = 3000
     """Number of products, including products without reviews."""
     num_reviews: int = 200_000
-    """Expected number of reviews. The actual number is random, within about 2 % of it."""
+    """Expected number of reviews. The actual number is random, within about 2 % of it at the default size."""
     num_weeks: int = 156
     """Number of calendar weeks from `first_day` on. All reviews are dated in these weeks."""
     first_day: str = "2020-10-05"
@@ -53,20 +53,21 @@ class PanelConfig:
     """Which product-weeks become rows, which rows are hot, and how rows are split."""
 
     horizon_weeks: int = 12
-    """Number of weeks after week t that the label covers, and of the weeks left out between two splits."""
+    """Number of weeks after a row (a product at the end of a week) that its label covers. As many weeks are left out between
+    two splits."""
     base_weeks: int = 4
-    """Number of weeks up to week t whose reviews growth compares with those of the horizon."""
+    """Number of weeks up to that of the row. Growth is the reviews in the horizon ÷ (those in these base weeks + 1)."""
     top_fraction: float = 0.05
     """Fraction of each week's rows that are hot, at most; fewer are hot if rows tie."""
     min_reviews: int = 1
-    """Number of reviews that a product needs in the base weeks to be a row of week t."""
+    """Smallest number of reviews in the base weeks with which a product has a row."""
     shares: tuple[float, float, float, float] = (0.55, 0.15, 0.15, 0.15)
     """Fractions of the labelled rows for train, validation, blend and test; each split consists of whole weeks."""
     folds: int = 0
-    """Number of folds forward in time, for bags, beside a last one with all weeks before test; 0 for none. Data that folds
-    share are stored once."""
+    """Number of folds forward in time, for bags; 0 for none. A further fold has all weeks before test. Data that folds share
+    are stored once."""
     as_of_crawl: bool = False
-    """Add features with values of the time of the crawl (price, helpful votes), which a real forecast does not have."""
+    """Add features whose values are known only at the crawl (price, helpful votes), which a real forecast does not have."""
     num_tokens: int = 24
     """Number of first words of each review that are used (tokens, with `tokenizer`); 0 leaves the text out."""
     vocabulary_size: int = 8192
@@ -96,16 +97,16 @@ class PrepareConfig:
     max_bad_fraction: float = 0.01
     """The run stops if a larger fraction of the rows is bad."""
     min_matched: float = 0.5
-    """If metadata are given, the run stops if a smaller fraction of the reviewed products has metadata. This also applies to
-    forecasts of new reviews, also over HTTP, if members were trained on metadata. If they were trained on text, a forecast
-    stops if the fraction of reviews with text is below this value times the fraction in the training data."""
+    """If metadata are given, the run stops if a smaller fraction of the reviewed products has metadata. A forecast of new
+    reviews, also over HTTP, stops for the same reason if its members were trained on metadata. If they were trained on text,
+    it also stops if the fraction of reviews with text is below this value times the fraction in the training data."""
     overwrite: bool = False
     """Replace `out` if it exists."""
     panel: PanelConfig = dataclasses.field(default_factory=PanelConfig)
     market: MarketConfig = dataclasses.field(default_factory=MarketConfig)
 
 
-OF_RAW_FILES = ("columns", "until", "max_bad_fraction", "min_matched")
+RECORDED_SETTINGS = ("columns", "until", "max_bad_fraction", "min_matched")
 """The settings of `PrepareConfig` that the manifest records if they are not the defaults."""
 
 

@@ -59,17 +59,18 @@ class _Spill:
 
 
 def num_product_spills(review_files: list[Path]) -> int:
-    """The number of spill files of metadata: a multiple of that of the reviews, so that each belongs to one of theirs."""
+    """The number of spill files of metadata. It is a multiple of the number of spill files of reviews, so that the products
+    of one file of metadata are all in the same file of reviews."""
     num_spills = _num_spills(review_files)
     return num_spills * math.ceil(LEAST_PRODUCT_SPILLS / num_spills)
 
 
 def spill_products(
-    files: list[Path], spill: Path, config: PrepareConfig, like: dict[str, Any] | None, num_spills: int
+    files: list[Path], spill: Path, config: PrepareConfig, training: dict[str, Any] | None, num_spills: int
 ) -> tuple[reviews.Census, list[str]]:
     """Divide the metadata among spill files. Returns their census and the list of categories, of which the first is unknown.
 
-    like : the manifest of the training data, whose categories are used, or None
+    training : the manifest of the training data, whose categories are used, or None
     """
     census = reviews.Census()
     names: set[str] = set()
@@ -79,15 +80,15 @@ def spill_products(
         writer.add(frame)
         categories = frame["category"].drop_nulls()
         names.update(categories.unique())
-        num_unseen += 0 if like is None else int((~categories.is_in(like["categories"])).sum())
+        num_unseen += 0 if training is None else int((~categories.is_in(training["categories"])).sum())
     writer.close()
-    if num_unseen and like is not None:
-        example = min(names - set(like["categories"]))
+    if num_unseen and training is not None:
+        example = min(names - set(training["categories"]))
         census.note(UNSEEN.format(example), num_unseen)
     if files:
         census.check(config.max_bad_fraction)
         _count_copies(writer.paths, census)
-    return census, like["categories"] if like else ["", *sorted(names - {""})]
+    return census, training["categories"] if training else ["", *sorted(names - {""})]
 
 
 def _count_copies(paths: list[Path], census: reviews.Census) -> None:
@@ -115,8 +116,8 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
     """Read the raw reviews once, tokenize their text, and divide them among spill files by product.
 
     Returns the first week and the last complete week, whether any review has text, the unit of the times of each file in
-    milliseconds, warnings about the period, and the shares of reviews that state what `coverage.OF_REVIEWS` and, with
-    as_of_crawl, `coverage.OF_CRAWL` name.
+    milliseconds, warnings about files and weeks with few reviews, and for each of `coverage.OPTIONAL_COLUMNS`, and with
+    as_of_crawl of `coverage.CRAWL_COLUMNS`, the share of reviews that have a value.
     """
     panel = config.panel
     tokenizer = pretrained.load("AutoTokenizer", panel.tokenizer) if panel.tokenizer else None
@@ -125,8 +126,8 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
         files, census, columns=config.columns or None, until_ms=_end_of(config.until), with_text=panel.num_tokens > 0
     )
     has_text, period = False, coverage.Period(files)
-    names = coverage.OF_REVIEWS | (coverage.OF_CRAWL if panel.as_of_crawl else {})
-    known = {column: coverage.Share("reviews", what) for column, what in names.items()}
+    names = coverage.OPTIONAL_COLUMNS | (coverage.CRAWL_COLUMNS if panel.as_of_crawl else {})
+    known = {column: coverage.Share("reviews", name) for column, name in names.items()}
     units = [duplicates.UNITS_MS[0]] * len(files)
     with tqdm(unit=" reviews", unit_scale=True, desc="read") as bar:
         for frame in blocks:
@@ -162,7 +163,7 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
     last_week = int(max(period.complete))
     if until_ms := _end_of(config.until):  # the reviews are complete to that day
         until_week = weekly.last_complete_week(until_ms)
-        # If no later ones were left out, the day may be long after the end of the data
+        # If no reviews after that day were left out, it may be long after the end of the data
         last_week = max(last_week, until_week if census.dropped.get(AFTER_UNTIL) else min(until_week, int(max(period.last))))
     return {
         "first_week": int(min(period.first)),

@@ -71,7 +71,7 @@ def test_like_has_text_as_the_training_data_had(tmp_path: Path, learned_from_tex
 def test_like_without_a_complete_week(tmp_path: Path) -> None:
     """Reviews of a few days would end in a traceback."""
     like = panel.prepare(config_for(tmp_path / "old", steady_market()))
-    with pytest.raises(UserError, match=r"no product has panel.min_reviews=1 in the last 4 weeks .* nothing to forecast"):
+    with pytest.raises(UserError, match=r"at least panel.min_reviews=1 reviews in the last 4 weeks .* nothing to forecast"):
         panel.prepare(config_for(tmp_path / "new", [review("A", 0), review("B", 0)]), like)
 
 

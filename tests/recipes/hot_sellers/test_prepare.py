@@ -286,7 +286,7 @@ def test_the_entries_of_the_manifest(prepared: Path, raw_market: tuple[Path, Pat
     ]
     assert [feature["name"] for feature in manifest["features"]] == [f.name for f in features.selection(False)]
     columns = open_table(prepared / "rows" / "train").column_names
-    assert columns == [*panel.ADDRESS, *TARGETS, *(feature["name"] for feature in manifest["features"])]
+    assert columns == [*panel.INDEX_COLUMNS, *TARGETS, *(feature["name"] for feature in manifest["features"])]
     assert manifest["products"] == open_table(prepared / "products").num_rows
     assert manifest["categories"][0] == ""
     assert manifest["categories"][1:] == sorted(set(manifest["categories"][1:]))
