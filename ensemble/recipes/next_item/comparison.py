@@ -33,7 +33,7 @@ COLUMNS = {
     "ndcg_at_20": "NDCG@20",
     "coverage_at_10": "coverage@10",
     "popularity_at_10": "popularity@10",
-    "ndcg_at_10_of_101": "NDCG@10 of 101: sampled, for old tables only",
+    "ndcg_at_10_of_101": "NDCG@10 among 101 sampled items",
 }
 """The further scores of table.md, with their headers."""
 
@@ -111,7 +111,7 @@ def read(folder: str | Path, data: str | Path, split: str) -> Table:
             is_baseline=file.config.get("kind") == "baseline",
             rank=file.rank,
             rank_of_101=file.rank_of_101,
-            items=file.items[:, : item_metrics.BEST],
+            items=file.items[:, : item_metrics.NUM_BEST],
         )
         for file in files
     ]
@@ -171,8 +171,8 @@ def among_candidates(
     same = np.bincount(row, score == target_score[row], num_rows) - 1
     order = np.lexsort((item, -score, row))
     position = np.arange(len(order)) - np.searchsorted(row[order], row[order])
-    best = np.zeros((num_rows, item_metrics.BEST), np.int64)
-    is_shown = position < item_metrics.BEST
+    best = np.zeros((num_rows, item_metrics.NUM_BEST), np.int64)
+    is_shown = position < item_metrics.NUM_BEST
     best[row[order][is_shown], position[is_shown]] = item[order][is_shown]
     return np.where(np.isnan(target_score), np.inf, 1 + higher + same / 2), best
 
@@ -205,7 +205,7 @@ def score(table: Table, data: str | Path, best: str, num_draws: int, seed: int) 
         mean = weight @ gain / weight.sum()
         return np.concatenate([mean, mean - mean[reference]])
 
-    labels = [f"{what}{name}" for what in ("", "less ") for name in names]
+    labels = [f"{prefix}{name}" for prefix in ("", "less ") for name in names]
     intervals = bootstrap.intervals(
         labels, bootstrap.draws_of(means, table.rows.user, num_draws, np.random.default_rng(seed))
     )
@@ -254,7 +254,7 @@ def as_text(scores: dict[str, Any]) -> str:
         else f"The best baseline on validation is {best}.",
     ]
     if scores["items"] <= NUM_SAMPLED:
-        lines.append(f"There are only {scores['items']} items, so no sample of {NUM_SAMPLED + 1}.")
+        lines.append(f"There are only {scores['items']} items, so there are no metrics on a sample of {NUM_SAMPLED + 1}.")
     lines += [
         "",
         f"| member | NDCG@10 | minus {best} | {' | '.join(COLUMNS.values())} |",

@@ -193,10 +193,10 @@ def _advice_for_text(file: Path, as_table: str) -> str:
     may_be_table = any(mark in lines[0] for mark in ",;\t")  # whose columns can be named
     if not may_be_table:
         _refuse_header(file, lines)
-    ids = next(((number, line) for number, line in enumerate(lines, 1) if not _is_whole(line)), None)
-    if ids is None:
+    example = next(((number, line) for number, line in enumerate(lines, 1) if not _is_whole(line)), None)
+    if example is None:
         return as_table
-    place = f"line {ids[0]}, '{ids[1][:80]}', has words that are not whole numbers"
+    place = f"line {example[0]}, '{example[1][:80]}', has words that are not whole numbers"
     first, others = next(line for line in lines if line.strip()).split(), ", ".join(TEXT_FORMATS)
     likely = _likely_format(lines)
     # A header has no numbers, and a header of several columns has commas, semicolons or tabs
@@ -345,15 +345,15 @@ def _refuse_other_times(file: Path, table: pl.DataFrame) -> None:
     if 2 * len(dates) > table.height:
         raise UserError(f"{file}: times such as {dates[0]} are calendar dates: write seconds since 1970")
     is_finer = pl.col("seconds").abs().is_between(MOST_SECONDS, values.LARGEST_TIME).fill_null(False)
-    what = "has a time in milliseconds or a finer unit, but lines of text must have seconds since 1970"
-    _refuse(file, table, ~is_finer, what, "divide the times by 1000, or by the factor of their unit")
+    problem = "has a time in milliseconds or a finer unit, but lines of text must have seconds since 1970"
+    _refuse(file, table, ~is_finer, problem, "divide the times by 1000, or by the factor of their unit")
 
 
-def _refuse(file: Path, table: pl.DataFrame, is_valid: pl.Expr, what: str, advice: str = "correct the line") -> None:
+def _refuse(file: Path, table: pl.DataFrame, is_valid: pl.Expr, problem: str, advice: str = "correct the line") -> None:
     """Raise `UserError` for the first line that is not valid."""
     bad = table.filter(~is_valid.fill_null(False)).head(1)
     for line, number in bad.select("line", "number").iter_rows():
-        raise UserError(f"{file}, line {number}: '{line[:80]}' {what}: {advice}")
+        raise UserError(f"{file}, line {number}: '{line[:80]}' {problem}: {advice}")
 
 
 TEXT_FORMATS: dict[str, tuple[Callable[[Path, list[str]], pl.DataFrame], str]] = {

@@ -7,7 +7,7 @@ are 0. Ranks are multiples of ½, because of ties, and infinite if the target wa
 import numpy as np
 
 CUT_OFFS = (1, 5, 10, 20)
-BEST = 10
+NUM_BEST = 10
 """Number of best items from which coverage and popularity are computed."""
 LENGTHS = {"1–4": 1, "5–9": 5, "10–19": 10, "20–49": 20, "50+": 50}
 """The ranges of history lengths, with their lower bounds."""
@@ -29,15 +29,15 @@ def item_scores(
     for cut_off in CUT_OFFS:
         gains = {"hr": hit(rank, cut_off), "ndcg": ndcg(rank, cut_off), "mrr": hit(rank, cut_off) / rank}
         scores |= {f"{name}_at_{cut_off}": float(gain.mean()) for name, gain in gains.items()}
-    best = items[:, :BEST]
+    best = items[:, :NUM_BEST]
     best = best[best > 0]
     scores["coverage_at_10"] = len(np.unique(best)) / len(count)
     target_count, best_count = np.sort(count[target - 1]), count[best - 1]
     less, at_most = (np.searchsorted(target_count, best_count, side=side) for side in ("left", "right"))
     scores["popularity_at_10"] = float((less + at_most).mean() / 2 / len(target)) if best.size else 0.0
     if rank_of_101 is not None:
-        scores["hr_at_10_of_101"] = float(hit(rank_of_101, BEST).mean())
-        scores["ndcg_at_10_of_101"] = float(ndcg(rank_of_101, BEST).mean())
+        scores["hr_at_10_of_101"] = float(hit(rank_of_101, 10).mean())
+        scores["ndcg_at_10_of_101"] = float(ndcg(rank_of_101, 10).mean())
     return scores
 
 
@@ -47,11 +47,11 @@ def scores_by_length(rank: np.ndarray, length: np.ndarray) -> dict[str, dict[str
     rank, length : (num_rows,), the rank of the target and the length of the history. Ranges without rows are left out.
     """
     part = np.searchsorted(list(LENGTHS.values()), length, side="right") - 1
-    ranks = {name: rank[part == number] for number, name in enumerate(LENGTHS)}
+    ranks_of = {name: rank[part == number] for number, name in enumerate(LENGTHS)}
     return {
-        name: {"rows": len(here), "hr_at_10": float(hit(here, BEST).mean()), "ndcg_at_10": float(ndcg(here, BEST).mean())}
-        for name, here in ranks.items()
-        if len(here)
+        name: {"rows": len(ranks), "hr_at_10": float(hit(ranks, 10).mean()), "ndcg_at_10": float(ndcg(ranks, 10).mean())}
+        for name, ranks in ranks_of.items()
+        if len(ranks)
     }
 
 

@@ -1,7 +1,7 @@
 """Ranks of the target (the next item): among all items except those taken before, and among 100 sampled negatives.
 
-Items that a user took before are not ranked. If the target is one of them, its rank among all items is infinite. If it were
-ranked, its strongest rivals, the other items of the history, would be missing, which only the target reveals.
+Items that a user took before are not ranked. If the target is one of them, its rank among all items is infinite: to rank it,
+and not the other items of the history, a model would have to know the target.
 
 Papers before 2020 often ranked the target among 100 items sampled from those that the user never took. Such sampled metrics
 can order models differently than metrics over all items (Krichene & Rendle, KDD 2020). They are only for comparison with
@@ -50,21 +50,21 @@ def ranks_of(
     return {"rank": rank, "rank_of_101": rank_of_101, "items": items, "scores": scores}
 
 
-def sampled_items(row_id: np.ndarray, owner: np.ndarray, taken: np.ndarray, num_items: int) -> np.ndarray:
+def sampled_items(row_id: np.ndarray, row: np.ndarray, taken: np.ndarray, num_items: int) -> np.ndarray:
     """Sample `NUM_SAMPLED` items for each row, uniformly with replacement, that its sequence does not have; (B, 100) int64.
 
-    row_id : (B,). owner, taken : (n,), row index and item number of the items of each row's sequence, including the target,
+    row_id : (B,). row, taken : (n,), row index and item number of the items of each row's sequence, including the target,
     in any order, repeats allowed. As in published protocols, later items of the user may be sampled. If the sequence has
     all items, the sampled items are 0.
     """
     stride = np.int64(num_items + 1)
-    owner, taken = np.divmod(np.unique(owner * stride + taken), stride)
-    start = np.searchsorted(owner, np.arange(len(row_id) + 1))
+    row, taken = np.divmod(np.unique(row * stride + taken), stride)
+    start = np.searchsorted(row, np.arange(len(row_id) + 1))
     num_free = (num_items - np.diff(start))[:, None]
     number = (uniform(row_id) * num_free).astype(np.int64) + 1
     # The x-th item that was not taken is x + c. Here c counts the taken items whose number, minus the item's index among the
     # taken items of the row, is at most x
-    shifted = owner * stride + taken - (np.arange(len(taken)) - start[owner])
+    shifted = row * stride + taken - (np.arange(len(taken)) - start[row])
     query = np.arange(len(row_id))[:, None] * stride + number
     item = number + np.searchsorted(shifted, query, side="right") - start[:-1, None]
     return np.where(num_free > 0, item, 0)

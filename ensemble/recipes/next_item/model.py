@@ -245,13 +245,13 @@ class SequenceModel(nn.Module):
         )
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, batch: dict[str, Any], use: Callable[[Tensor, Tensor], Tensor] | None = None) -> Tensor:
-        """The hidden states (T, D), whose product with an item's embedding is the item's score; or the result of `use`.
+    def forward(self, batch: dict[str, Any], head: Callable[[Tensor, Tensor], Tensor] | None = None) -> Tensor:
+        """The hidden states (T, D), whose product with an item's embedding is the item's score; or the result of `head`.
 
         batch : `items.g` (B, L) int64, 0 for padding; for TiSASRec `times.g` (B, L) int64, in units of the sequence's
             shortest gap; `places` (T,) int64, indices of the T positions among the P positions of all groups.
-        use : a function of the hidden states (T, D) and the item embeddings (V, D). It is called here, since sharded weights
-            are complete only within forward.
+        head : a function of the hidden states (T, D) and the item embeddings (V, D). It is called here, since sharded
+            weights are complete only within forward.
         """
         items: list[Tensor] = []
         groups: list[LengthGroup] = []
@@ -272,7 +272,7 @@ class SequenceModel(nn.Module):
         for block in self.blocks:
             x = block(x, context)
         hidden_TD = self.norm((reduce(x) if self.num_streams else x)[batch["places"]])
-        return use(hidden_TD, self.item_VD) if use else hidden_TD
+        return head(hidden_TD, self.item_VD) if head else hidden_TD
 
     def _group(self, items_BL: Tensor, times_BL: Tensor | None) -> LengthGroup:
         length = items_BL.shape[1]

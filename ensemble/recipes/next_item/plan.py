@@ -25,9 +25,10 @@ MANY_EVENTS = 500_000
 """With at least this number of events, the preset is that of MovieLens 1M instead of 100K."""
 FOLLOW_S, FOLLOW_PER_SEQUENCE_S, FOLLOW_PER_SCORE_S = 10.0, 5e-4, 5e-8
 """Upper bounds of the seconds to predict and to prepare candidates: a constant, for each sequence of validation and test,
-and for each item of each sequence. Of 44,346 sequences and 11,663 items it took 41 seconds on two cores."""
+and for each item of each sequence. With 44,346 sequences and 11,663 items it took 41 seconds on two cores."""
 FINISH_S, FINISH_PER_SEQUENCE_S = 5.0, 1e-3
-"""The same for the predictions of all members, their combination and comparison, and the report: 24 to 29 seconds there."""
+"""The same for the predictions of all members, their combination and comparison, and the report: 24 to 29 seconds with the
+same data."""
 
 
 def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:

@@ -12,7 +12,7 @@ split=leave_one_out: train has all but each user's last two events. Sequences of
 those of test with the last.
 
 split=time: train has the events before `validation_from`. Each later event of a user with an earlier event is a target of
-validation or test. No model is trained on events later than those that it predicts; with leave_one_out, it is. For the same
+validation or test. Unlike with leave_one_out, no model is trained on events later than those that it predicts. For the same
 reason the k-core (users and items with at least `core` events) is computed from the events before `validation_from`. Targets
 are events of all users, but with `core` above 1 only of items in the core.
 """
@@ -37,7 +37,8 @@ from ensemble.recipes.next_item.settings import PrepareConfig
 
 SPLITS = ("train", "validation", "test")
 ROWS = pa.schema({"row_id": pa.int64(), "user": pa.int32(), "begin": pa.int64(), "end": pa.int64()})
-WINDOW = ("validation_from", "test_from")
+STARTS = ("validation_from", "test_from")
+"""The settings of split=time: the times from which on events are validation and test."""
 MIN_EVENTS = 2  # of a sequence: a target and one event before it
 
 
@@ -51,8 +52,8 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     census.check(config.max_bad_fraction)
     if config.repeats == "first":
         raw_events = interactions.ordered(raw_events).unique(["user", "item"], keep="first", maintain_order=True)
-    window = _window(config, formats) if config.split == "time" else None
-    core, events = _core_events(config, raw_events, window)
+    starts = _starts(config, formats) if config.split == "time" else None
+    core, events = _core_events(config, raw_events, starts)
     users = events["user"].unique(maintain_order=True)
     items = events["item"].unique(maintain_order=True)
     user = events["user"].replace_strict(users, range(len(users)), return_dtype=pl.Int32).to_numpy()
@@ -62,8 +63,8 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     begin = np.concatenate([[0], end[:-1]])
     if len(items) < 2:
         raise UserError(f"only item {items[0]} is left with core={config.core}: lower it, or give more data")
-    if window:
-        split = _by_time(user, time, begin, window, users.is_in(core["user"].unique().implode()).to_numpy())
+    if starts:
+        split = _by_time(user, time, begin, starts, users.is_in(core["user"].unique().implode()).to_numpy())
     else:
         split = _by_leave_one_out(begin, end)
     for name in SPLITS:
@@ -85,7 +86,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                 **folders.first_entries("next_item", 2),
                 "sources": folders.sources(files),
                 "config": {
-                    name: getattr(config, name) for name in ("split", "core", "repeats", *(WINDOW if window else ()))
+                    name: getattr(config, name) for name in ("split", "core", "repeats", *(STARTS if starts else ()))
                 },
                 "users": len(users),
                 "items": len(items),
@@ -115,20 +116,21 @@ def _write_rows(folder: Path, split: dict[str, tuple[np.ndarray, np.ndarray]], u
 
 
 def _core_events(
-    config: PrepareConfig, raw_events: pl.DataFrame, window: tuple[int, int] | None
+    config: PrepareConfig, raw_events: pl.DataFrame, starts: tuple[int, int] | None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The k-core, and the ordered events of the prepared data. Raises `UserError` if none is left.
 
-    By default the two have the same events. With split=time, the core has only events before `validation_from`. The prepared
-    data then have the events of all users; with `core` above 1 only those with items of the core.
+    With split=leave_one_out the two have the same events. With split=time, the core has only events before
+    `validation_from`. The prepared data then have the events of all users; with `core` above 1 only those with items of the
+    core.
     """
-    past = raw_events.filter(pl.col("time") < window[0]) if window else raw_events
+    past = raw_events.filter(pl.col("time") < starts[0]) if starts else raw_events
     core = events = interactions.core(past, config.core)
-    if window:
+    if starts:
         is_core_item = pl.col("item").is_in(core["item"].unique().implode())
         events = raw_events.filter(is_core_item) if config.core > 1 else raw_events
     if events.is_empty():
-        before = f" before {config.validation_from}" if window else ""
+        before = f" before {config.validation_from}" if starts else ""
         largest = bisect(range(1, config.core), False, key=lambda least: interactions.core(past, least).is_empty())
         raise UserError(
             f"of {raw_events.height:,} interactions none is left with core={config.core}{before}: "
@@ -144,8 +146,8 @@ def _describe_core(least: int, before: pl.DataFrame, kept: pl.DataFrame) -> str:
     """
     counts = [(frame["user"].n_unique(), frame["item"].n_unique(), frame.height) for frame in (kept, before)]
     parts = [
-        f"{num_kept:,} of {total:,} {what}"
-        for num_kept, total, what in zip(*counts, ("users", "items", "interactions"), strict=True)
+        f"{num_kept:,} of {total:,} {unit}"
+        for num_kept, total, unit in zip(*counts, ("users", "items", "interactions"), strict=True)
     ]
     if 2 * kept.height < before.height:
         print(
@@ -194,13 +196,13 @@ def _by_leave_one_out(begin: np.ndarray, end: np.ndarray) -> dict[str, tuple[np.
 
 
 def _by_time(
-    user: np.ndarray, time: np.ndarray, begin: np.ndarray, window: tuple[int, int], is_core: np.ndarray
+    user: np.ndarray, time: np.ndarray, begin: np.ndarray, starts: tuple[int, int], is_core: np.ndarray
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Begin and end of each split's rows. Validation and test have a row for each event that is not its user's first.
 
-    is_core : (num_users,) bool, users in train.
+    starts : of validation and of test, in milliseconds. is_core : (num_users,) bool, users in the k-core.
     """
-    validation_from, test_from = window
+    validation_from, test_from = starts
     train_end = begin + np.bincount(user, time < validation_from, len(begin)).astype(np.int64)
     enough = (train_end - begin >= MIN_EVENTS) & is_core
     split = {"train": (begin[enough], train_end[enough])}
@@ -211,11 +213,11 @@ def _by_time(
     return split
 
 
-def _window(config: PrepareConfig, formats: list[str]) -> tuple[int, int]:
+def _starts(config: PrepareConfig, formats: list[str]) -> tuple[int, int]:
     """The start of validation and of test, in milliseconds since 1970."""
     if not set(formats) & interactions.DATED:
         raise UserError(f"split=time needs times since 1970, and the format {formats[0]} has none: use split=leave_one_out")
-    validation_from, test_from = (_milliseconds(name, getattr(config, name)) for name in WINDOW)
+    validation_from, test_from = (_milliseconds(name, getattr(config, name)) for name in STARTS)
     if validation_from >= test_from:
         raise UserError(f"validation_from={config.validation_from} must come before test_from={config.test_from}: swap them")
     return validation_from, test_from

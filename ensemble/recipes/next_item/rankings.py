@@ -108,9 +108,9 @@ def read_together(paths: Sequence[str | Path]) -> list[Rankings]:
     for member in members[1:]:
         for name in ("row_id", "user", "target", "length"):
             if not np.array_equal(getattr(member, name), getattr(first, name)):
-                what = "other rows" if name == "row_id" else f"another {name}"
+                difference = "other rows" if name == "row_id" else f"another {name}"
                 raise UserError(
-                    f"member {member.member} has {what} than {first.member}: predict again with both on the same split"
+                    f"member {member.member} has {difference} than {first.member}: predict again with both on the same split"
                 )
     return members
 
@@ -134,9 +134,9 @@ def _check(rankings: Rankings, path: Path) -> None:
         is_valid = (values >= least) & (np.isfinite(values) | (name == "rank"))
         bad = np.flatnonzero(~is_valid.all(axis=1))
         if bad.size:
-            what = f"{name} that are NaN{'' if name == 'rank' else ', infinite'} or below {least}"
+            defect = f"values of {name} that are NaN{'' if name == 'rank' else ', infinite'} or below {least}"
             fix = f"first row {row_id[bad[0]]}: check the member's training log"
-            raise UserError(f"{path}: {bad.size} of {len(row_id)} rows have {what}, {fix}")
+            raise UserError(f"{path}: {bad.size} of {len(row_id)} rows have {defect}, {fix}")
     if rankings.rank_of_101.max() > NUM_SAMPLED + 1:
         raise UserError(f"{path}: a rank among {NUM_SAMPLED + 1} items is {rankings.rank_of_101.max():g}: predict again")
     refuse_repeated_rows(path, row_id)

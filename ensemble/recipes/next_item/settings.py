@@ -19,7 +19,7 @@ class PrepareConfig:
     raw: str = ""
     """The folder for downloaded raw files; empty for the name of `out` with -raw."""
     repeats: Literal["keep", "first"] = "keep"
-    """first: keep only the first interaction of a user with each item."""
+    """keep: use all interactions. first: use only the first interaction of a user with each item."""
     core: int = 5
     """Leave out users and items with fewer interactions, repeatedly, until all have enough (k-core); 1 keeps all. With
     split=time, only interactions before `validation_from` are counted, and users with fewer are left out of train only."""
@@ -44,15 +44,15 @@ class RecipeConfig:
     time_aware: bool = False
     """true: TiSASRec, which uses the time between items; false: SASRec."""
     num_streams: int = 0
-    """Streams of manifold-constrained hyper-connections (mHC), 4 in the paper; 0 for residual connections."""
+    """Number of streams of manifold-constrained hyper-connections (mHC), 4 in the paper; 0 for residual connections."""
     max_length: int = 50
     """Number of most recent items of a history that the model uses."""
     width: int = 64
     """Width of the model and of item embeddings."""
     num_layers: int = 2
-    """Transformer blocks."""
+    """Number of transformer blocks."""
     num_heads: int = 2
-    """Attention heads; must divide the width."""
+    """Number of attention heads; it must divide the width."""
     widening: int = 1
     """Hidden width of the perceptron ÷ width of the model."""
     dropout: float = 0.2
@@ -72,4 +72,4 @@ class RecipeConfig:
     gbce_calibration: float = 0.75
     """gbce: calibration parameter t of the paper, from 0 to 1."""
     num_groups: int = 0
-    """Groups of sequences of similar length in a micro-batch, padded separately; 0 for 8 on CPUs and 1 on a GPU."""
+    """Number of groups of sequences of similar length in a micro-batch, padded separately; 0 for 8 on CPUs and 1 on GPUs."""

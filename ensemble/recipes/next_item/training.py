@@ -256,21 +256,27 @@ def _refuse_unknown_items(folder: Path, num_items: int) -> None:
             )
 
 
-def _in_shortest_gaps(time: np.ndarray, owner: np.ndarray, num_rows: int) -> np.ndarray:
-    """Time since the first item of each sequence, in units of the sequence's shortest positive gap, rounded; (n,) int64."""
+def _in_shortest_gaps(time: np.ndarray, row: np.ndarray, num_rows: int) -> np.ndarray:
+    """Time since the first item of each sequence, in units of the sequence's shortest positive gap, rounded; (n,) int64.
+
+    row : (n,), the index of each item's sequence, ascending.
+    """
     gap = np.diff(time)
-    is_positive = (owner[1:] == owner[:-1]) & (gap > 0)
+    is_positive = (row[1:] == row[:-1]) & (gap > 0)
     shortest = np.full(num_rows, np.iinfo(np.int64).max)
-    np.minimum.at(shortest, owner[1:][is_positive], gap[is_positive])
-    since = time - time[np.searchsorted(owner, owner)]
-    return np.rint(since / shortest[owner]).astype(np.int64)
+    np.minimum.at(shortest, row[1:][is_positive], gap[is_positive])
+    since = time - time[np.searchsorted(row, row)]
+    return np.rint(since / shortest[row]).astype(np.int64)
 
 
-def _taken(item: np.ndarray, owner: np.ndarray) -> np.ndarray:
-    """The distinct items of each row, ascending, minus their index in the row; filled with `NO_ITEM`; (B, most items)."""
+def _taken(item: np.ndarray, row: np.ndarray) -> np.ndarray:
+    """The distinct items of each row, ascending, minus their index in the row; filled with `NO_ITEM`; (B, most items).
+
+    item, row : (n,), the items of all rows, and the row of each.
+    """
     stride = np.int64(item.max()) + 1
-    owner, item = np.divmod(np.unique(owner * stride + item), stride)
-    index = np.arange(len(owner)) - np.searchsorted(owner, owner)
-    rows = np.full((owner[-1] + 1, index.max() + 1), NO_ITEM)
-    rows[owner, index] = item - index
-    return rows
+    row, item = np.divmod(np.unique(row * stride + item), stride)
+    index = np.arange(len(row)) - np.searchsorted(row, row)
+    table = np.full((row[-1] + 1, index.max() + 1), NO_ITEM)
+    table[row, index] = item - index
+    return table

@@ -104,7 +104,7 @@ def test_of_few_items_there_is_no_sample_of_101(data: Path, files: Path) -> None
     scores = comparison.score(table, data, "network", 10, 0)
     assert all("ndcg_at_10_of_101" not in member["scores"] for member in scores["members"].values())
     text = comparison.as_text(scores)
-    assert "There are only 40 items, so no sample of 101." in text
+    assert "There are only 40 items, so there are no metrics on a sample of 101." in text
     assert all(line.endswith("| – |") for line in text.splitlines() if line.startswith(("| network", "| popularity")))
     many = comparison.as_text(scores | {"items": 101})
     assert "sample of 101" not in many

@@ -49,7 +49,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("change", "sentence"), [
-    ({"rank": np.array([1, np.nan, 3])}, "1 of 3 rows have rank that are NaN or below 1, first row 3"),
+    ({"rank": np.array([1, np.nan, 3])}, "1 of 3 rows have values of rank that are NaN or below 1, first row 3"),
     ({"rank": np.array([1, 0.5, 3])}, "rank that are NaN or below 1"),
     ({"rank_of_101": np.array([1, 1, 102.0])}, "a rank among 101 items is 102"),
     ({"scores": np.array([[1, 2], [1, -np.inf], [1, 2]])}, "scores that are NaN, infinite"),

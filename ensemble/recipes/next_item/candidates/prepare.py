@@ -255,11 +255,11 @@ def _past(data: Path, item: np.ndarray, time: np.ndarray, *, has_time: bool, com
     """The events of all sequences, from which features are computed."""
     user, is_training = np.full(len(item), -1), np.zeros(len(item), bool)
     for split in ("train", *RANKED):
-        begin, end, owner = read_columns(data / "rows" / split, ("begin", "end", "user")).values()
-        order = np.lexsort((end, owner))  # the last row of a user contains the user's other rows
-        longest = order[np.append(owner[order][1:] != owner[order][:-1], True)]
+        begin, end, row_user = read_columns(data / "rows" / split, ("begin", "end", "user")).values()
+        order = np.lexsort((end, row_user))  # the last row of a user contains the user's other rows
+        longest = order[np.append(row_user[order][1:] != row_user[order][:-1], True)]
         event, row = ranges(begin[longest], end[longest])
-        user[event] = owner[longest][row]
+        user[event] = row_user[longest][row]
         is_training[event] |= split == "train"
     return PastEvents(item, time, user, is_training, has_time=has_time, common_clock=common_clock)
 
@@ -271,7 +271,7 @@ def split_sequences(
     validation, test = (sequences[split] for split in RANKED)
     shares = np.cumsum(config.shares)[:-1] / sum(config.shares)
     if by_time:
-        order, test_index = (np.lexsort((known.row_id, time[known.end])) for known in (validation, test))
+        order, test_index = (np.lexsort((part.row_id, time[part.end])) for part in (validation, test))
         ordered = time[validation.end[order]]
         ends = [int(np.searchsorted(ordered, ordered[min(int(share * len(order)), len(order) - 1)])) for share in shares]
         groups = np.split(np.arange(len(order)), ends)
