@@ -15,8 +15,8 @@ from typing_extensions import TypedDict
 
 from ensemble.data.reviews import HIGHEST_RATING, LOWEST_RATING, YEAR_1995_MS
 from ensemble.recipes.hot_sellers import coverage
+from ensemble.recipes.hot_sellers.weekly import DAY_MS
 
-DAY_MS = 86_400_000
 NOT_BLANK = r"\S"
 REVIEW_TYPES = {
     "parent_asin": pa.string(),
@@ -114,9 +114,8 @@ def review_table(reviews: list[Review]) -> pa.Table:
 
     Without `images`, the number of images of each review is unknown instead of 0, of which `coverage.notes` warns.
     """
-    table = pa.Table.from_pylist(reviews, pa.schema(REVIEW_TYPES))
-    if any("asin" in review for review in reviews):
-        table = table.append_column("asin", pa.array([review.get("asin") for review in reviews], pa.string()))
+    asin = {"asin": pa.string()} if any("asin" in review for review in reviews) else {}
+    table = pa.Table.from_pylist(reviews, pa.schema(REVIEW_TYPES | asin))
     if any("images" in review for review in reviews):
         # Only the number of images is used, so each image is an empty string
         offsets = list(accumulate((len(review.get("images", ())) for review in reviews), initial=0))

@@ -31,7 +31,6 @@ HEAD_BYTES = 1 << 18
 LEAST_PRODUCT_SPILLS = 64
 OTHER_FILES = 200
 """An upper bound of the number of open files that are no spill files."""
-MILLISECONDS_OF_A_DAY = 86_400_000
 
 
 class _Spill:
@@ -200,4 +199,4 @@ def _end_of(day: str) -> int | None:
         begin = datetime.datetime.combine(datetime.date.fromisoformat(day), datetime.time(), datetime.UTC)
     except ValueError:
         raise UserError(f"until={day} is not a date: write it as in 2023-09-30") from None
-    return int(begin.timestamp() * 1000) + MILLISECONDS_OF_A_DAY - 1
+    return int(begin.timestamp() * 1000) + weekly.DAY_MS - 1

@@ -15,9 +15,9 @@ import polars as pl
 
 from ensemble.arrow import ranges
 
-WEEK_MS = 7 * 24 * 3600 * 1000
+DAY_MS = 24 * 3600 * 1000
+WEEK_MS, FIRST_MONDAY_MS = 7 * DAY_MS, 4 * DAY_MS
 FIRST_MONDAY = datetime.date(1970, 1, 5)
-FIRST_MONDAY_MS = 4 * 24 * 3600 * 1000
 SPAN = 1 << 16  # more weeks than any data have, so that product * SPAN + week sorts by product, then week
 
 CHANNELS = {
@@ -52,7 +52,7 @@ def sunday(week: int) -> datetime.date:
 def last_complete_week(last_time_ms: int) -> int:
     """The last week that the data cover completely: that of the last review if it is on a Sunday, else the week before."""
     week, time_in_week_ms = divmod(last_time_ms - FIRST_MONDAY_MS, WEEK_MS)
-    return week if time_in_week_ms >= 6 * WEEK_MS // 7 else week - 1
+    return week if time_in_week_ms >= 6 * DAY_MS else week - 1
 
 
 def sum_by_week(reviews: pl.DataFrame) -> pl.DataFrame:

@@ -335,7 +335,7 @@ def _tables(
             places.append(place)
         place = np.stack(places)
         table["num_rankings"] = np.isfinite(place).sum(0)
-        table["best_place"] = np.nanmin(place, axis=0) if place.size else place.sum(0)
+        table["best_place"] = np.nanmin(place, axis=0)
         table["fused"] = np.nansum(1 / (FUSION + place), axis=0)
         yield table
 
