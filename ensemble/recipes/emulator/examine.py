@@ -11,7 +11,8 @@ OUT/scores.json has, for one split:
                                           Frobenius norm; `mean` and `true_mean`; and `right_sign`, the share of Σ |J_true|
                                           that is in entries whose sign is right in J
     sample                                some entries of both Jacobians, times the standard deviation of the input
-    orbit                                 for a ring, two points along a trajectory of the true model and of the network
+    orbit                                 for a ring, the first two points at each step of two trajectories from the same
+                                          state: of the true model and of the network
 
 The report starts this module as a process, since PyTorch and the tree libraries must not be loaded in the same process.
 """

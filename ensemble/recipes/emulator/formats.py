@@ -41,7 +41,7 @@ EXAMPLE_BATCH = 4
 """The batch size with which a method is traced; the file accepts any other."""
 INSTRUCTION_SETS = ("sse", "ssse", "avx", "fma", "f16c", "bmi", "abm", "popcnt", "movbe", "adx", "aes", "vaes", "gfni",
                     "vpclmul", "pclmul", "sha", "amx", "asimd", "sve")  # fmt: skip
-"""Prefixes of those flags of a processor that compilers generate instructions for."""
+"""Prefixes of the flags of a processor for whose instructions compilers generate code."""
 
 
 def export(
@@ -119,12 +119,12 @@ def compared(network: Emulator, methods: dict[str, Method]) -> dict[str, Any]:
 
 
 def arguments_of(network: Emulator, batch: int, seed: int) -> dict[str, tuple[torch.Tensor, ...]]:
-    """Random arguments of each method, with the mean and the standard deviation of the training data."""
-    draw = torch.Generator().manual_seed(seed)
-    like = network.input_mean
+    """Random arguments of each method: x with the mean and the standard deviation of the training data, dx with mean 0 and
+    the same standard deviation, and dy with mean 0 and standard deviation 1."""
+    generator, dtype = torch.Generator().manual_seed(seed), network.input_mean.dtype
 
     def normal(size: int) -> torch.Tensor:
-        return torch.randn(batch, size, generator=draw, dtype=like.dtype)
+        return torch.randn(batch, size, generator=generator, dtype=dtype)
 
     x = network.input_mean + network.input_std * normal(network.num_inputs)
     dx, dy = normal(network.num_inputs) * network.input_std, normal(network.num_outputs)

@@ -19,6 +19,7 @@ SHAPE = (NUM_POINTS,)
 FORCING = 8.0
 STEP = 0.05
 IMAGINARY_STEP = 1e-30
+"""The step h of `tangent`."""
 NUM_SPIN_UP_STEPS = 1000
 SPIN_UP_SPREAD = 0.01
 """Standard deviation of the perturbation of the constant state F from which a trajectory starts."""
@@ -57,13 +58,16 @@ def adjoint(states: np.ndarray, directions: np.ndarray) -> np.ndarray:
 
 
 def jacobian(states: np.ndarray) -> np.ndarray:
-    """M'(x), (B, N, N): row i, column j is the derivative of the new value i by the old value j."""
+    """M'(x), (B, N, N): row i, column j is the derivative of the new value i with respect to the old value j."""
     columns = tangent(states[..., None, :], np.eye(states.shape[-1]))
     return np.swapaxes(columns, -1, -2)
 
 
 def diagonal(jacobians: np.ndarray, offset: int) -> np.ndarray:
-    """The derivatives of each output by the input `offset` points farther on the ring, (B, N). jacobians : (B, N, N)."""
+    """The derivative of each output with respect to the input `offset` points farther on the ring, (B, N).
+
+    jacobians : (B, N, N)
+    """
     point = np.arange(jacobians.shape[1])
     return jacobians[:, point, (point + offset) % len(point)]
 

@@ -36,6 +36,7 @@ CLASSIC = {b"CDF\x01": 4, b"CDF\x02": 4, b"CDF\x05": 8}
 TYPE_BYTES = (0, 1, 1, 2, 4, 4, 8, 1, 2, 4, 8, 8)
 """For each type of the classic formats, the number of bytes of a value."""
 EQUAL, KELVIN = (1.0, 0.0), (1.0, -273.15)
+"""Factor and summand of the conversion from an equal unit, and from kelvin to degrees Celsius."""
 KNOWN_UNITS: dict[str, dict[str, tuple[float, float]]] = {
     "degC": {
         **dict.fromkeys(("degc", "c", "celsius", "deg_c", "degree_c", "degrees_c", "°c", "deg c", "degrees c"), EQUAL),
@@ -58,7 +59,7 @@ POSSIBLE = {
 
 
 class Points(NamedTuple):
-    """Points of one piece of a file that are used, ordered by row and column of the grid. Both are int64, others float32."""
+    """The used points of one piece of a file, in the order of `row` and `column`. These are int64, other arrays float32."""
 
     inputs: np.ndarray
     """(n, inputs); all other arrays are (n,)."""
@@ -74,7 +75,7 @@ class Points(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """The file of a piece, and its position in it, for error messages."""
+    """The file, the time and the first row of a piece, for error messages."""
 
     path: Path
     time: int
@@ -112,8 +113,7 @@ class Reader:
         self._units: dict[str, tuple[tuple[float, float], str, Path]] = {}
 
     def read(self, path: Path) -> Iterator[tuple[int, Points]]:
-        """The number of the time and the used points of each piece of a file that has any. Raises `UserError` for a file
-        with an error."""
+        """The number of the time and the used points of each piece that has any. Raises `UserError` for an invalid file."""
         xarray = library()
         try:
             dataset = xarray.open_dataset(path, engine=ENGINE, decode_times=False, cache=False)
@@ -181,8 +181,8 @@ class Reader:
             first = self._coordinates.setdefault(name, values)
             if first.shape != values.shape or (is_sea & (np.abs((values - first + 180) % 360 - 180) > SAME_PLACE)).any():
                 raise UserError(
-                    f"{path}: {name} of {values.shape} points differs from that of the files before, of {first.shape}: give "
-                    "files of one grid"
+                    f"{path}: {name} of {values.shape} points differs from that in the previous files, of {first.shape}: "
+                    "give files of one grid"
                 )
         self.shape = latitude.shape
         return latitude, longitude, is_sea
@@ -285,8 +285,8 @@ class Reader:
         }
         if unit_of:
             print(
-                f"warning: {path} has no units of {', '.join(unit_of)}, which count as {', '.join(unit_of.values())}: write "
-                "the attribute units into the file if this is wrong",
+                f"warning: {path} has no units for {', '.join(unit_of)}, which are read in {', '.join(unit_of.values())}: "
+                "write the attribute units into the file if this is wrong",
                 file=sys.stderr,
             )
 
@@ -297,7 +297,10 @@ class Reader:
         elif not (is_sea & is_polar).any():
             why = f"no sea point lies beyond {config.min_latitude:g} degrees of latitude"
         else:
-            why = f"{target} is at no sea point above {config.min_concentration:g} and at most 1"
+            why = (
+                f"no sea point beyond {config.min_latitude:g} degrees of latitude has {target} above "
+                f"{config.min_concentration:g} and at most 1"
+            )
         raise UserError(
             f"{path} has no point to keep: {why}; check the file, names.mask, min_latitude and min_concentration"
         )
@@ -385,7 +388,7 @@ def _listed(dims: Sequence[str]) -> str:
 
 
 def _converted(field: Any, scale: tuple[float, float]) -> tuple[np.ndarray, float]:
-    """The values in the unit of sea_ice.py, float64, and half a step of packed integers: 0 and 1 are stored up to this."""
+    """The values in the unit of sea_ice.py, float64, and their largest rounding error: half a step of packed integers, or 0."""
     is_packed = np.issubdtype(field.encoding.get("dtype", field.dtype), np.integer)
     half_step = abs(field.encoding.get("scale_factor", 0.0) * scale[0]) / 2 if is_packed else 0.0
     return np.asarray(field.values, np.float64) * scale[0] + scale[1], half_step

@@ -85,7 +85,7 @@ class Emulator(nn.Module):
         return dx_BI + dy_BO if self.residual else dx_BI
 
     def jacobian(self, x_BI: torch.Tensor) -> torch.Tensor:
-        """The derivatives of the outputs by the inputs, (B, O, I)."""
+        """The derivatives of the outputs with respect to the inputs, (B, O, I)."""
         in_one_block = x_BI.device.type != "cpu" or torch.compiler.is_compiling() or torch.jit.is_tracing()
         if in_one_block or len(x_BI) <= BLOCK_ROWS:
             return self._jacobian(x_BI)
@@ -305,6 +305,7 @@ class ConservedSum(Emulator):
         return y + missing.unsqueeze(-1) * self.output_weights
 
     def _share(self, missing: torch.Tensor) -> torch.Tensor:
+        """The factor of b that adds `missing` to b·y."""
         return missing / (self.output_weights @ self.output_weights)
 
 

@@ -124,7 +124,8 @@ def _scores(member: Path, data: Path, split: str) -> dict[str, Any]:
             [*module, f"member={member}", f"data={data}", f"split={split}", f"out={out}"], capture_output=True, text=True
         )
         if done.returncode:
-            raise Failure(f"the scores of {member} could not be computed: {done.stderr.strip().splitlines()[-1:]}")
+            last_line = done.stderr.strip().rpartition("\n")[2]
+            raise Failure(f"the scores of {member} could not be computed: {last_line}")
         return folders.read_json(out / "scores.json")
 
 

@@ -79,8 +79,8 @@ def _check(config: PrepareConfig) -> None:
         ),
     )
     if config.system == lorenz96.NAME and (config.source or config.raw):
-        given = "source" if config.source else "raw"
-        raise UserError(f"{given}= is for system=sea_ice, and states of Lorenz-96 are computed: leave it out")
+        setting = "source" if config.source else "raw"
+        raise UserError(f"{setting}= is for system=sea_ice, and states of Lorenz-96 are computed: leave it out")
     if config.source and config.raw:
         raise UserError("raw= is the folder for generated files, and source= names files: leave one of them out")
     _refuse_unused(config)
@@ -156,8 +156,11 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
     for name in names:
         lowest, highest = pc.min_max(tables["train"][name]).as_py().values()
         if lowest == highest:
-            what = f"{name} is {lowest:g} in all rows of train"
-            print(f"warning: {what}: the derivatives of a network by it are random", file=sys.stderr)
+            print(
+                f"warning: {name} is {lowest:g} in all rows of train: the derivatives of a network with respect to it are "
+                "arbitrary",
+                file=sys.stderr,
+            )
     num_repeated = reader.counts.get("repeated", 0)
     repeated = f"{num_repeated:,} repeat the latitude and longitude of an earlier point, " if num_repeated else ""
     print(

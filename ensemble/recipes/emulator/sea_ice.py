@@ -55,7 +55,7 @@ def concentration(inputs: np.ndarray) -> np.ndarray:
 
 
 def jacobian(inputs: np.ndarray) -> np.ndarray:
-    """The derivatives of `concentration` by its inputs, (B, 7) or (B, 14), in physical units, float64.
+    """The derivatives of `concentration` with respect to its inputs, (B, 7) or (B, 14), in physical units, float64.
 
     They are exact to rounding, since nothing is subtracted: the imaginary part of f(x + ih) is h f'(x) + O(h³) (Squire and
     Trapp 1998, https://doi.org/10.1137/S003614459631241X).

@@ -25,11 +25,11 @@ class NamesConfig:
     aice: str = "aice_h"
     """Ice concentration, the target."""
     latitude: str = "ULAT"
-    """Latitudes in degrees, with the two last dimensions of the target (row, column), or with the dimension row alone."""
+    """Latitudes in degrees, with the last two dimensions of the target (row, column), or with the dimension row alone."""
     longitude: str = "ULON"
-    """Longitudes in degrees, with the two last dimensions of the target, or with the dimension column alone."""
+    """Longitudes in degrees, with the last two dimensions of the target, or with the dimension column alone."""
     mask: str = "umask"
-    """1 at sea points, with the two last dimensions of the target; empty if the files have none."""
+    """1 at sea points, with the last two dimensions of the target; empty if the files have none."""
     uocn: str = "uocn_h"
     """Eastward ocean current, with inputs=14."""
     vocn: str = "vocn_h"
@@ -91,7 +91,7 @@ class PrepareConfig:
     num_states: int = 50_000
     """Number of training states of Lorenz-96."""
     num_scored: int = 1_000
-    """Number of states of each other split of Lorenz-96."""
+    """Number of states of Lorenz-96 in each of the splits validation, blend and test."""
     every: int = 4
     """Number of steps between two stored states of a trajectory of Lorenz-96."""
     num_points: int = 40
@@ -102,7 +102,7 @@ class PrepareConfig:
     """The number of points of a training state of Lorenz-96 that are rows for trees; networks are trained on all points."""
 
     overwrite: bool = False
-    """Replace `out` if it exists."""
+    """Replace `out` and `raw` if they exist."""
 
 
 TRAINING = {

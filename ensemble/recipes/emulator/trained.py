@@ -9,8 +9,9 @@ if TYPE_CHECKING:
 
 
 def network_of(folder: str, data: str) -> "Emulator":
-    """The network of a member on the CPU, after a refit the newest. Raises `UserError` if it is of another recipe, or if
-    it was trained on other data.
+    """The network of a member, on the CPU: that of the refit if there was one, otherwise that with the best weights.
+
+    Raises `UserError` if the member is of another recipe, or was trained on other data.
 
     data : the prepared data that the member was trained on
 

@@ -8,8 +8,9 @@ The loss of an example is the mean over its outputs of the squared error, in sta
 `recipe.jacobian_weight` times the same mean for the product of the Jacobian with a random direction. A direction has an
 entry ±d for each input, with random signs for each example and epoch. The expected term is therefore the sum over the inputs
 of the squared errors of their derivatives, each times d². For sea ice, d is the standard deviation of the output divided by
-the root mean square of the true derivative by this input, so that all inputs have the same weight. For Lorenz-96, d is the
-same for all points, such that the root mean square of the change of an output along a direction is one standard deviation.
+the root mean square of the true derivative with respect to this input, so that all inputs have the same weight. For
+Lorenz-96, d is the same for all points, such that the root mean square of the change of an output along a direction is one
+standard deviation.
 For a residual network, d is computed for outputs minus inputs instead of outputs.
 
 Means and standard deviations are those of the whole training split, with the same bits on any number of ranks
@@ -80,6 +81,7 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
     def __init__(self, config: RecipeConfig, data: str | Path):
         super().__init__(config, data)
         self.facts = self.manifest["emulator"]
+        """The entry `emulator` of the manifest: system, formula, and the names of inputs and outputs."""
         self.is_residual = config.residual or config.network == "bilinear"
         self._check()
         self._weight: torch.Tensor | None = None
@@ -200,8 +202,8 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
             terms = {"slope_error": (change - batch["change"]).square(), "slope": batch["change"].square()}
         else:
             predicted = model(batch["inputs"])
-        of_inputs, of_outputs = self.statistics
-        mean = of_outputs.mean + of_inputs.mean if self.is_residual else of_outputs.mean
+        input_statistics, output_statistics = self.statistics
+        mean = output_statistics.mean + (input_statistics.mean if self.is_residual else 0)
         # The variance is computed from sums of squares, which lose few digits if the mean is subtracted first
         distance = (outputs - torch.as_tensor(mean, dtype=outputs.dtype, device=outputs.device)).double()
         return {
@@ -213,7 +215,7 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
         }
 
     def metrics(self, sums: dict[str, np.ndarray]) -> dict[str, float]:
-        """The error in physical units and R² over all outputs, and `jacobian_error`, relative and along random directions.
+        """The RMSE in physical units and R², over all outputs, and the relative error of the Jacobian along random directions.
 
         The R² of several outputs is 1 minus the sum of all squared errors divided by the sum of squares about each
         output's mean.
@@ -235,11 +237,12 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
         prediction = predicted["prediction"][pair, output].astype(np.float64)
         return {**self.describe(split), "target": target.astype(np.float64), "prediction": prediction}
 
-    def _output_weight(self, like: torch.Tensor) -> torch.Tensor:
+    def _output_weight(self, outputs: torch.Tensor) -> torch.Tensor:
         """The weight of each output's squared error in the loss, 1 / (number of outputs · variance), (O,); computed once."""
-        if self._weight is None or (self._weight.dtype, self._weight.device) != (like.dtype, like.device):
+        if self._weight is None or (self._weight.dtype, self._weight.device) != (outputs.dtype, outputs.device):
             deviation = _positive(self.statistics[1].deviation)
-            self._weight = torch.as_tensor(1 / (len(deviation) * deviation**2), dtype=like.dtype, device=like.device)
+            weight = 1 / (len(deviation) * deviation**2)
+            self._weight = torch.as_tensor(weight, dtype=outputs.dtype, device=outputs.device)
         return self._weight
 
 

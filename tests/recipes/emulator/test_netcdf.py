@@ -148,7 +148,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "no mask": (lambda dataset: dataset.drop_vars("umask"), r"has no variable umask, .* names\.mask="),
     "masked": (on_land_everywhere, "has no point to keep: umask is 1 at no point"),
     "tropics": (lambda dataset: dataset.isel(nj=slice(20, 28)), "no sea point lies beyond 40 degrees"),
-    "no ice": (multiplied("aice_h", 0, None), "aice_h is at no sea point above 0 and at most 1"),
+    "no ice": (multiplied("aice_h", 0, None), "no sea point beyond 40 degrees of latitude has aice_h above 0 and at most 1"),
     "NaN": (with_nan, r"hs_h has no value \(NaN\) at 1 of .* the first at row \d+ and column \d+"),
     "NaN in the target": (without_target, r"aice_h has no value \(NaN\) at 1 of"),
     "order": (
@@ -388,13 +388,13 @@ def test_inputs_without_units_are_named_once(file: Path, tmp_path: Path, capsys:
     path = changed(file, tmp_path, change)
     read(path, path)
     assert capsys.readouterr().err == (
-        f"warning: {path} has no units of sst_h, hs_h, which count as degC, m: write the attribute units into the file "
+        f"warning: {path} has no units for sst_h, hs_h, which are read in degC, m: write the attribute units into the file "
         "if this is wrong\n"
     )
 
 
 def test_a_constant_input_is_named(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A derivative by it would be taken for one that was learned."""
+    """A derivative with respect to it would be taken for one that was learned."""
 
     def change(dataset: xarray.Dataset) -> xarray.Dataset:
         del dataset.attrs["formula"]
@@ -404,5 +404,5 @@ def test_a_constant_input_is_named(file: Path, tmp_path: Path, capsys: pytest.Ca
 
     path = changed(file, tmp_path, change)
     prepare.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(str(path),), tile=4))
-    warning = "warning: sice is 5 in all rows of train: the derivatives of a network by it are random\n"
+    warning = "warning: sice is 5 in all rows of train: the derivatives of a network with respect to it are arbitrary\n"
     assert capsys.readouterr().err == warning

@@ -18,7 +18,7 @@ class Model(Protocol):
         """The products of the transposed Jacobians with the directions, (B, N)."""
 
     def jacobian(self, states: np.ndarray) -> np.ndarray:
-        """The derivatives of the next states by the states, (B, N, N)."""
+        """The derivatives of the next states with respect to the states, (B, N, N)."""
 
 
 class Emulated:

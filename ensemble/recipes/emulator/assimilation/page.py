@@ -114,7 +114,7 @@ def _jacobians(assimilated: Assimilated) -> list[dict[str, Any]]:
     return [
         picture(
             "Jacobian against truth",
-            f"Derivatives of a point by {len(NEIGHBOURS)} inputs near it. On the grey line both derivatives are equal.",
+            f"Derivatives of an output with respect to {len(NEIGHBOURS)} inputs near it. On the grey line they are equal.",
             "Derivatives of the emulator against those of the true model.",
             scatter,
         ),

@@ -16,9 +16,12 @@ from ensemble.recipes.emulator.assimilation.twin import OBSERVATION_VARIANCE, Tw
 def four_d_var(model: Model, twin: Twin, window: int, background_variance: float, num_outer: int) -> np.ndarray:
     """The trajectory in each window with the best fit to its observations and the background.
 
-    The result has shape (T, S, N) for T cycles, S experiments and N points.
-    Windows of `window` cycles do not overlap. The background of a window is the forecast from the analysis of the previous
-    one. background_variance : b. num_outer : how often the model is linearised in each window
+    The result has shape (T, S, N) for T cycles, S experiments and N points. Windows do not overlap. The background of a
+    window is the forecast from the analysis of the previous one.
+
+    window : number of cycles in a window
+    background_variance : b
+    num_outer : how often the model is linearised in each window
     """
     background = twin.start
     analyses = np.empty_like(twin.observations)
@@ -45,7 +48,7 @@ def trajectory(model: Model, start: np.ndarray, num_steps: int) -> np.ndarray:
 def gradient(
     model: Model, states: np.ndarray, observed: np.ndarray, background: np.ndarray, background_variance: float
 ) -> np.ndarray:
-    """The derivative of J by the first state, (S, N), by the adjoint model.
+    """The gradient of J with respect to the first state, (S, N), by the adjoint model.
 
     states : a trajectory, (K + 1, S, N)
     observed : observations of all states but the first, (K, S, N)

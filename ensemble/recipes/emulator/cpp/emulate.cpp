@@ -1,6 +1,6 @@
 // Outputs and Jacobians of an exported emulator for the rows of a CSV file, in physical units.
 //
-//   emulate MODEL INPUT.csv         a CSV: the outputs, and the derivative of each output by each input
+//   emulate MODEL INPUT.csv         a CSV: the outputs, and the derivative of each output with respect to each input
 //   emulate MODEL INPUT.csv time    a JSON line: microseconds of one row, and seconds of 100,000 rows, on one thread
 //
 // MODEL is a .ts (TorchScript) or .pt2 (AOTInductor) file that scripts/export_model.py wrote. The first line of INPUT.csv has
