@@ -20,7 +20,7 @@ def main() -> None:
 
     from ensemble.recipes.emulator import trained
 
-    network = trained.of_lorenz96(settings.member, settings.data) if settings.member and settings.data else None
+    network = trained.lorenz96_network_of(settings.member, settings.data) if settings.member and settings.data else None
 
     from ensemble.recipes.emulator.assimilation import experiment, models, page
 

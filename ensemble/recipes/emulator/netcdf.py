@@ -174,8 +174,8 @@ class Reader:
     def _grid(self, dataset: Any, path: Path, target: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Latitude, longitude and whether a point is sea, (rows, columns) each. Raises `UserError` for another grid."""
         names = self.config.names
-        latitude, longitude = (self._of_grid(dataset, path, kind, target) for kind in ("latitude", "longitude"))
-        is_sea = self._of_grid(dataset, path, "mask", target) == 1 if names.mask else np.isfinite(latitude)
+        latitude, longitude = (self._grid_variable(dataset, path, kind, target) for kind in ("latitude", "longitude"))
+        is_sea = self._grid_variable(dataset, path, "mask", target) == 1 if names.mask else np.isfinite(latitude)
         for name, values in ((names.latitude, latitude), (names.longitude, longitude)):
             _refuse_missing(_Place(path, 0, 0), name, values, is_sea)
             first = self._coordinates.setdefault(name, values)
@@ -234,7 +234,7 @@ class Reader:
         self.counts["concentration"] += int(is_point.sum() - is_ice.sum())
         return ice, is_ice
 
-    def _of_grid(self, dataset: Any, path: Path, kind: str, target: Any) -> np.ndarray:
+    def _grid_variable(self, dataset: Any, path: Path, kind: str, target: Any) -> np.ndarray:
         """The latitude, longitude or mask of the points of the grid, (rows, columns) float64."""
         name, setting = getattr(self.config.names, kind), f"names.{kind}"
         variable = _variable(dataset, path, name, setting)
@@ -388,7 +388,7 @@ def _listed(dims: Sequence[str]) -> str:
 
 
 def _converted(field: Any, scale: tuple[float, float]) -> tuple[np.ndarray, float]:
-    """The values in the unit of sea_ice.py, float64, and their largest rounding error: half a step of packed integers, or 0."""
+    """Values in the unit of sea_ice.py, float64, and the largest rounding error: half a step of packed integers, or 0."""
     is_packed = np.issubdtype(field.encoding.get("dtype", field.dtype), np.integer)
     half_step = abs(field.encoding.get("scale_factor", 0.0) * scale[0]) / 2 if is_packed else 0.0
     return np.asarray(field.values, np.float64) * scale[0] + scale[1], half_step

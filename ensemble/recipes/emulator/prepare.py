@@ -42,10 +42,10 @@ ROUNDING = 0.02
 """The largest difference from the formula's concentration that packed values in a file can cause."""
 NUM_STARTS = 50
 """The number of trajectories of each split of Lorenz-96. They are computed as one batch."""
-OF_SEA_ICE = ("shares", "inputs", "names", "min_latitude", "min_concentration", "tile", "keep")
-GENERATED = ("noise", "num_files", "num_times", "num_rows", "num_columns")
-OF_LORENZ96 = ("num_states", "num_scored", "every", "num_points", "stencil", "points_of_state")
-"""The settings of each system that the manifest records. Those in `GENERATED` are of sea ice without `source`."""
+SEA_ICE_SETTINGS = ("shares", "inputs", "names", "min_latitude", "min_concentration", "tile", "keep")
+GENERATOR_SETTINGS = ("noise", "num_files", "num_times", "num_rows", "num_columns")
+LORENZ96_SETTINGS = ("num_states", "num_scored", "every", "num_points", "stencil", "points_of_state")
+"""The settings of each system that the manifest records. Those in `GENERATOR_SETTINGS` are of sea ice without `source`."""
 
 
 def prepare(config: PrepareConfig) -> dict[str, Any]:
@@ -101,11 +101,11 @@ def _check(config: PrepareConfig) -> None:
 
 def _refuse_unused(config: PrepareConfig) -> None:
     """Raise `UserError` for a setting that has no effect on the system or the source."""
-    unused = [(name, "system=lorenz96") for name in OF_LORENZ96]
+    unused = [(name, "system=lorenz96") for name in LORENZ96_SETTINGS]
     if config.system == lorenz96.NAME:
-        unused = [(name, "system=sea_ice") for name in (*OF_SEA_ICE, *GENERATED)]
+        unused = [(name, "system=sea_ice") for name in (*SEA_ICE_SETTINGS, *GENERATOR_SETTINGS)]
     elif config.source:
-        unused += [(name, "generated files, and source= names files") for name in GENERATED]
+        unused += [(name, "generated files, and source= names files") for name in GENERATOR_SETTINGS]
     for name, use in unused:
         if getattr(config, name) != getattr(PrepareConfig(), name):
             raise UserError(f"{name}= is for {use}: leave it out")
@@ -182,7 +182,7 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
     return {
         "task": _task(sea_ice.OUTPUT, "tile"),
         "sources": folders.sources(files) if config.source else [],
-        "config": _config(config, *OF_SEA_ICE, *(() if config.source else GENERATED)),
+        "config": _config(config, *SEA_ICE_SETTINGS, *(() if config.source else GENERATOR_SETTINGS)),
         "splits": {split: {"rows": sizes[split], "tiles": tiles[split]} for split in SPLITS},
         "features": [_feature(name, sea_ice.MEANINGS[name], sea_ice.UNITS[name]) for name in names],
         "points": reader.counts,
@@ -317,7 +317,7 @@ def _lorenz96(config: PrepareConfig, folder: Path) -> dict[str, Any]:
     return {
         "task": _task("next", "trajectory"),
         "sources": [],
-        "config": _config(config, *OF_LORENZ96),
+        "config": _config(config, *LORENZ96_SETTINGS),
         "splits": split_sizes,
         "features": [
             _feature(name, f"the point {offset:+d} places from this one", "") for name, offset in offset_of.items()

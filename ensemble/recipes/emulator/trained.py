@@ -27,7 +27,7 @@ def network_of(folder: str, data: str) -> "Emulator":
     return network.cpu().eval().requires_grad_(False)
 
 
-def of_lorenz96(folder: str, data: str) -> "Emulator":
+def lorenz96_network_of(folder: str, data: str) -> "Emulator":
     """As `network_of`; `UserError` for a network that is not for Lorenz-96."""
     from ensemble.recipes.emulator import lorenz96
 

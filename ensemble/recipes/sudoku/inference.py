@@ -44,7 +44,7 @@ class PredictOptions:
     select: str = "mean"
     """How candidates are combined: one of SELECT."""
     halt_probability: float = 0.98
-    """With select=first, the probability of halting from which a candidate halts."""
+    """With select=first, the smallest probability of halting with which a candidate halts."""
 
 
 class Predicted(NamedTuple):
@@ -63,7 +63,7 @@ class Predicted(NamedTuple):
 
 
 def with_settings(options: PredictOptions, variant: str, starts: int, votes: int, select: str) -> PredictOptions:
-    """`options`, changed by the other arguments that are not 0 or empty; `UserError` for impossible values."""
+    """`options` with the given starts, votes and select, each unless it is 0 or empty; `UserError` for impossible values."""
     if starts < 0 or votes < 0:
         raise UserError(f"starts={starts} and votes={votes} must be 1 or more, or 0 for one")
     if select and select not in SELECT:
@@ -81,7 +81,7 @@ def one_segment(
     """One segment of K latent states of each of B puzzles, high and low (B, K, L, D); the result has B × K rows."""
     num_starts = high.shape[1]
     repeated, begins = (tensor.repeat_interleave(num_starts, dim=0) for tensor in (puzzle, is_new))
-    # Other puzzles continue from `high` and `low`, which may be of a start that the model does not store
+    # For puzzles that continue from `high` and `low` the index is not used, but must be that of a stored start
     start = torch.where(begins, torch.arange(num_starts, device=puzzle.device).repeat(len(puzzle)), 0)
     return model(repeated, start, begins, high.flatten(0, 1), low.flatten(0, 1))
 
@@ -89,7 +89,10 @@ def one_segment(
 def first_states(
     model: torch.nn.Module, shape: Shape, num_puzzles: int, num_starts: int, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """is_new, high and low of the first `one_segment`. high and low contain all starts if the model does not store some."""
+    """The arguments is_new, high and low of `one_segment` for the first segment.
+
+    If the model stores fewer than `num_starts` starts, is_new is False, and high and low contain the starts.
+    """
     high, low = torch.zeros(2, num_puzzles, num_starts, shape.num_tokens, shape.width, device=device)
     is_new = torch.full((num_puzzles,), num_starts <= shape.num_starts, device=device)
     if num_starts > shape.num_starts:
@@ -122,30 +125,32 @@ def predict(
         is_done = (has_halted & (options.select == "first")) | (number == options.segments)
         if not is_done.any():
             continue
-        of_images = log_probabilities(segment.digits, loss).exp()
-        of_images = of_images.unflatten(0, (len(unfinished), options.votes, options.starts))
+        image_probabilities = log_probabilities(segment.digits, loss).exp()
+        image_probabilities = image_probabilities.unflatten(0, (len(unfinished), options.votes, options.starts))
         done = unfinished[is_done]
         rows = done.cpu().numpy()
-        of_candidates = [
-            Symmetries(symmetry.cells[rows], symmetry.digits[rows]).undo_classes(of_images[is_done, vote, start])
+        probabilities = [
+            Symmetries(symmetry.cells[rows], symmetry.digits[rows]).undo_classes(image_probabilities[is_done, vote, start])
             for vote, symmetry in enumerate(symmetries)
             for start in range(options.starts)
         ]
-        candidates[done], logits[done] = torch.stack(of_candidates, dim=1), halting[is_done].to(logits.dtype)
+        candidates[done], logits[done] = torch.stack(probabilities, dim=1), halting[is_done].to(logits.dtype)
         segments[done] = number
         continues = ~is_done.repeat_interleave(options.votes)
         images, is_new, high, low = (tensor[continues] for tensor in (images, is_new, high, low))
         unfinished = unfinished[~is_done]
         if not len(unfinished):
             break
-    probabilities = combined(candidates, logits, options.select)
-    return Predicted(probabilities, segments, segments * num_candidates, candidates, logits)
+    combination = combined(candidates, logits, options.select)
+    return Predicted(combination, segments, segments * num_candidates, candidates, logits)
 
 
 def combined(candidates: torch.Tensor, halting: torch.Tensor, select: str) -> torch.Tensor:
     """The combined probabilities (B, cells, side) of N candidates.
 
-    candidates : their probabilities, (B, N, cells, side). halting : their logits of halting, (B, N). select : see above.
+    candidates : their probabilities, (B, N, cells, side)
+    halting : their logits of halting, (B, N)
+    select : one of SELECT, see the docstring of the module
     """
     rows = torch.arange(len(candidates), device=candidates.device)
     if select in ("surest", "first"):
@@ -172,7 +177,7 @@ def images_of(puzzle: torch.Tensor, board: Board, num_images: int) -> list[Symme
 
 
 def drawn_starts(num_starts: int, width: int) -> torch.Tensor:
-    """Further latent starts: z_H and z_L, (2, num_starts, width). Start k does not depend on `num_starts`."""
+    """Starts that the model does not store: z_H and z_L, (2, num_starts, width). Start k does not depend on `num_starts`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED_OF_STARTS)
         return torch.stack([truncated_normal(2, width, std=1.0).data for _ in range(num_starts)], dim=1)

@@ -128,26 +128,26 @@ class Attention(nn.Module):
         self.num_heads = num_heads
         self.project, self.join = Linear(width, 3 * width), Linear(width, width)
         self.has_rope = has_rope
-        self.turns: torch.Tensor
+        self.rotations: torch.Tensor
         if has_rope:
             frequency = ROPE_BASE ** -(torch.arange(0, width // num_heads, 2) / (width // num_heads))
             angle = torch.outer(torch.arange(num_tokens), frequency)
             # Cosine and sine for each token and pair, (L, 1, D / H / 2, 2)
-            self.register_buffer("turns", torch.stack([angle.cos(), angle.sin()], dim=-1)[:, None], persistent=False)
+            self.register_buffer("rotations", torch.stack([angle.cos(), angle.sin()], dim=-1)[:, None], persistent=False)
 
     def forward(self, x_BLD: torch.Tensor) -> torch.Tensor:
         num_rows, num_tokens, width = x_BLD.shape
         projected = self.project(x_BLD).view(num_rows, num_tokens, 3, self.num_heads, -1)
         query, key, value = projected.unbind(2)
         if self.has_rope:
-            query, key = self.turned(projected[:, :, :2].flatten(2, 3)).unflatten(2, (2, -1)).unbind(2)
+            query, key = self.rotated(projected[:, :, :2].flatten(2, 3)).unflatten(2, (2, -1)).unbind(2)
         mixed = F.scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2))
         return self.join(mixed.transpose(1, 2).reshape(num_rows, num_tokens, width))
 
-    def turned(self, x: torch.Tensor) -> torch.Tensor:
+    def rotated(self, x: torch.Tensor) -> torch.Tensor:
         """Rotate pairs of channels of x, (B, L, heads, D / H). Complex numbers need one pass over memory instead of five."""
-        pairs, turns = (torch.view_as_complex(precise(tensor)) for tensor in (x.unflatten(-1, (-1, 2)), self.turns))
-        return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
+        pairs, factors = (torch.view_as_complex(precise(tensor)) for tensor in (x.unflatten(-1, (-1, 2)), self.rotations))
+        return torch.view_as_real(pairs * factors).flatten(-2).to(x.dtype)
 
 
 class HeadMixing(nn.Module):

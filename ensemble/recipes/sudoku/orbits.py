@@ -142,6 +142,7 @@ def _to_next_choices(tried, num_choices, depth):
 
 @compiled
 def _canonical(grids, given, box_rows, box_columns, mark, forms):
+    """Fill `forms`. grids : solutions with digits from 0. given : 1 for clues, else 0. mark : added to clues"""
     cells = grids.shape[1]
     side = box_rows * box_columns
     grid, mask = np.empty(cells, np.int64), np.empty(cells, np.int64)

@@ -13,7 +13,7 @@ from ensemble.report.run import Run
 from ensemble.report.svg import Picture, format_percent
 
 NEEDED = ("sudoku",)
-"""Entries of the manifest that the page shows."""
+"""Entries of the manifest that the page requires."""
 LEAST_PUZZLES = 10
 """Levels of difficulty and numbers of clues are shown if they have at least this number of puzzles."""
 

@@ -23,7 +23,7 @@ NUM_SHOWN = 6
 
 @functools.cache  # the page calls it twice
 def traces_of(member: Path, data: Path) -> dict[str, Any]:
-    """The content above for the network in the folder of a run.
+    """The boards of the network in the folder of a run, as in the docstring of the module.
 
     Raises `UserError` for a damaged checkpoint, for another network, and for data that it was not trained on.
     """
@@ -63,7 +63,7 @@ def select(
     """
     is_right = digits == columns["solution"][:, None]
     is_solved = is_right[:, -1].all(axis=1)
-    num_wrong_segments = (~is_right.all(axis=2)).sum(axis=1)  # after which the board was not right
+    num_wrong_segments = (~is_right.all(axis=2)).sum(axis=1)
     solved, failed = np.flatnonzero(is_solved), np.flatnonzero(~is_solved)
     solved = solved[np.argsort(-num_wrong_segments[solved], kind="stable")][:NUM_SHOWN]
     failed = failed[np.argsort(-is_right[failed, -1].sum(axis=1), kind="stable")][:NUM_SHOWN]

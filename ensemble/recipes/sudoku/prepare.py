@@ -3,8 +3,8 @@
     python scripts/prepare_data.py --recipe sudoku out=runs/sudoku/prepared side=6 clues=18 num_train=1000 num_test=300
     python scripts/prepare_data.py --recipe sudoku 'source=[train.csv.gz]' 'test_source=[test.csv.gz]' out=runs/extreme
 
-    rows/S    row_id int64, puzzle and solution fixed_size_list<uint8>[cells] (0 is a blank), clues int16, backtracks int32,
-              and rating float32 if a file has ratings (-1 for puzzles without)
+    rows/SPLIT    row_id int64, puzzle and solution fixed_size_list<uint8>[cells] (0 is a blank), clues int16, backtracks
+                  int32, and rating float32 if a file has ratings (-1 for puzzles without)
 
 Training applies random symmetries. All splits together contain at most one puzzle of each orbit (all images of a puzzle
 under the symmetries, `orbits.py`), so that no test puzzle is the image of a training puzzle. Every puzzle has exactly one
@@ -59,7 +59,7 @@ class Puzzles(NamedTuple):
 
 
 def prepare(config: PrepareConfig) -> dict[str, Any]:
-    """Write the prepared folder and return its manifest; `UserError` for what the user can fix."""
+    """Write the folder of prepared data and return its manifest; `UserError` for wrong settings or files."""
     board = board_of(config.side)
     _check(config, board)
     census = Census()

@@ -52,7 +52,7 @@ class Raw(NamedTuple):
     answers: np.ndarray
     """(n, cells) uint8; all 0 if the file has none."""
     ratings: np.ndarray
-    """(n,) float32, `NO_RATING` if the line has no rating, or one that is no number."""
+    """(n,) float32, `NO_RATING` if the line has no valid rating."""
     file: np.ndarray
     """(n,) object, the path of the file."""
     line: np.ndarray
@@ -84,8 +84,8 @@ def _blocks(path: Path, board: Board, census: Census) -> Iterator[Raw]:
         ignored = re.match(rb"(?:[ \t\r]*(?:#.*)?\n)*", head)
         begin = ignored.end() if ignored else 0
         first_line, end, after = head[begin:].partition(b"\n")
-        layout, form = _layout(first_line)
-        census.files.append({"file": str(path), "format": form})
+        layout, description = _layout(first_line)
+        census.files.append({"file": str(path), "format": description})
         line_number, rest = 0, b""
         if layout is not None and end:
             head, line_number = after, head.count(b"\n", 0, begin) + 1

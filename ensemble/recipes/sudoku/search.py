@@ -141,15 +141,16 @@ def _search(bits, used, trail, first_cell, first_bits, limit, max_guesses, state
     max_guesses : digits to try at most
     state : of the random generator for the order of digits; length 0 for ascending order
     solution : receives the first solution, as bits
-    Returns the number of solutions, or `UNDECIDED`, and the number of dead ends.
+    Returns the number of solutions, or `UNDECIDED`, and the number of contradictions.
     """
     side = cells_of.shape[1]
     full = (np.int64(1) << side) - 1
     num_placed = np.int64(0)
+    # By depth of the search: the cell, its candidates that were not tried yet, and the digits placed before
     cell_of = np.empty(bits.shape[0] + 1, np.int64)
     left_of = np.empty(bits.shape[0] + 1, np.int64)
     placed_of = np.empty(bits.shape[0] + 1, np.int64)
-    depth, num_solutions, dead_ends, guesses = 0, 0, 0, 0
+    depth, num_solutions, contradictions, guesses = 0, 0, 0, 0
     forced = first_cell >= 0
     while True:
         if forced:
@@ -168,7 +169,7 @@ def _search(bits, used, trail, first_cell, first_bits, limit, max_guesses, state
                     if num_solutions == limit:
                         break
                 else:
-                    dead_ends += 1
+                    contradictions += 1
         if choices != 0:
             cell_of[depth], left_of[depth], placed_of[depth] = cell, choices, num_placed
             depth += 1
@@ -190,7 +191,7 @@ def _search(bits, used, trail, first_cell, first_bits, limit, max_guesses, state
         left_of[depth - 1] &= ~bit
         num_placed = _place(cell_of[depth - 1], bit, bits, used, trail, num_placed, units_of)
     _undo(bits, used, trail, num_placed, _NONE, units_of)
-    return num_solutions, dead_ends
+    return num_solutions, contradictions
 
 
 @compiled
@@ -211,6 +212,7 @@ def _load(digits, bits, used, units_of):
 
 @compiled
 def _digits(bits, digits, side):
+    """Fill `digits` from `bits`; 0 for a blank cell."""
     for cell in range(bits.shape[0]):
         digits[cell] = 0
         for digit in range(side):
@@ -227,12 +229,12 @@ def solve(puzzles, max_guesses, units_of, cells_of, num_bits, solutions, results
     for row in range(puzzles.shape[0]):
         solution[:] = 0
         if _load(puzzles[row], bits, used, units_of):
-            num_solutions, dead_ends = _search(
+            num_solutions, contradictions = _search(
                 bits, used, trail, _ANY, _NONE, _TWO, max_guesses, ascending, solution, units_of, cells_of, num_bits
             )
         else:
-            num_solutions, dead_ends = 0, 0
-        results[row], backtracks[row] = num_solutions, dead_ends
+            num_solutions, contradictions = 0, 0
+        results[row], backtracks[row] = num_solutions, contradictions
         _digits(solution, solutions[row], side)
 
 

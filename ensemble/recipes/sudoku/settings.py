@@ -83,7 +83,7 @@ class RecipeConfig:
     predict_segments: int = 8
     """Segments of a prediction; with select=first of scripts/predict.py, the largest number of them."""
     halt_probability: float = 0.98
-    """With select=first of scripts/predict.py, the probability of halting from which a board is accepted."""
+    """With select=first of scripts/predict.py, the smallest probability of halting with which a board is accepted."""
     exploration: float = 0.1
     """Share of training puzzles that have a random least number of segments, from 2 to `segments`, before which they do not
     halt."""
@@ -96,7 +96,7 @@ class RecipeConfig:
     """Number of symmetric images of each training puzzle in an epoch; the next epoch has other images."""
     reveal: float = 1.0
     """Share of training puzzles in which a random part of the blank cells is given too, in the first epoch. A network learns
-    from these easier puzzles long before it solves a complete one."""
+    from these easier puzzles long before it solves a puzzle without such cells."""
     reveal_least: float = 0.0
     """The smallest part of the blank cells that is given in such a puzzle, in the first epoch. Training on minimal 9 × 9
     puzzles did not reduce the loss without it."""

@@ -68,7 +68,11 @@ def identity(board: Board, batch: int) -> Symmetries:
 
 
 def _lines(block: np.ndarray, line: np.ndarray) -> np.ndarray:
-    """Permuted rows (columns), (B, side), by keys of bands (stacks), (B, blocks), and of lines within, (B, blocks, size)."""
+    """Permutations of the rows (or columns) of B boards, (B, side), by sorting random keys.
+
+    block : the keys of the bands (or stacks), (B, blocks)
+    line : the keys of the rows of each band (or columns of each stack), (B, blocks, size)
+    """
     blocks, lines = np.argsort(block, axis=1), np.argsort(line, axis=2)
     size = line.shape[2]
     return (blocks[:, :, None] * size + np.take_along_axis(lines, blocks[:, :, None], 1)).reshape(len(block), -1)

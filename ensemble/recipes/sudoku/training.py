@@ -170,17 +170,17 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
         slot = {name: _where(is_new, batch[name], state[name]) for name in OFFERED}
         steps = torch.where(is_new, 0, state["steps"]) + 1
         loss_B, halting_B2, high, low = self._segment(model, slot, is_new, state["high"], state["low"])
-        halt, go_on = halting_B2.detach().unbind(1)
+        halt_logit, continue_logit = halting_B2.detach().unbind(1)
         is_last = steps >= self.config.segments
         if self.config.continue_loss:
             with torch.no_grad():
                 start, begins = torch.zeros_like(steps), torch.zeros_like(is_new)
                 after = model(slot["puzzle"], start, begins, high[:, 0], low[:, 0])
-                next_halt, next_go_on = after.halting.unbind(1)
-                value = torch.where(is_last, next_halt, torch.maximum(next_halt, next_go_on)).sigmoid()
+                next_halt, next_continue = after.halting.unbind(1)
+                value = torch.where(is_last, next_halt, torch.maximum(next_halt, next_continue)).sigmoid()
             loss_B = loss_B + HALTING_WEIGHT * binary(halting_B2[:, 1], value)
-        wants_to_halt = halt > (go_on if self.config.continue_loss else 0)
-        halted = is_last | (wants_to_halt & (steps >= slot["patience"]))
+        is_halting = halt_logit > (continue_logit if self.config.continue_loss else 0)
+        halted = is_last | (is_halting & (steps >= slot["patience"]))
         count = torch.tensor(float(len(steps)), device=loss_B.device)
         return loss_B.sum(), count, {**slot, "halted": halted, "steps": steps, "high": high, "low": low}
 
@@ -193,12 +193,12 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
         rows, best, others = torch.arange(num_puzzles, device=puzzle.device), torch.zeros_like(puzzle[:, 0]), None
         if num_starts > 1:
             with torch.no_grad():
-                of_starts = inference.one_segment(model, puzzle, is_new, high, low)
+                all_starts = inference.one_segment(model, puzzle, is_new, high, low)
                 expected = solution.repeat_interleave(num_starts, dim=0)
-                losses_BK = cross_entropy(of_starts.digits, expected, self.config.loss).view(num_puzzles, num_starts)
-                solved_BK = is_solved(of_starts.digits, expected).view(num_puzzles, num_starts)
+                losses_BK = cross_entropy(all_starts.digits, expected, self.config.loss).view(num_puzzles, num_starts)
+                solved_BK = is_solved(all_starts.digits, expected).view(num_puzzles, num_starts)
                 best = losses_BK.argmin(dim=1)
-            others = of_starts.high[:, 0].view(num_puzzles, num_starts, -1)
+            others = all_starts.high[:, 0].view(num_puzzles, num_starts, -1)
         segment = model(puzzle, best, is_new, high[rows, best], low[rows, best], others)
         solved = is_solved(segment.digits, solution)
         halting_loss = binary(segment.halting[:, 0], solved)
@@ -207,7 +207,7 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
             is_other = torch.arange(num_starts, device=best.device) != best[:, None]
             others_loss = (binary(segment.others[..., 0], solved_BK) * is_other).sum(dim=1)
             halting_loss = (halting_loss + others_loss) / num_starts
-            high, low = (states.unflatten(0, (num_puzzles, num_starts)) for states in (of_starts.high, of_starts.low))
+            high, low = (states.unflatten(0, (num_puzzles, num_starts)) for states in (all_starts.high, all_starts.low))
         else:
             high, low = segment.high.detach()[:, None], segment.low.detach()[:, None]
         loss = cross_entropy(segment.digits, solution, self.config.loss) + HALTING_WEIGHT * halting_loss
@@ -241,7 +241,7 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
     def metrics(self, sums: dict[str, np.ndarray]) -> dict[str, float]:
         """exact: share of puzzles that are solved; blanks: share of blank cells that are right; segments: their mean number.
 
-        used: the share of the training puzzles offered to the slots of this rank since the last call that were taken.
+        used: of the training puzzles offered to the slots of this rank since the last call, the share that was taken.
         """
         used = float(self._used) / self._offered if self._offered else 1.0
         self._used, self._offered = torch.zeros(()), 0

@@ -34,7 +34,7 @@ def emulator_dapper(python: str = "???", member: str = "???", data: str = "???")
         )
     from ensemble.recipes.emulator import trained
 
-    network = trained.of_lorenz96(member, data)
+    network = trained.lorenz96_network_of(member, data)
 
     from ensemble.recipes.emulator.assimilation import experiment, models
 

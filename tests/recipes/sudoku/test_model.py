@@ -182,9 +182,9 @@ def test_rope_depends_on_distances_only() -> None:
     query, key, _ = attention.project(x).view(1, 6, 3, 2, -1).unbind(2)
 
     def scores(offset: int) -> torch.Tensor:
-        all_turns, attention.turns = attention.turns, attention.turns[offset : offset + 6]
-        result = torch.einsum("blhd,bmhd->bhlm", attention.turned(query), attention.turned(key))
-        attention.turns = all_turns
+        rotations, attention.rotations = attention.rotations, attention.rotations[offset : offset + 6]
+        result = torch.einsum("blhd,bmhd->bhlm", attention.rotated(query), attention.rotated(key))
+        attention.rotations = rotations
         return result
 
     torch.testing.assert_close(scores(0), scores(5), rtol=0, atol=1e-5)
