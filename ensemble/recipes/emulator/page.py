@@ -105,8 +105,8 @@ def _paint_orbits(orbits: dict[str, dict[str, Any]], series: dict[str, Any], axe
         axes.plot(*np.array(orbit["network"]).T, **{**series[name], "linewidth": 1.1})
     low, high = true.min(axis=0), true.max(axis=0)  # a trajectory that diverges leaves the axes
     margin = 0.2 * (high - low)
-    limits = dict(zip(("xlim", "ylim"), zip(low - margin, high + margin, strict=True), strict=True))
-    axes.set(**limits, xlabel="first point of the ring", ylabel="second point")
+    xlim, ylim = zip(low - margin, high + margin, strict=True)
+    axes.set(xlim=xlim, ylim=ylim, xlabel="first point of the ring", ylabel="second point")
 
 
 def _examined(run: Run) -> dict[str, Any]:

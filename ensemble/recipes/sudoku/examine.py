@@ -51,8 +51,7 @@ def main() -> None:
     from ensemble.recipes.sudoku import board_scores
 
     options = {name: getattr(settings, name) for name in ("starts", "votes", "select")}
-    given = options if any(options.values()) else None
-    member = NeuralMember(settings.member, accelerator, settings.data, given, of_recipe="sudoku")
+    member = NeuralMember(settings.member, accelerator, settings.data, options, of_recipe="sudoku")
     recipe = member.recipe_of(settings.data)
     predicted = evaluation.predict(recipe, member.model_of(settings.split), settings.split, settings.batch_size, accelerator)
     columns = {name: column.all() for name, column in recipe.rows(settings.split).columns.items()}

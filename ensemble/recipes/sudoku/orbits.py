@@ -26,7 +26,7 @@ def canonical_forms(board: Board, puzzles: np.ndarray, solutions: np.ndarray, th
 
     puzzles, solutions : (n, cells) uint8. threads : 0 for all granted cores
     """
-    given = np.ascontiguousarray(puzzles > 0).astype(np.int64)
+    given = np.ascontiguousarray(puzzles > 0, np.int64)
     forms = np.empty((len(puzzles), board.cells), np.uint8)
     solutions = np.ascontiguousarray(solutions, np.int64) - 1
 

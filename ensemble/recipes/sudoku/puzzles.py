@@ -71,8 +71,7 @@ def generate(
 
 
 def _tables(board: Board) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    num_bits = np.array([bits.bit_count() for bits in range(1 << board.side)], np.int8)
-    return board.units_of_cells(), board.cells_of_units(), num_bits
+    return board.units_of_cells(), board.cells_of_units(), np.bitwise_count(np.arange(1 << board.side)).astype(np.int8)
 
 
 def in_parts(num_rows: int, work: Callable[[slice], None], threads: int) -> None:

@@ -215,9 +215,8 @@ def _refuse_other_side(path: Path, board: Board, census: Census) -> None:
     shown = f"; the first invalid line is {first.line}: {first.excerpt}" if first else ""
     with Bytes(path) as stream:
         head = stream.read(LONGEST_LINE_BYTES)
-    sides = {other.cells: side for side, other in BOARDS.items() if other is not board}
     words = head.replace(b",", b" ").replace(b";", b" ").split()
     lengths = {len(word) for word in words if _INVALID not in word.translate(_DIGITS)}
-    side = next((side for cells, side in sides.items() if cells in lengths), None)
+    side = next((side for side, other in BOARDS.items() if other is not board and other.cells in lengths), None)
     advice = f"give side={side}" if side else "ensemble/recipes/sudoku/readers.py lists the formats"
     raise UserError(f"{path} has no valid puzzle of {board.cells} cells (side={board.side}){shown}: {advice}")

@@ -123,8 +123,7 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
     def size(self, num_rows: int) -> Size:
         """A lower bound of the memory: parameters, latent states, and the layers' results that the backward pass needs."""
         shape = self.shape
-        shapes = [dataclasses.replace(shape, num_layers=number) for number in (1, 2)]
-        one, two = (num_parameters(partial(Reasoner, changed)) for changed in shapes)
+        one, two = (num_parameters(partial(Reasoner, dataclasses.replace(shape, num_layers=number))) for number in (1, 2))
         num_calls = shape.low_cycles + 1 if shape.variant == "trm" else 2
         per_token = 2 * shape.num_starts * shape.width
         per_token += num_calls * shape.num_layers * (2 * shape.width + 3 * shape.inner_width)
