@@ -24,8 +24,8 @@ def main() -> None:
         help="auto or last: continue from the newest undamaged checkpoint in out; if there is none, auto starts a new run, "
         "and last is an error. FOLDER: start a new run from the checkpoint in this folder",
     )
-    parser.add_argument("--resume-override", action="store_true", help="continue with other settings, except batch_size")
-    parser.add_argument("--profile", action="store_true", help="write a trace of some steps, to view with Perfetto")
+    parser.add_argument("--resume-override", action="store_true", help="resume with other settings, except batch_size")
+    parser.add_argument("--profile", action="store_true", help="write a trace of some steps, for Perfetto, to OUT/profile")
     parser.add_argument("--predict", default="", metavar="FOLDER", help="also write the member's prediction files to FOLDER")
     parser.add_argument(
         "--deadline",

@@ -1,4 +1,4 @@
-"""`Accelerator` for annotations: accelerate imports PyTorch, which must come after the settings of OpenMP (launch.py)."""
+"""The class `Accelerator`, for annotations only: its import loads PyTorch, before which launch.py must set up OpenMP."""
 
 from typing import TYPE_CHECKING, Any
 

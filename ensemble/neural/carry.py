@@ -24,7 +24,7 @@ class Carry:
         self._pending: dict[int, dict[str, torch.Tensor]] = {}
 
     def take(self, micro: MicroBatch) -> State:
-        """The state for a micro-batch; in the short last batch of an epoch, only the part of the positions with a row."""
+        """The state for the rows of a micro-batch, which are fewer than those stored in the short last batch of an epoch."""
         state = self._states.get(micro.begin)
         return state and {name: tensor[: len(micro.rows)] for name, tensor in state.items()}
 
@@ -41,7 +41,7 @@ class Carry:
             }
 
     def commit(self) -> None:
-        """Use the states of a step, after its update, in the next one."""
+        """Let the next step start from the states that this step stored; called after its update."""
         self._states |= self._pending
         self._pending = {}
 

@@ -180,7 +180,10 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def flatten_optimizer(optimizer: torch.optim.Optimizer, prefix: str) -> tuple[Tensors, dict[str, Any]]:
-    """An optimizer's state as named tensors and JSON; `restore_optimizer` is the inverse."""
+    """An optimizer's state as named tensors and JSON; `restore_optimizer` is the inverse.
+
+    The entry `own_type` of the JSON names the tensors whose dtype differs from that of their parameter.
+    """
     state = optimizer.state_dict()
     parameters = _parameters(optimizer)
     tensors, scalars, own_type = {}, {}, []
@@ -202,7 +205,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, prefix: str, tensors: Te
         number, name = key.split(".", 1)
         state.setdefault(int(number), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": description["groups"]})
-    # This has cast tensors of another type than their parameter's, such as sums in float64, to the type of the parameter
+    # `load_state_dict` has cast tensors to the dtype of their parameter, also those of another one, such as sums in float64
     parameters = _parameters(optimizer)
     for key in description.get("own_type", []):
         number, name = key.split(".", 1)

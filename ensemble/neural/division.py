@@ -3,11 +3,11 @@
 from ensemble.errors import UserError
 
 
-def check_multiple(name: str, value: int, divisor: int, what: str) -> None:
-    """Raise `UserError` unless a setting is a positive multiple of `divisor`, which the message calls `what`."""
+def check_multiple(name: str, value: int, divisor: int, divisor_name: str) -> None:
+    """Raise `UserError` unless a setting is a positive multiple of `divisor`, which the message calls `divisor_name`."""
     if value < 1 or value % divisor:
         nearest = max(1, round(value / divisor)) * divisor
-        raise UserError(f"{name}={value} must be a positive multiple of {what}: the nearest one is {nearest}")
+        raise UserError(f"{name}={value} must be a positive multiple of {divisor_name}: the nearest one is {nearest}")
 
 
 def divisors(number: int, largest: int) -> list[int]:

@@ -44,7 +44,7 @@ class Job:
     num_ranks: int
     """The number of ranks if none is lost."""
     capacity: Path | None
-    """The file with the number of available ranks; None to count one available rank less after each loss."""
+    """The file with the number of available ranks; None if each loss reduces this number by one."""
     max_losses: int
     """The largest number of losses without a new checkpoint between them; after one more the job is not started again."""
 
@@ -61,7 +61,7 @@ def supervise(job: Job, report: Callable[[str], None]) -> int:
             except UserError as error:
                 if not ranks:
                     raise
-                report(f"{error}; until then the number of ranks is that of before")
+                report(f"{error}; until then the number of ranks does not change")
             previous_ranks, ranks = ranks, divisors(batch_size, available)[-1]
             micro = divisors(batch_size // ranks, largest_micro_batch)[-1]
             if previous_ranks not in (0, ranks):
@@ -74,10 +74,10 @@ def supervise(job: Job, report: Callable[[str], None]) -> int:
             if grows and status == "preempted" and not signals:
                 losses = 0
                 continue
-            # A restart that ends before the training, without a status or with an error of the user, counts as a loss, since
-            # the first launch did not
-            ended_before = status in ("", "mistake") and _status(out)[0] != "failed"
-            is_lost = status in ("lost", "running") or (ended_before and previous_ranks)
+            # A restart that ends before the training starts, even with an error of the user, counts as a loss: with the same
+            # arguments the first launch has started it
+            never_started = status in ("", "mistake") and _status(out)[0] != "failed"
+            is_lost = status in ("lost", "running") or (never_started and previous_ranks)
             if status == "mistake" and not is_lost:
                 return errors.USER_ERROR
             if signals or not is_lost:
@@ -102,7 +102,7 @@ def run_once(job: Job, ranks: int, micro: int, signals: list[int]) -> tuple[str,
     hardware = ["--config_file", str(job.yaml), "--num_processes", str(ranks)]
     command = [*launcher, *hardware, *job.command, "--resume", "auto", f"micro_batch_size={micro}"]
     out = Path(job.settings.out)
-    before, saved, grows, num_forwarded = stamp(out), newest_checkpoint(out), False, 0
+    status_before, saved, grows, num_forwarded = status_stamp(out), newest_checkpoint(out), False, 0
     # end_with_parent: a launcher that outlived this process would train at the same time as the next launcher
     with subprocess.Popen(command, start_new_session=True, preexec_fn=end_with_parent) as process:
         while process.poll() is None:
@@ -121,7 +121,7 @@ def run_once(job: Job, ranks: int, micro: int, signals: list[int]) -> tuple[str,
     _wait_for_orphans()
     if process.returncode in (0, errors.USER_ERROR):
         return ("mistake" if process.returncode else "done"), False
-    return (_status(out)[0] if stamp(out) != before else ""), grows
+    return (_status(out)[0] if status_stamp(out) != status_before else ""), grows
 
 
 @contextmanager
@@ -182,8 +182,8 @@ def _status(out: Path) -> list[str]:
         return [""]
 
 
-def stamp(out: Path) -> tuple[int, int]:
-    """Inode and modification time of the file `status`, which the run replaces by a new file each time that it writes it."""
+def status_stamp(out: Path) -> tuple[int, int]:
+    """Inode and modification time of a run's file `status`, which each write replaces by a new file; zeros without one."""
     try:
         status = (out / "status").stat()
     except OSError:

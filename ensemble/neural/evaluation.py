@@ -24,10 +24,10 @@ def predict(
     """The recipe's predictions for the rows of a split, in order, on every rank: arrays of shape (num_rows, …)."""
     num_rows = len(recipe.rows(split))
     with _batches(recipe, model, split, batch_size, accelerator) as batches:
-        predictions = [_of_each_row("predict", recipe.predict(model, batch), rows) for rows, batch in batches]
+        predictions = [_checked_values("predict", recipe.predict(model, batch), rows) for rows, batch in batches]
     merged = {name: torch.cat([batch[name] for batch in predictions]) for name in predictions[0]}
     in_float = {name: tensor.float() if tensor.dtype in LOW_PRECISION else tensor for name, tensor in merged.items()}
-    # NCCL takes no tensors of a CPU, which a recipe may return
+    # NCCL does not support CPU tensors, which a recipe may return
     gathered = {name: accelerator.gather(tensor.to(accelerator.device)) for name, tensor in in_float.items()}
     return {name: tensor[:num_rows].cpu().numpy() for name, tensor in gathered.items()}
 
@@ -49,11 +49,11 @@ def score(
 
 
 def _checked(scores: Any) -> dict[str, float]:
-    """What `metrics` of a recipe returned; `UserError` unless it is a dict of numbers."""
+    """The scores that `metrics` of a recipe returned; `UserError` unless they are a dict of numbers."""
     if not isinstance(scores, dict) or not all(isinstance(score, Real) for score in scores.values()):
         fix = "return a dict of numbers, each as by float(…)"
         raise UserError(f"`metrics` of the recipe returns {shortened(str(scores))}: {fix}")
-    return {name: float(score) for name, score in scores.items()}  # JSON takes no float32 of NumPy
+    return {name: float(score) for name, score in scores.items()}  # JSON does not support NumPy's float32
 
 
 def _sums(
@@ -67,17 +67,17 @@ def _sums(
     totals: Batch = {}
     with _batches(recipe, model, split, batch_size, accelerator) as batches:
         for rows, batch in batches:
-            row_values = _of_each_row("sums", recipe.sums(model, batch), rows)  # type: ignore[attr-defined]
+            row_values = _checked_values("sums", recipe.sums(model, batch), rows)  # type: ignore[attr-defined]
             for name, tensor in row_values.items():
                 batch_sum = tensor[:remaining].double().sum(dim=0)
                 totals[name] = totals[name] + batch_sum if name in totals else batch_sum
-            remaining = max(0, remaining - len(tensor))
+            remaining = max(0, remaining - len(rows))
     reduced = {name: accelerator.reduce(tensor.to(accelerator.device), "sum") for name, tensor in totals.items()}
     return {name: tensor.cpu().numpy() for name, tensor in reduced.items()}
 
 
-def _of_each_row(method: str, values: Batch, rows: np.ndarray) -> Batch:
-    """The values; `UserError` unless each entry has one for each of the rows."""
+def _checked_values(method: str, values: Batch, rows: np.ndarray) -> Batch:
+    """Return `values`, the result of a recipe's method; `UserError` unless each tensor has one entry for each row."""
     for name, tensor in checked_batch(values, f"`{method}` of the recipe").items():
         if not tensor.dim() or len(tensor) != len(rows):
             raise UserError(

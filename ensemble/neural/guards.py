@@ -133,7 +133,7 @@ def describe_nonfinite(step: int, loss: float, norm: float, reports: Sequence[di
 
     A report has `rank`, `rows`, the `files` with these rows, and `problem`, the error of saving them, or "".
     """
-    what = f"the gradient norm is {norm} (the loss {loss:.5g})" if math.isfinite(loss) else f"the loss is {loss}"
+    problem = f"the gradient norm is {norm} (the loss {loss:.5g})" if math.isfinite(loss) else f"the loss is {loss}"
     sources = [
         f"rank {report['rank']}, {len(report['rows'])} rows: {_first_eight(report['rows'])} "
         + (f"(not saved: {report['problem']})" if report["problem"] else f"(saved: {_first_eight(report['files'])})")
@@ -143,7 +143,7 @@ def describe_nonfinite(step: int, loss: float, norm: float, reports: Sequence[di
         sources.append(f"and {len(reports) - 4} more ranks")
     if not sources:
         sources = ["the sum over ranks, since that of each rank is finite, or from a count of 0"]
-    return f"{what} at step {step}, from {'; '.join(sources)}: look at those rows, lower learning_rate, or set clip_norm"
+    return f"{problem} at step {step}, from {'; '.join(sources)}: look at those rows, lower learning_rate, or set clip_norm"
 
 
 def save_batch(file: Path, rows: np.ndarray, batch: Batch) -> Path:
@@ -171,8 +171,8 @@ def load_batch(file: Path) -> tuple[np.ndarray, Batch]:
 class SpikeDetector:
     """Detects a loss of more than `factor` times the median of previous losses; a factor of 0 disables it.
 
-    `history`, which checkpoints contain, has the last losses that were finite and no spikes, at most `MAX_HISTORY`. With
-    fewer than `MIN_HISTORY` no loss is a spike, nor if the median is not positive: then a factor has no meaning.
+    `history`, which checkpoints contain, has the last losses that were finite and no spikes, at most `MAX_HISTORY`. No loss
+    counts as a spike if there are fewer than `MIN_HISTORY`, or if their median is not positive.
     """
 
     MIN_HISTORY, MAX_HISTORY = 20, 100
@@ -181,6 +181,7 @@ class SpikeDetector:
         self.factor, self.history = factor, history
 
     def is_spike(self, loss: float) -> bool:
+        """Whether the loss is a spike; if it is finite and no spike, it is added to `history`."""
         if not self.factor or not math.isfinite(loss):
             return False
         if len(self.history) >= self.MIN_HISTORY and loss > self.factor * statistics.median(self.history) > 0:

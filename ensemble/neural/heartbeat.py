@@ -41,7 +41,7 @@ INTERVAL_S = 1.0
 OBSERVATION_S = 3.0
 """How long the other ranks are observed before one counts as silent: three intervals."""
 ABORT_S = 10.0
-"""With NCCL, the time from the sentence to the end of the process. NCCL's watchdog writes the last collectives in it."""
+"""With NCCL, the time from the sentence to the end of the process, in which NCCL's watchdog writes the last collectives."""
 GLOO_ERROR_TEXTS = (
     "gloo/", "pair closure", "Connection closed by peer", "Connection reset by peer", "Timed out waiting", "Read timeout",
     "Broken pipe", "Socket closed",
@@ -80,6 +80,7 @@ class Heartbeat:
         """
         self._shared_store, self._rank, self._num_ranks = store, rank, num_ranks
         self._timeout_s, self._folder, self._announce = timeout_s, folder, announce
+        # After the sentence was printed: this rank's progress at that time, and when its process ends, in monotonic seconds
         self._abort: tuple[tuple[int, float], float] | None = None
         self._state = RUNNING
         self._count = 0
@@ -111,7 +112,7 @@ class Heartbeat:
         """Wait for the other ranks; `RankLost` if one does not start within `timeout_s`."""
         if self._shared_store is None:
             return self
-        # Separate connections, opened while the store is reachable: the process group may block its own one
+        # Separate connections, opened while the store is reachable: the process group may block its own connection
         self._store, thread_store = self._shared_store.clone(), self._shared_store.clone()
         for store in (self._store, thread_store):
             store.set_timeout(timedelta(seconds=OBSERVATION_S))
@@ -142,7 +143,7 @@ class Heartbeat:
                 self._publish(self._store)
             self._stop.set()
             return
-        # The launcher sends SIGTERM 0.1 s after the death of a rank: it must not interrupt the search
+        # The launcher sends SIGTERM 0.1 s after the death of a rank, which must not interrupt the search
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._state = SEARCHING
         try:
@@ -159,20 +160,20 @@ class Heartbeat:
 
     def _publish_regularly(self, store: Any) -> None:
         """The thread: publish this rank's record and, with NCCL, end a process that waits for a lost rank."""
-        gone: RuntimeError | None = None
+        store_error: RuntimeError | None = None
         while not self._stop.wait(INTERVAL_S):
             try:
-                if gone is None:
+                if store_error is None:
                     self._publish(store)
                     if self._announce:
                         self._end_if_lost(self._lost_rank(store), self._announce)
-            except DistStoreError:  # it answered late
+            except DistStoreError:  # the store answered late
                 continue
             except RuntimeError as error:  # the connection is closed
-                gone = error
-            # A rank whose launcher died may be saving; one that calls no `beat` for that long waits for another rank
-            if gone and self._announce and self._waited() > self._timeout_s:
-                self._end_if_lost(_store_is_gone(gone), self._announce)
+                store_error = error
+            # A rank whose launcher died may be saving; one that does not call `beat` for `timeout_s` waits for another rank
+            if store_error and self._announce and self._waited() > self._timeout_s:
+                self._end_if_lost(_store_is_gone(store_error), self._announce)
 
     def _waited(self) -> float:
         """Seconds since the last call of `beat`."""
@@ -200,7 +201,7 @@ class Heartbeat:
             os._exit(1)
 
     def _publish(self, store: Any) -> None:
-        with self._lock:  # an earlier record must not replace that of the end
+        with self._lock:  # an earlier record must not replace the last one
             self._count += 1
             step, step_time = self._progress
             where = ""
@@ -240,7 +241,7 @@ class Heartbeat:
         now = time.time()
         waited = f"this rank has waited for it for {now - self._progress[1]:.0f} s (timeout_s={self._timeout_s:g})"
         silent = [record for record in records if record["count"] == previous_counts.get(record["rank"])]
-        # After a failed collective, a rank that is at this step and not searching is late; before, only one at a lower step
+        # After a failed collective, a rank at this step that does not search is late; before it, only a rank at a lower step
         late_step = self._progress[0] - (self._state != SEARCHING)
         late = sorted((record for record in records if record["step"] <= late_step), key=lambda record: record["step"])
         if not (suspects := silent or late):
@@ -259,7 +260,7 @@ class Heartbeat:
         return next((f"{self._name(record)} {end}" for record in records if (end := self._end(record))), None)
 
     def _end(self, record: Record) -> str:
-        """How a rank ended; "" if it has not."""
+        """How a rank ended; "" if it has not ended."""
         if record["state"] == FINISHED:
             return f"finished at step {record['step']}, before this rank"
         if record["state"] != RUNNING:

@@ -28,14 +28,14 @@ ON_CPU = {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
 """Environment variables of ranks on a CPU, to be set before PyTorch is imported. Accelerate's barrier uses the GPU with the
 number of the rank if PyTorch sees any GPU, and fails if that GPU does not exist (accelerate 1.15)."""
 SIZES_OF_MPI = ("OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE")
-"""Variables with the number of processes that mpirun started. In a step of Slurm srun may set the last one, also for
+"""Variables with the number of processes that mpirun started. In a Slurm job, srun may set the last one, also for
 independent runs."""
 UNSUPPORTED = {
     "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
     "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
-    "ACCELERATE_USE_PARALLELISM_CONFIG": "parallelism other than that of the data",
+    "ACCELERATE_USE_PARALLELISM_CONFIG": "parallelism other than data parallelism",
 }
-"""Environment variables, set by a launcher or by the user, for which the loop has no code."""
+"""Environment variables that request what the loop does not support: name of the variable -> name of the feature."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """mallopt(3)."""
 
@@ -43,10 +43,10 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 def start(settings: TrainConfig | None = None) -> Accelerator:
     """Create the `Accelerator`; `UserError` if the number of processes is not the one requested from the launcher.
 
-    `settings` choose the precision and the time-out of communication. With `use_cpu: true` in the YAML, all ranks run on the
+    `settings` give the precision and the time-out of communication. With `use_cpu: true` in the YAML, all ranks run on the
     CPU and communicate through Gloo. If the launcher dies, this process receives SIGTERM.
     """
-    # PyTorch loads OpenMP, which reads its settings once
+    # PyTorch loads OpenMP, which reads its environment variables only once
     assert "torch" not in sys.modules or "OMP_WAIT_POLICY" in os.environ, "PyTorch is imported already"
     # With the default policy threads spin while they wait, which is ten times slower on a busy node
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -126,19 +126,19 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
 
 
 def _refuse_unsupported() -> None:
-    """Raise `UserError` for what Accelerate can do, and this loop cannot."""
+    """Raise `UserError` for features of Accelerate that this loop does not support."""
     from accelerate.utils import parse_flag_from_env
 
-    for variable, what in UNSUPPORTED.items():
+    for variable, feature in UNSUPPORTED.items():
         if parse_flag_from_env(variable):
             raise UserError(
-                f"{variable}={os.environ[variable]} asks for {what}, which is not supported: launch with a file of "
+                f"{variable}={os.environ[variable]} asks for {feature}, which is not supported: launch with a file of "
                 "accelerate_configs/ (multi_gpu_sharded.yaml shards the weights), or unset the variable"
             )
     if (number := os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS") or "1") != "1":
         raise UserError(
-            f"ACCELERATE_GRADIENT_ACCUMULATION_STEPS={number} has no effect: set micro_batch_size, from which they follow, "
-            "and unset the variable"
+            f"ACCELERATE_GRADIENT_ACCUMULATION_STEPS={number} has no effect: set micro_batch_size, from which "
+            "the number of accumulation steps follows, and unset the variable"
         )
 
 
@@ -259,9 +259,10 @@ def launch_arguments(command: list[str]) -> list[str] | None:
 
 
 def requested_processes(arguments: list[str]) -> dict[str, Any]:
-    """What arguments of `accelerate launch` ask for, as in `launcher_request`.
+    """The values that `launcher_request` returns, from the arguments of `accelerate launch`.
 
-    A file needs a GPU if the arguments name it and it says `use_cpu: false`. Without that line it may be for any machine.
+    A file needs a GPU if the arguments name it and it has the line `use_cpu: false`. Without that line it may be for any
+    machine.
     """
     import yaml
     from accelerate.commands.config.config_args import default_config_file, load_config_from_file

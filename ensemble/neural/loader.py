@@ -39,7 +39,7 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
-        """The examples `rows`, integers of shape (batch,). Random augmentation must depend only on seed, epoch and row."""
+        """The examples of the rows, int64 (batch,). Random augmentation must depend only on seed, epoch and row."""
 
 
 def checked_batch(batch: Any, function: str) -> Batch:
@@ -149,7 +149,7 @@ class BatchPlan:
     def begins(self, batch_length: int) -> list[int]:
         """The position in a global batch at which each of this rank's micro-batches begins; past the end for idle ones."""
         per_round = self.micro_batch_size * self.num_ranks
-        # Every second round in reverse: with rows sorted by length, the last rank would otherwise always have the longest
+        # Every second round is reversed: with rows sorted by length, the last rank would otherwise always have the longest
         positions = (self.rank, self.num_ranks - 1 - self.rank)
         return [
             number * per_round + positions[number % 2] * self.micro_batch_size
@@ -189,8 +189,8 @@ def in_order(num_rows: int, batch_size: int, num_ranks: int, rank: int) -> Itera
         yield MicroBatch(step, 0, rows[begin : begin + batch_size], rank * batch_size, False, True, False)
 
 
-LOOK_S = 5.0
-"""Seconds after which a consumer that waits for a batch looks whether the worker processes are alive."""
+CHECK_INTERVAL_S = 5.0
+"""Seconds after which a consumer that waits for a batch checks whether the worker processes are alive."""
 
 
 class Feed(AbstractContextManager["Feed"]):
@@ -222,7 +222,7 @@ class Feed(AbstractContextManager["Feed"]):
                 generator=torch.Generator(),  # the DataLoader draws a seed, which must not change the global generator
                 num_workers=num_workers,
                 prefetch_factor=prefetch_factor if num_workers else None,
-                timeout=min(LOOK_S, timeout_s) if num_workers else 0,
+                timeout=min(CHECK_INTERVAL_S, timeout_s) if num_workers else 0,
                 pin_memory=self._on_gpu,
                 multiprocessing_context=worker_context() if num_workers else None,
                 worker_init_fn=_exit_with_parent,
@@ -312,7 +312,7 @@ class _ByRows(torch.utils.data.Dataset[Batch | UserError]):
 
 
 def _recorded(micro_batches: Iterator[MicroBatch], requested: deque[MicroBatch]) -> Iterator[tuple[np.ndarray, int]]:
-    """Rows and epoch of each micro-batch, which is appended to `requested`: the DataLoader requests batches ahead."""
+    """Rows and epoch of each micro-batch. It is appended to `requested`, since the DataLoader requests batches ahead."""
     for micro in micro_batches:
         requested.append(micro)
         yield micro.rows, micro.epoch

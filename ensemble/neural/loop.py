@@ -44,7 +44,7 @@ def train(
         config, progress = run.config, run.progress
         is_due = progress.step % run.evaluation_steps == 0 and progress.evaluated_step < progress.step
         if progress.step and (is_due or (run.is_finished and progress.best_score is None)):
-            evaluate(run)  # the run was preempted before this evaluation, or begins with the last checkpoint of another run
+            evaluate(run)  # the run was preempted before this evaluation, or starts from the last checkpoint of another run
         finished, preempted = run.is_finished, False
         run.model.train()
         while not (finished or preempted):
@@ -93,7 +93,7 @@ class StepResult:
     num_stop_requests: int
     """The number of ranks that received a stop signal."""
     is_out_of_time: bool
-    """Whether `max_seconds` have passed on the main process."""
+    """Whether `max_seconds` leaves the main process at most the time of an evaluation."""
 
 
 def step(run: Training) -> StepResult:
@@ -214,7 +214,7 @@ def save(run: Training) -> None:
         progress.rollback_step = progress.step
     progress.seconds = round(time.monotonic() - run.start_time, 1)
     folder = checkpoint.step_folder(run.out, progress.step)
-    writer.submit(state.checkpoint_write(folder, run.description))
+    writer.submit(state.checkpoint_writer(folder, run.description))
     if run.accelerator.is_main_process:
         needed = progress.rollback_step if run.config.spike_factor else 0
         writer.submit(lambda: checkpoint.prune(run.out, run.config.keep_last, run.config.keep_steps, needed))
@@ -222,7 +222,7 @@ def save(run: Training) -> None:
 
 def _write_weights(run: Training, name: str, scores: dict[str, float]) -> None:
     description = {**run.description, "step": run.progress.step, "scores": scores}
-    run.writer.submit(run.state.weights_write(run.out / name, description))
+    run.writer.submit(run.state.weights_writer(run.out / name, description))
 
 
 def _finish(run: Training, preempted: bool) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def _finish(run: Training, preempted: bool) -> dict[str, Any]:
     run.writer.wait()
     summary = {
         "kind": "neural",
-        "status": "preempted" if preempted else "running" if run.config.refit_epochs else "done",  # before its refit
+        "status": "preempted" if preempted else "running" if run.config.refit_epochs else "done",  # a refit follows
         "recipe": recipe.name,
         "fingerprint": recipe.fingerprint,
         "parameters": run.num_parameters,

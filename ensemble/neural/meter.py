@@ -31,7 +31,7 @@ PEAK_TFLOPS: dict[str, dict[str, float]] = {
 
 def peak_flops(name: str, precision: str) -> float | None:
     """The peak FLOP/s of the GPU `name` in precision no | tf32 | fp16 | bf16 | fp8; None if it is not known."""
-    # The full name must match: an RTX 3090 Ti is not an RTX 3090, nor a MIG slice of an H100 an H100
+    # The full name must match: an RTX 3090 Ti is not an RTX 3090, and a MIG slice of an H100 is not an H100
     tflops = next((peaks.get(precision) for pattern, peaks in PEAK_TFLOPS.items() if re.fullmatch(pattern, name)), None)
     return tflops and tflops * 1e12
 
@@ -62,7 +62,9 @@ def preserved_state(model: torch.nn.Module) -> Iterator[None]:
         finally:
             with torch.no_grad():
                 for name, buffer in model.named_buffers():  # by name: a module may have replaced the tensor
-                    if name in buffers and buffer.shape == buffers[name].shape:  # else a cache, which grows with the batch
+                    if (
+                        name in buffers and buffer.shape == buffers[name].shape
+                    ):  # otherwise it is a cache that grows with the batch
                         buffer.copy_(buffers[name])
 
 

@@ -16,9 +16,9 @@ from ensemble.neural.settings import config_class, fitting_batch_size
 class NeuralMember:
     """The best weights of a run, loaded. `data` must have the same inputs as the training data; its rows do not matter.
 
-    After a refit (refit.py), the splits after blend are predicted by the weights that it ended with.
+    After a refit (refit.py), its last weights predict the splits after blend.
     accelerator : None for the model alone, on the CPU. options : the settings of scripts/predict.py that the recipe's
-    `predicting` accepts. split : the split to predict. of_recipe : the recipe that the member must be of; empty for any.
+    `predicting` accepts. split : the split to predict. of_recipe : the required recipe of the member; empty for any.
     Raises `UserError` for damaged files, for data with other inputs, and for a recipe that the user does not trust.
     """
 
@@ -91,7 +91,7 @@ class NeuralMember:
         return {**rows, **columns, "output": neural_recipe.output, **origin}
 
     def _predictions(self, neural_recipe: Any, model: Any, split: str) -> dict[str, np.ndarray]:
-        """The predictions of a split in batches of the training's size, which are halved while memory is too small."""
+        """The predictions of a split, in batches of the size used in training, which is halved while memory is too small."""
         assert self.accelerator is not None
         while True:
             try:
@@ -103,7 +103,7 @@ class NeuralMember:
             self._batch_size //= 2
 
     def model_of(self, split: str) -> Any:
-        """The model that predicts a split: after a refit, not one that learned its rows."""
+        """The model that predicts a split: the refitted one, unless the refit trained it on this split."""
         return self._models[0 if split in inputs.LEARNED else -1]
 
     def recipe_of(self, data: str | Path) -> Any:

@@ -22,8 +22,8 @@ from ensemble.recipe import NeuralRecipe, Size
 def make_plan(rows: Rows, config: TrainConfig, accelerator: Accelerator) -> BatchPlan:
     """How the global batches of a split are divided into this rank's micro-batches."""
     if not (hasattr(rows, "__len__") and hasattr(rows, "gather")):
-        what = type(rows).__name__
-        raise UserError(f"`rows` of the recipe returns {what} without __len__ and gather: see Rows in neural/loader.py")
+        kind = type(rows).__name__
+        raise UserError(f"`rows` of the recipe returns {kind} without __len__ and gather: see Rows in neural/loader.py")
     return BatchPlan(
         num_rows=len(rows),
         batch_size=config.batch_size,
@@ -93,11 +93,11 @@ def largest_batch(rows: Rows, plan: BatchPlan, accelerator: Accelerator) -> Batc
 
 
 def checked(result: Any) -> Any:
-    """What `step` of a recipe returned; `UserError` if it is not a sum of losses, a count and a state."""
+    """Return the result of `step` of a recipe; `UserError` if it is not a sum of losses, a count and a state."""
     if not isinstance(result, tuple) or len(result) != 3:
-        what = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+        returned = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
         raise UserError(
-            f"`step` of the recipe returns {what}: return the sum of the losses, their number, and a state or None"
+            f"`step` of the recipe returns {returned}: return the sum of the losses, their number, and a state or None"
         )
     if isinstance(result[1], torch.Tensor) and result[1].dim():
         raise UserError(
@@ -131,9 +131,9 @@ def check_pass(named: Sequence[tuple[str, torch.nn.Parameter]], versions: Sequen
 def mean_instead_of_sum(recipe: NeuralRecipe, model: torch.nn.Module, plan: BatchPlan, accelerator: Accelerator) -> str:
     """A warning if `step` of the recipe seems to return a mean over rows, or a count that is not that of the rows, else "".
 
-    The loss and the count of some rows must be those of their first half plus those of their second half; a mean is half of
-    this sum. Without dropout, since losses may be random. Other deviations from the sum are only mentioned if `plan` divides
-    the global batches, and if the same rows have the same loss twice.
+    The loss and the count of some rows must be the sums of those of their two halves; a mean is half of such a sum. The
+    model is in evaluation mode, since dropout makes losses random. Other deviations from the sum cause a warning only if
+    `plan` divides the global batches, and if the same rows have the same loss twice.
     """
     rows = recipe.rows("train")
     num_rows = min(64, plan.micro_batch_size, len(rows)) // 2 * 2
@@ -146,7 +146,7 @@ def mean_instead_of_sum(recipe: NeuralRecipe, model: torch.nn.Module, plan: Batc
         for batch in (batches[0], *batches):
             results.append([torch.as_tensor(value).item() for value in checked(recipe.step(model, batch, None))[:2]])
     model.train()
-    for what, (whole, again, first, second) in zip(("loss", "count"), zip(*results, strict=True), strict=True):
+    for name, (whole, again, first, second) in zip(("loss", "count"), zip(*results, strict=True), strict=True):
         is_mean = abs(whole - (first + second) / 2) < 0.05 * abs(first + second)
         is_no_sum = whole == again and abs(whole - first - second) > 0.01 * abs(first + second)
         if is_mean:
@@ -156,13 +156,13 @@ def mean_instead_of_sum(recipe: NeuralRecipe, model: torch.nn.Module, plan: Batc
             )
         elif is_no_sum and plan.micro_batch_size < plan.batch_size:
             advice = (
-                f"if the {what} of a row depends on the other rows of its micro-batch, as with in-batch negatives, the "
+                f"if the {name} of a row depends on the other rows of its micro-batch, as with in-batch negatives, the "
                 "gradient depends on micro_batch_size and on the number of processes"
             )
         else:
             continue
         return (
-            f"warning: `step` of the recipe returns the {what} {whole:.4g} for {num_rows} rows, but {first:.4g} and "
+            f"warning: `step` of the recipe returns the {name} {whole:.4g} for {num_rows} rows, but {first:.4g} and "
             f"{second:.4g} for their halves: {advice}"
         )
     return ""

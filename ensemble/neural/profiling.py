@@ -14,7 +14,7 @@ def profile(
     """Trace the CPU and GPU operations of some steps into `folder`/profile/rank{rank}.json.gz, and log the path.
 
     The context has a method `step`, to be called after each optimizer step. `steps`: the number of steps to wait, to warm up
-    the profiler, and to trace. If training ends during the traced steps, the file has those until then.
+    the profiler, and to trace. If training ends before the last traced step, the file contains the steps until then.
     """
     if not enabled:
         yield SimpleNamespace(step=lambda: None)

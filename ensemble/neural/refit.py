@@ -37,7 +37,7 @@ FIRST_SHARE = 0.6
 class JoinedRows:
     """The rows of several splits, one after the other, as `loader.Rows`; the examples of all must have equal shapes.
 
-    An example has the tensors that all parts have. first_epoch : added to the number of the epoch.
+    A batch has the tensors that all of its parts have. first_epoch : added to the number of the epoch.
     """
 
     def __init__(self, parts: list[Rows], first_epoch: int = 0):
@@ -95,14 +95,14 @@ def train(
 ) -> dict[str, Any]:
     """`loop.train`, followed by the trial and, if that is better, `newest`; returns the summary of the whole run.
 
-    Its entry `refit` has the scores of the best weights and of the trial's last ones on blend. Raises `UserError` for data
-    without the splits validation and blend, and for examples of different length.
+    Its entry `refit` has the scores on blend of the best weights and of the trial's last weights. Raises `UserError` for
+    data without the splits validation and blend, and for examples of different length.
     """
     with launch.together(accelerator):
         _check(recipe, config)
     out, limit_s = Path(config.out), config.max_seconds
     first_limit_s = limit_s * FIRST_SHARE
-    if (out / TRIAL / "config.json").exists():  # the first training has ended: without its limit it would go on
+    if (out / TRIAL / "config.json").exists():  # the first training has ended, and a higher limit would continue it
         first_limit_s = folders.read_json(out / "config.json")["max_seconds"]
     first = dataclasses.replace(config, max_seconds=first_limit_s)
     with StopSignals() as stop:
@@ -116,7 +116,7 @@ def train(
             if launch.from_main_process(stop.received):
                 return {"status": "preempted", "seconds": 0.0}
             accelerator.free_memory()
-            if accelerator.scaler:  # a continued process has a new one too
+            if accelerator.scaler:  # a process that resumes this part has a new one too
                 accelerator.scaler = torch.amp.GradScaler(accelerator.device.type)
             remaining_s = limit_s - sum(earlier["seconds"] for earlier in summaries)
             settings = dataclasses.replace(
@@ -133,7 +133,7 @@ def train(
             return loop.train(continued_recipe, settings, accelerator, "auto")
 
         def score(folder: Path) -> float:
-            """The score on blend of the weights in `folder`. Its seconds are added to those of the last trained part."""
+            """The score on blend of the weights in `folder`. The time it takes is added to that of the part trained last."""
             start = time.monotonic()
             value = score_of(folder, recipe, config, accelerator)
             summaries[-1]["seconds"] += time.monotonic() - start
@@ -173,8 +173,8 @@ def _check(recipe: NeuralRecipe, config: TrainConfig) -> None:
 
 
 def seconds_of_checkpoints(run: Path, resume: str = "auto") -> float:
-    """The seconds of training until the newest checkpoints of a run and of the parts of its refit; or, for a new run, until
-    the checkpoint `resume` from which it starts."""
+    """The seconds of training until the newest checkpoints of a run and of the parts of its refit. For a new run they are
+    those until the checkpoint `resume` from which it starts."""
     seconds, parts = 0.0, (run, run / TRIAL, run / NEWEST)
     newest = [folder for part in parts for folder in folders.checkpoints(part)[-1:]]
     for folder in newest if resume in ("auto", "last") else [Path(resume)]:

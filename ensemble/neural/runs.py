@@ -39,7 +39,7 @@ FAILURE = ".failed"
 
 
 def set_status(run: Path, status: Status, reason: str = "") -> None:
-    """Write the file `status` of a run; for a part of a refit, that of the run which it belongs to."""
+    """Write the file `status` of a run; for a part of a refit, the file of the run to which it belongs."""
     folders.write_text(_root(run) / "status", "".join(f"{line}\n" for line in (status, reason) if line))
 
 
@@ -142,7 +142,7 @@ def _open(run: Path, description: dict[str, Any], resume: str, override: bool, s
     saved = folders.read_json(resume_from / "state.json") if resume_from else {}
     if resume_from:
         _check_resumable(resume_from, saved, description, override)
-    # The newest checkpoint may have settings from before an override
+    # Not the settings in the newest checkpoint, which may be older than an override
     has_trial = started_before and (run / folders.TRIAL).exists()
     if has_trial and _changed(folders.read_json(run / "config.json"), description["config"]):
         raise UserError(

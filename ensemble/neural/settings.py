@@ -24,27 +24,27 @@ class TrainConfig:
     """The folder of the run."""
 
     batch_size: int = 512
-    """Examples in a global batch, over all ranks and accumulation steps. If 0 is the default, 0 derives it from the number
-    of rows."""
+    """Examples in a global batch, over all ranks and accumulation steps. 0, the default of some recipes, derives it from
+    the number of rows."""
     micro_batch_size: int = 0
     """Examples in one forward pass of one rank; 0 for the largest, without accumulation."""
     max_epochs: float = 3.0
-    """Passes over the training split. If 0 is the default, 0 derives it from the number of rows."""
+    """Passes over the training split. 0, the default of some recipes, derives it from the number of rows."""
     learning_rate: float = 1e-3
-    """Peak learning rate, with learning_rate_scaling for a batch of base_batch_size. If 0 is the default, 0 derives it from
-    batch_size."""
+    """Peak learning rate; with learning_rate_scaling, that of a batch of base_batch_size. 0, the default of some
+    recipes, derives it from batch_size."""
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
     """How the peak rate is scaled by batch_size / base_batch_size."""
     base_batch_size: int = 512
     """The global batch size for which learning_rate was chosen."""
     schedule: Literal["cosine", "linear", "constant", "step"] = "cosine"
-    """The rate after warm-up: half a cosine to zero, linear to zero, constant, or × decay_factor every decay_steps."""
+    """Learning rate after warm-up: half a cosine to zero, linear to zero, constant, or × decay_factor every decay_steps."""
     warmup_steps: int = 50
     """Optimizer steps of linear warm-up."""
     decay_steps: int = 1000
     """schedule=step: optimizer steps between two multiplications of the rate by decay_factor."""
     decay_factor: float = 0.1
-    """schedule=step: factor of the rate every decay_steps."""
+    """schedule=step: factor by which the rate is multiplied every decay_steps."""
     weight_decay: float = 0.01
     """Decoupled weight decay; in most recipes, of parameters of two or more dimensions only."""
     clip_norm: float = 1.0
@@ -56,7 +56,7 @@ class TrainConfig:
 
     refit_epochs: float = 0.0
     """Passes over train, validation and blend after the training, for predictions of later splits; 0 for none. Passes over
-    train and validation come first: if these do not improve the score on blend, the others are left out."""
+    train and validation come first; if they do not improve the score on blend, those over all three are left out."""
     evaluations_per_epoch: int = 2
     """Evaluations of the validation split per epoch."""
     patience: int = 4
@@ -69,7 +69,7 @@ class TrainConfig:
     """Never delete checkpoints whose step is a multiple of this number; 0 for no such checkpoints."""
 
     precision: Literal["auto", "no", "bf16", "fp16", "fp8"] = "auto"
-    """Precision of the forward pass; auto for that of the accelerate YAML."""
+    """Precision of the forward pass: no for float32, auto for that of the accelerate YAML."""
     deterministic: bool = True
     """On GPUs, use kernels that always give the same bits, so that runs can be repeated and resumed exactly. false allows
     other kernels, which may be faster, and operations that have no such kernel."""
@@ -82,15 +82,15 @@ class TrainConfig:
     max_rollbacks: int = 3
     """Number of returns to a checkpoint after a loss spike; the next spike stops the run."""
     max_seconds: float = 0.0
-    """Time limit of the training in seconds, without the start of the processes; 0 for none. The seconds before a resumed
-    checkpoint count. The learning rate decays to the last step that fits, so the result depends on the speed of the
-    machine."""
+    """Time limit of the training in seconds, without the start of the processes; 0 for none. After --resume, the seconds
+    until the checkpoint count too. The learning rate decays to the last step that fits, so the result depends on the speed
+    of the machine."""
     timeout_s: int = 600
     """Seconds that a rank waits for the others, or for its DataLoader workers, before the job ends."""
 
     loader: Literal["fixed", "auto"] = "fixed"
-    """auto measures values of num_workers and prefetch_factor for five seconds, after starting the workers of each. It uses
-    the fewest workers of those within 5 % of the highest speed."""
+    """fixed uses num_workers and prefetch_factor. auto measures several values of both in five seconds, after starting the
+    workers of each, and uses the fewest workers within 5 % of the highest speed."""
     num_workers: int = 0
     """DataLoader worker processes per rank; small models need none."""
     prefetch_factor: int = 4
@@ -140,12 +140,15 @@ def check_heads(width: int, num_heads: int) -> None:
 
 
 def fitting_batch_size(state: dict[str, Any], config: TrainConfig) -> int:
-    """How many rows at once fitted into memory in training. state : of the weights; earlier versions lack this number."""
+    """The number of rows of a forward pass that fitted into memory in training.
+
+    state : `state.json` of the weights. Those of earlier versions lack the number, and the settings are used.
+    """
     return state.get("micro_batch_size") or config.micro_batch_size or config.batch_size
 
 
 def resolve(neural_recipe: Any, config: TrainConfig) -> TrainConfig:
-    """The settings after the `NeuralRecipe` replaced those that depend on the data, if it has a method `choose`."""
+    """The settings, in which the method `choose` of the `NeuralRecipe`, if any, replaced those that depend on the data."""
     configuration.check(config, at_least_0="batch_size")
     return neural_recipe.choose(config) if hasattr(neural_recipe, "choose") else config
 
@@ -160,7 +163,7 @@ def config_class(name: str) -> type:
     types = {field.name: field.type for field in dataclasses.fields(TrainConfig)}
     defaults = package.get("settings", "TRAINING") or {}
     if unknown := sorted(defaults.keys() - types.keys()):
-        raise UserError(f"TRAINING of the recipe {name} has '{unknown[0]}', which is no setting of a training")
+        raise UserError(f"TRAINING of the recipe {name} has '{unknown[0]}', which is not a setting of a training")
     return dataclasses.make_dataclass(
         "Config",
         [

@@ -52,7 +52,7 @@ class Training:
     writer: checkpoint.BackgroundWriter
     profiler: Any
     start_time: float
-    """The start by the monotonic clock, in seconds, minus the duration of the run until the checkpoint it resumes from."""
+    """The start by the monotonic clock, in seconds, minus the duration of the run until the checkpoint that it resumes."""
 
     @property
     def out(self) -> Path:
@@ -73,14 +73,15 @@ class Training:
 
     @property
     def is_late(self) -> bool:
-        """Whether no time of `max_seconds` is left but that of an evaluation."""
+        """Whether `max_seconds` leaves at most the time of an evaluation."""
         limit_s = self.config.max_seconds
         return bool(limit_s) and time.monotonic() - self.start_time >= limit_s - self.progress.evaluation_seconds
 
     def plan_for_deadline(self, is_out_of_time: bool) -> None:
         """With `max_seconds`, set the number of steps to those that fit, by the time per step of the main process.
 
-        Done before each line of the log and each evaluation; collective then. With `is_out_of_time` this step is the last.
+        It does so only before a line of the log and before an evaluation, and is collective then. With `is_out_of_time`,
+        this step becomes the last one.
         """
         step, limit_s = self.progress.step, self.config.max_seconds
         if is_out_of_time:
@@ -123,7 +124,7 @@ def set_up(
         check(config)
     out, rows = Path(config.out), recipe.rows("train")
     if recipe.monitor:
-        recipe.rows("validation")  # an error about it must not follow half an epoch
+        recipe.rows("validation")  # raises an error about this split now, not after half an epoch
     with alike_on_all_ranks():
         plan = preflight.make_plan(rows, config, accelerator)
     preflight.check_memory(recipe, config, plan, accelerator)
@@ -156,8 +157,8 @@ def set_up(
         name = _batch_norm_of(accelerator.unwrap_model(state.model))
         if name and plan.accumulation > 1:
             fix = f"use LayerNorm or GroupNorm, or micro_batch_size={plan.batch_size}"
-            what = f"'{name}' normalises with the rows of a micro-batch, so the gradient depends on micro_batch_size="
-            tracker.message(f"warning: {what}{plan.micro_batch_size}: {fix}")
+            problem = f"'{name}' normalises with the rows of a micro-batch, so the gradient depends on micro_batch_size="
+            tracker.message(f"warning: {problem}{plan.micro_batch_size}: {fix}")
     state.restore_carry(plan)
     feed = stack.enter_context(_feed(rows, plan, config, (progress.step, num_steps), accelerator, tracker))
     training = Training(
@@ -185,8 +186,8 @@ def set_up(
         f"{plan.description}, on {accelerator.device}, precision {accelerator.mixed_precision}"
     )
     if num_steps < config.warmup_steps:
-        what = f"warmup_steps={config.warmup_steps} is more than the {num_steps} steps of this training"
-        tracker.message(f"{what}: the learning rate ends at {num_steps / config.warmup_steps:.2g} of its peak")
+        problem = f"warmup_steps={config.warmup_steps} is more than the {num_steps} steps of this training"
+        tracker.message(f"{problem}: the learning rate ends at {num_steps / config.warmup_steps:.2g} of its peak")
     if resumed_from and progress.step == training.num_steps < num_steps:
         before_s = folders.read_json(resumed_from / "state.json")["config"]["max_seconds"]
         if config.max_seconds > before_s:
@@ -196,7 +197,7 @@ def set_up(
 
 
 def _restore(state: TrainingState, folder: Path, monitor: str, config: TrainConfig, override: bool) -> None:
-    """Restore the state from a checkpoint, which may be one of another run. monitor : of the recipe."""
+    """Restore the state from a checkpoint, which another run may have written. monitor : that of the recipe."""
     state.restore(folder, config.seed, override)
     progress, out = state.progress, Path(config.out)
     if not (out / "best").exists():  # a new run from the checkpoint of another one
@@ -259,7 +260,7 @@ def _make_state(
     if accelerator.mixed_precision == "fp8":
         speed.refuse_fp8_without_effect(model)
     speed.disable_buffer_sync(model)
-    # Accelerate's wrapper searches for a library at every step; what else it does is done by `TrainingState`
+    # Accelerate's wrapper searches for a library at every step; `TrainingState` does its other work
     unwrapped = [wrapper.optimizer for wrapper in prepared]
     state = TrainingState(model, unwrapped, config.ema_decay, accelerator, config.timeout_s)
     torch.manual_seed(config.seed * 1_000_003 + accelerator.process_index)  # dropout differs by rank
@@ -287,8 +288,8 @@ def refuse_batch_norm(model: torch.nn.Module, num_ranks: int, device_type: str) 
             if device_type == "cpu":
                 raise UserError(f"'{name}' (SyncBatchNorm) works on GPUs only: {fix}")
         elif isinstance(module, BatchNorm):
-            what = f"the statistics of '{name}' ({type(module).__name__})"
-            raise UserError(f"{what} would differ between the {num_ranks} processes: {fix}")
+            statistics = f"the statistics of '{name}' ({type(module).__name__})"
+            raise UserError(f"{statistics} would differ between the {num_ranks} processes: {fix}")
 
 
 def _batch_norm_of(model: torch.nn.Module) -> str:

@@ -36,7 +36,7 @@ from ensemble.neural.checkpoint import Tensors
 
 
 def use(accelerator: Accelerator) -> None:
-    """Shard as without sharding: on CPU ranks too, and with autocast alone to lower the precision.
+    """Let FSDP shard on CPU ranks too, and keep weights and gradients in float32: autocast alone lowers the precision.
 
     Accelerate 1.15 would silently replicate the weights on CPUs. With bf16, fp16 or fp8 it would cast the inputs, outputs
     and gradients of the model to 16 bits: categories, weeks and scores above 256 would be rounded, and gradients of
@@ -63,8 +63,8 @@ def reshard(model: torch.nn.Module) -> None:
             module.reshard()
 
 
-def writers(timeout_s: float) -> Any:
-    """The process group in which threads of the ranks write checkpoints, beside the one of the training; collective."""
+def writer_group(timeout_s: float) -> Any:
+    """A process group, in addition to that of the training, in which threads of the ranks write checkpoints; collective."""
     return torch.distributed.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
 
 
@@ -103,7 +103,7 @@ def load(
     """Fill model, the optimizers with the numbers `restored` and the tensors `extra` from a checkpoint with any sharding.
 
     Collective. `descriptions` are the optimizers' JSON. Tensors of `extra` that the checkpoint lacks do not change.
-    `UserError` if it holds another model. The caller verifies the checksums.
+    `UserError` if the checkpoint is of another model. The caller verifies the checksums.
     """
     reader = distributed_checkpoint.HuggingFaceStorageReader(str(folder))
     saved = cast(Mapping[str, Any], reader.read_metadata().state_dict_metadata)

@@ -92,7 +92,7 @@ def use_fp16_on_cpu(accelerator: Accelerator) -> None:
 def use_deterministic_kernels(device: torch.device) -> None:
     """On a GPU, let every operation give the same bits in every run; one without such a kernel raises `RuntimeError`.
 
-    On a CPU, the operations do so anyway for a given number of threads.
+    On a CPU, all operations are deterministic for a given number of threads.
     """
     if device.type == "cuda":
         torch.use_deterministic_algorithms(True)
@@ -105,8 +105,8 @@ def explained_nondeterminism() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        operation, found, _ = str(error).partition(" does not have a deterministic implementation")
-        if not found:
+        operation, separator, _ = str(error).partition(" does not have a deterministic implementation")
+        if not separator:
             raise
         raise UserError(
             f"{operation} has no deterministic kernel on GPUs: replace this operation of the recipe, or set "

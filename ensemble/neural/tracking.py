@@ -1,9 +1,9 @@
 """Progress bar, log files (train.log, val.log, metrics.jsonl) and experiment trackers of a training.
 
 Only the main process writes. A resumed run appends to the same files. The steps after the checkpoint are repeated, so their
-lines in metrics.jsonl are removed first. Metrics go to Accelerate's trackers as well. TensorBoard hides the values of
-repeated steps too. Weights & Biases and trackio cannot delete values; they continue the same run (its name is in
-curves.txt). For a repeated step, Weights & Biases keeps the first value and trackio both, which are equal.
+lines in metrics.jsonl are removed first. Metrics go to Accelerate's trackers as well. TensorBoard hides the earlier
+values of repeated steps. Weights & Biases and trackio cannot delete values; they continue the same run (its name is in
+curves.txt). For a repeated step, Weights & Biases keeps the first value, and trackio both values, which are equal.
 """
 
 import importlib.util

@@ -29,6 +29,7 @@ class Progress:
     best_score: float | None = None
     best_step: int = 0
     evaluated_step: int = 0
+    """The step of the last evaluation."""
     evaluations_since_best: int = 0
     skipped: int = 0
     """Batches skipped because their loss or gradient was not finite."""
@@ -37,10 +38,13 @@ class Progress:
     """The step of the checkpoint to return to after a loss spike: the last regular one, not one written on preemption; 0 if
     there is none yet."""
     recent_losses: list[float] = dataclasses.field(default_factory=list)
+    """`history` of `guards.SpikeDetector`."""
     ranks: int = 0
+    """The number of ranks."""
     seconds: float = 0.0
+    """Duration of the run until the last checkpoint."""
     evaluation_seconds: float = 0.0
-    """Duration of the last evaluation."""
+    """Duration of the last evaluation, in seconds."""
     planned_steps: int = 0
     """With max_seconds, the total number of steps that fit; 0 for that of max_epochs."""
 
@@ -57,8 +61,8 @@ def without_gradient(names: list[str], when: str = "") -> UserError:
 class TrainingState:
     """Model, optimizers, loss scaler, moving average, carried state and progress of one rank.
 
-    The initial learning rates of the optimizers are the peak rates of the schedule. `timeout_s` is for the writing of
-    sharded checkpoints, for which the constructor makes a process group; it is collective then.
+    The initial learning rates of the optimizers are the peak rates of the schedule. With sharded weights the constructor is
+    collective: it creates the process group, with the time-out `timeout_s`, in which checkpoints are written.
     """
 
     def __init__(
@@ -82,18 +86,18 @@ class TrainingState:
         if self.is_sharded:
             from ensemble.neural import sharded
 
-            self._writers = sharded.writers(timeout_s)
+            self._writer_group = sharded.writer_group(timeout_s)
         self._accelerator = accelerator
         groups = [group["params"] for optimizer in optimizers for group in optimizer.param_groups]
         updated = {id(parameter) for group in groups for parameter in group}
-        # Only these are unscaled by the scaler
+        # The scaler unscales the gradients of these only
         self._parameters = [p for p in model.parameters() if p.requires_grad and id(p) in updated]
         self._peak_rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
 
     def backward(self, loss: torch.Tensor) -> None:
         if loss.dim():
-            what = f"losses of the shape {tuple(loss.shape)} instead of their sum"
-            raise UserError(f"`step` of the recipe returns {what}: return losses.sum()")
+            returned = f"losses of the shape {tuple(loss.shape)} instead of their sum"
+            raise UserError(f"`step` of the recipe returns {returned}: return losses.sum()")
         (self.scaler.scale(loss) if self.scaler else loss).backward()  # as accelerator.backward, which costs twice as much
 
     def gradient_norm(self) -> torch.Tensor:
@@ -101,7 +105,7 @@ class TrainingState:
         if isinstance(self.model, torch.nn.parallel.DistributedDataParallel):
             self._check_summed(self.model)
         if self.is_sharded and self._accelerator.num_processes > 1:
-            # FSDP sums only gradients that a rank has, so another parameter of the same size would get them in silence
+            # FSDP leaves out gradients that a rank lacks, and would silently add those of other parameters of the same size
             named = self._unwrapped().named_parameters()
             if unused := [name for name, parameter in named if parameter.requires_grad and parameter.grad is None]:
                 raise without_gradient(unused, " for some rows")
@@ -135,11 +139,11 @@ class TrainingState:
             for name, buffer in model.named_buffers()
             if name in in_checkpoints
         }
-        norm = norm.detach().double().nan_to_num(torch.inf, torch.inf)  # Gloo may take the other one of a NaN and a number
+        norm = norm.detach().double().nan_to_num(torch.inf, torch.inf)  # Gloo's maximum may ignore a NaN
         values = torch.stack([norm, *(tensor.double().nan_to_num().sum() for tensor in buffers.values())])
         extremes = torch.stack([values, -values])
         torch.distributed.all_reduce(extremes, torch.distributed.ReduceOp.MAX)
-        differences, sizes = extremes.sum(0), extremes.abs().amax(0)  # the largest value minus the smallest
+        differences, sizes = extremes.sum(0), extremes.abs().amax(0)  # of each: the largest value minus the smallest
         if differences[0] > 1e-3 * sizes[0]:
             raise UserError(
                 "the gradients differ between the processes after they were summed: `step` of the recipe must call the "
@@ -191,20 +195,20 @@ class TrainingState:
             return sharded.gather(weights)
         return self.copies.copy(weights) if self._accelerator.is_main_process else {}
 
-    def weights_write(self, folder: Path, description: dict[str, Any]) -> Callable[[], None]:
+    def weights_writer(self, folder: Path, description: dict[str, Any]) -> Callable[[], None]:
         """Copy the weights (collective), and return a function that writes them, on the main process, in any thread."""
         weights = self.weights()
 
         def write() -> None:
             if self._accelerator.is_main_process:
                 checkpoint.write(folder, weights, description)
-                if not self.is_sharded:  # else they were gathered, not copied
+                if not self.is_sharded:  # otherwise they were gathered, and are not in `copies`
                     self.copies.release(weights)
 
         return write
 
-    def checkpoint_write(self, folder: Path, run_description: dict[str, Any]) -> Callable[[], None]:
-        """Copy the training state, and return a function that writes it, in any thread.
+    def checkpoint_writer(self, folder: Path, run_description: dict[str, Any]) -> Callable[[], None]:
+        """Copy the training state, and return a function that writes the copy, in any thread.
 
         Collective. If the weights are sharded, the returned function is collective too: all ranks must call the functions of
         several checkpoints in the same order.
@@ -227,7 +231,7 @@ class TrainingState:
             if self.is_sharded:
                 from ensemble.neural import sharded
 
-                sharded.write(folder, weights, description, tensors, self._writers)
+                sharded.write(folder, weights, description, tensors, self._writer_group)
             elif self._accelerator.is_main_process:
                 checkpoint.write(folder, weights, description, tensors)
             self.copies.release({**weights, **tensors})
@@ -263,8 +267,8 @@ class TrainingState:
         """Restore weights, moving average, optimizers and loss scaler, but not the progress, as after a loss spike."""
         optimizers = description["optimizers"]
         if len(optimizers) != len(self.optimizers):
-            what = f"{len(optimizers)} optimizers, not {len(self.optimizers)}"
-            raise UserError(f"{folder} was written with {what}: it belongs to another recipe")
+            counts = f"{len(optimizers)} optimizers, not {len(self.optimizers)}"
+            raise UserError(f"{folder} was written with {counts}: it belongs to another recipe")
         restored = [number for number, saved in enumerate(optimizers) if self._has_parameters(number, saved)]
         has_other_parameters = len(restored) < len(optimizers)
         if override:

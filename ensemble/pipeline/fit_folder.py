@@ -36,7 +36,7 @@ def opened(out: Path, config: Any, name: str, resume: bool, lock: ExitStack) -> 
     Yields the content of the earlier `fit.json` with `resume`, otherwise None. If the `with` block raises, the earlier
     `fit.json` is restored; without one, the new `fit.json` and new empty folders are removed, unless data were prepared.
 
-    With `resume` the end of another fit is awaited, such as that of a process whose notebook was killed.
+    With `resume`, it waits until another fit in the folder has ended, such as that of a notebook that was killed.
 
     name : the recipe
     """
@@ -47,7 +47,7 @@ def opened(out: Path, config: Any, name: str, resume: bool, lock: ExitStack) -> 
         earlier = read(out, config, name, resume)
         if not resume and not getattr(config, "overwrite", False):
             raise UserError(f"{out} contains a fit: add --resume auto to continue it, or overwrite=true to replace it")
-        folders.refuse_foreign_folder(out / ENSEMBLE, ENSEMBLE)  # not only after the training
+        folders.refuse_foreign_folder(out / ENSEMBLE, ENSEMBLE)  # now, not only after the training
         folders.refuse_foreign_file(out / REPORT, "report")
     elif out.exists() and (not out.is_dir() or any(not path.match(f".{FILE}.writing-*") for path in out.iterdir())):
         raise UserError(f"{out} exists and contains no fit of this project: choose another out")
@@ -76,7 +76,7 @@ def opened(out: Path, config: Any, name: str, resume: bool, lock: ExitStack) -> 
         yield earlier if resume else None
     except BaseException:
         if earlier:
-            with suppress(OSError):  # which must not hide the first error
+            with suppress(OSError):  # this error must not hide the first one
                 folders.write_json(file, earlier)
         elif not (out / PREPARED).exists():
             remove_new(file, new_folders)
@@ -119,7 +119,7 @@ def _settings_to_compare(fit_json: dict[str, Any]) -> dict[str, Any]:
 
 
 def remove_new(file: Path, new_folders: list[Path]) -> None:
-    """Remove a file, and those of the folders that were created for it that are empty."""
+    """Remove a file, and those of `new_folders` that are empty."""
     with suppress(OSError):
         file.unlink(missing_ok=True)
     for folder in new_folders:
@@ -143,7 +143,7 @@ def _discard_unfinished(paths: list[Path]) -> None:
 
 
 def _refuse_matching(out: Path, pattern: str) -> None:
-    """Raise `UserError` for a glob that would match files of the fit in `out`: they are no raw data."""
+    """Raise `UserError` for a glob that would match files of the fit in `out`, which are not raw data."""
     if not glob.has_magic(pattern):
         return
     parts = Path(os.path.realpath(pattern)).parts
@@ -177,7 +177,7 @@ def refuse_foreign(out: Path, planned: Sequence[PlannedMember]) -> None:
 
 
 def discard_results(out: Path, planned: Sequence[PlannedMember]) -> None:
-    """Delete what a fit that is replaced wrote on its data, but no folder that contains a user's file.
+    """Delete the results of a fit that is replaced, but no folder that contains a user's file.
 
     planned : all members that are planned for the data. Others were trained by the user, and are kept with their predictions
     """

@@ -1,4 +1,4 @@
-"""Training and prediction of neural members, with `accelerate launch` or, on a CPU, with commands/train_on_cpu.py."""
+"""Training and prediction of neural members, in processes of their own."""
 
 import ctypes
 import fnmatch
@@ -20,7 +20,7 @@ from ensemble import configuration, folders, predictions, recipe
 from ensemble.data.cross_validation import SPLIT, CrossValidation
 from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import PREEMPTED, Failure, UserError, how_ended
-from ensemble.neural.elastic import stamp
+from ensemble.neural.elastic import status_stamp
 from ensemble.neural.settings import config_class
 from ensemble.pipeline.plan import PlannedMember, Preempted
 from ensemble.signals import end_with_parent
@@ -32,8 +32,8 @@ FILES_OF_A_RUN = (
 )  # fmt: skip
 """Names, and patterns of names, of the files and folders that a training writes into the folder of its run."""
 ENDING_S, ENDING_PER_ROW_S, PREDICTING_S = 3.0, 4e-5, 8.0
-"""Upper bounds of the seconds after the last step of a training, in which it writes its weights and predicts: a constant,
-and seconds per row. The third bounds the start of another process, if one makes the predictions."""
+"""Upper bounds in seconds. After the last step of a training, in which it writes its weights and predicts: a constant, and
+seconds per row. For the start of another process, if one makes the predictions."""
 TRAIN_ON_CPU = "ensemble.commands.train_on_cpu"
 NUM_CPU_RANKS, LEAST_ROWS_FOR_RANKS = (1, 2, 4), 2_000
 """Possible numbers of ranks on a CPU, and the least number of training rows for several ranks. Several ranks with one core
@@ -70,7 +70,7 @@ def train(
         print(f"{folder} is complete already", file=sys.stderr)
         return True
     launcher, environment = launch_command(config.accelerate_config, member, manifest, num_threads)
-    arguments = words(member, data, folder, manifest, config)
+    arguments = training_arguments(member, data, folder, manifest, config)
     arguments += ["--resume", "auto"] if resume else []
     ranks_predict = predict_to and config.accelerate_config == "auto"  # in float32, as scripts/predict.py
     if predict_to and ranks_predict:
@@ -80,7 +80,7 @@ def train(
         ending_s = ENDING_S + ENDING_PER_ROW_S * _num_predicted(manifest, data)
         arguments += ["--deadline", str(time.time() + seconds - ending_s - (0 if ranks_predict else PREDICTING_S))]
     _return_freed_memory()
-    status_before = stamp(folder)
+    status_before = status_stamp(folder)
     handler = signal.signal(signal.SIGUSR1, signal.getsignal(signal.SIGTERM))  # Slurm's warning before the time limit
     try:
         code = run_command([*launcher, *arguments], environment=environment)
@@ -88,7 +88,7 @@ def train(
         raise Preempted(member.name) from None
     finally:
         signal.signal(signal.SIGUSR1, handler)
-    if code == PREEMPTED or (stamp(folder) != status_before and "preempted" in (folder / "status").read_text()):
+    if code == PREEMPTED or (status_stamp(folder) != status_before and "preempted" in (folder / "status").read_text()):
         raise Preempted(member.name)
     if code:
         print(f"warning: {member.name} failed, and the ensemble is fitted without it: see {folder}", file=sys.stderr)
@@ -96,21 +96,21 @@ def train(
 
 
 def _num_predicted(manifest: dict[str, Any], data: Path) -> int:
-    """The number of rows of all splits, without the training rows that no copy holds out."""
+    """The number of rows to predict: those of all splits, without the training rows that no copy holds out."""
     rows, cv = {name: split["rows"] for name, split in manifest["splits"].items()}, CrossValidation.from_manifest(manifest)
     return sum(rows.values()) - (rows[SPLIT] - cv.num_predicted(data) if cv else 0)
 
 
 def _return_freed_memory() -> None:
-    """Return freed memory to the operating system for the processes of a network: that of Arrow and, with glibc, of all
-    libraries that allocate with malloc, such as those of trees."""
+    """Return freed memory to the operating system, so that the processes of a network can use it: that of Arrow and, with
+    glibc, of all libraries that allocate with malloc, such as those of trees."""
     gc.collect()
     pa.default_memory_pool().release_unused()
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)
 
 
-def words(member: PlannedMember, data: Path, folder: Path, manifest: dict[str, Any], config: Any) -> list[str]:
+def training_arguments(member: PlannedMember, data: Path, folder: Path, manifest: dict[str, Any], config: Any) -> list[str]:
     """The arguments of scripts/train.py for a member."""
     settings = {"seed": member.seed(config), **member.settings, "data": data, "out": folder}
     words = [f"{name}={value}" for name, value in settings.items()]
@@ -157,7 +157,7 @@ def is_complete(folder: Path) -> bool:
 
 
 def foreign(folder: Path) -> Path | None:
-    """The first file in a folder that no training writes."""
+    """The first file in a folder that no training writes, after deleting incomplete files of killed trainings."""
     folders.discard_scratch(folder.glob(".*"))
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     others = (file for file in files if not any(fnmatch.fnmatchcase(file.name, pattern) for pattern in FILES_OF_A_RUN))
@@ -184,7 +184,7 @@ def launch_command(
         launcher = [sys.executable, "-m", "ensemble.neural.launcher", "--quiet", "--config_file", accelerate_config]
         return [*launcher, "-m", "ensemble.commands.train"], None
     num_ranks = num_cpu_ranks(member, manifest, num_threads)
-    if has_gpu() and num_ranks < member.cores_like_a_gpu:
+    if has_gpu() and num_ranks < member.cores_as_fast_as_gpu:
         command = [sys.executable, "-m", "ensemble.commands.train"]
         return command, {**os.environ, "ACCELERATE_MIXED_PRECISION": "no", "OMP_NUM_THREADS": str(num_threads)}
     command = [sys.executable, "-m", TRAIN_ON_CPU, "--num_processes", str(num_ranks)]
@@ -198,7 +198,7 @@ def has_gpu() -> bool:
 
 
 def torch_is_for_cuda() -> bool:
-    """Whether PyTorch is built for CUDA, by its file version.py: to import PyTorch would take seconds."""
+    """Whether PyTorch is built for CUDA, as its file version.py shows: importing PyTorch would take seconds."""
     spec = importlib.util.find_spec("torch")
     assert spec is not None
     assert spec.origin is not None
@@ -223,7 +223,7 @@ def run_command(command: list[str], output: int | None = None, environment: dict
         preexec_fn=end_with_parent,
         stdin=subprocess.DEVNULL,
         stdout=output,
-        env={**(environment or os.environ), "PYTHONSAFEPATH": "1"},  # a random.py of the user is no module of ours
+        env={**(environment or os.environ), "PYTHONSAFEPATH": "1"},  # so that no random.py of the user replaces a module
     )
     try:
         return process.wait()

@@ -1,8 +1,8 @@
 """The members that a fit trains, in order, and the share of the time limit for each.
 
 A recipe may have a module `plan.py` with `plan(manifest, num_threads) -> list[PlannedMember]`. The module may also have
-`combining(manifest)`, which returns the names of a combiner and a calibration of combine/, or several with commas.
-Without `plan`, XGBoost and LightGBM are trained with refit=true, and the neural network, otherwise with defaults.
+`combining(manifest)`, which returns a dict of `combiner` and `calibration`: each a name in combine/, or several with commas.
+Without `plan`, the members are XGBoost and LightGBM with refit=true, and the recipe's network, with default settings.
 
 The prepared data of a recipe whose members rank items, such as next_item, have no task. The module of such a recipe has
 `follow_up(manifest, data, rankings) -> FollowUp`, where `rankings` is the folder of the predictions of members and of
@@ -41,13 +41,13 @@ class PlannedMember:
     """With fewer seconds, the member is skipped, unless no member is trained yet and no later one needs less time."""
     data: str = PREPARED
     """The folder of the training data within the folder of the fit: prepared, or the name of the follow-up's recipe."""
-    cores_like_a_gpu: float = math.inf
+    cores_as_fast_as_gpu: float = math.inf
     """The number of CPU cores that train a network as fast as a GPU. On a GPU, a step takes milliseconds for any network."""
     variant_of: str = ""
-    """The name of a tree member that this one resembles. Such a variant is trained only if that member was trained, and the
-    time that is left before the limit is expected to be enough. Without a time limit no variants are trained."""
+    """The name of the tree member of which this one is a variant; empty for none. A variant is trained only if that member
+    was trained and the time left before the limit is expected to be enough. Without a time limit no variants are trained."""
     relative_seconds: float = 1.0
-    """The expected duration of the training of a variant, relative to that of the member that it resembles."""
+    """The expected duration of the training of a variant, relative to that of the member `variant_of`."""
     seed_offset: int = 0
     """Added to the seed of the fit."""
 

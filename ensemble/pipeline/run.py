@@ -44,16 +44,16 @@ FINISH_S, FINISH_PER_ROW_S, FINISH_PER_MEMBER_S, FINISH_PER_CLASS_S = 2.0, 1e-5,
 """Upper bounds of the seconds to combine the members and write the report, on a fast machine that does nothing else:
 constant, per row, per row and member, and per row and class."""
 PREPARED_S, PREPARED_PER_VALUE_S, SLOWEST = 1.5, 3e-7, 2.2
-"""Seconds from the start of a fit until a table is prepared on such a machine, constant and per value. If it takes longer,
+"""Seconds from the start of a fit until a table is prepared on a fast machine, constant and per value. If it takes longer,
 more time is reserved for combination and report: in proportion, up to `SLOWEST` times as much."""
 SPARE = 1.3
 """For a variant of a member: the time that must be left for its training, relative to the expected one."""
 LATER_MODULES = ("scipy.optimize", "matplotlib.figure", "matplotlib.backends.backend_svg")
 """Modules that combination and report need; together they take half a second to import."""
 LATER_MODULES_WITH = ("xgboost", "lightgbm")
-"""Libraries of trees during whose training they are imported."""
+"""Tree libraries during whose training `LATER_MODULES` are imported."""
 MIN_TRAINING_S = 1.0
-"""The least time limit of a member, even if no time is left, since a fit needs at least one member."""
+"""The least time limit of a member in seconds, even if no time is left, since a fit needs at least one member."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ def _fit(manifest: dict[str, Any], config: Any, resume: bool, budget: Budget) ->
     second: FollowUp | None = follow_up(manifest, out / PREPARED, out / RANKINGS) if follow_up else None
     data = second.recipe if second else PREPARED
     run = Fit(config=config, resume=resume, budget=budget, num_threads=num_threads, data=data)
-    planned = chosen(manifest, config, run.num_threads)
+    planned = chosen_members(manifest, config, run.num_threads)
     run.print(f"prepared {_num_rows(manifest):,} rows")
     slowness = slowness_of(_num_rows(manifest) * len(manifest.get("features", ())), budget.passed())
     first_members = [member for member in planned if member.data == PREPARED]
@@ -156,12 +156,12 @@ def _train(
             data, predict_to = run.out / member.data, run.out / PREDICTIONS if member.data == run.data else None
             is_trained = network.train(member, data, folder, manifest, config, run.num_threads, seconds, resume, predict_to)
         else:
-            is_trained = succeeds(train_trees, member, config, run.num_threads, seconds, resume, overwrite)
+            is_trained = try_to_train(train_trees, member, config, run.num_threads, seconds, resume, overwrite)
         if is_trained:
             run.trained.append(member)
 
 
-def succeeds(train: Any, *arguments: Any) -> bool:
+def try_to_train(train: Any, *arguments: Any) -> bool:
     """Call `train`, and return whether it succeeded. If the library cannot be trained on the rows, a warning is printed, and
     the fit goes on without the member."""
     from ensemble.trees.boosting import CannotLearn
@@ -175,7 +175,7 @@ def succeeds(train: Any, *arguments: Any) -> bool:
 
 
 def _seconds_for_variant(run: Fit, variant: PlannedMember) -> float:
-    """The seconds that must be left to train a variant; infinite if the member that it resembles was not trained."""
+    """The seconds that must be left to train a variant; infinite if the member `variant_of` was not trained."""
     if variant.variant_of not in [member.name for member in run.trained]:
         return math.inf
     trained_s = float(folders.read_json(run.out / "members" / variant.variant_of / "summary.json")["seconds"])
@@ -273,7 +273,7 @@ def prepare(config: Any, name: str, resume: bool, lock: ExitStack) -> dict[str, 
             settings = dataclasses.replace(settings, overwrite=True)  # the data there are incomplete, or of an older fit
 
         def check(manifest: dict[str, Any]) -> None:
-            members = chosen(manifest, config, num_threads)
+            members = chosen_members(manifest, config, num_threads)
             if not earlier:
                 fit_folder.refuse_foreign(out, members)
 
@@ -322,8 +322,8 @@ def _refuse_other_sources(config: Any, manifest: dict[str, Any], folder: Path) -
         )
 
 
-def chosen(manifest: dict[str, Any], config: Any, num_threads: int) -> list[PlannedMember]:
-    """The planned members for the data, or those of them that the setting `members` names. Variants need a time limit."""
+def chosen_members(manifest: dict[str, Any], config: Any, num_threads: int) -> list[PlannedMember]:
+    """The planned members for the data, or those that the setting `members` names. Variants need a time limit."""
     planned, names = plan(manifest, num_threads), config.members
     given = f"members=[{', '.join(names)}]"
     variants = [member.name for member in planned if member.variant_of]
@@ -458,7 +458,7 @@ def _leaderboard(run: Fit, scores: dict[str, Any]) -> list[dict[str, Any]]:
 def _predict(run: Fit, manifest: dict[str, Any], data: Path, folder: Path) -> list[str]:
     """Write the predictions of `data` to `folder`, by the members trained on them and baselines; returns their names.
 
-    A network that was trained on CPUs has written its predictions already (`network.train`).
+    A network that was trained with accelerate_config=auto has written its predictions already (`network.train`).
     """
     from ensemble.predictor import bag, members
 

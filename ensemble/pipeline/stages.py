@@ -1,6 +1,6 @@
 """Stages of a fit as tasks of a cluster. A fit with --resume auto afterwards uses their results.
 
-    prepare    the folder, the prepared data, and network.words with the arguments of scripts/train.py for the neural member
+    prepare    the folder, the prepared data, and the file network.words with the arguments that train the neural member
     copies     the copies of the tree members on the folds of a cross-validation, each on one core (trees/single_copy.py)
     members    the tree members, from their copies
 
@@ -22,7 +22,7 @@ from ensemble.pipeline import run as pipeline
 from ensemble.pipeline.plan import PREPARED, PlannedMember, Preempted
 from ensemble.signals import StopSignals
 
-WORDS = "network.words"
+ARGUMENTS = "network.words"
 """The file in the folder of the fit with the arguments of scripts/train.py, one per line; empty without a neural member."""
 
 
@@ -41,18 +41,19 @@ def run(stage: str, config: Any, name: str, task: int = 0, num_tasks: int = 1) -
         is_first = stage == "prepare"
         manifest = pipeline.prepare(config, name, True, lock) if is_first else pipeline.prepared(config, name)
     num_threads = threads.configure(config.threads)
-    planned = pipeline.chosen(manifest, config, num_threads)
+    planned = pipeline.chosen_members(manifest, config, num_threads)
     # Members of a follow-up are trained on predictions of the others, so the fit without --stage trains them
     trees = [member for member in planned if member.kind == "trees" and member.data == PREPARED]
     if stage == "prepare":
-        neural, out = next((member for member in planned if member.kind == "neural"), None), Path(config.out)
-        words = network.words(neural, out / PREPARED, out / "members" / neural.name, manifest, config) if neural else []
-        folders.write_text(out / WORDS, "".join(f"{word}\n" for word in words))
+        out, words = Path(config.out), list[str]()
+        if neural := next((member for member in planned if member.kind == "neural"), None):
+            words = network.training_arguments(neural, out / PREPARED, out / "members" / neural.name, manifest, config)
+        folders.write_text(out / ARGUMENTS, "".join(f"{word}\n" for word in words))
     elif stage == "copies":
         _train_copies(trees, manifest, config, num_threads, slice(task, None, num_tasks))
     else:
         for member in trees[task::num_tasks]:
-            pipeline.succeeds(pipeline.train_trees, member, config, num_threads)
+            pipeline.try_to_train(pipeline.train_trees, member, config, num_threads)
 
 
 def _train_copies(trees: list[PlannedMember], manifest: dict[str, Any], config: Any, num_threads: int, share: slice) -> None:
@@ -70,7 +71,9 @@ def _train_copies(trees: list[PlannedMember], manifest: dict[str, Any], config: 
     with StopSignals() as stop, ThreadPoolExecutor(num_threads) as pool:
 
         def train(member: PlannedMember, copy: int) -> None:
-            pipeline.succeeds(single_copy.train_copy, pipeline.trees_config(member, config, 1), copy, lambda: stop.received)
+            pipeline.try_to_train(
+                single_copy.train_copy, pipeline.trees_config(member, config, 1), copy, lambda: stop.received
+            )
 
         futures = [(member, pool.submit(train, member, copy)) for member, copy in copies]
         for member, future in futures:

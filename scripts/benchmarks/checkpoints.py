@@ -83,7 +83,7 @@ def rank(millions: int, rounds: int, kind: str, out: str) -> dict[str, Any] | No
     if state.is_sharded:
         from ensemble.neural import sharded
 
-        group = sharded.writers(600)
+        group = sharded.writer_group(600)
 
     def write_now(folder: Path) -> None:
         weights = {name: weight.detach() for name, weight in model.state_dict().items()}
@@ -104,7 +104,7 @@ def rank(millions: int, rounds: int, kind: str, out: str) -> dict[str, Any] | No
             if kind == "synchronous":
                 write_now(folder)
             else:
-                writer.submit(state.checkpoint_write(folder, {}))  # as in loop.py
+                writer.submit(state.checkpoint_writer(folder, {}))  # as in loop.py
             times = {"main_thread_s": time.perf_counter() - began, "main_thread_cpu_s": time.thread_time() - cpu_began}
             writer.wait()
             measured.append({**times, "written_s": time.perf_counter() - began})

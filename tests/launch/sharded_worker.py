@@ -51,7 +51,7 @@ class Trainer:
         self.model, prepared = accelerator.prepare(layers, optimizer)
         self.optimizer: torch.optim.Optimizer = prepared.optimizer
         self.average = MovingAverage(self.model, 0.9)
-        self.writers = sharded.writers(timeout_s=60) if accelerator.num_processes > 1 else None
+        self.writers = sharded.writer_group(timeout_s=60) if accelerator.num_processes > 1 else None
         # Accelerate's state must say FSDP after `prepare` too: no_sync and clipping depend on it
         is_sharded = any(isinstance(module, FSDPModule) for module in self.model.modules())
         assert is_sharded == launch.is_sharded(accelerator) == accelerator.is_fsdp2 == (accelerator.num_processes > 1)

@@ -91,12 +91,12 @@ def test_offloaded_weights_on_cpus_are_refused(monkeypatch: pytest.MonkeyPatch) 
         (
             "ACCELERATE_USE_PARALLELISM_CONFIG",
             "true",
-            "asks for parallelism other than that of the data, which is not supported: ",
+            "asks for parallelism other than data parallelism, which is not supported: ",
         ),
         (
             "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
             "4",
-            "STEPS=4 has no effect: set micro_batch_size, from which they follow",
+            "STEPS=4 has no effect: set micro_batch_size, from which the number of accumulation steps follows",
         ),
     ],
 )

@@ -100,7 +100,7 @@ def test_the_network_has_the_settings_of_a_preset(users: int, events: int, prese
     """The network would be trained with settings that nobody measured, or without those of the training."""
     manifest = {"recipe": "next_item", "users": users, "events": events, "splits": {"validation": {"rows": users}}}
     sasrec = of_recipe.plan(manifest, 1)[0]
-    words = network.words(sasrec, Path("prepared"), Path("sasrec"), manifest, None)[2:]
+    words = network.training_arguments(sasrec, Path("prepared"), Path("sasrec"), manifest, None)[2:]
     file = ROOT / f"ensemble/recipes/next_item/presets/{preset}.yaml"
     schema = settings.config_class("next_item")
     assert configuration.load(schema, None, words) == configuration.load(schema, file, ["data=prepared", "out=sasrec"])

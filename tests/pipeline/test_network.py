@@ -42,7 +42,7 @@ def test_the_number_of_ranks_on_a_cpu(num_threads: int, num_rows: int, settings:
 
 
 @pytest.mark.parametrize(
-    ("num_gpus", "visible", "cores_like_a_gpu", "is_on_gpu"),
+    ("num_gpus", "visible", "cores_as_fast_as_gpu", "is_on_gpu"),
     [
         (2, None, math.inf, True), (2, "1", math.inf, True), (2, "", math.inf, False), (2, "-1", math.inf, False),
         (0, None, math.inf, False), (1, None, 2.1, True), (1, None, 2.0, False),
@@ -51,7 +51,7 @@ def test_the_number_of_ranks_on_a_cpu(num_threads: int, num_rows: int, settings:
 def test_a_fit_uses_a_visible_gpu_that_is_faster(
     num_gpus: int,
     visible: str | None,
-    cores_like_a_gpu: float,
+    cores_as_fast_as_gpu: float,
     is_on_gpu: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -65,7 +65,7 @@ def test_a_fit_uses_a_visible_gpu_that_is_faster(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    member = PlannedMember(name="tabm", kind="neural", cores_like_a_gpu=cores_like_a_gpu)
+    member = PlannedMember(name="tabm", kind="neural", cores_as_fast_as_gpu=cores_as_fast_as_gpu)
     manifest = {"recipe": "table", "splits": {"train": {"rows": 100_000}}}
     command, environment = network.launch_command("auto", member, manifest, 2)
     assert (network.TRAIN_ON_CPU in command) != is_on_gpu

@@ -182,8 +182,8 @@ def test_a_variant_without_a_time_limit_is_refused(table: Path, tmp_path: Path, 
     with pytest.raises(
         UserError, match=r"^time_limit=0, but members=.* names 'lightgbm_2', a variant, which is only trained"
     ):
-        run.chosen({}, configured(table, tmp_path, members=names), 1)
-    assert len(run.chosen({}, configured(table, tmp_path, members=names, time_limit=9.0), 1)) == 2
+        run.chosen_members({}, configured(table, tmp_path, members=names), 1)
+    assert len(run.chosen_members({}, configured(table, tmp_path, members=names, time_limit=9.0), 1)) == 2
 
 
 def test_a_variant_has_a_seed_of_its_own(table: Path, tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_a_variant_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def names(*members: str) -> list[str]:
         config = types.SimpleNamespace(members=members, time_limit=60.0)
-        return [member.name for member in run.chosen(manifest, config, 2)]
+        return [member.name for member in run.chosen_members(manifest, config, 2)]
 
     with pytest.raises(UserError, match="names 'lightgbm_2' without 'lightgbm', of which it is a variant: name both"):
         names("lightgbm_2", "xgboost")

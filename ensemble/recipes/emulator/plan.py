@@ -31,7 +31,7 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
                 settings=settings,
                 share=4.0,
                 least_seconds=20.0,
-                cores_like_a_gpu=CORES_LIKE_A_GPU if facts["system"] == "sea_ice" else math.inf,
+                cores_as_fast_as_gpu=CORES_LIKE_A_GPU if facts["system"] == "sea_ice" else math.inf,
                 seed_offset=int(name == "mlp_tanh"),
             )
             for name, settings in networks.items()

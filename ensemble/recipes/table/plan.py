@@ -129,7 +129,7 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     has_many_classes = num_classes >= MANY_CLASSES
     share = TABM_SHARE_OF_MANY_CLASSES if has_many_classes else TABM_SHARE
     cores = CORES_LIKE_A_GPU + CORES_PER_FEATURE * len(manifest["features"]) + CORES_FOR_MANY_CLASSES * has_many_classes
-    tabm = PlannedMember(name="tabm", kind="neural", share=share, least_seconds=15.0, cores_like_a_gpu=cores)
+    tabm = PlannedMember(name="tabm", kind="neural", share=share, least_seconds=15.0, cores_as_fast_as_gpu=cores)
     position = list(by_name).index("lightgbm") + 1 if has_many_classes else len(by_name) + num_early
     planned.insert(position, tabm)
     return planned

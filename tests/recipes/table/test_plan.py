@@ -42,7 +42,7 @@ def test_a_gpu_trains_only_wide_networks_faster(num_features: int, num_classes: 
         "task": {**COLUMNS, "kind": "binary" if num_classes == 2 else "multiclass", "classes": classes},
     }
     tabm = next(member for member in plan(manifest, 4) if member.name == "tabm")
-    assert num_ranks / 2 < tabm.cores_like_a_gpu <= num_ranks
+    assert num_ranks / 2 < tabm.cores_as_fast_as_gpu <= num_ranks
 
 
 @pytest.mark.parametrize(
