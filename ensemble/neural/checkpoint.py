@@ -185,7 +185,7 @@ def flatten_optimizer(optimizer: torch.optim.Optimizer, prefix: str) -> tuple[Te
     The entry `own_type` of the JSON names the tensors whose dtype differs from that of their parameter.
     """
     state = optimizer.state_dict()
-    parameters = _parameters(optimizer)
+    parameters = parameters_of(optimizer)
     tensors, scalars, own_type = {}, {}, []
     for number, entries in state["state"].items():
         for name, value in entries.items():
@@ -206,7 +206,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, prefix: str, tensors: Te
         state.setdefault(int(number), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": description["groups"]})
     # `load_state_dict` has cast tensors to the dtype of their parameter, also those of another one, such as sums in float64
-    parameters = _parameters(optimizer)
+    parameters = parameters_of(optimizer)
     for key in description.get("own_type", []):
         number, name = key.split(".", 1)
         loaded = optimizer.state[parameters[int(number)]]
@@ -214,7 +214,8 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, prefix: str, tensors: Te
             loaded[name] = state[int(number)][name].to(loaded[name].device)
 
 
-def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
+    """The parameters of all groups; an optimizer's state numbers them in this order."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 

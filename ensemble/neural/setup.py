@@ -154,7 +154,8 @@ def set_up(
         # With config.compile, each size of a batch would be compiled
         if not config.compile and (warning := preflight.mean_instead_of_sum(recipe, state.model, plan, accelerator)):
             tracker.message(warning)
-        name = _batch_norm_of(accelerator.unwrap_model(state.model))
+        modules = accelerator.unwrap_model(state.model).named_modules()
+        name = next((name for name, module in modules if isinstance(module, BatchNorm)), "")
         if name and plan.accumulation > 1:
             fix = f"use LayerNorm or GroupNorm, or micro_batch_size={plan.batch_size}"
             problem = f"'{name}' normalises with the rows of a micro-batch, so the gradient depends on micro_batch_size="
@@ -290,11 +291,6 @@ def refuse_batch_norm(model: torch.nn.Module, num_ranks: int, device_type: str) 
         elif isinstance(module, BatchNorm):
             statistics = f"the statistics of '{name}' ({type(module).__name__})"
             raise UserError(f"{statistics} would differ between the {num_ranks} processes: {fix}")
-
-
-def _batch_norm_of(model: torch.nn.Module) -> str:
-    """The name of the first module with batch normalisation; empty without one."""
-    return next((name for name, module in model.named_modules() if isinstance(module, BatchNorm)), "")
 
 
 def _fit_micro_batch(

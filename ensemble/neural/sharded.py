@@ -118,7 +118,7 @@ def load(
             )
     tensors |= {name: tensor for name, tensor in extra.items() if name in saved}
     for number in restored:
-        parameters = [parameter for group in optimizers[number].param_groups for parameter in group["params"]]
+        parameters = checkpoint.parameters_of(optimizers[number])
         for name in saved:
             if name.startswith(f"optimizer{number}."):
                 parameter = parameters[int(name.split(".")[1])]

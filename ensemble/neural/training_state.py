@@ -88,8 +88,7 @@ class TrainingState:
 
             self._writer_group = sharded.writer_group(timeout_s)
         self._accelerator = accelerator
-        groups = [group["params"] for optimizer in optimizers for group in optimizer.param_groups]
-        updated = {id(parameter) for group in groups for parameter in group}
+        updated = {id(parameter) for optimizer in optimizers for parameter in checkpoint.parameters_of(optimizer)}
         # The scaler unscales the gradients of these only
         self._parameters = [p for p in model.parameters() if p.requires_grad and id(p) in updated]
         self._peak_rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
@@ -164,9 +163,8 @@ class TrainingState:
         for optimizer, peak_rates in zip(self.optimizers, self._peak_rates, strict=True):
             for group, peak_rate in zip(optimizer.param_groups, peak_rates, strict=True):
                 group["lr"] = peak_rate * rate_scale
-            gradients = (parameter.grad for group in optimizer.param_groups for parameter in group["params"])
             # Without any gradient, the scaler's step ends in an assertion
-            if self.scaler and any(gradient is not None for gradient in gradients):
+            if self.scaler and any(parameter.grad is not None for parameter in checkpoint.parameters_of(optimizer)):
                 self.scaler.step(optimizer)
             else:
                 optimizer.step()

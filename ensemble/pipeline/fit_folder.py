@@ -25,7 +25,7 @@ READABLE = (
 )  # fmt: skip
 """Files of a fit, one of each format and folder, that a pattern of sources could match."""
 MOST_NAMED = 3
-"""The maximum number of settings that an error names."""
+"""The maximum number of settings or files that an error names."""
 
 
 @contextmanager

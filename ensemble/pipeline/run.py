@@ -30,7 +30,7 @@ from ensemble.data.cross_validation import CrossValidation
 from ensemble.errors import TooFewRows, UserError
 from ensemble.pipeline import fit_folder, network
 from ensemble.pipeline.budget import Budget
-from ensemble.pipeline.fit_folder import ENSEMBLE, PREDICTIONS, RANKINGS, REPORT
+from ensemble.pipeline.fit_folder import ENSEMBLE, MOST_NAMED, PREDICTIONS, RANKINGS, REPORT
 from ensemble.pipeline.plan import PREPARED, FollowUp, PlannedMember, Preempted, plan
 from ensemble.pipeline.settings import FILE as SETTINGS
 from ensemble.signals import StopSignals
@@ -38,8 +38,6 @@ from ensemble.signals import StopSignals
 if TYPE_CHECKING:
     from ensemble.trees.settings import TreesConfig
 
-MOST_NAMED = 3
-"""The maximum number of files that an error names."""
 FINISH_S, FINISH_PER_ROW_S, FINISH_PER_MEMBER_S, FINISH_PER_CLASS_S = 2.0, 1e-5, 2e-5, 8e-6
 """Upper bounds of the seconds to combine the members and write the report, on a fast machine that does nothing else:
 constant, per row, per row and member, and per row and class."""
@@ -343,12 +341,7 @@ def chosen_members(manifest: dict[str, Any], config: Any, num_threads: int) -> l
 
 def _is_complete(member: PlannedMember, folder: Path) -> bool:
     """Whether the training of a member in `folder` is done."""
-    if member.kind == "neural":
-        return network.is_complete(folder)
-    with suppress(UserError):
-        folders.verify(folder)
-        return True
-    return False
+    return network.is_complete(folder) if member.kind == "neural" else _has_content(folder, {})
 
 
 def is_stale(folder: Path, fingerprint: str) -> bool:
