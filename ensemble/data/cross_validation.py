@@ -1,9 +1,9 @@
 """Cross-validation: the rows on which each copy of a member is fitted and stopped early, and those that it predicts.
 
 Prepared data with the manifest entry `cross_validation` have no validation split. Their split `train` has all labelled rows
-and a column `fold`. Copy k of a member is fitted on the rows `fit`, stopped early on the rows `stop`, and predicts the rows
-`held`. The copies together give the out-of-fold predictions: the copy that predicts a row was neither fitted nor stopped on
-it.
+that are not in the split test, and a column `fold`. Copy k of a member is fitted on the rows `fit`, stopped early on the
+rows `stop`, and predicts the rows `held`. The copies together give the out-of-fold predictions: the copy that predicts a row
+was neither fitted nor stopped on it.
 
     scheme    folds                                     copy k holds out    stops on             is fitted on
     random    0 to K - 1, stratified by the target      fold k              fold (k + 1) % K     the other rows
@@ -57,9 +57,10 @@ class CrossValidation:
     """Time from a row until its target is known, in the unit of the column `time`; for `forward`."""
     stop_share: float = 1.0
     """For `random`, the share of a fold on which a copy is stopped early; for `holdout`, the size of fold 1 relative to
-    fold 0. Below 1 a copy is fitted on most rows, and a second training with the others is not worth its time."""
+    fold 0. If it is below 1, a copy is fitted on most rows already, and a refit that adds its `stop` rows is not worth its
+    time."""
     begins: tuple[float, ...] = ()
-    """First time of the folds -1, 0, 1 …, in the unit of the column `time`; for `forward`."""
+    """The first time in each of the folds -1, 0, 1 …, in the unit of the column `time`; for `forward`."""
 
     @classmethod
     def from_manifest(cls, manifest: dict[str, Any]) -> "CrossValidation | None":

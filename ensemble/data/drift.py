@@ -1,10 +1,11 @@
 """Drift: the difference between the distributions of a feature in new rows and in train, as population stability index.
 
-The index is the sum over bins of (p - q) ln(p / q), where p and q are the shares of a bin in the two sets of rows, after
-0.5 is added to each count, so that no share is 0. The known values of train are divided at their nine deciles, and a value
-that is several deciles, or the highest one, has a bin of its own; or into one bin for each frequent category and one for
-all others. Missing values are one more bin. By the usual rule the index is small up to 0.1 and large above 0.25. If two
-sets of n and m rows have equal distributions, it is (bins - 1) (1 / n + 1 / m) on average.
+The index is the sum over bins of (p - q) ln(p / q), where p and q are the shares of a bin in the two sets of rows, after 0.5
+is added to each count, so that no share is 0. The nine deciles of the known values of train divide the values of a numeric
+feature into bins. A value that equals several deciles has a bin of its own, as has a decile that is the largest value. A
+categorical feature has one bin for each frequent category, and one for all others. Missing values are one more bin. By the
+usual rule the index is small up to 0.1 and large above 0.25. If two sets of n and m rows have equal distributions, it is
+(bins - 1) (1 / n + 1 / m) on average.
 """
 
 import dataclasses

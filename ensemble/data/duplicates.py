@@ -28,7 +28,7 @@ def print_precisions(files: Sequence[Path], units_ms: Sequence[int]) -> None:
 
 
 def are_first(reviews: pl.DataFrame, units_ms: Sequence[int]) -> np.ndarray:
-    """Whether each review is kept, since it is no duplicate of another review that is kept, (num_reviews,) bool.
+    """Whether each review is kept, (num_reviews,) bool: of several duplicates only one is kept.
 
     reviews : product, time_ms, user and source_file, sorted by product, time and position in the files. units_ms : the
     precision of each file's times, from `unit_of`.
@@ -74,8 +74,8 @@ def _positions_in(events: pl.DataFrame, others: pl.DataFrame, item: str, time: s
 def copies_of_other_files(frames: Sequence[pl.DataFrame], units_ms: Sequence[int]) -> list[np.ndarray]:
     """For each file, whether each event is also in a file of finer times, or in an earlier one of the same precision.
 
-    Events of one file are not compared. frames : for each file, the columns user, item and time, in milliseconds. units_ms :
-    the precision of each file's times. Returns bool, (num_events,) for each file.
+    Events of the same file are not compared with each other. frames : for each file, the columns user, item and time, in
+    milliseconds. units_ms : the precision of each file's times. Returns bool, (num_events,) for each file.
     """
     copies = [np.zeros(frame.height, bool) for frame in frames]
     compared = frames[0].select("user", "item", "time").clear()

@@ -14,11 +14,11 @@ MOST_NAMED = 5
 """The largest number of differences that an error names."""
 
 
-def meaning(manifest: dict[str, Any]) -> dict[str, Any]:
+def input_description(manifest: dict[str, Any]) -> dict[str, Any]:
     """The entries of a manifest that must be equal in a member's training data and in all data that it predicts.
 
-    They are the entry `alike` if there is one, else the features and the settings of the preparation, without those of how
-    rows are split.
+    They are the entry `alike` if there is one, else the features and the settings of the preparation, except those that say
+    how rows are split.
     """
     if "alike" in manifest:
         return manifest["alike"]
@@ -34,10 +34,10 @@ def refuse_foreign(
 ) -> None:
     """Raise `UserError` for data with other features or settings, and for a split that may contain training rows.
 
-    trained_on : `fingerprint` and `inputs` (see `meaning`) of the member's training data. data : the folder of the data to
-    predict. manifest : of this folder.
+    trained_on : `fingerprint` and `inputs` (see `input_description`) of the member's training data. data : the folder of the
+    data to predict. manifest : of this folder.
     """
-    inputs, expected = meaning(manifest), trained_on["inputs"]
+    inputs, expected = input_description(manifest), trained_on["inputs"]
     differing = _differences(inputs, expected)
     if differing:
         raise UserError(
@@ -54,7 +54,7 @@ def refuse_foreign(
 
 
 def _differences(inputs: dict[str, Any], expected: dict[str, Any]) -> list[str]:
-    """The names of differing entries, with both values where an entry is a mapping."""
+    """The names of differing entries; if an entry is a mapping, the names of its differing keys with both values."""
     names = []
     for name in {**inputs, **expected}:
         now, before = inputs.get(name), expected.get(name)

@@ -41,7 +41,7 @@ FOREIGN: dict[str, bytes | tuple[bytes, ...]] = {
     "an Arrow stream": b"\xff\xff\xff\xff",
     "compressed with gzip twice": b"\x1f\x8b",
 }
-"""Other formats, with the bytes with which their files begin."""
+"""Formats that are not read, with the bytes with which their files begin."""
 
 
 def require_file(path: Path) -> None:

@@ -73,7 +73,9 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
         known = " or ".join(METRICS[task.kind])
         raise UserError(f"the metric {task.metric} of the task does not fit its kind, {task.kind}: give {known}")
     if task.kind == "multiclass" and len(task.classes) < 2:
-        raise UserError("a multiclass task names its classes: give Task(…, classes=(…))")
+        raise UserError(
+            f"the multiclass task has {len(task.classes)} classes, and needs at least 2: name them, as Task(…, classes=(…))"
+        )
     names = [feature["name"] for feature in manifest["features"]]
     for name, count in Counter(names).items():
         if not re.fullmatch(r"[^\s\[\]<>,:\"{}]+", name) or count > 1:
@@ -82,7 +84,9 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
                 "which LightGBM or XGBoost refuse"
             )
     if task.target in names:
-        raise UserError(f"the target {task.target} is one of the features: leave it out of them, for members would copy it")
+        raise UserError(
+            f"the target {task.target} is one of the features: leave it out of them, since members would copy it"
+        )
     tables = {split: open_table(Path(folder) / "rows" / split) for split in manifest["splits"]}
     for split, table in tables.items():
         if len(table) != manifest["splits"][split]["rows"] or not len(table):
@@ -168,9 +172,9 @@ def _check_row_ids(tables: dict[str, pa.Table]) -> None:
 
 
 def _are_distinct(columns: list[pa.ChunkedArray]) -> bool:
-    """Whether integers are distinct, with a byte for each number of their range instead of a copy.
+    """Whether integers are distinct, computed with a byte for each number of their range instead of a sorted copy.
 
-    False also if this is unknown: if the range is much longer than the number of values.
+    Also False if the range is much longer than the number of values: then this is not computed.
     """
     chunks = [chunk.to_numpy() for column in columns for chunk in column.chunks if len(chunk)]
     num_values = sum(map(len, chunks))
@@ -197,9 +201,9 @@ def _check_target(split: str, table: pa.Table, name: str) -> None:
         )
 
 
-def _check_columns(split: str, schema: pa.Schema, names: list[str], holds: Any, wanted: str) -> None:
+def _check_columns(split: str, schema: pa.Schema, names: list[str], is_allowed: Any, allowed: str) -> None:
     for name in names:
         if schema.get_field_index(name) < 0:
             raise UserError(f"rows/{split} has no column {name}, which the manifest names: {GUIDE}")
-        if not holds(schema.field(name).type):
-            raise UserError(f"the column {name} of rows/{split} is {schema.field(name).type}: it must be {wanted}; {GUIDE}")
+        if not is_allowed(schema.field(name).type):
+            raise UserError(f"the column {name} of rows/{split} is {schema.field(name).type}: it must be {allowed}; {GUIDE}")

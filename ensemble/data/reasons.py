@@ -46,11 +46,11 @@ def strongest_reasons(
             {
                 "feature": names[feature],
                 "value": float(values[row, feature]),
-                "contribution": float(parts[row, which, feature]),
-                **({"class": int(classes[row, which])} if classes is not None else {}),
+                "contribution": float(parts[row, position, feature]),
+                **({"class": int(classes[row, position])} if classes is not None else {}),
             }
-            for which in range(parts.shape[1])
-            for feature in largest[row, which].tolist()
-            if parts[row, which, feature]
+            for position in range(parts.shape[1])
+            for feature in largest[row, position].tolist()
+            if parts[row, position, feature]
         ]
     return reasons

@@ -169,9 +169,9 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
     refuse_bare_returns(path, head)
     if head[257:262] == b"ustar":
         raise UserError(f"{path} is a tar archive: unpack it")
-    for what, magic in FOREIGN.items():
+    for kind, magic in FOREIGN.items():
         if head.startswith(magic):
-            raise UserError(f"{path} is {what}: unpack or convert it to UTF-8 text, gzip or Parquet")
+            raise UserError(f"{path} is {kind}: unpack or convert it to UTF-8 text, gzip or Parquet")
     if head.startswith(PARQUET):
         batch = next(parquet.batches(path, None, HEAD_RECORDS), None)
         if batch is None:

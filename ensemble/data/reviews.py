@@ -397,7 +397,7 @@ def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
     advice = "convert it"
     if kind == "reviews":
         *others, last = _required(formats[0].fields, kind)
-        advice = f"name with columns which are {', '.join(others)} and {last}, as in 'columns={{{last}: NAME, …}}'"
+        advice = f"name the columns of {', '.join(others)} and {last}, as in 'columns={{{last}: NAME, …}}'"
     if kind == "reviews" and has_values:
         advice = f"if that line is a review, {BY_NUMBER}"
     raise UnknownFormat(f"{path} has no known format of {kind} ({seen}): {advice}; {_nearest(file, formats, kind)}")

@@ -37,7 +37,7 @@ class Shard(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """Statistics of each column, in which NaN is a missing value; arrays of shape (columns,), float64 but for `count`.
+    """Statistics of each column, in which NaN is a missing value; arrays of shape (columns,), float64 except `count`.
 
     For a column without values, all but `count` are NaN.
     """
@@ -168,7 +168,7 @@ def _of_block(rows: np.ndarray) -> np.ndarray:
 def _merged(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Merge pairs of blocks, each (pairs, 5, columns), by the formula of Chan et al."""
     (count_1, mean_1, squares_1, least_1, most_1), (count_2, mean_2, squares_2, least_2, most_2) = (
-        np.moveaxis(of, 1, 0) for of in (first, second)
+        np.moveaxis(blocks, 1, 0) for blocks in (first, second)
     )
     count = count_1 + count_2
     share = np.divide(count_2, count, out=np.zeros_like(count), where=count > 0)

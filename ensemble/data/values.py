@@ -183,8 +183,8 @@ CALENDAR = r"^((?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01]))(?:[01]\d|2
 
 
 def time_unit(values: Sequence[object], path: Path, column: str) -> str:
-    """The format of a column of times: 'milliseconds', 'seconds' (since 1970) or 'dates'. values : the first of the
-    column."""
+    """The format of a column of times: 'milliseconds', 'seconds' (since 1970) or 'dates'. values : its first
+    values."""
     values = [value for value in values if value not in (None, "")]
     if any(isinstance(value, datetime.date) for value in values):  # a column of dates in Parquet
         return "dates"
@@ -271,8 +271,8 @@ def text(fields: Sequence[str]) -> pl.Expr | None:
 
 
 def helpful_votes() -> pl.Expr:
-    """Votes as a whole number, null for anything else, such as 1.234; the 2018 release has '1,234'. Of [2, 3] of the 2014
-    release, with the number of all votes, the first."""
+    """Votes as a whole number, null for anything else, such as 1.234. The 2018 release has '1,234'. The 2014 release has
+    [helpful votes, all votes], such as [2, 3], of which the first number is used."""
     text = pl.col("helpful_votes").cast(pl.String).str.strip_chars()
     plain = text.str.strip_chars_start("[").str.replace_all(r",( ?\d+\])?", "")
     text = pl.when(text.str.contains(r"^(\d{1,3}(,\d{3})+|\[\d+, ?\d+\])$")).then(plain).otherwise(text)
@@ -296,7 +296,7 @@ def unreadable(rows: pl.DataFrame, field: str, value: pl.Expr) -> pl.DataFrame:
 
 
 def lists(values: pl.Series) -> pl.Series:
-    """Convert lists, a struct of lists (Parquet), or lists printed as text (CSV) to a column of lists."""
+    """Convert lists, structs of lists (Parquet), of which the first is used, or printed lists (CSV) to a column of lists."""
     if isinstance(values.dtype, pl.Struct):
         return values.struct.field(values.dtype.fields[0].name).alias(values.name)
     if values.dtype != pl.String:
@@ -311,8 +311,8 @@ def _printed(text: str) -> Any:
 
 
 def _list(text: str | None) -> list[str]:
-    """The items of a list printed as JSON, by Python or by NumPy, or of the first of an object of lists; for a number of up
-    to four digits, so many items; any other text is one item."""
+    """The items of a list that was printed as JSON, by Python or by NumPy. Of an object of lists, the items of its first
+    list. A number of up to four digits is the number of items. Any other text is one item."""
     if text is None or text.strip().lower() in ("", "[]", "{}", "none", "null", "nan"):
         return []
     if re.fullmatch(r"\d{1,4}", text):
@@ -333,7 +333,7 @@ def _list(text: str | None) -> list[str]:
 
 _CURRENCY = r"(?:[A-Z]{0,3}[$€£¥₹]|[A-Z]{3})?"
 AMOUNT = rf"^(?:(?i:from)\s+)?{_CURRENCY}\s*(\d[\d.,]*)\s*{_CURRENCY}(?:\s*-.*)?$"
-WITH = {  # by decimal mark: a pattern of numbers, and a pattern of numbers that cannot have the other mark
+NUMBERS_WITH = {  # by decimal mark: a pattern of numbers, and a pattern of numbers that cannot have the other mark
     ".": (r"^(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?$", r"^\d+\.(?:\d{1,2}|\d{4,})$|,\d{3}\.\d|,\d{3},"),
     ",": (r"^(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d+)?$", r"^\d+,(?:\d{1,2}|\d{4,})$|\.\d{3},\d|\.\d{3}\."),
 }
@@ -347,13 +347,13 @@ def decimal_mark(prices: Iterator[pl.Series], path: Path) -> str:
     `12,50` has a decimal comma, `12.50` a decimal point, and `1,234` could have either. Raises `UserError` for a file with
     both.
     """
-    count_of = dict.fromkeys(WITH, 0)
+    count_of = dict.fromkeys(NUMBERS_WITH, 0)
     first: dict[str, str] = {}
     for values in prices:
         if values.dtype.is_numeric():
             continue
         amounts = values.to_frame("price").select(_amounts()).to_series().drop_nulls()
-        for mark, (_, only_with_mark) in WITH.items():
+        for mark, (_, only_with_mark) in NUMBERS_WITH.items():
             matches = amounts.filter(amounts.str.contains(only_with_mark))
             count_of[mark] += len(matches)
             if len(matches):
@@ -379,4 +379,4 @@ def price(mark: str) -> pl.Expr:
     amount = _amounts()
     other = "," if mark == "." else "."
     plain = amount.str.replace_all(other, "", literal=True).str.replace(mark, ".", literal=True)
-    return pl.when(amount.str.contains(WITH[mark][0])).then(plain.cast(pl.Float64, strict=False))
+    return pl.when(amount.str.contains(NUMBERS_WITH[mark][0])).then(plain.cast(pl.Float64, strict=False))

@@ -3,11 +3,11 @@
     python scripts/train_trees.py folds=true data=runs/demo/prepared out=runs/demo/bags/xgboost
     python scripts/predict.py member=runs/demo/bags/xgboost data=runs/demo/prepared out=runs/demo/predictions
 
-Any script trains copy K, with data=DATA/folds/K and out=BAG/K. Each fold is followed by a block of rows. The predictions of
-all blocks are the prediction file of the split `oof`. Each row is in it once, predicted by a copy that was trained neither
-on the row nor on any row whose target overlaps in time with that of the row. So an ensemble can be fitted without a blend
-split. The last copy has no block: it is trained on all weeks before test. On test and in forecasts, a bag predicts the mean
-of the later half of its copies, since the first copies are trained on too few rows.
+Any training script can train copy K, with data=DATA/folds/K and out=BAG/K. A block of rows follows the training rows of each
+fold. The predictions of all blocks form the prediction file of the split `oof`. Each row is in it once, predicted by a copy
+that was trained neither on the row nor on any row whose target overlaps in time with that of the row. So an ensemble can be
+fitted without a blend split. The last copy has no block: it is trained on all weeks before test. On test and in forecasts, a
+bag predicts the mean of the later half of its copies, since the first copies are trained on too few rows.
 """
 
 from collections.abc import Callable

@@ -202,7 +202,7 @@ def score_lines(scores: dict[str, Any], group: str) -> list[str]:
     """A line for the ensemble, each member and each baseline: the score, its interval, and the weight of a member.
 
     scores : as in scores.json. group : the name of the task's group column. A baseline of a binary task is scored by its
-    ranks within each group, which its line mentions. The score of its prediction file is another number.
+    ranks within each group, which its line mentions. This score differs from that of its prediction file.
     """
     lines = []
     probabilities = (*scores["members"], ENSEMBLE, BASE_RATE)

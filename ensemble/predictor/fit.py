@@ -78,9 +78,9 @@ def fit(
     read = member_files.read(Path(folder), data, manifest, members, on, scored)
     task = task_of(manifest)
     fitted = _fit(manifest, task, read, combiner=combiner, calibration=calibration, compare=compare)
-    ensemble, of_clusters = fitted.ensemble, scoring.with_clusters(manifest, fitted.test)
+    ensemble, clustered = fitted.ensemble, scoring.with_clusters(manifest, fitted.test)
     scores = {
-        **scoring.score(task, of_clusters, fitted.candidates, read.member_names, num_draws, seed),
+        **scoring.score(task, clustered, fitted.candidates, read.member_names, num_draws, seed),
         "split": scored,
         "fitted_on": on,
         "out_of_fold_rows": len(read.rows[on].row_id) if on == OUT_OF_FOLD else None,
@@ -162,7 +162,7 @@ def _describe(
         "intervals": None if fitted.intervals is None else dataclasses.asdict(fitted.intervals),
         "diversity": analysis,
         **({"bins_of_train": drift.bins_of_train(data, manifest)} if is_cross_validation else {}),
-        # Of each member with a folder: its path relative to the ensemble's folder, and the fingerprint of its model
+        # The folder of each member that has one, relative to the ensemble's folder, and the fingerprint of its model
         "members": {
             file.member: {"folder": relpath(realpath(file.config["folder"]), out), "model": file.config.get("model")}
             for file in read.files[read.on]

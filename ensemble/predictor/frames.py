@@ -117,8 +117,8 @@ def _from_pandas(rows: Any) -> pa.Table:
         raise UserError(f"two columns are named '{repeated[0]}': rename one")
     left_out = ", ".join(str(name) for name in rows.index.names if name is not None and str(name) not in names)
     if left_out or (rows.index.name is None and rows.index.dtype.kind == "M"):
-        which = left_out or "of dates"
-        print(f"warning: the index {which} is no column and is left out: reset_index() makes it one", file=sys.stderr)
+        description = left_out or "of dates"
+        print(f"warning: the index {description} is no column and is left out: reset_index() makes it one", file=sys.stderr)
     columns = {}
     for position, name in enumerate(names):
         cells = rows.iloc[:, position]

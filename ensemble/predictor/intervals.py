@@ -3,10 +3,10 @@
 Split-conformal: the ends of an interval are the prediction plus quantiles of the residuals of rows that were predicted out
 of fold. The rows are cut into bins by their predictions, each with its own quantiles, since errors often grow with the
 value. With n residuals in a bin, in ascending order, the quantiles are residuals number floor(0.05 (n + 1)) and ceil(0.95 (n
-+ 1)). With sample weights, 5 % of their sum plus their mean are on each side. Lei et al. 2018,
-https://doi.org/10.1080/01621459.2017.1307116; in bins: Vovk 2012, https://doi.org/10.1007/s10994-013-5355-6.
-An interval that would not contain its own prediction is widened to contain it.
-This is needed, for example, where the target nearly always has its largest value, and the predictions are its mean.
++ 1)). With sample weights w, each side has a weight of 0.05 (sum(w) + mean(w)). Lei et al. 2018,
+https://doi.org/10.1080/01621459.2017.1307116; in bins: Vovk 2012, https://doi.org/10.1007/s10994-013-5355-6. An interval
+that would not contain its own prediction is widened to contain it. This is needed, for example, where the target nearly
+always has its largest value, and the predictions are its mean.
 """
 
 import dataclasses

@@ -10,7 +10,7 @@ from ensemble import folders
 def rows(scores: dict[str, Any], folder_of: Mapping[str, Path]) -> list[dict[str, Any]]:
     """A row for the ensemble, each member and each baseline, the best first, with `value`, `low` and `high` of the metric.
 
-    scores : as in scores.json. folder_of : the folders of the members. In all other rows seconds and megabytes are None.
+    scores : as in scores.json. folder_of : the folders of the members; rows without a folder have no seconds and megabytes.
     """
     metric, board = scores["metric"], []
     for name, intervals in scores["scores"].items():

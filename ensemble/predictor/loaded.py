@@ -9,8 +9,8 @@
         forecast = predictor.predict(reviews, products)
 
 Rows have the columns of raw files, in any format that scripts/prepare_data.py reads, not columns of features. They are
-prepared here by the code that prepared the training data. Of reviews, give all reviews of all products of the categories,
-old and new: features depend on the reviews up to a week, and on those of other products.
+prepared here by the code that prepared the training data. If they are reviews, give all reviews of all products of the
+categories, old and new: the features of a week depend on earlier reviews, and on those of other products.
 
 Each member, and the preparation, is loaded once in a process of its own (worker.py). This process loads none of their
 libraries.

@@ -61,8 +61,9 @@ class MemberFiles:
     def probabilities(self, ensemble: combine.Ensemble, is_forward: bool) -> dict[str, np.ndarray]:
         """By member, the predictions of the scored rows; scores of a binary task become probabilities, by their rank.
 
-        If the rows to which these are fitted are scored, those of a block are fitted to other blocks, as the ensemble's: NaN
-        for rows in no block. is_forward : as for `combine.fit_cross_fitted`.
+        If the scored rows are also those to which the probabilities are fitted, they are cross-fitted, as the ensemble's:
+        those of a block are fitted to other blocks, and rows in no block have NaN. is_forward : as for
+        `combine.fit_cross_fitted`.
         """
         rows, result = self.rows[self.on], {}
         options: Any = {"combiner": EQUAL, "calibration": NONE, "compare": False}
@@ -84,7 +85,7 @@ def read(
 
     folder : with the files. data : the prepared data, with `manifest`. names : members and baselines; if empty, all that
     have a file of `on`. Raises `UserError` for missing files, files of other data, files of different models of one member,
-    reserved names, and only baselines.
+    reserved names, and if all names are baselines.
     """
     sorted_names = sorted(names or (path.name.removesuffix(f".{on}.parquet") for path in folder.glob(f"*.{on}.parquet")))
     if not sorted_names:

@@ -28,7 +28,7 @@ KINDS = {
     "catboost": "CatBoost",
     "linear": "linear model",
 }
-"""By kind of member, which is the entry `kind` of its summary.json, the name of the kind in the report."""
+"""The kinds of members, as in the entry `kind` of their summary.json, with their names in the report."""
 TREES = tuple(kind for kind in KINDS if kind != "neural")
 BASELINE_KINDS = ("baseline", "ranking")
 """`baseline`: a prediction with which members are compared. `ranking`: scores of a member in a column of the data, which
@@ -189,12 +189,12 @@ def write_splits(
     path is stored in the files. None for a baseline.
     """
     write_format = recipe.of(manifest).get("outputs", "write")
-    where = {} if folder is None else {"folder": os.path.abspath(folder)}
+    location = {} if folder is None else {"folder": os.path.abspath(folder)}
     for split in splits:
         columns = loaded.predict(data, split)
         if loaded.is_main_process:
             path = Path(out) / f"{name}.{split}.parquet"
-            columns = {**columns, "config": {**columns["config"], "kind": kind, **where}}
+            columns = {**columns, "config": {**columns["config"], "kind": kind, **location}}
             if write_format:
                 write_format(path, columns, split, name)
             else:

@@ -18,7 +18,7 @@ from ensemble.predictor import bag, members
 from ensemble.predictor.forecast import write_forecast
 from ensemble.predictor.intervals import Intervals
 
-OF_A_LAUNCHER = (
+LAUNCHER_VARIABLES = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_SIZE",
     "MV2_COMM_WORLD_SIZE", "PMI_SIZE",
 )  # fmt: skip
@@ -127,7 +127,7 @@ def check_member(name: str, ensemble: Path, entry: dict[str, str]) -> None:
 
 def environment() -> dict[str, str]:
     """The environment of a process that predicts alone, also if this one is a rank of mpirun or torchrun."""
-    return {name: value for name, value in os.environ.items() if name not in OF_A_LAUNCHER}
+    return {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
 
 
 def _predict_with_member(name: str, member: Path, data: Path, out: Path) -> None:

@@ -2,8 +2,8 @@
 
 A contribution is a part of a prediction: of its log odds, of a value or score, or with several classes of the value of the
 likeliest class before the softmax; see ensemble/trees/contributions.py. A member's contributions are multiplied by its
-weight in the ensemble and by the slope of its scale (combine/scales.py), in a ranking by that of the standardisation of its
-scores, and summed over the members that have some.
+weight in the ensemble and by the slope of its scale (combine/scales.py). In a ranking this is the slope of the
+standardisation of its scores. They are summed over the members that have contributions.
 """
 
 from typing import Any
@@ -26,8 +26,8 @@ def of_ensemble(files: list[Predictions], ensemble: combine.Ensemble, prediction
 
     files : prediction files of the members, in any order of rows. prediction : of the ensemble, in the order of row ids,
     (n,) or (n, num_classes). Only contributions with the sign of the row's sum are listed. None if no member with a weight
-    has contributions; a row without contributions has []. So has a row for which members of at least half of the weight have
-    none, compared with the row for which most have some: its sum would be that of a minor member.
+    has contributions; a row without contributions has []. A row also has [] if the weights of the members with
+    contributions to it sum to at most half of the largest such sum of any row: they would not explain the ensemble.
     """
     members = []
     for file in files:

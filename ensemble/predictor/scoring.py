@@ -16,7 +16,8 @@ from ensemble.task import Task
 ENSEMBLE = "ensemble"
 """Name of the ensemble among the members."""
 BASE_RATE = "base rate"
-"""Name of the prediction that is the same for every row: the base rate, mean or class shares where weights are fitted."""
+"""Name of the prediction that is the same for every row: the base rate (see the glossary) of the rows on which weights are
+fitted."""
 PERFECT = 0.9999
 """A member with at least this score is suspected to have learned from a leak."""
 PERFECT_BY = {"binary": "roc_auc", "multiclass": "accuracy", "regression": "r_squared", "ranking": "ndcg_at_10"}
@@ -27,7 +28,8 @@ LEAST_SLICES = 5
 
 
 def with_clusters(manifest: dict[str, Any], rows: Predictions) -> Predictions:
-    """The rows with the clusters that the bootstrap draws: for single rows in time, their slices of time, `rows.group`.
+    """The rows with the clusters that the bootstrap draws. For rows in time without clusters these are slices of time, which
+    are the groups of the rows.
 
     Errors of neighbours in time are alike, so intervals by draws of single rows would be too narrow.
     """
@@ -39,19 +41,24 @@ def with_clusters(manifest: dict[str, Any], rows: Predictions) -> Predictions:
 
 
 def intervals_of(
-    kind: str, blend: Predictions, cross_fitted: np.ndarray, test: Predictions | None, combined: np.ndarray, is_forward: bool
+    kind: str,
+    fit_rows: Predictions,
+    cross_fitted: np.ndarray,
+    test: Predictions | None,
+    combined: np.ndarray,
+    is_forward: bool,
 ) -> tuple[dict[str, Any] | None, intervals.Intervals | None]:
     """The coverage of the prediction intervals of a regression, and the intervals; (None, None) for other tasks.
 
-    The intervals are fitted on cross-fitted predictions of `blend`, the rows on which weights are fitted. The coverage is
-    measured on the rows `test` that took no part in the fit, with the ensemble's predictions `combined`. If `test` is None,
+    The intervals are fitted on cross-fitted predictions of `fit_rows`, on which weights are fitted. The coverage is measured
+    on the rows `test`, which took no part in the fit, with the ensemble's predictions `combined`. If `test` is None,
     the coverage is cross-fitted too.
     """
     is_predicted = np.isfinite(cross_fitted) if kind == "regression" else np.zeros(0, bool)
     if not is_predicted.any():
         return None, None
-    target, prediction, group = blend.target[is_predicted], cross_fitted[is_predicted], blend.group[is_predicted]
-    weight, counted = counted_rows(weight_of(blend.weight, is_predicted))
+    target, prediction, group = fit_rows.target[is_predicted], cross_fitted[is_predicted], fit_rows.group[is_predicted]
+    weight, counted = counted_rows(weight_of(fit_rows.weight, is_predicted))
     target, prediction, group = target[counted], prediction[counted], group[counted]
     fitted = intervals.fit(target, prediction, weight)
     if test is None:
@@ -104,15 +111,15 @@ def _as_json(by_metric: dict[str, metrics.Interval]) -> dict[str, dict[str, floa
     return {metric: interval.as_json() for metric, interval in by_metric.items()}
 
 
-def warnings_of_leaks(task: Task, blend: Predictions, predictions: dict[str, np.ndarray]) -> list[str]:
-    """A warning for each member whose score on the rows `blend` is `PERFECT` or higher. predictions : by name of the member.
+def warnings_of_leaks(task: Task, fit_rows: Predictions, predictions: dict[str, np.ndarray]) -> list[str]:
+    """A warning for each member whose score on `fit_rows` is `PERFECT` or higher. predictions : by name of the member.
 
-    The usual cause is a feature that contains the target, or rows of blend among the training rows. There is no warning if
-    the base rate is nearly as good: if its distance from 1 is not ten times as large.
+    The usual cause is a feature that contains the target, or rows of `fit_rows` among the training rows. There is no warning
+    if the base rate is nearly as good: if its distance from 1 is not ten times as large.
     """
     metric = PERFECT_BY[task.kind]
-    weight, counted = counted_rows(blend.weight)
-    target, group = blend.target[counted], blend.group[counted]
+    weight, counted = counted_rows(fit_rows.weight)
+    target, group = fit_rows.target[counted], fit_rows.group[counted]
 
     def score_of(prediction: np.ndarray) -> float:
         if metric == "r_squared":
@@ -125,7 +132,7 @@ def warnings_of_leaks(task: Task, blend: Predictions, predictions: dict[str, np.
         score = score_of(prediction[counted])
         if score >= PERFECT and 1 - score < 0.1 * (1 - score_of(base_rate)):
             warnings.append(
-                f"member {name} is right on nearly all rows of {blend.split} ({metric} {score:.6f}): look for a feature "
+                f"member {name} is right on nearly all rows of {fit_rows.split} ({metric} {score:.6f}): look for a feature "
                 "that contains the target, or for rows of that split among its training rows"
             )
     return warnings

@@ -10,9 +10,9 @@ class ServeConfig:
     ensemble: str = "???"
     """The folder of a fitted ensemble; its members must be where they were, relative to this folder."""
     host: str = "127.0.0.1"
-    """The address to listen at; 0.0.0.0 for all addresses of the machine. There is no authentication: use a proxy."""
+    """The address to listen on; 0.0.0.0 for all addresses of the machine. There is no authentication: use a proxy."""
     port: int = 8000
-    """The port to listen at; 0 for any free port."""
+    """The port to listen on; 0 for any free port."""
     threads: int = 0
     """Threads of each member's process; 0 for as many cores as are granted."""
     max_reviews: int = 100_000

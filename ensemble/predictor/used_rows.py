@@ -15,8 +15,8 @@ SPLIT_USE = {
 }
 
 REGROWN = (
-    "A copy of a tree or linear member with regrow=true is then trained again, with the rows that stopped it too, if there "
-    "is time."
+    "A copy of a tree or linear member with regrow=true is then trained again, also on the rows by which it was "
+    "stopped, if there is time."
 )
 
 
@@ -59,18 +59,18 @@ def _training(manifest: dict[str, Any], cv: CrossValidation) -> str:
     rows, config = f"{manifest['splits']['train']['rows']:,} rows with a known target", manifest["config"]
     if cv.scheme == "holdout":
         return (
-            f"{rows}: one copy of each member. One part of the rows fits it, one decides when its training stops, and one "
-            "is held out."
+            f"{rows}: one copy of each member. It is fitted on one part of the rows, stopped early on another, and "
+            "predicts the third."
         )
     num_fit = cv.num_folds - 2
     copies = f"Each member has {cv.num_folds} copies."
     if cv.scheme == "forward":
         unit = " days" if re.match(r"\d{4}-\d\d", str(manifest["splits"]["train"].get("from"))) else ""
         embargo = f", less an embargo of {cv.embargo:g}{unit}" if cv.embargo else ""
-        groups = f", without the values of {config['group']} in these two blocks" if config.get("group") else ""
+        groups = f", except those with a {config['group']} of these two blocks" if config.get("group") else ""
         return (
             f"{rows}, in {cv.num_folds} blocks forward in time, by {config.get('time')}. {copies} A copy predicts one "
-            f"block, the block before it decides when its training stops, and all rows before that fit it{groups}{embargo}."
+            f"block, is stopped early on the block before it, and is fitted on all rows before that{groups}{embargo}."
         )
     how = "stratified by the target" if cv.scheme == "random" else f"with all rows of one {config.get('group')} in one fold"
     stop = ", one more decides"

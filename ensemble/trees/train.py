@@ -157,7 +157,7 @@ def _summary(
         "kind": config.library,
         "recipe": manifest["recipe"],
         "fingerprint": manifest["fingerprint"],
-        "inputs": inputs.meaning(manifest),
+        "inputs": inputs.input_description(manifest),
         "rows": num_rows,
         "ranks": num_ranks,
         "objective": objective.loss,

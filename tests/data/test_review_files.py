@@ -84,7 +84,7 @@ def test_a_damaged_parquet_is_refused(tmp_path):
         (b"\xff\xfeU\x00", "is text in UTF-16"),
         (b"\x28\xb5\x2f\xfdrest", "is compressed with zstd"),
         (b"\n\x16\xcb", "is not UTF-8 text"),
-        (b"who,what\n1,2\n", r"has no known format of reviews \(its columns are who, what\): name with columns"),
+        (b"who,what\n1,2\n", r"has no known format of reviews \(its columns are who, what\): name the columns of"),
         (json_lines({"a": 1, "b": 2}), r"has no known format of reviews \(its columns are a, b\)"),
         (
             b"A3,B1,5,1369699200\nA4,B1,3,1369699201\n",

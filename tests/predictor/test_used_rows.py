@@ -57,7 +57,7 @@ def test_each_scheme_is_described(cv: CrossValidation, config: dict[str, Any], p
     for part in [
         *parts,
         "1,000 rows",
-        "trained again, with the rows that stopped it too",
+        "trained again, also on the rows by which it was stopped",
         "750 rows",
         "700 rows",
         "50 rows are not scored",
