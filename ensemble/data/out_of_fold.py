@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ensemble import arrow
@@ -46,9 +47,7 @@ def read(folder: Path, data: str | Path, task: Task, fingerprint: str) -> dict[s
         )
     rows = arrow.open_table(Path(data) / "rows" / SPLIT)
     row_id, prediction = (arrow.Column(table, name).all() for name in ("row_id", "prediction"))
-    ids = rows["row_id"].to_numpy()
-    order = np.argsort(ids, kind="stable")
-    position = order[np.searchsorted(ids, row_id, sorter=order)]
+    position = pc.index_in(table["row_id"], rows["row_id"]).to_numpy()
     names = {"target": task.target, "group": task.group, "cluster": task.cluster}
     names |= {"weight": task.weight} if task.weight else {}
     columns = {name: rows[column].to_numpy()[position] for name, column in names.items()}

@@ -3,11 +3,12 @@
     python scripts/train_trees.py folds=true data=runs/demo/prepared out=runs/demo/bags/xgboost
     python scripts/predict.py member=runs/demo/bags/xgboost data=runs/demo/prepared out=runs/demo/predictions
 
-Any training script can train copy K, with data=DATA/folds/K and out=BAG/K. A block of rows follows the training rows of each
-fold. The predictions of all blocks form the prediction file of the split `oof`. Each row is in it once, predicted by a copy
-that was trained neither on the row nor on any row whose target overlaps in time with that of the row. So an ensemble can be
-fitted without a blend split. The last copy has no block: it is trained on all weeks before test. On test and in forecasts, a
-bag predicts the mean of the later half of its copies, since the first copies are trained on too few rows.
+Any training script can train copy K, with data=DATA/folds/K and out=BAG/K. A block of rows, the split blend of the fold,
+follows its training rows. The predictions of all blocks form the prediction file of the split `oof`. Each row is in it once,
+predicted by a copy that was trained neither on the row nor on any row whose target overlaps in time with that of the row. So
+an ensemble can be fitted without a blend split. The last copy has no block: it is trained on all weeks before test. On test
+and in forecasts, a bag predicts the mean of the later half of its copies, since the first copies are trained on too few
+rows.
 """
 
 from collections.abc import Callable
@@ -19,13 +20,11 @@ import numpy as np
 from ensemble import folders, recipe
 from ensemble.data import folds
 from ensemble.data.cross_validation import CrossValidation
-from ensemble.data.inputs import FORECAST
+from ensemble.data.inputs import BLEND, FORECAST
 from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import UserError
 from ensemble.predictions import COLUMNS
 
-BLOCK = "blend"
-"""The split of a fold with the rows of its block."""
 Predict = Callable[[str | Path, str], dict[str, Any]]
 """A function of a folder of prepared data and a split; it returns the arguments of `predictions.Predictions`."""
 
@@ -72,9 +71,9 @@ def default_splits(folder: Path, manifest: dict[str, Any], is_baseline: bool) ->
     if CrossValidation.from_manifest(manifest):
         fitting = [OUT_OF_FOLD]
     elif is_baseline:
-        fitting = [BLOCK, *([OUT_OF_FOLD] if manifest.get("folds") else [])]
+        fitting = [BLEND, *([OUT_OF_FOLD] if manifest.get("folds") else [])]
     else:
-        fitting = [BLOCK if copies(folder) == [folder] else OUT_OF_FOLD]
+        fitting = [BLEND if copies(folder) == [folder] else OUT_OF_FOLD]
     return [*fitting, *(split for split in ("test", FORECAST) if split in manifest["splits"])]
 
 
@@ -125,7 +124,7 @@ def with_out_of_fold(predict: Predict) -> Predict:
 def out_of_fold(copies: list[Predict], data: str | Path) -> dict[str, Any]:
     """The predictions of the blocks of all folds of `data` but the last, which has none, each by the copy of its fold."""
     with_block = list(zip(copies, _folders(copies, data), strict=True))[:-1]
-    parts = [predict(folder, BLOCK) for predict, folder in with_block]
+    parts = [predict(folder, BLEND) for predict, folder in with_block]
     names = [*COLUMNS, *(["weight"] if "weight" in parts[0] else [])]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in names}
     return {**parts[-1], **columns, "fingerprint": folders.read_manifest(data)["fingerprint"]}

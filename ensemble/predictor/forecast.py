@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
@@ -143,9 +144,7 @@ def _forecast_table(forecast: Forecast) -> pa.Table:
     names = {"row_id": template.row_id[order]}
     rows = open_table(forecast.data / "rows" / FORECAST)
     if "id" in rows.column_names:
-        row_id = rows["row_id"].to_numpy()
-        by_row_id = np.argsort(row_id, kind="stable")
-        names["id"] = rows["id"].take(by_row_id[np.searchsorted(row_id, names["row_id"], sorter=by_row_id)])
+        names["id"] = rows["id"].take(pc.index_in(pa.array(names["row_id"]), rows["row_id"]))
     if forecast.ensemble.kind == "multiclass":
         classes = {f"probability of {name}": prediction[order, number] for number, name in enumerate(template.classes)}
         return pa.table({**names, **classes})

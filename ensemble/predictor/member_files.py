@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ensemble import combine, predictions
 from ensemble.arrow import open_table
@@ -168,10 +169,8 @@ def _compare_with_data(rows: Predictions, data: Path, manifest: dict[str, Any], 
     kind = table.schema.field(target).type
     if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
         return
-    row_id = table["row_id"].to_numpy()
-    order = np.argsort(row_id, kind="stable")
-    positions = order[np.searchsorted(row_id, rows.row_id, sorter=order).clip(max=len(order) - 1)]
-    unknown = np.flatnonzero(row_id[positions] != rows.row_id)
+    positions = pc.index_in(pa.array(rows.row_id), table["row_id"]).fill_null(-1).to_numpy()
+    unknown = np.flatnonzero(positions < 0)
     if unknown.size:
         raise UserError(f"the prediction files have a row {rows.row_id[unknown[0]]}, which {folder} lacks: predict again")
     weight = task.get("weight")
