@@ -80,7 +80,7 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
     for name, count in Counter(names).items():
         if not re.fullmatch(r"[^\s\[\]<>,:\"{}]+", name) or count > 1:
             raise UserError(
-                f"'{name}' is no name of a feature: each must have its own, without blanks and the characters []<>,:\"{{}}, "
+                f"'{name}' is not a valid name of a feature: names must be distinct, without blanks and []<>,:\"{{}}, "
                 "which LightGBM or XGBoost refuse"
             )
     if task.target in names:

@@ -49,7 +49,7 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
         escaped = (char if char < "\x7f" or char > "\uffff" else f"\\u{ord(char):04x}" for char in content)
         config.write_text("".join(escaped), encoding="utf-8")
         words = ["--recipe", name, "--config", str(config), *(["--resume", "auto"] if resume else [])]
-        error, last = list[str](), ""  # `error` are its lines: the last that begins with `error: `, and those that follow
+        error, last = list[str](), ""  # `error`: the last line that begins with `error: `, and all lines after it
         outputs: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         outputs["preexec_fn"] = end_with_parent  # also if a notebook's kernel is killed
 

@@ -94,8 +94,8 @@ def make_app(predictor: Predictor, settings: ServeConfig) -> ASGIApp:
     request_module = _request_module(predictor)
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    reviews = Counter("ensemble_reviews", "Reviews in answered requests", registry=registry)
-    forecasts = Counter("ensemble_forecasts", "Products in answers", registry=registry)
+    reviews = Counter("ensemble_reviews", "Reviews, or rows of a table, in answered requests", registry=registry)
+    forecasts = Counter("ensemble_forecasts", "Rows of the forecasts in answers", registry=registry)
 
     @app.post("/predict")
     async def predict(request: Request) -> Response:

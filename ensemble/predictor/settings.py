@@ -8,9 +8,10 @@ class ServeConfig:
     """The address of the service, and the limits of a request."""
 
     ensemble: str = "???"
-    """The folder of a fitted ensemble; its members must be where they were, relative to this folder."""
+    """The folder of a fitted ensemble; its members must be at the same paths, relative to it, as when it was fitted."""
     host: str = "127.0.0.1"
-    """The address to listen on; 0.0.0.0 for all addresses of the machine. There is no authentication: use a proxy."""
+    """The address to listen on; 0.0.0.0 for all addresses of the machine. There is no authentication: put a
+    proxy in front of the service."""
     port: int = 8000
     """The port to listen on; 0 for any free port."""
     threads: int = 0

@@ -13,6 +13,7 @@ SPLIT_USE = {
     "test": "the scores above",
     FORECAST: "the forecast above",
 }
+"""By split, what its rows are used for, for a table of the report."""
 
 REGROWN = (
     "A copy of a tree or linear member with regrow=true is then trained again, also on the rows by which it was "

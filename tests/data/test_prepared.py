@@ -92,12 +92,12 @@ def test_a_task_with_weights_needs_their_column(tmp_path: Path) -> None:
         (
             "features",
             [{"name": "size in cm", "unit": ""}],
-            r"'size in cm' is no name of a feature: each must have its own, w",
+            r"'size in cm' is not a valid name of a feature: names must be distinct, w",
         ),
         (
             "features",
             [{"name": "size", "unit": ""}] * 2,
-            "'size' is no name of a feature: each must have its own, without b",
+            "'size' is not a valid name of a feature: names must be distinct, without b",
         ),
         ("features", [{"name": "target", "unit": ""}], "the target target is one of the features: leave it out"),
         (

@@ -16,7 +16,7 @@ class PrepareConfig:
     """The column to predict; rows where it is empty form the split forecast."""
     task: Literal["", "binary", "multiclass", "regression", "ranking"] = ""
     """The kind of task; empty to infer it from the target: binary for two different values, multiclass for few different
-    whole numbers or texts, else regression. If `metric` is one of regression, any target of numbers is a regression."""
+    whole numbers or texts, else regression. If `metric` is one for regression, any target of numbers is a regression."""
     metric: str = ""
     """The metric for early stopping and the leaderboard. Binary: log_loss (the default), roc_auc, average_precision or
     accuracy; several classes: multiclass_log_loss or accuracy; numbers: root_mean_squared_error or mean_absolute_error;
@@ -29,8 +29,8 @@ class PrepareConfig:
     """The time from a row's `time` until its target is known, in the unit of `time`, or in days for dates."""
     group: str = ""
     """A column. Rows with the same value form one cluster of the bootstrap, and stay in one fold. With `time` they may be in
-    several, but no copy is fitted on rows with a value of the block that it predicts. In a ranking task rows with the same
-    value are ranked against each other."""
+    several, but no copy is fitted on rows whose value occurs in the block that it predicts. In a ranking task rows with the
+    same value are ranked against each other."""
     weight: str = ""
     """A column of sample weights; empty for 1 each."""
     id: str = ""
