@@ -1,4 +1,4 @@
-"""Train a tree member on the CPU cores of one node, or of several.
+"""Train a tree member, or a linear one, on the CPU cores of one node, or of several.
 
     python scripts/train_trees.py library=xgboost data=runs/demo/prepared out=runs/demo/members/xgboost
     python scripts/train_trees.py library=lightgbm data=runs/demo/prepared out=runs/demo/members/lightgbm --resume auto
@@ -17,8 +17,8 @@ one of other processes:
 
 Until the member is finished, its checkpoints and the file `status` are in OUT.checkpoint. The first line of `status` is
 running (also after a kill), preempted, lost (a rank or its machine died) or failed; after the last two, a second line is the
-reason. The exit code is 75 if SIGTERM, SIGINT or SIGUSR1 ended the training and its state was saved: continue with --resume
-auto. Other codes: 0 done, 1 failed, 2 user error.
+reason. The exit code is 75 if SIGTERM, SIGINT or SIGUSR1 ended the training after its state was saved: continue with
+--resume auto (CatBoost and linear models save no state and start again). Other codes: 0 done, 1 failed, 2 user error.
 """
 
 import dataclasses

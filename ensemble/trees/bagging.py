@@ -18,7 +18,8 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
     manifest = rows.tree_manifest(config.data)
     if not manifest.get("folds"):
         raise UserError(
-            f"{config.data} has no folder `folds`, as folds=true needs: leave it out, or prepare reviews with panel.folds=…"
+            f"{config.data} has no folder `folds`, which folds=true needs: leave folds=true out, or prepare reviews with "
+            "panel.folds=…"
         )
     if config.search.trials or config.search.seconds:
         raise UserError("folds=true does not search settings: search without it, and train the bag with the best settings")

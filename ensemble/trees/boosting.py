@@ -92,7 +92,7 @@ def boost(
 ) -> tuple[list[Scores], int]:
     """Train until early stopping by `metric`, a key of the scores; without `score`, as in a refit, train all trees.
 
-    Returns the scores after each tree, and the best number of trees, to which `booster.first_rounds` then cuts the booster.
+    Returns the scores after each tree, and the best number of trees, to which the caller cuts the booster by `first_rounds`.
     score : scores the predictions that `booster.update` returns.
 
     Every rank scores the whole validation split, since average precision is not a mean over parts. The scores of rank 0

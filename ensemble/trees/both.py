@@ -1,6 +1,6 @@
-"""A member of each library from one command: one after the other on all cores, or side by side on half of them each.
+"""An XGBoost and a LightGBM member from one command: one after the other on all cores, or side by side on half of them each.
 
-Each library trains in a process of its own, by the same script, and writes its member to OUT/xgboost and OUT/lightgbm.
+Each library trains in a process of its own, by the same script. The members are written to OUT/xgboost and OUT/lightgbm.
 OpenMP is configured once per process, and two libraries would share its threads. Side by side is faster where one library
 gains little from more threads, as with few rows. together=auto tries both ways for some seconds.
 """
@@ -65,8 +65,8 @@ def train(config: TreesConfig, command: list[str], rank_info: RankInfo) -> dict[
         for library, number in cores_of.items()
     }
     with Children() as children:
-        for names in [LIBRARIES] if together == "side_by_side" else [(library,) for library in LIBRARIES]:
-            children.start({library: commands[library] for library in names}, prefixed=len(names) > 1)
+        for libraries in [LIBRARIES] if together == "side_by_side" else [(library,) for library in LIBRARIES]:
+            children.start({library: commands[library] for library in libraries}, prefixed=len(libraries) > 1)
             failed, sentence = children.wait()
             if failed == USER_ERROR:
                 checkpoints.clear()
@@ -82,7 +82,7 @@ def train(config: TreesConfig, command: list[str], rank_info: RankInfo) -> dict[
 
 
 def halves(num_cores: int, slower: str) -> dict[str, int]:
-    """The cores of each library, at least one; of an odd number, the slower library gets one more."""
+    """The number of cores of each library, at least one; if `num_cores` is odd, the slower library gets one more."""
     return {library: max(1, (num_cores + (library == slower)) // 2) for library in LIBRARIES}
 
 
@@ -199,6 +199,7 @@ def choose_together(config: TreesConfig, num_cores: int) -> tuple[str, str]:
 
 
 def _reason_for_no_trial(config: TreesConfig, num_cores: int) -> str:
+    """Why the ways to train are not tried, for a message; '' if they are."""
     if num_cores == 1:
         return "there is one core"
     manifest = rows.tree_manifest(config.data)
@@ -210,7 +211,7 @@ def _reason_for_no_trial(config: TreesConfig, num_cores: int) -> str:
 
 
 def _trial(config: TreesConfig, num_cores: int, at_once: bool) -> dict[str, float]:
-    """The seconds of a short training of each library, the least of `NUM_TRIALS`, without the start of its process."""
+    """The shortest time of `NUM_TRIALS` short trainings of each library, in seconds, without the start of its process."""
     seconds: dict[str, list[float]] = {library: [] for library in LIBRARIES}
     with ExitStack() as stack:
         spawn = multiprocessing.get_context("spawn")

@@ -2,7 +2,7 @@
 statistics of the target, computed in a random order of the rows.
 
 CatBoost cannot add one tree at a time. So each copy of a cross-validation is stopped early by its own rows, and all copies
-then get the mean of their best numbers of trees. It is optional: pip install 'accelerate-ensemble[catboost]'.
+then get the mean of their best numbers of trees. CatBoost is optional: pip install 'accelerate-ensemble[catboost]'.
 """
 
 import dataclasses
@@ -120,7 +120,7 @@ def in_time(config: TreesConfig, rows: TreeData, num_copies: int, seconds_left: 
 
 
 def _seconds_of_a_tree(config: TreesConfig, objective: Objective, rows: TreeData) -> float:
-    """The mean over `PROBED_TREES` trees without the first."""
+    """The mean training time of a tree, over `PROBED_TREES` trees without the first."""
     times: list[float] = []
 
     def after_iteration(_: Any) -> bool:
@@ -136,7 +136,8 @@ def _seconds_of_a_tree(config: TreesConfig, objective: Objective, rows: TreeData
 def first_rounds(booster: Any, num_rounds: int) -> Any:
     shorter = booster.copy()
     shorter.shrink(min(num_rounds, booster.tree_count_))
-    metadata = shorter.get_metadata()  # of equal trainings, these differ: a random id, the time, the number of threads
+    # These fields differ between equal trainings: a random id, the time, the number of threads
+    metadata = shorter.get_metadata()
     metadata["model_guid"] = metadata["train_finish_time"] = ""
     params = json.loads(metadata["params"])
     for part in ("flat_params", "system_options"):

@@ -33,12 +33,12 @@ UNIT_OF = {
 }
 
 
-def of_classes(parts: np.ndarray, of_class: np.ndarray | None) -> np.ndarray:
+def of_classes(parts: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
     """Select the contributions to some classes of each row: (n, F + 1) or (n, m, F + 1) from (n, K, F + 1).
 
-    of_class : the numbers of the classes, (n,) or (n, m); None, as without several classes, returns `parts` unchanged.
+    classes : the numbers of the classes, (n,) or (n, m); None, as without several classes, returns `parts` unchanged.
     """
-    return parts if of_class is None else parts[np.arange(len(parts)).reshape(-1, *[1] * (of_class.ndim - 1)), of_class]
+    return parts if classes is None else parts[np.arange(len(parts)).reshape(-1, *[1] * (classes.ndim - 1)), classes]
 
 
 def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndarray]], metadata: dict[str, Any]) -> Path:

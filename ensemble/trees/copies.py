@@ -3,7 +3,7 @@
 All copies stop at the same number of trees, which has the best score over the validation rows of all copies together: with
 few rows the score of one copy is too noisy. Several copies are trained at once, each on one thread, so a member has the same
 bits on any number of cores. A single copy uses all threads, and with twice as many threads as copies each uses several: then
-the last bits of XGBoost may depend on their number.
+the last bits of XGBoost may depend on the number of threads.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from ensemble.trees.rows import TreeData
 from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import TreesConfig
 from ensemble.trees.stored import StoredCopy, pack, unpack
-from ensemble.trees.target_encoding import NOTHING, TargetEncoding
+from ensemble.trees.target_encoding import NO_ENCODING, TargetEncoding
 
 LOSS_OF = {
     "binary": "log_loss",
@@ -58,7 +58,7 @@ class Model:
 
     booster: Any
     scaling: Scaling
-    encoding: TargetEncoding = NOTHING
+    encoding: TargetEncoding = NO_ENCODING
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -196,9 +196,9 @@ def _train_together(
     # A booster needs validation rows, also where none are scored
     splits = [(fit, fit[:1] if stop is None else stop) for fit, stop in parts]
     objective = objective_of(config, rows)
-    in_unit = dataclasses.replace(objective, scaling=Scaling())
+    unscaled = dataclasses.replace(objective, scaling=Scaling())  # `_Copies.update` returns the target's unit
     stops = rows.take(np.concatenate([stop for _, stop in splits]))
-    score = None if training.is_refit else ValidationMetrics(in_unit, stops)
+    score = None if training.is_refit else ValidationMetrics(unscaled, stops)
     copies = _Copies(library, config, rows, splits, training, run)
     history, best_round = boost(config, objective.metric, copies, score, training)
     return partial(copies.first_rounds, best_round), history, best_round
@@ -273,14 +273,14 @@ def train_separately(
 
 
 def share_of_each(config: TreesConfig, num_copies: int, seconds_left: float) -> tuple[TreesConfig, float]:
-    """The settings with the threads of each copy, and its seconds, if as many as possible are trained at once."""
+    """The settings with the threads of each copy, and the seconds for each, if as many as possible are trained at once."""
     num_at_once = max(1, min(config.threads, num_copies))
     config = dataclasses.replace(config, threads=max(1, config.threads // num_at_once))
     return config, seconds_left / math.ceil(num_copies / num_at_once)
 
 
 def _predictor(library: ModuleType, rows: TreeData, model: Model, content: dict[str, Any]) -> unknown.Predict:
-    """A function from features to a copy's predictions; rows with unknown values are predicted as in unknown.py."""
+    """A function from features to a copy's predictions; for unknown values they are neutral (unknown.py)."""
     seen = unknown.SeenValues.from_dict(content, rows.features)
 
     def predict(features: np.ndarray) -> np.ndarray:

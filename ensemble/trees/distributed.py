@@ -220,6 +220,7 @@ class RankGroup:
         self._send_to_all(begin=hello)
 
     def _welcome(self, connection: socket.socket) -> None:
+        """On rank 0: add the rank that has connected; `UserError` if it belongs to another training or exists already."""
         hello = (peer := _Peer(connection)).receive(SILENCE_S)  # another program that connects to the port may send nothing
         if not isinstance(hello, dict) or not {"rank", "num_ranks", "name"} <= hello.keys():
             connection.close()

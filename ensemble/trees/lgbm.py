@@ -30,19 +30,18 @@ OBJECTIVES = {
 }
 MAX_GROUP_ROWS = 10_000
 """Rows of a group that LightGBM's lambdarank accepts; a larger group is divided into equal parts."""
-MOST_OF_A_LEAF = 4.0
+LARGEST_LEAF_VALUE = 4.0
 """The largest value of a leaf for several classes, before it is multiplied by the learning rate. Without it the predictions
 of rare classes diverge: on KDD Cup 1999 (324,000 rows, 23 classes, learning rate 0.3) the log loss is 0.233 instead of
 0.001."""
 MOST_DRAWS = 16
-"""A round in which LightGBM adds no tree is repeated with other rows and features: the best round is a number of trees."""
+"""How often a round in which LightGBM adds no tree is tried, with other rows and features each time."""
 LEAF_ROWS, MIN_LEAVES = 20, 20
 """LightGBM's default `min_data_in_leaf`; a copy with fewer than LEAF_ROWS × MIN_LEAVES rows gets rows / MIN_LEAVES."""
-
 GROUP_ROWS, MIN_GROUPS = (10, 100), 40
-"""The range of `min_data_per_group`, the least rows of a category in a split; for a copy it is rows / MIN_GROUPS. LightGBM's
-default is 100. Loss of five folds: 1.1 % lower on ames (2,198 rows, 40 columns of categories), 1.5 % on 600 of these rows,
-0.3 % on 600 rows of adult. With 3,000 and 4,000 rows, 10 and 30 changed it by −0.4 to +0.3 % on six tables."""
+"""The range of `min_data_per_group`, the least number of rows of a category in a split; for a copy it is rows / MIN_GROUPS.
+LightGBM's default is 100. Loss of five folds: 1.1 % lower on ames (2,198 rows, 40 columns of categories), 1.5 % on 600 of
+these rows, 0.3 % on 600 rows of adult. With 3,000 and 4,000 rows, 10 and 30 changed it by −0.4 to +0.3 % on six tables."""
 
 
 class Booster:
@@ -77,7 +76,7 @@ class Booster:
 
     def update(self) -> np.ndarray:
         num_trees = self.booster.current_iteration()
-        for _ in range(MOST_DRAWS):  # it adds no tree if the drawn rows and features allow no split
+        for _ in range(MOST_DRAWS):  # no tree is added if the drawn rows and features allow no split
             self.booster.update()
             if self.booster.current_iteration() > num_trees:
                 break
@@ -130,7 +129,7 @@ def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
         "bagging_freq": 1,
         "feature_fraction": config.column_fraction,
         "lambda_l2": config.l2,
-        **({"max_delta_step": MOST_OF_A_LEAF} if objective.kind == "multiclass" else {}),
+        **({"max_delta_step": LARGEST_LEAF_VALUE} if objective.kind == "multiclass" else {}),
         "seed": config.seed,
         "num_threads": config.threads,
         "deterministic": True,

@@ -43,7 +43,7 @@ PENALTIES = tuple(10.0 ** np.arange(0.5, -8, -1))
 """Values of λ. The objective is the mean log loss, or half the mean squared error, + λ / 2 × the sum of squared weights."""
 ColumnSet = Literal["scores", "ranks", "wide"]
 Candidate = tuple[int, ColumnSet, float]
-"""The power (see `_ridge`), the columns of the model (see `Design.of_set`), and λ."""
+"""The power (see `_ridge`), the columns of the model (see `Design.column_indices`), and λ."""
 CANDIDATES: tuple[Candidate, ...] = tuple(itertools.product((0,), ("scores", "ranks"), PENALTIES))
 CANDIDATES_OF_REGRESSION: tuple[Candidate, ...] = tuple(itertools.product((0, 1, 2), ("scores", "ranks", "wide"), PENALTIES))
 LEAST_CANDIDATES = 5
@@ -95,14 +95,14 @@ class Design:
         wide = self.number_S[self.wide_W]
         return np.concatenate([self.number_S, self.missing_M, self.category_C, self.number_S, wide])
 
-    def of_set(self, columns: ColumnSet) -> slice | np.ndarray:
-        """The columns of a model: scores, missing values and categories; with `ranks` also the ranks of the numbers; with
-        `wide` the numbers `wide_W` in their whole range."""
+    def column_indices(self, column_set: ColumnSet) -> slice | np.ndarray:
+        """The indices of the columns of a model: scores, missing values and categories; with `ranks` also the ranks of the
+        numbers; with `wide` the numbers `wide_W` in their whole range."""
         num_scores = len(self.mean_D) - len(self.number_S) - len(self.wide_W)
-        if columns == "wide" and len(self.wide_W):
+        if column_set == "wide" and len(self.wide_W):
             kept = np.delete(np.arange(num_scores), self.wide_W)
             return np.concatenate([kept, np.arange(len(self.mean_D) - len(self.wide_W), len(self.mean_D))])
-        return slice(num_scores + (len(self.number_S) if columns == "ranks" else 0))
+        return slice(num_scores + (len(self.number_S) if column_set == "ranks" else 0))
 
     def columns(self, features: np.ndarray) -> np.ndarray:
         """Columns (n, D) minus their means, for features (n, F); 0 for the scores and ranks of missing values."""
@@ -256,7 +256,7 @@ def train_copy(
             break
         weight_KE, intercept_K = fit(power, column_set, penalty)
         weight_KD = np.zeros((len(weight_KE), columns.shape[1]))
-        weight_KD[:, design.of_set(column_set)] = weight_KE
+        weight_KD[:, design.column_indices(column_set)] = weight_KE
         fitted.append((weight_KD, intercept_K))
     weights_TKD, intercepts_TK = (np.array(values) for values in zip(*fitted, strict=True))
     model = Linear(
@@ -303,7 +303,7 @@ def _ridge(columns: np.ndarray, dataset: Dataset, design: Design) -> Fit:
     def decomposition(power: int, column_set: ColumnSet) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
         """The scale of each column; eigenvalues and eigenvectors of the Gram matrix of the scaled columns, or of the rows if
         there are fewer rows than columns; and in this case the scaled columns."""
-        chosen = design.of_set(column_set)
+        chosen = design.column_indices(column_set)
         scale_E = correlation_D[chosen] ** power
         if len(scale_E) <= len(centred):
             return scale_E, *np.linalg.eigh(scale_E[:, None] * gram_matrix()[chosen][:, chosen] * scale_E), None
@@ -311,7 +311,7 @@ def _ridge(columns: np.ndarray, dataset: Dataset, design: Design) -> Fit:
         return scale_E, *np.linalg.eigh(scaled @ scaled.T), scaled
 
     def fit(power: int, column_set: ColumnSet, penalty: float) -> tuple[np.ndarray, np.ndarray]:
-        chosen = design.of_set(column_set)
+        chosen = design.column_indices(column_set)
         scale_E, eigenvalues, vectors, scaled = decomposition(power, column_set)
         right_side = scale_E * covariance_D[chosen] if scaled is None else centred_target
         solution = vectors @ ((vectors.T @ right_side) / (np.maximum(eigenvalues, 0.0) + penalty))
@@ -341,10 +341,10 @@ def _logistic(columns: np.ndarray, dataset: Dataset, objective: Objective, desig
     @functools.cache
     def axes(column_set: ColumnSet) -> np.ndarray:
         """A basis of the span of the rows, which contains the weights that minimise the objective."""
-        return np.linalg.svd(columns[:, design.of_set(column_set)], full_matrices=False)[2]
+        return np.linalg.svd(columns[:, design.column_indices(column_set)], full_matrices=False)[2]
 
     def fit(power: int, column_set: ColumnSet, penalty: float) -> tuple[np.ndarray, np.ndarray]:
-        inputs = columns[:, design.of_set(column_set)]
+        inputs = columns[:, design.column_indices(column_set)]
         if not inputs.shape[1]:  # scikit-learn refuses to fit intercepts alone
             shares = np.bincount(target, weights=weight) / weight.sum()
             logits = np.log(shares) if objective.num_classes > 1 else logit(shares[1:])

@@ -2,7 +2,7 @@
 
 Some held-out rows of each fold are drawn. The values of one feature are permuted among them, and the copy that holds the
 rows out predicts them again. The importance is the difference between the scores with and without permutation, of all folds
-together; its sign is positive if permutation is worse. Breiman 2001, https://doi.org/10.1023/A:1010933404324.
+together; it is positive if the score with permutation is worse. Breiman 2001, https://doi.org/10.1023/A:1010933404324.
 """
 
 from collections.abc import Sequence
@@ -32,8 +32,8 @@ def importance(
 
     None for a ranking, for an objective of another kind than the task, if it would take too long, or for undefined scores.
 
-    rows : the split `train`. predictors : those of the copies, one for each fold, in the unit of the target. num_trees : the
-    trees of a copy.
+    rows : the split `train`. predictors : for each fold, the function that predicts with its copy, in the target's unit.
+    num_trees : the number of trees of a copy.
     """
     num_held_out, num_features = sum(len(fold.held) for fold in folds), len(rows.features)
     num_affordable = MAX_TREE_PREDICTIONS // max(1, num_trees * objective.num_classes * num_features)

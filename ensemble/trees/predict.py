@@ -59,7 +59,7 @@ def average_predictions(output: str, predictions: list[np.ndarray]) -> np.ndarra
     """The mean prediction of several models; probabilities are averaged as log odds, those of classes as logs.
 
     So the mean contributions of the models sum to the log odds of the result. A probability counts as at least
-    `LEAST_OF_LARGEST` times the largest one: a model whose rows lacked a class gives it a probability near 0.
+    `LEAST_OF_LARGEST` times the largest one of the models: a model whose rows lacked a class gives it a probability near 0.
     """
     if len(predictions) == 1:
         return predictions[0]
@@ -170,18 +170,18 @@ class TreeMember:
         num_models = max(1, min(len(self._models), EXPLAINED_LEAVES // (least * leaves)))
         return max(least, min(most, EXPLAINED_LEAVES // (num_models * leaves))), num_models
 
-    def explain(self, features: np.ndarray, of_class: np.ndarray | None = None, num_models: int | None = None) -> np.ndarray:
+    def explain(self, features: np.ndarray, classes: np.ndarray | None = None, num_models: int | None = None) -> np.ndarray:
         """Contributions (n, F + 1) for features (n, F); with several classes, to the likeliest class of each row.
 
-        of_class : other classes, (n, m), for a result of (n, m, F + 1). num_models : the number of models that are averaged,
+        classes : other classes, (n, m), for a result of (n, m, F + 1). num_models : the number of models that are averaged,
         from the first; None for all.
         """
-        if of_class is None and self._summary["output"] == "probabilities":
-            of_class = self._seen.predict(self.predict_features, features)[0].argmax(axis=1)
+        if classes is None and self._summary["output"] == "probabilities":
+            classes = self._seen.predict(self.predict_features, features)[0].argmax(axis=1)
 
         def explain(features: np.ndarray) -> np.ndarray:
             parts = [
-                scaling.parts(contributions.of_classes(self._library.contributions(booster, encoding(features)), of_class))
+                scaling.parts(contributions.of_classes(self._library.contributions(booster, encoding(features)), classes))
                 for booster, scaling, encoding in self._models[:num_models]
             ]
             return parts[0] if len(parts) == 1 else np.mean(parts, axis=0)

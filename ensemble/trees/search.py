@@ -1,7 +1,7 @@
 """A search for the settings of a tree member by Optuna: each trial trains with other settings, and is scored on validation.
 
-Any number of tasks share a search through the same `out` and --resume auto (see trials.py). Each task that ends writes the
-results so far: best.yaml, trials.csv and search.png.
+Any number of processes, called tasks here and in trials.py, share a search through the same `out` and --resume auto. Each
+task that ends writes the results so far: best.yaml, trials.csv and search.png.
 
 The first trial has the given settings, so the best settings are at least as good on validation. They are the best of many
 trials, so a part of their gain is chance: only blend and test show the true gain.
@@ -239,12 +239,13 @@ def draw(ended: list[EndedTrial], importance: dict[str, float], file: Path, conf
 
 def _check(config: TreesConfig, rank_info: RankInfo) -> None:
     member.check(config)
+    name = config.search.task
     configuration.check(
         config.search,
         "search.",
         at_least_0="trials seconds seed",
         lost_after_s=(config.search.lost_after_s > 0, "more than 0"),
-        task=("/" not in config.search.task and not config.search.task.startswith("."), "a name without / and a first ."),
+        task=("/" not in name and not name.startswith("."), "a name without / that does not begin with ."),
     )
     if config.max_seconds:
         raise UserError("max_seconds= ends a single training, and this is a search: leave it out, or use search.seconds=")

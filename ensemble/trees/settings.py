@@ -6,18 +6,18 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchConfig:
-    """A search for settings instead of one training; `trials` or `seconds` start one."""
+    """A search for settings instead of one training; it starts if `trials` or `seconds` is above 0."""
 
     trials: int = 0
-    """Number of trials of all tasks that share `out` together; 0 for as many as `seconds` allow."""
+    """Number of trials of all processes that share `out` together; 0 for as many as `seconds` allow."""
     seconds: float = 0.0
-    """Seconds of trials after which a task starts no further trial; 0 for no limit."""
+    """Seconds of trials after which a process starts no further trial; 0 for no limit."""
     seed: int = 0
     """Seed of the settings to try."""
     task: str = ""
-    """Name of a task that may be killed and resumed, such as the number of a Slurm job; the seconds of its runs add up."""
+    """A name under which this process can be resumed, such as the number of a Slurm job; the seconds of its runs add up."""
     lost_after_s: float = 120.0
-    """Seconds without a heartbeat after which a task counts as dead, and another task repeats its trial."""
+    """Seconds without a heartbeat after which a process counts as dead, and another process repeats its trial."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,8 +27,8 @@ class TreesConfig:
     library: Literal["xgboost", "lightgbm", "catboost", "linear", "both"] = "xgboost"
     """The library. linear is a ridge or logistic regression. both trains a member with XGBoost and one with LightGBM, in
     `out`/xgboost and `out`/lightgbm. catboost and linear are trained by one rank, in memory, and stop early by the loss
-    that they minimise, whatever `metric` is. catboost does not use min_leaf_weight and the fractions, linear no setting of
-    trees."""
+    that they minimise, whatever `metric` is. catboost does not use min_leaf_weight and the fractions; linear uses no
+    setting of trees."""
     together: Literal["auto", "one_after_other", "side_by_side"] = "auto"
     """With library=both: train one after the other on all cores, or side by side on half of the cores each; auto: the faster
     way in a short trial."""
@@ -46,24 +46,25 @@ class TreesConfig:
     """The objective: binary, regression, absolute_error, multiclass or ranking; empty for the kind of the data's task, or
     absolute_error if its metric is mean_absolute_error. The linear model minimises the squared error in both cases.
 
-    With another kind, predictions are scores, of which only the order has a meaning.
+    In a binary or ranking task, the objective and `target` may be others than the task's. Then predictions are scores, of
+    which only the order has a meaning.
     """
     target: str = ""
-    """The column to learn, such as growth; empty for the task's. Rows where it is missing are left out.
+    """The column to learn, such as growth; empty for the task's. Rows without a value in it are left out.
 
-    For a ranking, values other than whole numbers from 0 to 30 are converted to 31 grades within each group.
+    With objective=ranking, values are converted to 31 grades within each group, unless all are whole numbers from 0 to 30.
     """
     metric: str = ""
     """The metric of early stopping, always on the task's target. Empty: the metric of the task, or the log loss if
-    that is accuracy, or if the rows for early stopping have too few of one of two classes."""
+    that is accuracy, or if the rows for early stopping have fewer than 20 of one of two classes."""
     monotone: dict[str, int] = dataclasses.field(default_factory=dict)
     """Features with which the prediction may only rise (1) or fall (-1), such as 'monotone={reviews_4w: 1}' for the demo."""
     learning_rate: float = 0.05
     """Shrinkage of each tree."""
     num_rounds: int = 600
-    """The largest number of trees."""
+    """The largest number of rounds; a round is a tree, or with several classes a tree for each class."""
     early_stopping_rounds: int = 50
-    """Stop after this number of rounds without a better score on validation; a round is a tree, or one for each class."""
+    """Stop after this number of rounds without a better score on validation."""
     refit: bool = False
     """After early stopping, train the same number of trees twice more: on train and validation to predict blend, and with
     blend added to predict test and new rows. The trees then learn from the newest rows, and training takes three times as
@@ -85,7 +86,8 @@ class TreesConfig:
     l2: float = 5.0
     """Penalty on squared leaf values."""
     threads: int = 0
-    """OpenMP threads; 0 for as many cores as Slurm, the cgroup and the affinity mask grant."""
+    """OpenMP threads; 0 for as many cores as Slurm, the cgroup and the affinity mask grant, or outside of Slurm
+    OMP_NUM_THREADS if that is less."""
     memory: Literal["auto", "in_core", "low"] = "auto"
     """low: XGBoost keeps its rows in files beside `out`, which is slower, and LightGBM computes its bins from fewer rows.
 
@@ -94,7 +96,7 @@ class TreesConfig:
     seed: int = 0
     """Seed of the draws of rows and features."""
     chunk_rounds: int = 10
-    """Number of trees after which the random generators are seeded again; checkpoints are written only there."""
+    """Number of rounds after which the random generators are seeded again; checkpoints are written only there."""
     checkpoint_s: float = 30.0
     """Seconds between checkpoints, which are written at the end of a chunk; 0 for one after each chunk."""
     max_seconds: float = 0.0

@@ -87,7 +87,8 @@ def _train(
     """The trained copy and its scores after each tree, with a library that adds one tree at a time."""
     objective = objective_of(config, train_rows)
     model, history, predictions = (resumed[0].model, resumed[1], [*resumed[0].predictions]) if resumed else (None, [], [])
-    metrics = ValidationMetrics(dataclasses.replace(objective, scaling=Scaling()), train_rows.take(fold.stop))
+    unscaled = dataclasses.replace(objective, scaling=Scaling())  # `score` converts predictions to the target's unit
+    metrics = ValidationMetrics(unscaled, train_rows.take(fold.stop))
 
     def score(prediction: np.ndarray) -> Scores:
         predictions.append(prediction)

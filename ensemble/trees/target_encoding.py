@@ -2,10 +2,11 @@
 
 The code of a category is the mean target of its rows, shrunk towards the mean of all rows as if it had `PRIOR_ROWS` more
 rows of that mean. Rows on which a model is fitted are divided into `NUM_PARTS` parts of whole clusters, and the codes of
-each part are means of the other parts; the codes of all other rows are means of the fitted rows. So no target of a row's
-cluster is in its code, but for the mean to which codes are shrunk: if clusters have several rows, it is that of all rows,
-since the means of parts would tell the parts, and so the clusters, apart. Missing values are one more category. A category
-without a fitted row has the mean of all rows. The target of a regression is the standardised one, since codes are float32.
+each part are means of the other parts; the codes of all other rows are means of the fitted rows. So the code of a row does
+not depend on the targets of its cluster, with one exception: if clusters have several rows, codes are shrunk towards the
+mean of all rows, since with the means of the parts a model could tell the parts, and so the clusters, apart. Missing values
+count as one more category. The code of a category without a fitted row is the mean of all rows. The target of a regression
+is the standardised one, since codes are float32.
 
 On data for cross-validation, XGBoost and LightGBM learn from these codes if the objective is binary or regression, since
 classes and relevances have no meaningful mean. CatBoost has target statistics of its own.
@@ -48,14 +49,14 @@ class TargetEncoding:
         return {features[number]: codes.tolist() for number, codes in self.codes.items()}
 
 
-NOTHING = TargetEncoding(codes={})
+NO_ENCODING = TargetEncoding(codes={})
 
 
 def fit(objective: Objective, rows: TreeData, fit_rows: np.ndarray) -> tuple[TargetEncoding, TreeData]:
     """The encoding of a model that is fitted on the rows `fit_rows` of a split, and the encoded split."""
     names = [name for name, num_categories in rows.categories.items() if num_categories >= MIN_CATEGORIES]
     if not names or objective.kind not in ("binary", "regression"):
-        return NOTHING, rows
+        return NO_ENCODING, rows
     target = rows.column(objective.target).astype(np.float64)
     weight = rows.column(objective.task.weight).astype(np.float64) if objective.task.weight else np.ones(len(rows))
     weight = np.where(np.isnan(target), 0.0, weight) / mean_weight(rows.take(fit_rows), objective.target)
@@ -81,7 +82,7 @@ def fit(objective: Objective, rows: TreeData, fit_rows: np.ndarray) -> tuple[Tar
 def load(member: Path, features: list[str], num_models: int) -> list[TargetEncoding]:
     """The encodings of a member's models; without the file, no feature is encoded."""
     if not (member / FILE).is_file():
-        return [NOTHING] * num_models
+        return [NO_ENCODING] * num_models
     content: list[dict[str, Any]] = folders.read_json(member / FILE)
     return [
         TargetEncoding(codes={features.index(name): np.array(values, np.float32) for name, values in model.items()})
@@ -103,7 +104,7 @@ def _means(
     num_categories: int,
     mean: float | None = None,
 ) -> np.ndarray:
-    """The mean target of each category over some rows, shrunk to `mean` or theirs, (num_categories,) float32."""
+    """The mean target of each category over some rows, (num_categories,) float32, shrunk to `mean` or that of the rows."""
     mass = np.bincount(category[rows], weight[rows], num_categories)
     total = np.bincount(category[rows], weight[rows] * target[rows], num_categories)
     mean = total.sum() / max(mass.sum(), 1e-300) if mean is None else mean

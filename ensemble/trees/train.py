@@ -152,7 +152,7 @@ def _summary(
     scalings = [dataclasses.asdict(model.scaling) for model in result.models]
     is_scaled = any(not model.scaling.is_identity for model in result.models)
     scores = result.history[result.best_round - 1] if result.history else {}
-    wanted = scores if cv or objective.metric not in scores else [objective.metric]
+    reported = scores if cv or objective.metric not in scores else [objective.metric]
     return {
         "kind": config.library,
         "recipe": manifest["recipe"],
@@ -170,7 +170,7 @@ def _summary(
         **({"models": len(result.models)} if cv or len(result.models) > 1 else {}),
         "memory": config.memory,
         **cost,
-        **{f"validation_{name}": value for name, value in scores.items() if name in wanted},
+        **{f"validation_{name}": value for name, value in scores.items() if name in reported},
     }
 
 
@@ -181,11 +181,11 @@ def _check_fit(config: TreesConfig, objective: Objective, is_cross_validation: b
     if objective.kind == "ranking" and config.refit and not is_cross_validation:
         refit.refuse_common_groups(config, objective.task.group)
     if config.library not in LIBRARIES or is_cross_validation:
-        what = f"the folds of {config.data}" if is_cross_validation else f"library={config.library}"
+        unsupported = f"the folds of {config.data}" if is_cross_validation else f"library={config.library}"
         if group.num_ranks > 1:
-            raise UserError(f"{what} cannot be trained by {group.num_ranks} ranks together: use one rank")
+            raise UserError(f"{unsupported} cannot be trained by {group.num_ranks} ranks together: use one rank")
         if config.memory == "low":
-            raise UserError(f"memory=low does not support {what}: leave memory=low out")
+            raise UserError(f"memory=low does not support {unsupported}: leave memory=low out")
 
 
 def _train_models(
@@ -198,7 +198,7 @@ def _train_models(
 ) -> tuple[copies.TrainingResult, copies.TrainingResult | None, list[rows.TreeData]]:
     """Train a copy on each fold, or one booster. With `config.refit`, boosters trained on validation too replace it.
 
-    Returns the result, a second result that also learned blend (None without one), and the training rows of the first.
+    Returns the result, a second one of models that also learned blend (or None), and the training rows of the first.
     """
     if cv := CrossValidation.from_manifest(manifest):
         folds = cv.folds(config.data, objective.task.cluster)
@@ -298,14 +298,14 @@ def _start(
         if config.memory != "auto":
             raise UserError(
                 f"{checkpoints.folder} was written with memory={saved['memory']}, and with {config.memory} the trees would "
-                "be others: use the previous value, or start again without --resume and with overwrite=true"
+                "differ: use the previous value, or start again without --resume and with overwrite=true"
             )
         mode = saved["memory"]
     print(f"continuing after {len(saved['history'])} trees", file=sys.stderr)
     if saved["num_ranks"] != state["num_ranks"]:
         print(
-            f"these were trained on {saved['num_ranks']} ranks, the next trees will be trained on {state['num_ranks']}: "
-            "the member will be as good, but not bit-identical",
+            f"the trees so far were trained on {saved['num_ranks']} ranks, the next will be trained on {state['num_ranks']}"
+            ": the member will be as good, but not bit-identical",
             file=sys.stderr,
         )
     checkpoints.set_status("running")
@@ -344,7 +344,7 @@ def bytes_needed(library: str, config: TreesConfig, manifest: dict[str, Any], nu
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Let other threads receive signals: LightGBM 4.7 closes its network if one interrupts it ("Socket recv error")."""
+    """Leave signals to other threads: LightGBM 4.7 closes its network if one interrupts this one ("Socket recv error")."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP)
     try:
         yield
@@ -365,7 +365,7 @@ def refusals_explained(config: TreesConfig) -> Iterator[None]:
 
 
 class _Probed(Exception):
-    """Ends the test whether a folder can be written."""
+    """Ends the test of whether a folder can be written."""
 
 
 def _finished_summary(config: TreesConfig, state: dict[str, Any]) -> dict[str, Any] | None:
@@ -389,7 +389,7 @@ def check_same_training(folder: Path, saved: dict[str, Any], state: dict[str, An
         raise UserError(f"{folder} was written by a version that learned the target on another scale: {fix}")
     before, now = saved["config"], state["config"]
     changed = [
-        f"{name}={before.get(name, 'not there')} (now {value})" for name, value in now.items() if before.get(name) != value
+        f"{name}={before.get(name, 'missing')} (now {value})" for name, value in now.items() if before.get(name) != value
     ]
     if changed:
         raise UserError(f"{folder} was written with {', '.join(changed)}: {fix}")

@@ -3,10 +3,11 @@
     OUT/trials.journal       the record of all trials; tasks append lines to it under a lock (SQLite breaks on NFS)
     OUT/tasks/NAME/status    running | preempted | failed and the reason; a running task updates its modification time
 
-A task is a process that runs trials; under the same name it can be resumed. The trials are numbered from 0; `place` is the
-number. To start a trial, a task takes the first free place while it holds a second lock. If a task dies or is stopped, the
-place of its trial becomes free again. The settings at a place are determined by the search's seed, the place, and the trials
-that ended before. So a search by one task that was killed and resumed tries the same settings as an uninterrupted one.
+Here a task is a process that runs trials; under the same name it can be resumed. The trials are numbered from 0; `place` is
+the number. To start a trial, a task takes the first free place while it holds a second lock. If a task dies or is stopped,
+the place of its trial becomes free again. The settings at a place are determined by the search's seed, the place, and the
+trials that ended before. So a search by one task that was killed and resumed tries the same settings as an uninterrupted
+one.
 """
 
 import contextlib

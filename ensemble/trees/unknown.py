@@ -124,7 +124,7 @@ class SeenValues:
         return mask
 
     def predict(self, predict: Predict, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The predictions, and the number of unknown values of each feature, (F,). predict : of the trees."""
+        """The predictions, and the number of unknown values of each feature, (F,). predict : predicts with the trees."""
         predictions, is_unknown = predict(features), self.is_unknown(features)
         rows = np.flatnonzero(is_unknown.any(axis=1))
         if rows.size:

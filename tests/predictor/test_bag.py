@@ -202,7 +202,7 @@ def test_copies_of_other_folds_are_refused(copied: Path, folded: Path, prepared:
     (copied / "x").rename(copied / "1")
     with pytest.raises(UserError, match=r"the bag has 4 copies, but .* has 5 folds"):
         bag.load(copied, load_copy)(folded, "test")
-    with pytest.raises(UserError, match=r"has no folder `folds`, as folds=true needs"):
+    with pytest.raises(UserError, match=r"has no folder `folds`, which folds=true needs"):
         tree_bag.train(config(prepared, tmp_path / "out"))
     with pytest.raises(UserError, match="folds=true does not search settings"):
         tree_bag.train(config(folded, tmp_path / "out", search=SearchConfig(trials=2)))

@@ -406,8 +406,8 @@ def test_a_signal_to_one_rank_stops_all(trained: Path, market: Path, tmp_path: P
     assert (tmp_path / "out.checkpoint/status").read_text() == "preempted\n"
     ((code, _, errors),) = ends(start_ranks(start, [line]))
     assert code == 0, errors
-    sentence = "these were trained on 2 ranks, the next trees will be trained on 1: the member will be as good, but not bit-"
-    assert f"{sentence}identical" in errors
+    sentence = "the trees so far were trained on 2 ranks, the next will be trained on 1: the member will be as good, but not"
+    assert f"{sentence} bit-identical" in errors
     assert abs(score(tmp_path / "out", market, "test") - score(trained / "two", market, "test")) < TOLERANCE
 
 

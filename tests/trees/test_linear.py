@@ -50,7 +50,7 @@ def test_each_candidate_is_the_minimum_of_its_objective(kind: str, column_set: A
     model, features, target, weight = fitted(kind)
     number, penalty = number_of(kind, 0, column_set)
     columns = model.design.columns(features)
-    used = len(columns[0, model.design.of_set(column_set)])
+    used = len(columns[0, model.design.column_indices(column_set)])
     assert not model.weights_TKD[number][:, used:].any()
     num_classes = 3 if kind == "multiclass" else 2
     columns = np.concatenate([columns[:, :used], np.zeros((num_classes, used))])
@@ -76,7 +76,7 @@ def test_each_candidate_of_a_regression_is_the_minimum(num_rows: int, column_set
     model, _ = linear.train_copy(config, 0, rows, rows, lambda: False)
     dataset = dataset_of(objective_of(config, rows), rows)
     number, penalty = number_of("regression", power, column_set)
-    chosen, columns = model.design.of_set(column_set), model.design.columns(dataset.rows.matrix())
+    chosen, columns = model.design.column_indices(column_set), model.design.columns(dataset.rows.matrix())
     weight, target = dataset.weight, dataset.target
     centred = columns - np.average(columns, axis=0, weights=weight)
     residual = target - np.average(target, weights=weight)
@@ -109,7 +109,7 @@ def test_more_columns_than_rows_have_the_minimum_too(tmp_path: Path) -> None:
     model, _ = linear.train_copy(config, 0, rows, rows, lambda: False)
     dataset = dataset_of(objective_of(config, rows), rows)
     columns = model.design.columns(dataset.rows.matrix())
-    used = len(columns[0, model.design.of_set("scores")])
+    used = len(columns[0, model.design.column_indices("scores")])
     assert used > len(columns) + 2
     columns, target = np.concatenate([columns[:, :used], np.zeros((2, used))]), np.append(dataset.target, [0, 1])
     weights = np.append(np.ones(len(rows)), [linear.PRIOR_ROWS] * 2)

@@ -118,7 +118,7 @@ def test_a_resumed_training_keeps_its_memory_mode(
         interrupt(config(library, prepared, tmp_path / "out"))
     assert "memory=low: training in memory may need " in capsys.readouterr().err
     if library == "lightgbm":
-        with pytest.raises(UserError, match=r"was written with memory=low, and with in_core the trees would be others"):
+        with pytest.raises(UserError, match=r"was written with memory=low, and with in_core the trees would differ"):
             train.train(config(library, prepared, tmp_path / "out", memory="in_core"), "auto")
     summary = train.train(config(library, prepared, tmp_path / "out"), "auto")
     assert summary["memory"] == ("low" if library == "lightgbm" else "in_core")
