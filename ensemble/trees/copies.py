@@ -173,8 +173,7 @@ class _Pace:
 
 def rate_in_time(learning_rate: float, seconds_of_a_tree: float, seconds_left: float) -> float:
     """The rate with which `USUAL_TREES` / rate trees fit into the time: up to `HIGHEST_RATE`, but at least the given one."""
-    needed = seconds_of_a_tree * USUAL_TREES / learning_rate
-    return max(learning_rate, min(HIGHEST_RATE, learning_rate * needed / max(seconds_left, 1e-3)))
+    return max(learning_rate, min(HIGHEST_RATE, seconds_of_a_tree * USUAL_TREES / max(seconds_left, 1e-3)))
 
 
 def in_time(library: ModuleType, config: TreesConfig, rows: TreeData, num_copies: int, seconds_left: float) -> TreesConfig:
