@@ -206,9 +206,7 @@ def _train_together(
 def check_learnable(config: TreesConfig, objective: Objective) -> None:
     """Raise `UserError` for an objective that libraries with a function `train_copies` do not support."""
     if objective.kind not in LOSS_OF:
-        raise UserError(
-            f"library={config.library} does not learn objective={objective.kind} here: choose xgboost or lightgbm"
-        )
+        raise UserError(f"library={config.library} does not support objective={objective.kind}: choose xgboost or lightgbm")
     if any(objective.monotone):
         raise UserError(f"monotone= is not supported with library={config.library}: choose xgboost or lightgbm")
 

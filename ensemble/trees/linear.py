@@ -147,7 +147,9 @@ def fit_design(rows: TreeData, features: np.ndarray, is_regression: bool) -> Des
             numbers.append(index)
     values = features[:, numbers].astype(np.float64)
     if np.isinf(values).any():
-        raise UserError("a feature is infinite, with which a linear model cannot be trained: correct the prepared data")
+        raise UserError(
+            "a feature has infinite values, with which a linear model cannot be trained: correct the prepared data"
+        )
     largest_S = np.nanmax(np.abs(values), axis=0, initial=0.0)  # so that no square overflows
     scaled = values / largest_S
     center_S, scale_S = np.nanmean(scaled, axis=0), np.nanstd(scaled, axis=0)

@@ -113,7 +113,7 @@ def objective_of(config: TreesConfig, rows: TreeData) -> Objective:
                 f"of which only the order has a meaning: choose {fitting}"
             )
     if kind == "multiclass" and len(task.classes) < 2:
-        raise UserError("the data's task is multiclass and names fewer than two classes: prepare the data with all names")
+        raise UserError("the data's task is multiclass and names fewer than two classes: prepare the data with all classes")
     return Objective(
         task=task,
         kind=kind,
@@ -152,12 +152,16 @@ def _monotone(config: TreesConfig, rows: TreeData, kind: str, loss: str) -> tupl
     if kind == "multiclass":
         raise UserError("monotone= is not possible with several classes, whose probabilities cannot all rise: leave it out")
     if loss == ABSOLUTE_ERROR:  # the libraries replace the values of leaves by medians after the splits were constrained
-        raise UserError("monotone= is not possible with the absolute error: add objective=regression, or leave it out")
+        raise UserError(
+            "monotone= is not possible with the absolute error: add objective=regression, or leave monotone= out"
+        )
     for name, sign in config.monotone.items():
         if name not in rows.features:
             raise UserError(f"monotone names the feature {name}, which does not exist: {_suggestion(name, rows.features)}")
         if sign not in (1, -1):
-            raise UserError(f"monotone has {name}: {sign}: write 1 if the prediction may only rise with it, -1 if only fall")
+            raise UserError(
+                f"monotone has {name}: {sign}: write 1 if the prediction may only rise with it, -1 if it may only fall"
+            )
         if name in rows.categories:
             raise UserError(f"monotone names {name}, whose values are categories without an order: leave it out")
     return tuple(config.monotone.get(name, 0) for name in rows.features)
@@ -181,7 +185,8 @@ def dataset_of(objective: Objective, rows: TreeData) -> Dataset:
     _check_categories(rows)
     is_learned = ~np.isnan(target) if weight is None else ~np.isnan(target) & (weight > 0)
     if not is_learned.any():
-        raise UserError(f"no training row has a {objective.target}{f' and a {task.weight}' if task.weight else ''}")
+        weight_above_0 = f" and a {task.weight} above 0" if task.weight else ""
+        raise UserError(f"no training row has a value of {objective.target}{weight_above_0}: correct the prepared data")
     order, group_sizes = np.flatnonzero(is_learned), None
     if objective.kind == "ranking":
         group = rows.column(task.group)[order]

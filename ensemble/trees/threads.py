@@ -31,7 +31,7 @@ def configure(requested: int = 0, quiet: bool = False) -> int:
     if requested < 0:
         raise UserError(f"threads={requested} is impossible: give a number of cores, or 0 for as many as are granted")
     if requested > max(MOST_THREADS, cores.granted()):  # the libraries would end the process, without an error
-        raise UserError(f"threads={requested} is impossible: it must be at most {MOST_THREADS}: leave threads= out, or 0")
+        raise UserError(f"threads={requested} is impossible: give at most {MOST_THREADS}, or leave threads= out")
     chosen, reason, warnings = choose(requested, os.environ)
     os.environ["OMP_NUM_THREADS"] = str(chosen)
     policy = os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

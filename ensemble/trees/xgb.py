@@ -142,7 +142,9 @@ def matrix(config: TreesConfig, dataset: Dataset, page_folder: Path | None, name
     except xgboost.core.XGBoostError as error:
         if "contains `inf`" not in str(error):
             raise
-        raise UserError("a feature is infinite, with which XGBoost cannot be trained: correct the prepared data") from None
+        raise UserError(
+            "a feature has infinite values, with which XGBoost cannot be trained: correct the prepared data"
+        ) from None
     if dataset.group_sizes is not None:
         data.set_info(group=dataset.group_sizes)
         if dataset.weight is not None:

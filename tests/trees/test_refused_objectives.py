@@ -128,7 +128,7 @@ def test_infinite_features_are_refused(name: str, tmp_path: Path) -> None:
         tmp_path / "data", "binary", lambda table: {**table, "first": np.where(table["row_id"] == 5, np.inf, 0.5)}
     )
     with pytest.raises(
-        UserError, match=r"a feature is infinite, with which .* cannot be trained: correct the prepared data"
+        UserError, match=r"a feature has infinite values, with which .* cannot be trained: correct the prepared data"
     ):
         train.train(config(name, folder, tmp_path / "out"))
 

@@ -120,7 +120,7 @@ def test_invalid_weights_are_refused(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=rf"the weight weight is {weight:g}, but must be 0 or more: correct the data"):
             train.train(config("xgboost", folder, tmp_path / "out"))
     folder = prepare(tmp_path / "nothing", "regression", lambda table: {**table, "weight": 0 * table["weight"]}, "weight")
-    with pytest.raises(UserError, match="no training row has a target and a weight"):
+    with pytest.raises(UserError, match="no training row has a value of target and a weight above 0"):
         train.train(config("xgboost", folder, tmp_path / "out"))
 
 
