@@ -388,7 +388,7 @@ def describe(schema: type, prefix: str = "") -> str:
         shown = "required" if default in (dataclasses.MISSING, "???") else _written(default)
         sentence = " ".join((sentences.get(field.name, ""), _choices(kind, sentences.get(field.name, "")))).strip()
         text = textwrap.fill(sentence, 100, initial_indent="      ", subsequent_indent="      ")
-        paragraphs.append(f"  {prefix}{field.name}={shown}\n{text}")
+        paragraphs.append(f"  {prefix}{field.name}={shown}\n{text}".rstrip())
     return "\n".join(paragraphs)
 
 

@@ -1,7 +1,7 @@
 """Measure the figures of the READMEs, and write them to slurm/results/NAME.json with hardware, versions, date and command.
 
-python scripts/benchmark.py NAME
-python scripts/benchmark.py figures [check=true]      # update the figures in the READMEs from those files, or compare them
+python scripts/benchmark.py NAME [key=value ...]        # NAME --help describes the settings
+python scripts/benchmark.py figures [check=true]        # update the figures in the READMEs from those files, or compare them
 """
 
 import importlib
@@ -16,9 +16,9 @@ from ensemble import configuration, errors
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["call"]:  # the other side of `timing.called`
-        called, values, out = sys.argv[2:]
-        result = function(*called.split(":"))(*json.loads(values))
+    if sys.argv[1:2] == ["call"]:  # the command that `timing.call` returns
+        address, arguments_json, out = sys.argv[2:]
+        result = function(*address.split(":"))(*json.loads(arguments_json))
         if result is not None:
             Path(out).write_text(json.dumps(result), encoding="utf-8")
         return

@@ -41,7 +41,7 @@ def main() -> None:
     configuration.check(settings, num_draws=(settings.num_draws >= 1, "at least 1"), seed=(settings.seed >= 0, "0 or more"))
     if bool(settings.candidates) != bool(settings.predictions or settings.ensemble):
         raise errors.UserError(
-            "candidates=… needs predictions=… or ensemble=…, and both need candidates=…: give them together, or none"
+            "candidates=… needs predictions=… or ensemble=…, each of which needs candidates=…: give them together, or none"
         )
 
     from ensemble.recipes.next_item import comparison

@@ -17,7 +17,7 @@ class DoctorConfig:
     """The time limit for connections between the nodes of a job."""
 
     wait_s: int = 20
-    """Seconds in which every node of the job must connect; a node that does not is reported, and the others are checked."""
+    """Seconds in which every node of a job must connect. A node that does not is reported, and the others are checked."""
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Fit an ensemble on prediction files, or forecast new raw data with it.
 
-python scripts/ensemble_predictor.py --help     # the text of ensemble/commands/ensemble_predictor.py
+python scripts/ensemble_predictor.py --help     # prints the docstring of ensemble/commands/ensemble_predictor.py
 """
 
 from ensemble import errors

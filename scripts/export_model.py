@@ -32,7 +32,7 @@ class ExportConfig:
 
 
 def main() -> None:
-    settings, named = recipe.from_command_line(ExportConfig, __doc__)
+    settings, recipe_name = recipe.from_command_line(ExportConfig, __doc__)
 
     from ensemble.predictor import bag, members
 
@@ -44,7 +44,7 @@ def main() -> None:
         )
     kind = bag.kind_of(member)
     if kind == "neural":
-        return export_neural(settings, named)
+        return export_neural(settings, recipe_name)
     if kind not in members.TREES:
         raise errors.UserError(f"{settings.member} is of kind '{kind}', which cannot be exported: name another member")
     if settings.dtype != "float32":
@@ -71,14 +71,14 @@ def main() -> None:
         print(f"one row by {name}: median {times['p50']} µs, 99th percentile {times['p99']} µs")
 
 
-def export_neural(settings: ExportConfig, named: str) -> None:
-    """Export a neural member by the module `export` of its recipe."""
+def export_neural(settings: ExportConfig, recipe_name: str) -> None:
+    """Export a neural member by the module `export` of its recipe. `recipe_name` is the option --recipe, or empty."""
     from ensemble import folders
 
     if not settings.data:
         raise errors.UserError(f"{settings.member} is a neural member: give data=…, the prepared data that it learned from")
     manifest = folders.read_manifest(settings.data)
-    recipe.check_named(named, manifest, settings.data)
+    recipe.check_named(recipe_name, manifest, settings.data)
     export = recipe.of(manifest).require("export", "export", "cannot export its networks")
     folders.refuse_foreign_file(Path(settings.out), "exported model")
     for line in export(settings.member, settings.data, settings.out, settings.dtype):

@@ -1,6 +1,6 @@
 """Fit an ensemble to raw data and write its report.
 
-python scripts/fit.py --help     # the text of ensemble/commands/fit.py
+python scripts/fit.py --help     # prints the docstring of ensemble/commands/fit.py
 """
 
 from ensemble import errors

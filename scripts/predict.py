@@ -1,6 +1,6 @@
 """Predict splits with a member.
 
-python scripts/predict.py --help     # the text of ensemble/commands/predict.py
+python scripts/predict.py --help     # prints the docstring of ensemble/commands/predict.py
 """
 
 from ensemble import errors

@@ -29,13 +29,13 @@ class ReportConfig:
 
 
 def main() -> None:
-    settings, named = recipe.from_command_line(ReportConfig, __doc__)
+    settings, recipe_name = recipe.from_command_line(ReportConfig, __doc__)
 
     from ensemble import folders
     from ensemble.report import page
 
-    if named or settings.verify == "full":
-        recipe.check_named(named, folders.read_manifest(settings.data, settings.verify == "full"), settings.data)
+    if recipe_name or settings.verify == "full":
+        recipe.check_named(recipe_name, folders.read_manifest(settings.data, settings.verify == "full"), settings.data)
     path = page.write(settings.ensemble, settings.data, settings.predictions, settings.out, settings.scaling)
     print(f"the report is in {path}")
 

@@ -25,7 +25,7 @@ def main() -> None:
     from ensemble.data import staging
 
     num_bytes, copied = staging.stage(settings.source, settings.out)
-    result = "copied and checked" if copied else "there already, checked"
+    result = "copied and checked" if copied else "already there, checked"
     print(f"{socket.gethostname()}: {settings.out}: {num_bytes / 1e6:.1f} MB {result}")
 
 

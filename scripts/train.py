@@ -2,7 +2,7 @@
 
     accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --help
 
-The text is that of ensemble/commands/train.py.
+This prints the docstring of ensemble/commands/train.py.
 """
 
 from ensemble import errors

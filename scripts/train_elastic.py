@@ -23,22 +23,22 @@ TRAIN = str(Path(__file__).resolve().with_name("train.py"))
 
 
 def main() -> None:
-    own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    own.add_argument("--config_file", type=Path, metavar="YAML", help="the accelerate configuration, of one machine")
-    own.add_argument("--num_processes", type=int, metavar="N", help="ranks if none is lost; default: those of the YAML")
-    own.add_argument("--capacity", metavar="FILE", help="a file with the number of available ranks, read repeatedly")
-    own.add_argument(
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config_file", type=Path, metavar="YAML", help="the accelerate configuration of one machine")
+    parser.add_argument("--num_processes", type=int, metavar="N", help="ranks if none is lost; default: those of the YAML")
+    parser.add_argument("--capacity", metavar="FILE", help="a file with the number of available ranks, read repeatedly")
+    parser.add_argument(
         "--max_losses",
         type=int,
         default=3,
         metavar="N",
-        help="losses in a row without a checkpoint that are tolerated; one more ends the job",
+        help="the number of losses without a new checkpoint between them that are tolerated; one more ends the job",
     )
-    options, words = own.parse_known_args()
+    options, words = parser.parse_known_args()
     recipe_option = recipe.option(recipe.DEFAULT, "recipe to train", recipe.TRAINED)
     named = recipe.named(recipe_option.parse_known_args(words)[0].recipe)
     schema: Any = config_class(named.name)
-    settings: Any = configuration.from_command_line(schema, __doc__, [own, recipe_option])
+    settings: Any = configuration.from_command_line(schema, __doc__, [parser, recipe_option])
     if schema.batch_size == 0:  # the recipe derives it from the data
         make = named.require("training", "make", "has no neural network to train")
         settings = resolve(make(settings.recipe, settings.data), settings)
@@ -49,7 +49,7 @@ def main() -> None:
     ranks = hardware.get("num_processes", 1) if options.num_processes is None else options.num_processes
     if (hardware.get("num_machines") or 1) != 1:
         raise UserError(
-            f"{options.config_file} is of {hardware['num_machines']} machines: this command supports one; under Slurm, "
+            f"{options.config_file} is for {hardware['num_machines']} machines: this command supports one; under Slurm, "
             "slurm/train_multi_node.slurm requeues a job that lost a node"
         )
     if ranks < 1:

@@ -1,13 +1,14 @@
 """The ensemble, AutoGluon and scikit-learn's stacking: average precision on test, seconds, memory and disk.
 
-Ours are the members of `make demo`: the trees alone, the trees in bags on folds forward in time, and the trees with a linear
-model and the transformer, which also reads weekly series and words that the table of features does not contain. The other
-methods get this table for train, validation and blend together, since they make their own folds. Our trees and linear
-models are trained on these rows too before they predict test; of a bag only the last copy is. The transformer is trained on
-them only on the real datasets, if this improves its score on blend. All methods get the same cores. AutoGluon gets as many
-seconds as training our members, predicting with them and fitting the ensemble took together, at least `LEAST_S`; stacking
-has no time limit. `good_quality_by_week` also gets the weeks, and its folds are blocks of consecutive weeks. All run with
-OMP_WAIT_POLICY=PASSIVE, which our scripts set themselves; `benchmark.py threads` measures its effect.
+Our ensembles have members of `make demo`: the trees alone, the trees in bags on folds forward in time, and the trees with a
+linear model and the transformer, which also reads weekly series and words that the table of features does not contain. The
+other methods get this table for train, validation and blend together, since they make their own folds. Our trees and linear
+models are trained on all of these rows too before they predict test; of a bag, only the last copy is. The transformer is
+trained on all of them only on the real datasets, and only if this improves its score on blend. All methods get the same
+cores. AutoGluon gets as many seconds as training our members, predicting with them and fitting the ensemble took together,
+at least `LEAST_S`; stacking has no time limit. `good_quality_by_week` also gets the weeks, and its folds are blocks of
+consecutive weeks. All run with OMP_WAIT_POLICY=PASSIVE, which our scripts set themselves; `benchmark.py threads` measures
+its effect.
 
 Prediction is measured as a whole process, since all methods predict a file of new rows in this way. Each method is measured
 once on each dataset.
@@ -104,8 +105,8 @@ def one_set(folder: Path, words: Words, python: str, methods: Sequence[str]) -> 
     for method in methods:
         interpreter = sys.executable if method == STACKING else python
         try:
-            method_there = method.replace("_by_week", BY_TIME)
-            other = partial(foreign_costs, method_there, interpreter, folder, seed=0, limit_s=limit_s)
+            foreign_method = method.replace("_by_week", BY_TIME)
+            other = partial(foreign_costs, foreign_method, interpreter, folder, seed=0, limit_s=limit_s)
             others[method] = cached(folder / method, {"limit_s": limit_s}, other)
         except UserError as error:
             failed[method] = str(error)
@@ -171,7 +172,7 @@ def _ours(words: Words, folder: Path) -> dict[str, Any]:
 
 
 def stages_of_ours(folder: Path, prepare: list[str], training: list[str], with_bags: bool) -> dict[str, list[str | Path]]:
-    """The commands of all our ensembles, by name; those that predict test write each member into a file of its own."""
+    """The commands of all our ensembles, by name. Those named `test …` predict the test split only, to be timed."""
     commands = stages_of(folder, prepare, training)
     if with_bags:
         commands |= _stages_of_bags(folder, commands)
@@ -231,7 +232,7 @@ def _megabytes(folder: Path) -> float:
 
 
 def predictions_of(file: Path, row_ids: np.ndarray, column: str = "prediction") -> np.ndarray:
-    """The predictions of a file in the order of `row_ids`, which must be those of the file."""
+    """The predictions in a file, in the order of `row_ids`, which must be the ids of the rows in the file."""
     prediction_of = dict(zip(*pq.read_table(file, columns=[ROW_ID, column]).to_pydict().values(), strict=True))
-    assert prediction_of.keys() == set(row_ids.tolist()), f"{file} is of other rows"
+    assert prediction_of.keys() == set(row_ids.tolist()), f"{file} has other rows"
     return np.array([prediction_of[row_id] for row_id in row_ids.tolist()], np.float64)

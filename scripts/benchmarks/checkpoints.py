@@ -76,7 +76,7 @@ def rank(millions: int, rounds: int, kind: str, out: str) -> dict[str, Any] | No
     model: Any = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(millions)))
     model, prepared = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), fused=True))
     optimizer = prepared.optimizer
-    for weight in model.parameters():  # the state after a step; there are no gradients, as in a training that saves
+    for weight in model.parameters():  # the state after a step; there are no gradients, as when a training saves
         moments = {name: torch.rand_like(weight) for name in ("exp_avg", "exp_avg_sq")}
         optimizer.state[weight] = {"step": torch.tensor(1.0), **moments}
     state = TrainingState(model, [optimizer], 0.0, accelerator, 600)

@@ -39,21 +39,21 @@ SHARE_OF_TIME = 0.4
 def counts() -> dict[str, Any]:
     """Processes, modules, files, bytes, collectives and batches of the commands on a small dataset; half a minute."""
     with tempfile.TemporaryDirectory() as folder:
-        return of_commands(prepared_market(folder, *MARKET), Path(folder) / "work")
+        return counts_of_commands(prepared_market(folder, *MARKET), Path(folder) / "work")
 
 
-def of_commands(data: Path, work: Path) -> dict[str, Any]:
+def counts_of_commands(data: Path, work: Path) -> dict[str, Any]:
     """The counts of each command on prepared data; the commands write to `work`, a new folder."""
     work.mkdir()
-    counts_of = {name: counted(words, work) for name, words in of_a_job(data, work)}
+    counts_of = {name: counted(words, work) for name, words in commands_of_job(data, work)}
     total = sum(figures["cpu_s"] for figures in counts_of.values())
     for figures in counts_of.values():
         figures["share_of_cpu"] = round(figures.pop("cpu_s") / total, 3)
     return {"margins": MARGINS, "commands": counts_of}
 
 
-def of_a_job(data: Path, work: Path) -> Iterator[tuple[str, list[str | Path]]]:
-    """The commands of a small job, in this order, since each reads files of the commands before it."""
+def commands_of_job(data: Path, work: Path) -> Iterator[tuple[str, list[str | Path]]]:
+    """The names and commands of a small job, in the order in which they must run: each reads files of earlier ones."""
     trees, predictions, ensemble = work / "xgboost", work / "predictions", work / "ensemble"
     starts: dict[str, list[str | Path]] = {"train.py, 1 rank": [sys.executable], "train.py, 2 ranks": launcher(2)}
     for name, start in starts.items():
@@ -124,7 +124,7 @@ def excesses(committed: dict[str, Any], measured: dict[str, Any]) -> list[str]:
 
 
 def slower(committed: dict[str, Any], measured: dict[str, Any]) -> list[str]:
-    """A sentence for each command whose share of the CPU seconds has grown by more than `SHARE_OF_TIME`."""
+    """A sentence for each command whose share of the CPU seconds has grown by a factor of more than 1 + `SHARE_OF_TIME`."""
     return [
         f"{name} takes {now['share_of_cpu']:.1%} of the CPU seconds of all commands instead of {before['share_of_cpu']:.1%}"
         for name, now in measured["commands"].items()

@@ -37,7 +37,7 @@ SMALL = ["max_epochs=10", "batch_size=256", "evaluations_per_epoch=1", "refit_ep
 
 @command
 def help_times() -> dict[str, Any]:
-    """The duration of --help of each script, the median of five."""
+    """The duration of --help of each script, the median of five runs."""
     results = {}
     for path in sorted(SCRIPTS.glob("*.py")):
         seconds = [timed(script(path.stem, "--help"))["wall_s"] for _ in range(5)]
@@ -46,7 +46,7 @@ def help_times() -> dict[str, Any]:
 
 
 def stages_of(folder: Path, prepare: Sequence[str], train: Sequence[str] = ()) -> dict[str, list[str | Path]]:
-    """The commands of `make demo` from raw reviews to an ensemble in `folder`, by their names.
+    """The commands of the stages of `make demo`, from raw reviews to an ensemble in `folder`, by the names of the stages.
 
     prepare, train : further settings of prepare_data.py and train.py.
     """

@@ -27,7 +27,9 @@ STEPS = 20
 
 @command
 def exchange(folder: str = "runs/roofline", recipe: str = "hot_sellers", ranks: int = 2, rounds: int = 30) -> dict[str, Any]:
-    """A step on several ranks of this machine, one thread each: own work, waiting for the slowest rank, exchange; 3 minutes.
+    """The parts of a training step on several ranks: work, waiting for the slowest rank, exchange; three minutes.
+
+    All ranks run on this machine, each with one thread.
 
     folder : prepared data, which are generated if they are not there
     recipe : the recipe whose network is trained

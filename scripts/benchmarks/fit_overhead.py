@@ -29,7 +29,7 @@ NUM_FITS, NUM_ROWS, NUM_COLUMNS = 3, 10_000, 20
 
 @command
 def fit_overhead() -> dict[str, Any]:
-    """Seconds of a fit of a generated table in which no library trains; some three minutes."""
+    """Seconds of a fit of a generated table, without those in which a library trains; three minutes."""
     results = {}
     for name, members in {"trees": TREES, "trees and network": (*TREES, NETWORK)}.items():
         with tempfile.TemporaryDirectory() as folder:

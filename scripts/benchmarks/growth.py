@@ -25,8 +25,8 @@ from benchmarks.timing import called, memory_mb
 
 Costs = dict[str, Any]
 """`size`, `cpu_s` and `peak_mb` of one measurement."""
-NUMBERS, TEXTS = 20, 4
-"""Numbers of numeric columns and of text columns of the table that is prepared."""
+NUM_NUMERIC, NUM_TEXT = 20, 4
+"""Numbers of numeric and of text columns in the table that is prepared."""
 NUM_LAYERS, BATCH_SIZE, NUM_STEPS = 4, 256, 10
 """Layers of the network, its global batch, and the number of measured steps, which follow a warm-up of two."""
 
@@ -63,7 +63,7 @@ def growth(
 
 
 def fitted(points: Sequence[Costs]) -> dict[str, Any]:
-    """The costs in columns, and the exponent of each."""
+    """The list of values of each cost, and the exponent of its growth."""
     columns: dict[str, Any] = {name: [point[name] for point in points] for name in ("size", "cpu_s", "peak_mb")}
     for name in ("cpu_s", "peak_mb"):
         slope = np.polyfit(np.log(columns["size"]), np.log(columns[name]), 1)[0]
@@ -87,13 +87,13 @@ def _write_table(file: Path, num_rows: int) -> None:
     import pyarrow.parquet as pq
 
     generator = np.random.default_rng(0)
-    names = [*(f"x{number}" for number in range(NUMBERS)), *(f"t{number}" for number in range(TEXTS)), "y"]
+    names = [*(f"x{number}" for number in range(NUM_NUMERIC)), *(f"t{number}" for number in range(NUM_TEXT)), "y"]
     words = np.array([f"word {number}" for number in range(1000)])
     writer = None
     for start in range(0, num_rows, trees.ROWS_AT_ONCE):
         rows = min(trees.ROWS_AT_ONCE, num_rows - start)
-        numbers = generator.standard_normal((NUMBERS, rows), dtype=np.float32)
-        texts = [words[generator.zipf(1.5, rows) % len(words)] for _ in range(TEXTS)]
+        numbers = generator.standard_normal((NUM_NUMERIC, rows), dtype=np.float32)
+        texts = [words[generator.zipf(1.5, rows) % len(words)] for _ in range(NUM_TEXT)]
         y = numbers[:4].sum(0) + generator.standard_normal(rows)
         batch = pa.table([*numbers, *texts, y], names=names)
         writer = writer or pq.ParquetWriter(file, batch.schema)
@@ -105,8 +105,8 @@ def _write_table(file: Path, num_rows: int) -> None:
 def step(width: int) -> Costs | None:
     """Train a network on the ranks that were launched, with the steps and updates of the training loop.
 
-    The main process returns the number of parameters, the CPU seconds of a step of all ranks, and the most memory in MB that
-    a rank needed beyond its imports.
+    The main process returns the number of parameters, the CPU seconds of a step summed over all ranks, and the largest peak
+    memory of a rank in MB, without that of its imports.
     """
     from ensemble.neural import launch
 
@@ -156,4 +156,4 @@ AXES: dict[str, Callable[[int, Path], dict[str, Costs]]] = {
     "parameters": _measure_parameters,
     "ranks": lambda ranks, scratch: {"step": called(step, 724, start=launcher(ranks))},
 }
-"""For each kind of size, the function that measures a job of one size in a folder for its files. Returns costs by work."""
+"""For each kind of size, the function that measures a job, given its size and a folder for files. Returns costs by work."""

@@ -53,7 +53,7 @@ def knobs(rounds: int = 3) -> dict[str, Any]:
 
 
 def compared(without: list[float], with_it: list[float]) -> dict[str, float]:
-    """Medians, quartiles of the ratios of values with the setting to the mean of their neighbours, and the largest noise."""
+    """The medians without and with the setting, and the quartiles and the largest noise of `PairedRatios`."""
     paired = paired_ratios(without, with_it)
     ratio, quartile_1, quartile_3 = (round(value, 3) for value in quartiles(paired.ratios).values())
     return {

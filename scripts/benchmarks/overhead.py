@@ -72,7 +72,7 @@ class RegressionRows:
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         return {"x": torch.from_numpy(self.x[rows]), "y": torch.from_numpy(self.y[rows])}
 
-    # PyTorch's DataLoader calls the first if it has no batch size and the sampler yields batches of rows, else the second
+    # PyTorch's DataLoader calls `__getitem__` if it has no batch size and the sampler yields batches, else `__getitems__`
     __getitem__ = __getitems__ = gather
 
 
@@ -233,7 +233,7 @@ def step_seconds(run: Loop, recipe: Regression, accelerator: Accelerator) -> np.
 
 
 def compared(other_ms: list[float], ours_ms: list[float], other: str = "plain") -> dict[str, Any]:
-    """The medians of both loops, the quartiles of `PairedRatios.ratios`, and, as OTHER_by_OTHER, those of its noise."""
+    """The medians of both loops, the quartiles of `PairedRatios.ratios`, and, as OTHER_by_OTHER, those of `.noise`."""
     paired = paired_ratios(other_ms, ours_ms)
     return {
         f"{other}_ms": round(statistics.median(other_ms), 4),

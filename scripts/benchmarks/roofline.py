@@ -53,7 +53,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "sudoku": ("recipe.variant=trm",),
     "emulator": ("batch_size=1000", "recipe.widths=[64,64,64]", "recipe.jacobian_weight=0.1"),
 }
-"""By recipe, the settings of train.py that differ from its defaults."""
+"""By recipe, the settings of train.py that differ from the defaults."""
 WARM_UP_STEPS, PROFILED_STEPS, COUNTED_STEPS, NUM_WINDOWS = 10, 10, 3, 3
 """Steps before the measured ones, steps under the profiler, steps whose operations and bytes are counted, and the number of
 periods in which the other steps are timed."""
@@ -109,7 +109,7 @@ def roofline(
 
 @command
 def gpu(recipes: tuple[str, ...] = (), variants: tuple[str, ...] = tuple(VARIANTS), seconds: float = 3.0) -> dict[str, Any]:
-    """A training step of each recipe on an NVIDIA GPU, by precision, size of the batch, and with torch.compile; minutes.
+    """A training step of each recipe on an NVIDIA GPU, by precision and size of the batch, and with torch.compile; minutes.
 
     recipes, variants, seconds : as in `roofline`
     """

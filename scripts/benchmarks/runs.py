@@ -100,10 +100,10 @@ def speed(run: Path) -> tuple[float, float]:
     return statistics.median(line["samples_per_s"] for line in warm), statistics.mean(line["data_wait"] for line in warm)
 
 
-def enough(rounds: int, least: int, name: str = "rounds", what: str = "quartiles") -> None:
-    """Raise `UserError` if there are fewer rounds than are needed for `what`; `name` is the name of the setting."""
+def enough(rounds: int, least: int, name: str = "rounds", purpose: str = "quartiles") -> None:
+    """Raise `UserError` if there are fewer than `least` rounds, which `purpose` needs; `name` is the name of the setting."""
     if rounds < least:
-        raise UserError(f"{name}={rounds} is impossible: for {what} it must be {least} or more")
+        raise UserError(f"{name}={rounds} is impossible: for {purpose} it must be {least} or more")
 
 
 def refuse_unknown(setting: str, names: Sequence[str], known: Iterable[str], kind: str = "") -> None:

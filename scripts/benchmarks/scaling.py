@@ -148,7 +148,7 @@ def _batch_size(words: Sequence[str], ranks: Sequence[int]) -> int:
     if batch_size % multiple:
         near = max(1, round(batch_size / multiple)) * multiple
         raise UserError(
-            f"batch_size={batch_size} cannot be cut for each of ranks={list(ranks)}: the nearest that can is "
+            f"batch_size={batch_size} cannot be divided by each of ranks={list(ranks)}: the nearest that can is "
             f"training=[batch_size={near}]"
         )
     return batch_size

@@ -1,9 +1,9 @@
 """How long a small job takes to start: from the command to the first step of train.py, and to the end of the other commands.
 
-Each command runs in turn with empty scripts, A B A B. Those of train.py have the same launcher: one only creates an
-`Accelerator`, the other makes a step with one linear layer. Like train.py both end without the exit of Python, which would
-take a second. The empty script of another command imports the libraries of the command. A ratio is computed for each pair.
-CPU seconds are those of all processes, including the launcher, and depend little on other load.
+Each command runs alternately with minimal scripts, A B A B. Those for train.py have the same launcher: `empty` only creates
+an `Accelerator`, `one_step` makes a step with one linear layer. Like train.py both end by `os._exit`, since the exit of
+Python would take a second. For another command, `empty` only imports the libraries of the command. A ratio is computed for
+each pair. CPU seconds are those of all processes, including the launcher, and depend little on other load.
 """
 
 import shutil
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.commands import command
-from benchmarks.counts import MARKET, of_a_job
+from benchmarks.counts import MARKET, commands_of_job
 from benchmarks.data import prepared_market
 from benchmarks.runs import enough, in_turn, launcher, quartiles
 from benchmarks.timing import ONE_THREAD, ROOT, SCRIPTS, timed
@@ -31,7 +31,7 @@ accelerator.backward(model(torch.ones(16, 8)).sum())
 optimizer.step()
 """
 END = "import os\naccelerator.wait_for_everyone()\nos._exit(0)\n"
-"""The end of the scripts beside train.py, which `ENDING` ends in the same way."""
+"""The end of the scripts that train.py is compared with. `ENDING` ends train.py in the same way."""
 LIBRARIES = {
     "train_trees.py": "import xgboost, matplotlib.figure",
     "predict.py": "import xgboost",
@@ -43,9 +43,9 @@ LIBRARIES = {
 
 @command
 def startup(pairs: int = 5) -> dict[str, Any]:
-    """Seconds from a command to its first step, or to its end, compared with empty scripts; some ten minutes.
+    """Seconds from a command to its first step, or to its end, compared with minimal scripts; ten minutes.
 
-    pairs : runs of each command, each followed by the empty scripts that it is compared with; at least 2
+    pairs : runs of each command, each followed by its minimal scripts; at least 2
     """
     enough(pairs, 2, "pairs")
     with tempfile.TemporaryDirectory() as folder:
@@ -59,11 +59,11 @@ def startup(pairs: int = 5) -> dict[str, Any]:
 
 
 def prepare(folder: Path) -> dict[str, dict[str, list[str | Path]]]:
-    """Generate the files that the commands read. Returns the words of each command and of its empty scripts."""
+    """Generate the files that the commands read. Returns the words of each command and of its minimal scripts."""
     for name, code in (("empty", EMPTY), ("one_step", ONE_STEP)):
         (folder / f"{name}.py").write_text(code + END, encoding="utf-8")
     sides: dict[str, dict[str, list[str | Path]]] = {}
-    for name, words in of_a_job(prepared_market(folder, *MARKET), folder):
+    for name, words in commands_of_job(prepared_market(folder, *MARKET), folder):
         again = [*words, f"out={folder / 'new'}"]
         if name.startswith("train.py"):
             launch = launcher(2 if name.endswith("2 ranks") else 1)
@@ -87,7 +87,7 @@ def measured(words: list[str | Path], folder: Path) -> dict[str, float]:
 
 
 def compared(runs: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
-    """The medians of our command and of its empty scripts, and for each of these quartiles of the ratios of CPU seconds."""
+    """The medians of our command and of its minimal scripts, and for each of these quartiles of ratios of CPU seconds."""
     sides: dict[str, Any] = {}
     for side in runs[0]:
         sides[side] = {unit: round(statistics.median(run[side][unit] for run in runs), 3) for unit in ("wall_s", "cpu_s")}

@@ -30,7 +30,8 @@ SHARE_OF_SAMPLING = 0.05
 
 def environment() -> dict[str, Any]:
     """Hardware, versions, date, commit and command, without which a figure is worthless."""
-    from ensemble.neural.environment import machine  # imports PyArrow, for which processes of plain Accelerate would pay
+    # Not at the top: it imports PyArrow, which the processes of plain Accelerate in `pains` do not need
+    from ensemble.neural.environment import machine
 
     return {**machine(), "command": " ".join(["python", "scripts/benchmark.py", *sys.argv[1:]])}
 

@@ -59,7 +59,7 @@ def threads(rounds: int = 3, num_rows: int = 100_000) -> dict[str, Any]:
 
 @command
 def trees(rounds: int = 3, num_rows: int = 1_000_000, num_trees: int = 20) -> dict[str, Any]:
-    """Memory and CPU seconds of training trees, and rows predicted per second, beside the bare libraries; ten minutes.
+    """Memory and CPU seconds of training trees, rows predicted per second, compared with the bare libraries; ten minutes.
 
     rounds : trainings of this project, each between two of the bare library; at least 2
     num_rows : generated rows of 50 features, and a tenth as many for validation

@@ -1,1 +1,1 @@
-"""The recipe emulator: scores relative to the ceiling without noise, networks for Lorenz-96, and speed of the loop."""
+"""The recipe emulator: scores relative to those of the noise-free formula, networks for Lorenz-96, and speed of the loop."""

@@ -24,20 +24,20 @@ SCORES = ("root_mean_squared_error", "r_squared", "share_of_ceiling", "jacobian"
 LIMIT_MB = 1000
 """The limit of the private memory of the process of `emulator_memory`."""
 NUM_FILES, NUM_TIMES = 4, (5, 25)
-"""The number of its NetCDF files, of two formats, and the numbers of times in each file."""
+"""For `emulator_memory`: the number of NetCDF files, in two formats, and of times in each file, for each measurement."""
 
 
 @command
 def emulator_skill() -> dict[str, Any]:
-    """Sea ice from generation to page: scores relative to the ceiling, Jacobians, CPU seconds; three CPU minutes."""
+    """A fit of generated sea ice: scores relative to the noise-free formula, Jacobians, CPU seconds; three CPU minutes."""
     with tempfile.TemporaryDirectory() as scratch:
         command = script("fit", "--recipe", "emulator", f"out={scratch}/fit", "num_times=4", "time_limit=0")
         usage = timed(["env", "OMP_WAIT_POLICY=PASSIVE", *command])
         data = Path(scratch) / "fit/prepared"
-        board = {row["member"]: row["value"] for row in folders.read_json(Path(scratch) / "fit/leaderboard.json")}
+        leaderboard = {row["member"]: row["value"] for row in folders.read_json(Path(scratch) / "fit/leaderboard.json")}
         ceiling, linear, logistic, spread = _references(data)
         rows: dict[str, Any] = {}
-        for name, error in board.items():
+        for name, error in leaderboard.items():
             r_squared = 1 - error**2 / spread
             rows[name] = {"root_mean_squared_error": error, "r_squared": r_squared, "share_of_ceiling": r_squared / ceiling}
         networks = {

@@ -40,7 +40,7 @@ class Timed(training.Emulation):
 
 
 def measure_rank(accelerator: Accelerator, rounds: int, folder: str) -> dict[str, Any]:
-    """By batch size, milliseconds of a step and our throughput relative to the plain loop's; `folder` has prepared data."""
+    """By batch size, milliseconds of a step, and our throughput relative to the plain loop's; `folder` has prepared data."""
     figures, numbers, out = {}, itertools.count(), Path(folder)
 
     def block(is_ours: bool, batch_size: int, num_steps: int) -> float:

@@ -56,7 +56,7 @@ def next_item_growth(
     length, items, users : the smallest value of each size
     picture : the PNG to draw; empty for none
     """
-    enough(rounds, 1, what="a median")
+    enough(rounds, 1, purpose="a median")
     enough(doublings, 1, "doublings", "growth")
     refuse_unknown("axes", axes, AXES)
     smallest = {"length": length, "items": items, "users": users}

@@ -58,7 +58,7 @@ def next_item(
 ) -> dict[str, Any]:
     """next_item and the public references, in CPU seconds of one thread and peak memory; ten minutes.
 
-    rounds : measurements of this project, each between two of the reference; at least 2. Of preparations, a fifth as many
+    rounds : measurements of this project, each between two of the reference; at least 2. Preparations have a fifth as many
     sasrec : the folder of model.py and utils.py in a checkout of pmixer/SASRec.pytorch; empty measures this project alone
     tisasrec : the same for pmixer/TiSASRec.pytorch
     parts : the parts to measure, of sasrec_step, tisasrec_step, evaluate and prepare; empty for all

@@ -135,7 +135,7 @@ def _our_preparation(settings: NextItemRun) -> Work:
 
 
 def _reference_model(settings: NextItemRun, num_users: int, num_items: int) -> tuple[Any, Any]:
-    """The model as main.py builds it by default, except for the length of sequences; and its settings as an object."""
+    """The model that main.py builds by default, except for the length of sequences; and the model's arguments."""
     import torch
 
     arguments = types.SimpleNamespace(

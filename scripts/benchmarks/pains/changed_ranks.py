@@ -71,7 +71,7 @@ def keep_first(record: Path, num_steps: int) -> None:
 
 
 def compared(records: list[Path], whole: Path, weights: Path, expected_weights: Path) -> sides.Side:
-    """Rows and weights of a run in parts, of which each has a record, compared with those of the whole run on four ranks."""
+    """Compare a run in several parts with the run on four ranks: the rows in their records, and the final weights."""
     from safetensors.torch import load_file
 
     final, expected = load_file(weights), load_file(expected_weights)

@@ -25,8 +25,8 @@ COMPLAINTS = (
 def pains(only: tuple[str, ...] = (), short: bool = False) -> dict[str, Any]:
     """Problems reported by users of plain Accelerate, reproduced with it and with this project; ten minutes.
 
-    only : complaints to reproduce, of those in `COMPLAINTS`; empty for all
-    short : fewer variants of the same trainings, as in CI
+    only : complaints to reproduce, named as the files of scripts/benchmarks/pains; empty for all
+    short : fewer variants of each training, as in CI
     """
     refuse_unknown("only", only, COMPLAINTS)
     results: dict[str, Any] = {}

@@ -37,8 +37,8 @@ def misplaced(steps: list[Step], expected: list[Step]) -> int:
     )
 
 
-def census(steps: list[Step], num_rows: int) -> dict[str, list[int]]:
-    """For the steps of one epoch: the rows in more than one step, and the rows in none."""
+def repeated_and_missing(steps: list[Step], num_rows: int) -> dict[str, list[int]]:
+    """The rows in more than one step of an epoch, and the rows in none of its steps."""
     times = collections.Counter(row for step in steps for row in step)
     return {
         "repeated": [row for row in range(num_rows) if times[row] > 1],

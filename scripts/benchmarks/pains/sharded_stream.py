@@ -59,9 +59,9 @@ def reproduce(folder: Path, short: bool) -> sides.Reproduced:
 
 
 def counted(record: Path) -> sides.Side:
-    census = rows.census(rows.steps(record), NUM_ROWS)
+    wrong = rows.repeated_and_missing(rows.steps(record), NUM_ROWS)
     return sides.Side(
-        wrong_rows=len(census["missing"]) + len(census["repeated"]), rows=NUM_ROWS,
+        wrong_rows=len(wrong["missing"]) + len(wrong["repeated"]), rows=NUM_ROWS,
         seconds=rows.first_step_s(record),
-        note=f"{len(census['missing'])} never learned from, {len(census['repeated'])} more than once",
+        note=f"{len(wrong['missing'])} never learned from, {len(wrong['repeated'])} more than once",
     )  # fmt: skip

@@ -35,7 +35,7 @@ class Side:
     rows: int = 0
     """Rows that should have been used."""
     seconds: float | None = None
-    """CPU seconds of the first process, from its start to the end of its first step, after a resume if there is one."""
+    """CPU seconds of the first process, from its start to the end of its first step; of the resumed run if there is one."""
     code_run: int = 0
     """Files of a checkpoint that ran code when it was loaded."""
     outside: int = 0
@@ -67,7 +67,7 @@ class Plain:
     variant: str = ""
     """The variant of the complaint, if its function `rank` distinguishes several."""
     sampler: Literal["default", "seedable", "stateful"] = "default"
-    """How the DataLoader is resumed: skip_first_batches without or with a seedable sampler, or a stateful loader."""
+    """How a run is resumed: skip_first_batches with the default or a seedable sampler, or a stateful DataLoader."""
     shuffle: bool = True
     num_rows: int = NUM_ROWS
     max_tokens: int = 1
@@ -157,7 +157,7 @@ def recorded(command: Sequence[Any], folder: Path) -> list[Any]:
 
 
 def sign(checkpoint: Path) -> None:
-    """Compute the checksums of an edited checkpoint anew."""
+    """Write a new manifest with the checksums of an edited checkpoint."""
     (checkpoint / folders.NAME).unlink()
     folders.write_manifest(checkpoint, {"kind": "checkpoint"})
 

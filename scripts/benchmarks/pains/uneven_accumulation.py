@@ -71,9 +71,9 @@ def weight_errors(record: Path) -> sides.Side:
         for row, weight in step.items()
     ]
     largest_error = max(error for _, error in row_errors)
-    census = rows.census(steps, NUM_ROWS)
-    wrong_rows = {row for row, error in row_errors if error > rows.TOLERANCE} | {*census["repeated"], *census["missing"]}
+    wrong = rows.repeated_and_missing(steps, NUM_ROWS)
+    wrong_rows = {row for row, error in row_errors if error > rows.TOLERANCE} | {*wrong["repeated"], *wrong["missing"]}
     return sides.Side(
         wrong_rows=len(wrong_rows), rows=NUM_ROWS, seconds=rows.first_step_s(record),
-        note=f"weights wrong by up to {largest_error:.1%}, {len(census['repeated'])} rows in two steps",
+        note=f"weights wrong by up to {largest_error:.1%}, {len(wrong['repeated'])} rows in two steps",
     )  # fmt: skip

@@ -94,7 +94,7 @@ def peers_next_item(rounds: int = 5, packages: str = "") -> dict[str, Any]:
 
 @command
 def peers_panel(rounds: int = 5) -> dict[str, Any]:
-    """CPU time and memory of computing the basic columns of the weekly panel, from Parquet to Parquet: ours beside pandas.
+    """CPU time and memory of computing basic weekly columns, from Parquet to Parquet: this project compared with pandas.
 
     rounds : measurements of this project, each between two of pandas
     """
@@ -137,14 +137,14 @@ def _versions(packages: str, distributions: tuple[str, ...]) -> dict[str, str]:
 
 @command
 def peers_job(rounds: int = 2, num_reviews: int = 200_000, num_products: int = 3000) -> dict[str, Any]:
-    """The job of `make demo` by scripts/fit.py and by a plain script, on all cores: seconds, lines, average precision.
+    """The job of `make demo` by scripts/fit.py and by a plain script, on all cores: seconds, code lines, average precision.
 
     The plain script gets the dates of our splits, so that both commands score the same rows.
 
     rounds : runs of each, alternately
     num_reviews, num_products : of the generated market
     """
-    enough(rounds, 1, what="a measurement")
+    enough(rounds, 1, purpose="a measurement")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         reviews, products = called(market, f"{scratch}/raw", num_reviews, num_products)

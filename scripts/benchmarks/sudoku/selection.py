@@ -34,7 +34,7 @@ Candidates = tuple[torch.Tensor, torch.Tensor]
 
 @command
 def sudoku_selection() -> dict[str, Any]:
-    """Latent starts, symmetries and several networks, compared at equal cost; three CPU minutes."""
+    """Candidates from latent starts, symmetric images or several networks, at equal cost; three CPU minutes."""
     torch.set_num_threads(1)
     trainings: dict[str, tuple[float, list[str]]] = {
         "whole": (EPOCHS, []),

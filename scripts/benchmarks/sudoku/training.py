@@ -43,7 +43,7 @@ SELECTIONS = {"mean": "mean", "vote": "vote", "first": "first to halt"}
 
 @command
 def sudoku_demo(picture: str = "slurm/results/sudoku_demo.png") -> dict[str, Any]:
-    """The preset sudoku_demo and the research prototype, trained in turn and tested; 18 CPU minutes.
+    """The preset sudoku_demo and the rebuilt research prototype of HRM, trained in turn and tested; 18 CPU minutes.
 
     The 4 candidates of the first TRM for each test puzzle are also combined in several ways, and scored. A curve is a list
     of pairs: CPU seconds since the start of the process, and the share of validation puzzles solved.

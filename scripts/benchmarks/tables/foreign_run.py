@@ -23,7 +23,7 @@ LIGHTGBM, STACKING = "lightgbm", "stacking"
 BY_TIME = "_by_time"
 """Suffix of a preset: the folds of AutoGluon are contiguous blocks of time, and a single holdout is the last block."""
 DATE_PARTS = "_date_parts"
-"""Suffix of a preset with which AutoGluon gets the parts of a date that plain LightGBM gets; by itself it lacks the hour."""
+"""Suffix of a preset: AutoGluon gets the parts of a date that plain LightGBM gets. Those that it computes lack the hour."""
 NUM_TREES, LEARNING_RATE = 300, 0.05
 ROW_ID = "row_id"
 
@@ -57,7 +57,7 @@ def main() -> None:
 def fit_autogluon(
     rows: pandas.DataFrame, description: dict[str, Any], model: Path, method: str, seed: int, time_limit: float
 ) -> dict[str, Any]:
-    """Fit AutoGluon with all rows as `train_data`. The seed changes its folds and models; by default both seeds are 0."""
+    """Fit AutoGluon with all rows as `train_data`. The seed is that of its folds and models; by default both are 0."""
     os.environ.setdefault("RAY_worker_niceness", "0")  # by default 15: any other load would slow AutoGluon more than others
     import autogluon.tabular
     from autogluon.tabular import TabularPredictor

@@ -138,7 +138,7 @@ def _means(by_seed: list[dict[str, Any]]) -> dict[str, Any]:
 
 def against(results: dict[str, Any]) -> dict[str, Any]:
     """For each rival, over the tables that both finished: our wins and losses, the median relative difference in loss (below
-    0: ours is lower), and ratios of our peak memory to theirs."""
+    0 if ours is lower), and ratios of our peak memory to the rival's."""
     summaries = {}
     for rival in dict.fromkeys(rival for result in results.values() for rival in result["against"]):
         comparisons = [result["against"][rival] for result in results.values() if rival in result["against"]]

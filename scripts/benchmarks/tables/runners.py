@@ -23,7 +23,7 @@ AUTOGLUON = ("best_quality", "good_quality", "best_quality_v150", "high_quality"
 SUFFIXES = (BY_TIME, DATE_PARTS, DATE_PARTS + BY_TIME)
 METHODS = (OURS, LIGHTGBM, *AUTOGLUON, *(f"{preset}{suffix}" for suffix in SUFFIXES for preset in AUTOGLUON))
 METRIC = {"binary": "log_loss", "multiclass": "multiclass_log_loss", "regression": "root_mean_squared_error"}
-"""The metric that is compared, and that every method optimises."""
+"""For each task, the metric by which methods are compared, and which every method optimises."""
 PROBABILITY_OF = "probability of "
 """The beginning of the names of columns with probabilities in our forecast.csv."""
 FOREIGN_RUN = Path(__file__).with_name("foreign_run.py")

@@ -93,7 +93,7 @@ def test_predictions_are_joined_by_row_id(tmp_path: Path) -> None:
     """Predictions in another order of rows would get a wrong score."""
     pq.write_table(pa.table({"row_id": [7, 3, 5], "prediction": [0.7, 0.3, 0.5]}), tmp_path / "other.parquet")
     assert autogluon.predictions_of(tmp_path / "other.parquet", np.array([3, 5, 7])).tolist() == [0.3, 0.5, 0.7]
-    with pytest.raises(AssertionError, match="is of other rows"):
+    with pytest.raises(AssertionError, match="has other rows"):
         autogluon.predictions_of(tmp_path / "other.parquet", np.array([3, 5, 8]))
 
 

@@ -31,7 +31,7 @@ def test_commands_take_no_more_than_before(prepared: Path, tmp_path: Path, capsy
 
     For a change that is intended: python scripts/benchmark.py counts, and commit the file.
     """
-    counted = measure.of_commands(prepared, tmp_path / "work")
+    counted = measure.counts_of_commands(prepared, tmp_path / "work")
     assert counted["commands"].keys() == COMMITTED["commands"].keys()
     with capsys.disabled():
         for sentence in measure.slower(COMMITTED, counted):

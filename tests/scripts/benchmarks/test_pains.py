@@ -61,7 +61,7 @@ def test_misplaced_rows_are_counted() -> None:
     assert rows.misplaced([{0: 0.5, 2: 0.5}, {1: 0.5, 3: 0.5}], expected) == 2
     assert rows.misplaced([{0: 1.0, 1: 0.5}, {2: 0.5, 3: 0.5}], expected) == 1
     assert rows.misplaced(expected[:1], expected) == 2
-    assert rows.census([{0: 0.5, 1: 0.5}, {1: 0.5}], 3) == {"repeated": [1], "missing": [2]}
+    assert rows.repeated_and_missing([{0: 0.5, 1: 0.5}, {1: 0.5}], 3) == {"repeated": [1], "missing": [2]}
 
 
 def test_an_unknown_complaint_is_refused() -> None:

@@ -22,7 +22,7 @@ def test_ratios_are_taken_pair_by_pair() -> None:
 def test_scripts_beside_train_py_end_without_the_exit_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They would include a second of exit, which train.py, ended after its first step, does not."""
     monkeypatch.setattr(startup, "prepared_market", lambda *_: tmp_path)
-    monkeypatch.setattr(startup, "of_a_job", lambda *_: [])
+    monkeypatch.setattr(startup, "commands_of_job", lambda *_: [])
     startup.prepare(tmp_path)
     stub = "def wait_for_everyone(self): print('step', flush=True)"
     (tmp_path / "accelerate.py").write_text(

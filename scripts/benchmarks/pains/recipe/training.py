@@ -13,7 +13,7 @@ from ensemble.neural.prepared import PreparedRecipe
 Batch = dict[str, torch.Tensor]
 
 
-class Census(PreparedRecipe[RecipeConfig, Any]):
+class RecordedRegression(PreparedRecipe[RecipeConfig, Any]):
     """A regression that records the weight of each row in each step."""
 
     name, monitor = NAME, "rows"
@@ -46,4 +46,4 @@ class Census(PreparedRecipe[RecipeConfig, Any]):
         return {"row_id": row_id, "group": row_id, "cluster": row_id}
 
 
-make = Census
+make = RecordedRegression

@@ -24,12 +24,12 @@ counts = {"collectives": 0, "batches": 0, "programs": 0}
 written: set[str] = set()
 
 
-def counted(function: Any, what: str) -> Any:
-    """The function, with each call counted in `counts[what]`."""
+def counted(function: Any, kind: str) -> Any:
+    """The function, with each call counted in `counts[kind]`."""
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
-        counts[what] += 1
+        counts[kind] += 1
         return function(*arguments, **options)
 
     return call
@@ -48,7 +48,7 @@ WATCHED = {
     "torch.distributed.distributed_c10d": count_collectives,
     "ensemble.recipes.hot_sellers.training": count_batches,
 }
-"""Name of each module whose functions are replaced as soon as it is imported."""
+"""By the name of a module, the function that replaces some of its functions as soon as it is imported."""
 
 
 def audit(event: str, arguments: tuple[Any, ...]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.watching import watch
 
 
-def of_loop(module: Any) -> None:
+def end_after_step(module: Any) -> None:
     """Replace the function `update` of the training loop, which updates the weights, by one that then ends the process."""
     update = module.update
 
@@ -24,4 +24,4 @@ def of_loop(module: Any) -> None:
     module.update = update_and_end
 
 
-watch({"ensemble.neural.loop": of_loop})
+watch({"ensemble.neural.loop": end_after_step})
