@@ -1,12 +1,15 @@
-# make demo   raw reviews -> members -> ensemble -> runs/demo/report.html
-# make demo-sudoku   generated puzzles -> networks -> ensemble -> runs/sudoku_demo/report.html, which shows solutions step by step
-# make demo-emulator   generated sea ice -> networks and trees -> ensemble -> runs/emulator_demo/report.html, with Jacobians
-# make test   all tests          make check  lint, types, layout        make fix  format, and fix lint errors
-# make bench  measure the figures that need no other files into slurm/results/*.json   make torture  long tests of killed runs
-# make pains  reproduce problems reported by users of plain Accelerate, with it and with this project: ten minutes
-# make figures  insert the figures from those files into the READMEs
-# make bench-gpu         the steps of all recipes on an NVIDIA GPU, and of the loop beside plain PyTorch
-# make bench-autogluon   compare the ensemble with AutoGluon, in a separate venv (3 GB), on the same rows
+# make demo             raw reviews -> members -> ensemble -> runs/demo/report.html
+# make demo-sudoku      generated puzzles -> networks -> ensemble -> runs/sudoku_demo/report.html, which shows solutions step by step
+# make demo-emulator    generated sea ice -> networks and trees -> ensemble -> runs/emulator_demo/report.html, with Jacobians
+# make test             all tests
+# make torture          longer tests, such as those of killed runs
+# make check            lint, types, layout, and whether the READMEs agree with the measured figures
+# make fix              format, and fix lint errors
+# make bench            measure the figures that need no downloads, into slurm/results/*.json
+# make pains            reproduce problems reported by users of plain Accelerate, with it and with this project: ten minutes
+# make figures          insert the figures from these files into the READMEs
+# make bench-gpu        the steps of all recipes on an NVIDIA GPU, and of the training loop compared with plain PyTorch
+# make bench-autogluon  compare the ensemble with AutoGluon, in a separate venv (3 GB), on the same rows
 # make bench-tables TABLES=folder   compare scripts/fit.py with AutoGluon and LightGBM on public tables; hours the first time
 
 PYTHON ?= python3

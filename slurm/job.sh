@@ -38,7 +38,7 @@ fail() {
 
 step= # the process id of the srun that runs the training
 signalled=
-finished= # what this job finished after it was signalled
+finished= # a member that was finished after the warning signal
 requeued= # not empty once Slurm has requeued the job: it accepts no further steps then
 # Slurm sends its warning before the time limit (USR1) to this shell only, and SIGTERM (requeue, cancel) to the ranks too
 trap 'signalled=USR1; [ -z "$step" ] || warn' USR1

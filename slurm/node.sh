@@ -51,18 +51,18 @@ fi
 config=$1
 shift
 [ -f "$config" ] || fail "the file $config of Accelerate's settings does not exist: check ACCELERATE_CONFIG"
-of_yaml() { # the value without comment and quotes, in lower case
+yaml_value() { # the value of a key of the YAML, without comment and quotes, in lower case; empty for null
   local value
   value=$(sed -n "/^$1:/ {s/^[^:]*://; s/[[:space:]]#.*//; s/[\"'[:space:]]//g; p}" "$config")
   case ${value,,} in null | "~") ;; *) echo "${value,,}" ;; esac
 }
-processes=$(of_yaml num_processes) machines=$(of_yaml num_machines)
+processes=$(yaml_value num_processes) machines=$(yaml_value num_machines)
 ranks=$((${processes:-1} / ${machines:-1}))
-[ "$(of_yaml use_cpu)" = true ] || ranks=${SLURM_GPUS_ON_NODE:-$ranks}
+[ "$(yaml_value use_cpu)" = true ] || ranks=${SLURM_GPUS_ON_NODE:-$ranks}
 ranks=${RANKS_PER_NODE:-$ranks}
 [[ $ranks =~ ^[1-9][0-9]*$ ]] ||
   fail "there must be at least 1 rank on a node, not $ranks: correct RANKS_PER_NODE, or num_processes in $config"
-if [ "$(of_yaml distributed_type)" = no ] && [ "$SLURM_STEP_NUM_NODES" = 1 ] && [ "$ranks" -gt 1 ]; then
+if [ "$(yaml_value distributed_type)" = no ] && [ "$SLURM_STEP_NUM_NODES" = 1 ] && [ "$ranks" -gt 1 ]; then
   [ "${RANKS_PER_NODE:-1}" = 1 ] ||
     fail "$config starts one process, not RANKS_PER_NODE=$RANKS_PER_NODE: choose multi_gpu.yaml or multi_cpu.yaml"
   echo "warning: $config starts one process, which uses one of the $ranks GPUs: choose multi_gpu.yaml for all" >&2
@@ -78,10 +78,10 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$threads}
   echo "warning: each rank has $threads cores, and OMP_NUM_THREADS=$OMP_NUM_THREADS: unset this variable to use a thread per core" >&2
 
 machine_options=()
-if [ "$SLURM_STEP_NUM_NODES" -gt 1 ] || [ "$(of_yaml distributed_type)" != no ]; then
+if [ "$SLURM_STEP_NUM_NODES" -gt 1 ] || [ "$(yaml_value distributed_type)" != no ]; then
   machine_options=(--num_machines "$SLURM_STEP_NUM_NODES" --num_processes "$((SLURM_STEP_NUM_NODES * ranks))"
     --machine_rank "$SLURM_NODEID" --main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT" --same_network)
 fi
-[ "$(of_yaml distributed_type)" != no ] || trap '' USR1 TERM # they would kill this launcher; its rank has its own handlers
+[ "$(yaml_value distributed_type)" != no ] || trap '' USR1 TERM # they would kill this launcher; its rank has its own handlers
 # `accelerate launch` does the same, but imports all its other commands first
 exec accelerate-launch --quiet --config_file "$config" "${machine_options[@]}" "$@"

@@ -35,17 +35,17 @@ done
 read -ra array <<<"${COPIES:---array=0-23 --cpus-per-task=1}"
 words=("$@" "out=$folder")
 
-after() { sbatch --parsable --kill-on-invalid-dep=yes "$@"; }
+queue() { sbatch --parsable --kill-on-invalid-dep=yes "$@"; }
 stage() {
   local name=$1
   shift
-  after --job-name="fit_$name" "$@" slurm/fit.slurm --stage "$name" "${words[@]}"
+  queue --job-name="fit_$name" "$@" slurm/fit.slurm --stage "$name" "${words[@]}"
 }
 
 prepare=$(stage prepare)
-network=$(after --dependency="afterok:$prepare" "slurm/$neural" "fit=$folder")
+network=$(queue --dependency="afterok:$prepare" "slurm/$neural" "fit=$folder")
 copies=$(stage copies --dependency="afterok:$prepare" "${array[@]}")
 members=$(stage members --dependency="afterok:$copies" --array=0-2)
-fit=$(after --dependency="afterok:$network:$members" slurm/fit.slurm "${words[@]}")
+fit=$(queue --dependency="afterok:$network:$members" slurm/fit.slurm "${words[@]}")
 echo "prepare $prepare  neural $network  copies $copies  members $members  fit $fit"
 echo "$folder/report.html will exist when job $fit is done; the logs of all jobs are in slurm/logs/"

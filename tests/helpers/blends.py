@@ -14,7 +14,7 @@ GROUP_SIZE = 20
 
 
 class Blend(NamedTuple):
-    """What `combine.fit` takes; predictions have shape (num_rows, 3), of classes (num_rows, 3, 4)."""
+    """Arguments of `combine.fit`; predictions have shape (num_rows, 3), of classes (num_rows, 3, 4)."""
 
     target: np.ndarray
     predictions: np.ndarray

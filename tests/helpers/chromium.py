@@ -31,7 +31,7 @@ def started(profile: Path) -> Iterator[Any]:
 
 
 def show(browser: Any, page: Path, width: int, scheme: str = "light") -> None:
-    """Open a page of this machine in a window of so many pixels, in the colours light or dark."""
+    """Open a page of this machine in a window of this width in pixels. `scheme` is the preferred colours: light or dark."""
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})

@@ -1,4 +1,4 @@
-"""What tests of folds share: the bits that can be learned from a row, and the same market with another future."""
+"""For tests of folds: the bits that can be learned from a row, and the same market with another future."""
 
 import datetime
 import json

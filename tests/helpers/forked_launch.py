@@ -26,7 +26,7 @@ TIMEOUT_S = 240
 
 
 class Forked:
-    """What the launchers use of `subprocess.Popen`: a Python script in a forked child, in a session of its own."""
+    """Replaces `subprocess.Popen` in the launchers: runs a Python script in a forked child, in a session of its own."""
 
     def __init__(self, args: Sequence[str], env: Mapping[str, str]):
         self.returncode: int | None = None

@@ -28,7 +28,7 @@ KEPT = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH")
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment of a process: what it inherits, one thread, and `more`."""
+    """The environment of a process: the inherited variables `KEPT`, one thread, and `more`."""
     inherited = {name: os.environ[name] for name in KEPT if name in os.environ}
     return {**inherited, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", **more}
 
@@ -82,7 +82,7 @@ def run(command: Sequence[Any], folder: Path, **more: str) -> tuple[int, str]:
 def machines(
     yaml: str, num_machines: int, words: Sequence[Any], folder: Path, **more: str
 ) -> Iterator[list[subprocess.Popen[str]]]:
-    """A launcher of one rank for each of several machines, all of them here: `words` are its further options and the script.
+    """A launcher with one rank for each of several machines, all simulated here. words : more options, and the script.
 
     On GPUs all ranks use the first GPU of this machine. NCCL refuses that for ranks of one host, so NCCL_HOSTID gives each
     launcher the name of another one, and the ranks communicate through sockets. The errors are in folder/errors-NUMBER.

@@ -1,4 +1,4 @@
-"""Other processes, asked while they may be ending."""
+"""Facts about other processes, which may be ending."""
 
 import psutil
 

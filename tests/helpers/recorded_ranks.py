@@ -1,4 +1,4 @@
-"""What tests of launched ranks share: what the ranks recorded, their last checkpoint, and a rank that is killed."""
+"""For tests of launched ranks: the tensors that ranks recorded, their last checkpoint, and a rank that is killed."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def recorded(launched: Path, name: str) -> "dict[str, torch.Tensor]":
-    """What two ranks recorded, which must be the same to the bit on each."""
+    """The tensors that each of two ranks recorded, which must be bitwise equal."""
     import torch
     from safetensors.torch import load_file
 

@@ -102,7 +102,7 @@ def write_table(
 
 
 def write_scaling(file: Path, device: str, speeds: dict[int, tuple[float, ...]], price: float = 0.0) -> Path:
-    """What the benchmark writes, from speeds of each round by ranks, on trainings of 100,000 samples."""
+    """The file of `benchmark.py scaling`, given the speed of each round by ranks, for trainings of 100,000 samples."""
     runs = {
         ranks: [
             Training(ranks=ranks, device=device, seconds=1e5 / speed, samples_per_s=speed, data_wait=0.0123)
@@ -125,13 +125,13 @@ def write_scaling(file: Path, device: str, speeds: dict[int, tuple[float, ...]],
 
 
 def seal(folder: Path) -> None:
-    """Write the manifest of an ensemble anew, as if its files had been written like this."""
+    """Write a new manifest of an ensemble whose files were changed, so that they are accepted."""
     ensemble = folder / "ensemble"
     (ensemble / folders.NAME).unlink()
     folders.write_manifest(ensemble, {"kind": predictor.ENSEMBLE})
 
 
 def text(page: str) -> str:
-    """What a person reads: without tags and styles, spaces made plain."""
+    """The visible text of a page: without tags and styles, and with ordinary spaces."""
     body = re.sub(r"<style.*?</style>|</?bdi>", "", page, flags=re.DOTALL)
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).replace(report_words.THIN, " ").split())

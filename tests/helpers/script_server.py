@@ -2,7 +2,8 @@
 
 A child differs from `python scripts/NAME.py` in nothing else: it runs the file as `__main__`, with a command line, a working
 directory, a session and standard streams of its own, and ends with an exit code. The process that forks runs nothing. It
-loads torch, XGBoost or LightGBM only if it is told to, since a script chooses the settings of OpenMP before it imports them.
+loads torch, XGBoost or LightGBM only if they are among its arguments, since a script chooses the settings of OpenMP before
+it imports them.
 """
 
 import importlib

@@ -31,7 +31,7 @@ def started(script: str, *words: str) -> "subprocess.CompletedProcess[str]":
 
 
 def run(script: str, *words: str) -> str:
-    """What a script printed, in a process of its own."""
+    """Run a script in a process of its own, and return what it printed."""
     done = started(script, *words)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -39,14 +39,14 @@ def run(script: str, *words: str) -> str:
 
 TREES = ("pandas", "pyarrow.parquet", "scipy.sparse", "sklearn.base")
 NETWORKS = ("torch", "torch._dynamo", "accelerate")
-"""What scripts of tree members and of networks import, beside what every script does."""
+"""The libraries that scripts of tree members and of networks import, in addition to those of every script."""
 RANKS = (*NETWORKS, "torch.distributed.run", "torch.distributed.fsdp", "accelerate.commands.launch")
-"""What `accelerate launch` and its ranks import."""
+"""The libraries that `accelerate launch` and its ranks import."""
 
 
 @functools.cache
 def _server(libraries: tuple[str, ...]) -> ScriptServer:
-    """One for all tests of this process."""
+    """The server that has imported `libraries`, shared by all tests of this process."""
     without_gpus = {"CUDA_VISIBLE_DEVICES": ""} if libraries == RANKS else {}
     running = ScriptServer(ENVIRONMENT | without_gpus, *libraries)
     atexit.register(running.stop)
@@ -61,7 +61,7 @@ def forked(
 
 
 def fork(script: str, *words: str, libraries: tuple[str, ...] = TREES) -> str:
-    """What such a script printed."""
+    """Run a script as `forked` does, and return what it printed."""
     done = forked(script, *words, libraries=libraries)
     assert done.returncode == 0, done.stderr
     return done.stdout

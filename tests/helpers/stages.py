@@ -17,7 +17,7 @@ SERIAL = (
     "scripts/benchmarks/test_process_tree.py",
     "scripts/benchmarks/test_scaling.py",
 )
-"""Files and folders under tests/ of the serial stage. All but these and tests/slurm is in the parallel stage."""
+"""Files and folders under tests/ of the serial stage. All other files outside tests/slurm are in the parallel stage."""
 
 
 def of(path: Path) -> str:

@@ -11,7 +11,7 @@ import polars as pl
 from hypothesis import strategies as st
 
 NO_CELL = '\0\t\r\n"\x1c\x1d\x1e\x85\u2028\u2029'
-"""What a field of a tab-separated file cannot hold."""
+"""The characters that a field of a tab-separated file cannot contain."""
 TEXTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters=NO_CELL), min_size=1)
 DIGITS = st.from_regex(r"[0-9]{1,20}", fullmatch=True)
 
