@@ -44,7 +44,7 @@ demo-sudoku: $(VENV)/installed
 		num_validation=500 num_test=300 overwrite=true
 	for seed in $(SEEDS); do $(BIN)/accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py \
 		--recipe sudoku --config ensemble/recipes/sudoku/presets/sudoku_demo.yaml seed=$$seed data=$(SUDOKU)/prepared \
-		out=$(SUDOKU)/members/trm_$$seed $(TRAIN) || exit; \
+		out=$(SUDOKU)/members/trm_$$seed || exit; \
 		$(BIN)/python scripts/predict.py member=$(SUDOKU)/members/trm_$$seed data=$(SUDOKU)/prepared \
 		out=$(SUDOKU)/predictions || exit; done
 	$(BIN)/python scripts/ensemble_predictor.py fit predictions=$(SUDOKU)/predictions data=$(SUDOKU)/prepared \

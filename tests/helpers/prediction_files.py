@@ -1,9 +1,6 @@
 """Prediction files of made-up members, and changes to them that `predictions.write` would refuse."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,6 @@ from ensemble.predictions import Predictions
 from ensemble.predictor import fit as predictor
 from ensemble.recipes.hot_sellers import baselines
 
-ROOT = Path(__file__).resolve().parents[2]
 SPLITS = ("blend", "test", "forecast")
 REASONS = [{"feature": "reviews_4w", "value": 7.0, "contribution": 0.5}]
 
@@ -51,14 +47,3 @@ def change(path: Path, **changed: Any) -> None:
         else:
             metadata[name] = value
     pq.write_table(table.replace_schema_metadata({predictions.KEY: json.dumps(metadata).encode()}), path)
-
-
-def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(ROOT / f"scripts/{script}.py"), *words],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )

@@ -1,4 +1,4 @@
-"""scripts/serve.py, and other scripts, as processes of a test."""
+"""scripts/serve.py as a process of a test."""
 
 import os
 import signal
@@ -6,17 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from scripts_run import ENVIRONMENT, ROOT
+
 TIMEOUT_S = 120
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
-
-
-def run(*words: object) -> None:
-    """A script of the project, which must succeed."""
-    script, *rest = map(str, words)
-    command = [sys.executable, str(ROOT / f"scripts/{script}.py"), *rest]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 class Service:

@@ -5,7 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from prediction_files import SPLITS, run, synthetic
+from prediction_files import SPLITS, synthetic
+from scripts_run import started
 
 from ensemble import predictions
 from ensemble.predictions import Predictions
@@ -40,7 +41,7 @@ def fitted(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("predict", data, "member=momentum", f"out={files}"),
         ("ensemble_predictor", "fit", data, f"predictions={files}", f"out={folder}/ensemble", "num_draws=5"),
     ):
-        done = run(*words)
+        done = started(*words)
         assert done.returncode == 0, done.stderr
     assert re.search(r" momentum  [\d.]+  \[.*\]  ranked within its week$", done.stdout, re.MULTILINE)
     assert done.stdout.count("ranked within") == 1

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from blends import GROUP_SIZE, KINDS, NAMES, blend_of
 from huggingface_hub import ModelCard
-from prediction_files import change, run
+from prediction_files import change
+from scripts_run import started
 
 from ensemble import combine, folders, metrics, predictions
 from ensemble.combine.fitting import OUTPUTS_OF
@@ -245,7 +246,7 @@ def test_the_script_prints_the_metric_of_the_task(tmp_path: Path) -> None:
     """The heading of a regression's errors would be average precision, or that of the combiners would name other blocks."""
     folder = table(tmp_path, "regression", ("blend", "test"))
     words = (f"predictions={folder}/files", f"data={folder}/prepared", f"out={folder}/ensemble", "num_draws=5")
-    done = run("ensemble_predictor", "fit", *words)
+    done = started("ensemble_predictor", "fit", *words)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert "cross-fitted scores of the combiners on blend, each block with weights fitted on the blocks before it:" in lines

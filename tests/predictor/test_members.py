@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from prediction_files import run
+from scripts_run import started
 
 from ensemble import folders
 from ensemble.errors import UserError
@@ -45,7 +45,7 @@ def test_a_baseline_that_a_fit_predicted_may_be_predicted_again(prepared: Path, 
     loaded = members.load_baseline("momentum", manifest)
     ((_, file, _),) = members.write_splits(loaded, "momentum", "baseline", ["test"], prepared, manifest, out)
     predicted_by_fit = file.read_bytes()
-    done = run("predict", "member=momentum", f"data={prepared}", f"out={out}", "splits=[test]")
+    done = started("predict", "member=momentum", f"data={prepared}", f"out={out}", "splits=[test]")
     assert done.returncode == 0, done.stderr
     assert file.read_bytes() == predicted_by_fit
 
@@ -58,11 +58,11 @@ def test_predictions_of_another_member_are_not_replaced(fitted: Path, prepared: 
     words = (f"data={prepared}", f"out={tmp_path}/predictions", "splits=[test]")
     (tmp_path / "linked").symlink_to(tmp_path / "seed0")
     for member in (first, first, tmp_path / "linked" / "xgboost"):  # the same member may predict again
-        assert run("predict", f"member={member}", *words).returncode == 0
-    refused = run("predict", f"member={second}", *words)
+        assert started("predict", f"member={member}", *words).returncode == 0
+    refused = started("predict", f"member={second}", *words)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert f"has predictions of {first}: choose another out, or with scripts/predict.py another name=…" in refused.stderr
-    assert run("predict", f"member={second}", "name=other", *words).returncode == 0
-    assert "has predictions of" in run("predict", "member=momentum", "name=xgboost", *words).stderr
+    assert started("predict", f"member={second}", "name=other", *words).returncode == 0
+    assert "has predictions of" in started("predict", "member=momentum", "name=xgboost", *words).stderr
     shutil.rmtree(first)  # as if it had been moved
-    assert run("predict", f"member={second}", *words).returncode == 0
+    assert started("predict", f"member={second}", *words).returncode == 0

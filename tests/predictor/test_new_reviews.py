@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from prediction_files import SPLITS, change, fit, run
+from prediction_files import SPLITS, change, fit
+from scripts_run import started
 
 from ensemble import folders, predictions
 from ensemble.errors import UserError
@@ -18,8 +19,8 @@ def test_the_same_raw_reviews_give_the_same_forecast(fitted: Path, raw_market: t
     """New reviews would be prepared otherwise than those that the members learned from, and nobody would notice."""
     reviews, products = raw_market
     out = tmp_path / "new"
-    done = run("ensemble_predictor", "predict", f"ensemble={fitted}/ensemble", f"source=[{reviews}]",
-               f"metadata=[{products}]", f"out={out}")  # fmt: skip
+    words = (f"ensemble={fitted}/ensemble", f"source=[{reviews}]", f"metadata=[{products}]", f"out={out}")
+    done = started("ensemble_predictor", "predict", *words)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == f"the ranked forecast is in {out}/forecast.csv"
     expected, result = (pq.read_table(folder / "forecast.parquet") for folder in (fitted / "ensemble", out))
