@@ -119,8 +119,7 @@ def read(path: str | Path) -> Predictions:
         raise UserError(f"{path} has a column of the wrong type: {' '.join(str(error).split())}") from None
     arrays = {name: columns[name].to_numpy() for name in types if name != "prediction" or not classes}
     if classes:
-        flat = columns["prediction"].combine_chunks().flatten()
-        arrays["prediction"] = flat.to_numpy(zero_copy_only=False).reshape(-1, len(classes))
+        arrays["prediction"] = np.reshape(columns["prediction"].combine_chunks().flatten(), (-1, len(classes)))
     predictions = Predictions(
         **arrays,
         **{name: metadata[name] for name in ORIGIN},
@@ -150,14 +149,13 @@ def read_checked(path: str | Path, kind: str, columns: Iterable[str], document: 
     try:
         with pq.ParquetFile(Path(path).absolute(), page_checksum_verification=True) as file:
             table = file.read()
+        metadata = json.loads((table.schema.metadata or {}).get(KEY, b"{}"))
     except FileNotFoundError:
         raise UserError(f"the {kind} {path} does not exist: write it with scripts/predict.py") from None
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}: the metadata '{KEY.decode()}' are not JSON ({error}): write it again") from None
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UserError(f"{path} is not a valid Parquet file ({' '.join(str(error).split())}): write it again") from None
-    try:
-        metadata = json.loads((table.schema.metadata or {}).get(KEY, b"{}"))
-    except ValueError as error:
-        raise UserError(f"{path}: the metadata '{KEY.decode()}' are not JSON ({error}): write it again") from None
     metadata = metadata if isinstance(metadata, dict) else {}
     verification.refuse_changed_columns(path, table, metadata.get("checksums"), KEY.decode())
     missing = [name for name in columns if name not in table.column_names]

@@ -433,10 +433,12 @@ def _delimiter(head: bytes) -> str:
     marks = [mark for mark in "\t,;|" if mark.encode() in first]
     if len(marks) < 2:
         return (marks or [","])[0]
-    lines = [line.decode(errors="replace") for line in text[: HEAD_BYTES // 8].splitlines(keepends=True)]
+    lines = text[: HEAD_BYTES // 8].splitlines(keepends=True)[:HEAD_RECORDS]
+    is_cut = sum(map(len, lines)) < len(text)
     num_fields = {}
     for mark in marks:
-        rows = [row for row in csv.reader(lines[:HEAD_RECORDS], delimiter=mark) if row]
+        rows = [row for row in csv.reader((line.decode(errors="replace") for line in lines), delimiter=mark) if row]
+        rows = rows[:-1] if is_cut and len(rows) > 2 else rows  # the last one may end within a field
         is_like_first = [len(row) == len(rows[0]) for row in rows[1:]]
         num_fields[mark] = len(rows[0]) if sum(is_like_first) * 2 >= len(is_like_first) else 0
         others = [row for row, is_like in zip(rows[1:], is_like_first, strict=True) if not is_like]

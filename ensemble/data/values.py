@@ -315,8 +315,8 @@ def _list(text: str | None) -> list[str]:
     list. A number of up to four digits is the number of items. Any other text is one item."""
     if text is None or text.strip().lower() in ("", "[]", "{}", "none", "null", "nan"):
         return []
-    if re.fullmatch(r"\d{1,4}", text):
-        return [text] * int(text)
+    if number := re.fullmatch(r"\s*(\d{1,4})(?:\.0+)?\s*", text):  # pandas writes 3.0 in a column with missing values
+        return [number[1]] * int(number[1])
     for parse in (json.loads, _printed):
         try:
             items = parse(text)

@@ -20,6 +20,8 @@ def as_files(rows: Any, file: Path) -> tuple[list[str], FromArrow]:
     rows : a path, a list of paths, or rows as for `to_arrow`, which are written to the temporary Parquet file `file`.
     """
     paths = rows if isinstance(rows, (list, tuple)) else [rows]
+    if isinstance(rows, (list, tuple)) and not rows:
+        raise UserError("the list of files is empty: give at least one path")
     if all(isinstance(path, (str, Path)) for path in paths):
         import polars
 

@@ -62,7 +62,8 @@ def has_state(checkpoint_state: dict[str, Any], state: dict[str, Any]) -> bool:
 def clear(out: str | Path) -> None:
     """Delete the stored copies of a finished member."""
     for path in _folder(out).glob("*.checkpoint"):
-        checkpoints_of(out, int(path.stem)).clear()
+        if path.stem.isdecimal():
+            checkpoints_of(out, int(path.stem)).clear()
     with suppress(OSError):  # there is no folder, or it contains other files
         _folder(out).rmdir()
 

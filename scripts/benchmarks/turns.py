@@ -66,6 +66,8 @@ def worker(make: Callable[..., Callable[[], object]], *arguments: Any, folder: P
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
+            with suppress(BrokenPipeError):  # of a worker that was killed; `Popen` would raise it instead of the error
+                requests.close()
 
 
 def answer(module: str, make: str, arguments: Sequence[Any]) -> None:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch.func import jacrev, vmap
 
 from benchmarks.commands import command
-from benchmarks.runs import in_turn, shown, spread
+from benchmarks.runs import enough, in_turn, shown, spread
 from benchmarks.timing import ONE_THREAD, ROOT, cpu_seconds
 from ensemble.errors import UserError
 from ensemble.recipes.emulator import formats, networks
@@ -42,6 +42,7 @@ def emulator_jacobian(rounds: int = 31) -> dict[str, Any]:
 
     rounds : calls of each method
     """
+    enough(rounds, 1, purpose="a median")
     network = random_network()
     x = torch.randn(NUM_ROWS, NUM_INPUTS)
 

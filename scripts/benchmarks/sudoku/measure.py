@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from benchmarks.commands import command
-from benchmarks.runs import shown, spread
+from benchmarks.runs import enough, shown, spread
 from benchmarks.sudoku import plain
 from benchmarks.timing import call, cpu_seconds, memory_mb, timed
 from ensemble.data.census import Census
@@ -53,6 +53,7 @@ def sudoku_data(rounds: int = 5, clues_17: str = "") -> dict[str, Any]:
     rounds : measurements of this project, each followed by one of plain Python
     clues_17 : a file of 9 × 9 puzzles with 17 clues, one on each line, such as G. Royle's list; empty to leave them out
     """
+    enough(rounds, 1, purpose="a median")
     generated = {}
     for name, (side, clues, num_ours, num_plain) in GENERATED.items():
         board = board_of(side)
