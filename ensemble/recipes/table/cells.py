@@ -61,7 +61,7 @@ FURTHEST = 7_800_000_000_000_000_000
 Kind = Literal["number", "truth", "date", "text"]
 PLURALS: dict[Kind, str] = {"number": "numbers", "truth": "booleans (true or false)", "date": "dates", "text": "texts"}
 TRUTHS = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
-"""The texts of booleans in lower case; a column of booleans has the first two in at least one file."""
+"""The texts of booleans in lower case. A column of texts holds booleans only if `true` or `false` is among them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,7 +134,7 @@ def _native(pieces: Sequence[pl.Series], kind: Kind, config: PrepareConfig) -> t
 
 
 def _read_native(table: Table, column: str, kind: Kind, config: PrepareConfig) -> Cells:
-    """The cells that are in `_native`."""
+    """The values of `_native` as cells, with messages; null in files that store texts."""
     pieces = table.pieces[column]
     values, marks = _native(pieces, kind, config)
     if kind == "number":
@@ -144,7 +144,8 @@ def _read_native(table: Table, column: str, kind: Kind, config: PrepareConfig) -
 
 
 def _texts(pieces: Sequence[pl.Series], kind: Kind) -> pl.Series:
-    """The cells that are not in `_native`, as texts without surrounding blanks and invisible characters, (num_rows,)."""
+    """The cells as texts without surrounding blanks and invisible characters, (num_rows,); null in files that store `kind`
+    as such, see `_native`."""
     texts = pl.concat(as_text(piece.clear(len(piece)) if _is_native(piece, kind) else piece) for piece in pieces)
     texts = texts.str.strip_chars(INVISIBLE).str.strip_chars()
     texts = in_one_notation(texts, pieces) if kind == "text" else texts
@@ -185,6 +186,7 @@ def _categories(texts: pl.Series, column: str, config: PrepareConfig) -> pl.Seri
 
 
 def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConfig) -> Cells:
+    """The cells of a column whose kind follows from its `texts`, (num_rows,)."""
     drop = f", or 'drop=[{column}]'" if column not in (config.target, config.time, config.weight) else ""
     advice = f": add decimal=. or decimal=,{drop}"
     if not config.missing and config.decimal != ",":  # most columns are plain numbers, and tables can have thousands of them
@@ -204,8 +206,8 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
     truths = cells.str.to_lowercase()
     different = truths.drop_nulls().unique()
     if different.is_in(list(TRUTHS)).all() and (are_words := different.is_in(("true", "false"))).any():
-        digits = () if are_words.all() else (f"the column '{column}' is read as booleans: 1 is true and 0 is false",)
-        return _of_kind(table, column, "truth", _truths(truths), all_marks, digits)
+        message = f"the column '{column}' is read as booleans: 1 is true and 0 is false"
+        return _of_kind(table, column, "truth", _truths(truths), all_marks, () if are_words.all() else (message,))
 
     numbers, no_number = _numbers(table, column, cells, "", all_marks, allowed, advice, config)
     if numbers:
@@ -230,9 +232,9 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
             unit_notes = (str(error),)
 
     notes = unit_notes or _like_numbers(column, cells, allowed)
-    for bad, what in ((no_date, "dates"), (no_number, "numbers")):
+    for bad, kinds in ((no_date, "dates"), (no_number, "numbers")):
         if num_cells - bad.sum() > NEARLY * num_cells:
-            notes = (_nearly(table, column, cells, bad, what),)
+            notes = (_nearly(table, column, cells, bad, kinds),)
     return _of_kind(table, column, "text", texts, marks, notes)
 
 
@@ -246,11 +248,8 @@ def _numbers(
     advice: str,
     config: PrepareConfig,
 ) -> tuple[Cells | None, pl.Series]:
-    """The column as numbers with a unit (number_units.py), None if more than `allowed` cells are not; and the rows that are
-    not, (num_rows,) bool.
-
-    advice : how to resolve an ambiguous form.
-    """
+    """The column as numbers with a unit (number_units.py), None if more than `allowed` cells are no such numbers; and which
+    cells are none, (num_rows,) bool. advice : how to resolve an ambiguous form, for the error."""
     signed = number_forms.with_signs(cells)
     is_odd = (signed != cells).fill_null(False)
     signed = cells if is_odd.sum() == cells.count() else signed  # (1) and (2) alone are no negative numbers
@@ -370,8 +369,8 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
 
 
 def refuse_two_marks(table: Table, cells_of: dict[str, Cells], advice: str) -> None:
-    """Raise `UserError`, with `advice`, if a column has decimal commas and another is like 1.234 and 987, where 1.234 may
-    mean 1234."""
+    """Raise `UserError`, with `advice`, if a column has decimal commas, and all numbers of another are like 1.234 and 987:
+    then 1.234 may mean 1234."""
     forms = {column: number_units.split(cells.form)[1] for column, cells in cells_of.items() if cells.kind == "number"}
     with_comma = [column for column, form in forms.items() if number_forms.DECIMAL_COMMA in form]
     for column, cells in cells_of.items() if with_comma else ():
@@ -382,8 +381,8 @@ def refuse_two_marks(table: Table, cells_of: dict[str, Cells], advice: str) -> N
 
 
 def with_commas(cells_of: dict[str, Cells]) -> dict[str, Cells]:
-    """The cells of columns of whole numbers, in the form of the columns with decimal commas, if there are any: then 1.234 in
-    new rows is 1234."""
+    """If a column has decimal commas, the columns of whole numbers, with its form instead of none: in new rows their 1.234
+    is then read as 1234."""
     numbers = {column: cells for column, cells in cells_of.items() if cells.kind == "number"}
     known = (number_forms.DECIMAL_COMMA, number_forms.BOTH)
     form = min((form for cells in numbers.values() if (form := number_units.split(cells.form)[1]) in known), default="")
@@ -414,8 +413,8 @@ def days(cells: Cells, first: datetime.date = datetime.date(1000, 1, 1), last: d
 
 
 def exact_texts(table: Table, cells: Cells) -> Cells:
-    """Convert numbers back to their texts if they have a unit, or if some are codes: with leading zeros or too many digits
-    to be exact as floats."""
+    """Convert numbers back to their texts if they have a unit, or if more than `FEW_CODES` of them are codes: with leading
+    zeros, or with too many digits to be exact as floats."""
     pieces = table.pieces[cells.column]
     if cells.kind != "number" or any(piece.dtype.is_float() for piece in pieces):
         return cells
@@ -441,7 +440,7 @@ def _zones(pieces: Sequence[pl.Series]) -> list[str]:
 
 
 def _as(piece: pl.Series, kind: pl.DataType) -> pl.Series:
-    """The values as another type, with times in UTC; a series of nulls can have any type."""
+    """The values as another type, with times in UTC. A series of nulls alone is converted too, whatever its type is."""
     if piece.null_count() == len(piece):
         return pl.repeat(None, len(piece), dtype=kind, eager=True)
     if piece.dtype in (pl.Date, pl.Datetime("ms"), *(pl.Datetime("ms", zone) for zone in _zones([piece]))):
@@ -455,7 +454,7 @@ def _rows(flags: pl.Series) -> np.ndarray:
 
 
 def in_range(table: Table, cells: Cells) -> Cells:
-    """The cells of a feature, with messages about numbers that float32 cannot hold: 1e300 counts as empty, 1e-50 as 0."""
+    """The cells of a feature without numbers that float32 cannot hold, and messages: 1e300 counts as empty, 1e-50 as 0."""
     if cells.kind != "number":
         return cells
     magnitudes = np.abs(cells.values.to_numpy())  # a table may have thousands of columns, and polars takes longer for each
@@ -471,19 +470,21 @@ def in_range(table: Table, cells: Cells) -> Cells:
     return dataclasses.replace(cells, values=cells.values.set(huge, None), notes=notes)
 
 
-def _bad_notes(table: Table, column: str, cells: pl.Series, bad: pl.Series, what: str) -> tuple[str, ...]:
+def _bad_notes(table: Table, column: str, cells: pl.Series, bad: pl.Series, kinds: str) -> tuple[str, ...]:
+    """A message about the cells that are `bad`, (num_rows,) bool, as they are not `kinds`, such as numbers."""
     rows = _rows(bad)
     if not len(rows):
         return ()
     first = first_of(table, cells.cast(pl.String), rows)
-    return (f"the column '{column}' has cells that are not {what} and count as empty ({len(rows):,}): {first}",)
+    return (f"the column '{column}' has cells that are not {kinds} and count as empty ({len(rows):,}): {first}",)
 
 
-def _nearly(table: Table, column: str, cells: pl.Series, bad: pl.Series, what: str) -> str:
+def _nearly(table: Table, column: str, cells: pl.Series, bad: pl.Series, kinds: str) -> str:
+    """A message about a column of texts of which all cells but the `bad` ones, (num_rows,) bool, are numbers or dates."""
     rows = _rows(bad)
     return (
         f"the column '{column}' is read as text, since {len(rows):,} of {cells.count():,} cells are not "
-        f"{what}: {first_of(table, cells, rows)}; correct them, name them in missing=[…] if they mean an empty cell, or "
+        f"{kinds}: {first_of(table, cells, rows)}; correct them, name them in missing=[…] if they mean an empty cell, or "
         "allow more with max_bad_fraction"
     )
 

@@ -1,6 +1,6 @@
 """Encoding of the columns of a table as numerical features.
 
-    learned = learn("joined", values, in_train, max_categories)        # the features of a column, or why there are none
+    learned = learn("joined", values, in_train, max_categories)        # the features of a column, or why it has none
     numbers = encode(values, learned.features, {})                     # by feature, (num_rows,) float32, NaN if unknown
 
 A date becomes several features: days since 1970, and each of hour, weekday, month and day of the year that varies. A column
@@ -32,7 +32,7 @@ FEW_CATEGORIES = 256
 
 
 def numbers_of(values: pl.Series) -> np.ndarray:
-    """A column of numbers, booleans or dates as float64 (num_rows,), NaN for null; dates in days since 1970."""
+    """A column of numbers, booleans or dates as float64, (num_rows,), NaN for null; dates in days since 1970."""
     if isinstance(values.dtype, pl.Datetime):
         values = values.dt.epoch("us") / MICROSECONDS_PER_DAY
     return (values if values.dtype == pl.Float64 else values.cast(pl.Float64)).to_numpy()
@@ -145,7 +145,7 @@ def _categories(known: pl.Series, num_different: int, most: int) -> list[str]:
 
 
 def kind_of(feature: dict[str, Any]) -> Kind:
-    """The kind of values in the column of a feature."""
+    """The kind of the column from which a feature is computed."""
     if feature["unit"].startswith(DAYS_SINCE) or "part" in feature:
         return "date"
     if "text" in feature:

@@ -44,10 +44,10 @@ LOOKS_LIKE_A_DATE = "|".join(
 FIRST_YEAR = 1000
 """With %Y, years have four digits: 01/02/24 is not a date of the year 24, but of 2024."""
 SAMPLE = 1000
-"""The forms and units of a column are recognised by at most so many of its cells, drawn at random."""
+"""Number of cells, drawn at random, by which the form and the unit of a column are recognised."""
 MOST_SHOWN = 3
 FEW_DATES = 3
-"""Fewer different numbers may look like dates by chance."""
+"""With fewer different numbers, all may look like dates by chance."""
 OFFSET = "%z"
 """Part of the form of times with a UTC offset. The form of times of Parquet with a time zone is this part alone."""
 SEPARATOR = "|"
@@ -111,7 +111,7 @@ def read(
 
 
 def first_unread(texts: pl.Series, form: str) -> str | None:
-    """The first of these texts that is not a date in any form; None if all are. form : that of training, tried first."""
+    """The first text that is not a date in any form; None if there is none. form : that of training, tried first."""
     for known in (form or ISO[0]).split(SEPARATOR):
         if "%y" in known.lower():  # not the form of times of Parquet
             texts = texts.filter(_parsed(texts, known).is_null())
@@ -125,8 +125,10 @@ def first_unread(texts: pl.Series, form: str) -> str | None:
 
 
 def in_one_form(texts: pl.Series, order: str, form: str) -> pl.Series:
-    """The dates of new rows, null where a text is not in the form of most; the texts if none is a date, or if all are in
-    `form`, that of training, which is tried first."""
+    """The dates of a request in the form that most of its texts have, null for other texts.
+
+    form : that of training. If all texts have it, or if none is a date in any form, `texts` is returned instead.
+    """
     for known in (form or ISO[0]).split(SEPARATOR):
         if "%y" in known.lower() and not _parsed(texts, known).null_count():
             return texts
@@ -150,9 +152,10 @@ def forms_note(table: Table, column: str, dates: Dates) -> tuple[str, ...]:
 
 
 def offset_note(column: str, dates: Dates, known: str, zones: Sequence[str]) -> tuple[str, ...]:
-    """A message if only the new rows have UTC offsets, or only those of training, whose form is `known`.
+    """A message if the new rows have UTC offsets and the training rows have none, or the reverse.
 
-    zones : the time zones of new rows of Parquet; zones other than UTC have a message of their own
+    known : the form of the dates in training.
+    zones : the time zones of new rows of Parquet; `cells.py` prints a message for zones other than UTC.
     """
     has_offsets = OFFSET in dates.form or bool(zones)
     if has_offsets == (OFFSET in known) or any(zone != "UTC" for zone in zones):
@@ -202,7 +205,10 @@ def _order_of(form: str) -> str:
 
 
 def _best(cells: pl.Series, order: str, has_digits: bool) -> dict[str, pl.Series]:
-    """The forms that leave the fewest cells of a file unread, with the values of each; empty if no cell is a date."""
+    """The forms that leave the fewest cells of a file unread, with the values of each; empty if no cell is a date.
+
+    has_digits : whether 20240131 is a date too.
+    """
     readings = dict(_readings(cells, order))
     if has_digits:
         readings[DIGITS_OF_A_DAY] = _days_of_digits(cells)
@@ -212,6 +218,7 @@ def _best(cells: pl.Series, order: str, has_digits: bool) -> dict[str, pl.Series
 
 
 def _days_of_digits(cells: pl.Series) -> pl.Series:
+    """The dates such as 20240131, null for other texts."""
     digits = cells.str.to_datetime(DIGITS_OF_A_DAY, time_unit="us", strict=False)
     return digits.set(cells.str.len_chars() != len("20240131"), None)
 
@@ -224,13 +231,13 @@ def sample_of(known: pl.Series) -> pl.Series:
 
 
 def _forms(dates: Sequence[str]) -> list[str]:
+    """The forms of dates with each form of a time."""
     return [date + time for date in dates for time in TIMES]
 
 
 def _readings(cells: pl.Series, order: str) -> Iterator[tuple[str, pl.Series]]:
-    """Each form of dates that at least one cell of a sample has, with the forms of time of all cells; and its values.
-
-    The values are in UTC, and null for cells with another form of dates.
+    """For each form of the date that occurs in a sample of the cells: the form with all forms of the time that occur beside
+    it, separated by `SEPARATOR`, and the values in UTC, null for cells with another form of the date.
     """
     known = cells.is_not_null().arg_true()
     in_sample = sample_of(known)
@@ -257,6 +264,7 @@ def _readings(cells: pl.Series, order: str) -> Iterator[tuple[str, pl.Series]]:
 
 
 def _parsed(texts: pl.Series, form: str) -> pl.Series:
+    """The dates in this form, null for other texts."""
     if form in MONTHS:
         texts, form = texts + " 01", f"{form} %d"
     if "%y" in form:  # polars also reads one digit, as of the version 12.4.1

@@ -22,8 +22,8 @@ class Scale:
     knots: np.ndarray
     """Ascending, (NUM_KNOTS,) float32; filled with infinity. All are infinite for a feature without known values."""
     segments: np.ndarray
-    """The segments between knots, (NUM_KNOTS, 5) float32: the begin, 1 / length, the position of the begin in its bin, from
-    0 to 1, the share of the bin that the segment covers, and the number of the bin."""
+    """The segments between knots, (NUM_KNOTS, 5) float32: its begin, 1 / its length, the position of its begin in the
+    bin, from 0 to 1, the share of the bin that it covers, and the number of the bin."""
     edges: np.ndarray
     """Edges of the bins as normal scores, (num_bins + 1,) float32; the last is repeated if there are fewer bins."""
 

@@ -9,10 +9,10 @@ from ensemble.recipes.table import cells, columns, sources
 from ensemble.recipes.table.target import Target
 
 LEAK = "the column '{0}' determines the target: add it to drop=[…] unless it is known when you forecast"
-OTHER_VALUES = "; if new rows have other values of it, as of patients with several rows, name it as group='{0}'"
+OTHER_VALUES = "; if its values in new rows are others, such as the ids of new patients, name it as group='{0}'"
 BY_CHANCE = 20.0
-"""A column with more values than the target determines it if more rows than this would differ from others with the same
-value, were there no relation."""
+"""For a column with more distinct values than the target: it counts as determining the target if, without a relation, more
+rows than this would be expected to differ in the target from an earlier row with the same value."""
 ROW_NUMBER = "the column '{}' numbers the rows: add it to drop=[…] unless their order means something"
 
 TOTAL = "the last row with a target, {}, is probably a row of totals, since {}: delete it, or it counts as a training row"
@@ -69,13 +69,14 @@ def target_notes(
 
 
 def row_number_notes(cells_of: dict[str, cells.Cells], features: list[dict[str, Any]]) -> list[str]:
-    """A message for each feature that numbers the rows in any order, such as an index that pandas or R has written. Numbers
-    may be missing in the first column of a file if it has no name, as after a frame was filtered."""
+    """A message for each feature that numbers the rows in any order, such as an index that pandas or R has written. In a
+    first column without a name, numbers may be missing, as in the index of a filtered frame."""
     names = [feature["column"] for feature in features if cells_of[feature["column"]].kind == "number"]
     return [ROW_NUMBER.format(name) for name in names if _numbers_rows(cells_of[name].values, name == "column 1")]
 
 
 def _numbers_rows(values: pl.Series, may_have_gaps: bool) -> bool:
+    """Whether the sorted values have steps of 1, or with `may_have_gaps` of any whole number from 1 on."""
     if values.null_count():
         return False
     numbers = values.to_numpy()

@@ -52,7 +52,7 @@ class Network(nn.Module):
     edges: torch.Tensor
     """(N, num_bins + 1)"""
     seen: torch.Tensor
-    """For the codes of all features, one after the other: the share of the rows that the copy is fitted on which have it."""
+    """For each code of all features, one feature after the other: its share of the rows that the copy is fitted on."""
     last: torch.Tensor
     """The code of each feature for a missing or unknown category."""
     begin: torch.Tensor

@@ -22,12 +22,12 @@ from ensemble.recipes.table.settings import PrepareConfig
 
 ROWS = "rows"
 """Name of the rows of a DataFrame in messages."""
-OF_A_REQUEST = r"^([+-]?[1-9]\d{0,2}\.\d{3})0$"
-"""Matches 5.1250, as requests.py writes 5.125 beside texts."""
+PADDED_FLOAT = r"^([+-]?[1-9]\d{0,2}\.\d{3})0$"
+"""Matches 5.1250, as which requests.py writes a float 5.125 in a column with texts."""
 
 
 def check(like: dict[str, Any], source: bool, metadata: bool) -> None:
-    """Raise `UserError` if no rows are given, or if metadata are."""
+    """Raise `UserError` if no rows are given, or if metadata are. like : the manifest of the training data, unused."""
     if not source:
         raise UserError("no rows are given: add source=[new.csv] on the command line, or rows in Python or in a request")
     if metadata:
@@ -40,6 +40,7 @@ def check(like: dict[str, Any], source: bool, metadata: bool) -> None:
 def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     """Prepare the split `forecast` of new rows, and return the manifest.
 
+    like : the manifest of the training data.
     settings : `out`, `source`, and optionally `max_bad_fraction`, the largest fraction of lines that cannot be read.
     """
     check(like, bool(settings["source"]), bool(settings.get("metadata")))
@@ -110,7 +111,7 @@ def _other_columns(like: dict[str, Any], config: PrepareConfig, table: sources.T
     left_out = map(str.strip, like["left_out"])
     named = {config.target, config.time, config.group, config.weight, config.id, *config.drop, *left_out}
     extra = [name for name in table.columns if name not in used | named]
-    near = {name: other for name in lacking for other in extra if name.strip().lower() == other.strip().lower()}
+    near = {name: other for name in lacking for other in extra if name.lower() == other.lower()}
     hint = "".join(f"; is '{other}' meant by '{name}'? Then rename it" for name, other in near.items())
     if len(lacking) == len(used):
         raise UserError(
@@ -123,7 +124,7 @@ def _other_columns(like: dict[str, Any], config: PrepareConfig, table: sources.T
     if config.id and config.id not in table.columns:
         notes.append(f"the new rows lack the id '{config.id}': they are named by their number alone")
     if extra:
-        notes.append(f"members never learned from {_list(extra)}: left out")
+        notes.append(f"training did not have {_list(extra)}: left out")
     return notes
 
 
@@ -143,9 +144,9 @@ def _encoded(
             unseen = cells.unseen(values, feature["values"])
             if unseen.any():  # a frame has the categories 3 and true where a CSV file may have 3.0 and True
                 categories = pl.Series(feature["values"])
-                written = dict(zip(sources.as_in_frames(categories), categories, strict=True))
-                as_in_frames = sources.as_in_frames(values.str.replace(OF_A_REQUEST, "${1}")).replace(written)
-                values = values.zip_with(~unseen, as_in_frames)
+                category_of = dict(zip(sources.as_in_frames(categories), categories, strict=True))
+                texts_of_frames = sources.as_in_frames(values.str.replace(PADDED_FLOAT, "${1}"))
+                values = values.zip_with(~unseen, texts_of_frames.replace(category_of))
                 unseen = cells.unseen(values, feature["values"])
             if unseen.any():
                 examples = values.filter(unseen).unique(maintain_order=True).to_list()
@@ -158,4 +159,5 @@ def _encoded(
 
 
 def _list(names: list[str]) -> str:
+    """The names as words within a sentence, such as "the columns 'a', 'b'"."""
     return f"the columns {', '.join(repr(name) for name in names)}" if len(names) > 1 else f"the column {names[0]!r}"

@@ -25,10 +25,12 @@ PATTERNS = {
 """Patterns of numbers in other forms than Python's. With groups of digits, numbers without groups are read too."""
 TWO_GROUPS = r"\.\d{3}\.\d{3}"
 THOUSANDS = r"^[+-]?[1-9]\d{0,2}\.\d{3}$"
+"""Matches numbers such as 1.234, whose point may separate thousands."""
 LEAST_HIDDEN = 20
 """With fewer different numbers such as 1.234, a column of decimals may have none with one or two decimals by chance."""
 LIKE_CODES, LIKE_VERSIONS = r"^\d+[eE]\d+$", r"^\d+\.\d{1,2}$"
 MOST_VERSIONS = 256
+"""Columns with more different numbers hold no versions."""
 _AMOUNT = r"\d+(?:[.,]\d+)*"
 NEGATIVE = rf"^(?:\((\p{{Sc}}? ?{_AMOUNT}(?: ?[%\p{{Sc}}])?)\)|({_AMOUNT})-|−({_AMOUNT}))$"
 """Negative numbers as accounting, SAP and typesetting write them: (12.5), ($12.5), 12.5- and −12.5."""
@@ -40,7 +42,7 @@ def with_signs(cells: pl.Series) -> pl.Series:
 
 
 def of_column(table: Table, cells: pl.Series, forms: Sequence[str]) -> str:
-    """The form of a column, whose files have these forms, for the cells of new rows; numbers of JSON do not count."""
+    """The form in which new rows of a column are read if they are ambiguous. forms : of the files; JSON does not count."""
     if len(set(forms)) > 1:
         parts = zip(table.by_file(cells), forms, table.are_json, strict=True)
         marks = {_mark(form) for part, form, is_json in parts if not is_json and part.str.contains("[.,]").any()}
@@ -83,7 +85,7 @@ def choose(
 
     If several forms leave equally few cells unread, the form is `known` if that is one of them, else the one with the
     decimal mark of the other files. Raises `UserError`, with `advice`, if neither rule applies, at most `allowed` cells are
-    unread, and the forms give different values. Also raises it for a file with numbers such as 1.234 only, if another file
+    unread, and the forms give different values; also for a file whose numbers are all like 1.234 and 987, if another file
     has decimal commas. Numbers of JSON have a decimal point.
     """
     files = []
@@ -113,9 +115,9 @@ def choose(
 
 
 def refuse_thousands(column: str, texts: pl.Series, why: str) -> None:
-    """Raise `UserError` for numbers such as 1.234 and 987 only, which may also be 1234 and 987.
+    """Raise `UserError` if all numbers are like 1.234 and 987, which may mean 1234 and 987.
 
-    why : the reason why the points may separate thousands, and the fix
+    why : the reason why the points may separate thousands, and the fix.
     """
     points = texts.filter(texts.str.contains(".", literal=True))
     if len(points) and texts.drop_nulls().str.contains(PATTERNS[DECIMAL_COMMA]).all():
@@ -162,7 +164,7 @@ def _best_readings(cells: pl.Series, decimal: str, known: str) -> dict[str, pl.S
 def _numbers(cells: pl.Series, decimal: str, known: str) -> Iterator[tuple[str, pl.Series]]:
     """The possible forms of numbers, each with the values of the cells, null for cells in another form.
 
-    Without a comma, as in 1.234, numbers have the form 1.234,5 only if it may be `known`, or if a cell has two separators.
+    If no cell has a comma, the form 1.234,5 is possible only if `known` includes it, or if a cell is like 1.234.567.
     """
     plain = cells.cast(pl.Float64, strict=False).fill_nan(None)
     if decimal != ",":

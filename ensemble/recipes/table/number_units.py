@@ -28,7 +28,7 @@ SCALED = " with K, M or B"
 """The end of a unit whose cells have K, M or B, also bn and mn, or none of them; amounts of money also m and b."""
 EXPONENTS = {"k": "e3", "m": "e6", "mn": "e6", "b": "e9", "bn": "e9"}
 CODE = r"^\D*0\d"
-"""Codes such as 007A are no numbers."""
+"""Matches codes such as 007A, which are no numbers."""
 CLOCK = (
     r"^(?:(?<day>-?\d{1,9}) days?,? \+?)?"
     r"(?<hour>\d{1,3}):(?<minute>[0-5]\d)(?::(?<second>[0-5]\d(?:\.\d+)?))?(?: ?(?<half>[AaPp])\.?[Mm]\.?)?$"
@@ -40,7 +40,7 @@ LAST_HOUR = 23
 
 
 def find(cells: pl.Series, allowed: float) -> str:
-    """The unit that all but `allowed` of the cells have, beside zeros without a unit."""
+    """The unit of all but at most `allowed` of the cells, '' if there is none. Zeros need no unit."""
     known = with_signs(cells.drop_nulls())
     sample = sample_of(known)
     if sample.str.contains(CODE).any() and not sample.str.contains(CLOCK).all():
@@ -76,7 +76,8 @@ def _parts(cells: pl.Series) -> tuple[pl.Series, pl.Series, pl.Series]:
 
 
 def refuse_two_scales(column: str, cells: pl.Series, unit: str) -> None:
-    """Raise `UserError` if new rows or those of training, with this unit, have times such as 59:24, and others 1:05:10."""
+    """Raise `UserError` if new rows have times such as 59:24, and other new rows or training have such as 1:05:10, or the
+    reverse. unit : that of training."""
     is_long, has_three, _ = _parts(cells)
     is_either = is_long | has_three
     are_both = (unit == LONG or is_long.any()) and (unit == WITH_SECONDS or has_three.any())
@@ -117,7 +118,7 @@ def remove(cells: pl.Series, unit: str) -> pl.Series:
 
 
 def is_required(unit: str) -> bool:
-    """Whether a number without the unit may have another one, as 900 beside 12.8K; but not beside 12.8K and 1.2M."""
+    """Whether numbers must have the unit: beside 12.8K, 900 may be thousands too. Beside 12.8K and 1.2M it is 900."""
     return unit not in ("", f"#{SCALED}")
 
 

@@ -19,8 +19,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "catboost": {"max_leaves": 64, "learning_rate": 0.1, "l2": 3.0},
     "xgboost": {"max_leaves": 15, "column_fraction": 0.4, "l2": 5.0, "min_leaf_weight": 2.0},
 }
-"""For fewer than `FEW_ROWS` rows. LightGBM has no penalty, for targets with little noise, and XGBoost a strong one, for the
-others; CONTRIBUTING.md has figures."""
+"""For fewer than `FEW_ROWS` rows. LightGBM has no penalty, which suits targets with little noise. XGBoost has a strong one,
+which suits the others. CONTRIBUTING.md has figures."""
 LARGE: dict[str, dict[str, Any]] = {
     "lightgbm": {"max_leaves": 31, "column_fraction": 0.7, "l2": 1.0},
     "catboost": {"max_leaves": 64, "learning_rate": 0.1, "l2": 3.0},
@@ -100,7 +100,7 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     _, settings, variants, num_early = next(size for size in BY_SIZE if num_rows < size[0])
     least_fraction = FEATURES_OF_A_TREE / len(manifest["features"])
     cv = CrossValidation.from_manifest(manifest)
-    # A refit adds the rows of early stopping. If these are only a part of a fold, they are not worth its time
+    # A refit also trains on the rows of early stopping. If these are only a part of a fold, it is not worth its time
     regrow = cv is None or cv.stop_share == 1
     common = {**COMMON, "regrow": regrow}
     with_squared_error = WITH_SQUARED_ERROR.get(task_of(manifest).loss, ())
@@ -155,12 +155,12 @@ def _variant(member: PlannedMember, number: int, changes: dict[str, Any]) -> Pla
 
 
 def combining(manifest: dict[str, Any]) -> dict[str, str]:
-    """The combiners and calibrators among which cross-fitted losses choose.
+    """The combiners and calibrators of which the one with the lowest cross-fitted loss is chosen.
 
     From `RIDGE_ROWS` rows on, a regression may have weights below 0, which help where all members deviate from the target in
-    the same way. With folds forward in time any combiner may be chosen, by the next blocks. On the last quarter of nine
-    tables in time this was better than simplex on four and worse on five: −60, −13, −2.4, −0.1, then +0.3 to +3.6 %. Classes
-    are not calibrated then, since their frequency changes from block to block.
+    the same way. With folds forward in time, any combiner may be chosen, by its loss on the blocks after those it was fitted
+    on. Compared with simplex, the loss on the last quarter of nine tables in time was lower on four and higher on five: −60,
+    −13, −2.4, −0.1, and +0.3 to +3.6 %. Classes are not calibrated then, since their frequency changes from block to block.
     """
     cv, kind = CrossValidation.from_manifest(manifest), manifest["task"]["kind"]
     calibrations = {"binary": "platt,none", "multiclass": "temperature,none"}

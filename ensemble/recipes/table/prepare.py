@@ -7,7 +7,7 @@ The prepared folder holds `rows/train`, the rows with a target; `rows/test`, wit
 
     row_id    the row's number in all files together, from 0 on
     fold      in train: the fold, see ensemble/data/cross_validation.py
-    group     with ranking: the number of the query. With `time`: the number of the time slice, about 20 per split,
+    group     with ranking: a number for each `config.group`. With `time`: the number of the time slice, about 20 per split,
               increasing from split to split. Else: a random block from 0 to 9, the same for rows of one `config.group`.
               Combiners are compared on these blocks
     cluster   the number of the row's `config.group`, or the row's own; `names/cluster` has the texts of these numbers,
@@ -60,7 +60,7 @@ LEAST_REPEATED = 0.05
 MANY_REPEATED = 0.2
 """From this share on, copies stay in one fold."""
 MOST_COPIES = 10
-"""With a larger mean number of equal rows, these are taken for different observations."""
+"""If each column has its values in more rows than this on average, equal rows are taken for different observations."""
 REPEATED = (
     "{:,} of {:,} rows with a target repeat an earlier row in all columns: with a copy in another fold, scores are too good "
     "and intervals too narrow; leave copies out, or name the column that copies share as group="
@@ -90,7 +90,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         weight = _weights(config, table, cells_of[config.weight], np.isnan(target.values)) if config.weight else None
         splits = split_rows(config, target.kind, target.values, time, unit, census, weight)
         split = splits.split
-        if groups is not None:  # rows to forecast without a group form one
+        if groups is not None:  # rows to forecast without a group form one group
             unit, groups = np.where(unit < 0, len(groups), unit), groups.extend_constant("", 1)
         _refuse_missing_classes(config, target, split)
         in_train = split == TRAIN
@@ -119,7 +119,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         if groups is not None:
             write_names(folder / "names", target.kind, groups, arrays, unit, split >= 0)
         rows_of = _write_splits(folder / "rows", splits, arrays)
-        described = {name: _describe(config, cells_of, target, rows, unit) for name, rows in rows_of.items()}
+        split_entries = {name: _describe(config, cells_of, target, rows, unit) for name, rows in rows_of.items()}
         task = _task(config, target)
         if cells_of[config.target].kind == "date" and target.kind == "regression":
             print(f"the target '{config.target}' holds dates: days since 1970-01-01 are predicted")
@@ -134,7 +134,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                 "sources": folders.sources(files),
                 "config": configuration.to_dict(config, ("out", "source", "overwrite")),
                 "census": census.to_dict(),
-                "splits": described,
+                "splits": split_entries,
                 cross_validation.KEY: splits.cross_validation.to_dict(),
                 "features": features,
                 **({"texts": contents} if contents else {}),
@@ -194,8 +194,8 @@ def _check_columns(config: PrepareConfig, table: sources.Table) -> None:
 
 def _read_columns(config: PrepareConfig, table: sources.Table) -> dict[str, cells.Cells]:
     """The cells of each column, except ids and columns of lists or other nested values."""
-    others = {config.target, config.time, config.weight}
-    skipped = {config.id, config.group, *config.drop} - others
+    named = {config.target, config.time, config.weight}
+    skipped = {config.id, config.group, *config.drop} - named
     for key, name in (("target", config.target), ("time", config.time), ("weight", config.weight)):
         if name in table.nested:
             raise UserError(f"{key}={name} holds {table.nested[name]}: name a column of numbers, dates or texts")
@@ -203,8 +203,8 @@ def _read_columns(config: PrepareConfig, table: sources.Table) -> dict[str, cell
     cells_of = {name: cells.read(table, name, config) for name in names}
     if not config.decimal:
         cells.refuse_two_marks(table, cells_of, "add decimal=, or leave out the thousands separators")
-        cells_of |= {name: column for name, column in cells.with_commas(cells_of).items() if name not in others}
-    cells_of |= {name: cells.days(cells.in_range(table, cells_of[name]), *YEARS) for name in names if name not in others}
+        cells_of |= {name: column for name, column in cells.with_commas(cells_of).items() if name not in named}
+    cells_of |= {name: cells.days(cells.in_range(table, cells_of[name]), *YEARS) for name in names if name not in named}
     if config.time:
         cells_of[config.time] = cells.days(cells_of[config.time])
     cells_of[config.target] = codes_as_texts(config, table, cells_of[config.target])
@@ -254,7 +254,11 @@ def _refuse_missing_classes(config: PrepareConfig, target: Target, split: np.nda
 
 
 def _weights(config: PrepareConfig, table: sources.Table, column: cells.Cells, has_no_target: np.ndarray) -> np.ndarray:
-    """(num_rows,) float32; 1 where the weight of a row to forecast is empty."""
+    """The sample weights, (num_rows,) float32; 1 for a row to forecast whose weight is empty. Raises `UserError` for others
+    that are no weights.
+
+    has_no_target : (num_rows,) bool, the rows to forecast.
+    """
     if column.kind == "date":
         raise UserError(f"weight={config.weight} holds dates: name a column of numbers")
     numbers = columns.numbers_of(numeric(table, column, "weight"))
@@ -282,9 +286,9 @@ def _features(
     features: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}
     contents: dict[str, Any] = {}
-    others = {config.target, config.group, config.weight, config.id} - {config.time} | {*config.drop}
+    no_features = {config.target, config.group, config.weight, config.id} - {config.time} | {*config.drop}
     for column in table.columns:
-        if column in others:
+        if column in no_features:
             continue
         if column in table.nested:
             left_out[column] = f"holds {table.nested[column]}, not numbers, dates or texts"
@@ -337,8 +341,8 @@ def _keep_copies_together(
 ) -> tuple[np.ndarray, list[str]]:
     """The units of `units`, or with many copies and random folds one unit for all copies of a row; and a message."""
     is_labelled = ~np.isnan(target.values)
-    others = {config.target, config.weight}
-    values = [cell.values.filter(pl.Series(is_labelled)) for name, cell in cells_of.items() if name not in others]
+    compared = [column for name, column in cells_of.items() if name not in (config.target, config.weight)]
+    values = [column.values.filter(pl.Series(is_labelled)) for column in compared]
     columns_of_row = [*values, pl.Series(target.values[is_labelled])]
     key = pl.DataFrame([value.alias(str(number)) for number, value in enumerate(columns_of_row)]).hash_rows().to_numpy()
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
@@ -361,7 +365,7 @@ def _write_splits(folder: Path, splits: Splits, arrays: dict[str, np.ndarray]) -
     for number, name in enumerate(SPLITS):
         rows = np.flatnonzero(splits.split == number)
         if rows.size:
-            rows_of[name] = rows = rows[np.lexsort((rows, arrays["group"][rows]))]  # the rows of a query are consecutive
+            rows_of[name] = rows = rows[np.lexsort((rows, arrays["group"][rows]))]  # the rows of a group are consecutive
             stored = {**arrays, cross_validation.COLUMN: splits.fold} if number == TRAIN else arrays
             write_rows(folder / name, {column: values[rows] for column, values in stored.items()})
     return rows_of
@@ -430,7 +434,9 @@ def _notes(config: PrepareConfig, table: sources.Table, cells_of: dict[str, cell
     texts = {text for column in cells_of.values() for text in column.marks}
     used = texts | {re.sub(r"\.0+$", "", text) for text in texts}  # -999.0 is counted for -999 too
     if unused := [text for text in config.missing if text not in used]:
-        notes.append(f"missing= names {', '.join(map(repr, unused))}, in no cell of a feature; a list is [NA,none]")
+        notes.append(
+            f"missing= names {', '.join(map(repr, unused))}, which no cell of a feature has; write a list as [NA,none]"
+        )
     return notes
 
 

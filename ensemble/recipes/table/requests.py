@@ -50,7 +50,10 @@ def counts(request: Request) -> dict[str, int]:
 
 
 def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], str] | None:
-    """Location and error message of the first value that does not fit its column; None if all fit."""
+    """Location and error message of the first value that does not fit its column; None if all fit.
+
+    like : the manifest of the training data.
+    """
     kinds = columns(like)
     missing = like["config"]["missing"] or MISSING
     form_of = {name: features[0].get("form", "") for name, features in by_column(like["features"]).items()}
@@ -77,8 +80,11 @@ def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], st
 def _in_another_form(
     kind: str, cells: dict[int, Value], form: str, config: dict[str, Any], missing: Collection[str]
 ) -> tuple[int, str] | None:
-    """The row of the first value whose form differs from that of others in a column, which would be read otherwise in
-    another request, and an error message. cells : by row, without empty ones. form : of the values in training."""
+    """The row of the first value of a column in another form than the others, and an error message; None if there is none.
+    Without the others, such a value could be read differently.
+
+    cells : by row, without empty ones. form : of the values in training.
+    """
     has_commas = config.get("decimal") == ","
     texts = {row: value for row, value in cells.items() if isinstance(value, str)}
     texts = {row: text.strip() for row, text in texts.items() if has_commas or not _is_missing(text, missing)}
@@ -114,8 +120,8 @@ def _texts_that_are_no_dates(request: Request, forms: dict[str, str], missing: C
 
 
 def tables(request: Request) -> tuple[pa.Table, None]:
-    """The rows as an argument of `Predictor.predict`; values of several types in one column become texts, as do lists and
-    objects, which are in no feature.
+    """The rows as an argument of `Predictor.predict`. Values of several types in one column become texts, as do lists and
+    objects, of which no feature is computed.
 
     Blank texts become missing values. In a column of texts a float such as 5.125 becomes '5.1250', since the point of
     '5.125' would separate thousands if the texts have decimal commas.
@@ -142,10 +148,10 @@ def _text(value: Value) -> str:
 def facts(like: dict[str, Any]) -> dict[str, Any]:
     """Entries of the answer of /schema, for an ensemble fitted on data with the manifest `like`."""
     texts = {feature["column"]: feature["values"] for feature in like["features"] if "values" in feature}
-    described = {
+    columns_of_rows = {
         name: {"holds": kind, **({"values": texts[name]} if name in texts else {})} for name, kind in columns(like).items()
     }
-    return {"target": like["target"], "task": like["task"]["kind"], "columns": described}
+    return {"target": like["target"], "task": like["task"]["kind"], "columns": columns_of_rows}
 
 
 def answer(metadata: dict[str, str]) -> dict[str, Any]:
@@ -160,8 +166,8 @@ def columns(like: dict[str, Any]) -> dict[str, str]:
 
 
 def _fits(kind: str, value: Value, form: str) -> bool:
-    """Whether a value can be a cell of a column that holds `kind`. A number may be a text, also with the separators, signs
-    and unit of a file, or blank. form : of the numbers in training."""
+    """Whether a value can be a cell of a column that holds `kind`. A number may also be a text, which is blank or has the
+    separators, signs and unit of numbers in files. form : of the numbers in training."""
     if isinstance(value, list | dict):
         return False
     if value is None or kind == "text":

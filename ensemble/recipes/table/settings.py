@@ -15,11 +15,12 @@ class PrepareConfig:
     target: str = "???"
     """The column to predict; rows where it is empty form the split forecast."""
     task: Literal["", "binary", "multiclass", "regression", "ranking"] = ""
-    """The kind of task; empty to infer it from the target: binary for two different values, multiclass for few different
-    whole numbers or texts, else regression. If `metric` is one for regression, any target of numbers is a regression."""
+    """The kind of task; empty to infer it from the target: binary for two different values, multiclass for at most
+    10 different whole numbers or 100 different texts, regression for other numbers. With a metric of regression, any numeric
+    target is a regression."""
     metric: str = ""
     """The metric for early stopping and the leaderboard. Binary: log_loss (the default), roc_auc, average_precision or
-    accuracy; several classes: multiclass_log_loss or accuracy; numbers: root_mean_squared_error or mean_absolute_error;
+    accuracy; multiclass: multiclass_log_loss or accuracy; regression: root_mean_squared_error or mean_absolute_error;
     ranking: ndcg_at_10. With mean_absolute_error the ensemble minimises the absolute error: it predicts medians, which are
     below the means if large values of the target are rare."""
     time: str = ""
@@ -28,9 +29,9 @@ class PrepareConfig:
     embargo: float = 0.0
     """The time from a row's `time` until its target is known, in the unit of `time`, or in days for dates."""
     group: str = ""
-    """A column. Rows with the same value form one cluster of the bootstrap, and stay in one fold. With `time` they may be in
-    several, but no copy is fitted on rows whose value occurs in the block that it predicts. In a ranking task rows with the
-    same value are ranked against each other."""
+    """A column of groups. The rows of a group form one cluster of the bootstrap and stay in one fold. With `time` they may
+    be in several folds, but the copy that predicts a fold is not fitted on rows of its groups. In a ranking task the rows
+    of a group are ranked against each other."""
     weight: str = ""
     """A column of sample weights; empty for 1 each."""
     id: str = ""

@@ -27,10 +27,10 @@ from ensemble.errors import UserError
 HEADER, NO_CELLS = "the header again", "lines of delimiters alone at the end"
 FOLDER_KEY = "the column '{0}' is read from the names of folders such as {0}={1}"
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-"""The value in the name of a folder whose rows have no value."""
+"""The value that Hive writes into the name of a folder whose rows have none."""
 WHOLE_FLOAT = r"^([+-]?(?:0|[1-9]\d*))\.0+$"
 WHOLE_SECONDS = r" 00:00:00\.0{6}$|(:\d\d)\.0{6}$"
-"""Matches the end of a time that is not written, midnight or a fraction of a second of 0; earlier versions wrote it."""
+"""Matches the end of a time that `as_text` removes: midnight, or a fraction of 0. Earlier versions wrote it."""
 MOST_NAMED = 5
 MICROSECONDS_PER_DAY = 86_400_000_000
 NO_ID = "{} holds floats such as {}, and ids are texts or whole numbers below 2^53 (2^24 in 32 bits): write it as text"
@@ -111,14 +111,14 @@ def read(files: Sequence[Path], census: Census, with_copies: bool = False) -> Ta
 
     Raises `UserError` for files with different columns.
     """
-    looked_at = [records.look(path) for path in files]
+    raw_files = [records.look(path) for path in files]
     frames: list[pl.DataFrame] = []
     lines: list[np.ndarray] = []
     nested: dict[str, str] = {}
     floats: dict[str, str] = {}
     notes: list[str] = []
     folder_keys: dict[str, str | None] = {}
-    for path, file in zip(files, looked_at, strict=True):
+    for path, file in zip(files, raw_files, strict=True):
         names = file.names
         nested_keys: set[str] = set()
         file_floats: dict[str, tuple[float, int]] = {}
@@ -127,8 +127,8 @@ def read(files: Sequence[Path], census: Census, with_copies: bool = False) -> Ta
         column_names = _column_names(path, names)
         column_of = dict(zip(names, column_names, strict=True))
         nested |= {column_of[name]: "lists or objects" for name in nested_keys}
-        of_file = {column_of[name]: f"{value} ({path.name}:{line})" for name, (value, line) in file_floats.items()}
-        floats = of_file | floats
+        first_floats = {column_of[name]: f"{value} ({path.name}:{line})" for name, (value, line) in file_floats.items()}
+        floats = first_floats | floats
         layout = "Parquet" if file.layout is None else "JSON lines"
         if isinstance(file.layout, records.Delimited):
             layout = {"\t": "tab-separated", ";": "CSV with semicolons", "|": "CSV with vertical bars", ",": "CSV"}[
@@ -141,19 +141,19 @@ def read(files: Sequence[Path], census: Census, with_copies: bool = False) -> Ta
         lines.append(frame["source_line"].to_numpy())
         frame = frame.select(*fields).rename(dict(zip(fields, column_names, strict=True)))
         frame = frame.with_columns(_clocks(column) for column in frame if column.dtype in (pl.Time, pl.Duration))
-        of_folder = {name: value for name, value in _keys_of_folders(path).items() if name not in column_names}
-        folder_keys = of_folder | folder_keys
-        frames.append(frame.with_columns(pl.lit(value, pl.String).alias(name) for name, value in of_folder.items()))
+        new_keys = {name: value for name, value in _keys_of_folders(path).items() if name not in column_names}
+        folder_keys = new_keys | folder_keys
+        frames.append(frame.with_columns(pl.lit(value, pl.String).alias(name) for name, value in new_keys.items()))
         nested |= {name: str(kind) for name, kind in frames[-1].schema.items() if not _is_scalar(kind)}
         num_numbers = sum(records.is_number(name) for name in names)
         if isinstance(file.layout, records.Delimited) and 2 * num_numbers >= len(names) > 0:
-            what = "all" if num_numbers == len(names) else f"{num_numbers} of {len(names)}"
+            how_many = "all" if num_numbers == len(names) else f"{num_numbers} of {len(names)}"
             notes.append(
-                f"the first line of {path.name} gives the names of the columns, and {what} are numbers: is it a row?"
+                f"the first line of {path.name} gives the names of the columns, and {how_many} are numbers: is it a row?"
             )
     schemas = [frame.schema for frame in frames]  # once: a frame makes each schema, and each list of names, anew
     names = list(dict.fromkeys(itertools.chain.from_iterable(schemas)))
-    for path, file, schema in zip(files, looked_at, schemas, strict=True):
+    for path, file, schema in zip(files, raw_files, schemas, strict=True):
         for name in (name for name in names if name not in schema):
             if not isinstance(file.layout, records.JsonLines):  # a record of JSON lines may lack a key
                 raise UserError(f"{path} has no column '{name}', which another of the files has: give files of one table")
@@ -169,7 +169,7 @@ def read(files: Sequence[Path], census: Census, with_copies: bool = False) -> Ta
         nested=nested,
         floats=floats,
         files=files,
-        are_json=[isinstance(file.layout, records.JsonLines) for file in looked_at],
+        are_json=[isinstance(file.layout, records.JsonLines) for file in raw_files],
         file_number=np.repeat(np.arange(len(files)), [len(numbers) for numbers in lines]),
         line=np.concatenate(lines),
         notes=tuple(notes),
@@ -183,8 +183,11 @@ def _keys_of_folders(path: Path) -> dict[str, str | None]:
 
 
 def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.DataFrame:
-    """The valid rows of a file, with their lines as `source_line`; other rows are counted in `census`."""
-    name = file.path.name
+    """The valid rows of a file, with their lines as `source_line`; other rows are counted in `census`.
+
+    fields : a name for each column of the result, and the file's column.
+    """
+    name, is_delimited = file.path.name, isinstance(file.layout, records.Delimited)
     blocks: list[pl.DataFrame] = []
     first_malformed: records.Record | None = None
     for rows, malformed in records.read_blocks(file, fields, {}, records.BLOCK_BYTES):
@@ -192,9 +195,9 @@ def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.D
         examples = (Example(name, record.line, records.excerpt(record.octets)) for record in malformed)
         census.drop(MALFORMED, len(malformed), examples)
         first_malformed = first_malformed or next(iter(malformed), None)
-        if isinstance(file.layout, records.Delimited):
+        if is_delimited:
             # Files that were joined by `cat` repeat the header, with the byte order mark before it
-            are_names = (pl.col(at).str.strip_prefix("\ufeff").str.strip_chars() == column for at, column in fields.items())
+            are_names = (pl.col(field).str.strip_prefix("\ufeff").str.strip_chars() == fields[field] for field in fields)
             is_header = pl.all_horizontal(are_names).fill_null(False)
             repeated = rows.filter(is_header)["source_line"]
             census.drop(HEADER, len(repeated), (Example(name, line, ", ".join(fields.values())) for line in repeated))
@@ -203,9 +206,9 @@ def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.D
     if not blocks:
         raise UserError(f"{file.path} has no rows below its header: check how it was made, or leave it out")
     rows = pl.concat(blocks, how="vertical_relaxed")
-    is_filled = pl.any_horizontal(pl.col(at).cast(pl.String).str.strip_chars() != "" for at in fields)
-    is_cut = isinstance(file.layout, records.Delimited) and len(fields) > 1
-    if is_cut and not rows.tail(1).select(is_filled).to_series().any():  # as Excel writes them below a table
+    is_filled = pl.any_horizontal(pl.col(field).cast(pl.String).str.strip_chars() != "" for field in fields)
+    # Excel writes lines of delimiters below a table
+    if is_delimited and len(fields) > 1 and not rows.tail(1).select(is_filled).to_series().any():
         num_empty = int(rows.select(is_filled).to_series().reverse().arg_max() or 0)
         lines = rows["source_line"].tail(num_empty)
         census.drop(NO_CELLS, num_empty, (Example(name, line, "") for line in lines))
@@ -243,7 +246,7 @@ def _copies(files: Sequence[Path], frames: list[pl.DataFrame], schemas: list[pl.
             for name, kind in as_type.items()
         ]
         keys.append(frame.select(cells).hash_rows())
-    # Of thousands of files, only those most of whose rows are in any earlier file are compared with each of these
+    # A file is compared with each earlier file only if these together have most of its rows: there may be thousands of files
     rows = pl.DataFrame({"key": pl.concat(keys), "file": np.repeat(np.arange(len(keys)), [len(key) for key in keys])})
     in_earlier = rows.filter(pl.col("file") > pl.col("file").min().over("key"))["file"]
     num_in_earlier = np.bincount(in_earlier.to_numpy(), minlength=len(keys))
@@ -301,13 +304,13 @@ def _is_scalar(kind: pl.DataType) -> bool:
     )
 
 
-def _ids(piece: pl.Series, what: str) -> pl.Series:
-    """The column of a file as texts, with floats as whole numbers."""
+def _ids(piece: pl.Series, setting: str) -> pl.Series:
+    """The ids in a column of one file, as texts. Raises `UserError`, which begins with `setting`, for inexact floats."""
     if piece.dtype.is_float():
         known = piece.drop_nulls().drop_nans()
         inexact = known.filter((known != known.floor()) | (known.abs() >= MOST_EXACT[piece.dtype]))
         if len(inexact):
-            raise UserError(NO_ID.format(what, repr(inexact[0])))
+            raise UserError(NO_ID.format(setting, repr(inexact[0])))
     return as_text(piece)
 
 
@@ -325,7 +328,10 @@ def as_text(piece: pl.Series) -> pl.Series:
 
 
 def in_one_notation(texts: pl.Series, pieces: Sequence[pl.Series]) -> pl.Series:
-    """The texts of `pieces`; if only some files store numbers or booleans as such, all in the notation of `as_text`."""
+    """The `texts` of a column; in the notation of `as_text` if some files store numbers or booleans, and others texts.
+
+    pieces : the column in each file.
+    """
     are_values = [piece.dtype.is_numeric() or piece.dtype == pl.Boolean for piece in pieces]
     return as_in_frames(texts) if any(are_values) and not all(are_values) else texts
 

@@ -25,17 +25,18 @@ MANY_FOLDS = 8
 MANY_FOLDS_UNTIL, FOLDS_UNTIL = 10_000, 200_000
 """Largest numbers of labelled rows for 8 folds and for 5 folds; with more rows, one part is held out."""
 STOP_SHARE = 0.2
-"""Fraction of a fold that is used for early stopping, if there are more than `MANY_FOLDS_UNTIL` rows, and `STOP_OF_RARER` of
-the rarer value of a binary target are in these parts of all folds."""
+"""Fraction of a fold that is used for early stopping, if there are more than `MANY_FOLDS_UNTIL` rows, and if these parts of
+all folds together have `STOP_OF_RARER` rows of the rarer value of a binary target. Else the whole fold is used."""
 STOP_OF_RARER = 20
 HELD_OUT_PERCENT = 15
 """With scheme=holdout and at most `FOLDS_UNTIL` rows, the percentage of rows that are predicted; the same percentage is used
 for early stopping."""
 HELD_OUT_ROWS, HELD_OUT_OF_RARER, LEAST_STEP = 30_000, 1_000, 6
-"""With more rows, as many suffice to fit weights, and half as many for early stopping, if 1,000 of the rarer value of a
-binary target are among them: one row of every `LEAST_STEP` or more is held out."""
+"""With more than `FOLDS_UNTIL` rows, `HELD_OUT_ROWS` are held out, which suffices to fit weights; or as many as have
+`HELD_OUT_OF_RARER` of the rarer value of a binary target, if that is more; but at most one row of every `LEAST_STEP`.
+Half as many are used for early stopping."""
 FIRST_PART = 0.4
-"""With scheme=forward, the fraction of the rows before fold −1, which copies are only fitted on."""
+"""With scheme=forward, the fraction of the rows that precede fold −1; they are used only to fit copies."""
 FORWARD_FOLDS = 4
 NUM_BLOCKS, NUM_SLICES = 10, 20
 NO_TIME, EMBARGO, ACROSS, NO_GROUP = "empty time", "embargo before the test", "group of the test", "empty group"
@@ -49,7 +50,7 @@ class Splits:
     split: np.ndarray
     fold: np.ndarray
     group: np.ndarray
-    """The block on which combiners are compared; with ranking, the query."""
+    """The block on which combiners are compared; with ranking, the rows that are ranked against each other."""
     cross_validation: CrossValidation
 
 
@@ -65,8 +66,8 @@ def split_rows(
     """Split the rows of a table. Rows that are left out are counted in `census`.
 
     kind : of the task. target, time : (num_rows,) float64, NaN for empty cells. unit : (num_rows,), the unit that no split
-    divides, -1 for none. weight : (num_rows,) float32 or None; a row with a target and the weight 0 is left out, since a
-    fold of such rows could not be learned. Raises `UserError` if a split would be too small.
+    divides, -1 for none. weight : (num_rows,) float32 or None; a row with a target and the weight 0 is left out, since no
+    copy can be fitted on a fold of such rows. Raises `UserError` if a split would be too small.
     """
     split = np.where(np.isnan(target), FORECAST, TRAIN)
     if weight is not None:
@@ -248,7 +249,7 @@ def _refuse_empty(
 def _print_recurring_groups(
     config: PrepareConfig, scheme: CrossValidation, fold: np.ndarray, time: np.ndarray, unit: np.ndarray
 ) -> None:
-    """Print the numbers of rows that fit the copies if most of them are left out, as their groups have later rows."""
+    """Print a warning if most of the rows to fit the copies on are left out, since their groups have later rows."""
     each_alone = np.arange(len(unit))
     fitted, all_earlier = (
         [scheme.fold(number, fold, time, cluster).fit.size for number in range(scheme.num_folds)]
@@ -276,7 +277,7 @@ def _refuse_one_class(config: PrepareConfig, target: np.ndarray, fold: np.ndarra
 
 
 def _groups(kind: str, split: np.ndarray, time: np.ndarray | None, unit: np.ndarray, seed: int) -> np.ndarray:
-    """The column `group` of `prepare.py`: (num_rows,) int64."""
+    """The column `group` of prepare.py, (num_rows,) int64."""
     group = np.zeros(len(split), np.int64)
     generator, begin = np.random.default_rng([seed, 1]), 0
     for number in (TRAIN, TEST, FORECAST):

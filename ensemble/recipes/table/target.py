@@ -34,7 +34,7 @@ class Target:
 
 
 def refuse_bad(table: sources.Table, column: cells.Cells, setting: str) -> None:
-    """Raise `UserError` for cells of a named column that are not of the column's kind."""
+    """Raise `UserError` for cells of the column that `setting` names which are not of the column's kind."""
     if len(column.bad):
         raw = pl.concat([sources.as_text(piece) for piece in table.pieces[column.column]])
         are_codes = setting == "target" and column.values.drop_nulls().n_unique() <= MAX_WHOLE_CLASSES
@@ -46,7 +46,7 @@ def refuse_bad(table: sources.Table, column: cells.Cells, setting: str) -> None:
 
 
 def numeric(table: sources.Table, column: cells.Cells, setting: str) -> pl.Series:
-    """The values of a named column. Raises `UserError` if it holds texts, or cells of another kind."""
+    """The values of the column that `setting` names. Raises `UserError` if it holds texts, or cells of another kind."""
     if column.kind == "text":
         if not column.values.count():
             raise UserError(f"{setting}={column.column} is empty in every row: name another column")
@@ -64,7 +64,7 @@ def numeric(table: sources.Table, column: cells.Cells, setting: str) -> pl.Serie
 
 
 def codes_as_texts(config: PrepareConfig, table: sources.Table, column: cells.Cells) -> cells.Cells:
-    """The cells of the target; as texts if they may be classes, and are codes, or a few different numbers with a unit."""
+    """The cells of the target, which become texts if they may be classes and are codes or numbers with a unit."""
     most = MAX_WHOLE_CLASSES if column.form and not config.task else MAX_CLASSES
     if cells.has_numeric_target(config) or column.values.drop_nulls().n_unique() > most:
         return column
@@ -99,20 +99,20 @@ def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells
         elif is_text and len(known) / 2 < len(different) <= MAX_CLASSES:
             raise UserError(
                 f"target={name} has {len(different):,} different texts in {len(known):,} rows, too many for classes: name "
-                f"another, or add task=multiclass{column_notes}"
+                f"another column, or add task=multiclass{column_notes}"
             )
         elif (is_text or is_whole) and len(different) <= few:
             kind = "multiclass"
         elif is_text:
             raise UserError(
-                f"target={name} has {len(different):,} different texts, more than {MAX_CLASSES} classes: name another"
-                f"{column_notes}"
+                f"target={name} has {len(different):,} different texts, more than {MAX_CLASSES} classes: name another "
+                f"column{column_notes}"
             )
         else:
             kind = "regression"
     if kind == "binary" and len(different) != 2:
         raise UserError(
-            f"task=binary, but target={name} has {len(different):,} different values: leave task out, or give another"
+            f"task=binary, but target={name} has {len(different):,} different values: leave task out, or give another task"
         )
     if kind == "multiclass" and (len(different) > MAX_CLASSES or not (is_text or is_whole)):
         raise UserError(

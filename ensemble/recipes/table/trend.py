@@ -1,7 +1,7 @@
-"""Whether the target of a table in time has a trend that goes on, so that the time itself should be a feature.
+"""Whether the target of a table in time has a lasting trend, so that the time itself should be a feature.
 
-In the forecast, models extrapolate from the time. So it is a feature only if it would have helped before: a linear model
-with the time must predict the later folds clearly better than one without it.
+The rows of a forecast are later than all training rows, so models extrapolate if the time is a feature. It becomes one only
+if it helps in the training rows: a linear model with the time must predict later folds clearly better than one without it.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ MOST_COLUMNS, MOST_ROWS = 300, 50_000
 def has_trend(
     features: np.ndarray, time: np.ndarray, target: np.ndarray, fold: np.ndarray, embargo: float, seed: int
 ) -> bool:
-    """Whether the time is to be a feature.
+    """Whether the time should be a feature.
 
     features : (num_rows, F) float32 of the train rows, NaN for missing values. time, target : (num_rows,) float64. fold :
     (num_rows,) of the folds forward in time, at most -1 for rows that are not predicted. embargo : time until a target is

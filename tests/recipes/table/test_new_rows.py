@@ -73,7 +73,7 @@ def test_new_rows_get_the_same_bits(people: pl.DataFrame, folder: Path, tmp_path
     write(new, tmp_path / f"new.{form}")
     source = f"source=[{tmp_path}/new.{form}]"
     printed = fork("ensemble_predictor", "predict", f"ensemble={folder}/ensemble", source, f"out={tmp_path}/out")
-    assert ("members never learned from the column 'note': left out" in printed) == (form == "parquet")
+    assert ("training did not have the column 'note': left out" in printed) == (form == "parquet")
     new, expected = (
         pl.from_arrow(pq.read_table(path / "forecast.parquet")).sort("id")
         for path in (tmp_path / "out", folder / "ensemble")

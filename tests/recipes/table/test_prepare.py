@@ -455,7 +455,7 @@ def test_what_looks_like_a_slip_is_pointed_out(people: pl.DataFrame, tmp_path: P
         "the classes 'NO', 'YES', 'no', 'yes' of rich differ only in upper and lower case: are they different?"
         in (manifest["notes"])
     )
-    assert "missing= names 'Köln,Ulm', in no cell of a feature; a list is [NA,none]" in manifest["notes"]
+    assert "missing= names 'Köln,Ulm', which no cell of a feature has; write a list as [NA,none]" in manifest["notes"]
     others = ("income", "rich", "grade", "household")
     missing = ("Bonn", "18")  # an age is 18.0
     manifest = prepare(tmp_path, people, target="tier", drop=others, missing=missing, overwrite=True)

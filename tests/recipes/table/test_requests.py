@@ -328,7 +328,7 @@ def test_the_service_answers_as_a_file_of_the_rows(tmp_path: Path, monkeypatch: 
         assert again["prediction"].to_list() == frame["prediction"].to_list()
         assert again.index[0] == 7  # pandas joins columns by the index
         sentences = (
-            "the new rows lack|members never learned from the column 'unknown'|which no training row has: the prediction"
+            "the new rows lack|training did not have the column 'unknown'|which no training row has: the prediction"
         )
         with pytest.warns(UserWarning, match=sentences):
             one = predictor.predict(pl.DataFrame({"age": [20.0], "unknown": ["x"]}))
