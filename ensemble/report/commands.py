@@ -45,11 +45,11 @@ def commands(run: Run) -> list[str]:
 
 
 def launcher(summary: dict[str, Any]) -> list[str]:
-    """The words of the launcher of a network's training on one machine. summary : the `summary.json` of its run."""
+    """The words of `accelerate launch` for the training of a network on one machine. summary : summary.json of the run."""
     hardware = "gpu" if "cuda" in str(summary.get("device")) else "cpu"
     ranks = summary.get("ranks", 1)
-    number_of = "multi" if ranks > 1 else "single"
-    words = ["accelerate", "launch", "--config_file", f"accelerate_configs/{number_of}_{hardware}.yaml"]
+    count = "multi" if ranks > 1 else "single"
+    words = ["accelerate", "launch", "--config_file", f"accelerate_configs/{count}_{hardware}.yaml"]
     return [*words, "--num_processes", str(ranks)] if ranks > 1 else words
 
 
@@ -79,7 +79,7 @@ def _prepare(run: Run) -> list[str]:
 
 
 def _prepare_words(manifest: dict[str, Any]) -> list[str]:
-    """The words of the sources and of all settings in the manifest that are not empty."""
+    """The `key=value` words of the sources and of all settings in the manifest that are not empty."""
     settings = {name: value for name, value in manifest["config"].items() if value not in ("", [])}
     source = {"source": [file["name"] for file in manifest["sources"]]} if manifest.get("sources") else {}
     return settings_words({**source, **settings})

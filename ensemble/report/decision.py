@@ -25,17 +25,18 @@ def costs(run: Run) -> dict[str, Any]:
     `start`, the slider's first position, at a cost of 1."""
     steps = 10 ** (np.arange(EXPONENTS[0], EXPONENTS[1] + 1) / PER_DECADE)
     return {
-        "table": [at(run, cost) for cost in SHOWN],
-        "steps": [[float(f"{value:.7g}") for value in at(run, float(cost)).values()] for cost in steps],
+        "table": [at_cost(run, cost) for cost in SHOWN],
+        "steps": [[float(f"{value:.7g}") for value in at_cost(run, float(cost)).values()] for cost in steps],
         "start": -EXPONENTS[0],
     }
 
 
-def at(run: Run, cost: float) -> dict[str, float]:
+def at_cost(run: Run, cost: float) -> dict[str, float]:
     """The threshold for a cost of a missed positive, with precision, recall, and counts and costs per 1,000 rows.
 
-    `yes` is the number of rows that are predicted positive. `total` is the cost. `blind` is the cost without a model: the
-    lower of the costs if all rows, or none, are predicted positive. Costs are in units of the cost of a false alarm.
+    The keys are those of the page's JavaScript, in its order. `yes` is the number of rows that are predicted positive, and
+    `total` the cost. `blind` is the cost without a model: if all rows, or none, are predicted positive, whichever is less.
+    Costs are in units of the cost of a false alarm.
     """
     target, weight = run.test.target, run.test.weight
     weight = np.ones(len(target)) if weight is None else weight

@@ -15,7 +15,8 @@ NUM_CLASSES = 6
 
 
 def rows(run: Run) -> dict[str, Any]:
-    """The names of the columns, and for each of the first rows the cells as text and the reasons: labels and values."""
+    """The names of the columns; for each of the first rows the cells as text, and as reasons the labels and values of
+    features; the number of all rows; and the members that give the reasons."""
     assert run.forecast is not None
     classes = {f"probability of {name}": name for name in run.task.classes}
     if not classes.keys() <= set(run.forecast.column_names):  # a recipe may write other columns
@@ -59,6 +60,7 @@ def explained_by(run: Run) -> str:
 
 
 def _cell(value: Any) -> str:
+    """A value of forecast.parquet as text."""
     if isinstance(value, list):  # of probabilities
         return ", ".join(number(each, 3) for each in value)
     if isinstance(value, float):
@@ -67,6 +69,6 @@ def _cell(value: Any) -> str:
 
 
 def feature_text(value: float, feature: dict[str, Any]) -> str:
-    """A value of a feature as text; `feature` is an entry of the manifest's `features`."""
+    """A value of a feature as text. feature : an entry of the manifest's `features`."""
     text = value_as_text(value, feature)
     return feature_value(value, feature["unit"], []) if text is None else text

@@ -1,6 +1,6 @@
 """The pictures of the scored rows, by kind of task.
 
-Each function takes the run and matplotlib's line style of each candidate, and returns the pictures.
+Each function takes the run and the line style of each candidate (`svg.series_style`), and returns the pictures.
 """
 
 from functools import partial

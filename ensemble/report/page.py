@@ -22,7 +22,7 @@ from ensemble.report.words import PLANNED_SPEED_UP, SPLIT_USE, method_descriptio
 
 TEMPLATE = "page.html.j2"
 OPTIONAL = ("census", "left_out", "product_census", "sources", "target")
-"""Entries of a manifest that the page shows if they are there."""
+"""Entries of a manifest that the page shows if it has them."""
 
 
 def write(
@@ -117,5 +117,5 @@ def _environment(run: Run) -> Any:
 
 
 def _dashes(lengths: Iterable[float]) -> str:
-    """The SVG attribute for the dashes of a line in the legend; matplotlib's lengths are multiples of the width, 1.5."""
+    """The SVG attribute for the dashes of a line in the legend. lengths : in units of the line's width of 1.5 pixels."""
     return " ".join(f"{1.5 * length:g}" for length in lengths)

@@ -24,7 +24,7 @@ UNITS = {
     "step": "steps",
     "fit": "fits with descending penalties, for each set of columns",
 }
-"""What a learning curve counts: the label of its axis. A linear model is fitted once for each penalty and set of columns."""
+"""By what a learning curve counts, the label of its axis. A linear model is fitted for each penalty and set of columns."""
 
 
 def draw_all(run: Run) -> dict[str, Any]:
@@ -44,7 +44,8 @@ def draw_all(run: Run) -> dict[str, Any]:
 
 
 def _scaling(benchmarks: list[dict[str, Any]]) -> dict[str, Markup]:
-    """Speed-up and efficiency by ranks: measured values as dots with quartiles, ideal and planned ones as grey lines."""
+    """Pictures of speed-up and efficiency by ranks: measured values as dots with quartiles, ideal and planned ones as grey
+    lines."""
     ranks = sorted({*PLANNED_SPEED_UP, *(row["ranks"] for benchmark in benchmarks for row in benchmark["rows"])})
     ideal = {1: 1.0, ranks[-1]: ranks[-1]}
 

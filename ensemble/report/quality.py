@@ -11,6 +11,7 @@ from ensemble.report.forecast import feature_text
 from ensemble.report.run import Run
 
 NUM_SHOWN = 15
+"""Largest number of features in the table of drift."""
 
 
 def features(run: Run) -> list[dict[str, Any]]:
@@ -65,7 +66,7 @@ def drift(run: Run) -> dict[str, Any] | None:
 
 
 def _typical(values: np.ndarray, feature: dict[str, Any]) -> str:
-    """The median, or the most frequent category."""
+    """The median, or the most frequent category or boolean, as text."""
     known = values[~np.isnan(values)]
     if not known.size:
         return "–"

@@ -25,9 +25,9 @@ from ensemble.task import Task, task_of
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Member:
-    """The content of the files in a member's folder; empty for a member of which only prediction files are known.
+    """The content of the files in a member's folder; empty for a member without a folder, which has prediction files alone.
 
-    Of a bag, it is that of the last copy, with the seconds of all copies.
+    For a bag it is the content of the last copy's files, with the sum of the seconds of all copies.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Member:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """The data from which the page is written."""
+    """The data that the page shows."""
 
     folder_of: dict[str, Path]
     """The folders with the keys `ensemble`, `data` and `predictions`."""
@@ -76,12 +76,13 @@ class Run:
     """Error correlations of the members, and the loss without each of them; see combine/diversity.py."""
     forecast: pa.Table | None
     explained_by: tuple[str, ...]
-    """The members whose largest contributions the page shows as the reasons of a forecast."""
+    """The members whose contributions give the reasons of a forecast on the page."""
     test: Predictions
     """The ensemble's prediction file of the scored rows."""
     candidates: dict[str, np.ndarray]
-    """Predictions of the scored rows, the ensemble's first: probabilities of a binary target, values, or ranking scores on
-    each member's scale, each (num_rows,); or probabilities of classes (num_rows, num_classes)."""
+    """By name, the predictions of the scored rows by the ensemble, then by each member: probabilities of a binary target,
+    values, or ranking scores on the scale of the member, each (num_rows,); or probabilities of classes, (num_rows,
+    num_classes)."""
     members: list[Member]
     versions: dict[str, str]
     """The versions of the libraries with which the ensemble's prediction file was written."""
@@ -113,7 +114,7 @@ class Run:
 
 
 def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[str | Path] = ()) -> Run:
-    """Read a run from its folders; `UserError` for files that are missing, damaged, or of other data."""
+    """Read a run from its folders. Raises `UserError` for files that are missing, damaged, or of other data."""
     description = _read_json(ensemble / "ensemble.json", ("fingerprint", "combiner", "diversity", "members"))
     folders.verify(ensemble)
     needed_scores = ("scores", "members", "best_member", "gain_over_best_member", "weights", "clusters", "groups")
@@ -178,6 +179,7 @@ def _read_json(path: Path, keys: Iterable[str]) -> dict[str, Any]:
 
 
 def _require(content: Any, keys: Iterable[str], path: Path) -> None:
+    """Raise `UserError`, which names the file `path`, if `content` is no dict with all these keys."""
     for key in keys:
         if not isinstance(content, dict) or key not in content:
             raise UserError(f"{path} lacks '{key}': another version or recipe wrote it, run that stage again")
@@ -197,7 +199,8 @@ def _schema(path: Path) -> pa.Schema:
 
 
 def _member(name: str, weight: float, ensemble: Path, entry: dict[str, str] | None) -> Member:
-    """entry : the member's entry in ensemble.json, whose folder is relative to the ensemble's; None if it has no folder."""
+    """Read the files of a member. entry : its entry in ensemble.json, with a folder relative to that of the ensemble; None
+    for a member without a folder."""
     if entry is None:
         return Member(name=name, weight=weight)
     folder = (ensemble / entry["folder"]).resolve()
@@ -229,7 +232,8 @@ def _member(name: str, weight: float, ensemble: Path, entry: dict[str, str] | No
 
 
 def _scaling(file: Path, position: int) -> dict[str, Any]:
-    """A file of `benchmark.py scaling`, with the hardware and the unit of `hours`: a GPU, or a rank on CPUs."""
+    """The content of a file of `benchmark.py scaling`, with the hardware, the number of the file's colour, and the unit of
+    `hours`: a GPU, or a rank on CPUs."""
     content = _read_json(file, ("environment", "batch_size", "rounds", "by_ranks", "price_per_gpu_hour"))
     rows, environment = content["by_ranks"], content["environment"]
     unit = "GPU" if "gpu_hours" in rows[0] else "rank"

@@ -29,7 +29,7 @@ def series_number(position: int) -> int:
 
 
 def dashes_of(position: int) -> tuple[float, ...]:
-    """The dashes of the candidate at a position. Members with the same colour have different ones."""
+    """The dashes of the line of the candidate at a position. Members with the same colour have different dashes."""
     return DASHES[1 + (position - 1) % (len(DASHES) - 1)] if position else ()
 
 
@@ -46,7 +46,7 @@ def format_percent(*axes: Any) -> None:
 
 
 def picture(title: str, caption: str, label: str, paint: Paint) -> dict[str, Any]:
-    """A picture with the names by which the templates know its parts; the arguments are those of a `Picture`."""
+    """A picture as a dict for the templates, whose `svg` is drawn; the arguments are those of a `Picture`."""
     return {"title": title, "caption": caption, "svg": draw(re.sub(r"\W", "-", title.lower()), paint, label)}
 
 

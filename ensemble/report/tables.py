@@ -32,14 +32,17 @@ ACCURACY = ("accuracy", "accuracy_always_no")
 where positives are rare."""
 
 
-def methods(cross_fitted: dict[str, dict[str, float]], chosen: str, out_of_fold: bool) -> list[dict[str, Any]]:
-    """The cross-fitted scores of each combiner or calibrator, and which one was chosen; [] without a choice."""
+def methods(cross_fitted: dict[str, dict[str, float]], chosen: str, on_other_blocks: bool) -> list[dict[str, Any]]:
+    """The cross-fitted scores of each combiner or calibrator, and which one was chosen; [] without a choice.
+
+    on_other_blocks : see `words.method_description`.
+    """
     if set(cross_fitted) <= {"", "none", "auto"}:  # values, ranking scores, and classes forward in time are not calibrated
         return []
     return [
         {
             "name": name.replace("_", " "),
-            "description": method_description(name, out_of_fold),
+            "description": method_description(name, on_other_blocks),
             "is_chosen": name == chosen,
             **scores,
         }
@@ -95,16 +98,18 @@ def _score_rows(run: Run, names: list[str]) -> list[dict[str, Any]]:
 
 
 def _main_score(run: Run) -> dict[str, Any]:
-    """The score by the metric of the task, and the gain over the best member or the loss against it, with the interval."""
+    """The score by the metric of the task, and how much better or worse than the best member it is, with an interval."""
     scores, kind, metric = run.scores["scores"], run.task.kind, run.task.metric
     gain = run.scores["gain_over_best_member"][metric]
     higher_is_better = metrics.METRICS[kind][metric].higher_is_better
     digits = _difference_digits(run, metric)
     size = number(abs(gain["value"] or 0), digits)
-    is_zero = not size.strip("0.")  # such as for one member, but for rounding
+    is_zero = not size.strip("0.")  # when rounded, such as with one member
     is_gain = is_zero or (gain["value"] > 0) == higher_is_better
-    turn = 1 if is_gain == higher_is_better else -1  # so that a gain is positive, or a loss
-    low, high = (None if gain[end] is None else turn * gain[end] for end in ("low", "high")[::turn])
+    sign = (
+        1 if is_gain == higher_is_better else -1
+    )  # the interval has the sign of `size`: it is that of the gain or the loss
+    low, high = (None if gain[end] is None else sign * gain[end] for end in ("low", "high")[::sign])
     return {
         "label": metric_labels(run)[metric],
         "higher_is_better": higher_is_better,
@@ -134,7 +139,9 @@ def metric_labels(run: Run) -> dict[str, str]:
 
 
 def _interval(kind: str, name: str, interval: dict[str, float | None]) -> dict[str, Any]:
-    noise = LEAST * ((interval["high"] or 0) - (interval["low"] or 0))  # of the mean error of a constant, which is 0
+    """A score by the metric `name` and its interval, as text."""
+    # Rounding errors, such as in the mean error of the mean of the target, which is 0
+    noise = LEAST * ((interval["high"] or 0) - (interval["low"] or 0))
     ends = [0.0 if end is not None and abs(end) < noise else end for end in map(interval.get, ENDS)]
     value, low, high = (_as_text(kind, name, end) for end in ends)
     return {"value": value, "interval": f"{low} to {high}" if interval["low"] is not None else ""}
@@ -159,6 +166,7 @@ def _signed(value: float | None, digits: int) -> str:
 
 
 def _as_text(kind: str, name: str, value: float | None) -> str:
+    """A score by the metric `name` as text, with as many digits as are usual for the metric."""
     digits = {"lift_at_5pct": 2, "log_loss": 4, "multiclass_log_loss": 4, "brier": 4, "calibration_error": 4}.get(name, 3)
     in_unit = kind == "regression" and name != "r_squared"  # of the target: four significant digits
     if value and (in_unit or LEAST < abs(value) < 10.0 ** (1 - digits)):  # of a small score, three
@@ -170,11 +178,12 @@ def _as_text(kind: str, name: str, value: float | None) -> str:
 
 
 def score(kind: str, value: float | None, name: str, digits: int = 3) -> str:
-    """A score with `digits` digits after the decimal point; errors of a regression with four significant digits."""
+    """A score with `digits` digits after the decimal point; scores of a regression as in `_as_text`."""
     return _as_text(kind, name, value) if kind == "regression" else number(value, digits)
 
 
 def _verdict(run: Run, name: str, gain: dict[str, float | None]) -> str:
+    """Whether a difference between ensemble and best member is `better`, `worse` or `not significant`; empty if unknown."""
     higher_is_better, digits = metrics.METRICS[run.task.kind][name].higher_is_better, _difference_digits(run, name)
     if gain["low"] is None or gain["high"] is None or higher_is_better is None:
         return ""

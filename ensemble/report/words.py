@@ -62,11 +62,12 @@ METRIC_DESCRIPTIONS = {
 }
 """By kind of task; a recipe may replace them by `METRIC_DESCRIPTIONS` in its page.py."""
 PLANNED_SPEED_UP = {1: 1.0, 2: 1.85, 4: 3.43, 8: 6.0}
-"""By number of GPUs, as expected before any measurement; the page states that."""
+"""By number of GPUs: the speed-up that was expected before any measurement, as the page states."""
 
 
 def method_description(method: str, on_other_blocks: bool) -> str:
-    """What a combiner or calibrator does. on_other_blocks : weights are also compared on blocks after the predicted one."""
+    """A description of a combiner or calibrator. on_other_blocks : whether methods are fitted and compared also on blocks
+    after the predicted one."""
     if method == "auto" and on_other_blocks:
         return "each block with the method that was chosen on the other blocks"
     return METHOD_DESCRIPTIONS.get(method, "")
@@ -92,7 +93,7 @@ def feature_value(value: float, unit: str, categories: list[str]) -> str:
 
 
 def percent(value: float | None, digits: int | None = None) -> str:
-    """0.0489 as "4.9 %". After the decimal point there are `digits`, by default one below 10 % and none above."""
+    """0.0489 as "4.9 %". It has `digits` digits after the decimal point, by default one below 10 % and none above."""
     if value is None:
         return "–"
     digits = (1 if abs(value) < 0.0995 else 0) if digits is None else digits
@@ -100,7 +101,7 @@ def percent(value: float | None, digits: int | None = None) -> str:
 
 
 def number(value: float | None, digits: int | None = None) -> str:
-    """A number with thousands separators. After the decimal point there are `digits`, by default enough for about three
+    """A number with thousands separators. It has `digits` digits after the decimal point, by default enough for about three
     significant digits, without trailing zeros."""
     if value is None or math.isnan(value):
         return "–"
@@ -140,6 +141,7 @@ def duration(seconds: float) -> str:
 
 
 def megabytes(size: int) -> str:
+    """2,345,678 bytes as "2.3 MB"."""
     return f"{number(size / 1e6, 1)}{THIN}MB"
 
 
@@ -148,7 +150,7 @@ FORMATS = (percent, number, counted, significant, day, duration, megabytes)
 
 
 def templates(loader: Any) -> Any:
-    """The Jinja2 environment of pages, with `FORMATS` as filters. loader : such as jinja2.FileSystemLoader"""
+    """The Jinja2 environment of pages, with `FORMATS` as filters. loader : of templates, such as jinja2.FileSystemLoader."""
     import jinja2
 
     strict = jinja2.StrictUndefined

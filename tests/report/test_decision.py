@@ -18,20 +18,20 @@ def run(weight: np.ndarray | None = None) -> Any:
 
 def test_the_threshold_follows_from_the_costs() -> None:
     """The threshold would not be the one with the lowest cost."""
-    result = decision.at(run(), 1.0)
+    result = decision.at_cost(run(), 1.0)
     assert result["threshold"] == 0.5
     assert (result["precision"], result["recall"]) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
     assert (result["yes"], result["false_alarms"], result["missed"]) == (300, 100, 100)
     assert (result["total"], result["blind"]) == (200, 300)
-    dear = decision.at(run(), 9.0)
+    dear = decision.at_cost(run(), 9.0)
     assert dear["threshold"] == pytest.approx(0.1)
     assert (dear["recall"], dear["false_alarms"], dear["total"], dear["blind"]) == (1, 500, 500, 700)
-    assert decision.at(run(), 0.01)["yes"] == 0
+    assert decision.at_cost(run(), 0.01)["yes"] == 0
 
 
 def test_weights_count() -> None:
     """Rows that stand for several would count as one."""
-    result = decision.at(run(np.array([1, 1, 3, 1, 1, 1, 1, 1, 0, 0.0])), 1.0)
+    result = decision.at_cost(run(np.array([1, 1, 3, 1, 1, 1, 1, 1, 0, 0.0])), 1.0)
     assert result["precision"] == pytest.approx(2 / 5)
     assert result["false_alarms"] == 300
 

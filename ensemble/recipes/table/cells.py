@@ -463,7 +463,7 @@ def in_range(table: Table, cells: Cells) -> Cells:
     sizes, column = cells.values.abs(), cells.column
     huge, tiny = (sizes > LARGEST).fill_null(False), (sizes.is_between(0, SMALLEST, closed="none")).fill_null(False)
     texts = cells.values.cast(pl.String)
-    notes = (*cells.notes, *_bad_notes(table, column, texts, huge, "32-bit floats"))
+    notes = (*cells.notes, *_bad_notes(table, column, texts, huge, "in the range of 32-bit floats"))
     if tiny.any():
         shown = first_of(table, texts, _rows(tiny))
         notes += (f"the column '{column}' has cells that count as 0, too small for 32-bit floats ({tiny.sum():,}): {shown}",)

@@ -219,10 +219,12 @@ def _forward(config: PrepareConfig, time: np.ndarray) -> tuple[tuple[float, ...]
     times, size = np.unique(time, return_counts=True)
     num_folds = config.num_folds or min(FORWARD_FOLDS, len(times) - 2)
     if num_folds < 1 or num_folds + 2 > len(times):
-        raise UserError(
-            f"time={config.time} has {len(times)} different values, and {max(num_folds, 1)} folds forward in time need "
-            f"{max(num_folds, 1) + 2}: name another column{', or lower num_folds' if config.num_folds > 1 else ''}"
+        values = f"{len(times)} different value{'s' if len(times) > 1 else ''}"
+        needed = (
+            f"{num_folds} folds forward in time need {num_folds + 2}" if num_folds > 1 else "folds forward in time need 3"
         )
+        fix = "name another column, or lower num_folds" if num_folds > 1 else "name another column"
+        raise UserError(f"time={config.time} has {values}, and {needed}: {fix}")
     shares = np.linspace(FIRST_PART, 1, num_folds + 2)[:-1]  # where each fold begins
     first = np.searchsorted(np.cumsum(size) - size, shares * len(time))
     # At least one distinct time in each fold

@@ -326,8 +326,8 @@ def test_a_row_of_units_is_named(tmp_path: Path) -> None:
 def test_a_number_beyond_float32_is_named(tmp_path: Path) -> None:
     """The number would be missing in training, without a message."""
     manifest, _ = small(tmp_path, {"x": [*range(119), "-1e300"], "y": range(120)})
-    note = "the column 'x' has cells that are not 32-bit floats and count as empty (1): '-1e+300' (small.csv:121)"
-    assert note in manifest["notes"]
+    note = "the column 'x' has cells that are not in the range of 32-bit floats and count as empty (1): '-1e+300'"
+    assert f"{note} (small.csv:121)" in manifest["notes"]
 
 
 @pytest.mark.parametrize(

@@ -394,7 +394,7 @@ def test_bad_lines_are_counted_and_named(people: pl.DataFrame, tmp_path: Path, c
         ({"target": "income", "time": "city"}, "time=city holds neither numbers nor dates, such as '"),
         ({"target": "income", "embargo": 3.0}, "embargo=3 needs an order in time"),
         ({"target": "income", "time": "joined", "embargo": 400.0}, "no row is left to train the model that predicts fold"),
-        ({"target": "income", "time": "grade"}, "time=grade has 2 different values, and 1 folds forward in time need 3"),
+        ({"target": "income", "time": "grade"}, "time=grade has 2 different values, and folds forward in time need 3"),
         ({"target": "income", "group": "member"}, "as many different values of group=member, but there are 2"),
         ({"target": "income", "weight": "city"}, "weight=city holds neither numbers nor dates"),
         ({"target": "income", "weight": "age"}, "weight=age is empty in people.csv:2: weights must be from 0"),

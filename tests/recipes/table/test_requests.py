@@ -327,9 +327,7 @@ def test_the_service_answers_as_a_file_of_the_rows(tmp_path: Path, monkeypatch: 
         again = predictor.predict(new.to_pandas().set_axis(range(7, 7 + len(new))))
         assert again["prediction"].to_list() == frame["prediction"].to_list()
         assert again.index[0] == 7  # pandas joins columns by the index
-        sentences = (
-            "the new rows lack|training did not have the column 'unknown'|which no training row has: the prediction"
-        )
+        sentences = "the new rows lack|training did not have the column 'unknown'|which no training row has: the prediction"
         with pytest.warns(UserWarning, match=sentences):
             one = predictor.predict(pl.DataFrame({"age": [20.0], "unknown": ["x"]}))
         assert one["prediction"].is_between(0, 1).all()

@@ -193,7 +193,7 @@ def test_a_class_with_one_row_is_no_reason_to_stop() -> None:
         (np.arange(30), {"unit": np.arange(30) % 4, "num_folds": 5}, "values of group=household, but there are 4"),
         (np.arange(30), {"test": 0.5}, "test=0.5 leaves 15 rows for train and 15 for test, but train needs 20"),
         (np.arange(30), {"test": 0.001, "unit": [0] * 29 + [1]}, "test=0.001 leaves "),
-        (np.arange(30), {"time": [1.0] * 30}, "time=day has 1 different values, and 1 folds forward in time need 3"),
+        (np.arange(30), {"time": [1.0] * 30}, "time=day has 1 different value, and folds forward in time need 3"),
         (np.arange(30), {"time": np.arange(30) % 4, "num_folds": 3}, "has 4 different values, and 3 folds forward in time"),
         (np.arange(30), {"time": np.full(30, np.nan)}, "0 rows have a target and a value of time=day, and at"),
         (np.arange(30), {"time": np.arange(30), "embargo": 12.0}, "no row is left to train the model that predicts fold 0:"),
