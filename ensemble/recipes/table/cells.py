@@ -24,7 +24,7 @@ from ensemble.errors import UserError, shortened
 from ensemble.recipes.table import dates, missing, number_forms, number_units
 from ensemble.recipes.table.dates import DIGITS_OF_A_DAY, MOST_SHOWN
 from ensemble.recipes.table.settings import PrepareConfig
-from ensemble.recipes.table.sources import WHOLE_FLOAT, Table, as_text, in_one_notation, in_utc
+from ensemble.recipes.table.sources import MICROSECONDS_PER_DAY, WHOLE_FLOAT, Table, as_text, in_one_notation, in_utc
 from ensemble.task import METRICS
 
 INVISIBLE = "\u200b\u200e\u200f\u2060\ufeff"
@@ -371,11 +371,9 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
 def refuse_two_marks(table: Table, cells_of: dict[str, Cells], advice: str) -> None:
     """Raise `UserError`, with `advice`, if a column has decimal commas, and all numbers of another are like 1.234 and 987:
     then 1.234 may mean 1234."""
-    forms = {column: number_units.split(cells.form)[1] for column, cells in cells_of.items() if cells.kind == "number"}
+    forms = {column: cells.form for column, cells in cells_of.items() if cells.kind == "number"}
     with_comma = [column for column, form in forms.items() if number_forms.DECIMAL_COMMA in form]
-    for column, cells in cells_of.items() if with_comma else ():
-        if cells.kind != "number" or cells.form:
-            continue
+    for column in (column for column, form in forms.items() if with_comma and not form):
         texts = _texts(table.pieces[column], "number").filter(~pl.Series(table.are_json).gather(table.file_number))
         number_forms.refuse_thousands(column, texts, f"'{with_comma[0]}' has decimal commas: {advice}")
 
@@ -444,7 +442,7 @@ def _as(piece: pl.Series, kind: pl.DataType) -> pl.Series:
     if piece.null_count() == len(piece):
         return pl.repeat(None, len(piece), dtype=kind, eager=True)
     if piece.dtype in (pl.Date, pl.Datetime("ms"), *(pl.Datetime("ms", zone) for zone in _zones([piece]))):
-        unit = 1000 if isinstance(piece.dtype, pl.Datetime) else 86_400_000_000  # in microseconds
+        unit = 1000 if isinstance(piece.dtype, pl.Datetime) else MICROSECONDS_PER_DAY  # in microseconds
         piece = piece.to_physical().clip(-FURTHEST // unit, FURTHEST // unit).cast(piece.dtype)
     return in_utc(piece).cast(kind)
 

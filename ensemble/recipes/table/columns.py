@@ -22,11 +22,11 @@ import polars as pl
 from ensemble.data.records import MOST_EXACT
 from ensemble.recipes.table import texts
 from ensemble.recipes.table.cells import Kind
+from ensemble.recipes.table.sources import MICROSECONDS_PER_DAY
 
 DAYS_SINCE = "days since "
 KEPT_APART = 0.9
 """If fewer than this fraction of a column's distinct numbers stay distinct in float32, an offset is subtracted."""
-MICROSECONDS_PER_DAY = 86_400_000_000
 FEW_CATEGORIES = 256
 """With more different texts, only those in several rows become categories, and the column may hold free text."""
 

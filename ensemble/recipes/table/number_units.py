@@ -79,12 +79,12 @@ def refuse_two_scales(column: str, cells: pl.Series, unit: str) -> None:
     """Raise `UserError` if new rows have times such as 59:24, and other new rows or training have such as 1:05:10, or the
     reverse. unit : that of training."""
     is_long, has_three, _ = _parts(cells)
-    is_either = is_long | has_three
     are_both = (unit == LONG or is_long.any()) and (unit == WITH_SECONDS or has_three.any())
-    if unit in TIMES and unit != DURATION and are_both and is_either.any():
+    if unit in TIMES and unit != DURATION and are_both:
+        first = cells.filter(is_long | has_three)[0]
         raise UserError(
-            f"the column '{column}' holds '{cells.filter(is_either)[0]}', and beside times such as 1:05:10, 59:24 may be "
-            "minutes and seconds: write all times of the new rows with as many parts as in training"
+            f"the column '{column}' holds '{first}', and beside times such as 1:05:10, 59:24 may be minutes and seconds: "
+            "write all times of the new rows with as many parts as in training"
         )
 
 

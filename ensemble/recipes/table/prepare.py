@@ -324,8 +324,8 @@ def _unseen(cells_of: dict[str, cells.Cells], features: list[dict[str, Any]], ro
     counts = {}
     for feature in features:
         if "values" in feature:
-            texts = cells_of[feature["column"]].values.filter(pl.Series(rows)).drop_nulls()
-            counts[feature["name"]] = texts.len() - int(texts.is_in(feature["values"]).sum())
+            texts = cells_of[feature["column"]].values.filter(pl.Series(rows))
+            counts[feature["name"]] = int(cells.unseen(texts, feature["values"]).sum())
     return {name: count for name, count in counts.items() if count}
 
 

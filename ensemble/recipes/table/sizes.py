@@ -15,7 +15,7 @@ MANY_CLASSES, MANY_ROWS = 8, 10_000
 
 
 def of_network(
-    config: RecipeConfig, task: Task, num_rows: int, num_features: int, cross_validation: CrossValidation | None
+    config: RecipeConfig, task: Task, num_rows: int, num_features: int, cv: CrossValidation | None
 ) -> RecipeConfig:
     """The settings of the network, with a value for each that is 0 or auto.
 
@@ -26,7 +26,6 @@ def of_network(
         num_submodels, width = (8, 128) if num_rows <= MANY_ROWS else (4, 256)
     new_rows = config.new_rows
     if new_rows == "auto":
-        cv = cross_validation
         needs_refit = cv is not None and (cv.scheme == "forward" or (cv.scheme == "holdout" and cv.stop_share == 1))
         new_rows = "refit" if needs_refit else "copies"
     return dataclasses.replace(
@@ -37,7 +36,7 @@ def of_network(
         num_bins=config.num_bins or (32 if task.kind == "regression" else 16),
         embedding_size=config.embedding_size or (8 if num_features <= 32 else 4 if num_features <= 128 else 2),
         new_rows=new_rows,
-        num_copies=config.num_copies or (cross_validation.num_folds if cross_validation else 1),
+        num_copies=config.num_copies or (cv.num_folds if cv else 1),
     )
 
 

@@ -297,8 +297,7 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
         return self.cross_validation.folds(self.folder, self.task.cluster)
 
     def stored_split(self, split: str) -> str:
-        is_part_of_train = bool(self.cross_validation) and split in (OUT_OF_FOLD, VALIDATION)
-        return SPLIT if is_part_of_train else split
+        return SPLIT if self.cross_validation and split in (OUT_OF_FOLD, VALIDATION) else split
 
     def open_rows(self, split: str) -> FlatRows:
         stored = self.stored_split(split)
