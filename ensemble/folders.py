@@ -36,6 +36,8 @@ MARK = "written by accelerate-ensemble"
 """Text near the beginning or the end of each single file that a command may replace."""
 _MARKS = (MARK.encode(), b'"versions": {"accelerate-ensemble"')
 _MARKED_BYTES = 1 << 18
+FILES_OF_DESKTOPS = (".DS_Store", "Thumbs.db", "desktop.ini")
+"""Files that a file manager writes into a folder that a user looks at; they do not count as files of the user."""
 _SCRATCH = re.compile(r"\..+\.(writing|old)-[0-9a-f]{8}|\.(step|trees)-[0-9]{8}\.old|\.pages-[0-9a-z]+")
 _checks: dict[Path, Callable[[Path], None]] = {}
 """Checks of folders before they are renamed to their final name, by path: see `checked`."""
@@ -144,7 +146,8 @@ def foreign(folder: Path, own: Iterable[str] = ()) -> str | None:
     written = {*own, *_listed(folder)}
     for file in sorted(folder.rglob("*")):
         name = str(file.relative_to(folder))
-        if name not in written and file.name != verification.NAME and (file.is_symlink() or not file.is_dir()):
+        is_counted = file.is_symlink() or not file.is_dir()
+        if is_counted and name not in written and file.name not in (verification.NAME, *FILES_OF_DESKTOPS):
             return name
     return None
 

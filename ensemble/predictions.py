@@ -278,8 +278,7 @@ def _check_output(output: str, classes: tuple[str, ...], path: Path) -> None:
     """Raise `UserError` for an unknown output, and for one that does not agree with the classes."""
     if output not in OUTPUTS:
         raise UserError(f"{path}: output is '{output}', but it must be one of {', '.join(OUTPUTS)}: correct it")
-    is_valid = len(set(classes)) == len(classes) >= 2 if output == "probabilities" else not classes
-    if not is_valid:
+    if not (len(set(classes)) == len(classes) >= 2 if output == "probabilities" else not classes):
         raise UserError(
             f"{path}: output is '{output}' with {_listed(classes)}: 'probabilities', and only they, have two or "
             "more classes of different names"

@@ -110,6 +110,8 @@ def test_a_folder_with_a_file_of_the_users_is_not_replaced(tmp_path: Path) -> No
         assert (out / foreign).read_text() == "{}"
         assert (out / "deep/file").read_text() == "old"
         (out / foreign).unlink()
+    (out / "deep/.DS_Store").touch()  # macOS writes it when a user looks at the folder
+    write(out, "new", overwrite=True)
     (out / "link").symlink_to(tmp_path)
     with pytest.raises(UserError, match="out holds link, which"):
         write(out, overwrite=True)

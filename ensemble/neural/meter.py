@@ -62,9 +62,8 @@ def preserved_state(model: torch.nn.Module) -> Iterator[None]:
         finally:
             with torch.no_grad():
                 for name, buffer in model.named_buffers():  # by name: a module may have replaced the tensor
-                    if (
-                        name in buffers and buffer.shape == buffers[name].shape
-                    ):  # otherwise it is a cache that grows with the batch
+                    # A buffer of another shape is a cache that grows with the batch
+                    if name in buffers and buffer.shape == buffers[name].shape:
                         buffer.copy_(buffers[name])
 
 

@@ -160,8 +160,8 @@ def foreign(folder: Path) -> Path | None:
     """The first file in a folder that no training writes, after deleting incomplete files of killed trainings."""
     folders.discard_scratch(folder.glob(".*"))
     files = sorted(folder.iterdir()) if folder.is_dir() else []
-    others = (file for file in files if not any(fnmatch.fnmatchcase(file.name, pattern) for pattern in FILES_OF_A_RUN))
-    return next(others, None)
+    patterns = (*FILES_OF_A_RUN, *folders.FILES_OF_DESKTOPS)
+    return next((file for file in files if not any(fnmatch.fnmatchcase(file.name, pattern) for pattern in patterns)), None)
 
 
 def refuse_foreign(folder: Path) -> None:

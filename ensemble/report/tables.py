@@ -106,9 +106,8 @@ def _main_score(run: Run) -> dict[str, Any]:
     size = number(abs(gain["value"] or 0), digits)
     is_zero = not size.strip("0.")  # when rounded, such as with one member
     is_gain = is_zero or (gain["value"] > 0) == higher_is_better
-    sign = (
-        1 if is_gain == higher_is_better else -1
-    )  # the interval has the sign of `size`: it is that of the gain or the loss
+    # The interval has the sign of `size`: it is that of the gain or the loss
+    sign = 1 if is_gain == higher_is_better else -1
     low, high = (None if gain[end] is None else sign * gain[end] for end in ("low", "high")[::sign])
     return {
         "label": metric_labels(run)[metric],

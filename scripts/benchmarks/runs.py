@@ -128,16 +128,18 @@ def spread(values: Sequence[float], digits: int | None = None) -> dict[str, floa
 def cached(out: Path, settings: dict[str, Any], measure: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
     """The figures in out/result.json. If it is not there, or of other settings, `out` is emptied and measured anew.
 
-    Raises `UserError` if `out` has files, and neither a result nor the mark of an interrupted measurement.
+    Raises `UserError` if `out` has files, and neither a result nor, beside it, the mark of an interrupted measurement.
     """
-    file, mark = out / "result.json", out / ".benchmark"
+    file, mark = out / "result.json", out.with_name(f".{out.name}.measuring")
     if not (file.is_file() and settings.items() <= folders.read_json(file).items()):
         if out.exists() and any(out.iterdir()) and not (file.is_file() or mark.is_file()):
             raise UserError(f"{out} has files that no benchmark wrote, so it is not emptied: give another folder=…")
-        shutil.rmtree(out, ignore_errors=True)
-        out.mkdir(parents=True)
+        out.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir()
         folders.write_json(file, {**settings, **measure(out)})  # last: it marks the folder as complete
+        mark.unlink()
     return folders.read_json(file)
 
 

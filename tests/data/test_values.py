@@ -143,9 +143,9 @@ def test_votes_that_are_no_whole_number_are_unreadable(votes: str, tmp_path: Pat
 
 def test_a_number_of_images_is_their_number(tmp_path: Path) -> None:
     """Each review would have one image, even if its number of images is 0."""
-    rows = [f"P,U{number},5,{NOON_MS},{number}" for number in (0, 3)]
+    rows = [f"P,U{position},5,{NOON_MS},{number}" for position, number in enumerate(("0", "3", "4.0", " 5", ""))]
     file = table(tmp_path / "a.csv", "parent_asin,user_id,rating,timestamp,images", *rows)
-    assert sorted(read(file)["num_images"].to_list()) == [0, 3]
+    assert sorted(read(file)["num_images"].to_list()) == [0, 0, 3, 4, 5]
 
 
 def test_lists_in_the_notation_of_numpy_have_all_their_items(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 
 from ensemble.errors import UserError
-from ensemble.predictor.frames import to_arrow, write
+from ensemble.predictor.frames import as_files, to_arrow, write
 
 
 def test_a_sparse_or_categorical_column_is_that_of_its_values() -> None:
@@ -51,6 +51,12 @@ def test_a_frame_without_rows_is_refused(frame: Any) -> None:
     """The error would be about a file that the caller does not have."""
     with pytest.raises(UserError, match=r"^the frame has \d rows and \d columns: give at least one of each$"):
         to_arrow(frame)
+
+
+def test_an_empty_list_of_files_is_refused(tmp_path: Path) -> None:
+    """A pattern without matches would end in an IndexError."""
+    with pytest.raises(UserError, match=r"^the list of files is empty: give at least one path$"):
+        as_files([], tmp_path / "rows.parquet")
 
 
 def test_a_named_index_that_is_left_out_is_named(capsys: pytest.CaptureFixture[str]) -> None:

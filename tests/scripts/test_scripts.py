@@ -83,6 +83,7 @@ def desk(prepared: Path, raw_market: tuple[Path, Path], tmp_path_factory: pytest
     (folder / "unknown.yaml").write_text("batchsize: 3\n", encoding="utf-8")
     (folder / "two.yaml").write_text("num_processes: 2\n", encoding="utf-8")
     (folder / "nodes.yaml").write_text("num_machines: 2\nnum_processes: 4\n", encoding="utf-8")
+    (folder / "text.yaml").write_text("num_processes: '2'\n", encoding="utf-8")
     (folder / "member").mkdir()
     (folder / "member/summary.json").write_text('{"kind": "forest"}', encoding="utf-8")
     (folder / "unfinished").mkdir()
@@ -131,11 +132,14 @@ CASES = {
     f"{PREPARE} --config broken.yaml": "the configuration file broken.yaml cannot be read",
     f"{PREPARE} --config list.yaml": "the configuration file list.yaml must hold `key: value` lines",
     f"{PREPARE} --recipe chess": "there is no recipe 'chess': known are hot_sellers, next_item, candidates, table",
+    # benchmark
+    "benchmark help_times results=file": "results=file cannot be created (File exists): give another folder",
     # train_elastic
     "train_elastic": "the setting 'data' has no default: add data=…",
     ELASTIC: "--config_file is missing: give a file of accelerate_configs/",
     f"{ELASTIC} --config_file nowhere.yaml": "the configuration file nowhere.yaml does not exist: check the path",
     f"{ELASTIC} --config_file nodes.yaml": "nodes.yaml is for 2 machines: this command supports one; under Slurm",
+    f"{ELASTIC} --config_file text.yaml": "text.yaml: num_processes='2' is no whole number: write one without quotes",
     f"{ELASTIC} --config_file two.yaml batch_size=7": "batch_size=7 must be a positive multiple of 2 ranks: "
     "the nearest one is 8",
     f"{ELASTIC} --config_file two.yaml micro_batch_size=-1": "micro_batch_size=-1 is impossible: it must be 0 or more",

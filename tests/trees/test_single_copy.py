@@ -65,7 +65,10 @@ def test_copies_of_tasks_make_the_same_member(
     for number in (2, 0, 1):
         single_copy.train_copy(config, number)
     trained = trained_trees(library, monkeypatch)
+    (tmp_path / "m.copies/2 (copy).checkpoint").mkdir()  # a folder that a user copied must not end the training
     train.train(config, "auto")
+    (tmp_path / "m.copies/2 (copy).checkpoint").rmdir()
+    (tmp_path / "m.copies").rmdir()
     assert bool(trained) == (patience == 1 and library not in SEPARATE), "each copy alone stops earlier than all together"
     assert same(tmp_path / "m", whole)
     assert [path.name for path in tmp_path.iterdir()] == ["m"], "stored copies that are no longer needed"

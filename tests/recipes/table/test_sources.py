@@ -253,3 +253,11 @@ def test_ids_that_excel_has_rounded_are_refused(rounded: str, tmp_path: Path) ->
     (tmp_path / "a.csv").write_text(f"g;y\n123456789012;1\n{rounded};2\n1.5E10;3\n", encoding="utf-8")
     with pytest.raises(UserError, match=rf"group=g holds '{re.escape(rounded)}' in a\.csv:3, which Excel has rounded"):
         sources.read([tmp_path / "a.csv"], Census()).texts("g", "group")
+
+
+@pytest.mark.parametrize("num_rows", [600, 1_500])
+def test_the_separator_does_not_depend_on_the_length_of_a_file(num_rows: int, tmp_path: Path) -> None:
+    """The sample of a long file ends within a line, whose fields would then count against the semicolon."""
+    names, row = ";".join(f"temperature {number}, C" for number in range(25)), ";".join(["21,53"] * 25)
+    (tmp_path / "a.csv").write_text("\n".join([names, *[row] * num_rows, ""]), encoding="utf-8")
+    assert len(sources.read([tmp_path / "a.csv"], Census()).pieces) == 25

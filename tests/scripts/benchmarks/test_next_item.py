@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -174,6 +175,23 @@ def test_the_error_of_a_process_is_repeated(tmp_path: Path) -> None:
         pytest.raises(UserError, match=r"work_of\('prepare',\) ended with 2: .*data/pairs\.txt"),
     ):
         work()
+
+
+def test_a_worker_that_was_killed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A BrokenPipeError of its closed input would replace the error, such as for a lack of memory."""
+    source = "import os, threading\ndef make():\n    return lambda: threading.Timer(0.5, os._exit, [9]).start()\n"
+    (tmp_path / "dies.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    make = importlib.import_module("dies").make
+
+    def call_twice() -> None:
+        with turns.worker(make, folder=tmp_path, modules=str(tmp_path)) as work:
+            work()
+            time.sleep(2)
+            work()
+
+    with pytest.raises(UserError, match=r"make\(\) ended with 9"):
+        call_twice()
 
 
 @pytest.mark.usefixtures("at_work")

@@ -170,6 +170,15 @@ def test_a_failure_is_not_cached(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="137"):
         cached(tmp_path / "result", {}, broken)
     assert cached(tmp_path / "result", {}, lambda out: {"files": len(list(out.iterdir()))})["files"] == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["result"]
+
+
+def test_a_folder_of_the_user_is_not_emptied(tmp_path: Path) -> None:
+    """folder=runs sets=[ml-100k] would delete a training in runs/ml-100k."""
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(UserError, match="has files that no benchmark wrote, so it is not emptied: give another folder="):
+        cached(tmp_path, {}, lambda out: {})
+    assert (tmp_path / "notes.txt").exists()
 
 
 def test_each_seed_and_limit_has_a_result_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
