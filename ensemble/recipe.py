@@ -22,8 +22,8 @@ process loads only the libraries that it needs. `ensemble/recipes/README.md` is 
                   forecast_table(forecast) -> Table       the rows of forecast.parquet
                   RESERVED                                its columns, whose names no member may have
                   scores_by_part(kind, test, predictions, data)   further scores of the test split, for ensemble.json
-    new_data.py   prepare(like, settings) -> manifest     new raw data, prepared like those of the manifest `like`
-                  check(like, source, metadata)           refuses missing raw data before anything is written
+    new_data.py   prepare(training, settings) -> manifest      new raw data; `training` is the manifest of the training data
+                  check(training, source, metadata)       refuses missing raw data before anything is written
                   ROWS                                    name of the rows of a DataFrame in messages; by default reviews
     requests.py   Request, counts, problem, tables, facts, answer      a request to scripts/serve.py and its response
     page.py       parts(run) -> {name: value}             variables of the page's template

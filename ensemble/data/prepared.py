@@ -1,7 +1,6 @@
 """Preparation of data by a recipe, and checks that members can use the manifest and the columns of the folder."""
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -116,7 +115,7 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
             _check_target(split, table, task.target)
     _check_row_ids(tables)
     for sentence in unknown_values(tables, names):
-        print(f"warning: {sentence}", file=sys.stderr)
+        print(f"warning: {sentence}")
 
 
 def unknown_values(tables: dict[str, pa.Table], features: list[str]) -> list[str]:

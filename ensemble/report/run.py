@@ -236,6 +236,8 @@ def _scaling(file: Path, position: int) -> dict[str, Any]:
     `hours`: a GPU, or a rank on CPUs."""
     content = _read_json(file, ("environment", "batch_size", "rounds", "by_ranks", "price_per_gpu_hour"))
     rows, environment = content["by_ranks"], content["environment"]
+    if not rows:
+        raise UserError(f"{file} has no measurement in 'by_ranks': run scripts/benchmark.py scaling again")
     unit = "GPU" if "gpu_hours" in rows[0] else "rank"
     hours = f"{unit.lower()}_hours"
     for row in rows:

@@ -133,7 +133,7 @@ def day(date: str | datetime.date) -> str:
 
 def duration(seconds: float) -> str:
     """109.4 s as "1 min 49 s"."""
-    if seconds < 60:
+    if seconds < 59.95:  # 59.97 would be 60.0 s
         return f"{seconds:.1f}{THIN}s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

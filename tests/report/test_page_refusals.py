@@ -22,6 +22,7 @@ from ensemble.errors import UserError
         ("{", "cpu.json is damaged"),
         ({"efficiency": {"median": 0.8}}, "cpu.json lacks 'environment'"),
         ({"by_ranks": [{"ranks": 1}]}, "cpu.json lacks 'nodes'"),
+        ({"by_ranks": []}, "cpu.json has no measurement in 'by_ranks'"),
     ],
 )
 def test_refuses_a_measurement_of_another_version(

@@ -231,7 +231,7 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
         except UserError as error:  # its separators are ambiguous, as in $1,234
             unit_notes = (str(error),)
 
-    notes = unit_notes or _like_numbers(column, cells, allowed)
+    notes = unit_notes or _like_numbers(column, cells, allowed, config)
     for bad, kinds in ((no_date, "dates"), (no_number, "numbers")):
         if num_cells - bad.sum() > NEARLY * num_cells:
             notes = (_nearly(table, column, cells, bad, kinds),)
@@ -279,14 +279,15 @@ def _numbers(
     return _of_kind(table, column, "number", values, marks, notes, form, bad, cells), no_number
 
 
-def _like_numbers(column: str, cells: pl.Series, allowed: float) -> tuple[str, ...]:
+def _like_numbers(column: str, cells: pl.Series, allowed: float, config: PrepareConfig) -> tuple[str, ...]:
     """A message about a column of texts that are probably numbers or dates of an unknown form."""
     known = cells.drop_nulls()
     is_like = known.str.contains(LIKE_A_NUMBER)
     if (~is_like).sum() > allowed:
         return ()
     shown = known.filter(is_like)[0]
-    advice = "if they are numbers or dates, write them as 1234.5, or as 2024-01-31 with four digits of the year"
+    number = f"with the mark of decimal={config.decimal}, or leave that out" if config.decimal else "as 1234.5"
+    advice = f"if they are numbers or dates, write them {number}, or as 2024-01-31 with four digits of the year"
     return (f"the column '{column}' is read as text, such as '{shown}': {advice}",)
 
 

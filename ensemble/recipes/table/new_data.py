@@ -26,8 +26,8 @@ PADDED_FLOAT = r"^([+-]?[1-9]\d{0,2}\.\d{3})0$"
 """Matches 5.1250, as which requests.py writes a float 5.125 in a column with texts."""
 
 
-def check(like: dict[str, Any], source: bool, metadata: bool) -> None:
-    """Raise `UserError` if no rows are given, or if metadata are. like : the manifest of the training data, unused."""
+def check(training: dict[str, Any], source: bool, metadata: bool) -> None:
+    """Raise `UserError` if no rows are given, or if metadata are. training : the manifest of the training data, unused."""
     if not source:
         raise UserError("no rows are given: add source=[new.csv] on the command line, or rows in Python or in a request")
     if metadata:
@@ -37,27 +37,27 @@ def check(like: dict[str, Any], source: bool, metadata: bool) -> None:
         )
 
 
-def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+def prepare(training: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     """Prepare the split `forecast` of new rows, and return the manifest.
 
-    like : the manifest of the training data.
+    training : the manifest of the training data.
     settings : `out`, `source`, and optionally `max_bad_fraction`, the largest fraction of lines that cannot be read.
     """
-    check(like, bool(settings["source"]), bool(settings.get("metadata")))
+    check(training, bool(settings["source"]), bool(settings.get("metadata")))
     if "min_matched" in settings:
         raise UserError("min_matched= is for metadata of products, but this ensemble was fitted on a table: leave it out")
     for name, fix in (("until", "leave it out"), ("columns", "name its columns as in training")):
         if settings.get(name):
             raise UserError(f"{name}= is for reviews, but this ensemble was fitted on a table: {fix}")
-    config = stripped(configuration.from_dict(PrepareConfig, {**like["config"], "out": str(settings["out"])}))
-    census, kind = Census(), like["task"]["kind"]
+    config = stripped(configuration.from_dict(PrepareConfig, {**training["config"], "out": str(settings["out"])}))
+    census, kind = Census(), training["task"]["kind"]
     with folders.new_folder(settings["out"], False, folders.PREPARED) as folder:
         files = raw_files.expand_sources(settings["source"], None, with_copies=True)
         table = sources.read(files, census, with_copies=True)
         census.check(settings.get("max_bad_fraction", config.max_bad_fraction))
         if not table.height:
             raise UserError("there are no rows in the new files: check how they were made")
-        notes = [*table.notes, *_other_columns(like, config, table)]
+        notes = [*table.notes, *_other_columns(training, config, table)]
         arrays: dict[str, np.ndarray] = {"row_id": np.arange(table.height)}
         arrays["group"], arrays["cluster"] = np.zeros(table.height, np.int64), np.arange(table.height)
         if config.group and config.group in table.columns:
@@ -68,18 +68,18 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
             write_names(folder / "names", kind, groups.extend_constant("", 1), arrays, number, number >= 0)
         arrays["target"] = np.full(table.height, np.nan, np.float64 if kind == "regression" else np.float32)
         # Names had blanks in the manifests of earlier releases
-        features_of = {name.strip(): features for name, features in columns.by_column(like["features"]).items()}
+        features_of = {name.strip(): features for name, features in columns.by_column(training["features"]).items()}
         cells_of = {
             name: cells.read_as(table, name, columns.kind_of(features[0]), features[0].get("form", ""), config)
             for name, features in features_of.items()
             if name in table.columns
         }
         # Not if training had columns with decimal commas: there the other columns have passed this check
-        had_commas = any(DECIMAL_COMMA in feature.get("form", "") for feature in like["features"])
+        had_commas = any(DECIMAL_COMMA in feature.get("form", "") for feature in training["features"])
         if not (config.decimal or had_commas):
             cells.refuse_two_marks(table, cells_of, "leave out the thousands separators, or write 1.234 as 1.2340")
         for name, features in features_of.items():
-            encoded, column_notes = _encoded(cells_of.get(name), table.height, features, like.get("texts", {}))
+            encoded, column_notes = _encoded(cells_of.get(name), table.height, features, training.get("texts", {}))
             arrays |= encoded
             notes += column_notes
         if config.id and config.id in table.columns:
@@ -91,7 +91,7 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
         return folders.write_manifest(
             folder,
             {
-                **{name: like[name] for name in kept if name in like},
+                **{name: training[name] for name in kept if name in training},
                 "sources": folders.sources(table.files),
                 "census": census.to_dict(),
                 "splits": {FORECAST: {"rows": table.height}},
@@ -100,15 +100,15 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
         )
 
 
-def _other_columns(like: dict[str, Any], config: PrepareConfig, table: sources.Table) -> list[str]:
+def _other_columns(training: dict[str, Any], config: PrepareConfig, table: sources.Table) -> list[str]:
     """Messages about columns that only training had, or only the new rows."""
-    if like["task"]["kind"] == "ranking" and config.group not in table.columns:
+    if training["task"]["kind"] == "ranking" and config.group not in table.columns:
         raise UserError(
             f"the new rows have no column '{config.group}', the groups of rows that are ranked against each other: add it"
         )
-    used = {feature["column"].strip() for feature in like["features"]}
+    used = {feature["column"].strip() for feature in training["features"]}
     lacking = sorted(used - set(table.columns))
-    left_out = map(str.strip, like["left_out"])
+    left_out = map(str.strip, training["left_out"])
     named = {config.target, config.time, config.group, config.weight, config.id, *config.drop, *left_out}
     extra = [name for name in table.columns if name not in used | named]
     near = {name: other for name in lacking for other in extra if name.lower() == other.lower()}

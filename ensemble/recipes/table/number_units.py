@@ -45,7 +45,7 @@ def find(cells: pl.Series, allowed: float) -> str:
     sample = sample_of(known)
     if sample.str.contains(CODE).any() and not sample.str.contains(CLOCK).all():
         return ""
-    if sample.str.contains(CLOCK).any():
+    if 2 * sample.str.contains(CLOCK).sum() > len(sample):
         is_long, has_three, begins_with_0 = _parts(known)
         unit = WITH_SECONDS if has_three.any() else LONG if is_long.any() else TIME
         if has_three.any() and is_long.any():

@@ -306,6 +306,7 @@ def _features(
         contents |= {column: learned.content} if learned.content else {}
     if not features:
         alone = f"the time {config.time} alone is no feature, since new rows have later times" if config.time else ALONE
+        alone = "drop= names all other columns: leave some out of it" if config.drop else alone
         reasons: list[str] = []
         for column, why in left_out.items():
             reasons += [f"{column} {why}", *(cells_of[column].notes if column in cells_of else ())]

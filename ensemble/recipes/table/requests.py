@@ -49,14 +49,14 @@ def counts(request: Request) -> dict[str, int]:
     return {"rows": len(request.rows)}
 
 
-def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], str] | None:
+def problem(request: Request, training: dict[str, Any]) -> tuple[list[str | int], str] | None:
     """Location and error message of the first value that does not fit its column; None if all fit.
 
-    like : the manifest of the training data.
+    training : the manifest of the training data.
     """
-    kinds = columns(like)
-    missing = like["config"]["missing"] or MISSING
-    form_of = {name: features[0].get("form", "") for name, features in by_column(like["features"]).items()}
+    kinds = columns(training)
+    missing = training["config"]["missing"] or MISSING
+    form_of = {name: features[0].get("form", "") for name, features in by_column(training["features"]).items()}
     date_forms = {name: form_of[name] for name, kind in kinds.items() if kind == "date"}
     unread = _texts_that_are_no_dates(request, date_forms, missing)
     for number, row in enumerate(request.rows):
@@ -70,7 +70,7 @@ def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], st
     for name, kind in kinds.items():
         cells = {number: row.get(name) for number, row in enumerate(request.rows)}
         cells = {number: value for number, value in cells.items() if value is not None and str(value).strip()}
-        if odd := _in_another_form(kind, cells, form_of[name], like["config"], missing):
+        if odd := _in_another_form(kind, cells, form_of[name], training["config"], missing):
             return ["rows", odd[0], name], f"{json.dumps(cells[odd[0]])} does not fit: {odd[1].format(name)}"
     if not any(name in kinds for row in request.rows for name in row):
         return ["rows"], f"no row has a column that the members learned from: {', '.join(list(kinds)[:9])}"
@@ -145,13 +145,14 @@ def _text(value: Value) -> str:
     return f"{text}0" if isinstance(value, float) and re.match(number_forms.THOUSANDS, text) else text
 
 
-def facts(like: dict[str, Any]) -> dict[str, Any]:
-    """Entries of the answer of /schema, for an ensemble fitted on data with the manifest `like`."""
-    texts = {feature["column"]: feature["values"] for feature in like["features"] if "values" in feature}
+def facts(training: dict[str, Any]) -> dict[str, Any]:
+    """Entries of the answer of /schema, for an ensemble fitted on data with the manifest `training`."""
+    texts = {feature["column"]: feature["values"] for feature in training["features"] if "values" in feature}
     columns_of_rows = {
-        name: {"holds": kind, **({"values": texts[name]} if name in texts else {})} for name, kind in columns(like).items()
+        name: {"holds": kind, **({"values": texts[name]} if name in texts else {})}
+        for name, kind in columns(training).items()
     }
-    return {"target": like["target"], "task": like["task"]["kind"], "columns": columns_of_rows}
+    return {"target": training["target"], "task": training["task"]["kind"], "columns": columns_of_rows}
 
 
 def answer(metadata: dict[str, str]) -> dict[str, Any]:
@@ -159,9 +160,9 @@ def answer(metadata: dict[str, str]) -> dict[str, Any]:
     return {}
 
 
-def columns(like: dict[str, Any]) -> dict[str, str]:
+def columns(training: dict[str, Any]) -> dict[str, str]:
     """The kind of values of each column that is a feature."""
-    kinds = {feature["column"]: kind_of(feature) for feature in like["features"]}
+    kinds = {feature["column"]: kind_of(feature) for feature in training["features"]}
     return {column: "true or false" if kind == "truth" else kind for column, kind in kinds.items()}
 
 

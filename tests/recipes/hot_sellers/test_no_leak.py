@@ -86,7 +86,7 @@ def test_nothing_after_t_is_seen_at_t(
         assert seen == also_seen
     # Data that end with week t, such as a forecaster has at t, give the same rows
     alone = config_for(folder / "alone", known, PanelConfig(horizon_weeks=HORIZON), **with_metadata)
-    panel.prepare(alone, like=manifests["one"])
+    panel.prepare(alone, training=manifests["one"])
     forecast = gather(folder / "alone" / "out", FORECAST)
     assert forecast == {key: row for key, row in gather(folder / "one" / "out", "train").items() if key[1] == T}
     assert forecast

@@ -267,6 +267,13 @@ def test_a_cell_without_the_unit_counts_as_empty(tmp_path: Path, others: str, od
     assert f"cells that are not numbers and count as empty (1): '{odd}' (a.csv:201)" in column.notes[0]
 
 
+def test_one_time_among_numbers_with_a_unit_counts_as_empty(tmp_path: Path) -> None:
+    """The whole column would be text, and so categories or an id."""
+    column = cells.read(table_of(tmp_path, [f"{number} bhp" for number in range(60, 259)] + ["12:30"]), "x", RULES)
+    assert (column.kind, column.values[0], column.values[-1]) == ("number", 60, None)
+    assert "cells that are not numbers and count as empty (1): '12:30' (a.csv:201)" in column.notes[0]
+
+
 def test_a_rare_class_that_is_no_code_is_one(tmp_path: Path) -> None:
     """The message would say that X1 is not a text."""
     pl.DataFrame({"x": range(402), "y": ["01", "02", "03"] * 133 + ["X1"] * 3}).write_csv(tmp_path / "a.csv")
@@ -323,3 +330,14 @@ def test_booleans_of_new_rows_may_be_numbers_and_numbers_booleans(tmp_path: Path
     pl.DataFrame({"x": [True, False, None]}).write_parquet(tmp_path / "a.parquet")
     table = sources.read([tmp_path / "a.parquet"], Census())
     assert cells.read_as(table, "x", "number", "", RULES).values.to_list() == [1.0, 0.0, None]
+
+
+def test_the_advice_fits_the_settings_too(tmp_path: Path) -> None:
+    """The advice would be to write numbers as they are, or to separate the columns that were all dropped."""
+    (tmp_path / "a.csv").write_text("x;y\n" + "1.4748;1\n2.3127;2\n" * 50)
+    with pytest.raises(
+        UserError, match=r"such as '1.4748': if they are numbers or dates, write them with the mark of decimal=,"
+    ):
+        prepare(tmp_path, tmp_path / "a.csv", target="x", decimal=",", task="regression")
+    with pytest.raises(UserError, match="no column is left to predict y from: drop= names all other columns"):
+        prepare(tmp_path, tmp_path / "a.csv", drop=("x",))
