@@ -173,8 +173,8 @@ def refuse_foreign(folder: Path) -> None:
 
 def launch_command(
     accelerate_config: str, member: PlannedMember, manifest: dict[str, Any], num_threads: int
-) -> tuple[list[str], dict[str, str] | None]:
-    """The command that trains, without the arguments of scripts/train.py, and its environment (None: that of this process).
+) -> tuple[list[str], dict[str, str]]:
+    """The command that trains, without the arguments of scripts/train.py, and its environment.
 
     accelerate_config : a file, or "auto" for a GPU of this machine, or for its CPU if it has none or trains faster. Then
     the precision is float32: in steps that take some milliseconds, starting the kernels takes longer than running them, so
@@ -182,7 +182,10 @@ def launch_command(
     """
     if accelerate_config != "auto":
         launcher = [sys.executable, "-m", "ensemble.neural.launcher", "--quiet", "--config_file", accelerate_config]
-        return [*launcher, "-m", "ensemble.commands.train"], None
+        yaml = Path(accelerate_config).read_text(encoding="utf-8", errors="replace")  # the launcher refuses a damaged file
+        ranks = re.search(r"^num_processes: *([1-9]\d*)", yaml, re.MULTILINE)
+        threads_per_rank = max(1, num_threads // int(ranks[1])) if ranks else num_threads
+        return [*launcher, "-m", "ensemble.commands.train"], {**os.environ, "OMP_NUM_THREADS": str(threads_per_rank)}
     num_ranks = num_cpu_ranks(member, manifest, num_threads)
     if has_gpu() and num_ranks < member.cores_as_fast_as_gpu:
         command = [sys.executable, "-m", "ensemble.commands.train"]

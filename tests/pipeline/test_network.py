@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from launcher import TIMEOUT_S
+from launcher import ROOT, TIMEOUT_S
 
 from ensemble import folders, predictions
 from ensemble.data.cross_validation import CrossValidation
@@ -69,8 +69,15 @@ def test_a_fit_uses_a_visible_gpu_that_is_faster(
     manifest = {"recipe": "table", "splits": {"train": {"rows": 100_000}}}
     command, environment = network.launch_command("auto", member, manifest, 2)
     assert (network.TRAIN_ON_CPU in command) != is_on_gpu
-    assert environment is not None
     assert environment["OMP_NUM_THREADS"] == ("2" if is_on_gpu else "1")
+
+
+@pytest.mark.parametrize(("name", "num_threads", "per_rank"), [("multi", 8, "4"), ("multi", 1, "1"), ("single", 8, "8")])
+def test_the_ranks_of_a_yaml_file_share_the_threads(name: str, num_threads: int, per_rank: str) -> None:
+    """Each of two ranks would start as many threads as there are cores, which makes a training some ten times slower."""
+    file = str(ROOT / f"accelerate_configs/{name}_cpu.yaml")
+    _, environment = network.launch_command(file, PlannedMember(name="tabm", kind="neural"), {}, num_threads)
+    assert environment["OMP_NUM_THREADS"] == per_rank
 
 
 def test_a_gpu_of_windows_is_seen_in_its_linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +110,8 @@ def test_the_time_of_the_start_counts(
     monkeypatch.setattr(network, "time", types.SimpleNamespace(time=lambda: 1e9))
     member = PlannedMember(name="tabm", kind="neural")
     manifest = {"recipe": "table", "splits": {"train": {"rows": 500}, "forecast": {"rows": 1000}}}
-    config = types.SimpleNamespace(accelerate_config="auto" if ranks_predict else "one.yaml", seed=0)
+    file = str(ROOT / "accelerate_configs/single_cpu.yaml")
+    config = types.SimpleNamespace(accelerate_config="auto" if ranks_predict else file, seed=0)
     folder, predictions_folder = tmp_path / "tabm", tmp_path / "predictions"
     assert network.train(member, tmp_path, folder, manifest, config, 1, 30.0, False, predictions_folder)
     assert network.train(member, tmp_path, folder, manifest, config, 1, 0.0, False, predictions_folder)
