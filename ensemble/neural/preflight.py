@@ -1,5 +1,6 @@
 """Checks and estimates before a training starts: batch sizes, memory, FLOPs, and the summary that `--dry-run` prints."""
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -88,7 +89,12 @@ def largest_batch(rows: Rows, plan: BatchPlan, accelerator: Accelerator) -> Batc
     """The micro-batch that needs the most memory, on the device: that of the longest rows, if rows have lengths."""
     lengths = getattr(rows, "lengths", None)
     order = np.arange(min(len(rows), plan.micro_batch_size)) if lengths is None else np.argsort(lengths, kind="stable")
-    batch = checked_batch(rows.gather(order[-plan.micro_batch_size :]), "`gather` of the rows")
+    return gathered(rows, order[-plan.micro_batch_size :], accelerator)
+
+
+def gathered(rows: Rows, numbers: np.ndarray, accelerator: Accelerator) -> Batch:
+    """The rows with these numbers, on the device."""
+    batch = checked_batch(rows.gather(numbers), "`gather` of the rows")
     return {name: tensor.to(accelerator.device) for name, tensor in batch.items()}
 
 
@@ -169,10 +175,9 @@ def mean_instead_of_sum(recipe: NeuralRecipe, model: torch.nn.Module, plan: Batc
 
 
 def forward_pass(
-    recipe: NeuralRecipe, model: torch.nn.Module, plan: BatchPlan, accelerator: Accelerator
+    recipe: NeuralRecipe, model: torch.nn.Module, batch: Batch, accelerator: Accelerator
 ) -> Callable[[], torch.Tensor]:
-    """A function that runs the largest micro-batch through the model and returns the loss."""
-    batch = largest_batch(recipe.rows("train"), plan, accelerator)
+    """A function that runs a micro-batch through the model and returns the loss."""
 
     def forward() -> torch.Tensor:
         with accelerator.autocast():
@@ -186,16 +191,20 @@ def flops(
 ) -> tuple[float, float | None]:
     """FLOPs per example of a micro-batch that fits into memory, and the peak FLOP/s of a device; (0, None) if unknown.
 
+    The examples are drawn at random, since the longest ones, or those of similar length, would not be like the average.
     They are unknown for a model that is sharded, since it may not fit into the memory of one device.
     """
     is_gpu = accelerator.device.type == "cuda" and not is_sharded(accelerator)
     peak = peak_flops(torch.cuda.get_device_name(accelerator.device), accelerator.mixed_precision) if is_gpu else None
     if not peak:
         return 0.0, None
+    rows = recipe.rows("train")
     model.to(accelerator.device)
     while True:
+        numbers = next(dataclasses.replace(plan, bucket_batches=0).micro_batches(0, 1)).rows
         try:
-            return flops_per_example(model, forward_pass(recipe, model, plan, accelerator), plan.micro_batch_size), peak
+            forward = forward_pass(recipe, model, gathered(rows, numbers, accelerator), accelerator)
+            return flops_per_example(model, forward, len(numbers)), peak
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -206,11 +215,12 @@ def describe(recipe: NeuralRecipe, config: TrainConfig, accelerator: Accelerator
     """The text of `--dry-run`: settings, number of parameters, memory and batch sizes of the training; writes nothing."""
     config = resolve(recipe, config)
     check(config)
-    plan = make_plan(recipe.rows("train"), config, accelerator)
+    rows = recipe.rows("train")
+    plan = make_plan(rows, config, accelerator)
     check_memory(recipe, config, plan, accelerator)
     model = make_model(recipe).to(accelerator.device)
     optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
-    forward = forward_pass(recipe, model, plan, accelerator)
+    forward = forward_pass(recipe, model, largest_batch(rows, plan, accelerator), accelerator)
     return summary(config, plan, model, optimizers, accelerator.mixed_precision, forward)
 
 

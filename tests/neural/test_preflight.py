@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
@@ -118,8 +119,39 @@ class OnGpu(torch.nn.Linear):
         return self
 
 
+class Packed:
+    """Rows of different lengths, one after the other without padding."""
+
+    def __init__(self, *lengths: int):
+        self.lengths = np.array(lengths)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def gather(self, rows: np.ndarray, epoch: int = 0) -> Any:
+        return {"x": torch.ones(int(self.lengths[rows].sum()), 4)}
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An accelerator with a GPU whose peak is known; the tensors stay on the CPU."""
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
+    monkeypatch.setattr(torch.Tensor, "to", lambda tensor, device: tensor)
+    facts = {"device": SimpleNamespace(type="cuda"), "mixed_precision": "bf16", "autocast": nullcontext}
+    return SimpleNamespace(distributed_type="NO", **facts)
+
+
+@pytest.mark.parametrize("bucket_batches", [0, 50])
+def test_flops_are_those_of_examples_of_average_length(bucket_batches: int, gpu: Any) -> None:
+    """MFU would be too high by a factor, since the examples per second are those of all lengths."""
+    rows = Packed(*range(1, 1001))
+    plan = BatchPlan(1000, 400, 400, 1, 0, 0, bucket_batches, rows.lengths)
+    recipe: Any = SimpleNamespace(rows=lambda split: rows, step=lambda model, batch, _: (model(batch["x"]).sum(), 1, None))
+    assert preflight.flops(recipe, OnGpu(4, 3), plan, gpu)[0] == pytest.approx(2 * 4 * 3 * 2 * 500, rel=0.1)
+
+
 @pytest.mark.parametrize("most_rows", [8, 3, 0])
-def test_flops_are_counted_on_a_micro_batch_that_fits(most_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flops_are_counted_on_a_micro_batch_that_fits(most_rows: int, gpu: Any) -> None:
     """A GPU whose peak is known would end the training out of memory, before the micro-batch is halved."""
     sizes = list[int]()
 
@@ -129,11 +161,7 @@ def test_flops_are_counted_on_a_micro_batch_that_fits(most_rows: int, monkeypatc
             raise torch.OutOfMemoryError("CUDA out of memory")
         return model(batch["x"]).sum(), 1, None
 
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
-    monkeypatch.setattr(preflight, "largest_batch", lambda rows, plan, _: {"x": torch.ones(plan.micro_batch_size, 4)})
-    facts = {"device": SimpleNamespace(type="cuda"), "mixed_precision": "bf16", "autocast": nullcontext}
-    gpu = SimpleNamespace(distributed_type="NO", **facts)
-    recipe = SimpleNamespace(rows=lambda split: None, step=step)
+    recipe = SimpleNamespace(rows=lambda split: Packed(*[1] * 1000), step=step)
     arguments: Any = recipe, OnGpu(4, 3), PLAN, gpu
     if most_rows:
         assert preflight.flops(*arguments) == (2 * 4 * 3 * 2, 989.4e12)
@@ -141,8 +169,8 @@ def test_flops_are_counted_on_a_micro_batch_that_fits(most_rows: int, monkeypatc
     else:
         with pytest.raises(UserError, match="micro_batch_size=1 does not fit into memory"):
             preflight.flops(*arguments)
-        sharded: Any = SimpleNamespace(distributed_type="FSDP", **facts)  # a model that no GPU could hold is not counted
-        assert preflight.flops(*arguments[:3], sharded) == (0.0, None)
+        gpu.distributed_type = "FSDP"  # a model that no GPU could hold is not counted
+        assert preflight.flops(*arguments) == (0.0, None)
 
 
 class Losses:
