@@ -56,8 +56,9 @@ def end(run: Path, status: Status) -> None:
 
 
 def _root(run: Path) -> Path:
-    """The folder of the whole run, if `run` is a part of its refit (refit.py); otherwise `run` itself."""
-    return run.parent if run.name in (folders.TRIAL, folders.NEWEST) and (run.parent / "config.json").is_file() else run
+    """The folder of the whole run, if `run` is a part of its refit, which starts from best/; otherwise `run` itself."""
+    is_part = run.name in (folders.TRIAL, folders.NEWEST) and (run.parent / "best" / "state.json").is_file()
+    return run.parent if is_part else run
 
 
 @contextmanager

@@ -100,3 +100,13 @@ def test_a_full_disk_does_not_hide_the_error(run: Path, monkeypatch: pytest.Monk
     end(run, LOST, 0)
     assert status(run) == ["running"]
     assert [path.name for path in run.iterdir()] == ["status"]
+
+
+@pytest.mark.parametrize("name", ["trial", "newest"])
+def test_a_run_named_as_a_part_of_a_refit_has_a_status(name: str, tmp_path: Path) -> None:
+    """Beside a config.json, as in a folder of Hugging Face, it would have no status, and replace a file of the user."""
+    for file in ("config.json", "status"):
+        (tmp_path / file).write_text("mine")
+    (tmp_path / name).mkdir()
+    runs.set_status(tmp_path / name, "running")
+    assert (status(tmp_path / name), status(tmp_path)) == (["running"], ["mine"])
