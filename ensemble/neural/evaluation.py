@@ -25,6 +25,9 @@ def predict(
     num_rows = len(recipe.rows(split))
     with _batches(recipe, model, split, batch_size, accelerator) as batches:
         predictions = [_checked_values("predict", recipe.predict(model, batch), rows) for rows, batch in batches]
+    if "prediction" not in predictions[0]:
+        returned = ", ".join(map(str, predictions[0])) or "nothing"
+        raise UserError(f"`predict` of the recipe returns {returned}, but no prediction: name one of the tensors prediction")
     merged = {name: torch.cat([batch[name] for batch in predictions]) for name in predictions[0]}
     in_float = {name: tensor.float() if tensor.dtype in LOW_PRECISION else tensor for name, tensor in merged.items()}
     # NCCL does not support CPU tensors, which a recipe may return
