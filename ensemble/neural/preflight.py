@@ -25,6 +25,12 @@ def make_plan(rows: Rows, config: TrainConfig, accelerator: Accelerator) -> Batc
     if not (hasattr(rows, "__len__") and hasattr(rows, "gather")):
         kind = type(rows).__name__
         raise UserError(f"`rows` of the recipe returns {kind} without __len__ and gather: see Rows in neural/loader.py")
+    lengths = getattr(rows, "lengths", None)
+    if lengths is not None and (lengths := np.asarray(lengths)).shape != (len(rows),):
+        raise UserError(
+            f"`lengths` of the recipe's rows has the shape {lengths.shape}: it must have one length for each of the "
+            f"{len(rows)} rows"
+        )
     return BatchPlan(
         num_rows=len(rows),
         batch_size=config.batch_size,
@@ -33,7 +39,7 @@ def make_plan(rows: Rows, config: TrainConfig, accelerator: Accelerator) -> Batc
         rank=accelerator.process_index,
         seed=config.seed,
         bucket_batches=config.bucket_batches,
-        lengths=getattr(rows, "lengths", None),
+        lengths=lengths,
     )
 
 

@@ -112,13 +112,6 @@ def test_activations_are_the_tensors_saved_for_backward() -> None:
     assert torch.equal(random, torch.get_rng_state())
 
 
-class OnGpu(torch.nn.Linear):
-    """Says that it was moved to a GPU."""
-
-    def to(self, device: Any) -> "OnGpu":  # type: ignore[override]
-        return self
-
-
 class Packed:
     """Rows of different lengths, one after the other without padding."""
 
@@ -130,6 +123,26 @@ class Packed:
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Any:
         return {"x": torch.ones(int(self.lengths[rows].sum()), 4)}
+
+
+def test_lengths_are_a_list_or_an_array_with_one_entry_for_each_row(accelerator: Accelerator) -> None:
+    """The author of a recipe would see a traceback of the division into batches."""
+    config = TrainConfig(data="prepared", out="run", batch_size=4, bucket_batches=1)
+    rows: Any = Packed(3, 1, 2, 4)
+    rows.lengths = rows.lengths.tolist()
+    (micro,) = preflight.make_plan(rows, config, accelerator).micro_batches(0, 1)
+    assert micro.rows.tolist() == [1, 2, 0, 3]
+    rows = ToyRows(5)
+    rows.lengths = [3, 1, 2, 4]
+    with pytest.raises(UserError, match=r"has the shape \(4,\): it must have one length for each of the 5 rows"):
+        preflight.make_plan(rows, config, accelerator)
+
+
+class OnGpu(torch.nn.Linear):
+    """Says that it was moved to a GPU."""
+
+    def to(self, device: Any) -> "OnGpu":  # type: ignore[override]
+        return self
 
 
 @pytest.fixture
