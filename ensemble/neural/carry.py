@@ -32,6 +32,11 @@ class Carry:
         """Store the state that a micro-batch returned; `take` returns it after `commit`."""
         if state is not None:
             _check(state, len(micro.rows))
+        if not state and (self._states or self._pending):
+            raise UserError(
+                "`step` of the recipe returns no state, but it returned one before: return a state for every batch, such as "
+                "zeros to start anew"
+            )
         # A short batch before any full one is not stored: the remaining positions would have no state
         if state and not micro.idle and (self._states or not micro.is_short_batch):
             remaining = {name: tensor[len(micro.rows) :] for name, tensor in self._states.get(micro.begin, {}).items()}

@@ -68,6 +68,19 @@ def test_a_short_first_batch_leaves_no_state() -> None:
     assert carry.take(whole) is None
 
 
+@pytest.mark.parametrize("empty", [None, {}])
+@pytest.mark.parametrize("num_steps", [0, 1])
+def test_no_state_after_a_state_is_refused(empty: dict[str, torch.Tensor] | None, num_steps: int) -> None:
+    """The next step would get an older state, or a resumed run would give a state to other positions."""
+    first, second = BatchPlan(10, 4, 2, 1, 0, 0).micro_batches(0, 1)
+    carry = Carry()
+    carry.put(first, {"sum": torch.zeros(2)})
+    if num_steps:
+        carry.commit()
+    with pytest.raises(UserError, match="returns no state, but it returned one before: return a state for every batch"):
+        carry.put(first if num_steps else second, empty)
+
+
 @pytest.mark.parametrize("state", [torch.zeros(1, 4), torch.tensor(0.0)])
 def test_a_state_whose_first_dimension_is_not_the_batch_is_refused(state: torch.Tensor) -> None:
     """As that of an LSTM, (layers, batch, width): rows would get the states of others after a resume, without a message."""
