@@ -49,6 +49,7 @@ def opened(out: Path, config: Any, name: str, resume: bool, lock: ExitStack) -> 
             raise UserError(f"{out} contains a fit: add --resume auto to continue it, or overwrite=true to replace it")
         folders.refuse_foreign_folder(out / ENSEMBLE, ENSEMBLE)  # now, not only after the training
         folders.refuse_foreign_file(out / REPORT, "report")
+        _refuse_foreign_leaderboard(out / LEADERBOARD)
     elif out.exists() and (not out.is_dir() or any(not path.match(f".{FILE}.writing-*") for path in out.iterdir())):
         raise UserError(f"{out} exists and contains no fit of this project: choose another out")
     folders.refuse_inside(out)
@@ -81,6 +82,16 @@ def opened(out: Path, config: Any, name: str, resume: bool, lock: ExitStack) -> 
         elif not (out / PREPARED).exists():
             remove_new(file, new_folders)
         raise
+
+
+def _refuse_foreign_leaderboard(file: Path) -> None:
+    """Raise `UserError` for a file without the rows of `predictor/leaderboard.py`; its list has no place for a mark."""
+    board: Any = None if file.exists() else []
+    columns = {"member", "metric", "split", "weight"}
+    with suppress(UserError):  # missing, or no JSON
+        board = folders.read_json(file)
+    if not isinstance(board, list) or not all(isinstance(row, dict) and columns <= row.keys() for row in board):
+        raise UserError(f"{file} was not written by this project, so it is not replaced: move it, or choose another out")
 
 
 def _content(config: Any, name: str) -> dict[str, Any]:
@@ -188,7 +199,7 @@ def discard_results(out: Path, planned: Sequence[PlannedMember]) -> None:
     for folder in (out / name for name in {ENSEMBLE, COMPARISON, *(member.data for member in planned)} - {PREPARED}):
         folders.discard(folder)
     (out / LEADERBOARD).unlink(missing_ok=True)
-    (out / REPORT).unlink(missing_ok=True)  # `opened` has refused a page that the project did not write
+    (out / REPORT).unlink(missing_ok=True)  # `opened` has refused these two if the project did not write them
     for folder in sorted((out / "members").glob("*")):
         member = folder.with_suffix("")
         if member.name not in names:

@@ -73,17 +73,23 @@ def test_a_fit_killed_before_its_settings_are_written_starts_again(table: Path, 
 
 @pytest.mark.parametrize("settings", [{"resume": True}, {"overwrite": True}])
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    ("name", "content", "sentence"),
     [
-        ("ensemble/notes.txt", "holds notes.txt, which its manifest does not list, so the folder is not replaced: move"),
-        ("report.html", "exists and this project did not write it, so the report does not replace it"),
+        (
+            "ensemble/notes.txt",
+            "mine",
+            "holds notes.txt, which its manifest does not list, so the folder is not replaced: move",
+        ),
+        ("report.html", "mine", "exists and this project did not write it, so the report does not replace it"),
+        ("leaderboard.json", "mine", "leaderboard.json was not written by this project, so it is not replaced: move it"),
+        ("leaderboard.json", '[{"player": "me"}]', "leaderboard.json was not written by this project"),
     ],
 )
 def test_a_file_of_the_users_is_found_before_the_training(
-    name: str, sentence: str, settings: dict[str, bool], fitted: Path, table: Path
+    name: str, content: str, sentence: str, settings: dict[str, bool], fitted: Path, table: Path
 ) -> None:
-    """An hour of training would end in an error about a note in the folder."""
-    (fitted / name).write_text("mine")
+    """An hour of training would end in an error about a note in the folder, or the file would be replaced."""
+    (fitted / name).write_text(content)
     before = snapshot(fitted)
     with pytest.raises(UserError, match=sentence):
         fit(table, fitted, **settings)
