@@ -116,7 +116,7 @@ def _calendar() -> Any:
     """Public holidays of the United States, by day. They are known in advance, so they do not leak the future."""
     import holidays
 
-    return holidays.country_holidays("US")
+    return holidays.country_holidays("US", language="en_US")  # not that of the locale
 
 
 def holidays_after(day: datetime.date, weeks: int) -> int:

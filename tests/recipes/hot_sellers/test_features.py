@@ -1,7 +1,10 @@
 """Every feature against its meaning: recomputed from raw reviews with a dense table of weeks, one number at a time."""
 
 import datetime
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -257,6 +260,17 @@ def test_what_the_crawl_knew_is_left_out(prepared: Path) -> None:
     assert {feature.name for feature in FEATURES if feature.as_of_crawl} == crawl
     assert {feature.name for feature in FEATURES} - {feature.name for feature in features.selection(False)} == crawl
     assert not crawl & set(open_table(prepared / "rows" / "train").column_names)
+
+
+def test_the_language_of_the_computer_does_not_matter() -> None:
+    """With a Thai locale, the name of no holiday would contain "Thanksgiving", and any preparation end in a traceback."""
+    script = """import datetime
+from ensemble.recipes.hot_sellers import features
+print(features.weeks_to_thanksgiving(datetime.date(2021, 11, 18)))"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | {"LANG": "th_TH.UTF-8"}, capture_output=True, text=True
+    )
+    assert done.stdout == "1.0\n", done.stderr
 
 
 def test_thanksgiving_is_the_fourth_thursday_of_november() -> None:
