@@ -120,6 +120,11 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
     """
     panel = config.panel
     tokenizer = pretrained.load("AutoTokenizer", panel.tokenizer) if panel.tokenizer else None
+    if tokenizer is not None and panel.num_tokens > tokenizer.model_max_length:
+        raise UserError(
+            f"panel.num_tokens={panel.num_tokens} is impossible: it must be at most {tokenizer.model_max_length}, the most "
+            f"tokens of a text for '{panel.tokenizer}'"
+        )
     writer = _Spill(spill, "reviews", _num_spills(files))
     blocks = reviews.read_reviews(
         files, census, columns=config.columns or None, until_ms=_end_of(config.until), with_text=panel.num_tokens > 0

@@ -164,6 +164,36 @@ def test_padding_is_that_of_the_tokenizer(padding: int | None, encoder: Path, tm
 
 
 @needs_transformers
+def test_of_two_stacks_the_encoder_reads_the_texts(encoder: Path, tmp_path: Path) -> None:
+    """Any training with T5 would end in a traceback, since its decoder has no input."""
+    from transformers import T5Config, T5Model
+
+    copy = Path(shutil.copytree(encoder, tmp_path / "encoder"))
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    T5Model(T5Config(vocab_size=100, pad_token_id=7, **sizes)).save_pretrained(copy)
+    reader = PretrainedTextEncoder(pretrained.load("AutoModel", str(copy)), 4, frozen=False).eval()
+    words = torch.tensor([[2, 7, 8, 3]])
+    read = reader(words)
+    read.sum().backward()
+    assert torch.allclose(reader(F.pad(words, (0, 4))), read, atol=1e-6)
+    assert [name for name, parameter in reader.named_parameters() if parameter.grad is None] == []
+
+
+@needs_transformers
+def test_more_tokens_than_the_encoder_has_positions_are_refused(
+    encoder: Path, raw_market: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """The data would be prepared, and each training on them end in a traceback."""
+    copy = Path(shutil.copytree(encoder, tmp_path / "encoder"))
+    settings = json.loads((copy / "tokenizer_config.json").read_text())
+    (copy / "tokenizer_config.json").write_text(json.dumps(settings | {"model_max_length": 16}))
+    panel = PanelConfig(num_tokens=17, tokenizer=str(copy))
+    with pytest.raises(UserError, match=r"panel.num_tokens=17 is impossible: it must be at most 16, .*encoder'$"):
+        prepare.prepare(market_config(raw_market, tmp_path / "out", panel))
+    assert not (tmp_path / "out").exists()
+
+
+@needs_transformers
 def test_encoder_and_tokenizer_must_be_the_same(data: Path, prepared: Path, encoder: Path, tmp_path: Path) -> None:
     """Ids of one vocabulary would be looked up in another."""
     settings = config(data, encoder, tmp_path).recipe
