@@ -8,7 +8,8 @@ from ensemble.errors import UserError
 def load(kind: str, name: str) -> Any:
     """Load an "AutoTokenizer" or "AutoModel", from a folder or the Hub; `UserError` if library or files are missing.
 
-    The padding id in the configuration of a model is set to that of its tokenizer.
+    Of a model with an encoder and a decoder, such as T5, the encoder is returned. The padding id in the configuration of a
+    model is set to that of its tokenizer.
     """
     try:
         import transformers
@@ -23,6 +24,8 @@ def load(kind: str, name: str) -> Any:
         ) from None
     if kind == "AutoTokenizer" and loaded.pad_token is None:
         raise UserError(f"the tokenizer of '{name}' has no padding token, which texts of equal length need: give another")
+    if kind == "AutoModel" and loaded.config.is_encoder_decoder:
+        loaded = loaded.get_encoder()
     if kind == "AutoModel":  # texts are padded by the tokenizer, and the configuration of a model may have no or another id
         loaded.config.pad_token_id = load("AutoTokenizer", name).pad_token_id
     return loaded
