@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ensemble.errors import UserError
@@ -126,16 +127,22 @@ class Census:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The census as a dictionary, which is stored in the manifest of prepared data."""
+        """The census as a dictionary, which is stored in the manifest of prepared data.
+
+        Files are named without their folders, so that the fingerprint does not depend on where the raw files are.
+        """
+
+        def named(entry: dict[str, Any]) -> dict[str, Any]:
+            return entry | {"file": Path(entry["file"]).name}
 
         def described(counts: dict[str, int]) -> dict[str, Any]:
             return {
-                kind: {"count": count, "first": [example._asdict() for example in self.examples[kind]]}
+                kind: {"count": count, "first": [named(example._asdict()) for example in self.examples[kind]]}
                 for kind, count in counts.items()
             }
 
         counts = {"rows_read": self.rows_read, "rows_kept": self.rows_kept, "dropped": described(self.dropped)}
-        return {**counts, **({"notes": described(self.notes)} if self.notes else {}), "files": self.files}
+        return {**counts, **({"notes": described(self.notes)} if self.notes else {}), "files": list(map(named, self.files))}
 
     def table(self) -> str:
         """The census as text: the format of each file, the counts, and the first examples of each kind."""

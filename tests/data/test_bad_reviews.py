@@ -248,7 +248,7 @@ def test_census_counts_what_later_stages_drop():
     """Duplicates would vanish from the sum, or stop the run as if the file were damaged."""
     census = Census()
     census.read(10)
-    census.drop(BAD_RATING, 1, [Example("f", 3, "rating=9")])
+    census.drop(BAD_RATING, 1, [Example("raw/f", 3, "rating=9")])
     census.drop("duplicate", 6, (Example("f", line, "again") for line in range(6)))
     census.drop("duplicate", 1, [Example("f", 9, "again")])
     assert (census.rows_read, census.rows_kept, census.dropped) == (10, 2, {BAD_RATING: 1, "duplicate": 7})
@@ -258,7 +258,7 @@ def test_census_counts_what_later_stages_drop():
         "first": [{"file": "f", "line": 3, "excerpt": "rating=9"}],
     }
     census.check(0.1)
-    with pytest.raises(UserError, match=r"1 of 10 rows are bad \(10.00%, allowed are 9.00%\)[^$]*f:3: rating=9"):
+    with pytest.raises(UserError, match=r"1 of 10 rows are bad \(10.00%, allowed are 9.00%\)[^$]*raw/f:3: rating=9"):
         census.check(0.09)
     with pytest.raises(AssertionError):
         census.drop("duplicate", 3)

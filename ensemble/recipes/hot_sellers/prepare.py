@@ -100,8 +100,8 @@ def prepare(config: PrepareConfig, training: dict[str, Any] | None = None) -> di
             **folders.first_entries("hot_sellers", 2, TASK),
             "sources": folders.sources((*files, *product_files)),
             "config": configuration.to_dict(config.panel),
-            "census": _without_folders(census.to_dict()),
-            "product_census": _without_folders(product_census.to_dict()),
+            "census": census.to_dict(),
+            "product_census": product_census.to_dict(),
             "first_week": str(weekly.monday(facts["first_week"])),
             "last_week": str(weekly.monday(facts["last_week"])),
             "splits": builder.describe_splits(builder.weeks_of),
@@ -180,15 +180,6 @@ def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
     products = expand_sources(config.metadata, raw, "products") if config.metadata else []
     octets.refuse_inside(config.out, [*files, *products])
     return files, products
-
-
-def _without_folders(census: dict[str, Any]) -> dict[str, Any]:
-    """A census with file names instead of paths, so that the fingerprint does not depend on the folder of the raw files."""
-    kinds = (*census["dropped"].values(), *census.get("notes", {}).values())
-    examples = (example for kind in kinds for example in kind["first"])
-    for entry in (*census["files"], *examples):
-        entry["file"] = Path(entry["file"]).name
-    return census
 
 
 class _Builder:

@@ -188,6 +188,18 @@ def bad_lines() -> dict[str, tuple[str, str]]:
     }
 
 
+def test_the_folder_of_the_files_does_not_matter(tmp_path: Path) -> None:
+    """Members trained in two places on the same puzzles could not be joined."""
+    puzzles, _ = generate(board_of(6), seed=0, first=0, count=30, clues=18)
+    fingerprints = set()
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        path = write(tmp_path / name / "puzzles.txt", ["cut", *map(line, puzzles)])
+        config = of_files(tmp_path / name, source=(str(path),), max_bad_fraction=0.05)
+        fingerprints.add(prepare(config)["fingerprint"])
+    assert len(fingerprints) == 1
+
+
 @pytest.mark.parametrize("name", bad_lines())
 def test_a_bad_puzzle_is_counted_named_and_refused_above_a_threshold(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
