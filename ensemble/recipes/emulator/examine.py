@@ -148,8 +148,8 @@ def main() -> None:
 
     from ensemble import folders
 
-    scored = scores(settings.member, settings.data, settings.split)
     with folders.new_folder(settings.out, settings.overwrite, "scores of an emulator") as folder:
+        scored = scores(settings.member, settings.data, settings.split)
         folders.write_json(folder / "scores.json", scored)
         folders.write_manifest(folder, {"kind": "scores of an emulator"})
     error = f", relative error of the Jacobian {scored['jacobian']['all']['error']:.4f}" if "jacobian" in scored else ""

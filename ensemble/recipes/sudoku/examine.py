@@ -51,16 +51,18 @@ def main() -> None:
     from ensemble.recipes.sudoku import board_scores
 
     options = {name: getattr(settings, name) for name in ("starts", "votes", "select")}
-    member = NeuralMember(settings.member, accelerator, settings.data, options, of_recipe="sudoku")
-    recipe = member.recipe_of(settings.data)
-    predicted = evaluation.predict(recipe, member.model_of(settings.split), settings.split, settings.batch_size, accelerator)
-    columns = {name: column.all() for name, column in recipe.rows(settings.split).columns.items()}
-    boards = 1 + predicted["prediction"].argmax(axis=2)
-    scores = board_scores.scores(
-        columns["puzzle"], columns["solution"], boards, columns["clues"], columns["backtracks"], predicted["segments"]
-    )
-    scores |= {"calls": float(predicted["calls"].mean()), "split": settings.split, "member": settings.member, **options}
     with folders.new_folder(settings.out, settings.overwrite, "scores of boards") as folder:
+        member = NeuralMember(settings.member, accelerator, settings.data, options, of_recipe="sudoku")
+        recipe = member.recipe_of(settings.data)
+        predicted = evaluation.predict(
+            recipe, member.model_of(settings.split), settings.split, settings.batch_size, accelerator
+        )
+        columns = {name: column.all() for name, column in recipe.rows(settings.split).columns.items()}
+        boards = 1 + predicted["prediction"].argmax(axis=2)
+        scores = board_scores.scores(
+            columns["puzzle"], columns["solution"], boards, columns["clues"], columns["backtracks"], predicted["segments"]
+        )
+        scores |= {"calls": float(predicted["calls"].mean()), "split": settings.split, "member": settings.member, **options}
         folders.write_json(folder / "scores.json", scores)
         folders.write_manifest(folder, {"kind": "scores of boards"})
     print(f"{settings.out}: exact {scores['exact']:.4f} {scores['exact_interval']} of {scores['puzzles']} puzzles")

@@ -1,5 +1,6 @@
 """scripts/assimilate.py and scripts/export_model.py with a trained member."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,9 @@ import torch
 from accelerate import Accelerator
 from scripts_run import NETWORKS, forked, run
 
+from ensemble.errors import UserError
 from ensemble.neural.predict import NeuralMember
-from ensemble.recipes.emulator import formats
+from ensemble.recipes.emulator import examine, formats
 from ensemble.recipes.emulator.settings import RecipeConfig
 
 
@@ -79,3 +81,11 @@ def test_mistakes_are_one_sentence(folder: Path, tmp_path: Path) -> None:
             "export_model", *words
         )
         assert (tmp_path / name).read_text() == "1,2\n"
+
+
+def test_an_existing_folder_is_refused_before_the_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scores would be computed, and lost."""
+    (tmp_path / "notes").write_text("mine")
+    monkeypatch.setattr(sys, "argv", ["examine", "member=not_read", "data=not_read", f"out={tmp_path}"])
+    with pytest.raises(UserError, match=f"{tmp_path} exists already"):
+        examine.main()

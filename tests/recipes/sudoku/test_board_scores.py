@@ -109,6 +109,15 @@ def test_numbers_of_no_puzzles_are_refused(monkeypatch: pytest.MonkeyPatch, word
         examine.main()
 
 
+def test_an_existing_folder_is_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scores would be computed for an hour, and lost."""
+    (tmp_path / "notes").write_text("mine")
+    monkeypatch.setattr(launch, "start", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["examine", "member=not_read", "data=not_read", f"out={tmp_path}"])
+    with pytest.raises(UserError, match=f"{tmp_path} exists already"):
+        examine.main()
+
+
 def train(data: Path, out: Path, **changed: Any) -> None:
     """A network that was trained for one epoch."""
     values: dict[str, Any] = {
