@@ -294,7 +294,7 @@ def _check(config: RecipeConfig) -> None:
         continue_loss=(not config.continue_loss or config.starts == 1, f"false with recipe.starts={config.starts}"),
     )
     head_width = config.width // config.num_heads
-    if config.width % config.num_heads or (config.positions == "rope" and head_width % 2):
+    if config.mixing != "tokens" and (config.width % config.num_heads or (config.positions == "rope" and head_width % 2)):
         raise UserError(
             f"recipe.width={config.width} cannot be divided into {config.num_heads} heads of "
             f"{'an even' if config.positions == 'rope' else 'equal'} width: choose a multiple of {2 * config.num_heads}"

@@ -281,6 +281,12 @@ def test_settings_that_cannot_be_are_refused(data: Path, changed: dict[str, Any]
         recipe(data, **changed)
 
 
+def test_any_width_can_be_mixed_over_tokens(data: Path) -> None:
+    """A width that num_heads does not divide would be refused, although such a network has no heads."""
+    solver = recipe(data, mixing="tokens", width=18, num_heads=4)
+    assert torch.isfinite(solver.step(solver.model(), batch_of(solver), None)[0])
+
+
 def run_settings(out: Path, **changed: Any) -> TrainConfig:
     """Steps of 16, 16 and 3 puzzles in an epoch."""
     small: dict[str, Any] = {
