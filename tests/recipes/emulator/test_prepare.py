@@ -144,6 +144,7 @@ FAULTS: dict[str, dict[str, Any]] = {
     "no file matches 'nothing": {"source": ("nothing*.nc",)},
     "hub:All_Beauty names reviews of products, which are not read here": {"source": ("hub:All_Beauty",)},
     "the split .* has no row: .* lower tile": {**small_emulators.SMALL, "tile": 24},
+    "the split .* has no row: .* raise keep, lower tile": {**small_emulators.SMALL, "keep": 0.001},
     "the split blend has rows of one group of tiles .* lower tile": {
         **small_emulators.SMALL,
         "tile": 8,
