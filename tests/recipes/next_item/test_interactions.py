@@ -113,7 +113,8 @@ def test_ids_of_any_length_and_moments_before_1970(text: str, expected: tuple[st
         (
             "auto",
             "7 31 4\n8 32 5\n7 33 5\n",
-            "line 3: '7 33 5' is a second line of its user; .* format=times has user, item.* in a table with tabs, name",
+            "line 3: '7 33 5' is a second line of its user; .* format=times has user, item.* in a table with tabs, name"
+            ".*; ratings without times: delete them, and give format=pairs if the lines are in order of time",
         ),
         ("times", "7 31 978300761\n7 31\n", "line 2: '7 31' is not user, item and seconds since 1970: correct the line"),
         ("times", f"7 31 {LONG}\n", "line 1: .* has a time in milliseconds or a finer unit, .*: divide the times by 1000"),
