@@ -3,7 +3,9 @@
 Each script is started as a process of its own for some cases. Most run in forked children of one process, which is faster.
 """
 
+import ast
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import pytest
 from script_server import ScriptServer
 from scripts_run import NETWORKS
 
-from ensemble import folders
+from ensemble import configuration, folders, recipe
 from ensemble.predictor import members
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -351,3 +353,15 @@ def test_a_script_runs_from_any_folder(desk: Path, tmp_path: Path) -> None:
         "momentum.forecast.parquet",
         "momentum.test.parquet",
     ]
+
+
+def test_the_help_of_prepare_data_has_an_example_of_each_recipe() -> None:
+    """A person would find no example of the recipe, or one with settings that it does not have."""
+    text = ast.get_docstring(ast.parse((ROOT / "scripts/prepare_data.py").read_text())) or ""
+    shown = set()
+    for line in text.replace("\\\n", "").splitlines()[2:]:
+        words = shlex.split(line, comments=True)[2:]
+        name = words[1] if words[0] == "--recipe" else recipe.DEFAULT
+        configuration.load(recipe.prepare_config(name), None, [word for word in words if "=" in word])
+        shown.add(name)
+    assert shown == set(recipe.BUILT_IN)
