@@ -118,6 +118,6 @@ def warning(bins: dict[str, dict[str, Any]], folder: str | Path, manifest: dict[
     named = ", ".join(f"'{name}' ({index_of[name]:.2f})" for name in ordered[:MOST_NAMED])
     others = f" and {len(ordered) - MOST_NAMED} others" if len(ordered) > MOST_NAMED else ""
     return (
-        f"warning: the new rows differ from the training rows in {named}{others}: the population stability index is above "
+        f"the new rows differ from the training rows in {named}{others}: the population stability index is above "
         f"{LARGE}, so predictions may be worse than the scores of the ensemble"
     )

@@ -35,7 +35,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ensemble import combine, folders, predictions, recipe
-from ensemble.data import census
+from ensemble.data import census, drift
 from ensemble.errors import Failure, UserError, current_folder
 from ensemble.predictor import fitting, forecast, frames, members, new_data
 from ensemble.predictor.intervals import Intervals
@@ -64,6 +64,8 @@ class Predictor(AbstractContextManager["Predictor"]):
     """The absolute path of the ensemble."""
     threads: int = 0
     """OpenMP threads of each member; 0 for as many as there are granted cores."""
+    bins_of_train: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    """The bins of the features in train (data/drift.py); empty for recipes without cross-validation."""
 
     @classmethod
     def fit(
@@ -101,7 +103,8 @@ class Predictor(AbstractContextManager["Predictor"]):
             configs[name] = {**common, "name": name, "folder": str(member), "threads": threads, "quiet": has_trees}
             has_trees |= members.kind_of(member) in members.TREES
         workers = {name: Worker(name, config) for name, config in configs.items()}
-        loaded = cls(ensemble, manifest, workers, new_data.intervals_of(description), folder.absolute(), threads)
+        intervals, bins = new_data.intervals_of(description), description.get("bins_of_train", {})
+        loaded = cls(ensemble, manifest, workers, intervals, folder.absolute(), threads, bins)
         try:
             for worker in workers.values():
                 worker.wait()
@@ -158,6 +161,7 @@ class Predictor(AbstractContextManager["Predictor"]):
             manifest = folders.read_json(Path(data) / "manifest.json")
             counts = [manifest[kind] for kind in ("census", "product_census") if kind in manifest]
             notes = [*manifest.get("notes", []), *(note for each in counts for note in census.notes(each))]
+            notes += [drifted] if (drifted := drift.warning(self.bins_of_train, data, manifest)) else []
             notes += dict.fromkeys(note for each in warned for note in each)  # members warn of the same values
             notes = [_without_files(note, name, tables) for note in notes]
             table = pq.read_table(scratch / "forecast.parquet")  # equal to the file, also in the types of nested columns

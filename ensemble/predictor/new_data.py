@@ -52,7 +52,7 @@ def predict(
         raw = {"out": str(data), "source": source, "metadata": metadata, **settings}
         manifest = fitted_recipe.require("new_data", "prepare", "cannot prepare new raw data")(fitted_manifest, raw)
         if warning := drift.warning(description.get("bins_of_train", {}), data, manifest):
-            print(warning)
+            print(f"warning: {warning}")
         files = []
         for name in ensemble.member_names:
             _predict_with_member(name, folder_of[name], data, scratch / "predictions")

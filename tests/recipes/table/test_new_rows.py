@@ -13,7 +13,7 @@ import pytest
 from scripts_run import fork
 from small_tables import fit_trees, names_of, prepare, rows_of
 
-from ensemble import folders
+from ensemble import Predictor, folders
 from ensemble.errors import UserError
 from ensemble.recipes.table import new_data
 
@@ -94,9 +94,11 @@ def test_members_without_weight_are_not_needed(people: pl.DataFrame, folder: Pat
     (idle,) = [name for name, weight in weights.items() if not weight]
     write(people.tail(NUM_NEW).drop("income"), tmp_path / "new.csv")
     described = folders.read_json(tmp_path / "fit/best/ensemble.json")["members"][idle]["folder"]
-    shutil.rmtree(tmp_path / "fit/best" / described)
+    member = (tmp_path / "fit/best" / described).resolve()  # one that other tests use too
+    member.rename(member.with_name("away"))
     source = (f"source=[{tmp_path}/new.csv]", f"out={tmp_path}/out")
     printed = fork("ensemble_predictor", "predict", f"ensemble={tmp_path}/fit/best", *source)
+    member.with_name("away").rename(member)
     assert "missing" not in printed
     assert [path.name.split(".")[0] for path in (tmp_path / "out/predictions").iterdir()] == [*({*weights} - {idle})]
     names = ["id", "prediction", "reasons"]
@@ -180,6 +182,9 @@ def test_rows_unlike_those_that_trained_are_pointed_out(
     printed = fork("ensemble_predictor", "predict", f"ensemble={folder}/ensemble", source, f"out={tmp_path}/out")
     assert ("the new rows differ from the training rows in 'age'" in printed) == is_warned
     assert printed.count("differ from the training rows") == is_warned
+    with Predictor.load(folder / "ensemble") as predictor:
+        notes = predictor.predict_with_notes(tmp_path / "new.csv")[1]
+    assert [note.startswith("the new rows differ from the training rows in 'age'") for note in notes] == [True] * is_warned
 
 
 def test_a_category_that_pandas_reads_as_empty_is_noted(tmp_path: Path) -> None:
