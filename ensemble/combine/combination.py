@@ -168,10 +168,10 @@ def fit_combinations(rows: Rows, combiners: Sequence[str], calibrators: Sequence
 def _intercept(rows: Rows, average: np.ndarray, sum_of_weights: float) -> float:
     """The number to add to the average of members whose weights have this sum; average : (num_rows,).
 
-    It gives the average the level of its members, and corrects their mean error by the James-Stein estimate: as far as the
-    mean error is larger than its standard error over groups. Out-of-fold errors of some groups have nearly the opposite mean
-    of those of all others, so the correction by the whole mean error would make cross-fitted errors larger. The median
-    replaces the mean if the absolute error is minimised.
+    It gives the average the level of its members, and adds their mean error, shrunk by the James-Stein factor
+    1 - (standard error / mean error)², or 0 if the standard error over groups is the larger one. If the mean over all groups
+    is near 0, that of some groups is opposite to that of the others, so adding all of it would make cross-fitted errors
+    larger. The median replaces the mean if the absolute error is minimised.
     """
     weight = np.ones(len(average)) if rows.weight is None else rows.weight
     level = float(np.average(average, weights=weight))

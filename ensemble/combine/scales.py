@@ -77,9 +77,9 @@ def from_dict(content: dict[str, Any]) -> Scale:
 def platt_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None = None) -> Line:
     """The slope ≥ 0 and the intercept with the lowest log loss of `slope * logit + intercept`.
 
-    The targets are smoothed as by Platt (1999), to (n₊+1)/(n₊+2) and 1/(n₋+2), so the slope is finite even if few rows are
-    separated perfectly. If the best slope is negative, it is set to 0, and every row gets the base rate. If all logits are
-    equal, the slope is 1.
+    The targets are smoothed as by Platt (1999), to (n₊+1)/(n₊+2) and 1/(n₋+2), so the slope is finite even if the logits
+    separate the two classes perfectly. If the best slope is negative, it is set to 0, and every row gets the base rate. If
+    all logits are equal, the slope is 1.
     """
     num_rows, num_positive = (len(target), target.sum()) if weight is None else (weight.sum(), weight @ target)
     smoothed = np.where(target == 1, (num_positive + 1) / (num_positive + 2), 1 / (num_rows - num_positive + 2))
@@ -149,7 +149,7 @@ class_temperature_scale = functools.partial(temperature_scale, kind="multiclass"
 
 
 def isotonic_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None = None) -> Curve:
-    """The increasing curve with the lowest squared error, by scikit-learn, clipped to [1/(n+2), 1 - 1/(n+2)].
+    """The curve that never falls with the lowest squared error, by scikit-learn, clipped to [1/(n+2), 1 - 1/(n+2)].
 
     It needs many rows, `ISOTONIC_LEAST` of the rarer class. Rows on a constant piece of the curve lose their order.
     """
@@ -179,7 +179,7 @@ def rank_scale(target: np.ndarray, score: np.ndarray, weight: np.ndarray | None 
 
 
 def class_platt_scale(target: np.ndarray, logs: np.ndarray, weight: np.ndarray | None = None) -> ClassLine:
-    """`platt_scale` for classes, equal to it for two of them: one slope ≥ 0, and an intercept for each class.
+    """`platt_scale` for classes, equal to it for two of them if logits differ: one slope ≥ 0, an intercept for each class.
 
     Alexandari et al. 2020, "Maximum likelihood with bias-corrected calibration …". The target of a row whose class has n
     rows is (n+1)/(n+K) for this class and 1/(n+K) for the K − 1 others: Platt's rule, so that no class is impossible.

@@ -12,8 +12,8 @@ was neither fitted nor stopped on it.
     holdout   -1, 0, 1; one copy, for many rows         fold 0              fold 1               fold -1
 
 With `forward`, a copy is fitted only on rows whose targets are known before its `stop` rows begin, and stopped on rows whose
-targets are known before its `held` rows begin. A target is known a time `embargo` after its row. Rows with equal clusters
-are in only one of `fit`, `stop` and `held`.
+targets are known before its `held` rows begin. A target is known once the time `embargo` has passed since its row. Rows with
+equal clusters are in only one of `fit`, `stop` and `held`.
 
 Only the rows of the folds that a copy holds out have out-of-fold predictions.
 

@@ -1,4 +1,4 @@
-"""Checks of PyTorch in separate processes: its versions and GPUs, and an all-reduce that is repeated for 2 seconds.
+"""Checks of PyTorch in separate processes: its CUDA libraries and GPUs, and an all-reduce that is repeated for 2 seconds.
 
     python -m ensemble.doctor.ranks torch-info
     RANK=… WORLD_SIZE=… MASTER_ADDR=… MASTER_PORT=… python -m ensemble.doctor.ranks all-reduce gloo|nccl DEVICE
@@ -40,7 +40,8 @@ def run_torch_info() -> dict[str, Any]:
 def run_all_reduce(
     backend: str, places: Sequence[tuple[int, int]], num_ranks: int, address: str, port: int, environment: Mapping[str, str]
 ) -> tuple[dict[str, Any] | None, str]:
-    """Run this node's ranks of an all-reduce; returns the result of the first one, or None and the reason of a failure.
+    """Run this node's ranks of an all-reduce; returns the result of the first one (None after a failure) and the reason for
+    the failure.
 
     places : (rank, GPU index) of each rank. address, port : of the head node.
     """
@@ -93,12 +94,13 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 
 def _result(process: subprocess.Popen[str], deadline: float) -> tuple[dict[str, Any] | None, float, str]:
-    """The result of a process (None if it failed), the time of its end, and the reason of a failure."""
+    """The result of a process (None if it failed), the time of its end, and the reason for its failure."""
     try:
         output, errors = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
         _kill(process)
-        process.communicate()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a process that waits for a driver is not ended by SIGKILL
+            process.communicate(timeout=5)
         return None, time.monotonic(), TIMED_OUT
     results = [line for line in output.splitlines() if line.startswith("{")]  # NCCL_DEBUG writes to stdout too
     if process.returncode == 0 and results:
@@ -132,7 +134,7 @@ def torch_info() -> dict[str, Any]:
 
 
 def all_reduce(backend: str, device_index: int) -> dict[str, Any]:
-    """Repeat an all-reduce of a message for two seconds; returns the seconds of one and the bus bandwidth.
+    """Repeat an all-reduce for two seconds; returns the seconds of one, the number of repeats and the bus bandwidth.
 
     Bus bandwidth is size ÷ time × 2 (n − 1) ÷ n for n ranks. The factor makes it independent of n, so it can be compared
     with the speed of a link (NVIDIA/nccl-tests, doc/PERFORMANCE.md).
@@ -174,4 +176,4 @@ if __name__ == "__main__":
         print(json.dumps(torch_info()), flush=True)
     else:
         print(json.dumps(all_reduce(sys.argv[2], int(sys.argv[3]))), flush=True)
-        os._exit(0)  # as errors.run does: Gloo's threads can hang the interpreter's end
+        os._exit(0)  # as errors.run does: Gloo's threads can keep the interpreter from ending

@@ -44,7 +44,7 @@ class Job:
     num_ranks: int
     """The number of ranks if none is lost."""
     capacity: Path | None
-    """The file with the number of available ranks; None if each loss reduces this number by one."""
+    """The file with the number of available ranks; None if, after each loss, one rank fewer is available than had run."""
     max_losses: int
     """The largest number of losses without a new checkpoint between them; after one more the job is not started again."""
 
@@ -155,11 +155,13 @@ def _adopt_orphans(enabled: bool) -> None:
 
 
 def _capacity(job: Job, default: int) -> int:
-    """The available ranks, from 1 to `num_ranks`: all if the file `capacity` is missing, `default` if the job has none."""
+    """The available ranks, from 1 to `num_ranks`: all if the file `capacity` is missing; `default` if the file is empty, or
+    if `job.capacity` is None."""
     if job.capacity is None:
         return default
     try:
-        ranks = int(job.capacity.read_text(encoding="utf-8").strip() or default)  # the shell empties a file before `> FILE`
+        # It may be empty: `command > FILE` empties FILE before it writes
+        ranks = int(job.capacity.read_text(encoding="utf-8").strip() or default)
     except FileNotFoundError:
         return job.num_ranks
     except (OSError, ValueError):
@@ -168,7 +170,8 @@ def _capacity(job: Job, default: int) -> int:
 
 
 def newest_checkpoint(out: Path) -> str:
-    """The number of a part of the run and the name of a checkpoint, '' for none; a later checkpoint is a greater string."""
+    """The newest checkpoint as a string that grows with each one; '' for none. It begins with 0 for the run, 1 or 2 for its
+    refit."""
     parts = enumerate((out, out / folders.TRIAL, out / folders.NEWEST))
     names = (f"{number} {path.name}" for number, part in parts for path in folders.checkpoints(part))
     return max(names, default="")

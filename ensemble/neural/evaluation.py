@@ -27,7 +27,9 @@ def predict(
         predictions = [_checked_values("predict", recipe.predict(model, batch), rows) for rows, batch in batches]
     if "prediction" not in predictions[0]:
         returned = ", ".join(map(str, predictions[0])) or "nothing"
-        raise UserError(f"`predict` of the recipe returns {returned}, but no prediction: name one of the tensors prediction")
+        raise UserError(
+            f"`predict` of the recipe returns {returned}, but no 'prediction': give one of the tensors this name"
+        )
     merged = {name: torch.cat([batch[name] for batch in predictions]) for name in predictions[0]}
     in_float = {name: tensor.float() if tensor.dtype in LOW_PRECISION else tensor for name, tensor in merged.items()}
     # NCCL does not support CPU tensors, which a recipe may return
@@ -40,8 +42,9 @@ def score(
 ) -> dict[str, float]:
     """The recipe's metrics of a split, those of the main process: on other ranks the last bits or random draws may differ.
 
-    If the recipe has a method `sums`, metrics are computed from sums over rows, and no rank holds more than one batch.
-    Otherwise they are computed from the predictions of all rows; if one of these is not finite, `monitor` is NaN.
+    If the recipe has a method `sums`, metrics are computed from sums over rows, and no rank holds the predictions of more
+    than one batch. Otherwise they are computed from the predictions of all rows; if one of these is not finite, the result
+    is only `monitor`, as NaN.
     """
     if hasattr(recipe, "sums"):
         return launch.from_main_process(_checked(recipe.metrics(_sums(recipe, model, split, batch_size, accelerator))))

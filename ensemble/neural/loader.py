@@ -39,7 +39,8 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
-        """The examples of the rows, int64 (batch,). Random augmentation must depend only on seed, epoch and row."""
+        """The examples of `rows`, which is int64 of shape (batch,). Random augmentation must depend only on seed, epoch and
+        row."""
 
 
 def checked_batch(batch: Any, function: str) -> Batch:
@@ -123,7 +124,8 @@ class BatchPlan:
         return max(1, math.ceil(round(num_epochs * self.steps_per_epoch, 6)))  # 1.1 × 100 is above 110 in floating point
 
     def halved(self) -> "BatchPlan":
-        """The same global batches, with the largest valid micro-batch of at most half the size; `UserError` if it is 1."""
+        """The same global batches, with the largest valid micro-batch of at most half the size; `UserError` if it is already
+        1."""
         if self.micro_batch_size == 1:
             raise UserError(
                 "micro_batch_size=1 does not fit into memory, and a batch has at least one example: "
@@ -164,7 +166,8 @@ class BatchPlan:
         """All row numbers of an epoch, one global batch after another.
 
         With bucketing, the rows of each window of `bucket_batches` shuffled batches are sorted by length before they are
-        divided into batches, so that a micro-batch needs little padding. Then all but the short last batch are shuffled.
+        divided into batches, so that a micro-batch needs little padding. Then the batches are shuffled, except a short last
+        one.
         """
         generator = np.random.default_rng([self.seed, epoch])
         order = generator.permutation(self.num_rows)
@@ -198,7 +201,7 @@ class Feed(AbstractContextManager["Feed"]):
 
     `waited_s` is the time in seconds for which the consumer waited for data. On a GPU, each batch is copied while the
     previous one is processed. A `UserError` raised by `gather` in a worker process is raised unchanged, and one is raised if
-    the workers return no batch for `timeout_s`: all ranks would wait for ever if all of their workers hang.
+    the workers return no batch for `timeout_s`; otherwise all ranks would wait for ever if all of their workers hang.
     """
 
     def __init__(

@@ -191,7 +191,7 @@ def choose_together(config: TreesConfig, num_cores: int) -> tuple[str, str]:
     in_turn_s, at_once_s = sum(seconds_on_all.values()), max(seconds_on_half.values())
     chosen = "side_by_side" if at_once_s < in_turn_s else "one_after_other"
     print(
-        f"together={chosen}: {TRIAL_ROUNDS} trees of each took {in_turn_s:.2f} s one after the other on {num_cores} cores, "
+        f"together={chosen}: {TRIAL_ROUNDS} rounds of each took {in_turn_s:.2f} s one after the other on {num_cores} cores, "
         f"{at_once_s:.2f} s side by side on half of them",
         file=sys.stderr,
     )
@@ -226,10 +226,7 @@ def _trial(config: TreesConfig, num_cores: int, at_once: bool) -> dict[str, floa
         except UserError:
             raise
         except Exception as error:
-            raise Failure(
-                f"a trial of together=auto failed ({in_a_line(error)}): see the lines above, or write "
-                "together=one_after_other"
-            ) from None
+            raise Failure(f"a trial of together=auto failed ({in_a_line(error)}): write together=one_after_other") from None
     return {library: min(trials) for library, trials in seconds.items()}
 
 
@@ -238,7 +235,7 @@ _loaded: list[tuple[ModuleType, TreesConfig, list[rows.TreeData]]] = []
 
 
 def _load_trial(config: TreesConfig, library: Any, num_cores: int) -> None:
-    """Prepare the process of a trial, which writes nothing to the terminal."""
+    """Prepare the process of a trial, whose Python messages on standard error are discarded."""
     end_with_parent()
     sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     threads.configure(num_cores)

@@ -30,7 +30,7 @@ class Scaling:
 
     @classmethod
     def all_from_summary(cls, summary: dict[str, Any], num_models: int) -> "list[Scaling]":
-        """The scalings of the `num_models` models of a member; the summaries of older versions contain none."""
+        """The scalings of the `num_models` models of a member. A summary may have one for all, or none: the identity."""
         scalings = summary.get("scalings")
         return [cls(**scaling) for scaling in scalings] if scalings else [cls(**summary.get("scaling", {}))] * num_models
 
@@ -48,7 +48,7 @@ class Scaling:
         return learned if self.is_identity else self.center + self.scale * learned
 
     def parts(self, contributions: np.ndarray) -> np.ndarray:
-        """Contributions in the target's unit, (num_rows, F + 1); the last column is the base value."""
+        """Contributions in the target's unit, (num_rows, num_features + 1); the last column is the base value."""
         if self.is_identity:
             return contributions
         parts = contributions.astype(np.float64) * self.scale

@@ -101,7 +101,7 @@ def speed(run: Path) -> tuple[float, float]:
 
 
 def enough(rounds: int, least: int, name: str = "rounds", purpose: str = "quartiles") -> None:
-    """Raise `UserError` if there are fewer than `least` rounds, which `purpose` needs; `name` is the name of the setting."""
+    """Raise `UserError` if there are fewer than `least` rounds, the number that `purpose` needs. name : the setting."""
     if rounds < least:
         raise UserError(f"{name}={rounds} is impossible: for {purpose} it must be {least} or more")
 
@@ -126,9 +126,9 @@ def spread(values: Sequence[float], digits: int | None = None) -> dict[str, floa
 
 
 def cached(out: Path, settings: dict[str, Any], measure: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
-    """The figures in out/result.json. If it is not there, or of other settings, `out` is emptied and measured anew.
+    """The figures in out/result.json. If it is missing or has other settings, `out` is emptied and they are measured anew.
 
-    Raises `UserError` if `out` has files, and neither a result nor, beside it, the mark of an interrupted measurement.
+    Raises `UserError` if `out` has files but no result, and there is no mark of an interrupted measurement beside `out`.
     """
     file, mark = out / "result.json", out.with_name(f".{out.name}.measuring")
     if not (file.is_file() and settings.items() <= folders.read_json(file).items()):
@@ -177,7 +177,7 @@ class PairedRatios(NamedTuple):
     ratios: list[float]
     """Each candidate relative to the mean of the references before and after it."""
     noise: list[float]
-    """Each reference relative to the mean of the two references that are nearest in time."""
+    """Each reference, except the first and the last, relative to the mean of the references before and after it."""
 
     @property
     def times_faster(self) -> dict[str, float]:

@@ -38,7 +38,7 @@ class Category:
     holiday_height: float
     """H: the log of the factor on reviews per week from late November to Christmas, for a product of median price."""
     launch_weeks: float
-    """r: time constant of the rise after a launch, in weeks."""
+    """r: time constant of the rise after a launch, in weeks, for a product of median price."""
     median_price: float
     """The median price of the products, in dollars."""
     nouns: dict[str, list[str]]

@@ -32,8 +32,9 @@ def prepare(training: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any
     """Prepare the split `forecast` of new reviews, print the notes about them as warnings, and return the manifest.
 
     training : the manifest of the training data.
-    settings : settings of `PrepareConfig` except `panel`, with at least `out` and `source`. `min_matched` and
-        `max_bad_fraction` are by default those of the training data, as are the `columns` of files that have them.
+    settings : settings of `PrepareConfig` except `panel`, with at least `out` and `source`. The defaults of `min_matched`
+        and `max_bad_fraction` are those of the training data. Without `columns`, those of the training data and the known
+        formats are tried, each for all files.
     """
     from ensemble.recipes.hot_sellers import prepare as preparation
 

@@ -23,7 +23,9 @@ def load(kind: str, name: str) -> Any:
             f"the text encoder '{name}' cannot be read as a folder or downloaded ({reason}): give another folder"
         ) from None
     if kind == "AutoTokenizer" and loaded.pad_token is None:
-        raise UserError(f"the tokenizer of '{name}' has no padding token, which texts of equal length need: give another")
+        raise UserError(
+            f"the tokenizer of '{name}' has no padding token, which texts of different lengths need: give another"
+        )
     if kind == "AutoModel" and loaded.config.is_encoder_decoder:
         loaded = loaded.get_encoder()
     if kind == "AutoModel":  # texts are padded by the tokenizer, and the configuration of a model may have no or another id

@@ -13,8 +13,9 @@ def log_probabilities(logits: torch.Tensor, kind: str) -> torch.Tensor:
     logits = logits.double()
     if kind == "softmax":
         return F.log_softmax(logits, dim=-1)
-    # log s(x), without overflow where x is far below 0
-    log_scores = logits.abs().log1p() * torch.where(logits < 0, -1.0, 1.0)
+    # log s(x) = ±log(1 + |x|). With 1 / (1 − x) in torch.where, the gradient at x = 1 would be NaN
+    sign = torch.where(logits < 0, -1.0, 1.0)  # not `abs`, whose gradient at 0 is 0
+    log_scores = (logits * sign).log1p() * sign
     return log_scores - log_scores.exp().sum(dim=-1, keepdim=True).log()
 
 

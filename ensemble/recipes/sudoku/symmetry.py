@@ -44,7 +44,8 @@ class Symmetries:
 
 
 def symmetries_of(board: Board, seed: int, epoch: int, row_ids: np.ndarray) -> Symmetries:
-    """The symmetry of each row, (B,) int64: a function of (seed, epoch, row_id) alone, uniform over the group."""
+    """A symmetry for each of `row_ids`, (B,) int64: a function of (seed, epoch, row_id) alone, uniform over all
+    symmetries."""
     side, num_bands, num_stacks = board.side, board.side // board.box_rows, board.side // board.box_columns
     row_ids = np.asarray(row_ids)
     # Random keys of digits, bands, rows, stacks, columns and transposition. Sorting them gives uniform permutations
@@ -79,7 +80,7 @@ def _lines(block: np.ndarray, line: np.ndarray) -> np.ndarray:
 
 
 def _as_type_of(like: Any, *arrays: np.ndarray) -> tuple[Any, ...]:
-    """Arrays as the type of `like`: numpy arrays, or tensors on the same device."""
+    """The arrays, converted to the type of `like`: numpy arrays, or tensors on the same device."""
     if isinstance(like, np.ndarray):
         return arrays
     import torch

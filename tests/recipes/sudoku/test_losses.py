@@ -24,6 +24,9 @@ def test_the_gradient_of_stablemax_is_finite_and_right() -> None:
     """A logit of 0, where the two branches meet, would give NaN."""
     logits = torch.tensor([[0.0, -0.5, 0.7, -1e4]], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: log_probabilities(x, "stablemax"), [logits[:, 1:3].detach().requires_grad_()])
+    zeros = torch.zeros(1, 4, dtype=torch.float64, requires_grad=True)  # d log s / dx is 1 at 0, from both sides
+    log_probabilities(zeros, "stablemax")[0, 0].backward()
+    assert zeros.grad.tolist() == [[0.75, -0.25, -0.25, -0.25]]
     log_probabilities(logits, "stablemax")[0, 0].backward()
     assert logits.grad is not None
     assert logits.grad.isfinite().all()
