@@ -111,7 +111,7 @@ def warning(bins: dict[str, dict[str, Any]], folder: str | Path, manifest: dict[
             continue
         index, chance = Bins(**bins[feature["name"]]).stability_index(values)
         if severity(index, chance) == "large":
-            index_of[feature["meaning"]] = index
+            index_of[feature.get("meaning", feature["name"])] = index
     if not index_of:
         return ""
     ordered = sorted(index_of, key=lambda name: -index_of[name])

@@ -14,7 +14,7 @@ MOST_NAMED = 5
 """The largest number of differences that an error names."""
 
 
-def input_description(manifest: dict[str, Any]) -> dict[str, Any]:
+def meaning(manifest: dict[str, Any]) -> dict[str, Any]:
     """The entries of a manifest that must be equal in a member's training data and in all data that it predicts.
 
     They are the entry `alike` if there is one, else the features and the settings of the preparation, except those that say
@@ -34,10 +34,10 @@ def refuse_foreign(
 ) -> None:
     """Raise `UserError` for data with other features or settings, and for a split that may contain training rows.
 
-    trained_on : `fingerprint` and `inputs` (see `input_description`) of the member's training data. data : the folder of the
+    trained_on : `fingerprint` and `inputs` (see `meaning`) of the member's training data. data : the folder of the
     data to predict. manifest : of this folder.
     """
-    inputs, expected = input_description(manifest), trained_on["inputs"]
+    inputs, expected = meaning(manifest), trained_on["inputs"]
     differing = _differences(inputs, expected)
     if differing:
         raise UserError(

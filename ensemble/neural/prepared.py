@@ -56,7 +56,7 @@ class PreparedRecipe(Generic[Config, Split]):
         self.config, self.folder = config, Path(data)
         self.manifest = folders.read_manifest(data)
         recipe.check_named(self.name, self.manifest, data, has_network=True)
-        self.fingerprint, self.inputs = self.manifest["fingerprint"], inputs.input_description(self.manifest)
+        self.fingerprint, self.inputs = self.manifest["fingerprint"], inputs.meaning(self.manifest)
         self._rows: dict[str, Split] = {}
 
     def rows(self, split: str) -> Split:

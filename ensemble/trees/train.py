@@ -157,7 +157,7 @@ def _summary(
         "kind": config.library,
         "recipe": manifest["recipe"],
         "fingerprint": manifest["fingerprint"],
-        "inputs": inputs.input_description(manifest),
+        "inputs": inputs.meaning(manifest),
         "rows": num_rows,
         "ranks": num_ranks,
         "objective": objective.loss,

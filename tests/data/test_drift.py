@@ -64,3 +64,5 @@ def test_categories_need_no_names_to_be_compared(tmp_path: Path) -> None:
     for split, values in (("train", codes), ("forecast", codes // 2 * 2)):
         write_table(tmp_path / "rows" / split, pa.table({"c": values}))
     assert "differ from the training rows in 'shop'" in warning(bins_of_train(tmp_path, manifest), tmp_path, manifest)
+    del manifest["features"][0]["meaning"]  # a recipe of the user may leave it out
+    assert "differ from the training rows in 'c'" in warning(bins_of_train(tmp_path, manifest), tmp_path, manifest)

@@ -482,7 +482,7 @@ def test_the_source_is_never_replaced(people: pl.DataFrame, tmp_path: Path) -> N
 def test_only_alike_data_may_be_predicted(people: pl.DataFrame, tmp_path: Path) -> None:
     """A member would be asked about columns, codes or a target that it never learned."""
     manifest = prepare(tmp_path, people, target="income")
-    learned = {"fingerprint": manifest["fingerprint"], "inputs": json.loads(json.dumps(inputs.input_description(manifest)))}
+    learned = {"fingerprint": manifest["fingerprint"], "inputs": json.loads(json.dumps(inputs.meaning(manifest)))}
     inputs.refuse_foreign("m", learned, "d", manifest, "test")
     other_split = prepare(tmp_path, people, target="income", seed=3, overwrite=True)
     inputs.refuse_foreign("m", learned, "d", other_split, "forecast")
