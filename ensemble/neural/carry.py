@@ -1,8 +1,9 @@
 """State that a recipe carries from one global batch to the next, such as the hidden state of a recurrent model.
 
-The state belongs to a position in the global batch. The example at position k of a step starts from the state that the
-example at position k of the previous step returned, whatever their ranks and micro-batches. So the state, like the
-gradient, does not depend on how the batch is split, and a run can be resumed on another number of ranks.
+The state belongs to a position in the global batch. The example at position k of a step starts from the state that an
+example at position k returned last, whatever their ranks and micro-batches: in the previous step, unless that was skipped or
+had a shorter batch. So the state, like the gradient, does not depend on how the batch is split, and a run can be resumed on
+another number of ranks.
 """
 
 from typing import Any
@@ -24,7 +25,7 @@ class Carry:
         self._pending: dict[int, dict[str, torch.Tensor]] = {}
 
     def take(self, micro: MicroBatch) -> State:
-        """The state for the rows of a micro-batch, which are fewer than those stored in the short last batch of an epoch."""
+        """The state for the rows of a micro-batch: in the short last batch of an epoch, these are fewer than stored."""
         state = self._states.get(micro.begin)
         return state and {name: tensor[: len(micro.rows)] for name, tensor in state.items()}
 

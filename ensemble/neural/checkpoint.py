@@ -205,7 +205,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, prefix: str, tensors: Te
         number, name = key.split(".", 1)
         state.setdefault(int(number), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": description["groups"]})
-    # `load_state_dict` has cast tensors to the dtype of their parameter, also those of another one, such as sums in float64
+    # `load_state_dict` has cast all tensors to the dtype of their parameter, even if they had another one, such as float64
     parameters = parameters_of(optimizer)
     for key in description.get("own_type", []):
         number, name = key.split(".", 1)

@@ -1,4 +1,4 @@
-"""Checks of sizes that must be divisible, such as a batch by the number of ranks, or a width by that of attention heads."""
+"""Checks of sizes that must be divisible, such as a batch by the number of ranks."""
 
 from ensemble.errors import UserError
 

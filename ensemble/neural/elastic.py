@@ -5,7 +5,7 @@ the run (runs.py). A lost run continues from its last checkpoint. The number of 
 `batch_size` that is at most the number of available ranks. The global batches stay the same, and micro-batches do not
 become larger: with fewer ranks there are more accumulation steps.
 
-A monitor or a person may write the number of available ranks to a file (`Job.capacity`). If a job has no such file, each
+A monitor or a person may write the number of available ranks to a file (`Job.capacity`). If a job names no such file, each
 loss counts as one rank that does not return.
 """
 

@@ -25,7 +25,7 @@ SECRETS = ("AUTH", "CREDENTIAL", "JWT", "KEY", "PASS", "SECRET", "TOKEN")
 
 
 def report() -> dict[str, Any]:
-    """The entries of `machine`, GPUs (memory in GB), versions of CUDA, cuDNN and NCCL, and environment variables."""
+    """The entries of `machine`, threads, GPUs (memory in GB), versions of CUDA, cuDNN, NCCL, and environment variables."""
     import torch
 
     has_gpu = torch.cuda.is_available()

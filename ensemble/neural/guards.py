@@ -111,7 +111,7 @@ def report_nonfinite(
     """Save the micro-batches of the ranks whose own loss was not finite, and return one error message for all ranks.
 
     `rows_of_this_rank` are the row numbers of this rank's micro-batches of the step, without idle ones; `gather` reads them
-    again. `loss` and `norm`, of its gradient, are those of the global batch. If only the gradient is not finite, the rank
+    again. `loss` is that of the global batch, and `norm` that of its gradient. If only the gradient is not finite, the rank
     that caused it is unknown, and all ranks save. A batch that cannot be saved is mentioned in the message. Collective.
     """
     from accelerate.utils import gather_object

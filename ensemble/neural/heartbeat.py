@@ -159,7 +159,7 @@ class Heartbeat:
         ) from error
 
     def _publish_regularly(self, store: Any) -> None:
-        """The thread: publish this rank's record and, with NCCL, end a process that waits for a lost rank."""
+        """The thread: publish this rank's record and, with NCCL, end this process if it waits for a lost rank."""
         store_error: RuntimeError | None = None
         while not self._stop.wait(INTERVAL_S):
             try:

@@ -2,10 +2,10 @@
 
 `accelerate launch` can silently start fewer processes than its configuration requests (accelerate 1.15: MULTI_CPU with
 num_processes: 2 starts one; MULTI_GPU on a machine without GPUs starts two independent ones). `start` therefore reads the
-command line of the launcher, a parent of this process, and raises an error if the numbers differ.
+command line of the launcher, an ancestor of this process, and raises an error if the numbers differ.
 
 `start` also applies settings that must be made before PyTorch is imported or the process group exists: OpenMP's wait policy,
-memory allocation, NCCL's flight recorder, a signal to the ranks if the launcher dies, fp16 and FSDP on CPUs.
+memory allocation, NCCL's flight recorder, a signal to the ranks if the launcher dies. And it enables fp16 and FSDP on CPUs.
 """
 
 import ctypes
@@ -37,14 +37,14 @@ UNSUPPORTED = {
 }
 """Environment variables that request what the loop does not support: name of the variable -> name of the feature."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""mallopt(3)."""
+"""The numbers of two options of mallopt(3)."""
 
 
 def start(settings: TrainConfig | None = None) -> Accelerator:
     """Create the `Accelerator`; `UserError` if the number of processes is not the one requested from the launcher.
 
-    `settings` give the precision and the time-out of communication. With `use_cpu: true` in the YAML, all ranks run on the
-    CPU and communicate through Gloo. If the launcher dies, this process receives SIGTERM.
+    `settings` give the precision, the time-out of communication, and whether kernels are deterministic. With `use_cpu: true`
+    in the YAML, all ranks run on the CPU and communicate through Gloo. If the launcher dies, this process receives SIGTERM.
     """
     # PyTorch loads OpenMP, which reads its environment variables only once
     assert "torch" not in sys.modules or "OMP_WAIT_POLICY" in os.environ, "PyTorch is imported already"
@@ -159,7 +159,7 @@ def _refuse_too_few_gpus(origin: str) -> None:
 def to_predict(runs: Sequence[Path]) -> Accelerator:
     """`start` for predictions by networks in the folders of their runs; `UserError` for a training that is not complete.
 
-    The YAML of a launcher does not lower the precision of networks that were trained in float32.
+    If one of the networks was trained in float32, all predict in float32, whatever the YAML of a launcher requests.
     """
     for run in runs:
         status = folders.read_json(run / "summary.json").get("status", "done")
@@ -213,7 +213,7 @@ def from_main_process(value: Any) -> Any:
 
 @contextmanager
 def together(accelerator: Accelerator) -> Iterator[None]:
-    """A `UserError` in this block on one rank is raised on all ranks, which would otherwise wait for it.
+    """A `UserError` in this block on one rank is raised on all ranks, which would otherwise wait for that rank.
 
     Collective at the end of the block. A rank without an error of its own raises that of the first rank that has one.
     """

@@ -2,7 +2,8 @@
 
 A global batch has `batch_size` rows on any number of ranks. It is divided into micro-batches, and the number of accumulation
 steps follows: micro-batch × ranks × accumulation = global batch. The order of rows depends only on the seed and the epoch,
-so training can be resumed at any step without reading the rows before it.
+and with bucketing on `lengths`, `batch_size` and `bucket_batches`. So training can be resumed at any step, on any number of
+ranks, without reading the rows before it.
 """
 
 import atexit
@@ -68,7 +69,7 @@ class MicroBatch:
     """Whether the rank has no row left in this batch. It still takes part in communication, but its loss is not counted."""
     is_last_of_step: bool
     is_short_batch: bool
-    """Whether this is the last global batch of an epoch and shorter than the others."""
+    """Whether the global batch is the last one of an epoch, and shorter than the others."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +82,7 @@ class BatchPlan:
     num_rows: int
     batch_size: int
     micro_batch_size: int
-    """0 for the largest one, without accumulation; it is replaced by its value."""
+    """0 for the largest one, without accumulation; the 0 is replaced by that size."""
     num_ranks: int
     rank: int
     seed: int
@@ -151,7 +152,8 @@ class BatchPlan:
     def begins(self, batch_length: int) -> list[int]:
         """The position in a global batch at which each of this rank's micro-batches begins; past the end for idle ones."""
         per_round = self.micro_batch_size * self.num_ranks
-        # Every second round is reversed: with rows sorted by length, the last rank would otherwise always have the longest
+        # A round is a micro-batch of each rank. The ranks are in reverse order in every second round: with rows sorted by
+        # length, the last rank would otherwise always have the longest
         positions = (self.rank, self.num_ranks - 1 - self.rank)
         return [
             number * per_round + positions[number % 2] * self.micro_batch_size
@@ -315,7 +317,7 @@ class _ByRows(torch.utils.data.Dataset[Batch | UserError]):
 
 
 def _recorded(micro_batches: Iterator[MicroBatch], requested: deque[MicroBatch]) -> Iterator[tuple[np.ndarray, int]]:
-    """Rows and epoch of each micro-batch. It is appended to `requested`, since the DataLoader requests batches ahead."""
+    """Rows and epoch of each micro-batch, which is appended to `requested`: the DataLoader requests several ahead."""
     for micro in micro_batches:
         requested.append(micro)
         yield micro.rows, micro.epoch

@@ -1,4 +1,4 @@
-"""loader=auto: measure how many batches per second each number of DataLoader workers loads, and choose one."""
+"""loader=auto: measure the speed of the DataLoader with each number of workers and prefetch factor, and choose one pair."""
 
 import itertools
 import os
@@ -23,8 +23,8 @@ def choose(
 ) -> Setting:
     """The fewest workers, then the smallest prefetch_factor, among the settings within 5 % of the fastest.
 
-    `log` is called with a table of all settings. Measuring takes `budget_s` seconds and the start of the workers. Ranks may
-    get different results: use that of the main process on all of them.
+    `log` is called with a table of all settings. Measuring takes `budget_s` seconds, and the time to start the workers.
+    Ranks may get different results: use that of the main process on all of them.
     """
     settings = candidates(cores_of_this_rank())
     speeds = {

@@ -5,8 +5,8 @@
 `train` sets up the training (setup.py), then for each global batch calls `step` (forward, backward, all-reduce) and `update`
 (the optimizers, or a skip or rollback), and where they are due `evaluate` and `save`.
 
-The loss of a step is a sum over the global batch divided by the global count, over ranks and micro-batches, so the gradient
-does not depend on how the batch is divided. runs.py lists the files in the folder of a run.
+The loss of a step is the sum of the losses of all ranks and micro-batches, divided by the sum of their counts. So the
+gradient does not depend on how the batch is divided. runs.py lists the files in the folder of a run.
 """
 
 import dataclasses
@@ -79,7 +79,7 @@ class StepResult:
     last: MicroBatch
     """This rank's last micro-batch."""
     rows: list[np.ndarray]
-    """The row numbers of each of this rank's micro-batches."""
+    """The row numbers of each of this rank's micro-batches, without idle ones."""
     own_loss_sum: torch.Tensor
     """This rank's sum of losses."""
     loss: float
@@ -127,7 +127,7 @@ def step(run: Training) -> StepResult:
         reduction.wait()
     norm_of_sum = state.gradient_norm()
     global_loss_sum, global_count, total_stop_requests, is_out_of_time = totals.tolist()
-    global_count = global_count or math.nan  # makes the loss of an empty batch NaN
+    global_count = global_count or math.nan  # makes the loss NaN if the recipe counted nothing
     # The gradients were divided by the nominal batch size, since the count was not known before
     correction = plan.batch_size / global_count
     run.progress.step = micro.step + 1
@@ -145,7 +145,7 @@ def step(run: Training) -> StepResult:
 
 
 def update(run: Training, result: StepResult) -> None:
-    """Update the weights; or skip a step that is not finite, roll back after a loss spike, or raise `UserError`."""
+    """Update the weights; or skip a loss or gradient that is not finite, roll back after a spike, or raise `UserError`."""
     config, state, progress, num_done = run.config, run.state, run.progress, run.progress.step
     loss, norm = result.loss, result.norm
     if math.isfinite(loss) and not math.isfinite(norm) and state.scaler and state.scaler.get_scale() >= 1:
@@ -186,7 +186,7 @@ def evaluate(run: Training) -> None:
     if not recipe.monitor:
         return
     progress.evaluated_step = progress.step
-    progress.evaluations_since_best += progress.step > progress.best_step  # not if a resumed run repeats it
+    progress.evaluations_since_best += progress.step > progress.best_step  # not for those that a resumed run repeats
     with run.state.averaged_weights():
         scores = evaluation.score(recipe, run.model, "validation", run.plan.micro_batch_size, run.accelerator)
         if recipe.monitor not in scores:

@@ -34,7 +34,7 @@ def learning_rate_scale(config: TrainConfig, step: int, num_steps: int) -> float
     if step <= config.warmup_steps:
         return step / config.warmup_steps
     num_after = max(1, num_steps - config.warmup_steps)
-    done = min(step - config.warmup_steps, num_after - 0.5) / num_after  # at the end the rate would be 0
+    done = min(step - config.warmup_steps, num_after - 0.5) / num_after  # without the 0.5 the last rate would be 0
     match config.schedule:
         case "cosine":
             return 0.5 * (1 + math.cos(math.pi * done))
@@ -47,8 +47,9 @@ def learning_rate_scale(config: TrainConfig, step: int, num_steps: int) -> float
 
 
 class MovingAverage:
-    """The exponential moving average of a model's parameters. The decay of step t is min(decay, (1 + t) / (10 + t)), so that
-    the weights of the first steps are forgotten sooner.
+    """The exponential moving average of a model's trainable parameters.
+
+    The decay of step t is min(decay, (1 + t) / (10 + t)), so that the weights of the first steps are forgotten sooner.
     """
 
     def __init__(self, model: torch.nn.Module, decay: float):

@@ -71,8 +71,8 @@ class SparseSignSGD(torch.optim.Optimizer):
     """w ← w (1 − lr · weight_decay) − lr · sign(g), for the rows of a table that the global batch used.
 
     g is the sum of a row's gradients over all uses of the row and all ranks; summing signs instead would give another
-    result. `table.grad` is a sparse COO tensor (ids, gradient rows) of this rank, or None if it used no row. A use with a
-    gradient of 0 in every column does not count, since idle ranks at the end of an epoch have such gradients.
+    result. `table.grad` is a sparse COO tensor (ids, gradient rows) of this rank, or None if the rank used no row. A use
+    with a gradient of 0 in every column does not count, since idle ranks at the end of an epoch have such gradients.
 
     `step` is collective: ranks exchange the ids and gradients of the rows they used, and all take the same step. Sums are in
     float64, which is exact for float32 gradients unless their magnitudes differ by more than about 2^25, so the result is

@@ -14,12 +14,14 @@ from ensemble.neural.settings import config_class, fitting_batch_size
 
 
 class NeuralMember:
-    """The best weights of a run, loaded. `data` must have the same inputs as the training data; its rows do not matter.
+    """The best weights of a run, loaded. `data` must have the same inputs as the training data, and must be these
+    data unless `split` is forecast.
 
-    After a refit (refit.py), its last weights predict the splits after blend.
+    If a refit has trained weights on blend too (refit.py), they predict the splits after blend.
     accelerator : None for the model alone, on the CPU. options : the settings of scripts/predict.py that the recipe's
     `predicting` accepts. split : the split to predict. of_recipe : the required recipe of the member; empty for any.
-    Raises `UserError` for damaged files, for data with other inputs, and for a recipe that the user does not trust.
+    Raises `UserError` for damaged files, for data with other inputs, and for a recipe of the user's own that was not named
+    with --recipe.
     """
 
     def __init__(
@@ -103,7 +105,7 @@ class NeuralMember:
             self._batch_size //= 2
 
     def model_of(self, split: str) -> Any:
-        """The model that predicts a split: the refitted one, unless the refit trained it on this split."""
+        """The model that predicts a split: the refitted one if there is one, unless the refit trained it on this split."""
         return self._models[0 if split in inputs.LEARNED else -1]
 
     def recipe_of(self, data: str | Path) -> Any:

@@ -64,7 +64,8 @@ def check_memory(recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, acc
     """Raise `UserError` if the training cannot fit into the machine's memory: the kernel would kill it without a message.
 
     On a GPU or with FSDP, weights are counted once, since they are created in the machine's memory first. On a CPU without
-    FSDP, gradients, two moments, the moving average and the micro-batch are counted too.
+    FSDP, gradients, two moments, the moving average and the micro-batch are counted too. For a recipe without the method
+    `size`, only the order of the rows is counted.
     """
     available = memory.available()
     if available is None:
@@ -141,7 +142,7 @@ def check_pass(named: Sequence[tuple[str, torch.nn.Parameter]], versions: Sequen
 
 
 def mean_instead_of_sum(recipe: NeuralRecipe, model: torch.nn.Module, plan: BatchPlan, accelerator: Accelerator) -> str:
-    """A warning if `step` of the recipe seems to return a mean over rows, or a count that is not that of the rows, else "".
+    """A warning if `step` of the recipe seems to return a mean over rows, or a count that is no sum over rows, else "".
 
     The loss and the count of some rows must be the sums of those of their two halves; a mean is half of such a sum. The
     model is in evaluation mode, since dropout makes losses random. Other deviations from the sum cause a warning only if
@@ -198,7 +199,7 @@ def flops(
     """FLOPs per example of a micro-batch that fits into memory, and the peak FLOP/s of a device; (0, None) if unknown.
 
     The examples are drawn at random, since the longest ones, or those of similar length, would not be like the average.
-    They are unknown for a model that is sharded, since it may not fit into the memory of one device.
+    The FLOPs are unknown for a model that is sharded, since it may not fit into the memory of one device.
     """
     is_gpu = accelerator.device.type == "cuda" and not is_sharded(accelerator)
     peak = peak_flops(torch.cuda.get_device_name(accelerator.device), accelerator.mixed_precision) if is_gpu else None

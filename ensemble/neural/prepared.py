@@ -40,7 +40,7 @@ class PreparedRows:
         return len(next(iter(self.columns.values())))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the arguments only, so that a DataLoader worker opens the files: a pickled memory map is a full copy."""
+        """Pickle the arguments only, with which a DataLoader worker opens the files: a pickled memory map is a full copy."""
         return type(self), self.arguments
 
 

@@ -1,4 +1,4 @@
-"""Further training of a finished network on the rows of validation and blend, which training did not use.
+"""Further training of a finished network on the rows of validation and blend, from which it did not learn.
 
     RUN/trial/     the best weights, trained further on train and validation
     RUN/newest/    the best weights, trained further on train, validation and blend: they predict the splits after blend
@@ -63,7 +63,7 @@ class JoinedRows:
 
 class Continued:
     """A `NeuralRecipe` that trains on all rows of `splits`, from the weights in the folder `start`, without evaluations.
-    Everything else is as in the recipe `original`, after its first `num_epochs` epochs.
+    Everything else is as in the recipe `original`. The epochs of its rows are counted from `num_epochs`.
     """
 
     monitor = ""
@@ -96,7 +96,7 @@ def train(
     """`loop.train`, followed by the trial and, if that is better, `newest`; returns the summary of the whole run.
 
     Its entry `refit` has the scores on blend of the best weights and of the trial's last weights. Raises `UserError` for
-    data without the splits validation and blend, and for examples of different length.
+    data without the split train, validation or blend, and for examples of different length.
     """
     with launch.together(accelerator):
         _check(recipe, config)
@@ -173,8 +173,8 @@ def _check(recipe: NeuralRecipe, config: TrainConfig) -> None:
 
 
 def seconds_of_checkpoints(run: Path, resume: str = "auto") -> float:
-    """The seconds of training until the newest checkpoints of a run and of the parts of its refit. For a new run they are
-    those until the checkpoint `resume` from which it starts."""
+    """The seconds of training until the newest checkpoints of a run and of the parts of its refit, added up. If `resume` is
+    the folder of a checkpoint, from which a new run starts, the seconds until that checkpoint."""
     seconds, parts = 0.0, (run, run / TRIAL, run / NEWEST)
     newest = [folder for part in parts for folder in folders.checkpoints(part)[-1:]]
     for folder in newest if resume in ("auto", "last") else [Path(resume)]:

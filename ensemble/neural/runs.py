@@ -4,7 +4,8 @@
     checkpoints/step-…/  best/  final/  trial/  newest/  summary.json  manifest.json
 
 The manifest has the checksums of the JSON files of a finished run; best/ and final/ have manifests of their own.
-trial/ and newest/ are the parts of a refit (refit.py).
+trial/ and newest/ are the parts of a refit (refit.py). Some runs also have nonfinite/ (guards.py), profile/ (profiling.py),
+curves.txt (tracking.py), and the last collectives before a failure (launch.py).
 
 The file `status` is for schedulers and scripts, which cannot use the exit code of a launcher. Its first line is one word:
 

@@ -99,7 +99,7 @@ class TrainConfig:
     """Sort rows by length within this many global batches, which reduces padding; 0 for no bucketing."""
 
     compile: bool = False
-    """Compile the model's repeated blocks with torch.compile."""
+    """Compile the model's repeated blocks with torch.compile; the whole model if it has none."""
 
     trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)
     """Experiment trackers that plot the metrics, in addition to the log files."""
@@ -142,7 +142,7 @@ def check_heads(width: int, num_heads: int) -> None:
 def fitting_batch_size(state: dict[str, Any], config: TrainConfig) -> int:
     """The number of rows of a forward pass that fitted into memory in training.
 
-    state : `state.json` of the weights. Those of earlier versions lack the number, and the settings are used.
+    state : `state.json` of the weights. Files of earlier versions lack the number; then the settings give it.
     """
     return state.get("micro_batch_size") or config.micro_batch_size or config.batch_size
 

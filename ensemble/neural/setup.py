@@ -36,7 +36,7 @@ class Training:
     config: TrainConfig
     accelerator: Accelerator
     description: dict[str, Any]
-    """Recipe, fingerprint, inputs, config, and the micro-batch that fits into memory, which every checkpoint stores."""
+    """Recipe, fingerprint, inputs, config, and the micro-batch size that fits into memory; every checkpoint stores them."""
     rows: Rows
     """The training split."""
     plan: BatchPlan
@@ -215,7 +215,7 @@ def _restore(state: TrainingState, folder: Path, monitor: str, config: TrainConf
 def _feed(
     rows: Rows, plan: BatchPlan, config: TrainConfig, steps: tuple[int, int], accelerator: Accelerator, tracker: Tracker
 ) -> Feed:
-    """The batches of the steps [begin, end), by the loader of the settings."""
+    """The batches of a range of steps, loaded as the settings require. steps : the first one, and the one after the last."""
     num_workers, prefetch_factor = config.num_workers, config.prefetch_factor
     if config.loader == "auto":
         chosen = loader_tuning.choose(rows, plan, accelerator.device, tracker.message)

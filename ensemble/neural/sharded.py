@@ -7,9 +7,10 @@ moving averages are sharded in the same way. A thread of each rank writes copies
 
 The headers of the files contain the position of each shard in the whole tensor, so any number of ranks can read them. The
 names of the tensors are those of model.safetensors and state.safetensors in a checkpoint that is not sharded, and a
-checkpoint of either kind can be loaded into a model of the other. (The default format of the library contains a pickle.)
+checkpoint of either kind can be loaded into a model of the other. (The default format of torch.distributed.checkpoint
+contains a pickle.)
 
-This module is imported only where weights are sharded, since the import takes half a second.
+This module is imported only for weights or checkpoints that are sharded, since the import takes half a second.
 """
 
 import json
@@ -39,8 +40,8 @@ def use(accelerator: Accelerator) -> None:
     """Let FSDP shard on CPU ranks too, and keep weights and gradients in float32: autocast alone lowers the precision.
 
     Accelerate 1.15 would silently replicate the weights on CPUs. With bf16, fp16 or fp8 it would cast the inputs, outputs
-    and gradients of the model to 16 bits: categories, weeks and scores above 256 would be rounded, and gradients of
-    micro-batches would be added in bf16. Call this before `prepare`, only if the YAML requests FSDP.
+    and gradients of the model to 16 bits. In bf16, categories, weeks and scores above 256 would be rounded, and so would
+    sums of gradients over micro-batches. Call this before `prepare`, only if the YAML requests FSDP.
     """
     from accelerate import PartialState
     from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
@@ -100,7 +101,7 @@ def load(
     descriptions: Sequence[dict[str, Any]],
     restored: Sequence[int],
 ) -> None:
-    """Fill model, the optimizers with the numbers `restored` and the tensors `extra` from a checkpoint with any sharding.
+    """Fill the model, the optimizers numbered in `restored`, and the tensors `extra` from a checkpoint, sharded or not.
 
     Collective. `descriptions` are the optimizers' JSON. Tensors of `extra` that the checkpoint lacks do not change.
     `UserError` if the checkpoint is of another model. The caller verifies the checksums.

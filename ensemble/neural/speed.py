@@ -27,7 +27,8 @@ from ensemble.neural.settings import TrainConfig
 def accelerator_options(settings: TrainConfig) -> dict[str, Any]:
     """Keyword arguments for `Accelerator`, from the settings and the environment variables of the launcher.
 
-    Raises `UserError` for bf16 or fp8 without the required GPU and library, and for fp16 with FSDP on CPUs.
+    Raises `UserError` for bf16 on a GPU that lacks it, for fp8 without the required GPU and library, for fp16 with FSDP on
+    CPUs, and for an unknown precision in the environment.
     """
     configuration.check(settings, timeout_s=(settings.timeout_s >= 1, "at least 1"))
     has_gpu = torch.cuda.is_available() and not parse_flag_from_env("ACCELERATE_USE_CPU")

@@ -25,14 +25,15 @@ class Progress:
     step: int = 0
     """Global batches processed, including skipped ones."""
     updates: int = 0
-    """Optimizer steps, without skipped ones; the learning rate schedule depends on it."""
+    """Optimizer steps, without skipped ones; the learning rate depends on this number."""
     best_score: float | None = None
     best_step: int = 0
     evaluated_step: int = 0
     """The step of the last evaluation."""
     evaluations_since_best: int = 0
     skipped: int = 0
-    """Batches skipped because their loss or gradient was not finite."""
+    """Batches skipped because their loss or gradient was not finite, except those whose gradient may have overflowed by the
+    loss scale of fp16."""
     rollbacks: int = 0
     rollback_step: int = 0
     """The step of the checkpoint to return to after a loss spike: the last regular one, not one written on preemption; 0 if
@@ -142,7 +143,7 @@ class TrainingState:
         values = torch.stack([norm, *(tensor.double().nan_to_num().sum() for tensor in buffers.values())])
         extremes = torch.stack([values, -values])
         torch.distributed.all_reduce(extremes, torch.distributed.ReduceOp.MAX)
-        differences, sizes = extremes.sum(0), extremes.abs().amax(0)  # of each: the largest value minus the smallest
+        differences, sizes = extremes.sum(0), extremes.abs().amax(0)  # of each value: largest minus smallest, magnitude
         if differences[0] > 1e-3 * sizes[0]:
             raise UserError(
                 "the gradients differ between the processes after they were summed: `step` of the recipe must call the "
@@ -174,7 +175,7 @@ class TrainingState:
         self.carry.commit()
 
     def end_step(self) -> None:
-        """Clear the gradients, and the carried state of a skipped step."""
+        """Clear the gradients and the carried state of a skipped step, and adapt the loss scale of fp16."""
         self.model.zero_grad()  # also of parameters that no optimizer has
         if self.scaler:
             self.scaler.update()
@@ -262,7 +263,7 @@ class TrainingState:
         self._saved_carry = {}
 
     def restore_weights(self, folder: Path, description: dict[str, Any], tensors: Tensors, override: bool = False) -> None:
-        """Restore weights, moving average, optimizers and loss scaler, but not the progress, as after a loss spike."""
+        """Restore weights, moving average, optimizers and loss scaler, but not the progress; used after a loss spike too."""
         optimizers = description["optimizers"]
         if len(optimizers) != len(self.optimizers):
             counts = f"{len(optimizers)} optimizers, not {len(self.optimizers)}"

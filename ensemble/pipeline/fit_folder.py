@@ -23,7 +23,7 @@ READABLE = (
     "rankings/name.test.parquet", "predictions/name.oof.parquet", "ensemble/forecast.csv", "ensemble/forecast.parquet",
     "ensemble/oof.parquet", "ensemble/scores.json", "ensemble/test.parquet",
 )  # fmt: skip
-"""Files of a fit, one of each format and folder, that a pattern of sources could match."""
+"""Files of a fit, one of each format and folder, that a pattern in the settings `source` and `metadata` could match."""
 MOST_NAMED = 3
 """The maximum number of settings or files that an error names."""
 
@@ -36,7 +36,8 @@ def opened(out: Path, config: Any, name: str, resume: bool, lock: ExitStack) -> 
     Yields the content of the earlier `fit.json` with `resume`, otherwise None. If the `with` block raises, the earlier
     `fit.json` is restored; without one, the new `fit.json` and new empty folders are removed, unless data were prepared.
 
-    With `resume`, it waits until another fit in the folder has ended, such as that of a notebook that was killed.
+    With `resume`, it waits up to `folders.LOCK_WAIT_S` until another fit in the folder has ended, such as that of a notebook
+    that was killed; then it raises `UserError`.
 
     name : the recipe
     """
@@ -148,7 +149,7 @@ def _recover(out: Path) -> None:
 
 
 def _discard_unfinished(paths: list[Path]) -> None:
-    """Delete what killed commands left unfinished, but not the folder that a running forecast writes."""
+    """Delete what killed commands left unfinished, but not the folder that a running command writes."""
     folders.discard_abandoned(paths, also_empty=True)
     folders.discard_scratch(path for path in paths if path.is_file())
 

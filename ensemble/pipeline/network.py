@@ -32,8 +32,8 @@ FILES_OF_A_RUN = (
 )  # fmt: skip
 """Names, and patterns of names, of the files and folders that a training writes into the folder of its run."""
 ENDING_S, ENDING_PER_ROW_S, PREDICTING_S = 3.0, 4e-5, 8.0
-"""Upper bounds in seconds. After the last step of a training, in which it writes its weights and predicts: a constant, and
-seconds per row. For the start of another process, if one makes the predictions."""
+"""Upper bounds in seconds. For the time after the last step of a training, in which weights and predictions are written: a
+constant, and seconds per row. For the start of another process, if one makes the predictions."""
 TRAIN_ON_CPU = "ensemble.commands.train_on_cpu"
 NUM_CPU_RANKS, LEAST_ROWS_FOR_RANKS = (1, 2, 4), 2_000
 """Possible numbers of ranks on a CPU, and the least number of training rows for several ranks. Several ranks with one core
@@ -41,7 +41,7 @@ each train faster than one rank with several threads, but with fewer rows their 
 GPUS = Path("/proc/driver/nvidia/gpus")
 """The folder with an entry for each GPU, where Linux has a driver for them."""
 WSL_DRIVER = Path("/usr/lib/wsl/lib/libcuda.so.1")
-"""CUDA's library where the driver is that of Windows."""
+"""CUDA's library in the Windows Subsystem for Linux, which uses the driver of Windows."""
 
 
 def train(
@@ -59,7 +59,7 @@ def train(
 
     manifest : of the prepared data. config : the settings of the fit. num_threads : for all processes on a CPU together.
     predict_to : the folder to which the ranks write the prediction files of the member, which saves the start of another
-    process; None if they must not. Ranks of a YAML file do not, since their precision may be lower.
+    process; None if they must not. Ranks that a YAML file describes never do, since their precision may be lower.
     Without `resume` an earlier run in `folder` is replaced. Raises `Preempted` if the training was stopped by a signal.
     """
     if not resume:
@@ -209,7 +209,8 @@ def torch_is_for_cuda() -> bool:
 
 
 def num_cpu_ranks(member: PlannedMember, manifest: dict[str, Any], num_threads: int) -> int:
-    """The number of ranks for `num_threads` threads of a CPU: 1 for few rows, else one of `NUM_CPU_RANKS`."""
+    """The number of ranks for `num_threads` threads of a CPU: 1 for few rows, else the largest of `NUM_CPU_RANKS` that is at
+    most `num_threads` and divides the batch size."""
     if manifest["splits"]["train"]["rows"] < LEAST_ROWS_FOR_RANKS:
         return 1
     # Ranks have equal shares of a batch. Its size is 0 if the recipe chooses it, as a power of 2

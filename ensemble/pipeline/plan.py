@@ -2,7 +2,8 @@
 
 A recipe may have a module `plan.py` with `plan(manifest, num_threads) -> list[PlannedMember]`. The module may also have
 `combining(manifest)`, which returns a dict of `combiner` and `calibration`: each a name in combine/, or several with commas.
-Without `plan`, the members are XGBoost and LightGBM with refit=true, and the recipe's network, with default settings.
+Without `plan`, the members are XGBoost and LightGBM with refit=true, if the data have flat features and a task, and the
+recipe's network, if it has one, with default settings.
 
 The prepared data of a recipe whose members rank items, such as next_item, have no task. The module of such a recipe has
 `follow_up(manifest, data, rankings) -> FollowUp`, where `rankings` is the folder of the predictions of members and of
@@ -42,7 +43,8 @@ class PlannedMember:
     data: str = PREPARED
     """The folder of the training data within the folder of the fit: prepared, or the name of the follow-up's recipe."""
     cores_as_fast_as_gpu: float = math.inf
-    """The number of CPU cores that train a network as fast as a GPU. On a GPU, a step takes milliseconds for any network."""
+    """The least number of CPU ranks (at most 4, see network.py) that train a network as fast as a GPU; infinite to use a GPU
+    whenever there is one. On a GPU, a step takes milliseconds even for a small network."""
     variant_of: str = ""
     """The name of the tree member of which this one is a variant; empty for none. A variant is trained only if that member
     was trained and the time left before the limit is expected to be enough. Without a time limit no variants are trained."""
@@ -66,9 +68,10 @@ class FollowUp:
     settings: dict[str, Any]
     """Settings of the second recipe's preparation, without `out`."""
     seconds: float
-    """Upper bound of the seconds for the first members' predictions and the preparation."""
+    """Upper bound of the seconds for the first members' predictions and the preparation, on a fast machine."""
     finish_seconds: float
-    """Upper bound of the seconds to predict with all members, to combine and compare them, and to write the report."""
+    """Upper bound of the seconds to predict with all members, to combine and compare them, and to write the report, on a
+    fast machine."""
 
 
 def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:

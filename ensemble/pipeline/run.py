@@ -207,7 +207,7 @@ def _num_rows(manifest: dict[str, Any]) -> int:
 def _prepare_follow_up(run: Fit, second: FollowUp, manifest: dict[str, Any]) -> dict[str, Any]:
     """Predict with members and baselines, and prepare the data of the follow-up from the predictions; returns its manifest.
 
-    With `resume`, neither is repeated if the models, or the predictions, are the same.
+    With `resume`, predictions are kept if the models are the same, and the data if the predictions are the same.
     """
     from ensemble.data import prepared as prepared_data
     from ensemble.predictor import bag
@@ -305,7 +305,10 @@ def _check(config: Any) -> None:
 
 
 def _refuse_other_sources(config: Any, manifest: dict[str, Any], folder: Path) -> None:
-    """Raise `UserError` if raw files have changed since the data were prepared: members learned from the old ones."""
+    """Raise `UserError` if raw files have changed since the data were prepared: members learned from the old ones.
+
+    If one of the files is named as `hub:CATEGORY` (data/raw_files.py), nothing is checked.
+    """
     from ensemble.data import raw_files
 
     paths = [*getattr(config, "source", ()), *getattr(config, "metadata", ())]
@@ -369,7 +372,7 @@ def train_trees(
 ) -> None:
     """Train a tree member; with `resume` continue from its last checkpoint, else with `overwrite` replace it.
 
-    A member that is complete but damaged is trained again. Raises `Preempted`, and `CannotLearn` if the library cannot be
+    A complete member with a damaged file is trained again. Raises `Preempted`, and `CannotLearn` if the library cannot be
     trained on the rows.
     """
     from ensemble.trees import train
@@ -426,7 +429,7 @@ def finish(run: Fit, manifest: dict[str, Any], second: FollowUp | None) -> list[
 
 
 def _compared(run: Fit, *files: Any) -> dict[str, Any]:
-    """Write the comparison of all members to the folder `all`, and return the entries of `leaderboard.rows` without weights.
+    """Write the comparison of all members to the folder `all`, and return what `leaderboard.rows` needs except `weights`.
 
     files : the further arguments of `compare` of the first recipe; without them, only the rankings are compared.
     """
@@ -451,7 +454,7 @@ def _leaderboard(run: Fit, scores: dict[str, Any]) -> list[dict[str, Any]]:
 def _predict(run: Fit, manifest: dict[str, Any], data: Path, folder: Path) -> list[str]:
     """Write the predictions of `data` to `folder`, by the members trained on them and baselines; returns their names.
 
-    A network that was trained with accelerate_config=auto has written its predictions already (`network.train`).
+    With accelerate_config=auto, a network has written its predictions for the ensemble already (`network.train`).
     """
     from ensemble.predictor import bag, members
 

@@ -36,7 +36,11 @@ FREE_TO_CHANGE = ("out", "time_limit", "accelerate_config", "threads", "num_draw
 
 
 def config_class(name: str) -> type:
-    """`FitConfig` with the settings of a recipe's preparation; `UserError` for a recipe that cannot prepare data."""
+    """`FitConfig` with the settings of a recipe's preparation.
+
+    Raises `UserError` for a recipe that cannot prepare data, and if a setting of its preparation, other than `out`, has the
+    name of a setting of `FitConfig`.
+    """
     prepare_config = recipe.prepare_config(name)
     own = {field.name for field in dataclasses.fields(FitConfig)} - {"out", "overwrite"}
     if common := sorted(own & {field.name for field in dataclasses.fields(prepare_config)}):

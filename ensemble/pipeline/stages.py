@@ -2,10 +2,11 @@
 
     prepare    the folder, the prepared data, and the file network.words with the arguments that train the neural member
     copies     the copies of the tree members on the folds of a cross-validation, each on one core (trees/single_copy.py)
-    members    the tree members, from their copies
+    members    the tree members, from their copies if there are any
 
 Each task trains every `num_tasks`-th of the copies or members, so any number of tasks may be started. A task that was killed
-is started again: it skips what is complete, and continues from the last checkpoint.
+is started again: it skips what is complete, and continues from the last checkpoint (CatBoost and linear
+models have none).
 """
 
 from collections.abc import Iterator
@@ -59,7 +60,7 @@ def run(stage: str, config: Any, name: str, task: int = 0, num_tasks: int = 1) -
 def _train_copies(trees: list[PlannedMember], manifest: dict[str, Any], config: Any, num_threads: int, share: slice) -> None:
     """Train those of the copies that `share` selects, `num_threads` in parallel.
 
-    Members with one copy only are left to the next stage.
+    Without several folds there are no copies, and the next stage trains the members.
     """
     from ensemble.trees import single_copy
     from ensemble.trees.boosting import Stopped
@@ -85,7 +86,8 @@ def _train_copies(trees: list[PlannedMember], manifest: dict[str, Any], config: 
 
 @contextmanager
 def status_kept(folder: str) -> Iterator[None]:
-    """Write the file `status` in a folder for slurm/job.sh, as trainings do: running, preempted, failed or done."""
+    """Write the file `status` in a folder for slurm/job.sh, as trainings do: running, preempted, failed or done. Without
+    a folder ('') nothing is written."""
     if not folder:
         yield
         return
