@@ -14,7 +14,10 @@ from ensemble.trees.settings import TreesConfig
 
 
 def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RANK) -> dict[str, Any]:
-    """Train OUT/0, OUT/1 … as `train.train` does, and return the last summary. With `resume`, finished copies are kept."""
+    """Train OUT/0, OUT/1 … in turn by train.py, until one is preempted; return the last summary.
+
+    With `resume`, finished copies are kept. Raises `UserError` for data without folds, and for copies of an earlier bag.
+    """
     manifest = rows.tree_manifest(config.data)
     if not manifest.get("folds"):
         raise UserError(

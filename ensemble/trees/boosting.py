@@ -3,7 +3,7 @@
 The libraries draw rows and features from random generators whose state no model file contains. So the generators are seeded
 again every `chunk_rounds` trees, from the seed of the training and the number of the chunk. At the start of a chunk, an
 uninterrupted training and one that was loaded from a checkpoint are in the same state. A checkpoint also contains the scores
-for early stopping, so the chunks do not change where the training stops.
+for early stopping, so a resumed training stops at the same tree.
 """
 
 import dataclasses
@@ -27,16 +27,16 @@ Scores = dict[str, float]
 
 
 class Booster(Protocol):
-    """A library's booster with its training and validation rows: the class `Booster` of xgb.py and lgbm.py."""
+    """A booster with its training and validation rows: `Booster` of xgb.py and lgbm.py, or several of them (copies.py)."""
 
     def seed(self, seed: int) -> None:
         """Set the seed of all further trees. The effect is the same on a booster that was just loaded from a file."""
 
     def update(self) -> np.ndarray:
-        """Run one round; return predictions of the validation rows, (n,) or (n, K), on the scale of the learned target."""
+        """Run one round; return predictions of the validation rows, (n,) or (n, K), for the function `score` of `boost`."""
 
     def first_rounds(self, num_rounds: int) -> Any:
-        """The library's own booster with the trees of the first rounds only."""
+        """The trees of the first rounds only: the library's own booster, or a `Model` for each of several (copies.py)."""
 
     def to_bytes(self) -> bytes:
         """All trees in the library's own format."""
@@ -47,7 +47,7 @@ class CannotLearn(UserError):
 
 
 class Stopped(Exception):
-    """The training was asked to stop. XGBoost and LightGBM have saved their trees; CatBoost and linear models save none."""
+    """The training was asked to stop. `boost` saved its trees by `save_checkpoint`; CatBoost and linear models save none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Training:
     is_refit: bool = False
     """Whether the validation rows are training rows too. Then they are not scored, and all trees are kept."""
     seconds_left: Callable[[], float] = lambda: math.inf
-    """Returns the time that is left; at 0 the training ends with the trees so far."""
+    """Returns the seconds that are left; at 0 or less, `boost` ends with the trees so far at the end of a chunk."""
     copy: int | None = None
     """The number of this copy, if copies are trained at the same time: then any of several threads may run its rounds."""
     stored_copies: Mapping[int, StoredCopy] = dataclasses.field(default_factory=dict)

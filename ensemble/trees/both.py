@@ -37,10 +37,10 @@ POLL_S = 0.1
 
 
 def train(config: TreesConfig, command: list[str], rank_info: RankInfo) -> dict[str, Any]:
-    """Train both members by running `command`, the script and its words, for each library; return `status` and `out`.
+    """Train both members by running `command`, the script and its arguments, for each library; return `status` and `out`.
 
-    The status is done, or preempted after SIGTERM, SIGINT or SIGUSR1, which are passed on to both processes, so that they
-    save. If one process fails, the other gets SIGTERM, so that it saves and stops, and a `Failure` names the failed one.
+    The status is done, or preempted after SIGTERM, SIGINT or SIGUSR1, which are passed on to the running processes, so that
+    these save. If one process fails, the other gets SIGTERM, so that it saves and stops; a `Failure` names the failed one.
     Raises `UserError` for settings with which neither can train, before a process starts, and if a process ends with one.
     """
     if rank_info.num_ranks > 1:
@@ -211,7 +211,7 @@ def _reason_for_no_trial(config: TreesConfig, num_cores: int) -> str:
 
 
 def _trial(config: TreesConfig, num_cores: int, at_once: bool) -> dict[str, float]:
-    """The shortest time of `NUM_TRIALS` short trainings of each library, in seconds, without the start of its process."""
+    """The shortest of `NUM_TRIALS` short trainings of each library, in seconds, without the start of its process."""
     seconds: dict[str, list[float]] = {library: [] for library in LIBRARIES}
     with ExitStack() as stack:
         spawn = multiprocessing.get_context("spawn")

@@ -75,8 +75,8 @@ def train_copies(
 ) -> tuple[list[Any], list[Scores], int]:
     """Train a booster on each of `parts`; `copies.train_separately` describes the arguments.
 
-    Returns the boosters, their mean scores, and the mean of their best numbers of trees. Boosters without rows for early
-    stopping get `config.num_rounds` trees.
+    Returns the boosters, the mean of their losses after each tree up to the best number, and this number: the rounded mean
+    of their own best numbers of trees. Without rows for early stopping, there are no losses and `config.num_rounds` trees.
     """
     objectives = [objective_of(config, rows) for rows, _ in parts]
     results = copies.train_separately(
@@ -98,7 +98,10 @@ def train_copies(
 def train_copy(
     config: TreesConfig, number: int, rows: TreeData, stop: TreeData | None, is_over: Callable[[], bool]
 ) -> tuple[Any, np.ndarray]:
-    """The booster of copy `number`, and its loss on the rows `stop` after each tree, (T,), empty without such rows."""
+    """The booster of copy `number`, trained until `is_over` returns true, and its loss on the rows `stop` after each tree.
+
+    The losses, (T,), are on the scale of the learned target; they are empty without `stop`.
+    """
     objective = objective_of(config, rows)
     booster = catboost.CatBoost({**parameters(config, objective), "random_seed": config.seed + number})
     early = {} if stop is None else {"early_stopping_rounds": config.early_stopping_rounds}
@@ -110,7 +113,7 @@ def train_copy(
 
 
 def in_time(config: TreesConfig, rows: TreeData, num_copies: int, seconds_left: float) -> TreesConfig:
-    """The settings, with a higher learning rate if the time for copies with rows like these is short."""
+    """The settings, with a higher learning rate if the time for `num_copies` copies with rows like these is short."""
     if not math.isfinite(seconds_left):
         return config
     config_of_a_copy, seconds = copies.share_of_each(config, num_copies, seconds_left)
@@ -182,6 +185,6 @@ def contributions(booster: Any, features: np.ndarray) -> np.ndarray:
 
 
 def importance(booster: Any) -> dict[str, float]:
-    """CatBoost's importance by feature: the mean change of the predictions when the value of the feature changes."""
+    """The mean change of the predictions when the value of a feature changes, by feature, in percent of the sum."""
     changes = booster.get_feature_importance(type="PredictionValuesChange")
     return dict(zip(feature_names(booster), map(float, changes), strict=True))

@@ -1,7 +1,7 @@
 """The checkpoints of a training of trees, in a folder beside the member's, until the member is finished.
 
     OUT.checkpoint/status             running | preempted | lost | failed; after the last two, the reason on a second line
-    OUT.checkpoint/trees-00000120/    model.ubj | model.txt   state.json   manifest.json
+    OUT.checkpoint/trees-00000120/    model.ubj | model.txt   state.json   manifest.json: the first 120 trees
 
 The copies of a bag, OUT/0, OUT/1 …, share OUT.checkpoint/status.
 
@@ -44,7 +44,7 @@ class Checkpoints:
         return sorted((path for path in self.folder.glob("trees-*") if path.name[6:].isdecimal()), reverse=True)
 
     def newest_valid(self) -> tuple[bytes, dict[str, Any]] | None:
-        """Model and state of the newest checkpoint whose checksums are right; damaged checkpoints are renamed."""
+        """Model and state of the newest checkpoint whose checksums are right, or None; damaged ones are renamed."""
         for folder in self.all():
             try:
                 folders.verify(folder)
@@ -79,7 +79,7 @@ class Checkpoints:
 
     @contextmanager
     def failure_marked(self) -> Iterator[None]:
-        """Write the message of an exception to `status`; without checkpoints, delete `status` and the folder if empty."""
+        """Write the message of an exception to `status`; without checkpoints, delete `status` and, if empty, the folder."""
         try:
             yield
         except BaseException as error:
@@ -92,7 +92,7 @@ class Checkpoints:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the checkpoints against other commands that train this member; `UserError` after `folders.LOCK_WAIT_S`."""
+        """Lock the checkpoints against other commands that resume this member; `UserError` after `folders.LOCK_WAIT_S`."""
         with suppress(OSError):  # a parent that cannot be written: the training itself raises the error
             self.folder.mkdir(parents=True, exist_ok=True)
         if not self.folder.is_dir():

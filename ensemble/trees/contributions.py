@@ -1,4 +1,4 @@
-"""The contribution of each feature to each prediction of a tree member, as a file; TreeSHAP, computed by the libraries.
+"""The contribution of each feature to each prediction of a member, as a file. For trees the libraries compute TreeSHAP.
 
     MEMBER.SPLIT.contributions.parquet   row_id int64, base_value float32 (float64 for a value), a float32 column per feature
     MEMBER.SPLIT.contributions.png       the twenty features with the largest contributions, and their direction
@@ -44,8 +44,8 @@ def of_classes(parts: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
 def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndarray]], metadata: dict[str, Any]) -> Path:
     """Write blocks of features (n, F) and contributions (n, F + 1), the base value last, in the order of the rows.
 
-    metadata : of the Parquet file. If a block raises an error or the disk is full, neither the file nor the picture is left.
-    Returns the path.
+    metadata : of the Parquet file, with `member`, `split` and `output`. If a block raises an error or the disk is full,
+    neither the file nor the picture is left. Returns the path.
     """
     if BASE in rows.features:
         raise UserError(f"a feature is called {BASE}, which is a reserved name: rename it, and prepare the data again")
@@ -93,7 +93,7 @@ class Summary:
         return self._size / max(1, self._num_rows)
 
     def direction(self) -> np.ndarray:
-        """Correlation of a feature's known values with its contributions, -1 to 1; 0 where either is constant."""
+        """Correlation of a feature's finite values with its contributions, -1 to 1; 0 where either is constant."""
         count, x, y, xx, yy, xy = self._sums
         with np.errstate(divide="ignore", invalid="ignore"):
             correlation = (count * xy - x * y) / np.sqrt((count * xx - x * x) * (count * yy - y * y))

@@ -3,7 +3,8 @@
 All copies stop at the same number of trees, which has the best score over the validation rows of all copies together: with
 few rows the score of one copy is too noisy. Several copies are trained at once, each on one thread, so a member has the same
 bits on any number of cores. A single copy uses all threads, and with twice as many threads as copies each uses several: then
-the last bits of XGBoost may depend on the number of threads.
+the last bits of XGBoost may depend on the number of threads. CatBoost and linear models train each copy to its end instead
+(`train_separately`).
 """
 
 import dataclasses
@@ -63,18 +64,18 @@ class Model:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingResult:
-    """What `train` returns: the models for new rows, their scores, and predictions of the held-out rows."""
+    """The result of a training: the models for new rows, the scores, and with folds the predictions of the held-out rows."""
 
     models: list[Model]
-    """Models whose mean predicts new rows: the copies, or with `config.refit` boosters trained on all rows."""
+    """Models whose mean predicts new rows: the copies, or with `config.refit` or forward folds boosters of all rows."""
     history: list[Scores]
-    """The scores after each tree."""
+    """The scores after each tree, or of each candidate of linear models."""
     best_round: int
     """The number of trees of the models, or the number of the candidate of linear models."""
     learning_rate: float
     """The learning rate, which is higher than the setting if the time was short."""
     out_of_fold: dict[str, np.ndarray] | None = None
-    """`row_id`, (n,), and `prediction` in the target's unit, (n,) or (n, K) for K classes."""
+    """`row_id`, (n,), and `prediction` in the target's unit, (n,) or (n, K) for K classes; None without folds."""
     permutation: dict[str, Any] | None = None
     """Importance by permutation (permutation.py), if it was computed."""
 
@@ -84,8 +85,8 @@ def train(
 ) -> TrainingResult:
     """Train the copies, and predict the rows that they hold out.
 
-    With `config.regrow` the copies are then trained again, with their validation rows added. With `config.refit`, or if the
-    folds are forward in time, boosters on all rows predict new rows instead of the copies.
+    With `config.regrow` the copies are then trained again, with their validation rows added, if the time suffices. With
+    `config.refit`, or if the folds are forward in time, boosters trained on all rows predict new rows instead of the copies.
 
     rows : the split `train`. training : the fields `bins` and `page_folder` are not used. Raises `Stopped` as `boost` does.
     """
@@ -97,7 +98,7 @@ def train(
 
     def seconds_left() -> float:
         """The time left for the first training, if all later ones together take at most `later` times as long. A library
-        that trains whole copies asks once, before it begins."""
+        that trains whole copies asks only before it begins."""
         passed_s = time.monotonic() - began
         return limit_s - passed_s if is_by_library else training.seconds_left() - later * passed_s
 
@@ -121,7 +122,7 @@ def train(
             refit_config = dataclasses.replace(config, num_rounds=best_round)
             return fit(config=refit_config, parts=[(part, None) for part in parts], training=refit)[0]()
 
-        if config.regrow and training.seconds_left() > (1 + refitting) * first_s:  # at the limit, `later` has a reserve
+        if config.regrow and training.seconds_left() > (1 + refitting) * first_s:  # less than `later`: a reserve
             del make_models  # with the boosters and their copies of the rows
             learned = [np.union1d(fold.fit, fold.stop) for fold in folds]
             models = refit_on(learned)
@@ -165,7 +166,7 @@ class _Pace:
             self._began = time.monotonic()
         if len(history) == self._config.chunk_rounds and self._began:
             seconds_of_a_tree = (time.monotonic() - self._began) / len(history)
-            seconds_of_all = seconds_of_a_tree * (1 + max(self._later, REGROWING))  # or more trees than usual
+            seconds_of_all = seconds_of_a_tree * (1 + max(self._later, REGROWING))  # a reserve for more trees than usual
             rate = rate_in_time(self._config.learning_rate, seconds_of_all, self._training.seconds_left())
             if rate > FASTER * self._config.learning_rate:
                 raise _TooSlow(rate)
@@ -190,7 +191,7 @@ def _train_together(
 ) -> tuple[Callable[[], list[Model]], list[Scores], int]:
     """Add trees to each copy in turn; all stop at the number of trees that is best by their pooled score.
 
-    Returns a function that makes the models, the scores after each tree, and the best number of trees.
+    Returns three results: a function that makes the models; the scores after each tree; and the best number of trees.
     """
     # A booster needs validation rows, also where none are scored
     splits = [(fit, fit[:1] if stop is None else stop) for fit, stop in parts]
@@ -230,7 +231,7 @@ def _train_by_library(
 def train_one(
     library: ModuleType, config: TreesConfig, rows: TreeData, validation: TreeData, training: Training
 ) -> tuple[Any, list[Scores], int]:
-    """One booster, stopped early on `validation`, with the results of `lgbm.train`; in a refit on all of `rows`."""
+    """Train a booster on `rows`, stopped early on `validation` except in a refit; the results are those of `lgbm.train`."""
     if not hasattr(library, "train_copies"):
         return library.train(config, rows, validation, training)
     part = rows, None if training.is_refit else validation
@@ -249,8 +250,8 @@ def train_separately(
     """Train each copy by itself, with a library that cannot add one tree at a time; returns models and losses, (T,).
 
     parts : the rows of each copy, and those for early stopping or None. load : converts the bytes of a stored copy to a
-    model. train_copy : trains the copy with a given number until its last argument returns true. run : maps a function over
-    numbers, several at once. Raises `Stopped`.
+    model. train_copy : trains the copy with a given number until its last argument, a function, returns true. run : maps a
+    function over numbers, perhaps several at once. Raises `Stopped` if the training was asked to stop.
     """
     config, seconds = share_of_each(config, len(parts), training.seconds_left())
 
@@ -277,7 +278,7 @@ def share_of_each(config: TreesConfig, num_copies: int, seconds_left: float) -> 
 
 
 def _predictor(library: ModuleType, rows: TreeData, model: Model, content: dict[str, Any]) -> unknown.Predict:
-    """A function from features to a copy's predictions; for unknown values they are neutral (unknown.py)."""
+    """A function from features to a copy's predictions in the target's unit, neutral for unknown values (unknown.py)."""
     seen = unknown.SeenValues.from_dict(content, rows.features)
 
     def predict(features: np.ndarray) -> np.ndarray:

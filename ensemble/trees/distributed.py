@@ -36,7 +36,7 @@ LOST, FAILURE, USER = "lost", "failure", "mistake"
 
 
 class RankLost(Failure):
-    """Another rank died, hangs or did not start; the message is one sentence that names this rank."""
+    """Another rank died, hangs or did not start; the message is one sentence that names the other rank."""
 
 
 class RankInfo(NamedTuple):
@@ -108,8 +108,8 @@ class RankGroup:
     """All ranks of a training, as a context manager; with one rank it does nothing.
 
     timeout_s : how long a rank waits until all ranks have started, and rank 0 until each has finished a round. on_lost : is
-    called with the sentence about a lost rank before this process exits. A background thread calls it and ends the process,
-    since the main thread may wait inside a library.
+    called with the sentence about a lost rank before this process exits. Once all ranks have connected, a background thread
+    calls it and ends the process, since the main thread may wait inside a library.
     """
 
     def __init__(

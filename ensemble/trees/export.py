@@ -45,11 +45,12 @@ except ModuleNotFoundError as error:
 OPSET, OPSET_ML, IR_VERSION = 17, 3, 8
 """Versions of 2022, which old runtimes can read."""
 TOLERANCE = 1e-5
-"""The largest allowed difference between file and member, relative to the largest prediction, or to 1 if that is larger."""
+"""The largest allowed difference between file and member, relative to the largest absolute prediction on the scale of the
+learned target, or to 1 if that is larger."""
 NEAR_ZERO = float(np.float32(1e-35))
 NUM_CHECKED = 20_000
 NUM_UNKNOWN = 500
-"""The number of compared rows with unknown values, each of which is predicted 63 times."""
+"""The largest number of compared rows with unknown values, each of which is predicted 63 times."""
 ROWS_AT_ONCE = 2_000
 NUM_TIMED = 2_000
 LINK_OF = {
@@ -92,7 +93,7 @@ class Trees:
 
     trees: list[Tree]
     base: np.ndarray
-    """The prediction without trees, (K,); K is 1 except with several classes."""
+    """The prediction without trees, before the link function, (K,); K is 1 except with several classes."""
     link: str
 
     def thresholds(self, feature: int) -> tuple[np.ndarray, bool]:
@@ -106,8 +107,8 @@ class Trees:
 def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[str, Any]:
     """Write a member to the ONNX file `out`, after checking that its predictions are the member's.
 
-    They are compared on random values, at and beside the thresholds of the trees, and on NaN. With `data` they are also
-    compared on rows of its test split, and the file contains the names of categories.
+    Both are compared on random values, at and beside the thresholds of the trees, and on NaN. With `data` they are also
+    compared on rows of its test split (or else its first split), and the file contains the names of categories.
 
     Returns the number of compared rows, the largest difference, the tolerance, the features with neutral predictions, and
     the microseconds per row. Raises `UserError` for an invalid member or a file that cannot be written, and `Failure` if the
@@ -380,7 +381,7 @@ def _rows_at_thresholds(trees: Trees, num_features: int) -> np.ndarray:
 
 
 def _with_few_unknown(features: np.ndarray, seen: unknown.SeenValues) -> tuple[np.ndarray, np.ndarray]:
-    """The rows, and which of them have unknown values: at most `NUM_UNKNOWN`; in further ones these values are replaced."""
+    """The rows, and which of them have unknown values: at most `NUM_UNKNOWN`. In further rows these values are replaced."""
     is_replaced = seen.is_unknown(features)
     rows = np.flatnonzero(is_replaced.any(axis=1))
     unchanged = np.random.default_rng(0).permutation(rows)[:NUM_UNKNOWN]

@@ -31,11 +31,11 @@ OBJECTIVES = {
 MAX_GROUP_ROWS = 10_000
 """Rows of a group that LightGBM's lambdarank accepts; a larger group is divided into equal parts."""
 LARGEST_LEAF_VALUE = 4.0
-"""The largest value of a leaf for several classes, before it is multiplied by the learning rate. Without it the predictions
-of rare classes diverge: on KDD Cup 1999 (324,000 rows, 23 classes, learning rate 0.3) the log loss is 0.233 instead of
-0.001."""
+"""The largest absolute value of a leaf for several classes, before it is multiplied by the learning rate. Without this limit
+the predictions of rare classes diverge: on KDD Cup 1999 (324,000 rows, 23 classes, learning rate 0.3) the log loss is 0.233
+instead of 0.001."""
 MOST_DRAWS = 16
-"""How often a round in which LightGBM adds no tree is tried, with other rows and features each time."""
+"""The largest number of tries of a round in which LightGBM adds no tree, with other rows and features each time."""
 LEAF_ROWS, MIN_LEAVES = 20, 20
 """LightGBM's default `min_data_in_leaf`; a copy with fewer than LEAF_ROWS × MIN_LEAVES rows gets rows / MIN_LEAVES."""
 GROUP_ROWS, MIN_GROUPS = (10, 100), 40

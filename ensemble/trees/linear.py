@@ -3,10 +3,11 @@
 A linear model has few parameters and extrapolates. On tables with few rows it is often the best member, and elsewhere it can
 improve the ensemble. Columns of the model, for each feature:
 
-    a number      its standard score, limited to ±5 (with `wide` not limited to ±5); the mean score if it is missing
-                  the normal score of its rank among the training rows (only of candidates with `ranks`)
+    a number      its standard score, limited to ±5 (with `wide` to a wider range, if scores of training rows exceed ±5);
+                  the mean score if the number is missing
+                  the normal score of its rank among the training rows (only in candidates with `ranks`)
     a category    one column for each frequent category
-    any feature   an indicator of missing values, if it has some
+    any feature   an indicator of missing values, if some but not all training rows have them
 
 Instead of a number of trees, early stopping chooses one of `CANDIDATES`, for a regression one of `CANDIDATES_OF_REGRESSION`:
 the one with the least loss, over all copies.
@@ -50,12 +51,12 @@ LEAST_CANDIDATES = 5
 """The number of candidates that are fitted even without time; the predictions of the first one are almost constant."""
 NUM_QUANTILES = 100
 MOST_DEVIATIONS = 5.0
-"""Standard scores are limited to this range, except those of the columns `wide`."""
+"""Standard scores are limited to ± this number, except those of the columns `wide`."""
 MOST_CATEGORIES, LEAST_ROWS = 100, 3
 """The categories of a feature that have a column: at most `MOST_CATEGORIES`, each with at least `LEAST_ROWS` rows."""
 MANY_CATEGORIES, MOST_CELLS = 1000, 6e6
-"""In a regression at most `MANY_CATEGORIES` categories have a column, and even those of a single row, if all columns
-together have at most `MOST_CELLS` cells."""
+"""In a regression at most `MANY_CATEGORIES` categories of a feature have a column, and even those of a single row, if all
+columns together have at most `MOST_CELLS` cells."""
 CELLS_AT_ONCE = 1_000_000
 """The number of cells whose quantiles are computed at once."""
 NEWTON_WEIGHTS = 200
@@ -69,7 +70,7 @@ number times the mean weight of a row."""
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Design:
     """The columns of the model. S features are numbers, M have missing values, C is the number of category columns, and W of
-    the numbers are also used in their whole range."""
+    the numbers are also used in a wider range. Q is `NUM_QUANTILES`, and D the number of all columns."""
 
     number_S: np.ndarray
     """The indices of the numeric features."""
@@ -87,7 +88,7 @@ class Design:
     """The positions in `number_S` of numbers with standard scores beyond `MOST_DEVIATIONS`."""
     least_W: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))
     most_W: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))
-    """The range of their scores: that of the training rows, extended by its width on both sides."""
+    """The range of the scores of these numbers: that of the training rows, extended by its width on both sides."""
 
     @property
     def feature_D(self) -> np.ndarray:
@@ -97,7 +98,7 @@ class Design:
 
     def column_indices(self, column_set: ColumnSet) -> slice | np.ndarray:
         """The indices of the columns of a model: scores, missing values and categories; with `ranks` also the ranks of the
-        numbers; with `wide` the numbers `wide_W` in their whole range."""
+        numbers; with `wide` the scores of the numbers `wide_W` in the wider range instead."""
         num_scores = len(self.mean_D) - len(self.number_S) - len(self.wide_W)
         if column_set == "wide" and len(self.wide_W):
             kept = np.delete(np.arange(num_scores), self.wide_W)
@@ -277,7 +278,7 @@ def train_copy(
 
 
 Fit = Callable[[int, ColumnSet, float], tuple[np.ndarray, np.ndarray]]
-"""A function from the three parts of a candidate to weights (K, E), where its set has E columns, and intercepts (K,)."""
+"""A function from the three parts of a candidate to weights (K, E), for a set of E columns, and intercepts (K,)."""
 
 
 def _ridge(columns: np.ndarray, dataset: Dataset, design: Design) -> Fit:
@@ -437,7 +438,10 @@ def contributions(model: Linear, features: np.ndarray) -> np.ndarray:
 
 
 def importance(model: Linear) -> dict[str, float]:
-    """For each feature, the root of the sum over its columns of (the column's weight × its standard deviation)²."""
+    """For each feature, the root of the sum, over its columns and the classes, of (weight × the column's deviation)².
+
+    The deviation is the standard deviation, taken as 1 for scores and ranks.
+    """
     design, first = model.design, len(model.design.number_S)
     variance_D = np.ones(len(design.mean_D))  # scores and ranks have a variance of about 1
     indicators = slice(first, first + len(design.missing_M) + len(design.category_C))

@@ -15,11 +15,11 @@ from ensemble.memory import read_numbers
 Mode = Literal["in_core", "low"]
 STATUS = Path("/proc/self/status")
 SAMPLED_ROWS = {"in_core": 200_000, "low": 50_000}
-"""Rows, as float64, from which LightGBM computes its bins. The default is 200,000."""
+"""Rows, as float64, from which LightGBM computes its bins. LightGBM's own default is 200,000."""
 
 
 def needed(library: str, num_rows: int, num_features: int, num_classes: int = 1) -> int:
-    """An upper bound in bytes for a training in core, for training and validation rows together."""
+    """An upper bound in bytes for a training in core. num_rows : of training and validation together."""
     if library == "xgboost":
         # Bins of 4 bytes where values are missing, a copy of 1 byte by columns, gradients, scores and their copies
         return int(num_rows * (5.2 * num_features + 55 * num_classes)) + 90_000_000

@@ -23,7 +23,7 @@ FEATURES, UNKNOWN, HAS_UNKNOWN, ANY_UNKNOWN, NUM_ROWS = "features", "unknown", "
 
 
 class Graph:
-    """Nodes with one output each, and constants, in the order of addition. A branch of an `If` uses constants of `outer`."""
+    """Nodes and constants, in the order of addition. The graph of a branch of an `If` adds its constants to `outer`."""
 
     def __init__(self, outer: "Graph | None" = None) -> None:
         self.nodes: list[NodeProto] = []
@@ -31,7 +31,7 @@ class Graph:
         self.numbers: itertools.count[int] = outer.numbers if outer else itertools.count()
 
     def add(self, operator: str, *inputs: str, name: str = "", **attributes: Any) -> str:
-        """Add a node, and return the name of its output."""
+        """Add a node with one output, and return the name of the output."""
         output = name or f"{operator.lower()}_{next(self.numbers)}"
         self.nodes.append(helper.make_node(operator, list(inputs), [output], **attributes))
         return output

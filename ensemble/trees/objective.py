@@ -1,8 +1,8 @@
 """What trees learn from prepared data, and how they are scored on validation.
 
 `objective_of` combines the settings with the task of the data. Trees may learn another column than the task's target, or
-another kind of objective: for example the growth as a number, while the target of the task is 0 or 1. Early stopping and
-later scores compare predictions with the task's target in any case.
+another kind of objective: for example the growth as a number, while the target of the task is 0 or 1. Later scores
+compare predictions with the task's target in any case, and so does early stopping of XGBoost and LightGBM.
 """
 
 import dataclasses
@@ -58,7 +58,7 @@ class Objective:
     monotone: tuple[int, ...]
     """1, -1 or 0 for each feature; empty if none is constrained."""
     scaling: Scaling
-    """How a regression target is standardised."""
+    """How a regression target is standardised; the identity for other objectives."""
 
     @property
     def num_classes(self) -> int:

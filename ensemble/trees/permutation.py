@@ -22,7 +22,8 @@ MAX_CELLS = 8_000_000
 """The largest number of cells of all permuted rows, the square of the number of features for each drawn row. A linear model
 predicts them in 1 s."""
 MIN_ROWS, MAX_ROWS = 200, 1000
-"""The number of drawn rows. If `MAX_TREE_PREDICTIONS` or `MAX_CELLS` allows fewer than `MIN_ROWS`, nothing is computed."""
+"""The least and the largest number of drawn rows; all are drawn if fewer than `MIN_ROWS` are held out. If
+`MAX_TREE_PREDICTIONS` or `MAX_CELLS` does not allow the least number, nothing is computed."""
 
 
 def importance(
@@ -30,10 +31,11 @@ def importance(
 ) -> dict[str, Any] | None:
     """`metric`, `rows` (the number of drawn rows), and `worse`: the importance by feature.
 
-    None for a ranking, for an objective of another kind than the task, if it would take too long, or for undefined scores.
+    None for a ranking, for an objective of another kind than the task, if it would take too long, if no drawn row has a
+    weight above 0, or for undefined scores.
 
     rows : the split `train`. predictors : for each fold, the function that predicts with its copy, in the target's unit.
-    num_trees : the number of trees of a copy.
+    num_trees : the number of rounds of a copy; for a linear model the number of its candidate.
     """
     num_held_out, num_features = sum(len(fold.held) for fold in folds), len(rows.features)
     num_affordable = MAX_TREE_PREDICTIONS // max(1, num_trees * objective.num_classes * num_features)

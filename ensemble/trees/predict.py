@@ -1,4 +1,4 @@
-"""Predictions and contributions of a trained tree member. Call `threads.configure` before loading one."""
+"""Predictions and contributions of a trained tree member. Call `threads.configure` before a member is loaded."""
 
 import functools
 import importlib
@@ -58,8 +58,9 @@ def model_files(file: str, number: int) -> list[str]:
 def average_predictions(output: str, predictions: list[np.ndarray]) -> np.ndarray:
     """The mean prediction of several models; probabilities are averaged as log odds, those of classes as logs.
 
-    So the mean contributions of the models sum to the log odds of the result. A probability counts as at least
-    `LEAST_OF_LARGEST` times the largest one of the models: a model whose rows lacked a class gives it a probability near 0.
+    So the mean contributions of the models sum to the log odds of the result, except where the following changes them. A
+    probability counts as at least `LEAST_OF_LARGEST` times the largest one of the models: a model whose rows lacked a class
+    gives it a probability near 0.
     """
     if len(predictions) == 1:
         return predictions[0]
@@ -189,7 +190,7 @@ class TreeMember:
         return self._seen.contributions(self.predict_features, explain, features)
 
     def _reasons(self, rows: TreeData, prediction: np.ndarray) -> list[list[dict[str, Any]]]:
-        """For the first rows of a forecast, the features with the largest contributions (TreeSHAP).
+        """For the first rows of a forecast, the features with the largest contributions.
 
         Their unit: log odds, the unit of the target, the score, or the value before the softmax of each of the two likeliest
         classes. Unknown values are left out.

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from tqdm import tqdm
 
 MAX_LINES = 20
-"""Lines in a log file for a training with all of its trees."""
+"""The largest number of lines in a log file for one training."""
 SECONDS_BETWEEN = 2.0
 """The least time between two lines."""
 

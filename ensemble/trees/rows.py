@@ -22,7 +22,8 @@ class TreeData:
     """One split for a tree library; nothing is copied before a batch is requested.
 
     With `num_ranks` above 1 it is the shard of `rank`. Rows are sorted by time, so the split is divided into about
-    `NUM_BLOCKS` equal blocks, which are dealt to the ranks in a random order: rows of all times, and still memory-mapped.
+    `NUM_BLOCKS` equal blocks, which are dealt to the ranks in a random order. So a rank has rows of all times, still
+    memory-mapped.
     """
 
     def __init__(self, folder: str | Path, split: str, manifest: dict[str, Any], rank: int = 0, num_ranks: int = 1):
@@ -78,7 +79,7 @@ class TreeData:
         return self.whole[name].to_numpy() if self._rows is None else self.column(name)
 
     def feature_table(self) -> pa.Table:
-        """The features as an Arrow table of float32 columns, memory-mapped unless `take` selected rows."""
+        """The features as an Arrow table of float32 columns, memory-mapped unless rows are selected or values replaced."""
         if self._rows is None:
             return self.table.select(self.features)
         return pa.table({name: Column(self.table, name).take(self._rows) for name in self.features})
@@ -112,7 +113,8 @@ def tree_manifest(data: str | Path) -> dict[str, Any]:
 
 
 def _shard(table: pa.Table, rank: int, num_ranks: int) -> pa.Table:
-    """The blocks of a rank, in order, without a copy. They are random: every num_ranks-th could hold some products only."""
+    """The blocks of a rank, in order, without a copy. They are drawn at random, since every
+    num_ranks-th block could contain only a few products."""
     rows_per_block = math.ceil(table.num_rows / max(NUM_BLOCKS, num_ranks))
     if num_ranks * rows_per_block > table.num_rows:
         raise UserError(f"{num_ranks} ranks cannot share the {table.num_rows} rows of the training split: start fewer ranks")

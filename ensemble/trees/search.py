@@ -55,9 +55,9 @@ def search(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_R
     """Run trials until the budget is spent, and write the results. Call `threads.configure` first.
 
     Returns `status` (done, or preempted after SIGTERM, SIGINT or SIGUSR1, which end the current trial), the number of ended
-    `trials`, the scores of the `given` and the `best` settings, and a `table`. resume : '' starts, 'last' joins or resumes a
-    search, 'auto' does so if there is one. Raises `UserError` if `out` contains a search that must not be joined, or one
-    with other data or settings.
+    `trials`, a `table`, and if a trial was completed the scores of the `given` and the `best` settings. resume : '' starts,
+    'last' joins or resumes a search, 'auto' does so if there is one. Raises `UserError` if `out` contains a search and
+    neither `resume` nor `config.overwrite` is set, or a search with other data or settings.
     """
     _check(config, rank_info)
     library = library_module(config.library)
@@ -103,7 +103,7 @@ def _score(history: list[Scores], best_round: int, metric: str) -> float:
 
 
 def _reporter(trial: Trial, metric: str) -> Callable[[list[Scores]], None]:
-    """A function that reports the trial's best score up to each rung that it has reached, without the trees after it."""
+    """A function that reports the trial's best score up to each rung that the trial has reached, without later trees."""
     rung = 0
 
     def report(history: list[Scores]) -> None:

@@ -27,8 +27,8 @@ class TreesConfig:
     library: Literal["xgboost", "lightgbm", "catboost", "linear", "both"] = "xgboost"
     """The library. linear is a ridge or logistic regression. both trains a member with XGBoost and one with LightGBM, in
     `out`/xgboost and `out`/lightgbm. catboost and linear are trained by one rank, in memory, and stop early by the loss
-    that they minimise, whatever `metric` is. catboost does not use min_leaf_weight and the fractions; linear uses no
-    setting of trees."""
+    that they minimise, whatever `metric` is. catboost does not use min_leaf_weight, row_fraction and column_fraction; linear
+    uses no setting of trees."""
     together: Literal["auto", "one_after_other", "side_by_side"] = "auto"
     """With library=both: train one after the other on all cores, or side by side on half of the cores each; auto: the faster
     way in a short trial."""
@@ -44,7 +44,8 @@ class TreesConfig:
     """Train a bag: a copy on each of the folds that prepare_data.py cut with panel.folds, to `out`/0, `out`/1 and so on."""
     objective: str = ""
     """The objective: binary, regression, absolute_error, multiclass or ranking; empty for the kind of the data's task, or
-    absolute_error if its metric is mean_absolute_error. The linear model minimises the squared error in both cases.
+    absolute_error if its metric is mean_absolute_error. The linear model minimises the squared error with regression and
+    with absolute_error.
 
     In a binary or ranking task, the objective and `target` may be others than the task's. Then predictions are scores, of
     which only the order has a meaning.
@@ -55,8 +56,8 @@ class TreesConfig:
     With objective=ranking, values are converted to 31 grades within each group, unless all are whole numbers from 0 to 30.
     """
     metric: str = ""
-    """The metric of early stopping, always on the task's target. Empty: the metric of the task, or the log loss if
-    that is accuracy, or if the rows for early stopping have fewer than 20 of one of two classes."""
+    """The metric of early stopping of xgboost and lightgbm, on the task's target. Empty: the metric of the task, or the
+    log loss if that is accuracy, or if the rows for early stopping have fewer than 20 of one of two classes."""
     monotone: dict[str, int] = dataclasses.field(default_factory=dict)
     """Features with which the prediction may only rise (1) or fall (-1), such as 'monotone={reviews_4w: 1}' for the demo."""
     learning_rate: float = 0.05
@@ -67,9 +68,9 @@ class TreesConfig:
     """Stop after this number of rounds without a better score on validation."""
     refit: bool = False
     """After early stopping, train the same number of trees twice more: on train and validation to predict blend, and with
-    blend added to predict test and new rows. The trees then learn from the newest rows, and training takes three times as
-    long. On data for cross-validation: predict new rows with trees trained on all rows, not with the mean of the copies;
-    with forward folds this is always so."""
+    blend added to predict test and new rows. The trees then learn from the newest rows, and training takes about three
+    times as long with num_refits=1. On data for cross-validation: predict new rows with trees trained on all rows, not with
+    the mean of the copies; with forward folds this is always so."""
     regrow: bool = True
     """On data for cross-validation: train each copy again with the best number of trees, with its validation rows added."""
     num_refits: int = 1
@@ -101,7 +102,8 @@ class TreesConfig:
     """Seconds between checkpoints, which are written at the end of a chunk; 0 for one after each chunk."""
     max_seconds: float = 0.0
     """Stop training after this number of seconds, and keep the best trees so far; 0 for no limit. It holds for each library
-    of library=both, and for each copy of folds=true. With a limit, the member depends on the speed of the machine."""
+    of library=both, and for each copy of folds=true. With a limit, the member depends on the speed of the machine:
+    if the time is short, `learning_rate` is raised (catboost; on data for cross-validation also xgboost and lightgbm)."""
     timeout_s: float = 600.0
     """Seconds that the ranks of several nodes wait for all ranks to start, and for each tree."""
     search: SearchConfig = dataclasses.field(default_factory=SearchConfig)
@@ -113,6 +115,7 @@ FREE_TO_CHANGE = (
 )  # fmt: skip
 """Settings that may differ when a training is resumed: they change where and how it runs, but not its result.
 
-Three are exceptions: `max_seconds` may end the training earlier, with `memory` LightGBM would compute other bins, so it
-resumes in the mode in which it started, and with `threads` the last bits of XGBoost may differ.
+Three are exceptions. `max_seconds` may end the training earlier, or raise the learning rate. In another mode of `memory`,
+LightGBM or the absolute error would give other trees, so there memory=auto resumes in the first mode, and another value is
+an error. With other `threads`, the last bits of XGBoost may differ.
 """

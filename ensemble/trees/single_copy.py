@@ -1,8 +1,9 @@
 """One copy of a tree member, trained by a task of its own, so that a cluster trains all copies of all members at once.
 
 All copies of a member stop at one number of trees, chosen by their pooled score (copies.py), which needs all copies. So
-the task stops by the score of its own copy, after `PATIENCE` times as many trees without a better score. It stores the trees
-(stored.py), and the training of the member reads them. If that training needs more trees, it adds them to the copy.
+the task stops by the score of its own copy, after `PATIENCE` × `early_stopping_rounds` trees without a better score. It
+stores the trees (stored.py), and the training of the member reads them. If that training needs more trees, it adds them to
+the copy.
 """
 
 import dataclasses

@@ -23,8 +23,8 @@ _configured: list[int] = []
 
 
 def configure(requested: int = 0, quiet: bool = False) -> int:
-    """Choose the number of threads, set it in the environment, print it unless `quiet`, and return it; 0 requests all
-    granted cores."""
+    """Choose the number of threads, set it in the environment, print it unless `quiet`, and return it. 0 requests all
+    granted cores, or outside of Slurm OMP_NUM_THREADS if that is less; in a configured process, the number stays."""
     if _configured and (not requested or requested == _configured[0]):
         return _configured[0]
     assert not is_openmp_loaded(), "OpenMP has read its settings already"
@@ -49,7 +49,7 @@ def is_openmp_loaded() -> bool:
 
 
 def choose(requested: int, environment: Mapping[str, str], cgroup: Path | None = None) -> tuple[int, str, list[str]]:
-    """The number of threads, the reason, and a warning for each setting that reduces the speed or is therefore ignored.
+    """The number of threads, the reason, and a warning for each setting that reduces the speed or is ignored since it would.
 
     `requested` takes precedence. A Slurm job owns its cores, so there a smaller OMP_NUM_THREADS is ignored: job scripts
     export it for other programs. Elsewhere the user may have set it to share the machine.

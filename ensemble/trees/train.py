@@ -1,15 +1,15 @@
 """Training of a tree member: from the features of prepared data to a folder with a booster, which predict.py loads.
 
-Training stops early by the task's metric on the validation split. The folder contains
+Training stops early by `config.metric` on the validation split, by default the task's metric. The folder contains
 
-    model.ubj | model.txt   config.json  metrics.jsonl  importance.json  importance.png  summary.json  manifest.json
+    model.ubj | .txt | .cbm | .safetensors  config.json  metrics.jsonl  importance.json | .png  summary.json  manifest.json
     known.json              the values of the training rows (unknown.py)
     target_encoding.json    the codes of features with many categories (target_encoding.py)
-    newest/                 with refit=true: a second member, trained on blend too, which predicts the splits after blend
+    newest/                 with refit=true and a split blend: a second member, also trained on blend, for later splits
 
 On data for cross-validation (ensemble/data/cross_validation.py) a copy is trained on each fold (copies.py). The folder then
 contains model.0.ubj, model.1.ubj …, whose mean predicts new rows, out_of_fold.parquet, the predictions of held-out rows, and
-permutation.json, the importance of features by permutation, unless that would take too long.
+permutation.json, the importance of features by permutation, if it is computed (permutation.py); not importance.png.
 
 Each of several ranks trains on its shard of the training rows. All ranks end with the same trees, and rank 0 writes the
 folder. Checksums are compared before a model is read: XGBoost and LightGBM abort the process if it is damaged.
@@ -52,17 +52,17 @@ KIND = "tree member"
 MIN_LEAF_WEIGHT, LEAST_LEAVES = {"binary": 10.0, "regression": 10.0, "multiclass": 1.0, "ranking": 10.0}, 20
 """The default of `config.min_leaf_weight` by objective, and the number of leaves that it must allow with a binary one."""
 LEAST_FOR_ORDER = 20
-"""If the rows for early stopping have fewer of the rarer class, the log loss is used for it: a metric of the order of so few
-rows changes in large steps, and is often best after the first tree."""
+"""If the rows for early stopping have fewer of the rarer class, the log loss is the default metric: a metric of the order of
+so few rows changes in large steps, and is often best after the first tree."""
 
 
 def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RANK, bag: str = "") -> dict[str, Any]:
     """Train a member, write its folder, and return the summary. Call `threads.configure` first.
 
-    resume : '' starts, 'last' resumes from the newest valid checkpoint, 'auto' resumes if there is one and returns the
+    resume : '' starts, 'last' resumes from the newest valid checkpoint, 'auto' does so if there is one; both return the
     summary of a member that is finished already. rank_info : this process among those that train together; an exception on
-    one of them ends all. bag : the folder of the bag that the member is a copy of. The summary's `status` is done, or
-    preempted after SIGTERM, SIGINT or SIGUSR1.
+    one of them ends all. bag : the folder of the bag that the member is a copy of. The summary's `status` is done. After
+    SIGTERM, SIGINT or SIGUSR1 only `status` (preempted) and `out` are returned.
     """
     with ExitStack() as lock:
         return _train(config, resume, rank_info, bag, lock)
@@ -207,7 +207,7 @@ def _train_models(
     validation = rows.TreeData(config.data, "validation", manifest)
     reserved = config.max_seconds * refit.share_of_time(config)
     first = dataclasses.replace(training, seconds_left=lambda: training.seconds_left() - reserved)
-    # The cause of an error of XGBoost or LightGBM may be a rank or a machine that failed, so the job may be repeated
+    # An error of XGBoost or LightGBM may come from a rank or a machine that failed, so it is not blamed on the rows
     with nullcontext() if config.library in LIBRARIES else refusals_explained(config):
         config = copies.in_time(library, config, train_rows, 1, first.seconds_left())
         booster, history, best_round = copies.train_one(library, config, train_rows, validation, first)
@@ -344,7 +344,7 @@ def bytes_needed(library: str, config: TreesConfig, manifest: dict[str, Any], nu
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Leave signals to other threads: LightGBM 4.7 closes its network if one interrupts this one ("Socket recv error")."""
+    """Block signals in this thread: a signal in it makes LightGBM 4.7 close its network ("Socket recv error")."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP)
     try:
         yield

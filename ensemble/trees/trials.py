@@ -65,7 +65,7 @@ class Trial(NamedTuple):
     def report(self, score: float, rung: int) -> None:
         """Record the trial's best score so far at `rung`, the number of a stage of training at which trials are compared.
 
-        Raises `TrialPruned` if the score is worse than the median of the completed trials at this rung.
+        Raises `TrialPruned` if enough trials are completed and the score is worse than their median at this rung.
         """
         self.record.report(score, rung)
         if self.record.should_prune():

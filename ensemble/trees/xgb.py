@@ -223,7 +223,8 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
 
 
 def contributions(booster: Any, features: np.ndarray) -> np.ndarray:
-    """The contribution of each feature to the log odds, value or score, and the base value: (n, F + 1), or (n, K, F + 1)."""
+    """The contribution of each feature to the log odds, value or score, and last the base value, (n, F + 1); with several
+    classes to the value of each class before the softmax, (n, K, F + 1)."""
     names, types = feature_names(booster), booster.feature_types
     if np.isinf(features).any():  # refused by DMatrix, but not by the predictions
         most = np.finfo(np.float32).max
