@@ -14,7 +14,8 @@ from ensemble.report.run import Run
 def commands(run: Run) -> list[str]:
     """The commands that reproduce the report, to be run in the project's folder; raw files are named without their folders.
 
-    All settings of data and members are written out, since defaults may change.
+    If scripts/fit.py wrote all folders, this is its command. Otherwise there is a command for each step, with all settings
+    of data (but empty ones) and of members, since defaults may change.
     """
     manifest, data, predictions = run.manifest, run.folder_of["data"], run.folder_of["predictions"]
     if fit := _one_command(run):

@@ -1,8 +1,8 @@
 """Decision thresholds of a binary task, by the cost of a missed positive as a multiple of the cost of a false alarm.
 
-If a missed positive costs m and a false alarm 1, and probabilities are calibrated, the expected cost is lowest if rows with
-p ≥ 1 / (1 + m) are predicted positive. So no threshold is fitted to data. Precision, recall and cost are measured on the
-scored rows.
+If a missed positive costs m and a false alarm 1, and probabilities are calibrated, the expected cost is lowest if rows
+with a probability of at least 1 / (1 + m) are predicted positive. So no threshold is fitted to data. Precision, recall and
+cost are measured on the scored rows.
 """
 
 from typing import Any

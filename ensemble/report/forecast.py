@@ -15,8 +15,9 @@ NUM_CLASSES = 6
 
 
 def rows(run: Run) -> dict[str, Any]:
-    """The names of the columns; for each of the first rows the cells as text, and as reasons the labels and values of
-    features; the number of all rows; and the members that give the reasons."""
+    """The names of the columns; for each of the first rows the cells as text, the labels and values of the features that
+    are its reasons, and whether the first reason lowers the prediction; the number of all rows; and the members that give
+    the reasons."""
     assert run.forecast is not None
     classes = {f"probability of {name}": name for name in run.task.classes}
     if not classes.keys() <= set(run.forecast.column_names):  # a recipe may write other columns

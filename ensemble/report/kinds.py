@@ -185,7 +185,7 @@ def _quantiles(values: np.ndarray, weight: np.ndarray | None, rows: np.ndarray, 
 
 
 def _format_numbers(*axes: Any) -> None:
-    """Numbers with thousands separators; on an axis up to 100,000 or more as 200 k or 1.2 M, which need less room."""
+    """Numbers with thousands separators; on an axis that reaches 100,000, as 200 k or 1.2 M, which need less room."""
     from matplotlib.ticker import EngFormatter
 
     short = EngFormatter(sep=THIN)

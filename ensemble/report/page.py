@@ -1,4 +1,4 @@
-"""Write a finished run as one HTML page that needs no network: the forecast, its scores, the members, and the data.
+"""Write the report of an ensemble as one HTML page that needs no network: forecast, scores, members, and data.
 
     python scripts/report.py ensemble=runs/demo/ensemble data=runs/demo/prepared predictions=runs/demo/predictions \\
         out=runs/demo/report.html 'scaling=[slurm/results/scaling.json]'

@@ -114,7 +114,7 @@ class Run:
 
 
 def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[str | Path] = ()) -> Run:
-    """Read a run from its folders. Raises `UserError` for files that are missing, damaged, or of other data."""
+    """Read the data of the page. Raises `UserError` for files that are missing, damaged, or of other data or models."""
     description = _read_json(ensemble / "ensemble.json", ("fingerprint", "combiner", "diversity", "members"))
     folders.verify(ensemble)
     needed_scores = ("scores", "members", "best_member", "gain_over_best_member", "weights", "clusters", "groups")
@@ -233,7 +233,7 @@ def _member(name: str, weight: float, ensemble: Path, entry: dict[str, str] | No
 
 def _scaling(file: Path, position: int) -> dict[str, Any]:
     """The content of a file of `benchmark.py scaling`, with the hardware, the number of the file's colour, and the unit of
-    `hours`: a GPU, or a rank on CPUs."""
+    `hours`: a GPU, or a rank on CPUs. The price is None on CPUs."""
     content = _read_json(file, ("environment", "batch_size", "rounds", "by_ranks", "price_per_gpu_hour"))
     rows, environment = content["by_ranks"], content["environment"]
     if not rows:

@@ -33,7 +33,7 @@ where positives are rare."""
 
 
 def methods(cross_fitted: dict[str, dict[str, float]], chosen: str, on_other_blocks: bool) -> list[dict[str, Any]]:
-    """The cross-fitted scores of each combiner or calibrator, and which one was chosen; [] without a choice.
+    """The cross-fitted scores of each combiner or calibrator, and which one was chosen; [] if there is no calibrator.
 
     on_other_blocks : see `words.method_description`.
     """
@@ -51,8 +51,8 @@ def methods(cross_fitted: dict[str, dict[str, float]], chosen: str, on_other_blo
 
 
 def score_table(run: Run) -> dict[str, Any]:
-    """Columns, rows, and the scores of the ensemble minus those of the best member, with numbers as text; `main` is that by
-    the metric of the task."""
+    """Columns, rows, and the scores of the ensemble minus those of the best member, with numbers as text; `main` is the
+    score of the ensemble by the metric of the task; `always_no` is the accuracy if no row is predicted positive, or None."""
     scores, kind = run.scores["scores"], run.task.kind
     hidden = set(ACCURACY) - {run.task.metric} if kind == "binary" else set()
     names = [name for name in metrics.METRICS[kind] if name not in hidden]

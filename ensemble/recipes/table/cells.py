@@ -3,10 +3,10 @@
     cells = read(table, "price", config)
     cells.kind, cells.values        # 'number', Series of Float64, null where the cell is empty or not a number
 
-A column holds numbers (or dates) if all but `max_bad_fraction` of its non-empty cells are numbers (dates); the others count
-as empty, and a message names the first of them. Otherwise all cells are texts. If a number or date is ambiguous, such as
-1,234 or 01/02/2020, the other cells of the column decide; if they do not, `UserError` asks for a setting. Each file may have
-its own form of numbers (`number_forms.py`) and of dates (`dates.py`).
+A column holds booleans if all non-empty cells are, and numbers (or dates) if all but `max_bad_fraction` of them are numbers
+(dates); the others count as empty, and a message names the first of them. Otherwise all cells are texts. If a number or date
+is ambiguous, such as 1,234 or 01/02/2020, the other cells of the column decide; if they do not, `UserError` asks for a
+setting. Each file may have its own form of numbers (`number_forms.py`) and of dates (`dates.py`).
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ NEARLY = 0.1
 LARGEST = float(np.finfo(np.float32).max)
 """Largest absolute value of a feature."""
 SMALLEST = float(np.finfo(np.float32).smallest_subnormal) / 2
-"""Half the smallest 32-bit float; smaller numbers are rounded to 0."""
+"""Half the smallest positive 32-bit float; numbers of a smaller magnitude are rounded to 0."""
 YEARS_1_TO_9999 = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The first and the last time of Python's dates, in microseconds since 1970. Other dates of Parquet count as empty."""
 
@@ -73,7 +73,7 @@ class Cells:
     values: pl.Series
     """(num_rows,) Float64, Boolean, Datetime (UTC, microseconds) or String; null where the cell counts as empty."""
     form: str = ""
-    """The form of numbers or dates, if it is not the default."""
+    """The form of numbers, if it is not 1234.5, or of dates; empty for dates of new rows, or of Parquet without zones."""
     bad: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
     """Numbers of the rows whose cell is neither empty nor of this kind."""
     marks: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -168,8 +168,8 @@ def _of_kind(
     bad: pl.Series | None = None,
     texts: pl.Series | None = None,
 ) -> Cells:
-    """The cells of a column, with messages. bad : rows, (num_rows,) bool, whose `texts` (those of `values`) are not of this
-    kind. Dates of Parquet outside of `YEARS_1_TO_9999` are bad too."""
+    """The cells of a column, with messages. bad : rows, (num_rows,) bool, whose `texts` (by default `values`) are not of
+    this kind. Dates of Parquet outside of `YEARS_1_TO_9999` are bad too."""
     bad = pl.zeros(len(values), pl.Boolean, eager=True) if bad is None else bad
     bad_notes = _bad_notes(table, column, values if texts is None else texts, bad, PLURALS[kind])
     notes = (*missing.notes(column, marks), *bad_notes, *notes)
@@ -248,8 +248,8 @@ def _numbers(
     advice: str,
     config: PrepareConfig,
 ) -> tuple[Cells | None, pl.Series]:
-    """The column as numbers with a unit (number_units.py), None if more than `allowed` cells are no such numbers; and which
-    cells are none, (num_rows,) bool. advice : how to resolve an ambiguous form, for the error."""
+    """The column as numbers with `unit` (number_units.py), None if more than `allowed` cells are no such numbers; and which
+    cells are no numbers, (num_rows,) bool. advice : how to resolve an ambiguous form, for the error."""
     signed = number_forms.with_signs(cells)
     is_odd = (signed != cells).fill_null(False)
     signed = cells if is_odd.sum() == cells.count() else signed  # (1) and (2) alone are no negative numbers
@@ -294,7 +294,8 @@ def _like_numbers(column: str, cells: pl.Series, allowed: float, config: Prepare
 def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareConfig) -> Cells:
     """Read a column of new rows as the `kind` of the training data; other cells count as empty.
 
-    form : the form in the training data, which decides ambiguous cells. Raises `UserError` if no cell is of this kind.
+    form : the form in the training data, which decides ambiguous cells. Raises `UserError` for nested values, for ambiguous
+    numbers or dates, and if a column that is not empty has no cell of this kind.
     """
     kinds = PLURALS[kind]
     if column in table.nested:
@@ -393,7 +394,7 @@ def with_commas(cells_of: dict[str, Cells]) -> dict[str, Cells]:
 
 
 def days(cells: Cells, first: datetime.date = datetime.date(1000, 1, 1), last: datetime.date = datetime.date.max) -> Cells:
-    """Convert the cells to dates if all are numbers such as 20240131 from `first` to `last`; else return them unchanged."""
+    """The cells as dates if all are numbers such as 20240131 from `first` to `last`; else unchanged, or with a message."""
     if cells.kind != "number":
         return cells
     known = cells.values.drop_nulls()
@@ -413,7 +414,7 @@ def days(cells: Cells, first: datetime.date = datetime.date(1000, 1, 1), last: d
 
 def exact_texts(table: Table, cells: Cells) -> Cells:
     """Convert numbers back to their texts if they have a unit, or if more than `FEW_CODES` of them are codes: with leading
-    zeros, or with too many digits to be exact as floats."""
+    zeros, or with too many digits to be exact as floats. A column that a file stores as floats is unchanged."""
     pieces = table.pieces[cells.column]
     if cells.kind != "number" or any(piece.dtype.is_float() for piece in pieces):
         return cells
@@ -453,7 +454,7 @@ def _rows(flags: pl.Series) -> np.ndarray:
 
 
 def in_range(table: Table, cells: Cells) -> Cells:
-    """The cells of a feature without numbers that float32 cannot hold, and messages: 1e300 counts as empty, 1e-50 as 0."""
+    """The cells of a feature, with messages about numbers that float32 cannot hold: 1e300 counts as empty, 1e-50 as 0."""
     if cells.kind != "number":
         return cells
     magnitudes = np.abs(cells.values.to_numpy())  # a table may have thousands of columns, and polars takes longer for each

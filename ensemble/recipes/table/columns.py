@@ -1,7 +1,8 @@
 """Encoding of the columns of a table as numerical features.
 
     learned = learn("joined", values, in_train, max_categories)        # the features of a column, or why it has none
-    numbers = encode(values, learned.features, {})                     # by feature, (num_rows,) float32, NaN if unknown
+    features = [{"name": "joined", **learned.features[0]}, …]          # a name for each feature
+    numbers = encode(values, features, {})                             # by name, (num_rows,) float32, NaN if unknown
 
 A date becomes several features: days since 1970, and each of hour, weekday, month and day of the year that varies. A column
 of names becomes categories, a column of free text the features of texts.py, a column of longer texts that are repeated both.
@@ -26,9 +27,10 @@ from ensemble.recipes.table.sources import MICROSECONDS_PER_DAY
 
 DAYS_SINCE = "days since "
 KEPT_APART = 0.9
-"""If fewer than this fraction of a column's distinct numbers stay distinct in float32, an offset is subtracted."""
+"""If fewer than this fraction of a column's distinct numbers stay distinct in float32, `offset_of` may return an offset."""
 FEW_CATEGORIES = 256
-"""With more different texts, only those in several rows become categories, and the column may hold free text."""
+"""With more different texts, only those in several rows become categories. Such a column may also hold free text, as may
+one in which texts are repeated less than twice on average."""
 
 
 def numbers_of(values: pl.Series) -> np.ndarray:
@@ -41,8 +43,9 @@ def numbers_of(values: pl.Series) -> np.ndarray:
 def offset_of(numbers: np.ndarray, in_train: np.ndarray) -> float:
     """The offset to subtract before conversion to float32, in which large numbers with small differences become equal.
 
-    The first of 0, the minimum and the median, rounded down, with which at least `KEPT_APART` of the distinct train values
-    stay distinct; if none does, the one with which most do, or 0 if the gain is small.
+    The first of 0, the minimum and the median (both rounded down) with which at least `KEPT_APART` of the distinct train
+    values stay distinct. If there is none, the minimum or the median, with which more values do. In both cases 0 if the
+    gain over 0 is small.
     """
     known = np.unique(numbers[in_train & np.isfinite(numbers)])
 

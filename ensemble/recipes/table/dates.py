@@ -136,7 +136,7 @@ def in_one_form(texts: pl.Series, order: str, form: str) -> pl.Series:
 
 
 def forms_note(table: Table, column: str, dates: Dates) -> tuple[str, ...]:
-    """A message about the form of the dates, if it is not year-month-day in all files."""
+    """A message about the forms of the dates, unless all files have the same form, and the year is first in it."""
     if all(form in ("", *_forms(ISO)) for form in dates.forms) and len(set(dates.forms) - {""}) < 2:
         return ()
     files: dict[str, list[str]] = {}
@@ -267,7 +267,7 @@ def _parsed(texts: pl.Series, form: str) -> pl.Series:
     """The dates in this form, null for other texts."""
     if form in MONTHS:
         texts, form = texts + " 01", f"{form} %d"
-    if "%y" in form:  # polars also reads one digit, as of the version 12.4.1
+    if "%y" in form:  # polars also reads years of one digit: the version number 12.4.1 is no date
         texts = texts.set(~texts.str.contains(r"^\d+.[^/. -]+[/. -]\d\d(?:[ T]|$)"), None)
     values = texts.str.to_datetime(form, time_unit="us", strict=False).dt.replace_time_zone(None)
     return values.set(values.dt.year() < FIRST_YEAR, None)

@@ -22,8 +22,8 @@ class Scale:
     knots: np.ndarray
     """Ascending, (NUM_KNOTS,) float32; filled with infinity. All are infinite for a feature without known values."""
     segments: np.ndarray
-    """The segments between knots, (NUM_KNOTS, 5) float32: its begin, 1 / its length, the position of its begin in the
-    bin, from 0 to 1, the share of the bin that it covers, and the number of the bin."""
+    """For each segment, from a knot to the next one, (NUM_KNOTS, 5) float32: its begin, 1 / its length (0 for the last), the
+    position of its begin in its bin, from 0 to 1, the share of the bin that it covers, and the number of the bin."""
     edges: np.ndarray
     """Edges of the bins as normal scores, (num_bins + 1,) float32; the last is repeated if there are fewer bins."""
 

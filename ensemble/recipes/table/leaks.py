@@ -20,7 +20,8 @@ WORDS_OF_TOTALS = r"(?i)^(?:(?:grand )?totals?|overall|sums?|summe|gesamt|total 
 
 
 def total_notes(table: sources.Table, cells_of: dict[str, cells.Cells], target: Target) -> list[str]:
-    """A message if the last labelled row has the sum of the target, or in the first column of texts the word for a total."""
+    """A message if the target of the last labelled row is the sum of the others, or if this row alone has a word for a
+    total, such as Total, in the first column of texts."""
     labelled = np.flatnonzero(~np.isnan(target.values))
     last, rest = int(labelled[-1]), target.values[labelled[:-1]]
     is_sum = abs(target.values[last] - rest.sum()) < 1e-9 * abs(rest.sum())

@@ -12,7 +12,7 @@ from ensemble.recipes.table.dates import MOST_SHOWN
 from ensemble.recipes.table.sources import WHOLE_FLOAT
 
 MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "None", "?", "-")
-"""Texts that mark missing values in columns of numbers or dates, if `missing` is empty."""
+"""Texts that mark missing values in columns of numbers, dates or booleans, if the setting `missing` is empty."""
 
 
 def in_texts(texts: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[str, int]]:

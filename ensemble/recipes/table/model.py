@@ -1,7 +1,7 @@
 """TabM-mini (Gorishniy et al. 2025, arXiv:2410.24210) with piecewise-linear embeddings of numbers, in several copies.
 
-Shapes: B rows, C copies, k submodels of a copy, N numerical features, E length of an embedding, D inputs of the first layer,
-W width.
+Shapes: B rows, b of them for one copy, C copies, k submodels of a copy, N numerical features, E length of an embedding, D
+inputs of the first layer, W width.
 
 The layers are those of the packages `tabm` and `rtdl_num_embeddings`. There, the first layer multiplies each row's D inputs
 by the scaling of each submodel, (B, k, D). Here the weights are multiplied by the scaling instead, so that the k first
@@ -165,7 +165,7 @@ class Network(nn.Module):
         """Reference rows for Shapley values, (number, N + number of categorical features) float32.
 
         The values of a feature are evenly spaced quantiles of the rows that the copy is fitted on, without missing values.
-        So they are as frequent as there. Their order is random, and independent of the other features.
+        So each value is about as frequent as in these rows. The order is random, and independent for each feature.
         """
         generator = np.random.default_rng(0)
         quantile = (np.arange(number) + 0.5) / number
@@ -208,9 +208,9 @@ class Copies(nn.Module):
     """The copies of a member, with separate weights and scales."""
 
     mean: torch.Tensor
-    """Mean of the target in the rows of each copy, (C,) float64."""
+    """Mean of the target in the rows that each copy is fitted on, (C,) float64; 0 for classes."""
     deviation: torch.Tensor
-    """Standard deviation of the target in the rows of each copy, (C,) float64."""
+    """Standard deviation of the target in the same rows, (C,) float64; 1 if it is 0, and for classes."""
 
     def __init__(self, shape: Shape, num_copies: int):
         super().__init__()

@@ -1,7 +1,8 @@
 """Preparation of new rows of a table as the split `forecast`, encoded as the training data.
 
-A column that the new rows lack is empty in all of them, and a column that is not a feature is left out; both are printed.
-The order of columns, the format of the files and the types of columns may differ from training.
+A column that the new rows lack is empty in all of them, and a column that training did not have is left out; both are
+printed. Of the other columns that are not features, only those of the settings `group` and `id` are read. The order of
+columns, the format of the files and the types of columns may differ from training.
 """
 
 from typing import Any
@@ -101,7 +102,8 @@ def prepare(training: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any
 
 
 def _other_columns(training: dict[str, Any], config: PrepareConfig, table: sources.Table) -> list[str]:
-    """Messages about columns that only training had, or only the new rows."""
+    """Messages about columns that only training had, or only the new rows. Raises `UserError` if the new rows have no column
+    of a feature, or in a ranking task no column of groups."""
     if training["task"]["kind"] == "ranking" and config.group not in table.columns:
         raise UserError(
             f"the new rows have no column '{config.group}', the groups of rows that are ranked against each other: add it"

@@ -84,9 +84,9 @@ def choose(
     """The form of the numbers of each file, which leaves the fewest of its cells unread, and the values of all cells.
 
     If several forms leave equally few cells unread, the form is `known` if that is one of them, else the one with the
-    decimal mark of the other files. Raises `UserError`, with `advice`, if neither rule applies, at most `allowed` cells are
-    unread, and the forms give different values; also for a file whose numbers are all like 1.234 and 987, if another file
-    has decimal commas. Numbers of JSON have a decimal point.
+    decimal mark of the other files. Raises `UserError`, with `advice`, if neither rule applies, at most `allowed` cells of
+    the file are unread, and the forms give different values. Raises it too for a file whose numbers are all like 1.234 and
+    987, if `decimal` is empty and another file has decimal commas. Numbers of JSON have a decimal point.
     """
     files = []
     marks = set()
@@ -128,8 +128,8 @@ def refuse_thousands(column: str, texts: pl.Series, why: str) -> None:
 
 
 def refuse_hidden_thousands(table: Table, column: str, cells: pl.Series, values: pl.Series, advice: str) -> None:
-    """Raise `UserError` if in a file numbers such as 1.234 stand beside whole numbers below 1000, and no cell has one or two
-    decimals.
+    """Raise `UserError` if in a file at least `LEAST_HIDDEN` different numbers such as 1.234 stand beside whole numbers
+    below 1000, and no other number has a point.
 
     Such columns come from writers who separate thousands by points. Writers who shorten decimals would also write 1.25.
     Numbers of JSON have a decimal point.
@@ -164,7 +164,8 @@ def _best_readings(cells: pl.Series, decimal: str, known: str) -> dict[str, pl.S
 def _numbers(cells: pl.Series, decimal: str, known: str) -> Iterator[tuple[str, pl.Series]]:
     """The possible forms of numbers, each with the values of the cells, null for cells in another form.
 
-    If no cell has a comma, the form 1.234,5 is possible only if `known` includes it, or if a cell is like 1.234.567.
+    If no cell has a comma, forms other than 1234.5 are possible only if `decimal` is a comma, if `known` includes the form
+    1.234,5, or if a cell is like 1.234.567.
     """
     plain = cells.cast(pl.Float64, strict=False).fill_nan(None)
     if decimal != ",":

@@ -19,11 +19,13 @@ TIME = "13:45, in hours"
 DURATION = "45:30 (minutes and seconds) and 1:23:45, in hours"
 """The unit of a column with cells of two parts and of three, if one of two parts begins with a number above `LAST_HOUR`."""
 WITH_SECONDS, LONG = "13:45:00, in hours", "45:30, in hours"
-"""The units of other columns with cells of three parts, and of columns without these and with a number above `LAST_HOUR`."""
+"""The units of other columns of times: with cells of three parts; and without such cells, if a cell begins with a number
+above `LAST_HOUR`."""
 TIMES = (TIME, DURATION, WITH_SECONDS, LONG)
 NUMBER = r"[+-]?\d(?:[\d.,]*\d)?"
 PARTS = rf"^[+-]?(\p{{L}}{{0,3}}\p{{Sc}}|[A-Z]{{3}} |Rs\.?|Rp\.?|kr\.?)? ?{NUMBER}( ?[^\d\s.,][^\d]{{0,19}})?$"
-"""A currency before the number, such as $, US$ or kr, or a unit without digits, of at most 20 characters, after it."""
+"""Matches a number, which may have a currency before it, such as $, US$ or kr, and after it a unit without digits, of at
+most 20 characters."""
 SCALED = " with K, M or B"
 """The end of a unit whose cells have K, M or B, also bn and mn, or none of them; amounts of money also m and b."""
 EXPONENTS = {"k": "e3", "m": "e6", "mn": "e6", "b": "e9", "bn": "e9"}
@@ -76,8 +78,8 @@ def _parts(cells: pl.Series) -> tuple[pl.Series, pl.Series, pl.Series]:
 
 
 def refuse_two_scales(column: str, cells: pl.Series, unit: str) -> None:
-    """Raise `UserError` if new rows have times such as 59:24, and other new rows or training have such as 1:05:10, or the
-    reverse. unit : that of training."""
+    """Raise `UserError` if new rows have times such as 59:24, and other new rows or training have times such as 1:05:10, or
+    the reverse; not if training had both. unit : that of training."""
     is_long, has_three, _ = _parts(cells)
     are_both = (unit == LONG or is_long.any()) and (unit == WITH_SECONDS or has_three.any())
     if unit in TIMES and unit != DURATION and are_both:
@@ -89,7 +91,8 @@ def refuse_two_scales(column: str, cells: pl.Series, unit: str) -> None:
 
 
 def _may_be_units(known: pl.Series) -> bool:
-    """Whether m, b or B of numbers without a currency may be metres or bytes, which are whole numbers: 100B and 12M."""
+    """Whether letters after numbers without a currency may be units such as metres or bytes, not millions or billions: m and
+    b may, and B if all numbers before it are whole, as in 100B beside 12.5M."""
     has_bytes = known.str.contains(r"\d ?B$").any() and not known.str.contains(r"[.,]\d+ ?B$").any()
     return has_bytes or known.str.contains(r"\d ?[mb]$").any()
 

@@ -81,12 +81,12 @@ XGBoost, which need a tree per class. On the table letter (26 classes) the out-o
 18 s, that of XGBoost 0.252 after 7 s, and that of CatBoost 0.698 after 7 s."""
 CORES_LIKE_A_GPU, CORES_PER_FEATURE, CORES_FOR_MANY_CLASSES = 0.7, 1 / 80, 1.3
 """The number of CPU cores that train the network as fast as an H200: a constant, a number for each feature, and one that is
-added from `MANY_CLASSES` classes on. A step on one core takes 23, 34, 67 and 218 ms for 20, 60, 200 and 750 numbers, and
+added from `MANY_CLASSES` classes on. A step on one core takes 23, 34, 67 and 218 ms for 20, 60, 200 and 750 features, and
 48 ms for the table letter; on the GPU it takes 20 to 25 ms (`make bench-gpu`)."""
 LEAST_S_PER_OUTPUT = 2.5e-5
 """Seconds per row and class. With less time XGBoost and CatBoost have too few trees to get a weight (letter: 10 s)."""
 RIDGE_ROWS = 1_000
-"""With fewer rows, negative weights are not considered."""
+"""For a regression with fewer rows, weights below 0 are not considered, unless the folds are forward in time."""
 SQUARED_ERROR = {"objective": "regression"}
 WITH_SQUARED_ERROR = {"ranking": ("linear", "catboost"), ABSOLUTE_ERROR: ("linear", "catboost", "xgboost")}
 """By name of the task's loss, the libraries that minimise the squared error instead. In a ranking they predict the relevance
@@ -155,12 +155,14 @@ def _variant(member: PlannedMember, number: int, changes: dict[str, Any]) -> Pla
 
 
 def combining(manifest: dict[str, Any]) -> dict[str, str]:
-    """The combiners and calibrators of which the one with the lowest cross-fitted loss is chosen.
+    """The combiners and calibrators to compare, the default first: another one is chosen only if its cross-fitted loss is
+    clearly lower (combine/selection.py).
 
     From `RIDGE_ROWS` rows on, a regression may have weights below 0, which help where all members deviate from the target in
-    the same way. With folds forward in time, any combiner may be chosen, by its loss on the blocks after those it was fitted
-    on. Compared with simplex, the loss on the last quarter of nine tables in time was lower on four and higher on five: −60,
-    −13, −2.4, −0.1, and +0.3 to +3.6 %. Classes are not calibrated then, since their frequency changes from block to block.
+    the same way. With folds forward in time, any combiner may be chosen for a regression, by its loss on the blocks after
+    those it was fitted on. Compared with simplex, the loss of this choice on the last quarter of nine tables in time was
+    lower on four and higher on five: −60, −13, −2.4, −0.1, and +0.3 to +3.6 %. With these folds, probabilities of classes
+    are not calibrated, since the frequency of a class changes from block to block.
     """
     cv, kind = CrossValidation.from_manifest(manifest), manifest["task"]["kind"]
     calibrations = {"binary": "platt,none", "multiclass": "temperature,none"}

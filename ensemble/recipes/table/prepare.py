@@ -2,16 +2,16 @@
 
     python scripts/prepare_data.py --recipe table 'source=[people.csv]' target=income out=runs/people
 
-The prepared folder holds `rows/train`, the rows with a target; `rows/test`, with `test` > 0, a part of them; and
-`rows/forecast`, the rows without a target. They are Arrow datasets that `datasets.load_from_disk` opens, with the columns
+The prepared folder holds the rows with a target in `rows/train`, with `test` > 0 a part of them in `rows/test` instead, and
+the rows without a target in `rows/forecast`. They are Arrow datasets that `datasets.load_from_disk` opens, with the columns
 
     row_id    the row's number in all files together, from 0 on
     fold      in train: the fold, see ensemble/data/cross_validation.py
-    group     with ranking: a number for each `config.group`. With `time`: the number of the time slice, about 20 per split,
-              increasing from split to split. Else: a random block from 0 to 9, the same for rows of one `config.group`.
-              Combiners are compared on these blocks
-    cluster   the number of the row's `config.group`, or the row's own; `names/cluster` has the texts of these numbers,
-              and with ranking `names/group`
+    group     with ranking: a number for each `config.group`. With `time`: the number of the time slice, at most 20 in train
+              and in test, increasing from split to split. Else: a random block from 0 to 9, the same for rows of one
+              `config.group`. Combiners are compared on these blocks
+    cluster   the number of the row's `config.group`, or the row's own; with groups, `names/cluster` and for ranking
+              `names/group` have the texts of the numbers in these columns
     time      with `time`: days since 1970-01-01, or the number
     the target, and the features (columns.py); `weight` and `id` if the settings name them
 """
@@ -50,17 +50,18 @@ ID_COLUMNS = {"row_id": pa.int64(), "group": pa.int64(), "cluster": pa.int64()}
 ALONE = "the table has no other column; if a line has several fields, separate them by commas, semicolons or tabs"
 TREND = "the target has a trend: the time '{}' is a feature, since a linear model with it predicts later rows better"
 PANDAS_INDEX = r"__index_level_\d+__"
-"""The name in Parquet of the row labels of a pandas frame, if they have none."""
+"""The name in Parquet of the row labels of a pandas frame, if the frame has no name for them."""
 MAX_NAMED_COLUMNS = 5
-"""If more columns are left out for the same reason, one line names so many of them."""
+"""If more columns are left out for the same reason, one line names this many of them."""
 YEARS = datetime.date(1900, 1, 1), datetime.date(2100, 12, 31)
 """Numbers of a feature such as 20240131 are dates if all are between these days."""
 LEAST_REPEATED = 0.05
-"""A message is printed if at least this share of the labelled rows repeat an earlier row."""
+"""Without `group`, a message is printed if at least this share of the labelled rows repeat an earlier row."""
 MANY_REPEATED = 0.2
-"""From this share on, copies stay in one fold."""
+"""From this share on, copies stay in one fold, unless `time` orders the folds."""
 MOST_COPIES = 10
-"""If each column has its values in more rows than this on average, equal rows are taken for different observations."""
+"""Equal rows are taken for different observations, without a message, if each of their columns (but the target and `weight`)
+has each value in at least this many rows on average, or has at most half as many values as there are distinct rows."""
 REPEATED = (
     "{:,} of {:,} rows with a target repeat an earlier row in all columns: with a copy in another fold, scores are too good "
     "and intervals too narrow; leave copies out, or name the column that copies share as group="
@@ -172,7 +173,7 @@ def _check(config: PrepareConfig) -> None:
 
 
 def _check_columns(config: PrepareConfig, table: sources.Table) -> None:
-    """Raise `UserError` for a setting with a column that does not exist, or that is the target too."""
+    """Raise `UserError` if a setting names a column that does not exist, or the target too, or if there are no rows."""
     used: dict[str, str] = {}
     named = [(key, getattr(config, key)) for key in ("target", "time", "group", "weight", "id")]
     lists = {"drop": config.drop, "categorical": config.categorical}
@@ -193,7 +194,7 @@ def _check_columns(config: PrepareConfig, table: sources.Table) -> None:
 
 
 def _read_columns(config: PrepareConfig, table: sources.Table) -> dict[str, cells.Cells]:
-    """The cells of each column, except ids and columns of lists or other nested values."""
+    """The cells of each column, except those of `id`, `group` and `drop`, and of lists or other nested values."""
     named = {config.target, config.time, config.weight}
     skipped = {config.id, config.group, *config.drop} - named
     for key, name in (("target", config.target), ("time", config.time), ("weight", config.weight)):
@@ -212,8 +213,9 @@ def _read_columns(config: PrepareConfig, table: sources.Table) -> dict[str, cell
 
 
 def units(config: PrepareConfig, table: sources.Table) -> tuple[np.ndarray, pl.Series | None]:
-    """The unit of each row, (num_rows,) int64, and the groups' texts in the order of their numbers. No split divides a unit.
+    """The unit of each row, (num_rows,) int64, and the groups' texts in the order of their numbers; None without groups.
 
+    No unit has rows in both train and test.
     With groups, the unit is the number of the row's group by first appearance, -1 for none; without, the row's own number.
     """
     if not config.group:
@@ -238,7 +240,7 @@ def write_names(
 
 
 def _refuse_missing_classes(config: PrepareConfig, target: Target, split: np.ndarray) -> None:
-    """Raise `UserError` if train lacks a class, test lacks one of two classes, or a number is constant in train."""
+    """Raise `UserError` if train lacks a class, test lacks one of two classes, or a target of regression is constant."""
     all_classes = set(np.unique(target.values[(split == TRAIN) | (split == TEST)]))
     for number in (TRAIN, TEST):
         values, name = target.values[split == number], SPLITS[number]
@@ -254,8 +256,8 @@ def _refuse_missing_classes(config: PrepareConfig, target: Target, split: np.nda
 
 
 def _weights(config: PrepareConfig, table: sources.Table, column: cells.Cells, has_no_target: np.ndarray) -> np.ndarray:
-    """The sample weights, (num_rows,) float32; 1 for a row to forecast whose weight is empty. Raises `UserError` for others
-    that are no weights.
+    """The sample weights, (num_rows,) float32; 1 for a row to forecast whose weight is empty. Raises `UserError` if another
+    is empty, negative or beyond 3e38, or if all are 0.
 
     has_no_target : (num_rows,) bool, the rows to forecast.
     """
@@ -321,7 +323,7 @@ def _features(
 
 
 def _unseen(cells_of: dict[str, cells.Cells], features: list[dict[str, Any]], rows: np.ndarray) -> dict[str, int]:
-    """The number of cells of `rows`, (num_rows,) bool, whose text is not in train, for features with such cells."""
+    """The number of cells of `rows`, (num_rows,) bool, whose text is no category of train, for features with such cells."""
     counts = {}
     for feature in features:
         if "values" in feature:
@@ -331,7 +333,7 @@ def _unseen(cells_of: dict[str, cells.Cells], features: list[dict[str, Any]], ro
 
 
 def stripped(config: PrepareConfig) -> PrepareConfig:
-    """The settings with the names of columns as `sources.read` gives them."""
+    """The settings with the names of columns as `sources.read` gives them: without surrounding blanks."""
     names: Any = {key: getattr(config, key).strip() for key in ("target", "time", "group", "weight", "id")}
     names |= {key: tuple(map(str.strip, getattr(config, key))) for key in ("drop", "categorical")}
     return dataclasses.replace(config, **names)
@@ -340,7 +342,7 @@ def stripped(config: PrepareConfig) -> PrepareConfig:
 def _keep_copies_together(
     config: PrepareConfig, cells_of: dict[str, cells.Cells], target: Target, unit: np.ndarray
 ) -> tuple[np.ndarray, list[str]]:
-    """The units of `units`, or with many copies and random folds one unit for all copies of a row; and a message."""
+    """The units of `units`, or with many copies and random folds one unit for all copies of a row; and messages."""
     is_labelled = ~np.isnan(target.values)
     compared = [column for name, column in cells_of.items() if name not in (config.target, config.weight)]
     values = [column.values.filter(pl.Series(is_labelled)) for column in compared]

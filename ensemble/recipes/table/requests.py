@@ -2,8 +2,8 @@
 
     {"rows": [{"age": 39, "job": "clerk", "joined": "2024-01-31"}, …]}
 
-Columns that are not features are ignored, also those of lists and objects. A column that a row lacks is missing in this
-row, as in a file.
+Columns are ignored if they are neither features nor in the settings `group` or `id`, also those of lists and objects. A
+column that a row lacks is missing in this row, as in a file.
 """
 
 import json
@@ -50,7 +50,8 @@ def counts(request: Request) -> dict[str, int]:
 
 
 def problem(request: Request, training: dict[str, Any]) -> tuple[list[str | int], str] | None:
-    """Location and error message of the first value that does not fit its column; None if all fit.
+    """Location and error message of the first value that does not fit its column, or an error message about
+    all rows if they have no column of a feature; None if all fit.
 
     training : the manifest of the training data.
     """
@@ -120,8 +121,10 @@ def _texts_that_are_no_dates(request: Request, forms: dict[str, str], missing: C
 
 
 def tables(request: Request) -> tuple[pa.Table, None]:
-    """The rows as an argument of `Predictor.predict`. Values of several types in one column become texts, as do lists and
-    objects, of which no feature is computed.
+    """The rows, and None for products: the arguments of `Predictor.predict`.
+
+    Values of several types in one column become texts, unless all are numbers. So do columns with lists or objects, of which
+    no feature is computed, and columns with whole numbers beyond 2^53, which stay exact as texts.
 
     Blank texts become missing values. In a column of texts a float such as 5.125 becomes '5.1250', since the point of
     '5.125' would separate thousands if the texts have decimal commas.
@@ -156,7 +159,7 @@ def facts(training: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer(metadata: dict[str, str]) -> dict[str, Any]:
-    """Entries of an answer beside the forecast."""
+    """Entries of an answer beside the forecast: none for a table."""
     return {}
 
 

@@ -43,7 +43,8 @@ class PrepareConfig:
     pandas or polars need not be named."""
     missing: tuple[str, ...] = ()
     """Texts that mark missing values, such as [NA,unknown], in all columns except id and group. If none are given,
-    NA, N/A, NaN, null, None, ? and - do so in columns of numbers and dates, but not in the target or in columns of texts."""
+    NA, N/A, NaN, null, None, ? and - do so in columns of numbers, dates and booleans, but not in the target or in columns of
+    texts."""
     decimal: Literal["", ".", ","] = ""
     """The decimal separator of numbers that are stored as text, needed if it is ambiguous: with `.` the text 1,234 is 1234,
     with `,` it is 1.234."""
@@ -76,9 +77,9 @@ TRAINING = {
     "patience": 16,
     "log_every": 20,
 }
-"""Defaults that replace those of `TrainConfig`. The first three are derived from the number of rows if they are 0, see
-sizes.py. The gradient is not clipped, since its norm depends on all copies: rows that one copy holds out would change the
-steps of that copy through the other copies."""
+"""Defaults that replace those of `TrainConfig`. The first three are derived from the number of rows and the kind of task
+if they are 0, see sizes.py. The gradient is not clipped, since its norm depends on all copies: rows that one copy holds out
+would change the steps of that copy through the other copies."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

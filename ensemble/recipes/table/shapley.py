@@ -13,7 +13,7 @@ import numpy as np
 
 ROWS_AT_ONCE = 4096
 Predict = Callable[[np.ndarray], np.ndarray]
-"""Maps features (n, F) to outputs (n, K) on an additive scale: log odds, or the unit of the target."""
+"""Maps n rows of F features, (n, F), to K outputs, (n, K), on an additive scale, such as log odds."""
 
 
 def values(predict: Predict, rows: np.ndarray, references: np.ndarray) -> np.ndarray:

@@ -45,7 +45,7 @@ BATCHES = ((2_000, 64, 96.0), (5_000, 128, 64.0), (20_000, 256, 40.0), (50_000, 
 larger batches. With a time limit the training has as many of these epochs as fit."""
 LEARNING_RATE, REFERENCE_BATCH = 0.015, 256
 """The peak learning rate is `LEARNING_RATE` at a batch size of `REFERENCE_BATCH`, and is proportional to the square root of
-the batch size up to four times this size."""
+the batch size up to four times `REFERENCE_BATCH`, and constant beyond."""
 REGRESSION_EPOCHS = 1.5
 """Factor on the epochs for regression, whose error still decreases when classifiers begin to overfit."""
 

@@ -30,7 +30,7 @@ HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 """The value that Hive writes into the name of a folder whose rows have none."""
 WHOLE_FLOAT = r"^([+-]?(?:0|[1-9]\d*))\.0+$"
 WHOLE_SECONDS = r" 00:00:00\.0{6}$|(:\d\d)\.0{6}$"
-"""Matches the end of a time that `as_text` removes: midnight, or a fraction of 0. Earlier versions wrote it."""
+"""Matches the end of a time that `as_text` removes: midnight, or a fraction of 0. Earlier versions did not remove it."""
 MOST_NAMED = 5
 MICROSECONDS_PER_DAY = 86_400_000_000
 NO_ID = "{} holds floats such as {}, and ids are texts or whole numbers below 2^53 (2^24 in 32 bits): write it as text"
@@ -86,8 +86,9 @@ class Table:
     def texts(self, column: str, setting: str) -> pl.Series:
         """A column as ids: texts exactly as written, null for empty cells; whole numbers with all digits, of any type.
 
-        Raises `UserError`, which names the `setting`, for a column of floats that are not all whole, of lists or bytes, for
-        whole numbers that Excel has rounded, and for texts with a NUL byte, at which C libraries would truncate them.
+        Raises `UserError`, which names the `setting`, for a column with floats that are not whole or not exact, of lists or
+        bytes, for whole numbers that Excel has rounded, and for texts with a NUL byte, at which C libraries would truncate
+        them.
         """
         if column in self.nested:
             raise UserError(f"{setting}={column} holds {self.nested[column]}: ids are texts or whole numbers")
@@ -109,7 +110,7 @@ class Table:
 def read(files: Sequence[Path], census: Census, with_copies: bool = False) -> Table:
     """Read all rows of the files. with_copies : whether files may have equal rows without a message.
 
-    Raises `UserError` for files with different columns.
+    Raises `UserError` for a file without rows, and for files with different columns; JSON lines may lack some columns.
     """
     raw_files = [records.look(path) for path in files]
     frames: list[pl.DataFrame] = []
@@ -265,7 +266,7 @@ def _copies(files: Sequence[Path], frames: list[pl.DataFrame], schemas: list[pl.
 
 def _column_names(path: Path, names: list[str]) -> list[str]:
     """The names of a file's columns without surrounding blanks, 'column 3' for one without a name. Raises `UserError` for
-    duplicates and names that polars reads as a pattern."""
+    duplicates, names with a NUL byte, and names that polars reads as a pattern."""
     names = [name.strip() for name in names]  # as `records.look` does for CSV, so that all formats give the same names
     for name, count in Counter(names).items():
         if count > 1:

@@ -1,9 +1,10 @@
 """Division of rows into train, test and forecast, and the fold and block of each row.
 
-All labelled rows are the split `train`, with the folds of `ensemble/data/cross_validation.py`. With `test` > 0, a part of
-them is the split `test`: a random sample of units (the values of `group`, else single rows), or with `time` the last rows.
-In the latter case, train rows within `embargo` before the test, and those of groups in the test, are left out. Rows with
-equal times stay together; without `time`, rows of the same group do.
+All labelled rows are the split `train`, with the folds of `ensemble/data/cross_validation.py`, except those with an empty
+`time` or `group`, or a weight of 0. With `test` > 0, a part of them is the split `test` instead: a random sample of units
+(the values of `group`, else single rows, or rows with their copies), or with `time` the last rows. Then, with `time`, train
+rows within `embargo` before the test, and those of groups in the test, are left out. Rows with equal times stay together;
+without `time`, rows of the same unit do.
 """
 
 import dataclasses
@@ -23,10 +24,11 @@ LEAST_ROWS = 20
 LEAST_FOLDS = 3
 MANY_FOLDS = 8
 MANY_FOLDS_UNTIL, FOLDS_UNTIL = 10_000, 200_000
-"""Largest numbers of labelled rows for 8 folds and for 5 folds; with more rows, one part is held out."""
+"""Largest numbers of train rows for 8 folds and for 5 folds; with more rows, one part is held out."""
 STOP_SHARE = 0.2
-"""Fraction of a fold that is used for early stopping, if there are more than `MANY_FOLDS_UNTIL` rows, and if these parts of
-all folds together have `STOP_OF_RARER` rows of the rarer value of a binary target. Else the whole fold is used."""
+"""With scheme=random, the fraction of a fold that is used for early stopping, if there are more than `MANY_FOLDS_UNTIL` rows
+without copies, and if these parts of all folds together have at least `STOP_OF_RARER` rows of the rarer value of a binary
+target. Else the whole fold is used."""
 STOP_OF_RARER = 20
 HELD_OUT_PERCENT = 15
 """With scheme=holdout and at most `FOLDS_UNTIL` rows, the percentage of rows that are predicted; the same percentage is used
@@ -65,9 +67,10 @@ def split_rows(
 ) -> Splits:
     """Split the rows of a table. Rows that are left out are counted in `census`.
 
-    kind : of the task. target, time : (num_rows,) float64, NaN for empty cells. unit : (num_rows,), the unit that no split
-    divides, -1 for none. weight : (num_rows,) float32 or None; a row with a target and the weight 0 is left out, since no
-    copy can be fitted on a fold of such rows. Raises `UserError` if a split would be too small.
+    kind : of the task. target, time : (num_rows,) float64, NaN for empty cells. unit : (num_rows,), the unit of each
+    row, -1 for none; no unit has rows in both train and test. weight : (num_rows,) float32 or None; a row with a target and
+    the weight 0 is left out, since no copy can be fitted on a fold of such rows. Raises `UserError` if a split would be too
+    small.
     """
     split = np.where(np.isnan(target), FORECAST, TRAIN)
     if weight is not None:
@@ -126,7 +129,7 @@ def _mark_test(
     unit: np.ndarray,
     census: Census,
 ) -> None:
-    """Mark the rows of the test split in `split`."""
+    """Mark the rows of the test split in `split`; with `time`, leave out the train rows that are too close to them."""
     rows = np.flatnonzero(split == TRAIN)
     if time is None:
         units, inverse, size = np.unique(unit[rows], return_inverse=True, return_counts=True)
@@ -215,7 +218,7 @@ def _by_group(unit: np.ndarray, num_folds: int, seed: int) -> np.ndarray:
 
 
 def _forward(config: PrepareConfig, time: np.ndarray) -> tuple[tuple[float, ...], np.ndarray]:
-    """The first time of each fold from −1 on, and the fold of each row."""
+    """The first time of each fold from −1 on, and the fold of each row: -2 for rows before these folds."""
     times, size = np.unique(time, return_counts=True)
     num_folds = config.num_folds or min(FORWARD_FOLDS, len(times) - 2)
     if num_folds < 1 or num_folds + 2 > len(times):

@@ -1,7 +1,8 @@
 """Numerical features of columns of free text: length, style, and topics.
 
 Topics are computed by latent semantic analysis (Deerwester et al. 1990): words with the weights (1 + ln count) × idf are
-projected on the leading singular vectors of the train texts. The target is not used, so it cannot leak between folds.
+scaled to a norm of 1 in each text, and projected on the leading singular vectors of the train texts. The target is not
+used, so it cannot leak between folds.
 
     content = learn(texts)                        # words and topics of the train rows, stored in the manifest
     entries(column, content)                      # the features of the column
@@ -31,18 +32,18 @@ WORD = rf"[{_PAIRS}]{{1,2}}|[{_FIVES}]{{1,5}}|[^\s{_PAIRS}{_FIVES}]+"
 """A word, for polars. In scripts without blanks between words, two or five characters count as one."""
 _NO_BLANKS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 TERM = rf"[{_NO_BLANKS}]|[^\W{_NO_BLANKS}]{{2,}}"
-"""A word of two or more letters, or a character of these scripts, of which pairs are used too; for Python."""
+"""A word of two or more letters or digits, or a character of these scripts, for Python. Pairs of both are used too."""
 COUNTED: dict[str, str] = {"capitals": r"\p{Lu}", "digits": r"\d", "punctuation marks": r"\p{P}"}
 """Regular expressions of characters whose share in each text is a feature."""
 
 
 def is_prose(texts: pl.Series) -> bool:
-    """Whether the texts, none of them null, have several words each."""
+    """Whether the texts, none of them null, have more than `PROSE_WORDS` words on average."""
     return float(texts.str.count_matches(WORD).mean() or 0) > PROSE_WORDS  # type: ignore[arg-type]
 
 
 def learn(texts: pl.Series) -> dict[str, Any]:
-    """Words, their idf and singular vectors, as JSON; empty if no word is in enough texts. texts : without nulls."""
+    """Words, their idf and singular vectors, for JSON; no words if none is in enough texts. texts : without nulls."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 

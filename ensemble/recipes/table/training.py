@@ -75,7 +75,8 @@ class FlatRows(PreparedRows):
         return super().__len__() if self.row_numbers is None else len(self.row_numbers)
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
-        """numbers and codes (B, …) float32, uses (B, C) bool, target (B,) float64, weight (B,) float32, group (B,)."""
+        """For B rows and C copies: numbers and codes (B, …) float32, uses (B, C) bool, target (B,) float64, weight (B,)
+        float32, group (B,) int64."""
         stored = rows if self.row_numbers is None else self.row_numbers[rows]
         columns = {name: self.columns[name].take(stored) for name in self.columns.keys() - {"row_id", "cluster"}}
         weight = columns.get("weight", np.ones(len(rows)))
@@ -120,11 +121,14 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
 
     @property
     def num_copies(self) -> int:
-        """The copies of cross-validation, and with refit one that is fitted on all rows."""
+        """The number of copies: one for each fold, and with new_rows=refit one more that is fitted on all rows."""
         return self.config.num_copies + (self.config.new_rows == "refit")
 
     def choose(self, config: Any) -> Any:
-        """Replace settings that are 0 or auto by values that follow from the task and the numbers of rows and features."""
+        """Replace settings that are 0 or auto by values that follow from the task and the numbers of rows and features.
+
+        Raises `UserError` if `new_rows` or `num_copies` does not fit the data.
+        """
         if self.config.new_rows == "refit" and not self.cross_validation:
             raise UserError(f"recipe.new_rows=refit needs cross-validation, which {self.folder} does not have: leave it out")
         expected = self.cross_validation.num_folds if self.cross_validation else 1
@@ -201,7 +205,7 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
         """The features that contribute most to the first rows of the split forecast, by shapley.py.
 
         Contributions are in log odds, in the unit of the target, or in log probabilities of the most probable classes.
-        prediction : of all rows of the forecast, (n,) or (n, K).
+        prediction : of all n rows of the forecast, (n,), or (n, K) for K classes.
         """
         rows, names = self.rows(FORECAST), [*self.names[0], *self.names[1]]
         num_rows = max(LEAST_EXPLAINED, MOST_EVALUATED // (NUM_REFERENCES * (len(names) + 1)))
@@ -260,7 +264,7 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
         activations = 2 * config.num_submodels * config.width * config.num_layers + num_inputs
         return Size(
             num_parameters=self.num_copies * (layers + heads + embeddings),
-            # 4 bytes per float32; at least half of the copies process a row
+            # 4 bytes per float32; about half of the copies process a row
             batch_bytes=2 * num_rows * self.num_copies * activations,
             settings=tuple(
                 f"recipe.{name}" for name in ("num_submodels", "width", "num_layers", "embedding_size", "num_bins")
@@ -268,7 +272,7 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
         )
 
     def _loss(self, output: torch.Tensor, target: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-        """The mean loss of the submodels (b, k, num_outputs) for each row, (b,)."""
+        """The mean loss of the k submodels of a copy, with outputs (b, k, num_outputs), for each of its b rows, (b,)."""
         num_submodels = output.shape[1]
         if self.task.kind == "multiclass":
             classes = target.long().repeat_interleave(num_submodels)

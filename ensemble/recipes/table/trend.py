@@ -14,7 +14,7 @@ PENALTY = 1e-3
 MOST_VALUES = 31
 """Numbers with at most as many different values, such as a month or the code of a category, become one-hot columns."""
 MOST_COLUMNS, MOST_ROWS = 300, 50_000
-"""With more columns the time is no feature. Of more rows, a sample is used."""
+"""With more inputs of the linear model the time is no feature. Of more rows, a sample is used."""
 
 
 def has_trend(
@@ -22,9 +22,10 @@ def has_trend(
 ) -> bool:
     """Whether the time should be a feature.
 
-    features : (num_rows, F) float32 of the train rows, NaN for missing values. time, target : (num_rows,) float64. fold :
-    (num_rows,) of the folds forward in time, at most -1 for rows that are not predicted. embargo : time until a target is
-    known.
+    features : (num_rows, num_features) float32 of the train rows, NaN for missing values.
+    time, target : (num_rows,) float64.
+    fold : (num_rows,) of the folds forward in time, at most -1 for rows that are not predicted.
+    embargo : time until a target is known.
     """
     rows = np.sort(np.random.default_rng(seed).permutation(len(time))[:MOST_ROWS])
     columns, time, target, fold = _columns(features[rows]), time[rows], target[rows], fold[rows]
@@ -45,7 +46,7 @@ def has_trend(
 
 
 def _columns(features: np.ndarray) -> np.ndarray | None:
-    """Inputs of the linear model, (num_rows, E) float64: one-hot or centred, 0 for missing numbers; None if too many."""
+    """Inputs of the linear model, (num_rows, num_inputs) float64: one-hot or centred, 0 if missing; None if too many."""
     columns, num_columns = [np.zeros((len(features), 0))], 0
     for values in features.T:
         different = np.unique(values[~np.isnan(values)])
