@@ -54,7 +54,7 @@ def notes(census: dict[str, Any]) -> list[str]:
 
 
 class Census:
-    """Counts of rows, with the first examples of each kind, which is the reason for a drop or the text of a note.
+    """Counts of rows, with the first examples of each kind. A kind is the reason for a drop, or the text of a note.
 
     `rows_read == rows_kept + sum(dropped.values())` is always true. Later stages, such as the removal of
     duplicates, call `drop` too.
@@ -92,7 +92,7 @@ class Census:
             stored.extend(itertools.islice(examples, NUM_EXAMPLES - len(stored)))
 
     def check(self, max_bad_fraction: float, kinds: Sequence[str] = BAD_KINDS, num_examined: int | None = None) -> None:
-        """Raise `UserError`, with the table of counts, if more than `max_bad_fraction` of the rows are bad, or all of them.
+        """Raise `UserError`, with the table of counts, if more than `max_bad_fraction` of the rows are bad or none is good.
 
         kinds : the reasons for which a row is bad; the reasons of later stages, such as duplicates, are not among them.
         num_examined : number of rows that were examined for these reasons; None for all rows that were read.

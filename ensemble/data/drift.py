@@ -1,11 +1,11 @@
 """Drift: the difference between the distributions of a feature in new rows and in train, as population stability index.
 
 The index is the sum over bins of (p - q) ln(p / q), where p and q are the shares of a bin in the two sets of rows, after 0.5
-is added to each count, so that no share is 0. The nine deciles of the known values of train divide the values of a numeric
-feature into bins. A value that equals several deciles has a bin of its own, as has a decile that is the largest value. A
-categorical feature has one bin for each frequent category, and one for all others. Missing values are one more bin. By the
-usual rule the index is small up to 0.1 and large above 0.25. If two sets of n and m rows have equal distributions, it is
-(bins - 1) (1 / n + 1 / m) on average.
+is added to each count, so that no share is 0. Bins that are empty in both sets are left out. The nine deciles of the known
+values of train divide the values of a numeric feature into bins. A value that equals several deciles has a bin of its own,
+as has a decile that is the largest value. A categorical feature has one bin for each frequent category, and one for all
+others. Missing values are one more bin. By the usual rule the index is small up to 0.1 and large above 0.25. If two sets of
+n and m rows have equal distributions, it is (bins - 1) (1 / n + 1 / m) on average.
 """
 
 import dataclasses
@@ -34,7 +34,8 @@ class Bins:
     """The bins of a feature, and the number of rows of train in each."""
 
     begins: list[float]
-    """Lower ends of all bins but the first, ascending; or the codes of categories with a bin of their own."""
+    """Lower ends of the bins of known values, without the first, ascending; or the codes of categories with a bin of their
+    own."""
     counts: list[int]
     """The number of rows in each bin, (len(begins) + 2,). The last bin has the missing values. For categories, the bin
     before it has all categories that are not in `begins`."""
@@ -101,9 +102,10 @@ def bins_of_train(folder: str | Path, manifest: dict[str, Any]) -> dict[str, dic
 
 
 def warning(bins: dict[str, dict[str, Any]], folder: str | Path, manifest: dict[str, Any]) -> str:
-    """A warning that names the features with a large drift from train to the split forecast; empty if there are none.
+    """A warning that names features with a large drift from train to the split forecast; empty if there are none.
 
-    bins : from `bins_of_train`.
+    At most `MOST_NAMED` features are named, those with the largest index. Dates and their parts, such as the month, are not
+    examined. bins : from `bins_of_train`; if it is empty, nothing is examined.
     """
     index_of = {}
     for feature, values in columns(folder, manifest, FORECAST) if bins else ():

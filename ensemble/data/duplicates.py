@@ -57,9 +57,10 @@ def _first_of_equals(reviews: pl.DataFrame) -> np.ndarray:
 
 
 def _positions_in(events: pl.DataFrame, others: pl.DataFrame, item: str, time: str, unit_ms: int) -> np.ndarray:
-    """The positions of the events that are also in `others`, with times compared in a unit of milliseconds.
+    """The positions of the events that are also in `others`, with times compared in units of `unit_ms` milliseconds.
 
-    Seconds may have been cut or rounded from milliseconds, so both are compared.
+    Times are cut to this unit. For seconds they are also compared after rounding, since whole seconds may have been cut or
+    rounded from milliseconds.
     """
     positions = []
     for added in (0, unit_ms // 2) if unit_ms == 1000 else (0,):

@@ -17,8 +17,8 @@ MOST_NAMED = 5
 def meaning(manifest: dict[str, Any]) -> dict[str, Any]:
     """The entries of a manifest that must be equal in a member's training data and in all data that it predicts.
 
-    They are the entry `alike` if there is one, else the features and the settings of the preparation, except those that say
-    how rows are split.
+    They are the entry `alike` if there is one. Otherwise they are the names of the features, the settings of the preparation
+    except those that say how rows are split, and the entries `categories` and `has_text` if there are such.
     """
     if "alike" in manifest:
         return manifest["alike"]

@@ -80,7 +80,10 @@ def refuse_bare_returns(path: Path, head: bytes) -> None:
 
 
 def repeated_key(octets: bytes) -> str | None:
-    """The first key that an object in this JSON has twice; None if there is none. Parsers would use only the last value."""
+    """A key that an object in this JSON has more than once; None if there is none, or if the bytes are not valid JSON.
+
+    Parsers would use only the last of the key's values.
+    """
     repeated: list[str] = []
 
     def examine(pairs: list[tuple[str, Any]]) -> None:
@@ -97,7 +100,7 @@ def repeated_key(octets: bytes) -> str | None:
 class Bytes(AbstractContextManager["Bytes"]):
     """A sequential reader of a file's bytes, decompressed if it is gzip.
 
-    Raises `UserError` for a file that cannot be opened, and where a gzip stream is damaged or incomplete.
+    Raises `UserError` for a file that cannot be opened or read, and for a gzip stream that is damaged or incomplete.
     """
 
     def __init__(self, path: Path) -> None:
@@ -128,7 +131,7 @@ class Bytes(AbstractContextManager["Bytes"]):
 
     def _read_some(self, size: int) -> bytes:
         try:
-            # In small pieces, so that the bytes before a damaged one are not lost
+            # In small pieces, so that `position` counts the bytes before a damaged one, for the error
             return self._gzip.read1(min(size, GZIP_BYTES)) if self._gzip else self._file.read(size)
         except EOFError:
             problem = "ends early"

@@ -17,7 +17,8 @@ BUFFER_BYTES = 1 << 20  # without it, pyarrow reads a whole column of a row grou
 OFFSET = r"[+-]\d\d:?\d\d"
 """A time zone that is an offset, such as +05:30."""
 ZONE_OF_OFFSETS = "Etc/GMT"
-"""The time zone in which such times are returned. It has another name than UTC, so that readers can tell them apart."""
+"""The time zone in which such times are returned. It equals UTC, but has another name, so that readers can tell these times
+from those whose zone in the file is UTC."""
 
 
 def batches(path: Path, columns: list[str] | None, num_rows: int) -> Iterator[pa.RecordBatch]:
@@ -77,7 +78,7 @@ def frame(path: Path, batch: pa.RecordBatch) -> pl.DataFrame:
 
 def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """The rows as Python objects. A column with a value that Python cannot represent, such as a date of the year 10000, is
-    None in all rows."""
+    None in all rows of the batch."""
     columns = {}
     for field, column in zip(batch.schema, batch.columns, strict=True):
         try:

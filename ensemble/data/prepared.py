@@ -30,8 +30,9 @@ def write(
 ) -> dict[str, Any]:
     """Prepare data by `prepare`, the function of the recipe `name`, and return the manifest.
 
-    The folder gets its final name only after `check` and `check_manifest` have passed. So data that members cannot use do
-    not replace other data.
+    If the recipe writes the folder by `folders.new_folder`, it gets its final name only after `check` and `check_manifest`
+    have passed. So data that members cannot use do not replace other data. A folder that is written in another way is
+    checked afterwards.
     """
     checked: list[dict[str, Any]] = []
 
@@ -49,7 +50,10 @@ def write(
 
 
 def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
-    """Raise `UserError` for a manifest or column that members could not use. name : the recipe that prepared the folder."""
+    """Raise `UserError` for a manifest or column that members could not use, and print the warnings of `unknown_values`.
+
+    name : the recipe that prepared the folder. Without the entry `task` only the manifest is checked, not the columns.
+    """
     missing = [entry for entry in ("recipe", "config", "splits", "features") if entry not in manifest]
     splits = manifest.get("splits", {})
     if not isinstance(splits, dict) or not all(isinstance(facts, dict) for facts in splits.values()):

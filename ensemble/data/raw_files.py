@@ -1,4 +1,4 @@
-"""The raw files that paths, globs and `hub:CATEGORY`, a category of the dataset Amazon Reviews 2023, name."""
+"""Find the raw files that paths, globs and `hub:CATEGORY` name; CATEGORY is one of the dataset Amazon Reviews 2023."""
 
 import filecmp
 import glob
@@ -24,10 +24,11 @@ def expand_sources(
 ) -> list[Path]:
     """The files that paths, globs and `hub:CATEGORY` name, in their order, each once.
 
-    A category of `hub:` is downloaded into `cache_dir`: its reviews or its metadata, depending on `kind`. If `cache_dir` is
-    None, it is refused. If a file is given twice, under another name, by a link or, without `with_copies`, as a copy, the
-    second one is left out with a warning, as are empty files that a glob matches. Raises `UserError` for no source, a path
-    that is no regular file, a glob without matches, and a download that fails.
+    A category of `hub:` is downloaded into `cache_dir`: its reviews or its metadata, depending on `kind`. If a file is given
+    twice, by the same path, by a link or, without `with_copies`, as a copy, the second one is left out with a warning. Empty
+    files that a glob matches are left out with a warning too, unless all of them are empty. Raises `UserError` for no
+    source, a path that is no regular file, a URL, a glob without matches, a download that fails, and `hub:` if `cache_dir`
+    is None.
     """
     if not sources:
         raise UserError("source names no file: name at least one file, glob or hub:CATEGORY")
@@ -64,7 +65,8 @@ def _without_empty(source: str, paths: list[Path]) -> list[Path]:
 
 def _each_once(files: list[Path], with_copies: bool) -> list[Path]:
     """The files, without those that are a link to an earlier file or, without `with_copies`, a copy of it. Each of these
-    causes a warning. Files in folders `KEY=VALUE`, which are columns, are copies only with the same keys and values."""
+    causes a warning. The keys of folders named `KEY=VALUE` are columns, so files with equal content in such folders are
+    copies only if all keys and values are equal."""
     distinct: list[Path] = []
     of_size: dict[int, list[Path]] = {}  # only files of equal size are compared, since there may be thousands of files
     for path in files:

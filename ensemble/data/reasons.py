@@ -33,11 +33,12 @@ def likeliest_classes(prediction: np.ndarray) -> np.ndarray | None:
 def strongest_reasons(
     names: list[str], values: np.ndarray, parts: np.ndarray, classes: np.ndarray | None, rows: np.ndarray, num_rows: int
 ) -> list[list[dict[str, Any]]]:
-    """The `reasons` of `num_rows` rows, for n of them: the largest contributions that are not 0. The others have none.
+    """The `reasons` of `num_rows` rows. For n of them these are the `NUM_REASONS` largest contributions to each class,
+    without those that are 0; the list of every other row is empty.
 
     names : the names of the F features. values : the values of the features, (n, F). parts : the contributions, (n, m, F),
-    to m classes for each row. classes : the numbers of these classes, (n, m); None for a task without classes. rows : the
-    numbers of the n rows.
+    to m classes for each row; m is 1 for a task without classes. classes : the numbers of these classes, (n, m); None for a
+    task without classes. rows : the numbers of the n rows.
     """
     largest = np.argsort(-np.abs(parts), axis=2, kind="stable")[..., :NUM_REASONS]
     reasons: list[list[dict[str, Any]]] = [[] for _ in range(num_rows)]

@@ -5,9 +5,9 @@
         ...                                     # columns `time` and `source_line`; malformed records separately
 
 A block is parsed as a whole. Only if that fails is it parsed record by record, to report the malformed lines and keep the
-others. The same parser is used in both cases, so the size of a block never changes which rows are kept. CSV, with commas or
-semicolons, is quoted as in RFC 4180: a field may span lines, and a stray quote is an error. Tab-separated files have no
-quoting, unless all quotes in the first lines with quotes enclose fields.
+others. The same parser is used in both cases, so the size of a block never changes which rows are kept. CSV, with commas,
+semicolons or vertical bars, is quoted as in RFC 4180: a field may span lines, and a stray quote is an error. Tab-separated
+files have no quoting, unless all quotes in the first lines with quotes enclose fields.
 """
 
 import codecs
@@ -39,7 +39,7 @@ HEAD_RECORDS = 1000
 MOST_HEADER_LINES = 20
 """The maximum number of lines of a header whose quoted names contain newlines."""
 MOST_LINES = 0.9
-"""Semicolons separate the fields if at least this share of the first lines then have as many fields as the header."""
+"""Semicolons are preferred to commas if at least this share of the lines has as many fields as the first (`_delimiter`)."""
 LONGEST_RECORD_BYTES = 64 << 20
 CHECKED_RECORDS = 1000
 """Minimum number of evenly spaced records of a JSON lines block that are checked for repeated keys. This takes 3 % of the
@@ -103,7 +103,7 @@ class JsonLines:
 
 @dataclass(frozen=True, kw_only=True)
 class Delimited:
-    """Fields between commas, semicolons or tabs. `parse` and `is_valid` as in `JsonLines`; every column is text."""
+    """Fields between commas, semicolons, tabs or bars. `parse` and `is_valid` as in `JsonLines`; every column is text."""
 
     header: list[str]
     delimiter: str
@@ -257,7 +257,8 @@ def read_blocks(
     types : the usual types of fields in JSON lines, which are faster to read than text. A block with a value of another
         type, and every CSV, is read as text. Parquet files contain types.
 
-    Raises `UserError` for a damaged file, with the position of the damage.
+    Raises `UserError` for a damaged file, with the position of the damage, and for a JSON object that has a key twice, if
+    its record is one of those that are checked (`CHECKED_RECORDS`).
     """
     if (layout := file.layout) is None:
         yield from _parquet_blocks(file.path, fields, block_bytes)
@@ -423,7 +424,8 @@ def _well_quoted(octets: bytes, delimiter: str) -> bool:
 def _delimiter(head: bytes) -> str:
     """The character that separates the fields.
 
-    Candidates are the marks with which at least half of the other lines have as many fields as the first. Of these it is the
+    Of tab, comma, semicolon and bar it is the only one in the first record; without any, the comma. If there are several,
+    candidates are those with which at least half of the other lines have as many fields as the first. Of these it is the
     tab, or else the one with the most fields. A semicolon is preferred to a comma, which may be a decimal mark, if at least
     `MOST_LINES` of the lines have as many fields with it as the first, and the others, such as a footer, contain none."""
     text = head.lstrip()
@@ -471,8 +473,8 @@ def _cut(
     """Blocks that end where a record ends, with the end (a byte offset) and the first line of each of their records.
 
     A newline ends a record unless an odd number of quotes precedes it. A missing newline at the end of the file is added.
-    If a quote is still open after `LONGEST_RECORD_BYTES`, or at the end of the file, all that follows it is one record.
-    """
+    If a quote is still open at the end of the file, the rest of the file is one record; if it is still open after
+    `LONGEST_RECORD_BYTES`, the lines that were read so far are one. Raises `UserError` for a longer line."""
     rest, line = b"", first_line
     while True:
         piece = read(block_bytes)

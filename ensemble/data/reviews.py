@@ -10,8 +10,8 @@ Formats, recognised by the content of a file and never by its name:
 
     JSON lines, plain or gzip     Amazon Reviews 2023 and 2018, reviews and metadata; reviews of 2014
     Parquet                       the same columns
-    CSV and TSV, plain or gzip    Amazon Reviews 2023 (benchmark and joined), UserId,ProductId,Rating,Timestamp, MovieLens
-    any of them                   with a mapping of columns from the user
+    CSV and TSV, plain or gzip    Amazon Reviews 2023, UserId,ProductId,Rating,Timestamp, MovieLens, .inter of RecBole
+    any of them                   with the names of the setting columns, or with a mapping of columns from the user
 
 `raw_files.py` finds the files, and `records.py` reads files of any content. This module gives the columns the names of the
 schema; `values.py` converts them to its types and units. Times are UTC.
@@ -50,8 +50,8 @@ REVIEW_SCHEMA: dict[str, pl.DataType] = {
     "product_id": pl.String(),
     "user_id": pl.String(),
     "time_ms": pl.Int64(),  # UTC, milliseconds since 1970
-    "rating": pl.Float32(),  # stars, 0.5 to 5
-    "text": pl.String(),  # title, newline, text; null if the format has neither, or with_text=False
+    "rating": pl.Float32(),  # stars, 0.5 to 5; null if with_rating=False
+    "text": pl.String(),  # title, newline, text; null if the row has neither, or with_text=False
     "helpful_votes": pl.Int32(),  # null if the format does not have them; the same for the next two
     "verified": pl.Boolean(),
     "num_images": pl.Int32(),
@@ -166,15 +166,16 @@ def read_reviews(
 
     files : from `expand_sources`. The formats of all files are recognised before the first block is read.
     columns : the schema's field -> the file's column, for files of an unknown format. product_id, user_id, rating and time
-        are required; title, text, helpful_votes, verified and images are optional. Numbers count the columns of a CSV
-        without header.
+        are required; title, text, helpful_votes, verified and images are optional. If all columns are given as numbers,
+        they count the columns of a CSV without a header, from 1.
     until_ms : reviews after this time (UTC) are left out. By default, reviews dated more than a day after their file's
         modification time are bad.
     with_text : False leaves `text` null, which is faster.
     with_rating : False leaves `rating` null; no column of ratings is needed, and any value is allowed in it.
     block_bytes : size of the raw text that is in memory at once; it has no influence on the rows.
 
-    Raises `UserError` for an empty file, a damaged file (with the position of the damage), and one of an unknown format.
+    Raises `UserError` for an empty file, a damaged file (with the position of the damage), one of an unknown format, and one
+    whose times have another form than seconds or milliseconds since 1970 or dates.
     """
     formats = FORMATS["reviews"]
     if columns is not None:
@@ -339,7 +340,7 @@ def _keep_good(
 
 
 def _note_unreadable(good: pl.DataFrame, source: _Source, census: Census, **value_of: pl.Expr) -> None:
-    """Count unreadable values of optional fields. Their rows are kept, with the value as unknown."""
+    """Count unreadable values of optional fields. Their rows are kept, and the values are read as if they were empty."""
     for field, value in value_of.items():
         if field not in source.fields:
             continue
@@ -404,7 +405,7 @@ def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
 
 
 def _nearest(file: records.RawFile, formats: Sequence[Format], kind: Kind) -> str:
-    """A sentence that names the known format of which the file lacks the fewest columns, and these columns."""
+    """A clause that names the known format of which the file lacks the fewest required columns, and these columns."""
     missing = {
         format.name: [column for column in _required(format.fields, kind).values() if column not in file.names]
         for format in formats

@@ -9,7 +9,8 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def finalised(bits: np.ndarray) -> np.ndarray:
-    """The output of the generator for states, uint64: a permutation in which one changed bit alters half of the bits."""
+    """The output of the generator for each state, uint64. The function is a permutation of the 64-bit integers; a change of
+    one bit of the state changes half of the bits of the output on average."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
@@ -27,5 +28,5 @@ def mixed(*keys: Any) -> np.ndarray:
 
 
 def uniform(*keys: Any) -> np.ndarray:
-    """Random numbers from [0, 1), float64, by the bits of `mixed`."""
+    """Random numbers from [0, 1), float64, from the bits of `mixed`."""
     return (mixed(*keys) >> np.uint64(11)) * 2.0**-53

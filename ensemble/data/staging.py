@@ -13,7 +13,8 @@ KIND = "staged data"
 
 
 def stage(source: str | Path, out: str | Path) -> tuple[int, bool]:
-    """Copy prepared data and their folds to `out`, unless it has them. Returns their bytes, and whether they were copied.
+    """Copy prepared data and their folds to `out`, unless it has them. Returns their size in bytes, and whether they were
+    copied.
 
     Raises `UserError` for damaged data, for a disk without enough space, and if `out` has other content.
     """

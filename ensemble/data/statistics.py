@@ -88,7 +88,8 @@ def of_shards(
     shards : (rows, columns) each, of any lengths, also 0. Every rank is given all of them, and reads a part of their rows.
     rank, num_ranks, exchange : those of a launched job; see `ranks`. With one rank nothing is exchanged.
     names : the names of the columns, for errors.
-    Raises `UserError` for an infinite value. Peak memory is that of a block and of five numbers for each block and column.
+    Raises `UserError` for an infinite value, and if there are no rows. Peak memory is that of a block and of five numbers
+    for each block and column.
     """
     ends = np.cumsum([len(shard) for shard in shards], dtype=np.int64)
     num_rows = int(ends[-1]) if len(ends) else 0

@@ -1,8 +1,9 @@
 """Conversion of columns of review and metadata files to the types and units of `reviews.REVIEW_SCHEMA`.
 
 Ids are text, exactly as in the file: `007`, ` 7` and `7` are three ids, and `None` is an id. Only an empty cell is
-missing. Whole numbers of any length are ids in their decimal form. Floating-point numbers are ids only if all of them are
-whole and below 2^53, or 2^24 in 32 bits: pandas writes a column of integers with missing values like that.
+missing. Whole numbers of any length are ids in their decimal form. Floating-point numbers are ids only if they are whole and
+below 2^53, or 2^24 in 32 bits: pandas writes a column of integers with missing values like that. Any other floating-point
+number is an error in a column of such numbers, as in Parquet; in JSON lines only its row is bad.
 """
 
 import ast
@@ -157,7 +158,7 @@ class InvalidIds:
 
 
 def have_keys(path: Path, columns: Sequence[str]) -> bool:
-    """Whether each of the keys is in some line of a JSON-lines file."""
+    """Whether each of the names occurs in some line of a JSON-lines file, in quotes; keys and values are not told apart."""
     missing = {json.dumps(column, ensure_ascii=False).encode() for column in columns}
     for line in _lines(path):
         missing -= {key for key in missing if key in line}
@@ -183,8 +184,10 @@ CALENDAR = r"^((?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01]))(?:[01]\d|2
 
 
 def time_unit(values: Sequence[object], path: Path, column: str) -> str:
-    """The format of a column of times: 'milliseconds', 'seconds' (since 1970) or 'dates'. values : its first
-    values."""
+    """The format of a column of times: 'milliseconds', 'seconds' (since 1970) or 'dates'. values : its first values.
+
+    Raises `UserError` if most times have another form, if one was rounded, such as 1.68E+12, or if no value is a time.
+    """
     values = [value for value in values if value not in (None, "")]
     if any(isinstance(value, datetime.date) for value in values):  # a column of dates in Parquet
         return "dates"
@@ -261,7 +264,10 @@ def names(*fields: str) -> pl.Expr:
 
 
 def text(fields: Sequence[str]) -> pl.Expr | None:
-    """The columns `fields`, such as title and text, joined by newlines; null in rows without any of them."""
+    """The columns `fields`, such as title and text, joined by newlines; null in rows without any of them.
+
+    Returns None if `fields` is empty.
+    """
     if not fields:
         return None
     texts = [pl.col(field).cast(pl.String) for field in fields]
@@ -338,14 +344,15 @@ NUMBERS_WITH = {  # by decimal mark: a pattern of numbers, and a pattern of numb
     ",": (r"^(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d+)?$", r"^\d+,(?:\d{1,2}|\d{4,})$|\.\d{3},\d|\.\d{3}\."),
 }
 TOLERATED_MARKS = 0.01
-"""The share of a file's prices that may contradict its decimal mark; these prices become null."""
+"""The share of prices that may contradict the decimal mark of their file, among the prices that only one mark explains. They
+become null."""
 
 
 def decimal_mark(prices: Iterator[pl.Series], path: Path) -> str:
     """The decimal mark of a file's prices, '.' or ','; '.' unless more prices have a comma.
 
-    `12,50` has a decimal comma, `12.50` a decimal point, and `1,234` could have either. Raises `UserError` for a file with
-    both.
+    `12,50` has a decimal comma, `12.50` a decimal point, and `1,234` could have either. Raises `UserError` if more
+    than the share `TOLERATED_MARKS` of the prices that only one mark explains have the rarer mark.
     """
     count_of = dict.fromkeys(NUMBERS_WITH, 0)
     first: dict[str, str] = {}
