@@ -26,7 +26,8 @@ from ensemble.errors import UserError
 from ensemble.predictions import COLUMNS
 
 Predict = Callable[[str | Path, str], dict[str, Any]]
-"""A function of a folder of prepared data and a split; it returns the arguments of `predictions.Predictions`."""
+"""A function of a folder of prepared data and a split; it returns the arguments of `predictions.Predictions` but split and
+member."""
 
 
 def copies(folder: Path) -> list[Path]:
@@ -108,7 +109,8 @@ def load(folder: Path, load_copy: Callable[[Path], Predict]) -> Predict:
 
 
 def with_out_of_fold(predict: Predict) -> Predict:
-    """`predict` of a baseline, which is not trained, extended to the split oof: it predicts the blocks of all folds."""
+    """`predict` of a baseline, which is not trained, extended to the split oof: it predicts the blocks of all folds but the
+    last, which has none."""
 
     def predict_any_split(data: str | Path, split: str) -> dict[str, Any]:
         if split != OUT_OF_FOLD:

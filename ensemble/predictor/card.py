@@ -171,7 +171,8 @@ def fitted_on(scores: dict[str, Any]) -> str:
 
 
 def use_of_splits(scores: dict[str, Any]) -> str:
-    """A limit of data with a validation split: the rows on which members and ensemble were fitted, and those scored."""
+    """A line of the section "Limits" for data with a validation split: the rows on which members and ensemble were fitted,
+    and those that were scored."""
     scored = "test was only scored"
     if scores["split"] != "test":
         scored = "each scored row was predicted by weights that were fitted on others"
@@ -194,7 +195,7 @@ def _cell(interval: dict[str, float | None]) -> str:
 
 
 def decimals(value: float) -> str:
-    """A score with four digits after the decimal point; a smaller one with four significant digits."""
+    """A score with four digits after the decimal point; below 0.001 (but not 0) with four significant digits."""
     return f"{value:.4f}" if value == 0 or abs(value) >= 0.001 else f"{value:.4g}"
 
 
@@ -202,7 +203,8 @@ def score_lines(scores: dict[str, Any], group: str) -> list[str]:
     """A line for the ensemble, each member and each baseline: the score, its interval, and the weight of a member.
 
     scores : as in scores.json. group : the name of the task's group column. A baseline of a binary task is scored by its
-    ranks within each group, which its line mentions. This score differs from that of its prediction file.
+    ranks within each group, which its line mentions. This score differs from one that is computed from its
+    prediction file.
     """
     lines = []
     probabilities = (*scores["members"], ENSEMBLE, BASE_RATE)

@@ -1,6 +1,7 @@
 """The ranked forecast, as Parquet and as CSV.
 
-forecast.parquet   rank, columns that identify the row, the ensemble's prediction, and `reasons`: see reasons.py
+forecast.parquet   rank (not with several classes), columns that identify the row, the ensemble's prediction, for a
+                   regression the ends of its interval, and `reasons`: see reasons.py
 forecast.csv       the same, with the reasons as one column of text, `why`
 
 A recipe may provide other columns, as `outputs.forecast_table`.
@@ -52,9 +53,9 @@ class Forecast:
     prediction: np.ndarray
     """The ensemble's predictions, (n,), or (n, num_classes)."""
     order: np.ndarray
-    """(n,): numbers of the rows in the order in which they are written, the highest prediction first."""
+    """(n,): numbers of the rows in the order in which they are written; see `order_of_forecast`."""
     ends: tuple[np.ndarray, np.ndarray] | None = None
-    """Lower and upper ends of the prediction intervals, each (n,)."""
+    """Lower and upper ends of the prediction intervals of a regression, each (n,); None for other tasks."""
 
 
 def check_name(name: str, manifest: dict[str, Any]) -> None:
@@ -110,7 +111,8 @@ def _sentence(reasons_of_row: reasons.Reasons, features: dict[str, dict[str, Any
 
 
 def _number(value: float) -> str:
-    """Whole numbers below a billion with all digits, others with four."""
+    """A number as text: if its size is from 10,000 to a billion, rounded to a whole number; otherwise with four significant
+    digits; `unknown` for NaN."""
     if math.isnan(value):
         return "unknown"
     return f"{value:.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
@@ -139,7 +141,8 @@ def value_as_text(value: float, feature: dict[str, Any]) -> str | None:
 
 
 def _forecast_table(forecast: Forecast) -> pa.Table:
-    """The row id, the `id` if the data have one, and the prediction: one column, or one for each class."""
+    """The row id, the `id` if the data have one, and the prediction. With several classes the prediction is one column for
+    each class. Otherwise there are also the rank, for a ranking the group, and for a regression the ends of the interval."""
     template, prediction, order = forecast.template, forecast.prediction, forecast.order
     names = {"row_id": template.row_id[order]}
     rows = open_table(forecast.data / "rows" / FORECAST)

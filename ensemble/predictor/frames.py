@@ -34,8 +34,8 @@ def as_files(rows: Any, file: Path) -> tuple[list[str], FromArrow]:
 def to_arrow(rows: Any) -> tuple[pa.Table, FromArrow]:
     """The rows as an Arrow table, and a function that converts an Arrow table to the same kind of frame as `rows`.
 
-    rows : a pandas or polars DataFrame, or an Arrow table. Raises `UserError` for anything else, and for a column of mixed
-    types. Neither library is imported here: whoever passes a frame has imported it.
+    rows : a pandas or polars DataFrame, or an Arrow table. Raises `UserError` for anything else, for a frame without rows or
+    columns, and for a column of mixed types. Neither library is imported here: whoever passes a frame has imported it.
     """
     if 0 in getattr(rows, "shape", ()):
         raise UserError(f"the frame has {rows.shape[0]} rows and {rows.shape[-1]} columns: give at least one of each")
@@ -77,7 +77,7 @@ def _to_pandas(table: pa.Table, rows: Any) -> Any:
 
 
 def _refuse_mixed_times(name: str, cells: Any) -> None:
-    """Raise `UserError` if only some of the objects have a time, or a time zone: Arrow would remove it from the others."""
+    """Raise `UserError` if only some of the objects have a time, or a time zone: Arrow would remove the time or the zone."""
     if cells.dtype != object:
         return
     kinds = set()
@@ -92,8 +92,8 @@ def _refuse_mixed_times(name: str, cells: Any) -> None:
 
 
 def _of_arrow_types(cells: Any) -> Any:
-    """A pandas column with values of types that Arrow has: the first time of a period, texts for intervals, and texts for
-    categories that are numbers, booleans or intervals: 3 for the float 3.0."""
+    """A pandas column with values of types that Arrow has: all values of a sparse column, the first time of a period, texts
+    for intervals, and texts for categories that are numbers, booleans or intervals, such as 3 for the float 3.0."""
     kind = type(cells.dtype).__name__
     if kind == "SparseDtype":
         return cells.sparse.to_dense()

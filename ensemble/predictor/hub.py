@@ -11,7 +11,8 @@ def push(folder: str | Path, repository: str, private: bool = True) -> str:
     """Upload a folder with a model card as one commit, and return the address of the commit; '' if offline.
 
     The files are printed first. With HF_HUB_OFFLINE=1 they are not sent. The token is taken from HF_TOKEN or from `hf auth
-    login`. Raises `UserError` for a damaged folder and for a request that the Hub refuses, and `Failure` if the Hub does not
+    login`. Raises `UserError` for a folder that is damaged or has no model card, for an invalid name, without a token, for a
+    repository that is public although `private`, and for a request that the Hub refuses; `Failure` if the Hub does not
     answer.
     """
     import httpx2

@@ -3,7 +3,8 @@
 Split-conformal: the ends of an interval are the prediction plus quantiles of the residuals of rows that were predicted out
 of fold. The rows are cut into bins by their predictions, each with its own quantiles, since errors often grow with the
 value. With n residuals in a bin, in ascending order, the quantiles are residuals number floor(0.05 (n + 1)) and ceil(0.95 (n
-+ 1)). With sample weights w, each side has a weight of 0.05 (sum(w) + mean(w)). Lei et al. 2018,
++ 1)). With sample weights w, the residuals from either end up to the quantile, and with it, have a total weight of at most
+0.05 (sum(w) + mean(w)). The quantiles of few residuals are the smallest and the largest one. Lei et al. 2018,
 https://doi.org/10.1080/01621459.2017.1307116; in bins: Vovk 2012, https://doi.org/10.1007/s10994-013-5355-6. An interval
 that would not contain its own prediction is widened to contain it. This is needed, for example, where the target nearly
 always has its largest value, and the predictions are its mean.
@@ -29,10 +30,10 @@ NUM_FOLDS = 5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Intervals:
-    """Quantiles of the residuals (target less prediction) in bins of the prediction."""
+    """Quantiles of the residuals (target minus prediction) in bins of the prediction."""
 
     begins: tuple[float, ...]
-    """The smallest prediction of each bin but the first, ascending."""
+    """The lower end of each bin but the first, ascending; a prediction that equals it is in the bin."""
     low: tuple[float, ...]
     """Lower quantile of each bin."""
     high: tuple[float, ...]

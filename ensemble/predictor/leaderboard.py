@@ -1,4 +1,5 @@
-"""The leaderboard of an ensemble: its score, and score, weight, training time and size of each member and baseline."""
+"""The leaderboard: the scores of an ensemble, its members and the baselines, with the weight, training time and size of each
+member."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,8 @@ from ensemble import folders
 def rows(scores: dict[str, Any], folder_of: Mapping[str, Path]) -> list[dict[str, Any]]:
     """A row for the ensemble, each member and each baseline, the best first, with `value`, `low` and `high` of the metric.
 
-    scores : as in scores.json. folder_of : the folders of the members; rows without a folder have no seconds and megabytes.
+    scores : as in scores.json. folder_of : the folders of the members. In a row without a folder, or whose folder has no
+    summary.json, `seconds` and `megabytes` are None. Rows whose `value` is None are last.
     """
     metric, board = scores["metric"], []
     for name, intervals in scores["scores"].items():

@@ -73,9 +73,10 @@ class Predictor(AbstractContextManager["Predictor"]):
     ) -> "Predictor":
         """Fit an ensemble in the folder `out`, as scripts/fit.py does, and load it.
 
-        source : a path, a list of paths, or a pandas or polars DataFrame. settings : those of scripts/fit.py, such as
-        `target`, `time_limit` in seconds, `metric`, `time`, `group`, `drop` and `test`. resume : continue the fit in `out`.
-        Training runs in processes of its own. Raises `UserError` for mistakes, `Failure` for a failed or stopped training.
+        source : a path, a list of paths, a pandas or polars DataFrame, or an Arrow table. settings : those of
+        scripts/fit.py, such as `target`, `time_limit` in seconds, `metric`, `time`, `group`, `drop` and `test`. resume :
+        continue the fit in `out`. threads : as for `load`, also for the training. Training runs in processes of its own.
+        Raises `UserError` for mistakes, `Failure` for a failed or stopped training.
         """
         _check_threads(threads)
         fitting.fit(source, out, recipe, resume, {**settings, "threads": threads})
@@ -87,7 +88,7 @@ class Predictor(AbstractContextManager["Predictor"]):
 
         threads : OpenMP threads of each member; 0 for as many as there are granted cores. Raises `UserError` for a folder
         that is no complete ensemble, and for a member that is missing, damaged, of an unknown kind, or trained again since
-        the ensemble was fitted.
+        the ensemble was fitted; `Failure` if a worker process fails or ends.
         """
         _check_threads(threads)
         if not isinstance(folder, (str, Path)):
@@ -120,12 +121,14 @@ class Predictor(AbstractContextManager["Predictor"]):
         table; the target is not needed. Reviews have the columns of Amazon Reviews 2023 or of another known format.
         products : the metadata of the products in one of these forms, needed if the members were trained with metadata.
 
-        Returns a frame of the same kind, polars for paths; a pandas frame has the index of `rows`. Its columns are `row_id`,
-        which counts the rows from 0; the id column, if there is one; `prediction`, which is the probability of the second of
-        two classes, or one column for each of several classes; and `why`, the reasons as text. It is in the order of the
-        rows; for reviews in that of `forecast.parquet`, as is an Arrow table, which has the columns of this file. A message
-        about unusual rows, such as cells that count as empty, is a `UserWarning`. Raises `UserError` for rows that cannot be
-        prepared and after `close`, and `Failure` if a worker process has ended.
+        Returns a frame of the same kind, polars for paths. For a table its columns are `row_id`, which counts the rows from
+        0; the id column, if there is one; `group` in a ranking; `prediction`, which is the probability of the second of two
+        classes, or one column for each of several classes; `lower_90` and `upper_90`, the ends of the prediction interval of
+        a regression; and `why`, the reasons as text. It is in the order of the rows, and a pandas frame has their index. For
+        reviews it has the columns and the order of `forecast.csv`. An Arrow table is always returned with the columns and
+        the order of `forecast.parquet`. A message about unusual rows, such as cells that count as empty, is a `UserWarning`.
+        Raises `UserError` for rows that cannot be prepared and after `close`, and `Failure` if a worker process fails or has
+        ended.
         """
         frame, notes = self.predict_with_notes(rows, products)
         for note in notes:

@@ -31,8 +31,8 @@ KINDS = {
 """The kinds of members, as in the entry `kind` of their summary.json, with their names in the report."""
 TREES = tuple(kind for kind in KINDS if kind != "neural")
 BASELINE_KINDS = ("baseline", "ranking")
-"""`baseline`: a prediction with which members are compared. `ranking`: scores of a member in a column of the data, which
-join the ensemble as a member."""
+"""`baseline`: a prediction with which members are compared. `ranking`: scores that are a column of the data, such as those
+of a next_item member for candidates; they join the ensemble as a member."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """A forecast from new raw data: prepare them like the training data, predict with each member, combine, and rank.
 
-Tree members are loaded in this process, a network in a process of its own. The recipe must have a module `new_data.py`.
+Tree members are loaded in this process, unless it has loaded PyTorch, a network in a process of its own. The recipe must
+have a module `new_data.py`.
 """
 
 import os
@@ -36,7 +37,9 @@ def predict(
     """Forecast with the ensemble in `folder`; returns the path of forecast.csv.
 
     source, metadata : files of raw data. settings : further settings of the recipe's preparation. Writes the folder `out`
-    with forecast.parquet, forecast.csv, the prepared data and the members' prediction files.
+    with forecast.parquet, forecast.csv, the prepared data and the members' prediction files. A member whose folder does not
+    exist is left out with a warning, and the other weights increase in proportion; see `Ensemble.subset`. `UserError` if all
+    are missing.
     """
     description, fitted_manifest = read_fitted(folder)
     ensemble = needed_members(description, fitted_manifest)

@@ -24,6 +24,8 @@ Reasons = list[dict[str, Any]]
 def of_ensemble(files: list[Predictions], ensemble: combine.Ensemble, prediction: np.ndarray) -> list[Reasons] | None:
     """For each row, in the order of row ids, the `NUM_REASONS` features that contribute most, the largest first.
 
+    With several classes, contributions to the class that is the likeliest by the ensemble are used.
+
     files : prediction files of the members, in any order of rows. prediction : of the ensemble, in the order of row ids,
     (n,) or (n, num_classes). Only contributions with the sign of the row's sum are listed. None if no member with a weight
     has contributions; a row without contributions has []. A row also has [] if the weights of the members with

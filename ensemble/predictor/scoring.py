@@ -48,11 +48,12 @@ def intervals_of(
     combined: np.ndarray,
     is_forward: bool,
 ) -> tuple[dict[str, Any] | None, intervals.Intervals | None]:
-    """The coverage of the prediction intervals of a regression, and the intervals; (None, None) for other tasks.
+    """The coverage of the prediction intervals of a regression, and the intervals; (None, None) for other tasks, and without
+    cross-fitted predictions.
 
     The intervals are fitted on cross-fitted predictions of `fit_rows`, on which weights are fitted. The coverage is measured
     on the rows `test`, which took no part in the fit, with the ensemble's predictions `combined`. If `test` is None,
-    the coverage is cross-fitted too.
+    the coverage is cross-fitted too, and None if the rows have only one group.
     """
     is_predicted = np.isfinite(cross_fitted) if kind == "regression" else np.zeros(0, bool)
     if not is_predicted.any():

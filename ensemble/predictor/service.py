@@ -12,8 +12,8 @@
 
 A body may be compressed, with `content-encoding: gzip`; another encoding is answered with status 415. An invalid request is
 answered with 422 and the name of the field, one that is too large with 413, a body that arrives too slowly with 408. A body
-that is not complete is counted as 400. SIGTERM ends the service after the requests under way; those that take longer than
-stop_timeout_s are answered with 503.
+that is not complete is counted as 400. If a worker process fails, the answer has status 503. SIGTERM ends the service after
+the requests under way; those that take longer than stop_timeout_s are answered with 503.
 """
 
 import asyncio
@@ -274,7 +274,7 @@ def _decompressed(body: bytes, encoding: str, max_bytes: int) -> bytes | Respons
 def _refusal(status: HTTPStatus, place: list[str | int], sentence: str) -> Response:
     """An error response in the format of pydantic's errors.
 
-    The connection is closed if the request may not have been read to its end.
+    After a status in `unread` the connection is closed, since the request may not have been read to its end.
     """
     unread = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.BAD_REQUEST, HTTPStatus.SERVICE_UNAVAILABLE)
     headers = {"connection": "close"} if status in unread else None

@@ -19,7 +19,8 @@ class ServeConfig:
     max_reviews: int = 100_000
     """Largest number of reviews, of products, or of rows of a table in one request; a larger one gets status 413."""
     max_bytes: int = 64 << 20
-    """Largest size of a request's body in bytes; a larger body is not read to its end, and answered with status 413."""
+    """Largest size of a request's body in bytes, also after decompression. A larger body is answered with status 413, and
+    its rest is not read."""
     body_timeout_s: int = 30
     """Seconds in which the body of a request must arrive; a slower one is answered with status 408."""
     stop_timeout_s: int = 60

@@ -2,8 +2,8 @@
 
 PyTorch, the tree libraries and polars each start threads of their own and must not share a process. So the preparation of
 the data and each member have a worker process each. A worker reads lines of JSON from standard input: the first describes
-what to load (`WorkerConfig`), each later line is a task. It ends when its input ends. It answers each line with a line of
-JSON on standard output:
+what to load (`WorkerConfig`), each later line is a task. It ends when its input ends, or if it cannot load. It answers each
+line with a line of JSON on standard output:
 
     {"notes": [sentence]}   the worker has loaded, or the task is done; sentences of which the member warned
     {"mistake": sentence}   a mistake of the user, as the sentence of a `UserError`
