@@ -1,8 +1,9 @@
 """Folds of prepared data: folders folds/0, folds/1 …, each a folder of prepared data on which a copy of a member is trained.
 
 A fold has the splits train, validation, blend (the block of rows after its training rows), test and, if there is one,
-forecast. The last fold has no blend: its training rows are all rows before test. Files that the folders have in common are
-hard links. A row has the same `row_id` in all folders. The recipe decides which rows are in a fold.
+forecast. The last fold has no blend: train and validation are all rows before test, except for embargoes. Files that the
+folders have in common are hard links, or copies where the file system has no hard links. A row has the same `row_id` in all
+folders. The recipe decides which rows are in a fold.
 """
 
 from collections.abc import Callable, Sequence

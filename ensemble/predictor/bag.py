@@ -6,9 +6,9 @@
 Any training script can train copy K, with data=DATA/folds/K and out=BAG/K. A block of rows, the split blend of the fold,
 follows its training rows. The predictions of all blocks form the prediction file of the split `oof`. Each row is in it once,
 predicted by a copy that was trained neither on the row nor on any row whose target overlaps in time with that of the row. So
-an ensemble can be fitted without a blend split. The last copy has no block: it is trained on all weeks before test. On test
-and in forecasts, a bag predicts the mean of the later half of its copies, since the first copies are trained on too few
-rows.
+an ensemble can be fitted without a blend split. The last copy has no block: its train and validation splits are all rows
+before test, except for embargoes. On test and in forecasts, a bag predicts the mean of the later half of its copies, since
+the first copies are trained on too few rows.
 """
 
 from collections.abc import Callable
