@@ -24,7 +24,8 @@ Parts = Callable[[], Iterable[weekly.WeeklySeries]]
 def settings_that_work(parts: Parts, panel: PanelConfig, first_week: int, last_week: int) -> str:
     """The end of an error message: the first horizon and top fraction with which every split has hot rows.
 
-    Smaller fractions are tried first, and for each fraction longer horizons first. Returns '' beyond `MOST_ROWS` rows.
+    Smaller fractions are tried first, and for each fraction longer horizons first; then the same without folds. If nothing
+    works, the returned text states this. Returns '' beyond `MOST_ROWS` rows.
     """
     rows: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     for horizon in sorted({panel.horizon_weeks, *(weeks for weeks in HORIZONS if weeks < panel.horizon_weeks)}):
@@ -45,8 +46,8 @@ def settings_that_work(parts: Parts, panel: PanelConfig, first_week: int, last_w
 def earlier_end(parts: Parts, panel: PanelConfig, last_week: int) -> str:
     """The end of an error message for data whose last week has no rows: leave out all reviews after an earlier Sunday.
 
-    It ends the latest week that has reviews and rows and follows a week with rows. The week before it must have rows, since
-    it becomes the last complete week if that Sunday has no reviews.
+    This Sunday ends the latest week that has both reviews and rows, and whose preceding week has rows too. If there is none,
+    the message advises more data or a lower `min_reviews`.
     """
     week, _ = growth_by_week(parts(), dataclasses.replace(panel, horizon_weeks=0), last_week)
     active = np.concatenate([np.unique(series.week) for series in parts()])

@@ -1,7 +1,7 @@
-"""Checks of the raw data: which shares of the products have metadata and of the reviews text, and which weeks a file covers.
+"""Checks of the raw data: the share of products with metadata, the share of reviews with text, and the weeks of each file.
 
-If the metadata are of other products, or write ids differently than the reviews, no product would have a category. If a file
-ends earlier than the others, its products would have no reviews in the last weeks.
+If the metadata describe other products, or write ids differently from the reviews, no product has a category. If a file ends
+earlier than the others, its products have no reviews in the last weeks.
 """
 
 import dataclasses
@@ -25,9 +25,10 @@ the smallest increase of such a share from training data to new data that gives 
 LEAST_OF_MARKET = 0.5
 """A warning appears if new data have less than this fraction of the products, or weekly reviews, of the training data."""
 RECENT_WEEKS = 4
-"""A warning appears if a file ends this many weeks before the others, or if this many last weeks have few reviews."""
+"""A warning appears if a file ends at least this many weeks before the latest one, or if this many last weeks have few
+reviews."""
 FEW_REVIEWS = 0.25
-"""The number of reviews in those weeks, relative to that of usual weeks, below which the warning appears."""
+"""The last `RECENT_WEEKS` weeks have few reviews if their mean number is below this fraction of the weekly median."""
 
 
 CATEGORY, PRICE = "a category", "a price"
@@ -126,8 +127,9 @@ def check(
 ) -> list[Share]:
     """Return the shares to print. Raises `UserError` if too few products have metadata or too few reviews have text.
 
-    text : reviews with text. metadata : products with metadata, None if no metadata are given. spill : the folder of the
-    metadata that were read. training : the manifest of the training data of the members that will predict, or None.
+    text : reviews with text, which are checked only with `training`. metadata : products with metadata, None if no metadata
+    are given. spill : the folder of the metadata that were read. training : for new data, the manifest of the training data
+    of the members that will predict; otherwise None.
     """
     shares = ([metadata.share] if metadata else []) + ([text] if text.total else [])
     is_needed = training is None or needs_metadata(training)  # otherwise metadata give only the titles in the forecast

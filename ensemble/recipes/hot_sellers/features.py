@@ -1,11 +1,12 @@
 """The features of a product at the end of week t: a table with name, unit, meaning and formula of each.
 
 A feature uses no data after t. The exceptions are metadata and votes: the raw data contain them as they were when they were
-crawled, years after most rows. Features computed from them (price, helpful votes) have the property `as_of_crawl` and are
-left out by default. `average_rating` and `rating_number` of the metadata are never features.
+crawled, years after most rows. Features of prices and helpful votes have the property `as_of_crawl` and are left out by
+default; the category is used. `average_rating` and `rating_number` of the metadata are never features.
 
 In the formulas, n(a, b] is the number of a product's reviews in the weeks after a, up to b; N is the same for its category;
-means are over reviews. A value is NaN if it is unknown: without a review in the window, or without data a year ago.
+means are over reviews. A value is NaN if it is unknown, such as a mean over a window without reviews, a value of a year ago
+if the data begin later, or a price that the metadata do not have. A count without reviews is 0.
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ class PanelContext:
     """Data that features use in addition to the series of the products.
 
     first_week : the number of the first week of the data
-    category, price : (num_products,), the code of the category, and dollars, NaN if unknown
+    category, price : (num_products,), the code of the category, 0 if unknown, and the price in dollars, NaN if unknown
     reviews_by_category : (num_categories + 1, num_weeks + 1), cumulative sums of reviews over weeks, beginning with zero;
         the last row is the whole market
     """
@@ -50,9 +51,9 @@ class PanelBlock(Windows):
         return ratio(self.sum(channel, weeks, ago), self.sum("reviews", weeks, ago)) * scale
 
     def deviation(self, channel: str, squares: str, count: np.ndarray, weeks: int, scale: float = 1.0) -> np.ndarray:
-        """Standard deviation of `count` values of the last `weeks` weeks, times `scale`.
+        """Standard deviation of `count` values of the last `weeks` weeks, times `scale`; NaN if `count` is 0.
 
-        squares : the channel of the squares of the values.
+        channel, squares : the channels of the sums of the values and of their squares.
         """
         mean = ratio(self.sum(channel, weeks), count)
         variance = ratio(self.sum(squares, weeks), count) - mean * mean
@@ -120,7 +121,7 @@ def _calendar() -> Any:
 
 
 def holidays_after(day: datetime.date, weeks: int) -> int:
-    """Holidays in the `weeks` weeks after `day`."""
+    """The number of days in the `weeks` weeks after `day` that are public holidays."""
     return sum(day + datetime.timedelta(days=ahead) in _calendar() for ahead in range(1, 7 * weeks + 1))
 
 

@@ -42,10 +42,10 @@ def all_weeks(
 
 
 def fold_weeks(weeks_of: dict[str, Weeks], rows_per_week: np.ndarray, panel: PanelConfig) -> list[dict[str, Weeks]]:
-    """The first and the last week of each split, of each fold: folds with a block in order of time, then the last fold.
+    """For each fold, the first and the last week of each split: folds with a block in order of time, then the last fold.
 
     weeks_of : the weeks of the splits of all data. rows_per_week : (num_weeks,), beginning with the first week of train.
-    Raises `UserError` if the past is too short for `panel.folds` folds.
+    Returns [] if `panel.folds` is 0. Raises `UserError` if the past is too short for the folds.
     """
     if not panel.folds:
         return []

@@ -3,8 +3,8 @@
     reviews, metadata = write_market("data/market", MarketConfig())
 
 writes `reviews.jsonl` (about 200,000 reviews of 3,000 products in three years) and `meta.jsonl` in about two seconds on one
-core. Products are simulated in chunks and reviews are written in batches, so memory use does not depend on the size. The
-same seed gives the same bytes. The texts are made in `market_words.py`.
+core. Products are simulated in chunks and reviews are written in batches, so memory use does not depend on the numbers of
+products and reviews. The same seed gives the same bytes. The texts are made in `market_words.py`.
 
 Process: weeks w = 0, 1, … begin on Mondays, and product p of category c gets n_p(w) reviews in week w:
 
@@ -18,9 +18,10 @@ Process: weeks w = 0, 1, … begin on Mondays, and product p of category c gets 
                + κ Q_p(w - 6)                                                quality, which changes ratings six weeks earlier
                + Y_p exp(-(weeks to p's own day of the year)² / 2 v_p²)      a yearly peak of this product
                + Σ over episodes: height × curve(weeks since the start)      buzz, promotions, waves, fads
-    Q_p(w) = 0.985 Q_p(w - 1) + 0.03 ε + jump                                autoregressive, with rare jumps
+    Q_p(w) = 0.985 Q_p(w - 1) + 0.03 ε + jump                                autoregressive, with rare jumps; ε ~ N(0, 1)
     P(rating ≤ r) = logistic(threshold_r - Q_p(w))
-    helpful votes ~ Poisson(0.3 Γ · (1 + [pictures]) · later / (later + 20)) Γ has mean 1; later: p's reviews in later weeks
+    helpful votes ~ Poisson(0.3 Γ · (1 + [pictures]) · later / (later + 20)) Γ has mean 1; later: p's reviews in later weeks;
+                                                                             [pictures]: 1 for a review with pictures, else 0
 
 and μ_p(w) = 0 before the launch of p. year(w) is the time of the year from 0 to 1. One factor on all b_p sets the expected
 total to `num_reviews`.
@@ -32,9 +33,9 @@ The signals in the data, by the part of a model that can use them (growth compar
              Sentences of `DECOY` use the same words with the opposite meaning at any time, so that no word is sufficient.
     series   The yearly peak of the product, which was in the same weeks of last year. Waves, which grow for ten weeks, and
              fads, which jump and fade: in some week the sums of both are equal, but the shapes of their series differ.
-    table    Season, holiday and launch, each interacting with category, price and age. Promotions: four weeks before one,
-             free samples begin, whose reviews often have images and no verified purchase. Ratings: they change six weeks
-             before sales do.
+    table    Season, holiday and launch, each interacting with category, price or age. Promotions: in the four weeks before
+             one there are free samples, whose reviews often have images and no verified purchase. Ratings: they change six
+             weeks before sales do.
 
 Average rating and number of ratings in the metadata, and helpful votes in the reviews, have the values of the crawl, after
 the last week: they contain information about the future, as in the real files.
@@ -392,7 +393,10 @@ def _log_uniform(rng: np.random.Generator, factors: tuple[float, float], shape: 
 
 
 def _convolve(starts: np.ndarray, curve: np.ndarray) -> np.ndarray:
-    """Causal convolution along weeks, (num_weeks, num_products): the sum of the episodes' curves, times their heights."""
+    """Causal convolution along weeks, (num_weeks, num_products): the sum of the curves of all episodes, times their heights.
+
+    starts : the height of the episode that begins in each week, 0 if none begins.
+    """
     added = np.zeros_like(starts)
     for delay, height in enumerate(curve[: len(starts)]):
         added[delay:] += height * starts[: len(starts) - delay]

@@ -1,7 +1,7 @@
 """Texts, titles, ids and image addresses of the generated reviews and products, with the phrases of market_words.json.
 
-The numbers of reviews, ratings and prices come from `market.py`. A `Category` also holds the parameters of its season,
-holiday and prices, so that each category is defined in one place.
+The counts of reviews, the ratings and the prices come from `market.py`. A `Category` also has the parameters of its season,
+holiday, launches and prices, so that each category is defined in one place.
 """
 
 import datetime

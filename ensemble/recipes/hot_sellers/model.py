@@ -174,7 +174,7 @@ class Forecaster(nn.Module):
 
     `feature_mean` and `feature_scale`, shape (F,), are statistics of the training split after a signed logarithm; they are
     buffers, so that a checkpoint contains them. The scale of a feature is 0 if it is constant there, and -1 if it is never
-    known. `text_encoder` maps token ids (N, L) to (N, D); None for data without text.
+    known. `text_encoder` maps token ids (N, L) to (N, D); with None, reviews are not an input.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class Forecaster(nn.Module):
         self.pool_query_D = nn.Parameter(torch.randn(width) * 0.02)
         self.joint = nn.Sequential(nn.LayerNorm(3 * width), nn.Linear(3 * width, 2 * width), nn.GELU(), nn.Dropout(dropout))
         self.heads = nn.Linear(2 * width, len(TARGETS))
-        with torch.no_grad():  # predictions begin at the base rate, so the first steps need not learn that hot rows are rare
+        with torch.no_grad():  # predictions begin near the base rate, so the first steps need not learn that hot is rare
             self.heads.bias.zero_()
             self.heads.bias[0] = math.log(base_rate / (1 - base_rate))
 
@@ -255,9 +255,10 @@ class Forecaster(nn.Module):
         return self.heads(self.joint(torch.cat([pooled_BD, last_BD, table_BD], dim=-1)))
 
     def standardised_features(self, features_BF: Tensor) -> Tensor:
-        """Standardised signed logarithms, 0 for unknown values, followed by indicators of known values: (B, 2F).
+        """Standardised signed logarithms, clipped to ±5 and 0 if unknown, followed by indicators of known values: (B, 2F).
 
-        Features that were constant or never known in training are 0, since their weights had no gradient.
+        The value of a feature that was constant or never known in training is 0, since its weights were not trained. The
+        indicator of a feature that was never known there is 0 too.
         """
         known_BF = torch.isfinite(features_BF) & (self.feature_scale >= 0)
         logarithm_BF = features_BF.sign() * features_BF.abs().log1p()

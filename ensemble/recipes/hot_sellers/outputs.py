@@ -20,7 +20,7 @@ RESERVED = (*PRODUCT_COLUMNS, "reasons", "why")
 
 
 def forecast_table(forecast: Forecast) -> pa.Table:
-    """A row for each product, the most probable first, with its probability by the ensemble and by each member.
+    """A row for each product of the split forecast, most probable first, with its probability by ensemble and members.
 
     The metadata of the table has the entries `week`, `horizon_weeks` and `lacking`.
     """

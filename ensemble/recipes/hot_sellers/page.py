@@ -61,7 +61,7 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
 
 
 def prepare_words(manifest: dict[str, Any]) -> list[str]:
-    """The arguments of the scripts/prepare_data.py command that prepared the data."""
+    """The arguments of the scripts/prepare_data.py command that prepared the data, without `out`."""
     files = {
         key: [file["file"] for file in manifest.get(census, {}).get("files", ())]
         for key, census in (("source", "census"), ("metadata", "product_census"))
@@ -132,7 +132,10 @@ def _headline(run: Run) -> dict[str, Any]:
 
 
 def _timeline(manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    """Position and width of each split between the first week and the end of the forecast's horizon, in percent."""
+    """Position and width of each split, in percent of the time from the first week to the end of the forecast's horizon.
+
+    The span of the split forecast is its horizon, not the week of its rows.
+    """
     first = datetime.date.fromisoformat(manifest["first_week"])
     horizon = datetime.timedelta(weeks=manifest["config"]["horizon_weeks"])
     week = datetime.timedelta(weeks=1)

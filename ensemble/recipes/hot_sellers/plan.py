@@ -9,19 +9,20 @@ from ensemble.pipeline.plan import PlannedMember, trees
 
 MOST_ROWS, NUM_REFITS = 200_000, 3
 """Up to `MOST_ROWS` training rows, trees are refitted with `NUM_REFITS` seeds, whose mean predicts, and a linear model is a
-member too. With 55,000 rows the mean of three seeds had a lower log loss on blend in all eight trials, and a better average
-precision in six (.290 to .296 on average); with few rows the differences are larger. The linear model, which takes 14 s for
-54,000 rows, lowered the cross-fitted log loss of the ensemble by 0 to 12 %. CatBoost and TabM did not lower it further."""
+member too. With 55,000 rows the mean of three seeds had a lower log loss on blend in all eight trials, and a higher average
+precision in six (on average .296 instead of .290); with few rows the differences are larger. The linear model, which takes
+14 s for 54,000 rows, lowered the cross-fitted log loss of the ensemble by 0 to 12 %. CatBoost and TabM did not lower it
+further."""
 FEW_ROWS = 30_000
-"""With fewer training rows, the network has the settings `NETWORK_OF_FEW`. It is refitted if a trial improves its score on
-blend. With more rows, a refit helped in one of five trials on generated markets, and took a fifth of the time."""
+"""With fewer training rows, the network has the settings `NETWORK_OF_FEW`, with a refit if its trial improves the score on
+blend. With more rows, a refit helped in one of five trials on generated markets, and took a fifth of the total time."""
 NETWORK_OF_FEW = {"max_epochs": 10.0, "batch_size": 256, "evaluations_per_epoch": 1, "refit_epochs": 1.0}
 """The default of three epochs of batches of 512 rows is too short for few rows: average precision of the network was .12
 instead of .37 on Gift_Cards_5, .07 instead of .21 on ml-100k, and .29 instead of .31 on ratings_Beauty."""
 
 
 def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
-    """The trees and the linear model, then the network, which takes most of the time."""
+    """The trees and, with at most `MOST_ROWS` rows, the linear model; then the network, which takes most of the time."""
     num_rows = manifest["splits"]["train"]["rows"]
     has_many_rows = num_rows > MOST_ROWS
     settings = NETWORK_OF_FEW if num_rows < FEW_ROWS else {}

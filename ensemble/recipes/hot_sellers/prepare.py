@@ -63,14 +63,15 @@ INDEX_COLUMNS = {
     "reviews_begin": pa.int64(),
     "reviews_end": pa.int64(),
 }
-"""Columns that are neither targets nor features: number, product and week of a row, and its rows in the shared folders."""
+"""Columns that are neither targets nor features: number, product and week of a row, its product's rows of the folder `weeks`
+in the last `NUM_WEEKS` weeks, [weeks_begin, weeks_end), and of `reviews` up to its week, [reviews_begin, reviews_end)."""
 
 
 def prepare(config: PrepareConfig, training: dict[str, Any] | None = None) -> dict[str, Any]:
     """Write the prepared folder and return its manifest.
 
-    With `training`, the manifest of the members' training data, only the forecast rows are written, with its category codes.
-    Raises `UserError` for wrong paths or settings, and for damaged or too few data.
+    With `training`, the manifest of the members' training data, only the forecast rows are written, with the category codes
+    of the training data. Raises `UserError` for wrong paths or settings, and for damaged or too few data.
     """
     check(config)
     with folders.new_folder(config.out, config.overwrite, folders.PREPARED) as folder:
@@ -95,7 +96,7 @@ def prepare(config: PrepareConfig, training: dict[str, Any] | None = None) -> di
         builder.write_pieces()
         builder.write_rows(folder / "rows")
         defaults = PrepareConfig()
-        values_of = {"category": {"values": ["unknown", *categories[1:]]}}  # no other feature is the code of a text
+        values_of = {"category": {"values": ["unknown", *categories[1:]]}}  # the values of other features are numbers
         manifest = {
             **folders.first_entries("hot_sellers", 2, TASK),
             "sources": folders.sources((*files, *product_files)),
@@ -312,8 +313,8 @@ class _Builder:
     def _sorted(
         self, path: Path, category_code: dict[str, int], census: reviews.Census
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The distinct reviews of a spill file, sorted by product and time, with product numbers; and the metadata of its
-        products."""
+        """The distinct reviews of a spill file to the end of the last complete week, sorted by product and time, with
+        product numbers; and the metadata of their products."""
         frame = pl.read_ipc_stream(path).with_columns(weekly.week_of(pl.col("time_ms")).alias("week"))
         complete = self._kept(frame, frame["week"] <= self.last_week, LAST_WEEK, census)
         products = self._metadata(complete.select(pl.col("product_id").unique().sort()), category_code)
@@ -339,7 +340,7 @@ class _Builder:
         return frame.filter(is_kept)
 
     def _metadata(self, products: pl.DataFrame, category_code: dict[str, int]) -> pl.DataFrame:
-        """Id, title, store, category code and price of products, a row for each; null if the metadata have none."""
+        """Id, title, store, category code and price of each product. Unknown values are null, an unknown category is 0."""
         part = (pl.col("product_id").hash(0) % self.num_product_spills).cast(pl.Int32)
         matches = [
             pl.read_ipc_stream(path).join(products, on="product_id", how="semi")

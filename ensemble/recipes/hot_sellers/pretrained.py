@@ -6,10 +6,11 @@ from ensemble.errors import UserError
 
 
 def load(kind: str, name: str) -> Any:
-    """Load an "AutoTokenizer" or "AutoModel", from a folder or the Hub; `UserError` if library or files are missing.
+    """Load an "AutoTokenizer" or "AutoModel", from a folder or the Hub.
 
-    Of a model with an encoder and a decoder, such as T5, the encoder is returned. The padding id in the configuration of a
-    model is set to that of its tokenizer.
+    Raises `UserError` if the library or the files are missing, or if the tokenizer has no padding token. Of a model
+    with an encoder and a decoder, such as T5, the encoder is returned. The padding id in the configuration of a model is set
+    to that of its tokenizer.
     """
     try:
         import transformers

@@ -103,7 +103,8 @@ def answer(metadata: dict[str, str]) -> dict[str, Any]:
     """Further entries of a response, beside the forecast, from the metadata of the forecast table.
 
     `lacking` has the shares of products without metadata and of reviews without text, if at least `coverage.NOTABLE`; and
-    1 − the number of products, or of weekly reviews, relative to the training data, if this is less than half.
+    1 − the ratio of the number of products, or of weekly reviews, to that of the training data, if the ratio is less than
+    `coverage.LEAST_OF_MARKET`.
     """
     lacking = json.loads(metadata["lacking"])
     return {"week": metadata["week"], "horizon_weeks": int(metadata["horizon_weeks"]), "lacking": lacking}
@@ -112,7 +113,8 @@ def answer(metadata: dict[str, str]) -> dict[str, Any]:
 def review_table(reviews: list[Review]) -> pa.Table:
     """The table of reviews. The columns `asin` and `images` are left out if no review has them.
 
-    Without `images`, the number of images of each review is unknown instead of 0, of which `coverage.notes` warns.
+    Without `images`, the number of images of each review is unknown, not 0; `coverage.notes` warns of this if more training
+    reviews had it.
     """
     asin = {"asin": pa.string()} if any("asin" in review for review in reviews) else {}
     table = pa.Table.from_pylist(reviews, pa.schema(REVIEW_TYPES | asin))

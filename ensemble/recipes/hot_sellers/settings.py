@@ -62,16 +62,17 @@ class PanelConfig:
     min_reviews: int = 1
     """Smallest number of reviews in the base weeks with which a product has a row."""
     shares: tuple[float, float, float, float] = (0.55, 0.15, 0.15, 0.15)
-    """Fractions of the labelled rows for train, validation, blend and test; each split consists of whole weeks."""
+    """Relative numbers of rows of train, validation, blend and test, divided by their sum; splits consist of whole weeks."""
     folds: int = 0
     """Number of folds forward in time, for bags; 0 for none. A further fold has all weeks before test. Data that folds share
     are stored once."""
     as_of_crawl: bool = False
     """Add features whose values are known only at the crawl (price, helpful votes), which a real forecast does not have."""
     num_tokens: int = 24
-    """Number of first words of each review that are used (tokens, with `tokenizer`); 0 leaves the text out."""
+    """Number of first words of each review (tokens, with `tokenizer`) that the network can read; features of the text count
+    all words. 0 leaves the text out of both."""
     vocabulary_size: int = 8192
-    """Number of ids to which words are hashed, at most 65536."""
+    """Number of token ids, at most 65536: 0 is padding, and words are hashed to the others."""
     tokenizer: str = ""
     """A folder or a Hugging Face Hub name of a tokenizer, for a pretrained text encoder; empty to hash words."""
 
@@ -89,7 +90,8 @@ class PrepareConfig:
     raw: str = ""
     """The folder for generated or downloaded raw files; empty for the name of `out` with -raw."""
     columns: dict[str, str] = dataclasses.field(default_factory=dict)
-    """The names of the columns product_id, user_id, rating and time in tables with unknown headers."""
+    """For tables with unknown headers: the column of each of product_id, user_id, rating and time, and optionally of title,
+    text, helpful_votes, verified and images. Columns of a CSV without header are given by their numbers, from 1."""
     until: str = ""
     """Leave out reviews after this day (YYYY-MM-DD), and take the reviews as complete to its end: the last week counts if it
     ends by then, even if its last days have no reviews. If empty, reviews dated more than a day after their file's
@@ -125,7 +127,8 @@ class RecipeConfig:
     num_reviews: int = 4
     """Number of most recent reviews that are an input; 0 for none."""
     text_layers: int = 1
-    """Number of transformer blocks over the words of a review; with 0 the embeddings of the words are averaged."""
+    """Number of transformer blocks over the words of a review, without a pretrained `text_encoder`; with 0 the embeddings of
+    the words are averaged."""
     text_encoder: str = ""
     """A folder or a Hugging Face Hub name of an encoder, the same as panel.tokenizer; empty to train a small one."""
     freeze_text: bool = True

@@ -23,8 +23,8 @@ COPY = "duplicate: the same metadata as in an earlier row"
 CONFLICT = "conflict: other metadata than in an earlier row of the same product, which is used"
 UNSEEN = NOTE_OF_ROWS + "kept with a category that training does not have, such as '{}', which counts as unknown"
 REVIEWS_PER_SPILL, RATINGS_PER_SPILL = 1_000_000, 2_500_000
-"""The approximate number of reviews in a spill file, which must fit into memory, and that of lines without text, which are
-shorter."""
+"""The approximate number of reviews in a spill file, which must fit into memory: of reviews with text, and of those
+without, whose lines are shorter."""
 LINE_BYTES, GZIP_RATIO = 300, 3
 """The usual number of bytes of a review in JSON, and how many times smaller gzip makes it."""
 HEAD_BYTES = 1 << 18
@@ -67,9 +67,9 @@ def num_product_spills(review_files: list[Path]) -> int:
 def spill_products(
     files: list[Path], spill: Path, config: PrepareConfig, training: dict[str, Any] | None, num_spills: int
 ) -> tuple[reviews.Census, list[str]]:
-    """Divide the metadata among spill files. Returns their census and the list of categories, of which the first is unknown.
+    """Divide the metadata among spill files. Returns their census and the list of categories; the first, '', means unknown.
 
-    training : the manifest of the training data, whose categories are used, or None
+    training : the manifest of the training data, whose categories are then returned, or None
     """
     census = reviews.Census()
     names: set[str] = set()
@@ -115,8 +115,8 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
     """Read the raw reviews once, tokenize their text, and divide them among spill files by product.
 
     Returns the first week and the last complete week, whether any review has text, the unit of the times of each file in
-    milliseconds, warnings about files and weeks with few reviews, and for each of `coverage.OPTIONAL_COLUMNS`, and with
-    as_of_crawl of `coverage.CRAWL_COLUMNS`, the share of reviews that have a value.
+    milliseconds, warnings about files that end early and weeks with few reviews, and for each of
+    `coverage.OPTIONAL_COLUMNS`, and with as_of_crawl of `coverage.CRAWL_COLUMNS`, the share of reviews that have a value.
     """
     panel = config.panel
     tokenizer = pretrained.load("AutoTokenizer", panel.tokenizer) if panel.tokenizer else None
@@ -167,7 +167,7 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
     last_week = int(max(period.complete))
     if until_ms := _end_of(config.until):  # the reviews are complete to that day
         until_week = weekly.last_complete_week(until_ms)
-        # If no reviews after that day were left out, it may be long after the end of the data
+        # If no review was left out because of `until`, that day may be long after the end of the data
         last_week = max(last_week, until_week if census.dropped.get(AFTER_UNTIL) else min(until_week, int(max(period.last))))
     return {
         "first_week": int(min(period.first)),
@@ -184,7 +184,7 @@ def _num_spills(files: list[Path]) -> int:
 
 
 def _spills_of(file: Path) -> float:
-    """The number of spill files for the reviews of a file; their number is known for Parquet, and else estimated."""
+    """The number of spill files, a fraction, for a file. Its number of reviews is known for Parquet, otherwise estimated."""
     try:
         return pq.read_metadata(file).num_rows / REVIEWS_PER_SPILL
     except (pa.ArrowException, OSError):  # another format, or a damaged file, for which `read_reviews` raises an error

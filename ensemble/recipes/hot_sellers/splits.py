@@ -25,7 +25,7 @@ def split_weeks(
     shares = np.array(panel.shares) / sum(panel.shares)
 
     def place(num_rows: float) -> list[tuple[int, int]]:
-        """The weeks [begin, end) of each split if all four have `num_rows` rows in total. The last split has the rest."""
+        """The weeks [begin, end) of each split, from 0: three splits have their shares of `num_rows`, the last the rest."""
         begin, placed = 0, []
         for share in shares[:-1]:
             end = max(begin + 1, int(np.searchsorted(total, total[min(begin, len(total) - 1)] + share * num_rows)))

@@ -114,7 +114,7 @@ class Windows:
         self._positions: dict[int, np.ndarray] = {}
 
     def position(self, ago: int) -> np.ndarray:
-        """For each row, the active weeks of its product up to week t − ago, plus all of products before it, (num_rows,).
+        """The number of active weeks of a row's product up to week t − ago, plus those of all products before, (num_rows,).
 
         This is an index into each result of `totals`. A negative `ago` means later weeks.
         """

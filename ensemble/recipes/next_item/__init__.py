@@ -1,4 +1,4 @@
-"""next_item: SASRec or TiSASRec, with residual or hyper-connections (mHC), predict the next item of a user."""
+"""next_item: SASRec or TiSASRec, with residual connections or hyper-connections (mHC), predicts a user's next item."""
 
 from ensemble.recipe import Words
 

@@ -5,7 +5,7 @@
 
 popularity: the score of an item is its number of training interactions. co_occurrence: the score is the number of times that
 the item came directly after the last item of the history, in training. A fraction below 1 is added to it, by which the more
-popular of two tied items ranks higher. The counts are a sparse matrix, which stores only the pairs that occurred.
+popular of two tied items ranks higher. These numbers are a sparse matrix, which stores only the pairs that occurred.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Compares next_item members by their ranking files: scores with confidence intervals, also by length of history.
+"""Compares next_item members by their ranking files: scores, also by length of history, and confidence intervals.
 
     table.md         a row for each member and baseline, the best NDCG@10 first
-    scores.json      all scores, also by length of history, with 95 % intervals over users
+    scores.json      all scores, HR@10 and NDCG@10 also by length of history, NDCG@10 with 95 % intervals over users
     by_length.png    NDCG@10 by length of history
 
 Members trained on candidates, and ensembles of them, rank only the candidates of a sequence. If the target is not among the
@@ -125,7 +125,7 @@ def read_candidates(
 
     files : the folder of the prediction files, '' for none. ensemble : the folder of the ensemble, '' for none. names : the
     members to read from `files`; empty for all. Raises `UserError` for prediction files of other candidates, for candidates
-    of other data, and for a split other than test, since these members were trained on the other splits.
+    of other data, and for a split other than test, since these members were trained on sequences of validation.
     """
     manifest, ranked, members = folders.read_manifest(candidates), table.rows, list(table.members)
     if manifest.get("data") != ranked.fingerprint:
@@ -197,7 +197,7 @@ def score(table: Table, data: str | Path, best: str, num_draws: int, seed: int) 
     count = read_columns(Path(data) / "items", ["count"])["count"]
     names = [member.name for member in table.members]
     predictions.check_names(names)
-    has_sample = len(count) > NUM_SAMPLED  # with fewer items there are no sampled metrics
+    has_sample = len(count) > NUM_SAMPLED  # otherwise there are no sampled metrics
     gain = np.stack([item_metrics.ndcg(member.rank, 10) for member in table.members], axis=1)
     reference = names.index(best)
 

@@ -7,6 +7,7 @@ arXiv:2512.24880. With x̃ the flattened streams after RMSNorm, always in fp32:
 
     h_pre = σ(α θ x̃ + b)    h_post = 2 σ(α θ x̃ + b)    H_res = Sinkhorn(exp(α θ x̃ + b))
 
+where σ is the sigmoid, and each of the three has its own trained α (a number), θ (a matrix) and b (a vector).
 The streams begin as copies of the input (`expand`), and the output is their mean (`reduce`). At initialisation this equals a
 residual connection, since θ is 0, h_post is 1, and h_pre sums to 1. Layer k initially reads mostly from stream k mod N: if
 all layers read from all streams equally, the streams would stay equal during training.

@@ -16,11 +16,11 @@ Interactions are sorted stably by user and time, so that events at the same time
 determines the test item of two in five users of MovieLens 1M.
 
 An id is any text without blanks, exactly as written; with `::`, blanks are part of the id. Times may be before 1970. An
-invalid line of text stops the run with an error that names file and line: a line without a user, a rating or time that is
-not a number, a time of 1e11 seconds or more (which is in milliseconds), or a second line of a user in a format with one line
-per user. In formats of reviews.py, bad rows are counted and left out. A user without items is ignored. An event that is
-twice in one file counts twice, except with repeats=first. An event that is in two files with times since 1970 counts once,
-with the finer time.
+invalid line of text stops the run with an error that names file and line. Invalid are a line without a user or with another
+number of fields than the format has, a rating or time that is not a number, a time of 1e11 seconds or more (it is probably
+in milliseconds), and a second line of a user in a format with one line per user. In formats of reviews.py, bad rows are
+counted and left out. A user without items is ignored. An event that is twice in one file counts twice, except with
+repeats=first. An event that is in two files with times since 1970 counts once, with the finer time.
 """
 
 import codecs
@@ -119,7 +119,10 @@ def _without_copies(files: Sequence[Path], frames: list[pl.DataFrame], census: C
 
 
 def detect_format(file: Path) -> str:
-    """The name of the text format that the first lines of a file have; "reviews" if they have none of them."""
+    """The name of the text format that the first lines of a file have; "reviews" if they have none of them.
+
+    Raises `UserError` for lines of three or four numbers, exactly one of which may be a time, that fit no format with times.
+    """
     try:
         lines = _lines(file, records.HEAD_BYTES)[:NUM_HEAD_LINES]
     except UserError:  # another kind of file, or a damaged one, for which its reader raises an error
@@ -211,7 +214,7 @@ def _advice_for_text(file: Path, as_table: str) -> str:
 
 
 def _are_ratings(lines: list[list[str]]) -> bool:
-    """Whether the words of the lines may be a user, an item, a rating and a time in seconds, which a few lines may lack."""
+    """Whether each line has four words, the third a number, and most last words are long enough for a time in seconds."""
     num_times = sum(len(words[-1]) >= SHORTEST_TIME for words in lines)
     return all(len(words) == 4 and records.is_number(words[2]) for words in lines) and 2 * num_times > len(lines)
 

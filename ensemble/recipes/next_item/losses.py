@@ -1,7 +1,7 @@
 """Losses over many items, each summed over T positions, from hidden states (T, D) and item embeddings (V, D).
 
 The score of an item is the product of its embedding and the hidden state. Row 0 of the embeddings is padding: it is never a
-target, and never sampled as a negative.
+target, and a negative only for a user who took all items.
 """
 
 import math
@@ -94,8 +94,9 @@ def gbce_power(share: float, calibration: float) -> float:
 def draw_negatives(batch: dict[str, Tensor], num_items: int, number: int) -> Tensor:
     """Sample `number` negatives for each position, uniformly from items that are not in the user's training history; (T, N).
 
-    `taken.g` of the batch has the distinct items of each user in ascending order, each minus its index in that order. The
-    x-th item that the user did not take is then x + the number of entries ≤ x, so no sample has to be rejected.
+    `taken.g` of the batch has, for each user of the length group g, the distinct items in ascending order, each minus its
+    index in that order. The x-th item that the user did not take is then x + the number of entries ≤ x, so no sample has to
+    be rejected.
     """
     negatives, group = [], 0
     while (items_BL := batch.get(f"items.{group}")) is not None:

@@ -1,14 +1,14 @@
-"""SASRec and TiSASRec predict the next item of a sequence by causal self-attention; both are with or without mHC.
+"""SASRec and TiSASRec predict the next item of a sequence by causal self-attention, each with or without mHC.
 
     items ─ embedding ─┬─ [ attention · perceptron ] × layers ─ norm ─ · embedding of every item ─ scores
                        └─ residual, or the streams of hyper_connections.py
 
 SASRec (Kang & McAuley 2018, arXiv:1808.09781) adds a learned vector for each position to the items. TiSASRec (Li et al.
-2020, WSDM) instead adds vectors for the position and for the time between two items to keys and values. The latter would
-need a vector for each pair of items, (B, L, L, D). Here the same sums are computed in another order, without these vectors.
+2020, WSDM) instead adds vectors for the position and for the time between two items to keys and values. For the time this
+would need a vector for each pair of items, (B, L, L, D). Here the same sums are computed in another order, without these.
 For keys, the product of the query with each of the S intervals is computed once, and pairs gather from it. For values, a
-query's attention weights are summed by interval, and the sums are multiplied by the table. Results are equal up to rounding,
-except for dropout, which is applied to rows of the table instead of pairs.
+query's attention weights are summed by interval, and the sums are multiplied by the table of interval vectors. Results are
+equal up to rounding, except for dropout, which is applied to rows of the table instead of pairs.
 
 Two details differ from the papers. The perceptron has GELU, where SASRec has ReLU. The interval of two items is the
 difference of their times, each rounded to a multiple of the sequence's shortest gap, where TiSASRec has the quotient of the
@@ -106,13 +106,13 @@ def _binned(x_BHLL: Tensor, index_BHLL: Tensor, num_intervals: int) -> Tensor:
 
 
 def _by_head(x_BHLM: Tensor, table_HMN: Tensor) -> Tensor:
-    """Batched matrix product per head, (B, H, L, N); plain `@` would copy the table for each sequence."""
+    """Batched matrix product per head, (B, H, L, N) with any M and N; plain `@` would copy the table for each sequence."""
     num_sequences, _, length, _ = x_BHLM.shape
     return (_flat(x_BHLM) @ table_HMN).unflatten(1, (num_sequences, length)).transpose(0, 1)
 
 
 def _flat(x_BHLM: Tensor) -> Tensor:
-    """The positions of all sequences as one dimension, (H, B · L, M)."""
+    """The positions of all sequences as one dimension, (H, B · L, M); M is any size."""
     return x_BHLM.transpose(0, 1).flatten(1, 2)
 
 

@@ -9,12 +9,12 @@
              in validation and test, only the last event is.
 
 split=leave_one_out: train has all but each user's last two events. Sequences of validation end with the second last event,
-those of test with the last.
+those of test with the last. Users with only two events are in train only.
 
-split=time: train has the events before `validation_from`. Each later event of a user with an earlier event is a target of
-validation or test. Unlike with leave_one_out, no model is trained on events later than those that it predicts. For the same
-reason the k-core (users and items with at least `core` events) is computed from the events before `validation_from`. Targets
-are events of all users, but with `core` above 1 only of items in the core.
+split=time: train has the events before `validation_from` of users in the k-core (users and items with at least `core`
+events). Each later event of a user with an earlier event is a target of validation or test. Unlike with leave_one_out, no
+model is trained on events later than those that it predicts. For the same reason the k-core is computed from the events
+before `validation_from`. Targets are events of all users, but with `core` above 1 only of items in the core.
 """
 
 import datetime

@@ -68,7 +68,7 @@ class Rankings:
 def write(path: str | Path, rankings: Rankings) -> None:
     """Write a ranking file in one rename, with checksums that `read` verifies.
 
-    Raises `UserError` for NaN, infinite values other than ranks, repeated row ids, and a path that cannot be written.
+    Raises `UserError` for NaN, infinite values other than `rank`, repeated row ids, and a path that cannot be written.
     """
     path = Path(path)
     _check(rankings, path)
@@ -98,7 +98,8 @@ def read(path: str | Path) -> Rankings:
 def read_together(paths: Sequence[str | Path]) -> list[Rankings]:
     """Read ranking files of several members for the same split of the same data, with rows sorted by row id.
 
-    Raises `UserError` as `read` does, and if fingerprints, splits, rows or targets differ, or two members share a name.
+    Raises `UserError` as `read` does, and if `paths` is empty, two files differ in fingerprint, split, rows, users, targets
+    or lengths, or two members share a name.
     """
     if not paths:
         raise UserError("there is no ranking file to read: write some with scripts/predict.py")

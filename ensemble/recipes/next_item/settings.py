@@ -15,7 +15,8 @@ class PrepareConfig:
     format: Literal["auto", "reviews", "ratings", "times", "pairs", "sequences", "gaps"] = "auto"
     """Format of the files; auto detects it. ensemble/recipes/next_item/interactions.py has an example of each."""
     columns: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Names of the columns product_id, user_id and time, for tables with unknown headers."""
+    """For tables with unknown headers: the column of each of product_id, user_id and time, by name; in a CSV without header,
+    by number from 1."""
     raw: str = ""
     """The folder for downloaded raw files; empty for the name of `out` with -raw."""
     repeats: Literal["keep", "first"] = "keep"
@@ -57,7 +58,7 @@ class RecipeConfig:
     """Hidden width of the perceptron ÷ width of the model."""
     dropout: float = 0.2
     """Dropout rate of embeddings, attention weights and layer outputs. On CPUs it is rounded to a multiple of 1/256 if this
-    changes it by at most 2 %."""
+    changes neither the rate nor 1 − the rate by more than 2 %."""
     num_intervals: int = 256
     """time_aware: number of different time intervals, 0, 1, … times the sequence's shortest gap; longer ones count as the
     longest."""

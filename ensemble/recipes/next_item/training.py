@@ -147,7 +147,7 @@ class NextItem(PreparedRecipe[RecipeConfig, SequenceRows]):
         )
 
     def size(self, num_rows: int) -> Size:
-        """A lower bound: parameters, activations of the layers, and the scores of sampled negatives."""
+        """A lower bound: parameters, activations of the layers, and the embeddings or scores of sampled negatives."""
         config, num_items = self.config, self.manifest["items"]
         width, layers, streams = config.width, config.num_layers, config.num_streams
         num_times = 2 * (config.max_length + config.num_intervals) if config.time_aware else config.max_length
@@ -226,7 +226,7 @@ class NextItem(PreparedRecipe[RecipeConfig, SequenceRows]):
         return item_metrics.item_scores(rank, items, target, self.count.numpy())
 
     def describe(self, split: str) -> dict[str, np.ndarray]:
-        """Row ids, groups and clusters of the rows; both are the user."""
+        """Row id, group and cluster of each row; group and cluster are the user."""
         columns = self.rows(split).columns
         user = columns["user"].all()
         return {"row_id": columns["row_id"].all(), "group": user, "cluster": user}

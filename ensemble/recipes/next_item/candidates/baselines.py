@@ -2,8 +2,8 @@
 
     python scripts/predict.py member=sasrec data=runs/beauty/candidates out=runs/beauty/predictions
 
-The scores of each ranking file are a column of the prepared data, which the entry `rankings` of the manifest names. A
-prediction is a copy of this column.
+The scores of each ranking file are a column of the prepared data, which the entry `rankings` of the manifest names. The
+predictions are this column, with a low score for candidates that the file does not have.
 """
 
 from pathlib import Path
@@ -44,7 +44,10 @@ def predict(data: str | Path, split: str, name: str) -> dict[str, Any]:
 
 
 def _filled(score: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Replace NaN in scores (num_rows,) by the lowest score of the group minus 1; rows are sorted by group."""
+    """Replace NaN in scores (num_rows,) by the lowest score of the group minus 1, or by −1 if the group has no score.
+
+    Rows are sorted by group.
+    """
     starts = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
     lowest = np.fmin.reduceat(score, starts)
     lowest[np.isnan(lowest)] = 0.0  # the ranking file has no candidate of this group

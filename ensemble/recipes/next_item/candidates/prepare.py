@@ -13,7 +13,8 @@ file of another program may have them.) `rows/<split>` has a row for each candid
     item      number of the candidate
     target    1 for the next item, else 0
     features: for each ranking file the item's score, its score minus the best score of the sequence, and its place, NaN if
-              the item is not in the file; three features over all ranking files; and those of features.py
+              the item is not among the file's best `num_candidates`; three features over all ranking files; and those of
+              features.py
 
 Members were trained on the train split only, so their predictions for validation are out of sample, except that early
 stopping used validation. The validation sequences are divided into train, validation and blend: by user, or with split=time
@@ -116,7 +117,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                 f"the ranking files of {file.member} for validation and test are of different models, as after a second "
                 "training: predict both splits again"
             )
-    column_of = dict(zip(names, stored_names(names, ("best",)), strict=True))  # best_place is a feature of all files
+    column_of = dict(zip(names, stored_names(names, ("best",)), strict=True))  # a member best would have a column best_place
     has_time, common_clock = manifest["has_time"], manifest.get("common_clock", False)
     features = _features(column_of, candidate_features.meanings(has_time, common_clock))
     past = _past(Path(config.data), item, time, has_time=has_time, common_clock=common_clock)
@@ -279,7 +280,7 @@ def split_sequences(
         test_group = len(order) + np.arange(len(test_index))
     else:
         num = len(validation.row_id)
-        shuffled = np.random.default_rng(config.seed).permutation(num)  # each user has one sequence in each split
+        shuffled = np.random.default_rng(config.seed).permutation(num)  # each user has one sequence in validation
         number = np.searchsorted(shares, (shuffled + 0.5) / num)
         indices = [np.flatnonzero(number == part) for part in range(len(config.shares))]
         groups = [validation.row_id[index] for index in indices]
@@ -343,7 +344,7 @@ def _tables(
 def _subsampled(
     key: np.ndarray, owner: np.ndarray, is_target: np.ndarray, most: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """The keys of each sequence's target and of a random sample of its other candidates, `most` in total; sorted."""
+    """The keys of each sequence's target and of a random sample of its other candidates, at most `most` for each; sorted."""
     draw = np.where(is_target, -1.0, generator.random(len(key)))
     order = np.lexsort((draw, owner))
     place = np.arange(len(key)) - np.searchsorted(owner, owner)

@@ -16,9 +16,9 @@ class PrepareConfig:
     num_candidates: int = 200
     """Number of best items of each ranking file that become candidates of a sequence."""
     num_learned: int = 50
-    """Number of candidates of a sequence in train and validation: the target, and a random sample of the others."""
+    """Largest number of candidates of a sequence in train and validation: the target, and a random sample of the others."""
     shares: tuple[float, float, float] = (0.6, 0.15, 0.25)
-    """Fractions of the validation sequences for train, validation and blend."""
+    """Relative numbers of validation sequences for train, validation and blend, divided by their sum."""
     seed: int = 0
     """Random seed of the sample of num_learned; with split=leave_one_out also of the assignment of users to splits."""
     overwrite: bool = False
