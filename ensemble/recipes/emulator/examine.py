@@ -6,10 +6,11 @@ OUT/scores.json has, for one split:
 
     root_mean_squared_error, r_squared    of the targets with their noise
     ceiling, share_of_ceiling             if the formula is known, the R² of the formula, and r_squared divided by it
-    jacobian                              if the true derivatives are known, for all entries (`all`) and for each input, or
-                                          each offset on a ring (`inputs`): `error`, |J - J_true| / |J_true| in the
-                                          Frobenius norm; `mean` and `true_mean`; and `right_sign`, the share of Σ |J_true|
-                                          that is in entries whose sign is right in J
+    jacobian                              if the true derivatives are known. With the Jacobians J of the network, for all
+                                          entries (`all`), and for each input or each small offset on a ring (`inputs`):
+                                          `error`, |J - J_true| / |J_true| in the Frobenius norm; `mean` and `true_mean` of
+                                          the entries; and `right_sign`, the share of Σ |J_true| that is in entries whose
+                                          sign is right in J
     sample                                some entries of both Jacobians, times the standard deviation of the input
     orbit                                 for a ring, the first two points at each step of two trajectories from the same
                                           state: of the true model and of the network
@@ -30,11 +31,11 @@ NUM_SAMPLED = 300
 LEAST_SHOWN = 0.02
 """The smallest absolute value of an entry in `sample`, relative to the largest one."""
 NUM_STATES = 400
-"""Number of states of a ring whose Jacobians are compared. Each Jacobian has inputs × outputs entries."""
+"""The largest number of states of a ring whose Jacobians are compared. Each Jacobian has inputs × outputs entries."""
 ORBIT_STEPS, LARGEST = 80, 1e6
 """Number of steps of `orbit`, and the absolute value to which the states of a network are clipped if it diverges."""
 MOST_DISTANT = 3
-"""The largest distance on a ring in `jacobian`. In one step, points farther apart have almost no influence on each other."""
+"""The largest offset on a ring in `inputs` of `jacobian`. In one step, points farther apart have almost no influence on each other."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -282,7 +282,7 @@ class _Scripted(torch.nn.Module):
 
 
 def write_ts(network: Emulator, metadata: dict[str, Any], file: Path) -> dict[str, Method]:
-    """Write a module with METHODS and `jac_physical`, and load it. The metadata are an extra file in the module's file."""
+    """Write a module with METHODS and `jac_physical`, and load it. The metadata are extra files inside the file."""
     arguments: dict[str, Any] = arguments_of(network, EXAMPLE_BATCH, seed=0)
     arguments["masked_jacobian"] = (*arguments["forward"], torch.ones(EXAMPLE_BATCH, dtype=torch.bool))
     with quiet():

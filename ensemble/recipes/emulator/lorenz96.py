@@ -2,7 +2,7 @@
 
     dx_i/dt = (x_{i+1} - x_{i-2}) x_{i-1} - x_i + F,    i = 1 … N on a ring, N = 40, F = 8
 
-One step is a Runge–Kutta step of fourth order over STEP = 0.05 (6 hours in the usual scaling).
+One step, written M(x), is a Runge–Kutta step of fourth order over STEP = 0.05 (6 hours in the usual scaling).
 Source: E. N. Lorenz, Predictability: a problem partly solved, ECMWF Seminar on Predictability, 1996.
 
 The last axis of every array is the ring; the axes before it are batch axes and are broadcast.

@@ -4,8 +4,10 @@ A file has the target with the dimensions (time, row, column) or (row, column), 
 same order, and latitudes, longitudes and the mask with the last two of them. A piece that is read at once is a few rows of
 the grid for one time. Sea points (mask 1) are used if they are beyond `min_latitude` in either hemisphere and have a
 concentration above `min_concentration` and at most 1. A point with the latitude and longitude of an earlier one is left out,
-since global grids repeat points at their seam and fold. These are errors: a missing value at such a point, a missing
-variable, another order of dimensions, another grid or other units than in the previous files, and a file that ends early.
+since global grids repeat points at their seam and fold. Errors are: an input that is missing or impossible at a used point; a
+concentration that is missing at a sea point beyond `min_latitude`, or far outside 0 to 1; a missing variable; another order
+of dimensions; another grid or other units than in the previous files; a file without a used point; and a file that ends
+early.
 """
 
 import math
@@ -25,7 +27,7 @@ LEAST_CONCENTRATION, MOST_CONCENTRATION = -0.1, 1.5
 """A concentration is between 0 and 1, apart from rounding. A larger value is probably a percentage. A smaller value probably
 marks a missing one."""
 ROUNDING = 1e-6
-"""A concentration above 1 by at most this is 1: means of 32-bit floats are above it by some 1e-7."""
+"""A concentration that exceeds 1 by at most this counts as 1: means of 32-bit floats exceed 1 by some 1e-7."""
 SAME_PLACE = 0.01
 """The largest difference of the latitude or longitude of a point between two files, in degrees; 359 and -1 are equal."""
 SAME_POINT = 1e-3
@@ -59,7 +61,7 @@ POSSIBLE = {
 
 
 class Points(NamedTuple):
-    """The used points of one piece of a file, in the order of `row` and `column`. These are int64, other arrays float32."""
+    """The used points of a piece of a file, sorted by `row` and then `column`. These two are int64, other arrays float32."""
 
     inputs: np.ndarray
     """(n, inputs); all other arrays are (n,)."""
@@ -172,7 +174,7 @@ class Reader:
             self._refuse_empty(path, target.name, is_sea, is_polar)
 
     def _grid(self, dataset: Any, path: Path, target: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Latitude, longitude and whether a point is sea, (rows, columns) each. Raises `UserError` for another grid."""
+        """Latitude, longitude and whether a point is sea, (rows, columns) each. `UserError` if they differ between files."""
         names = self.config.names
         latitude, longitude = (self._grid_variable(dataset, path, kind, target) for kind in ("latitude", "longitude"))
         is_sea = self._grid_variable(dataset, path, "mask", target) == 1 if names.mask else np.isfinite(latitude)
@@ -188,7 +190,7 @@ class Reader:
         return latitude, longitude, is_sea
 
     def _inputs(self, place: _Place, fields: list[Any], scales: list[tuple[float, float]], is_ice: np.ndarray) -> np.ndarray:
-        """The inputs at the used points of a piece, (n, inputs) float32. Raises `UserError` for impossible values."""
+        """The inputs at the used points of a piece, (n, inputs) float32. `UserError` for missing or impossible values."""
         inputs = np.empty((int(is_ice.sum()), len(fields)), np.float32)
         for number, (field, scale) in enumerate(zip(fields, scales, strict=True)):
             values, half_step = _converted(field, scale)
@@ -258,7 +260,8 @@ class Reader:
         _refuse_dimensions(path, variable, grid, target.name)
 
     def _scale(self, path: Path, field: Any, name: str) -> tuple[float, float]:
-        """Factor and summand of the conversion to the unit of sea_ice.py; `UserError` if they differ between files."""
+        """Factor and summand of the conversion to the unit of sea_ice.py; `UserError` for an unknown unit, or if they differ
+        between files."""
         expected, unit = sea_ice.UNITS[name], str(field.attrs.get("units", "")).strip()
         scale = KNOWN_UNITS[expected].get(unit.lower()) if unit else EQUAL
         if scale is None:

@@ -26,7 +26,7 @@ NEEDED = ("emulator",)
 NUM_POINTS = 500
 """The largest number of points in the scatter plot of predictions."""
 LARGEST_DOT = 90.0
-"""The area of the dot of the tile with the largest error on the map, in square points."""
+"""The area of the dot of the tile with the largest error on both maps, in square points."""
 SEA_ICE = "sea_ice"
 
 

@@ -10,7 +10,8 @@ has the arrays that networks are trained on: `inputs`, `outputs` and, for sea ic
 true `jacobian` (outputs × inputs). The target of a row of OUT/rows is in row `pair` and column `output` of `outputs`.
 
 All points of a tile of the sea ice grid, at all times, are in one split, since neighbouring points are alike. Each split of
-Lorenz-96 has trajectories of its own, whose states are one cluster of the bootstrap and in one group, since they are alike.
+Lorenz-96 has trajectories of its own. The states of a trajectory are one cluster of the bootstrap and in one group, since
+they are alike.
 Sea ice is read and written in pieces of about `chunk_points` points.
 """
 
@@ -193,7 +194,8 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
 
 
 def _batches(reader: netcdf.Reader, files: list[Path], has_formula: bool) -> Iterator[netcdf.Points]:
-    """The points of all files, in batches of `chunk_points` or more, so that the chunks of the tables are few and long."""
+    """The points of all files, in batches of `chunk_points` or more, the last one with the rest, so that the chunks of the
+    tables are few and long."""
     batch: list[netcdf.Points] = []
     for number, file in enumerate(files):
         for time, points in reader.read(file):

@@ -55,9 +55,9 @@ class PrepareConfig:
     system: Literal["sea_ice", "lorenz96"] = "sea_ice"
     """The emulated system: the ice concentration of a grid point, or one step of the Lorenz-96 model."""
     seed: int = 0
-    """The random seed of generated data, of the states of Lorenz-96, and of the assignment of tiles to splits."""
+    """The random seed of generated files, of the states of Lorenz-96, of the assignment of tiles to splits, and of `keep`."""
     shares: tuple[float, ...] = (0.6, 0.1, 0.1, 0.2)
-    """Shares of the tiles of the sea ice grid in train, validation, blend and test."""
+    """Probabilities with which a tile of the sea ice grid is in train, validation, blend and test."""
 
     source: tuple[str, ...] = ()
     """NetCDF files or globs of sea ice; empty to generate files."""
@@ -74,9 +74,9 @@ class PrepareConfig:
     tile: int = 8
     """Points along each side of a tile. All points of a tile, at all times, are in one split."""
     keep: float = 1.0
-    """The share of the points that is used, drawn at random."""
+    """The probability with which each point of sea ice that passes the other rules is used."""
     chunk_points: int = 1_000_000
-    """Number of grid points that are read at a time."""
+    """The largest number of grid points that are read at a time; but at least one row of the grid is read."""
     num_files: int = 2
     """Number of files to generate."""
     num_times: int = 2

@@ -28,7 +28,7 @@ def network_of(folder: str, data: str) -> "Emulator":
 
 
 def lorenz96_network_of(folder: str, data: str) -> "Emulator":
-    """As `network_of`; `UserError` for a network that is not for Lorenz-96."""
+    """As `network_of`; also `UserError` unless the network has 40 inputs and 40 outputs, the points of Lorenz-96."""
     from ensemble.recipes.emulator import lorenz96
 
     network = network_of(folder, data)

@@ -44,8 +44,10 @@ class JacobianErrors:
 class Assimilated:
     """The result of `run`.
 
-    errors : for each method and model, root mean square errors of the analyses over the points, (cycles, seeds)
-    analyses : for each method and model, the analyses of the first seed, (cycles, N)
+    errors : for each method and model, root mean square errors of the analyses over the points, (scored cycles, seeds);
+        infinite where the model diverged
+    analyses : for each method and model, the analyses of the first seed, (scored cycles, N)
+    jacobians : None without an emulator
     """
 
     twin: Twin
@@ -80,7 +82,7 @@ def run(settings: AssimilateConfig, emulator: Model | None) -> Assimilated:
                     analysed = assimilate[method](model, twin)
                 except np.linalg.LinAlgError:
                     analysed = np.full_like(twin.truth, np.nan)
-                # If the emulator diverges, its error is infinite
+                # If a model diverges, its error is infinite
                 errors[method][name] = np.nan_to_num(twin.scored(analysed), nan=np.inf, posinf=np.inf)
             analyses[method][name] = analysed[-settings.cycles :, 0]
     return Assimilated(twin, errors, analyses, jacobian_errors(emulator, twin) if emulator else None)

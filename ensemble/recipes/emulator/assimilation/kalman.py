@@ -20,7 +20,7 @@ def extended_kalman_filter(model: Model, twin: Twin, inflation: float) -> np.nda
         jacobian = model.jacobian(state)
         state = model.step(state)
         covariance = inflation**STEP * jacobian @ covariance @ jacobian.swapaxes(-1, -2)
-        # P and R are symmetric, so the transpose of (P + R)^-1 P is the gain P (P + R)^-1
+        # The covariances P (forecast) and R (noise) are symmetric: the transpose of (P + R)^-1 P is the gain P (P + R)^-1
         gain = np.linalg.solve(covariance + noise_covariance, covariance).swapaxes(-1, -2)
         state = state + (gain @ (observed - state)[..., None])[..., 0]
         covariance = covariance - gain @ covariance

@@ -24,7 +24,7 @@ POINT = 0
 
 
 def write(assimilated: Assimilated, settings: AssimilateConfig, out: Path) -> None:
-    """Write the page atomically; `UserError` if `out` is a file that this project did not write."""
+    """Write the page atomically; `UserError` if `out` has content that this project did not write, or cannot be written."""
     import jinja2
 
     environment = templates(jinja2.FileSystemLoader(Path(__file__).parent))

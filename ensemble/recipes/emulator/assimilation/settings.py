@@ -17,7 +17,7 @@ class AssimilateConfig:
     data: str = ""
     """The prepared data that the member was trained on."""
     out: str = "???"
-    """The HTML page to write; only an older page of this command is replaced."""
+    """The HTML page to write. An existing file is replaced only if it is empty or this project wrote it."""
     methods: tuple[str, ...] = tuple(METHODS)
     """Methods to run: ekf, 4dvar, letkf."""
     cycles: int = 1000
