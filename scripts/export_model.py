@@ -23,10 +23,10 @@ class ExportConfig:
     member: str = "???"
     """The folder of a trained member."""
     out: str = "???"
-    """The file to write; only an older exported model is replaced."""
+    """The file to write. An existing file is replaced only if it is empty or this project wrote it."""
     data: str = ""
-    """The prepared data of the training, required for a neural member. For trees they are optional: the predictions are then
-    also compared on their test split, and the file contains the names of categories."""
+    """The prepared data of the training, required for a neural member. For trees they are optional: with them, predictions
+    are also compared on their test split, and the file contains the names of categories."""
     dtype: Literal["float32", "float64"] = "float32"
     """The dtype of inputs and outputs in the file of a neural member."""
 

@@ -23,7 +23,7 @@ class ReportConfig:
     predictions: str = "???"
     """The folder of the members' prediction files."""
     out: str = "???"
-    """The HTML file to write; an older report is replaced, no other file is."""
+    """The HTML file to write. An existing file is replaced only if it is empty or this project wrote it."""
     scaling: tuple[str, ...] = ()
     """JSON files of `benchmark.py scaling`, one for each kind of hardware, for a section on training with more ranks."""
 

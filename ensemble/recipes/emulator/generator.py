@@ -1,9 +1,10 @@
 """Generates NetCDF files of sea ice in the layout of CICE's history files, with concentrations by the formula of sea_ice.py.
 
 Every input is the sum of a function of latitude, a random smooth field, and random values of single points; some inputs are
-clipped to a possible range. The fields of different inputs are independent. The concentration is that of the formula, a, plus uniform noise with mean 0 and standard
-deviation `noise` · 4 a (1 - a). So the noise has mean 0 at each point, and a + noise is between 0 and 1. There is no ice
-nearer to the equator than EDGE degrees of latitude. Land has the mask 0 and fill values; files without a mask have no land.
+clipped to a possible range. The fields of different inputs are independent. The concentration is that of the formula, a,
+plus uniform noise with mean 0 and standard deviation `noise` · 4 a (1 - a). So the noise has mean 0 at each point, and
+a + noise is between 0 and 1. There is no ice nearer to the equator than EDGE degrees of latitude. Land has the mask 0 and
+fill values; files without a mask have no land.
 """
 
 from pathlib import Path

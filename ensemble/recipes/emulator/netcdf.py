@@ -4,10 +4,10 @@ A file has the target with the dimensions (time, row, column) or (row, column), 
 same order, and latitudes, longitudes and the mask with the last two of them. A piece that is read at once is a few rows of
 the grid for one time. Sea points (mask 1) are used if they are beyond `min_latitude` in either hemisphere and have a
 concentration above `min_concentration` and at most 1. A point with the latitude and longitude of an earlier one is left out,
-since global grids repeat points at their seam and fold. Errors are: an input that is missing or impossible at a used point; a
-concentration that is missing at a sea point beyond `min_latitude`, or far outside 0 to 1; a missing variable; another order
-of dimensions; another grid or other units than in the previous files; a file without a used point; and a file that ends
-early.
+since global grids repeat points at their seam and fold. Errors are: an input that is missing or impossible at a used point;
+a concentration that is missing at a sea point beyond `min_latitude`, or far outside 0 to 1; a missing variable; another
+order of dimensions; another grid or other units than in the previous files; a file without a used point; and a file that
+ends early.
 """
 
 import math

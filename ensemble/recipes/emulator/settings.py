@@ -55,7 +55,7 @@ class PrepareConfig:
     system: Literal["sea_ice", "lorenz96"] = "sea_ice"
     """The emulated system: the ice concentration of a grid point, or one step of the Lorenz-96 model."""
     seed: int = 0
-    """The random seed of generated files, of the states of Lorenz-96, of the assignment of tiles to splits, and of `keep`."""
+    """The random seed of generated files, of states of Lorenz-96, of the assignment of tiles to splits, and of `keep`."""
     shares: tuple[float, ...] = (0.6, 0.1, 0.1, 0.2)
     """Probabilities with which a tile of the sea ice grid is in train, validation, blend and test."""
 

@@ -215,8 +215,8 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
         }
 
     def metrics(self, sums: dict[str, np.ndarray]) -> dict[str, float]:
-        """RMSE in physical units and R² over all outputs; and the relative error of the Jacobian along random directions, if the
-        true derivatives are known.
+        """RMSE in physical units and R² over all outputs; if true derivatives are known, also the relative error of the
+        Jacobian along random directions.
 
         The R² of several outputs is 1 minus the sum of all squared errors divided by the sum of squares about each
         output's mean.

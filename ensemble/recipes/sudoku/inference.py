@@ -53,11 +53,11 @@ class Predicted(NamedTuple):
     probabilities: torch.Tensor
     """The probabilities of the digits, (B, cells, side) float64."""
     segments: torch.Tensor
-    """Number of segments until a candidate halted, or of all segments; (B,) int64."""
+    """Number of segments: with select=first until a candidate halted, otherwise `PredictOptions.segments`; (B,) int64."""
     calls: torch.Tensor
     """Number of segments of all candidates together, the cost of the prediction; (B,) int64."""
     candidates: torch.Tensor
-    """The probabilities of each candidate when they were combined; (B, N, cells, side) float64."""
+    """The probabilities of each of the N = votes × starts candidates; (B, N, cells, side) float64."""
     halting: torch.Tensor
     """The logits of halting of the candidates; (B, N)."""
 

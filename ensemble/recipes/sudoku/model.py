@@ -108,7 +108,7 @@ class Reasoner(nn.Module):
         nn.init.constant_(self.to_halting.bias, HALT_BIAS)
 
     def embed(self, puzzle_BL: torch.Tensor) -> torch.Tensor:
-        """The input that is added to the latent states in every cycle. puzzle_BL : int64, 0 for a blank cell."""
+        """The input x that is added in every update of z_L, (B, L, D). puzzle_BL : (B, cells) int64, 0 for a blank cell."""
         x_BLD = self.digits(puzzle_BL)
         if self.shape.positions == "units":
             rows, columns, boxes = self.units.unbind()

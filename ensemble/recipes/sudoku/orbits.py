@@ -43,7 +43,9 @@ def _place_columns(image, columns, tried, num_choices, box, best, has_best, colu
 
     image : p of the module's docstring, by column
     column_at, place_of : receive the column at each place, and its inverse
-    slot_of, filled : working memory, one element for each stack
+    num_choices : receives the number of possible columns of each choice
+    slot_of, filled : working memory: the slot (place among the stacks of the image) of each stack, and the number of columns
+        placed in each slot
     Returns the number of choices, and whether the second row is smaller than that of `best` (-1), equal (0) or larger (1).
     As soon as it is larger, the function returns, before all columns are placed.
     """

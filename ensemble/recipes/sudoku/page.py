@@ -76,7 +76,7 @@ def _networks(run: Run) -> dict[str, Any]:
 
 
 def _scores(run: Run) -> dict[str, dict[str, Any]]:
-    """`board_scores.scores` of the ensemble, the members and the baselines, in this order."""
+    """`board_scores.scores` of the ensemble and the members, in this order. The recipe has no baselines."""
     return {name: run.diversity["boards"][name] for name in run.candidates}
 
 

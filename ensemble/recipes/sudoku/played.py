@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 NUM_EXAMINED = 256
-"""Number of puzzles of the test split that the network predicts."""
+"""Largest number of puzzles of the test split that the network predicts."""
 NUM_SHOWN = 6
 """Largest number of solved puzzles that are shown, and of puzzles that are not solved."""
 
@@ -25,7 +25,7 @@ NUM_SHOWN = 6
 def traces_of(member: Path, data: Path) -> dict[str, Any]:
     """The boards of the network in the folder of a run, as in the docstring of the module.
 
-    Raises `UserError` for a damaged checkpoint, for another network, and for data that it was not trained on.
+    Raises `UserError` for a damaged checkpoint, for a network of another recipe, and for data that it was not trained on.
     """
     import torch
 

@@ -242,6 +242,7 @@ def solve(puzzles, max_guesses, units_of, cells_of, num_bits, solutions, results
 def _removable(cell, bits, used, trail, max_guesses, solution, units_of, cells_of, num_bits):
     """Whether a position with one solution still has only this one after the digit solution[cell] was removed.
 
+    False if the search is undecided after `max_guesses`.
     bits, used : the position without the digit
     """
     side = cells_of.shape[1]

@@ -28,9 +28,10 @@ class PrepareConfig:
     num_test: int = 300
     """Puzzles of the test split; -1 for all of `test_source`."""
     seed: int = 0
-    """The seed of the generator, and of the order in which puzzles of `source` are drawn."""
+    """The seed of the generator, and of the order in which puzzles of `source` and `test_source` are drawn."""
     max_bad_fraction: float = 0.01
-    """Largest fraction of puzzles that are malformed or do not have exactly one solution; the run stops above it."""
+    """Largest fraction of malformed lines, and of puzzles without a proof of one solution or with a wrong answer in the file;
+    above it the run stops."""
     threads: int = 0
     """Threads for generating and solving; 0 for all granted cores. The result does not depend on it."""
     overwrite: bool = False
@@ -66,7 +67,7 @@ class RecipeConfig:
     """How cells are distinguished. none: by the weights of `mixing` alone (not with attention). rope: by rotary embeddings
     (with attention only). learned: by an embedding for each cell. units: by the sum of embeddings of row, column and box."""
     width: int = 64
-    """Width of the latent states z_H and z_L."""
+    """Width of the latent states z_H and z_L, which the modules H and L update."""
     num_layers: int = 2
     """Layers of each module."""
     num_heads: int = 4
@@ -81,7 +82,7 @@ class RecipeConfig:
     segments: int = 8
     """The largest number of segments (calls of the network) of a puzzle in training. Each is an optimizer step."""
     predict_segments: int = 8
-    """Segments of a prediction; with select=first of scripts/predict.py, the largest number of them."""
+    """Segments of a prediction; with select=first of scripts/predict.py, the largest number. 1 with variant=direct."""
     halt_probability: float = 0.98
     """With select=first of scripts/predict.py, the smallest probability of halting with which a board is accepted."""
     exploration: float = 0.1
@@ -107,7 +108,7 @@ class RecipeConfig:
     puzzle_rate: float = 0.01
     """Learning rate of the puzzle embedding; its weight decay is that of the other weights."""
     starts: int = 1
-    """Number of latent starts of a puzzle. Only the best one of each puzzle has a gradient (winner-take-all)."""
+    """Number of latent starts of a puzzle in training. The digits are learned from the best one only (winner-take-all)."""
     muon_rate: float = 0.0
     """Learning rate of torch's Muon for the matrices of the layers, such as 0.005; 0 to train them with AdamATan2, like the
     other weights."""

@@ -44,7 +44,7 @@ class Symmetries:
 
 
 def symmetries_of(board: Board, seed: int, epoch: int, row_ids: np.ndarray) -> Symmetries:
-    """A symmetry for each of `row_ids`, (B,) int64: a function of (seed, epoch, row_id) alone, uniform over all
+    """A symmetry for each of `row_ids`, (B,) integers: a function of (seed, epoch, row_id) alone, uniform over all
     symmetries."""
     side, num_bands, num_stacks = board.side, board.side // board.box_rows, board.side // board.box_columns
     row_ids = np.asarray(row_ids)

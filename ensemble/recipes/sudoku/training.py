@@ -2,7 +2,7 @@
 
     python scripts/prepare_data.py --recipe sudoku out=runs/sudoku/prepared side=6 clues=18
     accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe sudoku \
-        data=runs/sudoku/prepared out=runs/sudoku/members/hrm
+        data=runs/sudoku/prepared out=runs/sudoku/members/trm
 
 Each slot of the global batch holds a puzzle with its latent states. A step computes one segment of all slots. A slot whose
 puzzle has halted, or has had `recipe.segments` segments, takes the puzzle that the next batch has for it; the puzzles for
@@ -10,9 +10,9 @@ other slots are skipped. So an epoch offers each image of a puzzle once, but onl
 `used` is this share. The latent states are carried without gradient.
 
 The loss of a puzzle is the mean over its cells of the cross-entropy, plus half of the binary cross-entropy of halting, whose
-target is whether every cell is right. With `recipe.starts` above 1, each puzzle has several latent states. A segment without
-gradient determines the one with the lowest cross-entropy. Only this one has a segment with gradient, but halting
-is learned from all.
+target is whether every cell is right, and, with `recipe.continue_loss`, half of that of continuing. With `recipe.starts`
+above 1, each puzzle has several latent states. A segment without gradient determines the one with the lowest cross-entropy.
+Only this one has a segment with gradient, but halting is learned from all.
 """
 
 import dataclasses
@@ -238,7 +238,8 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
         }
 
     def metrics(self, sums: dict[str, np.ndarray]) -> dict[str, float]:
-        """exact: share of puzzles that are solved; blanks: share of blank cells that are right; segments: their mean number.
+        """exact: share of puzzles that are solved; blanks: share of blank cells that are right; segments: mean
+        number of segments of a puzzle.
 
         used: of the training puzzles offered to the slots of this rank since the last call, the share that was taken.
         """
