@@ -33,7 +33,7 @@ TRAINING = ("max_epochs=1",)
 DOUBLINGS = (1, 2, 4, 8)
 """Numbers of ranks on GPUs and under Slurm if none are given."""
 ON_CPU = (1, 2)
-"""Numbers of ranks on the CPUs of one machine if none are given."""
+"""Numbers of ranks on the CPUs of one machine, and with a `configuration` outside a job, if none are given."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,13 +69,14 @@ def scaling(
 ) -> dict[str, Any]:
     """One training of hot_sellers on increasing numbers of ranks with the same global batch: speed, hours, cost.
 
-    On the CPUs of one machine, two other cases are measured: as many independent trainings at once as the largest number of
-    ranks, each with its part of the batch; and one rank with a thread per core, as in the demo.
+    Without a `configuration` and without a GPU, two other cases are measured: as many independent trainings at once as the
+    largest number of ranks, each with its part of the batch; and one rank with a thread per core, as in the demo.
 
-    Raises `UserError` before anything is measured.
+    Impossible settings raise `UserError` before anything is measured.
 
     rounds : trainings on each number of ranks; at least 2
-    ranks : numbers of ranks, beginning with 1; empty for 1 and 2 on a CPU, otherwise those of 1, 2, 4, 8 that fit
+    ranks : numbers of ranks, beginning with 1; empty for those of 1, 2, 4, 8 for which the job has nodes or the machine has
+        GPUs; for 1 and 2 on CPUs, and with a `configuration` outside a Slurm job
     ranks_per_node : in a Slurm job the largest number of ranks on a node; as few nodes as possible are used
     configuration : the accelerate YAML; empty for that of the hardware. If given in a Slurm job, srun launches the ranks
     training : settings of scripts/train.py over the demo's short form, as in 'training=[batch_size=4096,max_epochs=2]'
@@ -157,9 +158,9 @@ def _batch_size(words: Sequence[str], ranks: Sequence[int]) -> int:
 def plan(ranks: Sequence[int], ranks_per_node: int, configuration: str) -> list[Launch]:
     """How to launch each number of ranks: by srun in a Slurm job with a `configuration`, otherwise on this machine.
 
-    The default of `ranks` is `ON_CPU` on a machine without a GPU, and otherwise those of `DOUBLINGS` for which the job has
-    enough nodes or the machine enough GPUs. Raises `UserError` for numbers that are too large, do not increase, or do not
-    begin with 1, with which the others are compared.
+    The default of `ranks` is those of `DOUBLINGS` for which the job has enough nodes or, without a `configuration`, the
+    machine enough GPUs; it is `ON_CPU` on a machine without a GPU, and with a `configuration` outside a job. Raises
+    `UserError` for numbers that are too large, do not increase, or do not begin with 1, with which the others are compared.
     """
     if ranks and (ranks[0] != 1 or any(after <= before for before, after in itertools.pairwise(ranks))):
         raise UserError(f"ranks={list(ranks)} is impossible: the numbers must begin with 1, and rise, as in ranks=[1,2,4]")

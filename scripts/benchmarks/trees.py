@@ -63,7 +63,7 @@ def trees(rounds: int = 3, num_rows: int = 1_000_000, num_trees: int = 20) -> di
 
     rounds : trainings of this project, each between two of the bare library; at least 2
     num_rows : generated rows of 50 features, and a tenth as many for validation
-    num_trees : trees of each training
+    num_trees : trees of each training; the model whose predictions are measured has at most five times as many
     """
     enough(rounds, 2)
     results: dict[str, Any] = {"rows": num_rows, "features": NUM_FEATURES, "trees": num_trees}

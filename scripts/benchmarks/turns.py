@@ -75,7 +75,7 @@ def answer(module: str, make: str, arguments: Sequence[Any]) -> None:
     answers, sys.stdout = sys.stdout, sys.stderr  # output of libraries must not be read as answers
     work = getattr(importlib.import_module(module), make)(*arguments)
     with suppress(OSError):  # in some sandboxes
-        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak until now, which is not that of the work
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # resets the peak of the memory
     base_mb = memory_mb("VmRSS")
     for _ in sys.stdin:
         began = time.process_time()

@@ -30,8 +30,8 @@ class PrepareConfig:
     seed: int = 0
     """The seed of the generator, and of the order in which puzzles of `source` and `test_source` are drawn."""
     max_bad_fraction: float = 0.01
-    """Largest fraction of malformed lines, and of puzzles without a proof of one solution or with a wrong answer in the file;
-    above it the run stops."""
+    """Largest fraction of malformed lines, and of puzzles without a proof of one solution or with a wrong answer in the
+    file; above it the run stops."""
     threads: int = 0
     """Threads for generating and solving; 0 for all granted cores. The result does not depend on it."""
     overwrite: bool = False

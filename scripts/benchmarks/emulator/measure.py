@@ -142,7 +142,7 @@ def _references(data: Path) -> tuple[float, float, float, float]:
     linear = np.linalg.lstsq(design, target, rcond=None)[0]
 
     def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        """The mean squared error of a logistic regression (the original network in the README), and its gradient."""
+        """The mean squared error of a logistic regression, a network without a hidden layer, and its gradient."""
         values = scipy.special.expit(design @ weights)
         error = values - target
         return float((error**2).mean()), 2 * (error * values * (1 - values)) @ design / len(error)

@@ -35,7 +35,8 @@ class Side:
     rows: int = 0
     """Rows that should have been used."""
     seconds: float | None = None
-    """CPU seconds of the first process, from its start to the end of its first step; of the resumed run if there is one."""
+    """CPU seconds of the first process, from its start to the end of its first step; of the resumed run if there is one. For
+    checkpoint_stall, the seconds that a checkpoint adds to a step."""
     code_run: int = 0
     """Files of a checkpoint that ran code when it was loaded."""
     outside: int = 0

@@ -168,7 +168,8 @@ def peers_job(rounds: int = 2, num_reviews: int = 200_000, num_products: int = 3
 
 
 def _our_scores(out: Path) -> dict[str, Any]:
-    """The number of test rows, how many are hot, and the average precision of the ensemble and of each member."""
+    """The number of test rows, how many are hot, and the average precision of the ensemble, each member and each
+    baseline except the base rate."""
     test = folders.read_manifest(out / "prepared")["splits"]["test"]
     scores = folders.read_json(out / "ensemble" / "scores.json")["scores"]
     precisions = {name: scores[name]["average_precision"]["value"] for name in scores if name != "base rate"}

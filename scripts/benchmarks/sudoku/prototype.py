@@ -106,7 +106,7 @@ class Prototype(nn.Module):
 def losses(digits: torch.Tensor, halting: torch.Tensor, solution: torch.Tensor) -> torch.Tensor:
     """The mean stablemax cross-entropy over all cells, plus half of the mean loss of halting over the puzzles."""
     logits = digits.double()
-    # 1 - logits is 0 only where logits = 1, where the other branch is used
+    # Where logits is exactly 1 the other branch is used, but the gradient is NaN: 1 / (1 - logits) is infinite there
     score = torch.where(logits < 0, 1 / (1 - logits), logits + 1)
     chosen = (score / score.sum(dim=-1, keepdim=True)).gather(-1, solution[..., None] - 1)
     solved = (digits.argmax(dim=-1) + 1 == solution).all(dim=1)

@@ -95,7 +95,7 @@ def _validation(member: Path) -> list[dict[str, Any]]:
 
 
 def _scores(member: Path, data: Path, *words: str) -> dict[str, Any]:
-    """Exact accuracy with its interval, and the mean number of segments of a prediction, `calls`."""
+    """Exact accuracy with its interval, and `calls`: the mean number of segments of all candidates of a puzzle together."""
     scores = SUDOKU.examine(member, data, *words)
     return {name: scores[name] for name in ("exact", "exact_interval", "calls")}
 

@@ -23,7 +23,7 @@ LIGHTGBM, STACKING = "lightgbm", "stacking"
 BY_TIME = "_by_time"
 """Suffix of a preset: the folds of AutoGluon are contiguous blocks of time, and a single holdout is the last block."""
 DATE_PARTS = "_date_parts"
-"""Suffix of a preset: AutoGluon gets the parts of a date that plain LightGBM gets. Those that it computes lack the hour."""
+"""Suffix of a preset: AutoGluon gets the parts of a date that plain LightGBM gets. AutoGluon's own parts lack the hour."""
 NUM_TREES, LEARNING_RATE = 300, 0.05
 ROW_ID = "row_id"
 

@@ -65,7 +65,7 @@ class Shares(torch.nn.Module):
 
 
 class Recorder(torch.optim.AdamW):
-    """AdamW that appends a line of JSON for each step to a file in the folder `RECORD`, in the main process only.
+    """AdamW that appends a line of JSON for each step to a file in the folder that `RECORD` names; only in the main process.
 
     A line has the `rows` with a gradient and their weights in the loss, `shares`. It also has two times at the end of the
     step: the CPU time of the process, `cpu_s`, and the CPU time of its main thread, `thread_s`.
