@@ -23,7 +23,8 @@ class CompareConfig:
     split: str = "test"
     """The split on which members are compared; the best member is chosen on validation."""
     candidates: str = ""
-    """Data of `prepare_data.py --recipe candidates`, whose members are added to the table; empty for none."""
+    """Data of `prepare_data.py --recipe candidates`, whose members are added to the table; empty for none. Only with
+    split=test."""
     predictions: str = ""
     """The folder of prediction files for the candidates; empty for none."""
     ensemble: str = ""

@@ -35,7 +35,7 @@ NUM_STATES = 400
 ORBIT_STEPS, LARGEST = 80, 1e6
 """Number of steps of `orbit`, and the absolute value to which the states of a network are clipped if it diverges."""
 MOST_DISTANT = 3
-"""The largest offset on a ring in `jacobian`. In one step, points farther apart have almost no influence on each other."""
+"""The largest offset on a ring in `inputs` of `jacobian`. Points farther apart hardly influence each other in one step."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -76,7 +76,7 @@ def export(
 
 
 def describe(network: Emulator, manifest: dict[str, Any]) -> dict[str, Any]:
-    """The metadata of a file, as JSON."""
+    """The metadata of a file, as a dictionary that JSON can represent."""
     return {
         "mark": folders.MARK,
         "fingerprint": manifest["fingerprint"],

@@ -1,7 +1,8 @@
 """The canonical form of a puzzle, which two puzzles share if and only if a symmetry maps one to the other.
 
-It is the smallest of all images of the puzzle and its solution. Images are compared by the digits of the solution, row by
-row, and if these are equal by the positions of the clues. An orbit is the set of all images of a puzzle.
+The form is the smallest of all images of the puzzle and its solution. Images are compared by the digits of the solution, row
+by row, and if these are equal by the positions of the clues. An orbit is the set of all images of a puzzle. Below, a band is
+a row of boxes, and a stack is a column of boxes.
 
 The group has 3,359,232 · 9! elements for 9 × 9 boards, but few can give the smallest image. Digits are renamed so that the
 first row is 1 … n. The second row is then given by a permutation p of the columns: in column p(c) the first row has the

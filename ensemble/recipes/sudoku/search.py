@@ -1,9 +1,9 @@
 """The compiled search: solving puzzles with a proof of uniqueness, and generating puzzles by removing digits.
 
 The candidates of a cell are a bit mask, the complement of the digits in its row, column and box. The search places every
-forced digit: the only candidate of a cell (naked single), or the only place for a digit in a unit (hidden single). If there
-is no forced digit, it branches on the blank cell with the fewest candidates (minimum remaining values). It stops at the
-second solution; a search that ends after one solution has proved that there is no other.
+forced digit: the only candidate of a cell (naked single), or the only place for a digit in a unit, which is a row, a column
+or a box (hidden single). If there is no forced digit, it branches on the blank cell with the fewest candidates (minimum
+remaining values). It stops at the second solution; a search that ends after one solution has proved that there is no other.
 
     bits      (cells,) the digit of each cell as one bit, 0 for a blank cell
     used      (3 · side,) the digits of each row, column and box as a bit mask

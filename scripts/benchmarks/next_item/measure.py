@@ -5,7 +5,7 @@
 Both sides work alternately, each in a process of its own (turns.py), on the same generated interactions.
 
 step     : a step on a batch in memory; ours draws one negative for each item, the reference gets negatives with the batch
-evaluate : ours gathers the batches and ranks all new items; the reference ranks 101 items, user by user
+evaluate : ours gathers the batches and ranks all items new to the user; the reference ranks 101 items, user by user
 prepare  : preparing the same file; ours reads, applies the 5-core, sorts, splits and writes with checksums; the reference
            calls data_partition and build_index, or for tisasrec Relation, each user's matrix of intervals. No warm-up
 peak_mb  : the peak memory less the memory after the same work on two sequences, or for prepare after the imports
