@@ -34,13 +34,12 @@ def main() -> None:
 
     arguments = configuration.to_dict(settings)
     results = Path(arguments.pop("results"))
-    try:
-        results.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise errors.UserError(f"results={results} cannot be created ({error.strerror}): give another folder") from None
+    if results.exists() and not results.is_dir():
+        raise errors.UserError(f"results={results} is not a folder: give another one")
     environment = timing.environment()
     figures = chosen[name](**arguments)
     if figures is not None:
+        results.mkdir(parents=True, exist_ok=True)
         folders.write_json(results / f"{name}.json", {"environment": environment, **figures})
         print(f"written to {results / f'{name}.json'}")
 

@@ -123,7 +123,7 @@ def report_nonfinite(
             for number, rows in enumerate(rows_of_this_rank):
                 file = out / f"nonfinite/step{step}.rank{accelerator.process_index}.micro{number}.safetensors"
                 report["files"].append(str(save_batch(file, rows, gather(rows))))
-        except (OSError, SafetensorError) as error:
+        except (OSError, SafetensorError, UserError) as error:  # the other ranks wait in `gather_object`
             report["problem"] = str(error)
     return describe_nonfinite(step, loss, norm, [report for report in gather_object([report]) if report["rows"]])
 

@@ -473,16 +473,16 @@ def _write_models(
 
 
 def draw_importance(importance: dict[str, float], file: Path, title: str) -> None:
-    """Draw a bar for each of the twenty features with the largest gain, as a share of the total gain."""
+    """Draw a bar for each of the twenty features with the largest importance, as a share of the total."""
     from matplotlib.figure import Figure
 
     total = sum(importance.values()) or 1.0
     top = list(importance.items())[:20][::-1]
     figure = Figure(figsize=(7, 6), layout="constrained")
     axes = figure.add_subplot()
-    shares = [100 * gain / total for _, gain in top]
-    bars(axes, [name for name, _ in top], shares, f"{title}: gain of the splits by feature", color="#3a6ea5")
-    axes.set_xlabel("share of the gain, %")
+    shares = [100 * value / total for _, value in top]
+    bars(axes, [name for name, _ in top], shares, f"{title}: importance by feature", color="#3a6ea5")
+    axes.set_xlabel("share of the importance, %")
     figure.savefig(file, dpi=120)
 
 

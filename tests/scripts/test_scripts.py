@@ -135,7 +135,7 @@ CASES = {
     f"{PREPARE} --config list.yaml": "the configuration file list.yaml must hold `key: value` lines",
     f"{PREPARE} --recipe chess": "there is no recipe 'chess': known are hot_sellers, next_item, candidates, table",
     # benchmark
-    "benchmark help_times results=file": "results=file cannot be created (File exists): give another folder",
+    "benchmark help_times results=file": "results=file is not a folder: give another one",
     # train_elastic
     "train_elastic": "the setting 'data' has no default: add data=…",
     ELASTIC: "--config_file is missing: give a file of accelerate_configs/",
@@ -246,6 +246,7 @@ CASES = {
 }
 
 AS_PROCESSES = {
+    "benchmark help_times results=file",
     f"{PREPARE} source=[empty.jsonl]",
     "prepare_data out=taken source=[reviews.jsonl]",
     ELASTIC,

@@ -106,8 +106,8 @@ class Prototype(nn.Module):
 def losses(digits: torch.Tensor, halting: torch.Tensor, solution: torch.Tensor) -> torch.Tensor:
     """The mean stablemax cross-entropy over all cells, plus half of the mean loss of halting over the puzzles."""
     logits = digits.double()
-    # Where logits is exactly 1 the other branch is used, but the gradient is NaN: 1 / (1 - logits) is infinite there
-    score = torch.where(logits < 0, 1 / (1 - logits), logits + 1)
+    # clamp, since 1 / 0 in the branch that is not used would make the gradient NaN
+    score = torch.where(logits < 0, 1 / (1 - logits.clamp(max=0)), logits + 1)
     chosen = (score / score.sum(dim=-1, keepdim=True)).gather(-1, solution[..., None] - 1)
     solved = (digits.argmax(dim=-1) + 1 == solution).all(dim=1)
     return -chosen.log().mean() + 0.5 * F.binary_cross_entropy_with_logits(halting, solved.float())
