@@ -45,7 +45,7 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         self._writer = pa.ipc.new_stream(str(folder / FILE), schema)
 
     def write(self, table: pa.Table) -> None:
-        """Append a table as one record batch, so that a reader gets few, long chunks."""
+        """Append a table as one record batch, so that a reader gets few, long chunks. A table without rows adds none."""
         if table.num_rows:
             (batch,) = table.cast(self.schema).combine_chunks().to_batches()
             self._writer.write_batch(batch)
@@ -186,7 +186,8 @@ def ranges(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def stored_names(columns: Iterable[str], taken: Iterable[str]) -> list[str]:
-    """Distinct names of columns, none of `taken`, without brackets, commas and quotes, which the tree libraries refuse."""
+    """A name for each of `columns`, all distinct and none in `taken`. They consist of letters, digits and underscores, since
+    the tree libraries refuse brackets, commas and quotes."""
     used, names = set(taken), []
     for column in columns:
         name = plain = re.sub(r"\W+", "_", column).strip("_") or "column"

@@ -2,8 +2,8 @@
 
     config = load(TrainConfig, "my.yaml", ["batch_size=256", "recipe.width=64"])
 
-A config class is frozen and keyword-only, and has a sentence (a string literal) under each field, which `describe` prints
-for `--help`. OmegaConf checks names and types; the errors raised here describe the problem in one sentence.
+A config class is frozen and keyword-only, and has a sentence (a string literal) under each field, which `describe` puts into
+the text of `--help`. OmegaConf checks names and types; the errors raised here describe the problem in one sentence.
 """
 
 import argparse
@@ -103,7 +103,7 @@ _OTHER_BASE = re.compile(r"[-+]?(0[\d_]+|.*:.*|(?!\d{1,3}(_\d{3})+$)\d+_[\d_]*)"
 
 
 def _refuse_other_bases(origin: str, text: str) -> None:
-    """Raise `UserError` for the first number that YAML 1.1 reads as another: 010 as 8, 1:30 as 90, and 2024_01 as 202401."""
+    """Raise `UserError` if YAML 1.1 reads a number in `text` as another one: 010 as 8, 1:30 as 90, or 2024_01 as 202401."""
     import yaml
 
     nodes = [yaml.compose(text, Loader=yaml.SafeLoader)]
@@ -183,7 +183,8 @@ def _advice(key: str, kind: Any, value: Any) -> str:
 
 
 def _refuse_value(origin: str, key: str, kind: Any, value: Any) -> None:
-    """Raise `UserError` for an integer beyond 64 bits, a seed beyond 32, a text that YAML converted, and a path with `~`."""
+    """Raise `UserError` for an integer beyond 64 bits, a seed that is negative or beyond 32 bits, a text that YAML converted
+    to a boolean or a float, and a text that begins with `~/`."""
     low, high = (0, 2**32 - 1) if key.rsplit(".", 1)[-1] == "seed" else (-(2**63), 2**63 - 1)
     if isinstance(value, int) and not low <= value <= high:
         raise UserError(f"{origin}: {key}={value} is impossible: it must be a whole number from {low} to {high}")
@@ -205,7 +206,10 @@ def _refuse_empty(config: Any, prefix: str = "") -> None:
 
 
 def _texts_of(text: str) -> Any:
-    """The texts of a list such as [a,b]. In YAML, [#NV,?] and [*.csv] would not be lists of texts."""
+    """The texts of a list such as [a,b]; a text without brackets is a list of one text. Other values are read as YAML.
+
+    A list without quotes and inner brackets is not read as YAML, where [#NV,?] and [*.csv] would not be lists of texts.
+    """
     import yaml
 
     if text.strip()[:1] not in "[]{}":
@@ -246,7 +250,8 @@ def _form(key: str, kind: Any, value: Any) -> str:
 
 
 def from_dict(schema: type[Config], content: dict[str, Any]) -> Config:
-    """The config from the result of `to_dict`; `UserError` if it does not fit the class, as may one of another version."""
+    """The config from the result of `to_dict`; `UserError` if `content` does not fit the class, such as that of another
+    version."""
     from omegaconf import OmegaConf, errors
 
     defaults = _unlock(OmegaConf.structured(schema))
@@ -276,8 +281,8 @@ def check(
 ) -> None:
     """Raise `UserError` for the first rule that is violated.
 
-    rules : by name of the field, whether the rule holds and what the value must be. at_least_1, at_least_0, fractions (from
-    0 to 1) : names of fields with these common rules, separated by blanks.
+    rules : by name of the field, whether the rule holds and what the value must be. at_least_1, at_least_0 (and finite),
+    fractions (from 0 to 1) : names of fields with these common rules, separated by blanks.
     """
     common = {}
     for name in at_least_0.split():
@@ -365,7 +370,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def to_dict(config: Any, without: Collection[str] = ()) -> dict[str, Any]:
-    """The config as plain dicts, lists and scalars for JSON, without the settings named in `without`."""
+    """The config as plain dicts, tuples and scalars, which JSON can store, without the top-level settings in `without`."""
     return {name: value for name, value in dataclasses.asdict(config).items() if name not in without}
 
 

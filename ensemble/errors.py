@@ -3,11 +3,12 @@
 Everything that a user can cause (a wrong path, key, value or combination, a damaged file) is a `UserError` whose message is
 one sentence: what is wrong, the value, what to do. Our own mistakes are assertions, with a traceback.
 
-Exit codes of every script: 0 done, 1 failed (with a traceback, or with one sentence if no one can fix it), 2 an error of the
-user (one sentence), 75 a training that was asked to stop and has saved its state, 130 Ctrl-C, 141 a command whose output is
-not read any more, as after `| head`, 143 SIGTERM. Under `accelerate launch` these are the codes of the workers. An error
-that is known to be the same on all ranks is printed by rank 0, any other by the first rank of a node that raises it.
-Then the launcher exits with 1, after a traceback of its own whose last line contains the sentence.
+Exit codes of every script: 0 done, 1 failed (with a traceback, or with one sentence if no one can fix it; from doctor.py:
+problems were found), 2 an error of the user (one sentence), 75 a training that was asked to stop and has saved its state,
+130 Ctrl-C, 141 a command whose output is not read any more, as after `| head`, 143 SIGTERM. Under `accelerate launch` these
+are the codes of the workers. An error that is known to be the same on all ranks is printed by rank 0, any other by the first
+rank of a node that raises it. Then the launcher exits with 1, after a traceback of its own whose last line contains the
+sentence.
 """
 
 import atexit
@@ -80,7 +81,7 @@ def in_a_line(error: BaseException) -> str:
 
 
 def shortened(text: str, most: int = 100) -> str:
-    """At most `most` characters of a text, for a message."""
+    """The text for a message; if it is longer than `most` characters, the first of them and an ellipsis."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 

@@ -47,9 +47,9 @@ _checks: dict[Path, Callable[[Path], None]] = {}
 def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
     """Yield a scratch folder beside `path`; rename it to `path` at the end, or delete it if an exception was raised.
 
-    With `overwrite` an existing folder is replaced when the new one is complete, if its manifest has the same `kind` and
-    lists all its files. An empty folder is used without `overwrite` too. Raises `UserError` if `path` exists and may not be
-    replaced, or if its parent cannot be written.
+    With `overwrite` an existing folder is replaced when the new one is complete, if the manifest of the existing folder has
+    the same `kind` and lists all files in it. An empty folder is used without `overwrite` too. Raises `UserError` if `path`
+    exists and may not be replaced, lies inside a folder with a manifest, or cannot be created.
     """
     target = Path(path).resolve()  # a link to a folder elsewhere stays a link
     refuse_inside(path)
@@ -130,7 +130,7 @@ def _is_free(target: Path) -> bool:
 
 
 def _content(folder: Path) -> dict[str, Any]:
-    """The manifest of a folder, valid or not; empty if there is none."""
+    """The manifest of a folder, without any check; empty if there is none that is a JSON object."""
     try:
         content = json.loads((folder / NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -139,9 +139,10 @@ def _content(folder: Path) -> dict[str, Any]:
 
 
 def foreign(folder: Path, own: Iterable[str] = ()) -> str | None:
-    """The first file in a folder that the project did not write: neither its manifest nor `own` lists it.
+    """The first file in a folder that the project did not write: neither its manifest nor `own` lists it. None without one.
 
-    Folders of folds have manifests of their own, which count if the folder's manifest contains their fingerprints.
+    `.verified.json` and files of file managers do not count. Folders of folds have manifests of their own, which count if
+    the folder's manifest contains their fingerprints.
     """
     written = {*own, *_listed(folder)}
     for file in sorted(folder.rglob("*")):
@@ -166,7 +167,8 @@ def _listed(folder: Path) -> Iterator[str]:
 
 
 def set_aside(folder: Path, own: Iterable[str] = ()) -> Path:
-    """Rename a damaged folder to damaged-NAME, replacing an older one that the project wrote; return the new path."""
+    """Rename a damaged folder to damaged-NAME, and return the new path. An older folder of this name is deleted if the
+    project wrote all files in it; otherwise the new name gets a random suffix."""
     aside = folder.with_name(f"damaged-{folder.name}")
     if aside.exists() and not discard(aside, own):
         aside = aside.with_name(f"{aside.name}-{uuid.uuid4().hex[:8]}")
@@ -376,8 +378,8 @@ def write_manifest(
     numbers are written as those of Python.
 
     checksums : by device and inode; new ones are added, so that a file with hard links in several folders is read once.
-    leave_out : a subfolder whose files are not listed, since they have manifests of their own. only : the names of the files
-    to list; None for all.
+    leave_out : a subfolder whose files are not listed, since the folders in it have manifests of their own. only : the names
+    of the files to list; None for all.
     """
     checksums = {} if checksums is None else checksums
     files = {}
@@ -404,8 +406,9 @@ def sources(files: Iterable[Path]) -> list[dict[str, Any]]:
 def read_manifest(folder: str | Path, is_full: bool = False) -> dict[str, Any]:
     """The manifest of prepared data, after checking that it is valid and that every file is unchanged.
 
-    Checksums are computed for files that changed since the last check (verification.py), or with `is_full` for all files.
-    Raises `UserError` for a folder of another kind, and for the first file that is missing or was changed.
+    Checksums are computed for files that changed since the last check (verification.py), or with `is_full` for all files,
+    also those of the folds. Raises `UserError` for a folder of another kind, and for the first file that is missing or was
+    changed.
     """
     folder = Path(folder)
     if not folder.is_dir():

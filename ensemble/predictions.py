@@ -4,13 +4,13 @@ A prediction file is Parquet, one row per example:
 
     row_id       int64     identifies the example within the prepared data
     target       float64   the outcome; NaN in a forecast, where it is not known yet
-    prediction   float64   a probability, score or value; never NaN. Or fixed_size_list<float64>[K]: K probabilities, sum 1
+    prediction   float64   a probability, score or value; finite. Or fixed_size_list<float64>[K]: K probabilities, sum 1
     group        int64     examples that are ranked against each other: the week, the user
     cluster      int64     examples that the bootstrap draws together: the product, the user
     weight       float64   optional: how much the example counts in fits and scores, 0 or more
     reasons      list<struct<feature, value, contribution>>   optional: the contributions of features to the prediction, the
-                 largest first, for the first rows of a forecast; with several classes also `class`, the number of the class
-                 to which they contribute
+                 largest absolute value first; empty but for the first rows of a forecast; with several classes one class
+                 after the other, and `class`, the number of the class to which the feature contributes
 
 and in its metadata, under the key `ensemble`, a JSON object with `recipe`, `split`, `member`, `fingerprint` (of the prepared
 data), `config`, `versions`, `checksums` of the columns, and `output`, which is one of these: probability (the default);
@@ -103,7 +103,7 @@ def write(path: str | Path, predictions: Predictions) -> None:
 def read(path: str | Path) -> Predictions:
     """Read and check a prediction file, written by any program.
 
-    Raises `UserError` if the file is missing or damaged, lacks a column or metadata, or contains NaN or repeated ids.
+    Raises `UserError` if the file is missing or damaged, lacks a column or metadata, or has values that `write` refuses.
     """
     table, metadata = read_checked(path, "prediction file", COLUMNS, "ensemble/predictions.py")
     _check_metadata(metadata, Path(path))

@@ -11,7 +11,7 @@ process loads only the libraries that it needs. `ensemble/recipes/README.md` is 
     prepare.py    prepare(config) -> manifest             converts raw data to a folder of prepared data
     training.py   make(config, data) -> NeuralRecipe      what scripts/train.py trains
                   ANY_FEATURES                            True if it learns from data of any recipe with flat features
-    baselines.py  kinds(manifest) -> {name: kind}         predictions that need no training, by the name of member=…
+    baselines.py  kinds(manifest) -> {name: kind}         baselines, by name for member=…; kinds: `members.BASELINE_KINDS`
                   predict(data, split, name) -> columns     row_id, target, prediction, group, cluster: see predictions.py
     plan.py       plan(manifest, num_threads) -> [PlannedMember]     the members of scripts/fit.py: see pipeline/plan.py
                   combining(manifest) -> {name: value}    settings of their combination, such as combiner
@@ -136,14 +136,14 @@ class NeuralRecipe(Protocol):
     ) -> "list[torch.optim.Optimizer]": ...
 
     def step(self, model: "torch.nn.Module", batch: "Batch", state: "State") -> "tuple[torch.Tensor, torch.Tensor, State]":
-        """The *sum* of the losses, the number of summed terms, and the state for the next batch (None for the first).
+        """The *sum* of the losses, the number of summed terms, and the state that the next call gets (the first gets None).
 
         The first dimension of the state's tensors is the batch: row k continues row k of the previous global batch. They
         must not be changed in place. A rank without rows gets None also in the middle of a run.
         """
 
     def predict(self, model: "torch.nn.Module", batch: "Batch") -> "Batch":
-        """Tensors whose first dimension is the batch, among them `prediction` and `target` (float32, (B,)).
+        """Tensors whose first dimension is the batch, among them `prediction`, (B,) or (B, K) for K classes, and `target`.
 
         For a task with weights also `weight`, (B,), for `metrics` and the prediction file.
         """

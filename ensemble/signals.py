@@ -45,7 +45,7 @@ class StopSignals:
         self._outer, StopSignals.innermost = StopSignals.innermost, self
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
-        if self._outer:  # a signal that came while this context was prepared
+        if self._outer:  # a signal that the outer context has received
             self.received, self._received_s = self._outer.received, self._outer._received_s
         # In this order no signal is lost: one that comes now waits in the pipe
         self._descriptor_before = signal.set_wakeup_fd(self._write)

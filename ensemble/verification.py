@@ -1,9 +1,9 @@
 """Checksums of a folder's files, compared only for files that changed since the last comparison; and checksums of columns.
 
 `.verified.json` beside a manifest contains the size, the modification time in nanoseconds and the inode of each file whose
-checksum was right. It is not part of the fingerprint. A file with these three values counts as unchanged; any other is read.
-A copied folder has other inodes, so all of its files are read once. If the folder cannot be written, the record is kept for
-the running process only.
+checksum was right, except for files that were only just written. It is not part of the fingerprint. A file for which these
+three values are still the same counts as unchanged; any other is read. A copied folder has other inodes, so all of its files
+are read once. If the folder cannot be written, the record is kept for the running process only.
 
 A change that restores size, modification time and inode, or a disk that returns other bytes than were written, is noticed
 only if every file is read: `is_full`.
@@ -32,7 +32,8 @@ KNOWN: dict[str, dict[str, Stamp]] = {}
 def first_changed(folder: Path, manifest: dict[str, Any], is_full: bool = False) -> str | None:
     """The first file of the manifest whose checksum is wrong; None if there is none.
 
-    If several processes call this at once, one reads the files, and the others wait for its record.
+    If several processes call this at once, one reads the files, and the others wait for its record. With `is_full`, and in a
+    folder that cannot be written, each process reads the files. The files must exist.
     """
     files = manifest["files"]
     if not is_full:
@@ -119,7 +120,8 @@ def _stamps(folder: Path, names: Any) -> dict[str, Stamp]:
 
 
 def _resolution_ns(modified_ns: int) -> int:
-    """An upper bound of the resolution of a modification time: milliseconds, or on some file systems one or two seconds."""
+    """An upper bound of the resolution of a modification time: 20 ms, or 2 s for a time in whole seconds, which some file
+    systems store."""
     return 20_000_000 if modified_ns % 1_000_000_000 else 2_000_000_000
 
 
@@ -144,7 +146,7 @@ def _write(folder: Path, manifest: dict[str, Any], stamps: dict[str, Stamp]) -> 
     if not os.access(folder, os.W_OK):
         return
     scratch = folder / f"{NAME}.{uuid.uuid4().hex[:8]}"
-    with suppress(OSError):  # a full disk, or one without permission: the files are read again next time
+    with suppress(OSError):  # a full disk, or one without permission: the next process reads the files again
         try:
             content = {"fingerprint": manifest["fingerprint"], "files": stamps}
             scratch.write_text(json.dumps(content), encoding="utf-8")

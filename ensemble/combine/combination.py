@@ -29,7 +29,8 @@ class Combination:
     weights: tuple[float, ...]
     """One for each member."""
     intercept: float
-    """Added to an average of probabilities or values, to correct its mean error; else 0."""
+    """Added to an average of probabilities or values, to correct its level and its mean error (the median error, if the
+    absolute error is minimised); else 0."""
     calibration: Scale
     """Applied to the averaged logits or logs, or to the logit of an averaged probability; the identity for values and
     scores."""
@@ -98,7 +99,7 @@ class Rows(NamedTuple):
 
     kind : kind of task. loss : the name of its loss. target, group : (num_rows,). inputs : as for `Combination`. is_score :
     (num_members,), True for members of a binary task whose predictions are scores, of which only the order has a meaning.
-    weight : (num_rows,), above 0 and with mean 1; None for 1 each.
+    weight : (num_rows,), above 0; their mean is 1 over all of blend, and may differ for a part of it. None for 1 each.
     """
 
     kind: str

@@ -34,13 +34,14 @@ def measure(
     """Error correlations, the change of the scores without each member, and intervals of the weights, for JSON.
 
     predictions : as for `combine.fit`, in the order of the ensemble's members. cluster : (num_rows,); rows with the same
-    value, such as a product, are drawn together. The other arguments are those of `combine.fit`.
+    value, such as a product, are drawn together. num_draws : draws of the weights. target, group, weight and is_forward are
+    the arguments of `combine.fit`.
 
     `error_correlation` is the correlation of the members' errors on the scale on which they are averaged. The error of a
     value is its difference from the target. The error of a logit, log probability or score is its difference from the mean
     over the rows with the same target. `without` is the change of the cross-fitted scores if a member is left out and the
-    others are fitted again. `weights` contains the mean and the 5 % and 95 % quantiles of the weights that the combiner
-    `weights_of` fits to bootstrap draws of clusters.
+    others are fitted again; it is empty for a single member. `weights` contains the mean and the 5 % and 95 % quantiles of
+    the weights that the combiner `weights_of` fits to bootstrap draws of clusters.
     """
     inputs = member_inputs(predictions, ensemble.member_names, ensemble.outputs)
     weight, counted = counted_rows(weight)
@@ -129,7 +130,7 @@ def drift(weeks: dict[str, dict[str, Any]], metric: str) -> dict[str, dict[str, 
 def draws_of_clusters(
     cluster: np.ndarray, group: np.ndarray, generator: np.random.Generator, num_draws: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The row numbers of `num_draws` draws of whole clusters, and the groups of these rows.
+    """For each of `num_draws` draws of whole clusters, the row numbers, and the number of the group of each of these rows.
 
     If each group is within one cluster, the groups of a cluster that is drawn twice are counted as different groups.
     """

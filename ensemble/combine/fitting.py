@@ -5,7 +5,7 @@ The steps, each of which is monotone in every member whose weight is not negativ
 1. The logit of each member's probability, clipped to [1e-6, 1 - 1e-6], is Platt scaled, with a slope ≥ 0 and an intercept.
    Members that were trained with focal loss, with class weights or for too long have different scales; after this step
    their weights are comparable. For a member with scores, the rank among the rows of blend replaces the logit.
-2. The scaled logits are averaged, with the weights of one of `weights.COMBINERS`.
+2. The scaled logits (for nnls and ridge, their probabilities) are averaged, with the weights of one of `weights.COMBINERS`.
 3. The average is calibrated again, by one of `scales.CALIBRATORS`.
 
 These are the steps of a binary task. In a multiclass task, logs of the probabilities replace the logits, with a temperature
@@ -71,7 +71,7 @@ class Ensemble:
     cross_fitted_calibrators: dict[str, dict[str, float]]
     """The same for the calibrators, with the chosen combiner."""
     num_folds: int
-    """The number of blocks of the cross-fitting."""
+    """The number of blocks that were predicted in the cross-fitting."""
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -175,9 +175,10 @@ def fit_cross_fitted(
     for a multiclass task (num_rows, num_members, num_classes). group : (num_rows,), such as the week as a number that grows
     with time, or the group of a ranking. kind : the kind of task. loss : the name of the loss, as in `Task.loss`; empty for
     that of the kind. outputs : the output of each member; empty for the first of `OUTPUTS_OF[kind]`. num_folds : number of
-    blocks of groups; with fewer groups, each is a block. weight : (num_rows,), 0 for rows that do not count; None for 1
-    each. is_forward : whether each block is predicted from earlier blocks only, not from all others. compare : whether all
-    methods are scored even if `combiner` or `calibration` names one.
+    blocks of groups to predict, if `is_forward` after a first block that is only fitted; with fewer groups, each is a block.
+    weight : (num_rows,), 0 for rows that do not count; None for 1 each. is_forward : whether each block is predicted from
+    earlier blocks only, not from all others. compare : whether all methods are scored even if `combiner` or `calibration`
+    names one.
 
     The second result contains the prediction of each row by weights and calibration that were fitted on other blocks:
     (num_rows,), or (num_rows, num_classes); NaN for rows without a prediction.
@@ -299,7 +300,7 @@ def _check_outputs(kind: str, member_names: Sequence[str], outputs: Sequence[str
 def member_inputs(predictions: np.ndarray, member_names: Sequence[str], outputs: Sequence[str]) -> np.ndarray:
     """Convert probabilities to logits, and probabilities of classes to logs; scores and values stay as they are.
 
-    Raises `UserError`, with member and row, for NaN and invalid probabilities.
+    Raises `UserError`, with member and row, for NaN, infinite values and invalid probabilities.
     """
     inputs = np.array(predictions, float)
     assert inputs.shape[1:2] == (len(member_names),) == (len(outputs),), "one name per column"
@@ -335,7 +336,8 @@ def check_binary_target(target: np.ndarray) -> None:
 
 
 def _check_rows(rows: Rows) -> None:
-    """Raise `UserError` for targets that do not fit the kind of task or are all equal, and for rows of a single group."""
+    """Raise `UserError` for targets that do not fit the kind of task, for targets that are all equal (except in a
+    regression), and for rows of a single group."""
     kind, target, group = rows.kind, rows.target, rows.group
     if kind == "binary":
         check_binary_target(target)

@@ -1,8 +1,8 @@
 """Calibrators: they fit a map from logits, or from any scores, to calibrated logits. Some do so for logs of probabilities.
 
-A calibrator gets targets of 0 and 1, (num_rows,), logits (num_rows,), and weights (num_rows,) with mean 1, or None for 1
-each. It returns a `Line` or a `Curve`, which never reverse an order. A calibrator for classes gets the numbers of the true
-classes, and logs of probabilities (num_rows, num_classes). Its caller normalises the calibrated probabilities to sum to 1.
+A calibrator gets targets of 0 and 1, (num_rows,), logits (num_rows,), and weights (num_rows,), as in `combination.Rows`. It
+returns a `Line` or a `Curve`, which never reverse an order. A calibrator for classes gets the numbers of the true classes,
+and logs of probabilities (num_rows, num_classes). Its caller normalises the calibrated probabilities to sum to 1.
 """
 
 import dataclasses
@@ -112,7 +112,7 @@ def _minimised(
     loss: Callable[[np.ndarray], float],
     derivatives: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
 ) -> np.ndarray:
-    """The parameters (n,) with the lowest convex loss, by Newton's method from `start`. derivatives : gradient and Hessian.
+    """The parameters (n,) that minimise a convex loss, by Newton's method from `start`. derivatives : gradient and Hessian.
 
     SciPy's L-BFGS-B is slower on a shared machine, since its BLAS threads wait for cores.
     """
@@ -149,9 +149,10 @@ class_temperature_scale = functools.partial(temperature_scale, kind="multiclass"
 
 
 def isotonic_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None = None) -> Curve:
-    """The curve that never falls with the lowest squared error, by scikit-learn, clipped to [1/(n+2), 1 - 1/(n+2)].
+    """The never falling curve of probabilities with the lowest squared error, by scikit-learn, as a curve of logits.
 
-    It needs many rows, `ISOTONIC_LEAST` of the rarer class. Rows on a constant piece of the curve lose their order.
+    The probabilities are clipped to [1/(n+2), 1 - 1/(n+2)] for n rows. The curve needs many rows, `ISOTONIC_LEAST` of the
+    rarer class. Rows on a constant piece of the curve lose their order.
     """
     from sklearn.isotonic import IsotonicRegression
 
@@ -179,7 +180,7 @@ def rank_scale(target: np.ndarray, score: np.ndarray, weight: np.ndarray | None 
 
 
 def class_platt_scale(target: np.ndarray, logs: np.ndarray, weight: np.ndarray | None = None) -> ClassLine:
-    """`platt_scale` for classes, equal to it for two of them if logits differ: one slope ≥ 0, an intercept for each class.
+    """`platt_scale` for classes, equal to it for two classes if logits differ: one slope ≥ 0, an intercept for each class.
 
     Alexandari et al. 2020, "Maximum likelihood with bias-corrected calibration …". The target of a row whose class has n
     rows is (n+1)/(n+K) for this class and 1/(n+K) for the K − 1 others: Platt's rule, so that no class is impossible.

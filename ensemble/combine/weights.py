@@ -65,7 +65,7 @@ def shrunk_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOS
 
 
 def simplex_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOSS) -> np.ndarray:
-    """The weights ≥ 0 with sum 1 that minimise the loss, by SciPy's SLSQP. The problem is convex.
+    """The weights ≥ 0 with sum 1 that minimise the loss, by SciPy's SLSQP. For a loss with a slope the problem is convex.
 
     If the optimizer stops early, the best member alone is used where its loss is lower. A loss without a slope is minimised
     by a search that starts from greedy weights.

@@ -1,6 +1,7 @@
-"""The commands of the installed package, one module each. scripts/ has a file of the same name for each command.
+"""The code of scripts/fit.py, train.py, predict.py and ensemble_predictor.py, in modules of the same names.
 
-main.py is the console command `accelerate-ensemble`, and imports.py speeds up the imports of libraries.
+main.py is the console command `accelerate-ensemble`, whose `predict` is that of ensemble_predictor.py. train_on_cpu.py is
+train.py on CPU ranks without a launcher, and imports.py speeds up the imports of libraries.
 
 accelerate-ensemble fit 'source=[people.csv]' target=income out=runs/people
 accelerate-ensemble predict ensemble=runs/people/ensemble 'source=[new.csv]' out=runs/new

@@ -18,8 +18,8 @@ class FitConfig:
     """Fit weights and calibration on blend or on out-of-fold predictions, score on test, and forecast."""
 
     predictions: str = "???"
-    """The folder with the prediction files MEMBER.SPLIT.parquet of the splits blend (or oof), test and, if it exists,
-    forecast."""
+    """The folder with the prediction files MEMBER.SPLIT.parquet of the split blend (or oof), and of the splits test and
+    forecast, if the data have them. Without test, the ensemble is scored on cross-fitted predictions of blend or oof."""
     data: str = "???"
     """The folder of the prepared data that were predicted."""
     verify: Literal["changed", "full"] = "changed"
@@ -60,15 +60,17 @@ class PredictConfig:
     out: str = "???"
     """The folder for forecast.parquet and forecast.csv."""
     columns: dict[str, str] = dataclasses.field(default_factory=dict)
-    """For review files with unknown headers: the names of the columns product_id, user_id, rating and time."""
+    """For review files with unknown headers: which of their columns is product_id, user_id, rating and time, as in
+    'columns={product_id: item, user_id: user, rating: stars, time: date}'."""
     until: str = ""
     """Leave out reviews after this day (YYYY-MM-DD)."""
     max_bad_fraction: float = AS_PREPARED
     """The command fails if more than this share of the rows is bad; -1 for the value with which the training data were
     prepared."""
     min_matched: float = AS_PREPARED
-    """The command fails if the share of products with metadata is lower, or the share of reviews with text if members use
-    it; -1 for the value with which the training data were prepared."""
+    """With members that use metadata, the command fails if the share of products with metadata is lower than this value.
+    With members that use text, it fails if the share of reviews with text is lower than this value times the share in the
+    training data; -1 for the value with which the training data were prepared."""
     overwrite: bool = False
     """Replace `out` if it exists."""
 

@@ -28,8 +28,9 @@ class PredictConfig:
     out: str = "???"
     """The folder for the prediction files, or for next_item the ranking files, with the names MEMBER.SPLIT.parquet."""
     splits: tuple[str, ...] = ()
-    """The splits to predict; empty for blend, test and forecast; for a bag and for data with cross-validation oof
-    (out-of-fold rows), test and forecast; for next_item validation and test; for sudoku blend, test and validation."""
+    """The splits to predict; empty for blend, test and forecast, if the data have them. For a bag and for data with
+    cross-validation, oof (out-of-fold rows) replaces blend; a baseline of data with folds predicts both. For next_item empty
+    stands for validation and test, for sudoku for blend, test and validation."""
     name: str = ""
     """The member's name in the ensemble; empty for the name of its folder."""
     starts: int = 0

@@ -4,8 +4,8 @@
 
 A fit trains its networks with this module where there is no GPU, or where a CPU is faster. With `accelerate launch` the
 launcher and each rank import PyTorch, Accelerate and the recipe: on two ranks the first step begins 2.4 s later, and 0.2 GB
-more memory is used. With GPUs, ranks must not be forked, since CUDA may be initialized. The other arguments and the exit
-codes are those of scripts/train.py.
+more memory is used. With GPUs, ranks must not be forked, since CUDA may be initialized. On systems other than Linux, ranks
+are spawned, and import these libraries again. The other arguments and the exit codes are those of scripts/train.py.
 """
 
 import argparse
@@ -56,9 +56,10 @@ def _import_what_ranks_need(name: str) -> None:
 
 
 def _train_with_ranks(num_ranks: int, folder: str) -> int:
-    """The exit code of the rank that ended first with another code than 0, or 0. Signals to this process are forwarded.
+    """The exit code of the rank that ended first with another code than 0, or 0. The signals `signals.STOP` are forwarded.
 
-    folder : a temporary folder by which the ranks print the same error only once.
+    If a signal ended this rank, the code is 128 plus the signal's number. folder : a temporary folder by which the ranks
+    print the same error only once.
     """
     from accelerate.utils.other import get_free_port
     from torch import multiprocessing

@@ -1,7 +1,7 @@
 """Checks of one machine: software, GPUs, cores, limits, folders. Each check yields its findings.
 
-This module imports only the standard library, so that the doctor runs even if a library is missing. A check yields nothing
-if its information is not available, such as without /proc or Slurm.
+This module needs only the standard library, so that the doctor runs even if a library is missing. A check yields nothing
+if its information is not available, for example where there is no /proc or no Slurm.
 """
 
 import collections
@@ -185,8 +185,8 @@ def open_files() -> Iterator[Finding]:
 
 
 def locked_memory(devices: Path = Path("/dev/infiniband")) -> Iterator[Finding]:
-    """The limit of locked memory, if there is InfiniBand: RDMA locks its buffers in memory (Red Hat, Configuring InfiniBand
-    and RDMA networks, chapter 5)."""
+    """A problem if locked memory is limited and there is InfiniBand: RDMA locks its buffers in memory (Red Hat, Configuring
+    InfiniBand and RDMA networks, chapter 5)."""
     if devices.exists():
         soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
         fix = "have memlock set to unlimited (limits.conf, and LimitMEMLOCK=infinity of slurmd): NCCL pins its buffers"

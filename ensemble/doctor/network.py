@@ -248,7 +248,10 @@ def connects(address: str, port: int) -> bool:
 
 
 def ranks_environment(interfaces: Sequence[Interface], best: str, has_several_machines: bool) -> dict[str, str]:
-    """The environment of the all-reduce that measures bandwidth. Wrong interface variables are corrected or removed."""
+    """The environment of the all-reduce that measures bandwidth. Wrong interface variables are corrected or removed.
+
+    On several machines, GLOO_SOCKET_IFNAME is set to `best` if the host's own name misleads Gloo.
+    """
     environment = dict(os.environ)
     wrong = {variable for variable, _ in wrong_variables(interfaces, environment)}
     if has_several_machines and own_name_misleads(interfaces, environment):

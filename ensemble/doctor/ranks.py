@@ -58,7 +58,7 @@ def _run_all(
 ) -> tuple[list[dict[str, Any] | None], str]:
     """Run a process for each (arguments, environment). Returns their results, None for a failed one, and the first failure.
 
-    On return all processes have ended, even after an interruption.
+    On return, also by an exception after an interruption, each process has ended or was sent SIGKILL.
     """
     deadline = time.monotonic() + limit_s
     processes: list[subprocess.Popen[str]] = []

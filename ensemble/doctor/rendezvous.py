@@ -43,7 +43,8 @@ class JobPosition:
 def job_position(environment: Mapping[str, str] = os.environ) -> JobPosition:
     """The position from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or from Slurm's variables if they are not set.
 
-    Raises `UserError` for values that are not numbers, without a head node, and under accelerate launch or torchrun.
+    Raises `UserError` for values that are not numbers or are too large, if the head node is unknown, and under
+    `accelerate launch` or torchrun.
     """
     if "TORCHELASTIC_RUN_ID" in environment:
         raise UserError(

@@ -121,7 +121,8 @@ def task_scores(
 
     target, group : (num_rows,). prediction : (num_rows,), or (num_rows, num_classes) for a multiclass task. weight :
     (num_rows,), not negative, how many times each row counts. The results of metrics that scikit-learn has too are equal
-    to its results. Raises `UserError` for invalid targets and predictions.
+    to its results, if it defines them, except for NDCG, whose gains are linear there, and for rows with equally likely
+    classes, since it gets one label for each row. Raises `UserError` for invalid targets and predictions.
 
     binary: log_loss is in nats, with predictions clipped to [2.2e-16, 1 - 2.2e-16]; brier is the mean squared error.
     calibration_error is the mean of |share of positives − mean prediction| over 20 bins of equal mass, weighted by mass.
@@ -161,9 +162,10 @@ def bootstrap_draws(
     """`task_scores`, and those of `num_draws` bootstrap draws of whole clusters. Equal generators give equal draws.
 
     cluster : (num_rows,), such as the product, whose rows depend on each other and are drawn together. weight : (num_rows,),
-    the same in each draw. A draw consists of rows. In a ranking whose groups have one cluster and one weight each, it
-    consists of groups: some thousand users instead of millions of candidates. If each group is within one cluster, a group
-    that is drawn twice is two groups.
+    the same in each draw. The scores of a draw are computed from the weights of its rows. In a ranking whose groups have
+    one cluster and one weight each, they are means over its groups: some thousand users instead of millions of candidates.
+    If each group is within one cluster, a group that is drawn twice is two groups; in a ranking only if its rows have one
+    weight.
     """
     _, first_row, group_number = np.unique(group, return_index=True, return_inverse=True)
     cluster_of_group = np.asarray(cluster)[first_row]
@@ -180,11 +182,11 @@ def bootstrap_draws(
 
 
 def score_intervals(kind: str, draws: Draws, is_difference: bool = False) -> dict[str, Interval]:
-    """Each score of `bootstrap_draws`, or the difference of two of them, with its 95 % percentile interval.
+    """Each score of `bootstrap_draws`, or its difference between two predictions, with its 95 % percentile interval.
 
     Draws in which a metric is undefined are left out. With fewer than two clusters both ends are NaN. The calibration error
     is larger in almost every draw, since resampling adds noise to each bin. So its draws are shifted until their median is
-    the score, and its interval does not extend below 0.
+    the score, and the interval of the score, unlike that of a difference, does not extend below 0.
     """
     result = intervals(METRICS[kind], draws, BIASED)
     return {
@@ -208,7 +210,8 @@ def why_undefined(target: np.ndarray, kind: str = "binary") -> str | None:
 
 
 def groups_left_out(target: np.ndarray, group: np.ndarray, kind: str) -> str | None:
-    """A sentence about groups of a ranking that are not scored; None if all groups are scored."""
+    """A sentence about groups of a ranking that are not scored; None if all groups are scored, if none is scored (see
+    `why_undefined`), and for other kinds of task."""
     if kind != "ranking" or not np.any(target):
         return None
     num_scored = len(np.unique(group[np.asarray(target) > 0]))

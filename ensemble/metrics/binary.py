@@ -76,9 +76,10 @@ def log_loss(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | No
 def reliability(
     target: np.ndarray, prediction: np.ndarray, num_bins: int = CALIBRATION_BINS, weight: np.ndarray | None = None
 ) -> Reliability:
-    """Predicted and observed share of positives, in bins of equal numbers of rows. weight : (num_rows,), above 0.
+    """Predicted and observed share of positives, in bins with equally many rows, or equal weight.
 
-    Rows with equal predictions stay together, so there can be fewer bins than `num_bins`, of unequal size.
+    weight : (num_rows,), above 0; None for 1 each. Rows with equal predictions stay together, so there can be fewer bins
+    than `num_bins`, of unequal size.
     """
     target, prediction = _checked(target, prediction)
     bins = equal_bins(prediction, num_bins, weight)
@@ -205,7 +206,8 @@ class BinaryScorer:
 
 
 def equal_bins(values: np.ndarray, num_bins: int, weight: np.ndarray | None = None) -> np.ndarray:
-    """The number of the bin of each value. All bins have about equally many values, and equal values are in one bin."""
+    """The number of the bin of each value, from 0. All bins have about equally many values, or about equal weight. Equal
+    values are in one bin, so bins may be empty."""
     block = np.unique(values, return_inverse=True)[1]
     return _equal_mass_bins(np.bincount(block, weight), num_bins)[block]
 

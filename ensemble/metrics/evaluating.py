@@ -15,7 +15,8 @@ def binary_metric(**options: Any) -> Any:
 
     options : for `evaluate.Metric` (keep_in_memory, num_process, process_id, experiment_id, cache_dir, …).
 
-    With keep_in_memory=True no cache is used. Raises `UserError` if the cache cannot be written.
+    With keep_in_memory=True the cache is a temporary folder, which is deleted before this function returns. Raises
+    `UserError` if the cache cannot be written.
     """
     import datasets
 
