@@ -90,7 +90,8 @@ def how_ended(code: int) -> str:
     if code >= 0:
         return f"ended with exit code {code}"
     reason = ", as the kernel does when memory is short" if -code == signal.SIGKILL else ""
-    return f"was ended by {signal.Signals(-code).name}{reason}"
+    is_named = -code in set(signal.Signals)  # most real-time signals have no name
+    return f"was ended by {signal.Signals(-code).name if is_named else f'signal {-code}'}{reason}"
 
 
 def is_disk_full(error: BaseException) -> bool:

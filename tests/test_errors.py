@@ -248,10 +248,12 @@ def test_a_deleted_current_folder_is_named(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_killed_process_is_explained() -> None:
     """A fit that needs more memory than there is would end with "exit code -9"."""
-    codes = [subprocess.run(["sh", "-c", line], check=False).returncode for line in ("kill -9 $$", "kill -15 $$", "exit 3")]
+    lines = ("kill -9 $$", "kill -15 $$", "kill -40 $$", "exit 3")  # 40: a real-time signal without a name
+    codes = [subprocess.run(["sh", "-c", line], check=False).returncode for line in lines]
     assert [errors.how_ended(code) for code in codes] == [
         "was ended by SIGKILL, as the kernel does when memory is short",
         "was ended by SIGTERM",
+        "was ended by signal 40",
         "ended with exit code 3",
     ]
 
