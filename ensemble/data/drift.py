@@ -21,6 +21,8 @@ from ensemble.data.inputs import FORECAST
 
 MOST_ROWS = 200_000
 """The largest number of rows of a split that are compared; a larger split is sampled at even spacing."""
+LEAST_ROWS = 30
+"""With fewer new rows there is no warning: a single row with a rare category would cause one."""
 NUM_BINS = 10
 RARE = 0.01
 """Categories with a smaller share of train share one bin."""
@@ -105,10 +107,12 @@ def warning(bins: dict[str, dict[str, Any]], folder: str | Path, manifest: dict[
     """A warning that names features with a large drift from train to the split forecast; empty if there are none.
 
     At most `MOST_NAMED` features are named, those with the largest index. Dates and their parts, such as the month, are not
-    examined. bins : from `bins_of_train`; if it is empty, nothing is examined.
+    examined. bins : from `bins_of_train`; if it is empty, or with fewer than `LEAST_ROWS` rows, nothing is examined.
     """
+    if not bins or open_table(Path(folder) / "rows" / FORECAST).num_rows < LEAST_ROWS:
+        return ""
     index_of = {}
-    for feature, values in columns(folder, manifest, FORECAST) if bins else ():
+    for feature, values in columns(folder, manifest, FORECAST):
         if "part" in feature or feature["unit"].startswith("days since"):  # later rows have later dates
             continue
         index, chance = Bins(**bins[feature["name"]]).stability_index(values)

@@ -182,9 +182,8 @@ def launch_command(
     """
     if accelerate_config != "auto":
         launcher = [sys.executable, "-m", "ensemble.neural.launcher", "--quiet", "--config_file", accelerate_config]
-        yaml = Path(accelerate_config).read_text(encoding="utf-8", errors="replace")  # the launcher refuses a damaged file
-        ranks = re.search(r"^num_processes: *([1-9]\d*)", yaml, re.MULTILINE)
-        threads_per_rank = max(1, num_threads // int(ranks[1])) if ranks else num_threads
+        ranks = configuration.read_yaml(accelerate_config).get("num_processes")
+        threads_per_rank = max(1, num_threads // ranks) if isinstance(ranks, int) and ranks > 0 else num_threads
         return [*launcher, "-m", "ensemble.commands.train"], {**os.environ, "OMP_NUM_THREADS": str(threads_per_rank)}
     num_ranks = num_cpu_ranks(member, manifest, num_threads)
     if has_gpu() and num_ranks < member.cores_as_fast_as_gpu:

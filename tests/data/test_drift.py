@@ -66,3 +66,12 @@ def test_categories_need_no_names_to_be_compared(tmp_path: Path) -> None:
     assert "differ from the training rows in 'shop'" in warning(bins_of_train(tmp_path, manifest), tmp_path, manifest)
     del manifest["features"][0]["meaning"]  # a recipe of the user may leave it out
     assert "differ from the training rows in 'c'" in warning(bins_of_train(tmp_path, manifest), tmp_path, manifest)
+
+
+@pytest.mark.parametrize(("num_rows", "is_warned"), [(1, False), (30, True)])
+def test_a_few_rows_are_no_drift(num_rows: int, is_warned: bool, tmp_path: Path) -> None:
+    """Each request of one row with a rare value would have a warning."""
+    manifest: dict[str, Any] = {"features": [{"name": "flag", "meaning": "flag", "unit": "category", "categories": 2}]}
+    for split, values in (("train", (np.arange(4000) % 50 == 0).astype(np.float32)), ("forecast", np.ones(num_rows))):
+        write_table(tmp_path / "rows" / split, pa.table({"flag": pa.array(values, pa.float32())}))
+    assert bool(warning(bins_of_train(tmp_path, manifest), tmp_path, manifest)) == is_warned
