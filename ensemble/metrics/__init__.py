@@ -2,7 +2,8 @@
 
     scores = task_scores("binary", target, prediction, group)                              # {"average_precision": 0.41, …}
     draws = bootstrap_draws(target, prediction, group, cluster, kind="ranking", generator=rng)
-    intervals = score_intervals("ranking", draws)                # of a difference: draws.minus(draws of another prediction)
+    intervals = score_intervals("ranking", draws)
+    gains = score_intervals("ranking", draws.minus(other_draws), is_difference=True)        # over another prediction
     METRIC_FUNCTIONS["ndcg_at_10"].function(target, prediction, group)                     # one metric, for early stopping
 
 Rows may have weights: a weight of 2 gives exactly the scores of a table with that row twice (for groups, see ranking.py).
@@ -120,15 +121,15 @@ def task_scores(
     """Every metric of `METRICS[kind]`. An undefined score is NaN (see `why_undefined`).
 
     target, group : (num_rows,). prediction : (num_rows,), or (num_rows, num_classes) for a multiclass task. weight :
-    (num_rows,), not negative, how many times each row counts. The results of metrics that scikit-learn has too are equal
-    to its results, if it defines them, except for NDCG, whose gains are linear there, and for rows with equally likely
-    classes, since it gets one label for each row. Raises `UserError` for invalid targets and predictions.
+    (num_rows,), not negative, how many times each row counts. Metrics that scikit-learn has too give equal scores, with
+    three exceptions: NDCG, whose gains are linear there; rows with several likeliest classes, since scikit-learn takes one
+    label for each row; and undefined scores. Raises `UserError` for invalid targets and predictions.
 
     binary: log_loss is in nats, with predictions clipped to [2.2e-16, 1 - 2.2e-16]; brier is the mean squared error.
-    calibration_error is the mean of |share of positives − mean prediction| over 20 bins of equal mass, weighted by mass.
-    precision_at_5pct is the precision of the 5 % of the rows of each group with the highest predictions (rounded down, at
-    least one row); equal predictions at the border count in part, which is the mean over all ways to break the tie.
-    lift_at_5pct divides it by the base rate. accuracy has the threshold 0.5.
+    calibration_error is the mean of |share of positives − mean prediction| over 20 bins of about equal weight, weighted by
+    their weight. precision_at_5pct is the precision of the 5 % of the rows of each group with the highest predictions
+    (rounded down, at least one row); equal predictions at the border count in part, which is the mean over all ways to break
+    the tie. lift_at_5pct divides it by the base rate. accuracy has the threshold 0.5.
 
     multiclass: multiclass_log_loss in nats, accuracy, balanced_accuracy (mean recall of the classes in the target) and
     macro_f1 (mean over the classes in target or predictions) of the likeliest class, where equally likely classes share the
@@ -161,11 +162,11 @@ def bootstrap_draws(
 ) -> Draws:
     """`task_scores`, and those of `num_draws` bootstrap draws of whole clusters. Equal generators give equal draws.
 
-    cluster : (num_rows,), such as the product, whose rows depend on each other and are drawn together. weight : (num_rows,),
-    the same in each draw. The scores of a draw are computed from the weights of its rows. In a ranking whose groups have
-    one cluster and one weight each, they are means over its groups: some thousand users instead of millions of candidates.
-    If each group is within one cluster, a group that is drawn twice is two groups; in a ranking only if its rows have one
-    weight.
+    cluster : (num_rows,), such as the product, whose rows depend on each other and are drawn together. weight : (num_rows,);
+    in each draw it is multiplied by the number of times that the cluster of the row was drawn. The scores of a draw are
+    computed from the weights of the rows. In a ranking in which each group has one cluster and one weight, each group is
+    scored once and only the groups are weighted: some thousand users instead of millions of candidates. If each group
+    is within one cluster, a group that is drawn twice is two groups; in a ranking only if its rows have one weight.
     """
     _, first_row, group_number = np.unique(group, return_index=True, return_inverse=True)
     cluster_of_group = np.asarray(cluster)[first_row]
@@ -205,7 +206,7 @@ def why_undefined(target: np.ndarray, kind: str = "binary") -> str | None:
     if kind == "regression" and target.min() == target.max():
         return "All these rows have the same target, so R² is not defined."
     if kind == "ranking" and not target.any():
-        return "There is no relevant row in any group, so no score of an order is defined."
+        return "There is no relevant row in any group, so no ranking score is defined."
     return None
 
 
@@ -215,6 +216,6 @@ def groups_left_out(target: np.ndarray, group: np.ndarray, kind: str) -> str | N
     if kind != "ranking" or not np.any(target):
         return None
     num_scored = len(np.unique(group[np.asarray(target) > 0]))
-    num_others = len(np.unique(group)) - num_scored
-    sentence = f"Only the {num_scored:,} groups with a relevant row are scored; {num_others:,} others have none."
-    return sentence if num_others else None
+    num_groups = len(np.unique(group))
+    sentence = f"Only groups with a relevant row are scored: {num_scored:,} of {num_groups:,}."
+    return sentence if num_scored < num_groups else None

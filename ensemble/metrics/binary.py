@@ -9,7 +9,7 @@ from ensemble.metrics.weighting import checked, refuse, weighted_mean
 
 TOP_FRACTION = 0.05
 CURVE_POINTS = 200  # at most, of a precision-recall curve
-CALIBRATION_BINS = 20  # of equal mass, so that the last bin contains the 5 % with the highest predictions
+CALIBRATION_BINS = 20  # of about equal weight, so that the last bin contains the 5 % with the highest predictions
 
 
 class Reliability(NamedTuple):
@@ -137,7 +137,7 @@ class BinaryScorer:
         assert group.shape == self.target.shape
         self.group = group
         self.num_groups = len(groups)
-        # One row for each plain mean: all means are one product with the weights
+        # One row for each metric that is a mean over rows, so that one product with the weights gives all of them
         self.row_losses = np.stack(
             [
                 _log_losses(self.target, prediction),
@@ -163,7 +163,8 @@ class BinaryScorer:
     def scores(self, weight: np.ndarray, weight_before_draw: np.ndarray | None = None) -> np.ndarray:
         """All metrics in the order of `METRICS["binary"]`, (num_metrics,).
 
-        weight_before_draw : the weights before whole groups were drawn. A group that is drawn twice counts as two groups.
+        weight_before_draw : the weights before whole groups were drawn, so that a group drawn twice is two groups; None
+            otherwise.
         """
         sorted_weight = weight[self.order]
         mass = np.add.reduceat(sorted_weight, self.starts)
@@ -191,14 +192,14 @@ class BinaryScorer:
         )
 
     def _precision_at_top(self, mass: np.ndarray, positive: np.ndarray, times: np.ndarray) -> float:
-        """The precision of the 5 % of the rows of each group with the highest predictions.
+        """The precision, over all groups together, of the 5 % of the rows of each group with the highest predictions.
 
         mass, positive : the weight of all rows, and of the positives, in each block of a group. times : (num_groups,), how
         many times each group counts.
         """
         group_mass = np.bincount(self.block_group, mass, self.num_groups)
-        # The small number makes 5 % of 60 rows equal to 3, even if the product is rounded down
         size = group_mass / np.where(times > 0, times, 1)
+        # The small number makes 5 % of 60 rows equal to 3, even if the product is rounded down
         top_mass = times * np.minimum(np.maximum(np.floor(size * TOP_FRACTION + 1e-9), 1), size)
         mass_above = np.cumsum(mass) - mass - (np.cumsum(group_mass) - group_mass)[self.block_group]
         taken = np.clip(top_mass[self.block_group] - mass_above, 0, mass)

@@ -27,7 +27,7 @@ class MulticlassScorer:
         is_true = np.zeros_like(prediction)
         is_true[rows, true_class] = 1
         chosen = _chosen(prediction)
-        # One row for each plain mean: all means are one product with the weights
+        # One row for each metric that is a mean over rows, so that one product with the weights gives all of them
         self.row_losses = np.stack(
             [_log_losses(target, prediction), ((prediction - is_true) ** 2).sum(1), chosen[rows, true_class]]
         )

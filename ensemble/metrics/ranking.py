@@ -1,8 +1,8 @@
 """Metrics of the order of rows within groups, such as the results of a query, the items of a user or the products of a week.
 
 The target is a relevance, 0 or more. Only the order of the predictions within a group counts. Rows with equal predictions
-share their places: a score is its mean over all ways to break the tie, and the reciprocal rank is that of the mean rank. So
-no score depends on the order of the rows. Groups without a relevant row are left out of every mean.
+share their places: a score is its mean over all ways to break the tie, except that the reciprocal rank is 1 / the mean rank
+of the first relevant row. So no score depends on the order of the rows. Groups without a relevant row are in no mean.
 """
 
 import functools
@@ -27,7 +27,7 @@ def ndcg_at_10(target: np.ndarray, prediction: np.ndarray, group: np.ndarray, we
 
 
 class Ndcg:
-    """NDCG@10 of many predictions for the same rows, about ten times as fast as sorting all rows by group and prediction.
+    """NDCG@10 of many predictions for the same rows, without sorting all rows by group and prediction each time.
 
     Groups of similar size are the rows of one table, so they are sorted together. For a group with one relevant row nothing
     is sorted: the rows above it are counted, and the discount of its place is the score. Rows of weight 0 do not count. If
@@ -155,7 +155,7 @@ class RankingScorer:
         """NDCG@5, NDCG@10, reciprocal rank and recall@10 of each group, (num_groups,); NaN without a relevant row."""
         sizes, first = self._places(mass, self.starts)
         relevant = np.add.reduceat(mass * (self.target > 0), self.starts)
-        # The mean place of the first of r relevant rows among n tied ones is (n+1)/(r+1) below the rows above
+        # The first of r relevant rows among n tied ones is on average (n+1)/(r+1) places after the last row above the tie
         place = np.where(relevant > 0, first + (sizes + 1) / (relevant + 1), np.nan)
         first_place = np.full(self.num_groups, np.nan)
         np.fmin.at(first_place, self.block_group, place)
@@ -195,5 +195,5 @@ def _checked(target: np.ndarray, prediction: np.ndarray) -> tuple[np.ndarray, np
     target, prediction = checked(target, prediction)
     is_valid = np.isfinite(target) & (target >= 0)
     refuse(~is_valid, target, "a relevance must be 0 or more to be scored, but that of row {} is {:g}: check the split")
-    refuse(~np.isfinite(prediction), prediction, "the prediction of row {} is {:g}, not a number to rank by: predict again")
+    refuse(~np.isfinite(prediction), prediction, "the prediction of row {} is {:g}, not a finite number: predict again")
     return target, prediction

@@ -1,10 +1,11 @@
 """Reads points of sea ice from NetCDF files of any size: checks, conversion to the units of sea_ice.py, and filters.
 
 A file has the target with the dimensions (time, row, column) or (row, column), the inputs with the same dimensions in the
-same order, and latitudes, longitudes and the mask with the last two of them. A piece that is read at once is a few rows of
-the grid for one time. Sea points (mask 1) are used if they are beyond `min_latitude` in either hemisphere and have a
-concentration above `min_concentration` and at most 1. A point with the latitude and longitude of an earlier one is left out,
-since global grids repeat points at their seam and fold. Errors are: an input that is missing or impossible at a used point;
+same order, and latitudes, longitudes and the mask with the last two of them. Latitudes may also have the row alone, and
+longitudes the column alone. A piece that is read at once is a few rows of the grid for one time. Sea points (mask 1; without
+a mask, points with a latitude) are used if they are beyond `min_latitude` in either hemisphere and have a concentration
+above `min_concentration` and at most 1. A point with the latitude and longitude of an earlier one is left out, since global
+grids repeat points at their seam and fold. Errors are, among others: an input that is missing or impossible at a used point;
 a concentration that is missing at a sea point beyond `min_latitude`, or far outside 0 to 1; a missing variable; another
 order of dimensions; another grid or other units than in the previous files; a file without a used point; and a file that
 ends early.
@@ -24,12 +25,13 @@ from ensemble.recipes.emulator.settings import PrepareConfig
 
 ENGINE = "netcdf4"
 LEAST_CONCENTRATION, MOST_CONCENTRATION = -0.1, 1.5
-"""A concentration is between 0 and 1, apart from rounding. A larger value is probably a percentage. A smaller value probably
-marks a missing one."""
+"""Values outside these limits are an error. A concentration is between 0 and 1, apart from rounding. A larger value is
+probably a percentage. A smaller value probably marks a missing one."""
 ROUNDING = 1e-6
 """A concentration that exceeds 1 by at most this counts as 1: means of 32-bit floats exceed 1 by some 1e-7."""
 SAME_PLACE = 0.01
-"""The largest difference of the latitude or longitude of a point between two files, in degrees; 359 and -1 are equal."""
+"""The largest allowed difference of the latitude or longitude of a point between two files, in degrees. 359 and -1 are
+equal."""
 SAME_POINT = 1e-3
 """Points of a grid whose latitudes and longitudes are equal after rounding to a multiple of this, in degrees (110 m of
 latitude), are one point."""
@@ -91,7 +93,8 @@ def library() -> Any:
         import xarray
     except ImportError as error:
         raise UserError(
-            f"{error.name} is not installed, which reads and writes NetCDF: pip install 'accelerate-ensemble[emulator]'"
+            f"{error.name or 'netCDF4'}, which is needed to read and write NetCDF, is not installed: "
+            "pip install 'accelerate-ensemble[emulator]'"
         ) from None
     return xarray
 
@@ -174,7 +177,10 @@ class Reader:
             self._refuse_empty(path, target.name, is_sea, is_polar)
 
     def _grid(self, dataset: Any, path: Path, target: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Latitude, longitude and whether a point is sea, (rows, columns) each. `UserError` if they differ between files."""
+        """Latitude, longitude and whether a point is sea, (rows, columns) each.
+
+        Raises `UserError` if the coordinates differ between files.
+        """
         names = self.config.names
         latitude, longitude = (self._grid_variable(dataset, path, kind, target) for kind in ("latitude", "longitude"))
         is_sea = self._grid_variable(dataset, path, "mask", target) == 1 if names.mask else np.isfinite(latitude)
@@ -402,7 +408,7 @@ def _refuse_missing(place: _Place, name: str, values: np.ndarray, is_needed: np.
     if len(missing):
         row, column = missing[0]
         raise UserError(
-            f"{place.path}: {name} has no value (NaN) at {len(missing):,} of {int(is_needed.sum()):,} points to keep "
-            f"of time {place.time}, the first at row {row + place.first_row} and column {column}: correct the file, or its "
-            "mask"
+            f"{place.path}: {name} has no value (NaN) at {len(missing):,} of {int(is_needed.sum()):,} points where it "
+            f"is needed (time {place.time}), the first at row {row + place.first_row} and column {column}: correct the "
+            "file, or its mask"
         )

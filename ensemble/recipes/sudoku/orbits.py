@@ -1,15 +1,16 @@
 """The canonical form of a puzzle, which two puzzles share if and only if a symmetry maps one to the other.
 
-The form is the smallest of all images of the puzzle and its solution. Images are compared by the digits of the solution, row
-by row, and if these are equal by the positions of the clues. An orbit is the set of all images of a puzzle. Below, a band is
-a row of boxes, and a stack is a column of boxes.
+The form is the smallest of the images of the puzzle and its solution under all symmetries (symmetry.py). Images are compared
+by the digits of the solution, row by row, and if these are equal by the positions of the clues. An orbit is the set of all
+images of a puzzle. Below, a band is a row of boxes, and a stack is a column of boxes.
 
-The group has 3,359,232 · 9! elements for 9 × 9 boards, but few can give the smallest image. Digits are renamed so that the
+There are 3,359,232 · 9! symmetries of 9 × 9 boards, but few can give the smallest image. Digits are renamed so that the
 first row is 1 … n. The second row is then given by a permutation p of the columns: in column p(c) the first row has the
 digit that the second row has in column c. Columns are placed from left to right. If p(c) has no place yet, it gets the
-smallest free place that its box allows, since this gives the smallest second row. So only the columns of the first box, and
-of boxes that p does not reach, are tried in all orders. The first two rows and the order of the columns determine the order
-of all other rows: the remaining rows of each band, and the bands, are sorted by their first digit.
+smallest free place that its stack allows, since this gives the smallest second row. So columns are tried in all orders only
+at places that are still free when they are reached, such as those of the first stack. The first two rows and the order of
+the columns determine the order of all other rows: the remaining rows of each band, and the bands, are sorted by their first
+digit.
 """
 
 import numpy as np
@@ -40,15 +41,18 @@ def canonical_forms(board: Board, puzzles: np.ndarray, solutions: np.ndarray, th
 
 @compiled
 def _place_columns(image, columns, tried, num_choices, box, best, has_best, column_at, place_of, slot_of, filled):
-    """Place all columns by the choices in `tried`, in which later choices are 0.
+    """Place all columns.
 
     image : p of the module's docstring, by column
+    columns, box : the number of columns of the board, and of a box
+    tried : for each choice, which of the possible columns is taken, from 0; 0 for choices not yet made
+    best, has_best : the smallest image so far, digits from 0 by cell, and whether there is one
     column_at, place_of : receive the column at each place, and its inverse
     num_choices : receives the number of possible columns of each choice
     slot_of, filled : working memory: the slot (place among the stacks of the image) of each stack, and the number of columns
         placed in each slot
-    Returns the number of choices, and whether the second row is smaller than that of `best` (-1), equal (0) or larger (1).
-    As soon as it is larger, the function returns, before all columns are placed.
+    Returns the number of choices made, and whether the second row is smaller than that of `best` (-1), equal (0) or larger
+    (1). As soon as it is larger, the function returns, before all columns are placed.
     """
     for stack in range(columns // box):
         slot_of[stack] = -1
@@ -118,7 +122,8 @@ def _sort_rows(grid, side, box_rows, first, second, first_column, label, rows, k
 
 @compiled
 def _compared(grid, mask, rows, column_at, label, best, best_mask):
-    """Whether the image is smaller than `best` (-1), equal (0) or larger (1), by the rows after the second and the clues."""
+    """Whether the image is smaller than `best` (-1), equal (0) or larger (1), by the digits of the rows after the second,
+    then by the clues."""
     cells, side = grid.shape[0], rows.shape[0]
     for cell in range(2 * side, cells):
         digit = label[grid[rows[cell // side] * side + column_at[cell % side]]]

@@ -1,12 +1,15 @@
-"""The boards of a network after each segment, on some puzzles of the test split, for the player of the report's page.
+"""The boards of a network after each segment (one call of the recurrent network), on some puzzles of the test split.
+
+The report's page shows them one after the other:
 
     {"solved_after": [0.1, 0.4, …],
      "puzzles": [{"row_id": 1210, "puzzle": [0, 3, …], "solution": [5, 3, …], "backtracks": 0, "solved": true,
                   "segments": [{"digits": [5, 3, …], "confidence": [0.61, 1.0, …], "halt": 0.003}, …]}, …]}
 
-`solved_after` is the share of the examined puzzles that are right after each segment, and `puzzles` are some of them.
-`digits` are the most probable ones, `confidence` their probabilities, and `halt` is the probability of halting. The network
-computes all segments of a prediction, also those after it has halted, from one latent start and without symmetric images.
+`solved_after` is the share of the examined puzzles whose board is entirely right after each segment, and `puzzles` are some
+of them. `digits` are the most probable ones, `confidence` their probabilities, and `halt` is the probability of halting. The
+network computes all segments of a prediction, also those after it has halted, from one initial latent state and without
+symmetric images.
 """
 
 import functools
@@ -57,7 +60,8 @@ def traces_of(member: Path, data: Path) -> dict[str, Any]:
 def select(
     columns: dict[str, np.ndarray], digits: np.ndarray, confidence: np.ndarray, halt: np.ndarray
 ) -> list[dict[str, Any]]:
-    """The entry `puzzles`: the solved ones that took the most segments, and the unsolved ones with the most cells right.
+    """The entry `puzzles`: of those solved after the last segment, the ones that took the most segments; of the others, the
+    ones with the most cells right.
 
     columns : of the puzzles, (n, …). digits, confidence : (n, segments, cells). halt : (n, segments)
     """

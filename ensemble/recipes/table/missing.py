@@ -18,7 +18,7 @@ MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "Non
 def in_texts(texts: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[str, int]]:
     """The texts, null where they mark missing values, and the counts of these texts, the most frequent first.
 
-    With 98 among the marks, 98.0 is one too, as in a column that was stored as floats.
+    If `missing` contains 98, the text 98.0 marks a missing value too, as in a column that was stored as floats.
     """
     is_missing = texts.is_in(missing)
     if any(map(is_number, missing)):
@@ -31,8 +31,8 @@ def in_texts(texts: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[
 def in_values(
     values: pl.Series, missing: Sequence[str], counted: Mapping[str, int] = MappingProxyType({})
 ) -> tuple[pl.Series, dict[str, int]]:
-    """The numbers (Float64) or dates, null where they mark missing values in any form (-999.0 for -999), and the counts of
-    these, added to those that are `counted` already."""
+    """The numbers (Float64) or dates, null where they mark missing values in any form (-999.0 for -999), and the number of
+    values that each text of `missing` marks, added to the counts in `counted`."""
     are_numbers, known, counts = values.dtype == pl.Float64, values, {**dict.fromkeys(missing, 0), **counted}
     for text in missing:
         with suppress(ValueError):
@@ -69,5 +69,6 @@ def read_as_empty_note(column: str, texts: pl.Series, categories: Sequence[str])
         return ()
     return (
         f"the column '{column}' has empty cells ({texts.null_count():,}), and training had the category {marks[0]!r}: if "
-        f"pandas has read it as empty, read it as text (keep_default_na=False), or fit with {marks[0]!r} in missing=[…]",
+        f"pandas has read {marks[0]!r} as an empty cell, read the file with keep_default_na=False, or fit with "
+        f"{marks[0]!r} in missing=[…]",
     )

@@ -1,8 +1,8 @@
 """The training with plain Accelerate 1.15, as in its documentation.
 
-The loop is that of examples/by_feature/checkpointing.py: `save_state` in the middle of an epoch, and `load_state` with
-`skip_first_batches` to resume, or a stateful DataLoader, which needs no skipping. `accumulate` is used as in
-docs/source/usage_guides/gradient_accumulation.md. `batch_size` is the number of rows of a batch of one process.
+The loop is that of examples/by_feature/checkpointing.py in Accelerate's repository: `save_state` in the middle of an epoch,
+and `load_state` with `skip_first_batches` to resume, or a stateful DataLoader, which needs no skipping. `accumulate` is used
+as in docs/source/usage_guides/gradient_accumulation.md. `batch_size` is the number of rows of a batch of one process.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,7 @@
 """Launch both sides of a complaint, plain Accelerate and this project, and compare their results with the expected ones.
 
-In names, `plain` stands for plain Accelerate, and `here` for this project.
+A complaint is a problem that users of plain Accelerate report in issues; one module of this folder reproduces it. In
+names, `plain` stands for plain Accelerate, and `here` for this project.
 """
 
 import dataclasses
@@ -52,7 +53,8 @@ class Side:
 
 
 Reproduced = tuple[dict[str, Side], Side] | tuple[dict[str, Side], Side, dict[str, Any]]
-"""The results of plain Accelerate by variant, first that of the issues; the result of this project; more JSON entries."""
+"""Plain Accelerate's results by variant, first the variant that the issues report; this project's result; other JSON
+entries."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,9 +81,9 @@ class Plain:
     """Batches of a process in one optimizer step."""
     epochs: int = EPOCHS
     save_at: tuple[int, ...] = ()
-    """Steps after which a checkpoint is saved."""
+    """Steps after which a checkpoint is saved. A step is one batch of a process, also with accumulation."""
     last_step: int = 0
-    """The step after which the training ends; 0 for the last step of all `epochs`."""
+    """The step, counted as in `save_at`, after which the training ends; 0 for the last step of all `epochs`."""
     keep_weights: bool = False
     """Write the final weights to `out`/final.safetensors."""
     extra_width: int = 0
@@ -164,7 +166,7 @@ def sign(checkpoint: Path) -> None:
 
 
 def compared(record: Path, expected: list[rows.Step], note: str = "") -> Side:
-    """The number of wrong rows in the steps of a record."""
+    """The result of a run: the steps of its record, compared with the expected ones."""
     return Side(
         wrong_rows=rows.misplaced(rows.steps(record), expected),
         rows=sum(len(step) for step in expected),
@@ -174,7 +176,7 @@ def compared(record: Path, expected: list[rows.Step], note: str = "") -> Side:
 
 
 def interrupted_here(folder: Path, step: int) -> Side:
-    """Resume a run of this project from the checkpoint of `step`, with rows in a random order.
+    """Resume a run of this project, with shuffled rows, from the checkpoint of `step`, and compare it with the whole run.
 
     folder : the folder of a complaint; all complaints share the data and the uninterrupted run beside it
     """

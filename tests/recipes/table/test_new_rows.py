@@ -198,7 +198,7 @@ def test_a_category_that_pandas_reads_as_empty_is_noted(tmp_path: Path) -> None:
         source = [str(tmp_path / name)]
         notes = new_data.prepare(like, {"source": source, "out": str(tmp_path / f"of {name}")})["notes"]
         sentence = (
-            "the column 'kind' has empty cells (40), and training had the category 'NA': if pandas has read it as empty"
+            "the column 'kind' has empty cells (40), and training had the category 'NA': if pandas has read 'NA' as an empty"
         )
         assert [note.startswith(sentence) for note in notes] == [True] * num_notes
 
