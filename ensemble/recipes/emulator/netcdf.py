@@ -300,9 +300,9 @@ class Reader:
             )
 
     def _refuse_empty(self, path: Path, target: str, is_sea: np.ndarray, is_polar: np.ndarray) -> None:
-        config = self.config
+        config, mask = self.config, self.config.names.mask
         if not is_sea.any():
-            why = f"{config.names.mask} is 1 at no point"
+            why = f"{mask} is 1 at no point" if mask else f"{config.names.latitude} has no value at any point"
         elif not (is_sea & is_polar).any():
             why = f"no sea point lies beyond {config.min_latitude:g} degrees of latitude"
         else:

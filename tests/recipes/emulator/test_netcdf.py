@@ -199,6 +199,13 @@ def test_a_fault_is_one_sentence(file: Path, tmp_path: Path, fault: str) -> None
     assert "\n" not in str(raised.value)
 
 
+def test_latitudes_that_are_all_missing_are_named(file: Path, tmp_path: Path) -> None:
+    """Without a mask, the sentence would begin with a blank instead of the name of a variable."""
+    path = changed(file, tmp_path, lambda dataset: dataset.assign(ULAT=dataset["ULAT"] * np.nan))
+    with pytest.raises(UserError, match=r"has no point to keep: ULAT has no value at any point; check"):
+        read(path, names=NamesConfig(mask=""))
+
+
 def test_edited_values_of_the_formula(file: Path, tmp_path: Path) -> None:
     """Networks would learn derivatives of a formula that the values do not follow."""
     edited = changed(file, tmp_path, multiplied("aice_h", 0.5, None))
