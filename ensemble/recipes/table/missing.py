@@ -37,7 +37,7 @@ def in_values(
     for text in missing:
         with suppress(ValueError):
             mark = float(text) if are_numbers else datetime.datetime.fromisoformat(text).replace(tzinfo=None)
-            is_missing = (values == mark).fill_null(False)
+            is_missing = (known == mark).fill_null(False)
             known, counts[text] = known.set(is_missing, None), counts[text] + int(is_missing.sum())
     return known, {text: count for text, count in counts.items() if count}
 

@@ -435,8 +435,8 @@ def _notes(config: PrepareConfig, table: sources.Table, cells_of: dict[str, cell
             f"{columns.name_of(times.min())} to {columns.name_of(times.max())}"
         )
     texts = {text for column in cells_of.values() for text in column.marks}
-    used = texts | {re.sub(r"\.0+$", "", text) for text in texts}  # -999.0 is counted for -999 too
-    if unused := [text for text in config.missing if text not in used]:
+    used = {re.sub(r"\.0+$", "", text) for text in texts}
+    if unused := [text for text in config.missing if re.sub(r"\.0+$", "", text) not in used]:  # -999.0 is -999
         notes.append(
             f"missing= names {', '.join(map(repr, unused))}, which no cell of a feature has; write a list as [NA,none]"
         )
