@@ -46,7 +46,8 @@ def notes(column: str, marks: dict[str, int]) -> tuple[str, ...]:
     """A message about texts that mark missing values. marks : these texts, with their counts."""
     if not marks:
         return ()
-    words = ", ".join(f"'{word}' ({count:,})" for word, count in list(marks.items())[:MOST_SHOWN])
+    frequent = sorted(marks, key=marks.__getitem__, reverse=True)[:MOST_SHOWN]
+    words = ", ".join(f"'{word}' ({marks[word]:,})" for word in frequent) + (", …" if len(marks) > MOST_SHOWN else "")
     total = sum(marks.values())
     cells = "1 cell that counts" if total == 1 else f"{total:,} cells that count"
     return (f"the column '{column}' has {cells} as empty: {words}",)

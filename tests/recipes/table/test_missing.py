@@ -5,12 +5,22 @@ from pathlib import Path
 import polars as pl
 from small_tables import prepare
 
+from ensemble.recipes.table import missing
+
 
 def test_two_texts_of_one_number_count_its_cells_once(tmp_path: Path) -> None:
     """The message would state twice as many empty cells as there are, or that no cell has one of the texts."""
     columns = {"x": [row if row % 4 else -999 for row in range(120)], "y": [0, 1] * 60}
     pl.DataFrame(columns).write_parquet(tmp_path / "a.parquet")
-    for missing in (("-999", "-999.0"), ("-999.0", "-999")):
-        manifest = prepare(tmp_path, tmp_path / "a.parquet", missing=missing, overwrite=True)
+    for marks in (("-999", "-999.0"), ("-999.0", "-999")):
+        manifest = prepare(tmp_path, tmp_path / "a.parquet", missing=marks, overwrite=True)
         notes = [note for note in manifest["notes"] if "-999" in note]
-        assert notes == [f"the column 'x' has 30 cells that count as empty: '{missing[0]}' (30)"]
+        assert notes == [f"the column 'x' has 30 cells that count as empty: '{marks[0]}' (30)"]
+
+
+def test_more_marks_than_are_shown() -> None:
+    """The message would show rare texts only, and look as if there were no others."""
+    marks = {"a": 1, "b": 2, "c": 30, "d": 1_000}
+    assert missing.notes("x", marks) == (
+        "the column 'x' has 1,033 cells that count as empty: 'd' (1,000), 'c' (30), 'b' (2), …",
+    )
