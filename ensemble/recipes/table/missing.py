@@ -35,11 +35,16 @@ def in_values(
     values that each text of `missing` marks, added to the counts in `counted`."""
     are_numbers, known, counts = values.dtype == pl.Float64, values, {**dict.fromkeys(missing, 0), **counted}
     for text in missing:
-        with suppress(ValueError):
-            mark = float(text) if are_numbers else datetime.datetime.fromisoformat(text).replace(tzinfo=None)
+        with suppress(ValueError, OverflowError):
+            mark = float(text) if are_numbers else _in_utc(datetime.datetime.fromisoformat(text))
             is_missing = (known == mark).fill_null(False)
             known, counts[text] = known.set(is_missing, None), counts[text] + int(is_missing.sum())
     return known, {text: count for text, count in counts.items() if count}
+
+
+def _in_utc(time: datetime.datetime) -> datetime.datetime:
+    """The time in UTC, without a time zone; one without a time zone is in UTC."""
+    return time.astimezone(datetime.UTC).replace(tzinfo=None) if time.tzinfo else time
 
 
 def notes(column: str, marks: dict[str, int]) -> tuple[str, ...]:

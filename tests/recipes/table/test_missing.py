@@ -1,5 +1,6 @@
 """The cells that count as empty, and the messages about them."""
 
+import datetime
 from pathlib import Path
 
 import polars as pl
@@ -24,3 +25,11 @@ def test_more_marks_than_are_shown() -> None:
     assert missing.notes("x", marks) == (
         "the column 'x' has 1,033 cells that count as empty: 'd' (1,000), 'c' (30), 'b' (2), …",
     )
+
+
+def test_a_mark_with_a_utc_offset_is_converted_to_utc() -> None:
+    """The mark would be compared with the times in UTC as if it had no offset, or one out of range would raise an error."""
+    values = pl.Series([datetime.datetime(1899, 12, 31, 23), datetime.datetime(1900, 1, 1)])
+    marks = ("1900-01-01T00:00:00+01:00", "0001-01-01T00:00:00+01:00")
+    known, counts = missing.in_values(values, marks)
+    assert (known.is_null().to_list(), counts) == ([True, False], {marks[0]: 1})
