@@ -17,6 +17,7 @@ from ensemble.pipeline.settings import FILE, FREE_TO_CHANGE
 
 RANKINGS, PREDICTIONS, ENSEMBLE, REPORT = "rankings", "predictions", "ensemble", "report.html"
 LEADERBOARD, COMPARISON = "leaderboard.json", "all"
+"""COMPARISON: the folder in which all members are compared, if there is a follow-up (see run.py)."""
 READABLE = (
     FILE, LEADERBOARD, "prepared/names/names.parquet", "prepared/rows/train/state.json", "members/name/metrics.jsonl",
     "members/name/model.0.txt", "members/name/out_of_fold.parquet", "members/name/summary.json",
@@ -86,7 +87,8 @@ def opened(out: Path, config: Any, name: str, resume: bool, lock: ExitStack) -> 
 
 
 def _refuse_foreign_leaderboard(file: Path) -> None:
-    """Raise `UserError` for a file without the rows of `predictor/leaderboard.py`; its list has no place for a mark."""
+    """Raise `UserError` for a file that is not a list with the rows of predictor/leaderboard.py; a list has no place for the
+    mark of this project."""
     board: Any = None if file.exists() else []
     columns = {"member", "metric", "split", "weight"}
     with suppress(UserError):  # missing, or no JSON

@@ -1,4 +1,5 @@
-"""The first rows of the forecast, for the report."""
+"""The first rows of the forecast, for the report. The reasons of a row are the features that contribute most to its
+prediction."""
 
 from typing import Any
 

@@ -118,7 +118,7 @@ class Children:
                 start_new_session=True,
                 preexec_fn=end_with_parent,  # so that none outlives this process
             )
-        if self._signal_received:  # perhaps before a process was in the list
+        if self._signal_received:  # the signal may have arrived before these processes were in `self.processes`
             self._signal(self._signal_received)
         for library in commands if prefixed else ():
             process = self.processes[library]
@@ -191,8 +191,8 @@ def choose_together(config: TreesConfig, num_cores: int) -> tuple[str, str]:
     in_turn_s, at_once_s = sum(seconds_on_all.values()), max(seconds_on_half.values())
     chosen = "side_by_side" if at_once_s < in_turn_s else "one_after_other"
     print(
-        f"together={chosen}: {TRIAL_ROUNDS} rounds of each took {in_turn_s:.2f} s one after the other on {num_cores} cores, "
-        f"{at_once_s:.2f} s side by side on half of them",
+        f"together={chosen}: {TRIAL_ROUNDS} rounds of each library took {in_turn_s:.2f} s one after the other on "
+        f"{num_cores} cores, {at_once_s:.2f} s side by side on half of them each",
         file=sys.stderr,
     )
     return chosen, max(seconds_on_half, key=lambda library: seconds_on_half[library])
@@ -211,7 +211,7 @@ def _reason_for_no_trial(config: TreesConfig, num_cores: int) -> str:
 
 
 def _trial(config: TreesConfig, num_cores: int, at_once: bool) -> dict[str, float]:
-    """The shortest of `NUM_TRIALS` short trainings of each library, in seconds, without the start of its process."""
+    """The shortest time of `NUM_TRIALS` short trainings of each library, in seconds, without the start of its process."""
     seconds: dict[str, list[float]] = {library: [] for library in LIBRARIES}
     with ExitStack() as stack:
         spawn = multiprocessing.get_context("spawn")

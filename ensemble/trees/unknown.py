@@ -13,7 +13,7 @@ The member's known.json describes the values of the training rows:
     reference    for the features that can have unknown values, the values of the reference rows
 
 Features with `MIN_CATEGORIES` categories or more are left out: CatBoost, and target_encoding.py where it is used, replace
-even their unknown values by means of the target.
+even their unknown values by statistics of the target.
 
 The predictions of rows without unknown values have the same bits as without this module.
 """
@@ -33,8 +33,9 @@ from ensemble.trees.target_encoding import MIN_CATEGORIES
 
 FILE = "known.json"
 NUM_REFERENCE = 63
-"""An odd number, so that the median is the prediction of one reference row. Each column has exact quantiles. In 1 of 100,000
-draws, more than half of 63 random rows lie beyond one quartile of the predictions."""
+"""An odd number, so that the median is the prediction of one reference row. In each column, the values of the reference rows
+are the quantiles of the column. The probability that more than half of 63 random rows lie above the upper quartile of the
+predictions is 1 in 100,000."""
 SUM_TOLERANCE = 1e-5
 """Medians with a sum that differs from 1 by less, as by rounding, are used even if the quartiles are equal to them."""
 NUM_SAMPLED = 100_000
@@ -47,7 +48,7 @@ Predict = Callable[[np.ndarray], np.ndarray]
 
 
 def describe(objective: Objective, parts: list[TreeData]) -> dict[str, Any]:
-    """The content of known.json for trees that learned `objective` from all rows of `parts`."""
+    """The content of known.json for trees that learned `objective` from the rows of `parts` with a target and a weight."""
     rows = parts[0]
     masks = [are_learned(part, objective.target) for part in parts]
     num_rows = sum(int(mask.sum()) for mask in masks)
@@ -79,7 +80,7 @@ def describe(objective: Objective, parts: list[TreeData]) -> dict[str, Any]:
     }
 
 
-@functools.cache  # of thousands of columns, most have as many values
+@functools.cache  # most of thousands of columns have the same number of values
 def _positions(size: int) -> np.ndarray:
     """The positions of the quantiles of the reference rows among `size` sorted values: (NUM_REFERENCE,) int64."""
     quantiles = (np.arange(NUM_REFERENCE) + 0.5) / NUM_REFERENCE
@@ -137,8 +138,8 @@ class SeenValues:
     ) -> np.ndarray:
         """The contributions that `explain` computes, with each unknown value replaced by that of the median reference row.
 
-        So the contributions sum to the prediction of a value or probability. With several classes, the reference row is the
-        one with the median probability of the likeliest class.
+        So with one prediction per row (a value, a score or the log odds of a probability), the contributions sum to it. With
+        several classes, the reference row is the one with the median probability of the likeliest class.
         """
         is_unknown = self.is_unknown(features)
         rows = np.flatnonzero(is_unknown.any(axis=1))
@@ -190,7 +191,7 @@ def between_quartiles(probabilities: np.ndarray) -> np.ndarray:
 
 
 def warnings(counts: np.ndarray, features: list[str], num_rows: int, split: str) -> list[str]:
-    """A sentence for each number of rows with unknown values in a split; counts : as `SeenValues.predict` returns them."""
+    """A sentence for the features that have unknown values in the same number of rows; counts : see `SeenValues.predict`."""
     sentences = []
     for count in np.unique(counts[counts > 0])[::-1]:
         first, *others = (f"'{features[number]}'" for number in np.flatnonzero(counts == count))
@@ -198,6 +199,7 @@ def warnings(counts: np.ndarray, features: list[str], num_rows: int, split: str)
         in_others = f", as many in {', '.join(others[:MOST_NAMED])}{more}" if others else ""
         sentences.append(
             f"{count:,} of {num_rows:,} rows of {split} {'has' if count == 1 else 'have'} an empty or unknown value in "
-            f"{first}{in_others}, which no training row has: the prediction is the median over values of training rows"
+            f"{first}{in_others}; no training row has such a value, so the prediction is the median over values of "
+            "training rows"
         )
     return sentences

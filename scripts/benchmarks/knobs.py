@@ -1,6 +1,6 @@
-"""The effect of each speed setting of scripts/train.py. Each run with the setting is between two runs without it.
+"""The effect of settings of scripts/train.py on speed and memory. Each run with a setting is between two runs without it.
 
-All runs are started by the launcher, and are compared by `PairedRatios`.
+All runs are started by accelerate-launch on one rank, and are compared by `PairedRatios` of runs.py.
 """
 
 import statistics
@@ -27,7 +27,7 @@ KNOBS = ("compile=true", "recipe.gradient_checkpointing=true", "precision=bf16")
 
 @command
 def knobs(rounds: int = 3) -> dict[str, Any]:
-    """The effect of each speed setting of train.py on a CPU: speed, memory and seconds; ten minutes.
+    """The effect of settings of train.py on a CPU: speed, memory and seconds; ten minutes.
 
     For compile=true, the difference in `wall_s` contains the duration of the compilation.
 
@@ -53,7 +53,7 @@ def knobs(rounds: int = 3) -> dict[str, Any]:
 
 
 def compared(without: list[float], with_it: list[float]) -> dict[str, float]:
-    """The medians without and with the setting, and the quartiles and the largest noise of `PairedRatios`."""
+    """The medians without and with the setting; and the median, the quartiles and the largest noise of `PairedRatios`."""
     paired = paired_ratios(without, with_it)
     ratio, quartile_1, quartile_3 = (round(value, 3) for value in quartiles(paired.ratios).values())
     return {

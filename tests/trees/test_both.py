@@ -56,7 +56,8 @@ def test_each_member_is_the_same_as_alone(together: str, alone: dict[str, bytes]
     chosen = together
     if together == "auto":
         result = re.search(
-            r"together=(\w+): 20 rounds of each took ([\d.]+) s one after the other on 2 cores, ([\d.]+) s side", done.stderr
+            r"together=(\w+): 20 rounds of each library took ([\d.]+) s one after the other on 2 cores, ([\d.]+) s side",
+            done.stderr,
         )
         assert result
         chosen = result[1]
@@ -252,7 +253,7 @@ def test_a_folder_that_cannot_be_written_has_one_error_message(prepared: Path, t
     done = run_both(data=prepared, out=tmp_path / "file/members")
     assert done.returncode == USER_ERROR, done.stderr
     assert "Traceback" not in done.stderr
-    assert "rounds of each took" not in done.stderr
+    assert "rounds of each library took" not in done.stderr
     assert done.stderr.strip().splitlines()[-1].endswith(": name another out=")
 
 

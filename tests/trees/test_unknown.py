@@ -71,7 +71,7 @@ def test_an_unknown_value_is_neutral(kind: str, library: str, made: Any, capsys:
     learned = rows_of(data).matrix()
     errors = capsys.readouterr().err
     warning = (
-        "20 of 60 rows of forecast have an empty or unknown value in 'colour', as many in 'size', which no training row has"
+        "20 of 60 rows of forecast have an empty or unknown value in 'colour', as many in 'size'; no training row has such a"
     )
     assert errors.count(f"warning: {warning}") == 1
     TreeMember(member).predict(data, "forecast")
@@ -210,7 +210,7 @@ def test_a_warning_about_one_row() -> None:
     """The warning about a single new row would read "1 of 1 rows have"."""
     (warning,) = unknown.warnings(np.array([0, 1]), ["age", "city"], 1, "forecast")
     assert warning.startswith(
-        "1 of 1 rows of forecast has an empty or unknown value in 'city', which no training row has: the"
+        "1 of 1 rows of forecast has an empty or unknown value in 'city'; no training row has such a value, so the"
     )
 
 
@@ -221,6 +221,6 @@ def test_a_missing_text_is_one_warning() -> None:
     assert len(warnings) == 2
     assert warnings[0].startswith(
         "9 of 9 rows of forecast have an empty or unknown value in 'note_topic_0', as many in 'note_topic_1', "
-        "'note_topic_2', 'note_topic_3' and 26 more, which no training row has: the"
+        "'note_topic_2', 'note_topic_3' and 26 more; no training row has such a value, so the"
     )
-    assert warnings[1].startswith("4 of 9 rows of forecast have an empty or unknown value in 'city', which ")
+    assert warnings[1].startswith("4 of 9 rows of forecast have an empty or unknown value in 'city'; ")

@@ -96,7 +96,7 @@ def read(folder: str | Path, data: str | Path, split: str) -> Table:
     manifest = folders.read_manifest(data)
     if manifest["recipe"] != RECIPE:
         raise UserError(
-            f"{data} was prepared for the recipe {manifest['recipe']}, which ranks no items: name data of {RECIPE}"
+            f"{data} was prepared for the recipe {manifest['recipe']}, which ranks no items: set data= to data of {RECIPE}"
         )
     files = rankings.read_together(_paths(folder, split))
     first = files[0]

@@ -78,7 +78,7 @@ def with_settings(options: PredictOptions, variant: str, starts: int, votes: int
 def one_segment(
     model: torch.nn.Module, puzzle: torch.Tensor, is_new: torch.Tensor, high: torch.Tensor, low: torch.Tensor
 ) -> Segment:
-    """One segment of K latent states of each of B puzzles, high and low (B, K, L, D); the result has B × K rows."""
+    """One segment of K latent states of each of B puzzles; the result has B × K rows. high, low : (B, K, tokens, width)."""
     num_starts = high.shape[1]
     repeated, begins = (tensor.repeat_interleave(num_starts, dim=0) for tensor in (puzzle, is_new))
     # For puzzles that continue from `high` and `low` the index is not used, but must be that of a stored start

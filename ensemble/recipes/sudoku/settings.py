@@ -30,8 +30,8 @@ class PrepareConfig:
     seed: int = 0
     """The seed of the generator, and of the order in which puzzles of `source` and `test_source` are drawn."""
     max_bad_fraction: float = 0.01
-    """Largest fraction of malformed lines, and of puzzles without a proof of one solution or with a wrong answer in the
-    file; above it the run stops."""
+    """Largest fraction of malformed lines, and of puzzles that are not proved to have exactly one solution or whose answer
+    in the file is wrong; above it the run stops."""
     threads: int = 0
     """Threads for generating and solving; 0 for all granted cores. The result does not depend on it."""
     overwrite: bool = False
@@ -108,7 +108,8 @@ class RecipeConfig:
     puzzle_rate: float = 0.01
     """Learning rate of the puzzle embedding; its weight decay is that of the other weights."""
     starts: int = 1
-    """Number of latent starts of a puzzle in training. The digits are learned from the best one only (winner-take-all)."""
+    """Number of latent starts (initial values of z_H and z_L) of a puzzle in training. The digits are learned from the best
+    one only (winner-take-all)."""
     muon_rate: float = 0.0
     """Learning rate of torch's Muon for the matrices of the layers, such as 0.005; 0 to train them with AdamATan2, like the
     other weights."""

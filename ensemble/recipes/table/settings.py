@@ -62,7 +62,7 @@ class PrepareConfig:
     """Largest fraction of lines that cannot be read; with more, the preparation stops. A column holds numbers (or dates) if
     at most this fraction of its non-empty cells are not numbers (dates), which count as missing. Else it holds texts."""
     seed: int = 0
-    """Random seed of the folds."""
+    """Random seed of the folds, and without `time` of the split test."""
     overwrite: bool = False
     """Replace `out` if it exists."""
 
@@ -86,7 +86,8 @@ would change the steps of that copy through the other copies."""
 class RecipeConfig:
     """Settings of the network TabM, for any prepared data with flat features.
 
-    A value of 0 or auto is replaced by one that is derived from the data, see sizes.py. Each copy holds out one fold.
+    A value of 0 or auto, except `dropout=0`, is replaced by one that is derived from the data, see sizes.py. Each copy holds
+    out one fold.
     """
 
     num_submodels: int = 0

@@ -1,11 +1,11 @@
 """Reading the files of one table: the cells of each column as they were written, with the file and line of each row.
 
     table = read([Path("a.csv"), Path("b.parquet")], census)
-    table.texts("order_id")     # pl.Series of String: ids exactly as they were written; null where the cell is empty
-    table.place(481)            # 'a.csv:483'
+    table.texts("order_id", "id")     # pl.Series of String: ids exactly as they were written; null where the cell is empty
+    table.place(481)                  # 'a.csv:483'
 
-CSV, TSV and JSON lines hold text; Parquet has types. `cells.py` determines the kind of each column over all files. A folder
-named `KEY=VALUE`, as Spark and Hive write them, is a column of the files in it.
+CSV, TSV and JSON lines hold text; Parquet has types. `cells.py` determines the kind of each column over all files. The files
+in a folder named `KEY=VALUE`, as Spark and Hive write it, have a column KEY with this value.
 """
 
 import csv
@@ -30,7 +30,8 @@ HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 """The value that Hive writes into the name of a folder whose rows have none."""
 WHOLE_FLOAT = r"^([+-]?(?:0|[1-9]\d*))\.0+$"
 WHOLE_SECONDS = r" 00:00:00\.0{6}$|(:\d\d)\.0{6}$"
-"""Matches the end of a time that `as_text` removes: midnight, or a fraction of 0. Earlier versions did not remove it."""
+"""Matches the end of a time that `as_text` removes: midnight, or a fraction of 0. Categories that earlier versions of this
+project stored still have it."""
 MOST_NAMED = 5
 MICROSECONDS_PER_DAY = 86_400_000_000
 NO_ID = "{} holds floats such as {}, and ids are texts or whole numbers below 2^53 (2^24 in 32 bits): write it as text"
@@ -41,8 +42,8 @@ GIVE_NAMES = (
     "doubled"
 )
 GIVE_ALL_NAMES = (
-    "give each field a name, also the name or number of the row that R writes first, and an empty one if each line ends "
-    "with a delimiter"
+    "give each field a name, also the field of row names or numbers that R writes first; if each line ends with a "
+    "delimiter, end the header with one too"
 )
 
 
@@ -53,12 +54,12 @@ class Table:
     pieces: dict[str, list[pl.Series]]
     """The cells of each column, a series for each file: String, or a type of Parquet."""
     nested: dict[str, str]
-    """Columns of nested values such as lists, with the kind of these values."""
+    """Columns of lists, bytes and other values that are no single number, text, boolean or time, with their kind."""
     floats: dict[str, str]
     """Columns of JSON lines with floats that cannot be ids, each with the first of these floats."""
     files: Sequence[Path]
     are_json: Sequence[bool]
-    """Whether each file has JSON lines, whose numbers have a decimal point."""
+    """Whether each file has JSON lines, in which the decimal separator is always a point."""
     file_number: np.ndarray
     """(num_rows,) index in `files`."""
     line: np.ndarray
@@ -84,10 +85,10 @@ class Table:
         return [cells.slice(end - size, size) for size, end in zip(sizes, itertools.accumulate(sizes), strict=True)]
 
     def texts(self, column: str, setting: str) -> pl.Series:
-        """A column as ids: texts exactly as written, null for empty cells; whole numbers with all digits, of any type.
+        """A column as ids: texts exactly as written, null for empty cells; whole numbers of any type with all digits.
 
-        Raises `UserError`, which names the `setting`, for a column with floats that are not whole or not exact, of lists or
-        bytes, for whole numbers that Excel has rounded, and for texts with a NUL byte, at which C libraries would truncate
+        Raises `UserError`, which names the `setting`, for a column of lists or bytes, for floats that are not whole or not
+        exact, for whole numbers that Excel has rounded, and for texts with a NUL byte, at which C libraries would truncate
         them.
         """
         if column in self.nested:
@@ -101,8 +102,8 @@ class Table:
             raise UserError(f"{setting}={column} has a NUL byte in {self.place(rows[0])}: remove it")
         if len(rows := texts.str.contains(ROUNDED).arg_true()):
             raise UserError(
-                f"{setting}={column} holds '{texts[rows[0]]}' in {self.place(rows[0])}, which Excel has rounded, so that "
-                "different ids are equal: format the column as a number without decimals, and export it again"
+                f"{setting}={column} holds '{texts[rows[0]]}' in {self.place(rows[0])}, which Excel has rounded, so "
+                "different ids may be equal: format the column as a number without decimals, and export it again"
             )
         return texts
 
@@ -152,7 +153,7 @@ def read(files: Sequence[Path], census: Census, with_copies: bool = False) -> Ta
             notes.append(
                 f"the first line of {path.name} gives the names of the columns, and {how_many} are numbers: is it a row?"
             )
-    schemas = [frame.schema for frame in frames]  # once: a frame makes each schema, and each list of names, anew
+    schemas = [frame.schema for frame in frames]  # once, since polars builds a new schema at each access
     names = list(dict.fromkeys(itertools.chain.from_iterable(schemas)))
     for path, file, schema in zip(files, raw_files, schemas, strict=True):
         for name in (name for name in names if name not in schema):
@@ -215,12 +216,13 @@ def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.D
         census.drop(NO_CELLS, num_empty, (Example(name, line, "") for line in lines))
         rows = rows.head(rows.height - num_empty)
     excerpt = records.excerpt(first_malformed.octets) if first_malformed else ""
-    is_encoded = "\ufffd" in excerpt  # the error of the census names the encoding
-    if isinstance(file.layout, records.Delimited) and first_malformed and rows.is_empty() and not is_encoded:
+    has_other_encoding = "\ufffd" in excerpt  # the error of the census names the encoding
+    if isinstance(file.layout, records.Delimited) and first_malformed and rows.is_empty() and not has_other_encoding:
         text = first_malformed.octets.decode(errors="replace")
         num_fields = len(next(csv.reader(text.splitlines(), delimiter=file.layout.delimiter), []))
         advice = GIVE_ALL_NAMES if num_fields == len(fields) + 1 else GIVE_NAMES
-        names = f"{'names' if len(fields) > 1 else 'name'} ({', '.join(list(fields.values())[:MOST_NAMED])})"
+        more = ", …" if len(fields) > MOST_NAMED else ""
+        names = f"{'names' if len(fields) > 1 else 'name'} ({', '.join(list(fields.values())[:MOST_NAMED])}{more})"
         raise UserError(
             f"no line of {file.path} can be read: the header has {len(fields)} {names}, and line {first_malformed.line} is "
             f"'{excerpt}': {advice}"
@@ -231,7 +233,7 @@ def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.D
 def _copies(files: Sequence[Path], frames: list[pl.DataFrame], schemas: list[pl.Schema], names: list[str]) -> list[str]:
     """Messages about files most of whose rows are in an earlier file too, such as the same table in two formats."""
     as_type: dict[str, pl.DataType] = {}
-    # Dates and truth values are left out if files have them in different types, since each type writes them differently
+    # Dates and booleans are left out if the files store them as different types, since their texts would differ
     for name in names:
         kinds = {schema[name] for schema in schemas if name in schema and _is_scalar(schema[name])}
         if len(kinds) == 1:
@@ -259,7 +261,7 @@ def _copies(files: Sequence[Path], frames: list[pl.DataFrame], schemas: list[pl.
             if num_copies > len(key) / 2:
                 notes.append(
                     f"{num_copies:,} of {len(key):,} rows of {files[number].name} are in {files[earlier].name} too: leave "
-                    "copies out, for a row that is also in training is predicted too well"
+                    "copies out, since the prediction of a row that is also in training is too good"
                 )
     return notes
 
@@ -317,7 +319,7 @@ def _ids(piece: pl.Series, setting: str) -> pl.Series:
 
 def as_text(piece: pl.Series) -> pl.Series:
     """Values as text, equal for equal values of different types: numbers and booleans as in JSON, 3 for 3.0, dates in
-    ISO 8601, a day for its midnight."""
+    ISO 8601, and a time at midnight as its date alone."""
     if piece.dtype.is_float():
         is_whole = (piece == piece.floor()) & (piece.abs() < records.MOST_EXACT)
         integers = piece.set(~is_whole, None).fill_nan(None).cast(pl.Int64)
@@ -338,7 +340,8 @@ def in_one_notation(texts: pl.Series, pieces: Sequence[pl.Series]) -> pl.Series:
 
 
 def as_in_frames(texts: pl.Series) -> pl.Series:
-    """Texts such as True and 3.0 of CSV in the notation in which `as_text` writes the values of frames: true and 3."""
+    """Texts such as True and 3.0 of CSV in the notation in which `as_text` writes the values of Parquet files and data
+    frames: true and 3."""
     truths = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
     return texts.replace(truths).str.replace(WHOLE_FLOAT, "${1}").str.replace(WHOLE_SECONDS, "${1}")
 

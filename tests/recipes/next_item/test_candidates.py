@@ -431,5 +431,5 @@ def test_other_data_are_refused(whole: tuple[Path, Path], tmp_path: Path) -> Non
     """A table, or candidates themselves, would cause a traceback."""
     data, folder = whole
     _, out = prepare(data, tmp_path, rankings=(str(folder),))
-    with pytest.raises(UserError, match="was prepared for the recipe candidates: name data of next_item"):
+    with pytest.raises(UserError, match="was prepared for the recipe candidates: set data= to data of next_item"):
         prepare(out, tmp_path / "again", rankings=(str(folder),))

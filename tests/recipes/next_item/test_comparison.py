@@ -127,7 +127,7 @@ def test_the_scripts_lead_to_the_table(data: Path, tmp_path: Path) -> None:
 
 def test_files_of_other_data_or_splits_are_refused(data: Path, files: Path, prepared: Path, tmp_path: Path) -> None:
     """Ranks would be scored by the popularity of other items."""
-    with pytest.raises(UserError, match="which ranks no items: name data of next_item"):
+    with pytest.raises(UserError, match="which ranks no items: set data= to data of next_item"):
         comparison.read(files, prepared, "test")
     with pytest.raises(UserError, match="there are no files of test in"):
         comparison.read(tmp_path, data, "test")

@@ -54,7 +54,7 @@ def test_headers_of_spreadsheets(tmp_path: Path, content: str, columns: list[str
 
 def test_row_names_of_r_get_an_advice(tmp_path: Path) -> None:
     """The message would advise about quotes and lines above the names."""
-    with pytest.raises(UserError, match=r"give each field a name, also the name or number of the row that R writes"):
+    with pytest.raises(UserError, match=r"give each field a name, also the field of row names or numbers that R writes"):
         read_file(tmp_path, '"a","y"\n"1",2,3\n"2",5,6\n')
 
 

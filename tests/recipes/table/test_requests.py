@@ -327,12 +327,12 @@ def test_the_service_answers_as_a_file_of_the_rows(tmp_path: Path, monkeypatch: 
         again = predictor.predict(new.to_pandas().set_axis(range(7, 7 + len(new))))
         assert again["prediction"].to_list() == frame["prediction"].to_list()
         assert again.index[0] == 7  # pandas joins columns by the index
-        sentences = "the new rows lack|training did not have the column 'unknown'|which no training row has: the prediction"
+        sentences = "the new rows lack|training did not have the column 'unknown'|no training row has such a value, so the"
         with pytest.warns(UserWarning, match=sentences):
             one = predictor.predict(pl.DataFrame({"age": [20.0], "unknown": ["x"]}))
         assert one["prediction"].is_between(0, 1).all()
         answer = client.post("/predict", content='{"rows": [{"age": 20}, {"age": 1e300}]}')
-        median = "2 of 2 rows of forecast have an empty or unknown value in 'colour', which no training row has"
+        median = "2 of 2 rows of forecast have an empty or unknown value in 'colour'; no training row has such a value"
         assert [note.startswith(median) for note in answer.json()["notes"]].count(True) == 1
         assert any(
             "the column 'age' has cells that are not numbers and count as empty (1): " in note

@@ -103,21 +103,24 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     )
     manifest = folders.read_manifest(config.data)
     if manifest["recipe"] != "next_item":
-        raise UserError(f"{config.data} was prepared for the recipe {manifest['recipe']}: name data of next_item")
+        raise UserError(f"{config.data} was prepared for the recipe {manifest['recipe']}: set data= to data of next_item")
     files = _files(config)
     item, time = read_columns(Path(config.data) / "events", ("item", "time")).values()
     sequences = {split: _sequences(config, manifest, split, files[split], item) for split in RANKED}
     members = sequences["validation"].rankings
     names = [file.member for file in members]
     if names != [file.member for file in sequences["test"].rankings]:
-        raise UserError("the ranking files of validation and test are of different members: predict again with all of them")
+        raise UserError(
+            "the ranking files of validation and test are of different members: predict both splits with every member"
+        )
     for file, other in zip(members, sequences["test"].rankings, strict=True):
         if file.config.get("model") != other.config.get("model"):
             raise UserError(
                 f"the ranking files of {file.member} for validation and test are of different models, as after a second "
                 "training: predict both splits again"
             )
-    column_of = dict(zip(names, stored_names(names, ("best",)), strict=True))  # a member best would have a column best_place
+    # A member named `best` would have a column best_place, which is the name of another feature
+    column_of = dict(zip(names, stored_names(names, ("best",)), strict=True))
     has_time, common_clock = manifest["has_time"], manifest.get("common_clock", False)
     features = _features(column_of, candidate_features.meanings(has_time, common_clock))
     past = _past(Path(config.data), item, time, has_time=has_time, common_clock=common_clock)
@@ -344,7 +347,8 @@ def _tables(
 def _subsampled(
     key: np.ndarray, owner: np.ndarray, is_target: np.ndarray, most: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """The keys of each sequence's target and of a random sample of its other candidates, at most `most` for each; sorted."""
+    """The keys of each sequence's target and of a random sample of its other candidates, at most `most` per sequence;
+    sorted."""
     draw = np.where(is_target, -1.0, generator.random(len(key)))
     order = np.lexsort((draw, owner))
     place = np.arange(len(key)) - np.searchsorted(owner, owner)
