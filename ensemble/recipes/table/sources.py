@@ -211,7 +211,8 @@ def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.D
     is_filled = pl.any_horizontal(pl.col(field).cast(pl.String).str.strip_chars() != "" for field in fields)
     # Excel writes lines of delimiters below a table
     if is_delimited and len(fields) > 1 and not rows.tail(1).select(is_filled).to_series().any():
-        num_empty = int(rows.select(is_filled).to_series().reverse().arg_max() or 0)
+        filled = rows.select(is_filled).to_series().fill_null(False)
+        num_empty = int(filled.reverse().arg_max() or 0) if filled.any() else rows.height
         lines = rows["source_line"].tail(num_empty)
         census.drop(NO_CELLS, num_empty, (Example(name, line, "") for line in lines))
         rows = rows.head(rows.height - num_empty)

@@ -247,6 +247,14 @@ def test_lines_of_delimiters_at_the_end_are_no_rows(tmp_path: Path, end: str, nu
     assert census.dropped == ({"lines of delimiters alone at the end": num_empty} if num_empty else {})
 
 
+def test_a_file_of_delimiters_alone_has_no_rows(tmp_path: Path) -> None:
+    """An exported sheet that is empty below its header would get a prediction for each line."""
+    (tmp_path / "a.csv").write_text("x;z;y\n;;\n; ;\n;;\n", encoding="utf-8")
+    census = Census()
+    assert sources.read([tmp_path / "a.csv"], census).height == 0
+    assert census.dropped == {sources.NO_CELLS: 3}
+
+
 @pytest.mark.parametrize("rounded", ["1.23457E+11", "1,23457E+11"])
 def test_ids_that_excel_has_rounded_are_refused(rounded: str, tmp_path: Path) -> None:
     """Customers whose numbers begin with the same six digits would be one group."""
