@@ -175,6 +175,13 @@ def test_a_file_without_a_readable_line_is_explained(tmp_path: Path, lines: str)
         sources.read([tmp_path / "a.csv"], Census())
 
 
+def test_an_error_shows_that_it_leaves_names_out(tmp_path: Path) -> None:
+    """The number of names would differ from that of the names in the error, as if the header were read wrongly."""
+    (tmp_path / "a.csv").write_text("a,b,c,d,e,f\n1,2,3,4,5,6,7\n")
+    with pytest.raises(UserError, match=r"the header has 6 names \(a, b, c, d, e, …\), and line 2"):
+        sources.read([tmp_path / "a.csv"], Census())
+
+
 def test_blanks_around_a_name_do_not_count(tmp_path: Path) -> None:
     """A frame that pandas has read from `a, y` would lack the column that a CSV file has, and the other way round."""
     frame = pl.DataFrame({"a ": [0.5 * row for row in range(60)], " y": [0, 1] * 30, " l": [[1]] * 60})
