@@ -1,8 +1,9 @@
-"""Calibrators: they fit a map from logits, or from any scores, to calibrated logits. Some do so for logs of probabilities.
+"""Calibrators: they fit a map from logits or scores to calibrated logits. Those for classes map logs of probabilities.
 
-A calibrator gets targets of 0 and 1, (num_rows,), logits (num_rows,), and weights (num_rows,), as in `combination.Rows`. It
-returns a `Line` or a `Curve`, which never reverse an order. A calibrator for classes gets the numbers of the true classes,
-and logs of probabilities (num_rows, num_classes). Its caller normalises the calibrated probabilities to sum to 1.
+A calibrator gets targets of 0 and 1, (num_rows,), logits (num_rows,), and weights (num_rows,) or None, as in
+`combination.Rows`. It returns a `Line` or a `Curve`, which never reverse an order. A calibrator for classes gets the numbers
+of the true classes, and logs of probabilities (num_rows, num_classes). Its caller normalises the calibrated probabilities to
+sum to 1.
 """
 
 import dataclasses
@@ -149,7 +150,7 @@ class_temperature_scale = functools.partial(temperature_scale, kind="multiclass"
 
 
 def isotonic_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None = None) -> Curve:
-    """The never falling curve of probabilities with the lowest squared error, by scikit-learn, as a curve of logits.
+    """The non-decreasing curve of probabilities with the lowest squared error, by scikit-learn, as a curve of logits.
 
     The probabilities are clipped to [1/(n+2), 1 - 1/(n+2)] for n rows. The curve needs many rows, `ISOTONIC_LEAST` of the
     rarer class. Rows on a constant piece of the curve lose their order.

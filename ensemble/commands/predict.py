@@ -29,8 +29,8 @@ class PredictConfig:
     """The folder for the prediction files, or for next_item the ranking files, with the names MEMBER.SPLIT.parquet."""
     splits: tuple[str, ...] = ()
     """The splits to predict; empty for blend, test and forecast, if the data have them. For a bag and for data with
-    cross-validation, oof (out-of-fold rows) replaces blend; a baseline of data with folds predicts both. For next_item empty
-    stands for validation and test, for sudoku for blend, test and validation."""
+    cross-validation, oof (out-of-fold rows) replaces blend; with folds in time, as in hot_sellers, a baseline predicts both.
+    For next_item empty stands for validation and test, for sudoku for blend, test and validation."""
     name: str = ""
     """The member's name in the ensemble; empty for the name of its folder."""
     starts: int = 0
@@ -44,8 +44,8 @@ class PredictConfig:
     threads: int = 0
     """OpenMP threads; 0 for as many cores as are granted."""
     contributions: bool = False
-    """For a tree member: also write MEMBER.SPLIT.contributions.parquet, the contribution of each feature to each prediction,
-    and a picture of them."""
+    """For a tree or linear member, not a bag: also write MEMBER.SPLIT.contributions.parquet, the contribution of each
+    feature to each prediction, and a picture of them."""
 
 
 def main() -> None:
@@ -87,7 +87,7 @@ def predict(settings: PredictConfig, manifest: dict[str, Any]) -> None:
         else members.load(folder, settings.data, settings.threads, options)
     )
     if settings.contributions and not loaded.write_contributions:
-        raise errors.UserError(f"contributions=true is for one tree member, which {folder} is not: leave it out")
+        raise errors.UserError(f"contributions=true is for one tree or linear member, which {folder} is not: leave it out")
     name = settings.name or folder.resolve().name
     forecast.check_name(name, manifest)
     member_folder = None if baseline else folder

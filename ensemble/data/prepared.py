@@ -84,8 +84,8 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
     for name, count in Counter(names).items():
         if not re.fullmatch(r"[^\s\[\]<>,:\"{}]+", name) or count > 1:
             raise UserError(
-                f"'{name}' is not a valid name of a feature: names must be distinct, without blanks and []<>,:\"{{}}, "
-                "which LightGBM or XGBoost refuse"
+                f"'{name}' is not a valid name of a feature: names must be distinct, and without blanks and the "
+                'characters []<>,:"{}, which LightGBM or XGBoost refuse'
             )
     if task.target in names:
         raise UserError(
@@ -95,8 +95,8 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
     for split, table in tables.items():
         if len(table) != manifest["splits"][split]["rows"] or not len(table):
             raise UserError(
-                f"rows/{split} has {len(table):,} rows, and {manifest['splits'][split]['rows']:,} in the manifest: both "
-                f"must be equal, and at least 1; {GUIDE}"
+                f"rows/{split} has {len(table):,} rows, and the manifest gives {manifest['splits'][split]['rows']:,}: the "
+                f"two numbers must be equal, and at least 1; {GUIDE}"
             )
         ids = ["row_id", task.group, task.cluster]
         _check_columns(split, table.schema, ids, _is_id, "whole numbers of at most 63 bits, such as int64")
@@ -170,15 +170,15 @@ def _check_row_ids(tables: dict[str, pa.Table]) -> None:
         row_id = repeated[0]
         splits = [split for split, table in tables.items() if (table["row_id"].to_numpy() == row_id).any()]
         raise UserError(
-            f"the row_id {row_id} is more than once in {' and '.join(f'rows/{split}' for split in splits)}: each row of all "
-            f"splits has a row_id of its own; {GUIDE}"
+            f"the row_id {row_id} occurs more than once, in {' and '.join(f'rows/{split}' for split in splits)}: each row "
+            f"of all splits must have a row_id of its own; {GUIDE}"
         )
 
 
 def _are_distinct(columns: list[pa.ChunkedArray]) -> bool:
     """Whether integers are distinct, computed with a byte for each number of their range instead of a sorted copy.
 
-    Also False if the range is much longer than the number of values: then this is not computed.
+    Also False, without a check, if the range is at least 8 times the number of values.
     """
     chunks = [chunk.to_numpy() for column in columns for chunk in column.chunks if len(chunk)]
     num_values = sum(map(len, chunks))
@@ -198,7 +198,7 @@ def _check_target(split: str, table: pa.Table, name: str) -> None:
     is_bad = np.concatenate([np.zeros(0, bool), *(~(size <= LARGEST_TARGET) for size in sizes)])
     if is_bad.any():
         num_bad, first = np.count_nonzero(is_bad), int(is_bad.argmax())
-        rule = f"only rows of the split {FORECAST} have no target, and none is beyond {LARGEST_TARGET:g}"
+        rule = f"rows of all splits but {FORECAST} need a target with an absolute value of at most {LARGEST_TARGET:g}"
         raise UserError(
             f"the target {name} of {num_bad:,} of {len(table):,} rows of rows/{split} is missing or too large, the first "
             f"is {table[name].to_numpy()[first]:g} with row_id {table['row_id'][first]}: {rule}; {GUIDE}"

@@ -1,6 +1,6 @@
 """The contribution of each feature to each prediction of a member, as a file. For trees the libraries compute TreeSHAP.
 
-    MEMBER.SPLIT.contributions.parquet   row_id int64, base_value float32 (float64 for a value), a float32 column per feature
+    MEMBER.SPLIT.contributions.parquet   row_id int64, base_value float32 (float64 if `output` is value), features float32
     MEMBER.SPLIT.contributions.png       the twenty features with the largest contributions, and their direction
 
 The contributions of a row and its base value sum to the log odds, to the value or score if that is the member's output, or
@@ -36,7 +36,8 @@ UNIT_OF = {
 def of_classes(parts: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
     """Select the contributions to some classes of each row: (n, F + 1) or (n, m, F + 1) from (n, K, F + 1).
 
-    classes : the numbers of the classes, (n,) or (n, m); None, as without several classes, returns `parts` unchanged.
+    classes : the numbers of the classes, (n,) or (n, m). If it is None, as for tasks without several classes,
+    `parts` is returned unchanged.
     """
     return parts if classes is None else parts[np.arange(len(parts)).reshape(-1, *[1] * (classes.ndim - 1)), classes]
 
@@ -45,7 +46,7 @@ def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndar
     """Write blocks of features (n, F) and contributions (n, F + 1), the base value last, in the order of the rows.
 
     metadata : of the Parquet file, with `member`, `split` and `output`. If a block raises an error or the disk is full,
-    neither the file nor the picture is left. Returns the path.
+    neither the file nor the picture is written, and earlier ones stay. Returns the path.
     """
     if BASE in rows.features:
         raise UserError(f"a feature is called {BASE}, which is a reserved name: rename it, and prepare the data again")
@@ -115,5 +116,5 @@ def draw(file: Path, rows: TreeData, summary: Summary, title: str, unit: str) ->
     bars(axes, names, size[top], f"{title}: contributions to the predictions", color=colours.to_rgba(direction[top]))
     axes.set_xlabel(f"mean of the absolute contribution ({unit})")
     bar = figure.colorbar(colours, ax=axes, ticks=[-1, 0, 1], shrink=0.5)
-    bar.ax.set_yticklabels(["high values\nlower it", "neither", "high values\nraise it"])
+    bar.ax.set_yticklabels(["high values lower\nthe prediction", "neither", "high values raise\nthe prediction"])
     figure.savefig(file, dpi=120, format="png", metadata={"Software": MARK})

@@ -48,7 +48,7 @@ Candidate = tuple[int, ColumnSet, float]
 CANDIDATES: tuple[Candidate, ...] = tuple(itertools.product((0,), ("scores", "ranks"), PENALTIES))
 CANDIDATES_OF_REGRESSION: tuple[Candidate, ...] = tuple(itertools.product((0, 1, 2), ("scores", "ranks", "wide"), PENALTIES))
 LEAST_CANDIDATES = 5
-"""The number of candidates that are fitted even without time; the predictions of the first one are almost constant."""
+"""The number of candidates that are fitted even if no time is left: the first one's predictions are almost constant."""
 NUM_QUANTILES = 100
 MOST_DEVIATIONS = 5.0
 """Standard scores are limited to ± this number, except those of the columns `wide`."""
@@ -204,7 +204,7 @@ class Linear:
         return columns @ self.weights_TKD[number].T + self.intercepts_TK[number]
 
 
-# With several threads of BLAS, the last bits would be different
+# The last bits of the results would depend on the number of BLAS threads
 _on_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 
 
@@ -427,8 +427,8 @@ def predict(model: Linear, features: np.ndarray) -> np.ndarray:
 
 
 def contributions(model: Linear, features: np.ndarray) -> np.ndarray:
-    """The contribution of each feature to the log odds, logits or value, and last that of the mean row: (n, F + 1), or
-    (n, K, F + 1) with several classes."""
+    """The contribution of each feature to the log odds, logits or value, and last the base value, that of a row whose
+    columns have their means: (n, F + 1), or (n, K, F + 1) with several classes."""
     columns, feature_D = model.design.columns(features), model.design.feature_D
     parts = np.zeros((len(features), len(model.weights_TKD[0]), len(model.features) + 1))
     for column, feature in enumerate(feature_D):

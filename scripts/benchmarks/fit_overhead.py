@@ -77,7 +77,7 @@ def _fit(source: str, out: str, members: list[str]) -> float:
         (lightgbm.Booster, "update"),
         (xgboost.QuantileDMatrix, "__init__"),
         (xgboost.Booster, "update"),
-        (catboost.CatBoost, "_fit"),  # with its bins
+        (catboost.CatBoost, "_fit"),  # also bins the rows
     ):
         setattr(kind, method, _recorded(calls)(getattr(kind, method)))
     settings = {"source": (source,), "target": "y", "out": out, "time_limit": 0.0, "members": tuple(members)}

@@ -80,7 +80,7 @@ def picture_of(file: Path, size: tuple[float, float], *shape: int, **options: An
 
 @functools.cache
 def num_gpus() -> int:
-    """The number of GPUs, queried in a subprocess: importing torch here would add to the memory of later processes."""
+    """The number of GPUs, from a subprocess: importing torch here would raise the reported peak memory of later ones."""
     code = "import torch; print(torch.cuda.device_count())"
     return int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
 
@@ -186,7 +186,7 @@ class PairedRatios(NamedTuple):
 
     @property
     def largest_noise(self) -> float:
-        """The largest deviation of `noise` from 1."""
+        """The largest deviation of `noise` from 1; it needs at least two candidates."""
         return round(max(abs(ratio - 1) for ratio in self.noise), 3)
 
 

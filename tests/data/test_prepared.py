@@ -92,12 +92,12 @@ def test_a_task_with_weights_needs_their_column(tmp_path: Path) -> None:
         (
             "features",
             [{"name": "size in cm", "unit": ""}],
-            r"'size in cm' is not a valid name of a feature: names must be distinct, w",
+            r"'size in cm' is not a valid name of a feature: names must be distinct, and w",
         ),
         (
             "features",
             [{"name": "size", "unit": ""}] * 2,
-            "'size' is not a valid name of a feature: names must be distinct, without b",
+            "'size' is not a valid name of a feature: names must be distinct, and without b",
         ),
         ("features", [{"name": "target", "unit": ""}], "the target target is one of the features: leave it out"),
         (
@@ -111,7 +111,7 @@ def test_a_task_with_weights_needs_their_column(tmp_path: Path) -> None:
             r"the entry splits of the manifest is \['train', 'test'\]: write {name: {'rows': number}",
         ),
         ("splits", {"train": 20}, "the entry splits of the manifest is {'train': 20}: write {name: {'rows': number}"),
-        ("splits", {"train": {"rows": 12345}}, "rows/train has 20 rows, and 12,345 in the manifest: both must be equal"),
+        ("splits", {"train": {"rows": 12345}}, "rows/train has 20 rows, and the manifest gives 12,345: the two numbers"),
     ],
 )
 def test_a_wrong_manifest_is_refused(tmp_path: Path, entry: str, value: Any, sentence: str) -> None:
@@ -127,15 +127,15 @@ def numbers(first: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("split", "changes", "sentence"),
     [
-        ("train", {"row_id": numbers(1).astype(int)}, "the row_id 1 is more than once in rows/train:"),
-        ("blend", {"row_id": np.arange(NUM_ROWS)}, "the row_id 0 is more than once in rows/train and rows/blend:"),
+        ("train", {"row_id": numbers(1).astype(int)}, "the row_id 1 occurs more than once, in rows/train:"),
+        ("blend", {"row_id": np.arange(NUM_ROWS)}, "the row_id 0 occurs more than once, in rows/train and rows/blend:"),
         ("train", {"target": numbers(np.nan)}, "the target target of 1 of 20 rows of rows/train is missing"),
         ("blend", {"target": numbers(np.nan)}, "of rows/blend is missing or too large, the first is nan with row_id 200"),
         ("test", {"target": numbers(-np.inf)}, "of rows/test is missing or too large, the first is -inf with row_id 300"),
         ("test", {"target": numbers(np.inf)[::-1]}, "the first is inf with row_id 319:"),
-        ("blend", {"row_id": 10**15 * (np.arange(NUM_ROWS) // 2 + 1)}, "the row_id 1000000000000000 is more than once"),
+        ("blend", {"row_id": 10**15 * (np.arange(NUM_ROWS) // 2 + 1)}, "the row_id 1000000000000000 occurs more than once"),
         ("test", {"size": numbers(-np.inf).astype(np.float32)}, "1 values of size in rows/test are infinite: missing"),
-        ("train", {"target": numbers(1e200)}, "the first is 1e+200 with row_id 0: only rows of the split forecast"),
+        ("train", {"target": numbers(1e200)}, "the first is 1e+200 with row_id 0: rows of all splits but forecast need"),
     ],
 )  # fmt: skip
 def test_rows_that_no_member_can_use_are_refused(split: str, changes: Any, sentence: str, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_forecast_without_rows_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rows/none").rename(tmp_path / "rows/forecast")
     manifest["splits"]["forecast"]["rows"] = 0
     with pytest.raises(
-        UserError, match=r"rows/forecast has 0 rows, and 0 in the manifest: both must be equal, and at least 1"
+        UserError, match=r"rows/forecast has 0 rows, and the manifest gives 0: the two numbers must be equal, and at least 1"
     ):
         prepared.check("small", tmp_path, manifest)
 

@@ -188,7 +188,7 @@ CASES = {
     "train_trees data=prepared out=taken": "taken exists already: choose another folder, or add overwrite=true",
     # predict
     "predict": "the setting 'member' has no default: add member=…",
-    f"{PREDICT} contributions=true": "contributions=true is for one tree member, which momentum is not: leave it out",
+    f"{PREDICT} contributions=true": "contributions=true is for one tree or linear member, which momentum is not",
     f"{PREDICT} split=[test]": "there is no setting 'split'; did you mean 'splits'?",
     f"{PREDICT} splits=[test": "'splits=[test' cannot be read",
     f"{PREDICT} splits=[blend,tset]": "prepared has no split 'tset' to predict: it has train, validation, blend, test",

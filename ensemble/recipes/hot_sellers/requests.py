@@ -42,7 +42,9 @@ class Review(TypedDict):
 
     __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False)  # type: ignore[misc]
     parent_asin: Annotated[str, Field(min_length=1, pattern=NOT_BLANK, description="id of the product")]
-    asin: NotRequired[Annotated[str | None, Field(description="id of the variant, used if `columns` of the fit names asin")]]
+    asin: NotRequired[
+        Annotated[str | None, Field(description="id of the variant, used if the fit's setting `columns` names asin")]
+    ]
     user_id: Annotated[str, Field(min_length=1, pattern=NOT_BLANK, description="id of the reviewer")]
     rating: Annotated[float, Field(ge=LOWEST_RATING, le=HIGHEST_RATING, description="stars")]
     timestamp: Annotated[int, Field(ge=YEAR_1995_MS, lt=1 << 62, description="milliseconds since 1970, UTC")]
@@ -113,8 +115,8 @@ def answer(metadata: dict[str, str]) -> dict[str, Any]:
 def review_table(reviews: list[Review]) -> pa.Table:
     """The table of reviews. The columns `asin` and `images` are left out if no review has them.
 
-    Without `images`, the number of images of each review is unknown, not 0; `coverage.notes` warns of this if more training
-    reviews had it.
+    Without `images`, the number of images of each review is unknown, not 0; `coverage.notes` warns of this unless nearly all
+    training reviews lacked it too.
     """
     asin = {"asin": pa.string()} if any("asin" in review for review in reviews) else {}
     table = pa.Table.from_pylist(reviews, pa.schema(REVIEW_TYPES | asin))

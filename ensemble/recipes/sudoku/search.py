@@ -137,7 +137,7 @@ def _propagate(bits, used, trail, num_placed, units_of, cells_of, full, num_bits
 def _search(bits, used, trail, first_cell, first_bits, limit, max_guesses, state, solution, units_of, cells_of, num_bits):
     """Find up to `limit` solutions of the position in `bits` and `used`, which is restored at the end.
 
-    first_cell, first_bits : the cell to branch on first, and the candidates to try there; -1 and 0 to choose the cell.
+    first_cell, first_bits : the cell to branch on first, and the candidates to try there; -1 and 0 to start by propagation.
     max_guesses : digits to try at most
     state : of the random generator for the order of digits; length 0 for ascending order
     solution : receives the first solution, as bits
@@ -222,7 +222,11 @@ def _digits(bits, digits, side):
 
 @compiled
 def solve(puzzles, max_guesses, units_of, cells_of, num_bits, solutions, results, backtracks):
-    """Solve each row of `puzzles`, (n, cells) uint8, into `solutions`, `results` and `backtracks`."""
+    """Solve each row of `puzzles`, (n, cells) uint8.
+
+    solutions, results, backtracks : receive the first solutions, the results such as `UNIQUE`, and the numbers of
+    contradictions
+    """
     num_cells, side = units_of.shape[0], cells_of.shape[1]
     bits, used = np.empty(num_cells, np.int64), np.empty(3 * side, np.int64)
     trail, solution, ascending = np.empty(num_cells, np.int64), np.zeros(num_cells, np.int64), np.empty(0, np.uint64)

@@ -2,7 +2,7 @@
 
     {"rows": [{"age": 39, "job": "clerk", "joined": "2024-01-31"}, …]}
 
-Columns are ignored if they are neither features nor in the settings `group` or `id`, also those of lists and objects. A
+A column that is neither a feature nor in the settings `group` or `id` is ignored, even if it holds lists or objects. A
 column that a row lacks is missing in this row, as in a file.
 """
 
@@ -82,7 +82,7 @@ def _in_another_form(
     kind: str, cells: dict[int, Value], form: str, config: dict[str, Any], missing: Collection[str]
 ) -> tuple[int, str] | None:
     """The row of the first value of a column in another form than the others, and an error message; None if there is none.
-    Without the others, such a value could be read differently.
+    Such a value could be read differently if it were sent without the others.
 
     cells : by row, without empty ones. form : of the values in training.
     """
@@ -124,7 +124,7 @@ def tables(request: Request) -> tuple[pa.Table, None]:
     """The rows, and None for products: the arguments of `Predictor.predict`.
 
     Values of several types in one column become texts, unless all are numbers. So do columns with lists or objects, of which
-    no feature is computed, and columns with whole numbers beyond 2^53, which stay exact as texts.
+    no feature is computed, and columns with whole numbers from 2^53 on, which stay exact as texts.
 
     Blank texts become missing values. In a column of texts a float such as 5.125 becomes '5.1250', since the point of
     '5.125' would separate thousands if the texts have decimal commas.
@@ -149,7 +149,7 @@ def _text(value: Value) -> str:
 
 
 def facts(training: dict[str, Any]) -> dict[str, Any]:
-    """Entries of the answer of /schema, for an ensemble fitted on data with the manifest `training`."""
+    """Entries of the response of /schema, for an ensemble fitted on data with the manifest `training`."""
     texts = {feature["column"]: feature["values"] for feature in training["features"] if "values" in feature}
     columns_of_rows = {
         name: {"holds": kind, **({"values": texts[name]} if name in texts else {})}
@@ -159,12 +159,12 @@ def facts(training: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer(metadata: dict[str, str]) -> dict[str, Any]:
-    """Entries of an answer beside the forecast: none for a table."""
+    """Further entries of a response, beside the forecast: none for a table."""
     return {}
 
 
 def columns(training: dict[str, Any]) -> dict[str, str]:
-    """The kind of values of each column that is a feature."""
+    """The kind of values of each column from which features are computed."""
     kinds = {feature["column"]: kind_of(feature) for feature in training["features"]}
     return {column: "true or false" if kind == "truth" else kind for column, kind in kinds.items()}
 
