@@ -72,7 +72,7 @@ def problem(request: Request, training: dict[str, Any]) -> tuple[list[str | int]
         cells = {number: row.get(name) for number, row in enumerate(request.rows)}
         cells = {number: value for number, value in cells.items() if value is not None and str(value).strip()}
         if odd := _in_another_form(kind, cells, form_of[name], training["config"], missing):
-            return ["rows", odd[0], name], f"{json.dumps(cells[odd[0]])} does not fit: {odd[1].format(name)}"
+            return ["rows", odd[0], name], f"{shortened(json.dumps(cells[odd[0]]))} does not fit: {odd[1].format(name)}"
     if not any(name in kinds for row in request.rows for name in row):
         return ["rows"], f"no row has a column that the members learned from: {', '.join(list(kinds)[:9])}"
     return None

@@ -144,6 +144,16 @@ def test_a_value_means_the_same_beside_any_other(form: str, decimal: str, values
     assert requests.problem(request_of({"age": 1.5}, {"age": "2"}), LIKE) is None
 
 
+def test_a_long_value_is_shortened_in_an_error() -> None:
+    """The response would repeat a text of any length, such as a page that was sent for a number."""
+    like = {"config": {"missing": []}, "features": [{"name": "x", "column": "x", "unit": "", "form": "1.234,5"}]}
+    for values in (["x" * 5000], [1.5, "0" * 5000]):  # a text that is no number, and one beside a JSON number
+        problem = requests.problem(request_of(*({"x": value} for value in values)), like)
+        assert problem
+        assert "… does not fit" in problem[1]
+        assert len(problem[1]) < 300
+
+
 def test_whole_numbers_of_any_length_are_exact() -> None:
     """A number of more than 64 bits would cause status 500 with a traceback, or one of over 53 bits would lose digits."""
     rows = [{"age": 10**400, "job": 2**53 + 1}, {"age": 1.5, "job": 8.0}]
