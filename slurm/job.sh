@@ -154,8 +154,9 @@ written() {
 
 # What the run at out=… has saved: checkpoints, finished members and, of a search, the record of its trials
 saved() {
-  local out=${1%/}
+  local out
   trap "" TERM # in a subshell, as all callers
+  out=$(realpath -m "$1") # a link to the folder would not be searched
   find "$out" "$out".* \( -name manifest.json -o -name trials.journal \) -printf '%p %T@\n' 2>/dev/null | sort | sha256sum
 }
 

@@ -184,6 +184,26 @@ esac
     assert ("failed: nothing new could be saved" in done.stderr) != is_signalled_early, done.stderr
 
 
+def test_a_job_whose_out_is_a_link_is_requeued_at_its_time_limit(tmp_path: Path) -> None:
+    """With a run on a scratch disk, the job would fail, since the checkpoints behind the link were not seen."""
+    run, link = tmp_path / "scratch/run", tmp_path / "run"
+    run.mkdir(parents=True)
+    link.symlink_to(run)
+    checkpoint = link / "checkpoints/step-10"
+    body = f"""
+trap "" USR1
+echo running >{link}/status
+kill -USR1 $PPID
+sleep 1
+mkdir -p {checkpoint}
+touch {checkpoint}/manifest.json
+echo preempted >{link}/status
+exit 75
+"""
+    done = as_a_job(tmp_path, "train_cpu.slurm", "data=prepared", f"out={link}", srun=body)
+    assert (done.returncode, "preempted by a signal, saved: requeued" in done.stderr) == (75, True), done.stderr
+
+
 def test_arguments_beside_those_of_a_fit_are_used(tmp_path: Path) -> None:
     """A setting given with fit=… would be ignored in silence."""
     (tmp_path / "network.words").write_text(f"--recipe\ntable\nseed=3\nout={tmp_path}/tabm\n")
