@@ -18,8 +18,8 @@ source slurm/site.sh
   exit 2
 }
 folder=$1 neural=$2
-[[ $neural == train_*.slurm && -f slurm/$neural ]] || {
-  echo "error: '$neural' is none of $(cd slurm && echo train_*.slurm): name one of them, without a folder" >&2
+[[ $neural == train_[!t]*.slurm && -f slurm/$neural ]] || { # not train_tree_models.slurm
+  echo "error: '$neural' is none of $(cd slurm && echo train_[!t]*.slurm): name one of them, without a folder" >&2
   exit 2
 }
 shift 2

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,11 +99,17 @@ def test_a_yaml_may_have_comments_and_other_quotes(lines: tuple[str, ...], num_r
 
 
 def as_a_job(
-    programs: Path, script: str, *words: str, srun: str = 'echo "$@"', job: str = "ArrayJobId=7", **variables: str
+    programs: Path,
+    script: str,
+    *words: str,
+    srun: str = 'echo "$@"',
+    job: str = "ArrayJobId=7",
+    log: Any = subprocess.PIPE,
+    **variables: str,
 ) -> "subprocess.CompletedProcess[str]":
     """A .slurm file as the batch script of a job on one node; `srun` prints its command instead of running it.
 
-    job : what Slurm says about the job
+    job : what Slurm says about the job. log : the file of its stderr, which job.sh can read
     """
     scontrol = f"case $2 in hostnames) echo node1 ;; job) echo {job} ;; esac"
     for name, body in {"srun": srun, "scontrol": scontrol, "python": "true"}.items():
@@ -114,7 +121,8 @@ def as_a_job(
     path = {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHON_ENVIRONMENT": str(programs / "environment")}
     command = ["bash", ROOT / "slurm" / script, *words]
     environment = {**path, **facts, **variables}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+    streams = {"stdout": subprocess.PIPE, "stderr": log}
+    return subprocess.run(command, env=environment, **streams, text=True, timeout=60, check=False, cwd=ROOT)
 
 
 @pytest.mark.parametrize("numbers", [(0, 1), (3, 4, 5), (7,), (1, 3), (0, 2, 4)])
@@ -247,6 +255,16 @@ def test_a_job_is_requeued_whenever_its_processes_end(
     assert (done.returncode, words in done.stderr) == (code, True), done.stderr
 
 
+def test_a_user_error_is_not_requeued_when_the_status_is_running(tmp_path: Path) -> None:
+    """A job whose out another job is using, or whose disk is full, would be requeued as lost, with the same error."""
+    error = "error: another command is training in run: choose another out=…"
+    srun, out = f"echo {error} >&2; {STARTED.format(out=tmp_path / 'run')}", f"out={tmp_path}/run"
+    with (tmp_path / "job.log").open("a+", encoding="utf-8") as log:
+        done = as_a_job(tmp_path, "train_cpu.slurm", "data=prepared", out, srun=srun, log=log, MAX_RESTARTS="3")
+        log.seek(0)
+        assert (done.returncode, log.readlines()[-1]) == (2, f"job 7: failed with exit code 2: {error}\n")
+
+
 def test_a_lost_job_says_so_while_slurm_ends_it(tmp_path: Path) -> None:
     """After a node failure Slurm sends SIGTERM to all processes of the job, and its log would end with `failed`."""
     for name in ("stat", "head", "sed"):
@@ -322,6 +340,15 @@ def test_data_in_a_file_of_settings_are_not_copied_to_the_nodes(tmp_path: Path) 
     done = as_a_job(tmp_path, *words, SCRATCH_FOLDER=str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")
     assert "with SCRATCH_FOLDER, data=FOLDER must be an argument of the job" in done.stderr
+
+
+def test_a_whole_fit_needs_the_job_of_a_network() -> None:
+    """Tree models would be trained in the folder of the network, and the ensemble fitted without a network."""
+    command = ["bash", ROOT / "slurm/submit_all.sh", "runs/fit", "train_tree_models.slurm", "target=y"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: 'train_tree_models.slurm' is none of train_cpu.slurm train_multi_gpu.slurm ")
+    assert "train_tree_models.slurm" not in done.stderr.partition(" is none of ")[2]
 
 
 def submitted(programs: Path, words: str, project: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
