@@ -202,6 +202,7 @@ train() {
     status='' second=''
     { read -r status; read -r second; } <"$status_folder/status"
     reason=${second:-$reason}
+    [ "$status" != running ] || [ -z "$(logged '^error: ')" ] || status=failed # of another command, or the disk was full
     [ "$status" != "done" ] || status=failed # what came after the training failed, such as the predictions of --predict
     if [ "$signalled" = USR1 ] && { [ "$status" = running ] || { [ "$status" = failed ] && [ -z "$(logged '^error: ')" ]; }; }; then
       status=lost reason="the warning signal came when nothing could be saved, before or after the training"
