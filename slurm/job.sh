@@ -11,6 +11,7 @@
 #
 # The argument fit=FOLDER is replaced by the arguments that `scripts/fit.py --stage prepare` wrote there for the neural member.
 # %a in an argument is replaced by the array index, as in --output: --array=0-4 … data=P/folds/%a out=BAG/%a trains a bag.
+# Not in fit.slurm and prepare_data.slurm, whose arguments may contain names of columns.
 # Exit codes of a job: 0 done, 1 failed, 2 user error, 75 preempted.
 
 set -uo pipefail

@@ -325,6 +325,14 @@ def test_an_array_with_gaps_does_not_fit_a_part_of_the_copies(tmp_path: Path) ->
     assert "--array must have no gaps" in done.stderr
 
 
+@pytest.mark.parametrize("script", ["fit.slurm", "prepare_data.slurm"])
+def test_a_percent_sign_in_the_name_of_a_column_is_kept(script: str, tmp_path: Path) -> None:
+    """These jobs are always arrays, and `%alcohol` would become `0lcohol`, which is no column of the table."""
+    words = ("--recipe", "table", "drop=[%alcohol]", f"out={tmp_path}/fit")
+    done = as_a_job(tmp_path, script, *words, **array_of(1))
+    assert (done.returncode, " drop=[%alcohol] " in done.stdout) == (0, True), done.stderr + done.stdout
+
+
 def test_a_job_that_a_task_of_an_array_submits_is_no_task(tmp_path: Path) -> None:
     """It would requeue the task that submitted it, and itself fail."""
     words = ("train_cpu.slurm", "data=prepared", f"out={tmp_path}/%a")
