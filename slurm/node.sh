@@ -22,7 +22,7 @@ if [ "$SLURM_STEP_NUM_NODES" -gt 1 ]; then
     interface=$(ip route get "$MASTER_ADDR" | sed -n 's/.* dev \([^ ]*\).*/\1/p')
   fi
 fi
-if [[ $1 != *.yaml ]] && [ "$SLURM_STEP_NUM_NODES" = 1 ]; then # one process does not communicate
+if [[ $1 != *.@(yaml|yml) ]] && [ "$SLURM_STEP_NUM_NODES" = 1 ]; then # one process does not communicate
   unset GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME
 fi
 for variable in GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME; do
@@ -42,7 +42,7 @@ export PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGUSR1
 # The launcher kills ranks that have not ended so many seconds after a signal; --signal comes 120 s before the time limit
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-110}
 
-if [[ $1 != *.yaml ]]; then
+if [[ $1 != *.@(yaml|yml) ]]; then
   export RANK=$SLURM_NODEID WORLD_SIZE=$SLURM_STEP_NUM_NODES
   export OMP_NUM_THREADS=${OMP_NUM_THREADS:-${SLURM_CPUS_PER_TASK:-1}}
   exec python "$@"

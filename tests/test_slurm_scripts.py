@@ -98,6 +98,15 @@ def test_a_yaml_may_have_comments_and_other_quotes(lines: tuple[str, ...], num_r
     assert done.stdout.partition("--num_processes ")[2].partition(" ")[0] == num_ranks
 
 
+def test_a_yaml_may_end_in_yml(tmp_path: Path) -> None:
+    """ACCELERATE_CONFIG=my.yml would be run as a Python script, which ends with a NameError."""
+    (tmp_path / "accelerate-launch").write_text('#!/bin/bash\necho "$@"\n')
+    (tmp_path / "accelerate-launch").chmod(0o755)
+    shutil.copy(ROOT / "accelerate_configs/single_cpu.yaml", tmp_path / "my.yml")
+    done = on_a_node(tmp_path, tmp_path / "my.yml", "x.py")
+    assert (done.returncode, f"--config_file {tmp_path}/my.yml x.py" in done.stdout) == (0, True), done.stderr
+
+
 def as_a_job(
     programs: Path,
     script: str,
