@@ -201,6 +201,21 @@ esac
     assert ("failed: nothing new could be saved" in done.stderr) != is_signalled_early, done.stderr
 
 
+@pytest.mark.parametrize("option", ["--config", "--config="])
+def test_a_library_in_a_file_of_settings_is_the_only_one(option: str, tmp_path: Path) -> None:
+    """XGBoost would be trained too, with the settings that a search found for LightGBM."""
+    file = tmp_path / "best.yaml"
+    file.write_text("library: lightgbm\nlearning_rate: 0.1\n")
+    config = (f"{option}{file}",) if option.endswith("=") else (option, str(file))
+    done = as_a_job(tmp_path, "train_tree_models.slurm", *config, "data=prepared", f"out={tmp_path}/out")
+    assert (done.returncode, done.stdout.count("train_trees.py")) == (0, 1), done.stderr
+    assert f" library=lightgbm out={tmp_path}/out/lightgbm " in done.stdout
+    (tmp_path / "again").mkdir()
+    words = (*config, "data=prepared", f"out={tmp_path}/out", "library=xgboost")
+    done = as_a_job(tmp_path / "again", "train_tree_models.slurm", *words)
+    assert done.stdout.count(" library=xgboost out=") == done.stdout.count("train_trees.py") == 1, "the argument counts"
+
+
 def test_a_job_whose_out_is_a_link_is_requeued_at_its_time_limit(tmp_path: Path) -> None:
     """With a run on a scratch disk, the job would fail, since the checkpoints behind the link were not seen."""
     run, link = tmp_path / "scratch/run", tmp_path / "run"
