@@ -236,6 +236,36 @@ exit 75
     assert (done.returncode, "preempted by a signal, saved: requeued" in done.stderr) == (75, True), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "status_folder", "saved"),
+    [
+        (("library=both", "out={}/run/"), "run.checkpoint", "run.checkpoint/trees-9/manifest.json"),
+        (("library=both", "out={}/link"), "run.checkpoint", "run.checkpoint/trees-9/manifest.json"),
+        (("--config", "{}/search.yaml", "out={}/run"), "run/xgboost/tasks/7", "run/xgboost/trials.journal"),
+    ],
+)
+def test_the_warning_reaches_any_training_of_trees(
+    words: tuple[str, ...], status_folder: str, saved: str, tmp_path: Path
+) -> None:
+    """The job would wait for a status in another folder until its time limit, and the trees since the last checkpoint
+    would be lost."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    (tmp_path / "search.yaml").write_text("search: {trials: 5}\n")
+    body = f"""
+cd {tmp_path}
+mkdir -p {status_folder}
+echo running >{status_folder}/status
+trap "echo preempted >{status_folder}/status; mkdir -p {Path(saved).parent}; touch {saved}; exit 75" USR1
+kill -USR1 $PPID
+for _ in {{1..30}}; do sleep 0.1; done
+exit 1
+"""
+    arguments = [word.format(tmp_path) for word in words]
+    done = as_a_job(tmp_path, "train_tree_models.slurm", "data=prepared", *arguments, srun=body)
+    assert (done.returncode, "preempted by a signal, saved: requeued" in done.stderr) == (75, True), done.stderr
+
+
 def test_arguments_beside_those_of_a_fit_are_used(tmp_path: Path) -> None:
     """A setting given with fit=… would be ignored in silence."""
     (tmp_path / "network.words").write_text(f"--recipe\ntable\nseed=3\nout={tmp_path}/tabm\n")
