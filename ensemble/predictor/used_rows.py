@@ -50,8 +50,9 @@ def drawn(manifest: dict[str, Any], scores: dict[str, Any]) -> str:
     unit = recipe.of(manifest).words.unit
     if unit != "row" or scores["clusters"] == scores["rows"]:
         return f"{unit}s"
-    # Single rows in time are drawn by slices, the groups of the scores (scoring.with_clusters)
-    if recipe.follows_time(manifest) and scores["clusters"] == scores.get("groups"):
+    # Single rows in time are drawn by slices, the groups of the scores (scoring.with_clusters), except in a ranking
+    has_slices = recipe.follows_time(manifest) and scores["kind"] != "ranking"
+    if has_slices and scores["clusters"] == scores.get("groups"):
         return "slices of time"
     return "groups" if manifest.get("config", {}).get("group") else "clusters"
 

@@ -7,7 +7,7 @@ import pytest
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.predictor import used_rows
 
-SCORES = {"split": "oof", "fitted_on": "oof", "rows": 700, "out_of_fold_rows": 750}
+SCORES = {"kind": "regression", "split": "oof", "fitted_on": "oof", "rows": 700, "out_of_fold_rows": 750}
 
 
 def manifest(cv: CrossValidation | None, **config: Any) -> dict[str, Any]:
@@ -83,9 +83,13 @@ def test_an_embargo_of_a_number_has_no_unit() -> None:
     assert "embargo of 5." in " ".join(used_rows.sentences(years, SCORES).values())
 
 
-@pytest.mark.parametrize(("groups", "expected"), [(12, "slices of time"), (700, "groups")])
-def test_slices_of_time_are_not_called_groups(groups: int, expected: str) -> None:
-    """If each scored row is of another group, slices of time are drawn, and the page would call them groups."""
+@pytest.mark.parametrize(
+    ("kind", "groups", "expected"),
+    [("regression", 12, "slices of time"), ("regression", 700, "groups"), ("ranking", 12, "groups")],
+)
+def test_slices_of_time_are_not_called_groups(kind: str, groups: int, expected: str) -> None:
+    """If each scored row is of another group, slices of time are drawn, and the page would call them groups. In a ranking
+    groups are drawn, and the page would call them slices of time."""
     cv = CrossValidation(scheme="forward", num_folds=4, begins=(0.0,))
     of_table = {**manifest(cv, time="day", group="shop"), "recipe": "table"}
-    assert used_rows.drawn(of_table, {**SCORES, "clusters": 12, "groups": groups}) == expected
+    assert used_rows.drawn(of_table, {**SCORES, "kind": kind, "clusters": 12, "groups": groups}) == expected
