@@ -65,14 +65,15 @@ def _training(manifest: dict[str, Any], cv: CrossValidation) -> str:
             "predicts the third."
         )
     num_fit = cv.num_folds - 2
-    copies = f"Each member has {cv.num_folds} copies."
+    copies = f"Each member has {cv.num_folds} {'copy' if cv.num_folds == 1 else 'copies'}."
     if cv.scheme == "forward":
         unit = " days" if re.match(r"\d{4}-\d\d", str(manifest["splits"]["train"].get("from"))) else ""
         embargo = f", less an embargo of {cv.embargo:g}{unit}" if cv.embargo else ""
         groups = f", except those with a {config['group']} of these two blocks" if config.get("group") else ""
         return (
-            f"{rows}, in {cv.num_folds} blocks forward in time, by {config.get('time')}. {copies} A copy predicts one "
-            f"block, is stopped early on the block before it, and is fitted on all rows before that{groups}{embargo}."
+            f"{rows}, in {cv.num_folds} block{'s' if cv.num_folds > 1 else ''} forward in time, by {config.get('time')}. "
+            f"{copies} A copy predicts one block, is stopped early on the block before it, and is fitted on all rows before "
+            f"that{groups}{embargo}."
         )
     how = "stratified by the target" if cv.scheme == "random" else f"with all rows of one {config.get('group')} in one fold"
     stop = ", one more decides"
@@ -97,7 +98,9 @@ def _scored(manifest: dict[str, Any], cv: CrossValidation, scores: dict[str, Any
         how = "the last in time" if cv.scheme == "forward" else "set aside at random"
         return f"{rows} of the {scores['split']} split, {how}, on which nothing was fitted."
     others = scores["out_of_fold_rows"] - scores["rows"]
-    which = "earlier" if cv.scheme == "forward" else "other"
-    sentence = f"{rows} with out-of-fold predictions. For each, weights and calibration were fitted on {which} rows."
-    reason = f"since there are no {which} rows or their weight is 0"
-    return f"{sentence} {others:,} rows are not scored, {reason}." if others else sentence
+    fitted_on, reason = "other rows", "there are no other rows"
+    if cv.scheme == "forward":  # the rows of one block may all have the same time
+        fitted_on = "earlier rows" if cv.num_folds > 1 else "rows that are not later"
+        reason = "the first weights are fitted on them"
+    sentence = f"{rows} with out-of-fold predictions. For each, weights and calibration were fitted on {fitted_on}."
+    return f"{sentence} {others:,} rows are not scored, since {reason} or their weight is 0." if others else sentence

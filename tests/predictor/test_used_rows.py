@@ -42,6 +42,16 @@ def test_data_with_a_validation_split_have_none() -> None:
                 "embargo of 7 days",
                 "The other 250 rows, before the first",
                 "on earlier rows",
+                "since the first weights are fitted on them or their weight is 0",
+            ],
+        ),
+        (
+            CrossValidation(scheme="forward", num_folds=1, begins=(0.0,)),
+            {"time": "year"},
+            [
+                "1 block forward in time, by year. Each member has 1 copy.",
+                "fitted on rows that are not later.",
+                "since the first weights are fitted on them or their weight is 0",
             ],
         ),
         (
