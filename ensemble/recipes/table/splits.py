@@ -41,6 +41,8 @@ FIRST_PART = 0.4
 """With scheme=forward, the fraction of the rows that precede fold −1; they are used only to fit copies."""
 FORWARD_FOLDS = 4
 NUM_BLOCKS, NUM_SLICES = 10, 20
+NUM_BLOCKS_OF_ONE_TIME = 4
+"""So few that the bootstrap does not draw these random blocks as slices of time (`LEAST_SLICES` in predictor/scoring.py)."""
 NO_TIME, EMBARGO, ACROSS, NO_GROUP = "empty time", "embargo before the test", "group of the test", "empty group"
 NO_WEIGHT = "weight 0"
 
@@ -105,7 +107,7 @@ def split_rows(
             scheme = dataclasses.replace(scheme, stop_share=1.0)
     group = _groups(kind, split, time, unit, config.seed)
     if time is not None and kind != "ranking":
-        _divide_one_time(config, group, rows[fold[rows] >= 0], unit)
+        _divide_one_slice(config, group, rows[fold[rows] >= 0], time, unit)
     _refuse_empty(config, scheme, fold[rows], None if time is None else time[rows], unit[rows])
     if time is not None and config.group:
         _print_recurring_groups(config, scheme, fold[rows], time[rows], unit[rows])
@@ -312,19 +314,27 @@ def _groups(kind: str, split: np.ndarray, time: np.ndarray | None, unit: np.ndar
     return group
 
 
-def _divide_one_time(config: PrepareConfig, group: np.ndarray, held_out: np.ndarray, unit: np.ndarray) -> None:
-    """Replace the `group` of the rows that are predicted out of fold by blocks of units if their times give only one group.
+def _divide_one_slice(
+    config: PrepareConfig, group: np.ndarray, held_out: np.ndarray, time: np.ndarray, unit: np.ndarray
+) -> None:
+    """Replace the `group` of the rows that are predicted out of fold by blocks if their slices of time give only one group.
 
-    Weights and intervals are compared on several groups. Raises `UserError` if these rows have one unit.
+    Weights and intervals are compared on several groups. The blocks are of times, or if there is one time, of random units.
+    Raises `UserError` if these rows have one time and one unit.
     """
     if len(np.unique(group[held_out])) > 1:
+        return
+    begin = group.max() + 1
+    times, inverse = np.unique(time[held_out], return_inverse=True)
+    if len(times) > 1:
+        group[held_out] = begin + (NUM_BLOCKS * np.arange(len(times)) // len(times))[inverse]
         return
     units, inverse = np.unique(unit[held_out], return_inverse=True)
     if len(units) < 2:
         what, fix = (f"have one {config.group}", "time or group") if config.group else ("are copies of one row", "time")
         raise UserError(
-            f"all rows that are predicted out of fold have nearly the same {config.time} and {what}: leave {fix} out, or "
-            "give more rows"
+            f"all rows that are predicted out of fold have the same {config.time} and {what}: leave {fix} out, or give more "
+            "rows"
         )
     place = np.random.default_rng([config.seed, 3]).permutation(len(units))
-    group[held_out] = group.max() + 1 + (NUM_BLOCKS * place // len(units))[inverse]
+    group[held_out] = begin + (NUM_BLOCKS_OF_ONE_TIME * place // len(units))[inverse]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ensemble.data.census import Census
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.errors import UserError
+from ensemble.predictor.scoring import LEAST_SLICES
 from ensemble.recipes.table import splits
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.recipes.table.splits import FORECAST, TEST, TRAIN, Splits, split_rows
@@ -309,20 +310,27 @@ def test_one_time_with_most_rows_leaves_each_fold_its_own() -> None:
     assert [int((assigned.fold == number).sum()) for number in range(-2, 4)] == [93, 1, 1, 1, 1, 3]
 
 
-@pytest.mark.parametrize("time", [np.arange(60) % 3, np.r_[np.zeros(3), np.ones(93), np.arange(2, 6)]], ids=["years", "day"])
+@pytest.mark.parametrize(
+    "time", [np.arange(60) % 3, np.r_[np.zeros(3), np.ones(393), np.arange(8) % 4 + 2]], ids=["years", "day"]
+)
 def test_one_time_that_is_predicted_out_of_fold_makes_several_groups(time: np.ndarray) -> None:
     """A fit of three years would end with an error after all members are trained: weights are compared on several groups."""
     assigned = split(np.arange(len(time)), time=time)
-    groups = assigned.group[assigned.fold >= 0]
+    held_out = assigned.fold >= 0
+    groups = assigned.group[held_out]
     assert len(np.unique(groups)) > 1
-    assert not set(groups) & set(assigned.group[assigned.fold < 0])
+    assert not set(groups) & set(assigned.group[~held_out])
+    if len(np.unique(time[held_out])) > 1:
+        assert (np.diff(groups[np.argsort(time[held_out])]) >= 0).all(), "rows would be weighted by later rows"
+    else:
+        assert len(np.unique(groups)) < LEAST_SLICES, "the bootstrap would draw the blocks as slices of time"
 
 
 def test_one_time_and_one_unit_are_refused() -> None:
     """The fit would end with an error after all members are trained."""
     time, unit = np.repeat([0, 1, 2], 30), np.r_[np.arange(60), np.full(30, 60)]
     with pytest.raises(
-        UserError, match="predicted out of fold have nearly the same day and have one household: leave time or group"
+        UserError, match="predicted out of fold have the same day and have one household: leave time or group"
     ):
         split(np.arange(90), time=time, unit=unit)
 
