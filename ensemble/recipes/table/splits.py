@@ -299,8 +299,10 @@ def _groups(kind: str, split: np.ndarray, time: np.ndarray | None, unit: np.ndar
             group[rows] = begin + np.unique(slices, return_inverse=True)[1]
             begin = int(group[rows].max()) + 1
             continue
-        units, inverse = np.unique(unit[rows], return_inverse=True)
-        if time is None:
+        units, appears, inverse = np.unique(unit[rows], return_index=True, return_inverse=True)
+        if number == FORECAST:  # like those of new rows in new_data.py: by first appearance, rows without a group last
+            place = np.argsort(np.lexsort((appears, units < 0)))
+        elif time is None:
             place = generator.permutation(len(units))
         else:
             first = np.full(len(units), np.inf)

@@ -250,6 +250,17 @@ def test_queries_are_numbered_in_ranking() -> None:
     assert assigned.group[assigned.split == TRAIN].max() < assigned.group[assigned.split == TEST].min()
 
 
+@pytest.mark.parametrize("time", [None, np.arange(200)[::-1]])
+def test_queries_of_the_forecast_are_numbered_like_new_rows(time: np.ndarray | None) -> None:
+    """The same rows as new rows would be in another order, and others of them would have reasons."""
+    unit = np.r_[np.arange(190) // 10, [7, 7, -1, 12, 7, 3, -1, 12, 3, 20]]
+    target = np.where(np.arange(200) < 190, np.arange(200) % 3, np.nan)
+    assigned = split(target, kind="ranking", unit=unit, time=time)
+    forecast = assigned.group[assigned.split == FORECAST]
+    assert (forecast - forecast.min()).tolist() == [0, 0, 4, 1, 0, 2, 4, 1, 2, 3]
+    assert forecast.min() > assigned.group[assigned.split == TRAIN].max()
+
+
 # ------------------------------------------------------------------------------------------------ time
 
 
