@@ -10,7 +10,7 @@ import numpy as np
 
 from ensemble import metrics
 from ensemble.metrics.blocks import starts_of
-from ensemble.metrics.weighting import weight_of, weighted_mean
+from ensemble.metrics.weighting import relative_weights, weight_of, weighted_mean
 from ensemble.predictor.fit import ENSEMBLE
 from ensemble.predictor.used_rows import place
 from ensemble.report.run import Run
@@ -139,7 +139,7 @@ def multiclass(run: Run, styles: dict[str, Any]) -> list[Picture]:
 
 def ranking(run: Run, styles: dict[str, Any]) -> list[Picture]:
     """NDCG by group size, and the mean relevance in each of the first places."""
-    target, group, weight = run.test.target, run.test.group, run.test.weight
+    target, group, weight = run.test.target, run.test.group, relative_weights(run.test.weight)
     _, index, size_of = np.unique(group, return_inverse=True, return_counts=True)
     size = size_of[index]
 
@@ -161,7 +161,7 @@ def ranking(run: Run, styles: dict[str, Any]) -> list[Picture]:
         for candidate, style in (*lines, (np.zeros(len(target)), {"color": colour("muted"), "linewidth": 1})):
             order = np.lexsort((-candidate, index))
             tied = np.searchsorted(starts_of(index[order], candidate[order]), np.arange(len(order)), side="right") - 1
-            mass = np.ones(len(order)) if weight is None else np.asarray(weight, float)[order]
+            mass = np.ones(len(order)) if weight is None else weight[order]
             # Tied rows share their places
             relevance = (np.bincount(tied, mass * target[order]) / np.maximum(np.bincount(tied, mass), 1e-300))[tied]
             position = np.arange(len(order)) - (np.cumsum(size_of) - size_of)[index[order]]

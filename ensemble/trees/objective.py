@@ -14,6 +14,7 @@ import pyarrow as pa
 from ensemble.errors import UserError
 from ensemble.metrics import METRIC_FUNCTIONS
 from ensemble.metrics.blocks import starts_of
+from ensemble.metrics.weighting import relative_weights
 from ensemble.task import ABSOLUTE_ERROR, KINDS, Task
 from ensemble.trees.boosting import Scores
 from ensemble.trees.rows import TreeData
@@ -262,8 +263,8 @@ def _check_categories(rows: TreeData) -> None:
 class ValidationMetrics:
     """Scores predictions of a whole split by `objective.metric`, and probabilities also by the log loss.
 
-    Rows count by their weight if the task has weights; otherwise the bits are those of the unweighted scores. Raises
-    `UserError` if a target is missing, if a weight is invalid, or if no weight is above 0.
+    Rows count by their relative weight if the task has weights; otherwise the bits are those of the unweighted scores.
+    Raises `UserError` if a target is missing, if a weight is invalid, or if no weight is above 0.
     """
 
     def __init__(self, objective: Objective, split: TreeData):
@@ -276,7 +277,7 @@ class ValidationMetrics:
             self._counted = np.flatnonzero(weight > 0)
             if not self._counted.size:
                 raise UserError(f"no row of the validation split has a {objective.task.weight} above 0: correct the data")
-            self._weight = weight[self._counted].astype(np.float64)
+            self._weight = relative_weights(weight[self._counted])
             self._target, self._group = self._target[self._counted], self._group[self._counted]
         self._scaling = objective.scaling
         names = ["log_loss"] if objective.output == "probability" else []

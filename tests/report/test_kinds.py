@@ -89,6 +89,22 @@ def test_weights_of_groups_count() -> None:
         np.testing.assert_allclose(weighted, of_copies)
 
 
+def test_the_unit_of_weights_does_not_count() -> None:
+    """NDCG by group size would be 1 for weights of 0.01, which no score beside it is."""
+    target, predictions, group = blend_of("ranking", len(TIMES))
+    points = []
+    for unit in (1.0, 0.01):
+        run: Any = SimpleNamespace(
+            test=SimpleNamespace(target=target, weight=unit * TIMES, group=group),
+            candidates={"ensemble": predictions[:, 0]},
+        )
+        axes = Figure().add_subplot()
+        BY_KIND["ranking"](run, {"ensemble": series_style(0)})[0][-1](axes)
+        points.append(axes.lines[0].get_ydata())
+    assert np.max(points[0]) < 0.99
+    np.testing.assert_allclose(points[1], points[0])
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [

@@ -12,7 +12,7 @@ from tree_members import SCRIPT, Start, ends, model, rows_of, start_ranks, words
 
 from ensemble.errors import UserError
 from ensemble.trees import train
-from ensemble.trees.objective import dataset_of, grades, objective_of
+from ensemble.trees.objective import ValidationMetrics, dataset_of, grades, objective_of
 from ensemble.trees.predict import TreeMember
 
 
@@ -55,6 +55,19 @@ def test_the_unit_of_the_weights_does_not_matter(kind: str, library: str, tmp_pa
         folder = prepare(tmp_path / f"{unit}", kind, weigh, weight="weight")
         train.train(config(library, folder, tmp_path / f"{unit}.out", num_rounds=8, min_leaf_weight=0.0))
     assert model(tmp_path / "1.0.out") == model(tmp_path / f"{2.0**-12}.out")
+
+
+def test_a_ranking_is_validated_without_the_unit_of_its_weights(tmp_path: Path) -> None:
+    """With small weights NDCG would be 1 after one tree, since all rows of a group together would not fill one place."""
+    scores = []
+    for unit in (1.0, 0.01, 1000.0):
+        weigh = lambda table, unit=unit: {**table, "weight": unit * (table["row_id"] % 3)}  # noqa: E731
+        folder = prepare(tmp_path / f"{unit}", "ranking", weigh, weight="weight")
+        rows = rows_of(folder)
+        validate = ValidationMetrics(objective_of(config("xgboost", folder, tmp_path), rows), rows)
+        scores.append(validate(np.random.default_rng(0).random(len(rows)))["ndcg_at_10"])
+    assert scores[0] < 0.95
+    assert scores[1:] == pytest.approx([scores[0]] * 2)
 
 
 def test_a_weight_of_2_equals_two_rows(library: str, tmp_path: Path) -> None:

@@ -244,9 +244,10 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
 
     def metrics(self, predictions: dict[str, np.ndarray]) -> dict[str, float]:
         from ensemble.metrics import METRIC_FUNCTIONS
+        from ensemble.metrics.weighting import relative_weights
 
         columns = [predictions[name] for name in ("target", "prediction", "group")]
-        weight = predictions.get("weight")
+        weight = relative_weights(predictions.get("weight"))
         names = dict.fromkeys((self.monitor, self.task.metric))
         return {name: float(METRIC_FUNCTIONS[name].function(*columns, weight)) for name in names}
 
