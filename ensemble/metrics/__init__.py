@@ -22,7 +22,6 @@ import numpy as np
 from ensemble.metrics import binary, multiclass, ranking, regression
 from ensemble.metrics.binary import average_precision
 from ensemble.metrics.bootstrap import Draws, Interval, Scorer, draws_of, intervals
-from ensemble.metrics.weighting import weight_of
 
 
 class Metric(NamedTuple):
@@ -164,21 +163,21 @@ def bootstrap_draws(
 
     cluster : (num_rows,), such as the product, whose rows depend on each other and are drawn together. weight : (num_rows,);
     in each draw it is multiplied by the number of times that the cluster of the row was drawn. The scores of a draw are
-    computed from the weights of the rows. In a ranking in which each group has one cluster and one weight, each group is
-    scored once and only the groups are weighted: some thousand users instead of millions of candidates. If each group
-    is within one cluster, a group that is drawn twice is two groups; in a ranking only if its rows have one weight.
+    computed from the weights of the rows. If each group is within one cluster, a group that is drawn twice is two groups.
+    In such a ranking each group is scored once and only the groups are weighted: some thousand users instead of millions of
+    candidates.
     """
     _, first_row, group_number = np.unique(group, return_index=True, return_inverse=True)
     cluster_of_group = np.asarray(cluster)[first_row]
     is_whole = np.array_equal(cluster_of_group[group_number], cluster)  # whether each group is within one cluster
+    row_weight = np.ones(len(target)) if weight is None else weight
     if kind == "ranking" and is_whole:
-        weight_of_group = weight_of(weight, first_row)
-        if weight is None or np.array_equal(weight[first_row][group_number], weight):
-            score_groups = ranking.RankingScorer(target, prediction, group).scores_of_groups
-            return draws_of(score_groups, cluster_of_group, num_draws, generator, weight_of_group)
+        by_group, weight_of_group = ranking.RankingScorer(target, prediction, group).by_group(row_weight)
+        score_groups = functools.partial(ranking.mean_scores, by_group)
+        return draws_of(score_groups, cluster_of_group, num_draws, generator, weight_of_group)
     scores: Callable[..., np.ndarray] = SCORERS[kind](target, prediction, group).scores
     if kind == "binary" and is_whole:
-        scores = functools.partial(scores, weight_before_draw=np.ones(len(target)) if weight is None else weight)
+        scores = functools.partial(scores, weight_before_draw=row_weight)
     return draws_of(scores, cluster, num_draws, generator, weight)
 
 

@@ -5,7 +5,6 @@ share their places: a score is its mean over all ways to break the tie, except t
 of the first relevant row. So no score depends on the order of the rows. Groups without a relevant row are in no mean.
 """
 
-import functools
 import itertools
 
 import numpy as np
@@ -131,6 +130,11 @@ class RankingScorer:
         self.best_starts = starts_of(self.target[self.best_order], self.group)
 
     def scores(self, weight: np.ndarray) -> np.ndarray:
+        return mean_scores(*self.by_group(weight))
+
+    def by_group(self, weight: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+        """The scores of each group, NaN without a relevant row, and the weights of the groups: (num_groups,) each, in the
+        sorted order of the groups."""
         mass = weight[self.order]
         most = np.maximum.reduceat(mass, self.group_starts)
         least = np.minimum.reduceat(np.where(mass > 0, mass, most[self.group]), self.group_starts)
@@ -139,17 +143,7 @@ class RankingScorer:
         has_one_weight = least == most
         mass = np.where(has_one_weight[self.group] & ((mass > 0) | (most == 0)[self.group]), 1.0, mass)
         group_weight = np.where(has_one_weight, most, 1.0)
-        if (mass == 1).all():
-            return self.scores_of_groups(group_weight)
-        return np.array([_mean(score, group_weight) for score in self._by_group(mass)])
-
-    def scores_of_groups(self, group_weight: np.ndarray) -> np.ndarray:
-        """The scores for weights of groups, (num_groups,), in the sorted order of the groups."""
-        return np.array([_mean(score, group_weight) for score in self._unweighted_by_group])
-
-    @functools.cached_property
-    def _unweighted_by_group(self) -> list[np.ndarray]:
-        return self._by_group(np.ones(len(self.order)))
+        return self._by_group(mass), group_weight
 
     def _by_group(self, mass: np.ndarray) -> list[np.ndarray]:
         """NDCG@5, NDCG@10, reciprocal rank and recall@10 of each group, (num_groups,); NaN without a relevant row."""
@@ -183,6 +177,11 @@ class RankingScorer:
         group_size = np.bincount(self.group[starts], sizes, self.num_groups)
         above_group = np.cumsum(group_size) - group_size
         return sizes, np.maximum(np.cumsum(sizes) - sizes - above_group[self.group[starts]], 0)
+
+
+def mean_scores(by_group: list[np.ndarray], group_weight: np.ndarray) -> np.ndarray:
+    """The weighted mean over the groups of each of the scores of `RankingScorer.by_group`."""
+    return np.array([_mean(score, group_weight) for score in by_group])
 
 
 def _mean(score: np.ndarray, group_weight: np.ndarray) -> float:

@@ -95,6 +95,26 @@ def test_intervals_of_weighted_rows_are_those_of_copies(kind: str) -> None:
         assert result[name] == pytest.approx(expected[name], rel=1e-9, abs=1e-12)
 
 
+def test_the_intervals_of_a_ranking_hold_its_scores() -> None:
+    """A group of different weights that is drawn twice would be one group of twice as many rows, of which 10 are scored."""
+    target, prediction, group = rows_of("ranking")
+    unlike = 1 + np.arange(NUM_ROWS) % 3
+    twice = np.repeat(np.arange(NUM_ROWS), unlike)
+    result, expected = (
+        bootstrap_scores(
+            *(column[rows] for column in (target, prediction, group, group)),
+            kind="ranking",
+            num_draws=50,
+            generator=np.random.default_rng(5),
+            weight=weight,
+        )
+        for rows, weight in ((np.arange(NUM_ROWS), unlike.astype(float)), (twice, None))
+    )
+    for name, interval in result.items():
+        assert interval == pytest.approx(expected[name])
+        assert interval.low < interval.value < interval.high
+
+
 def test_a_unit_of_weights_changes_nothing() -> None:
     """Weights of a thousand would widen the top 5 % from one row to all of them."""
     target, prediction, group = rows_of("binary")
