@@ -36,6 +36,7 @@ from ensemble.data import cross_validation, octets, raw_files
 from ensemble.data.census import Census
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
+from ensemble.metrics.weighting import weight_of
 from ensemble.recipes.table import cells, columns, leaks, missing, sources, trend
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.recipes.table.splits import FORECAST as FORECASTED
@@ -100,7 +101,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         if time is not None and target.kind == "regression" and config.time not in config.drop:
             matrix = np.column_stack([encoded[feature["name"]][in_train] for feature in features])
             known = time[in_train], target.values[in_train], splits.fold[in_train]
-            if trend.has_trend(matrix, *known, config.embargo, config.seed):
+            if trend.has_trend(matrix, *known, config.embargo, config.seed, weight_of(weight, in_train)):
                 features, encoded, left_out, contents = _features(config, table, cells_of, in_train, with_time=True)
                 trends = [TREND.format(config.time)]
         leak_notes = copies + leaks.target_notes(cells_of, features, target, in_train)

@@ -18,7 +18,13 @@ MOST_COLUMNS, MOST_ROWS = 300, 50_000
 
 
 def has_trend(
-    features: np.ndarray, time: np.ndarray, target: np.ndarray, fold: np.ndarray, embargo: float, seed: int
+    features: np.ndarray,
+    time: np.ndarray,
+    target: np.ndarray,
+    fold: np.ndarray,
+    embargo: float,
+    seed: int,
+    weight: np.ndarray | None = None,
 ) -> bool:
     """Whether the time should be a feature.
 
@@ -26,9 +32,11 @@ def has_trend(
     time, target : (num_rows,) float64.
     fold : (num_rows,) of the folds forward in time, at most -1 for rows that are not predicted.
     embargo : time until a target is known.
+    weight : (num_rows,) above 0, how many times each row counts; None for 1 each.
     """
     rows = np.sort(np.random.default_rng(seed).permutation(len(time))[:MOST_ROWS])
     columns, time, target, fold = _columns(features[rows]), time[rows], target[rows], fold[rows]
+    weight = np.ones(len(rows)) if weight is None else weight[rows].astype(np.float64)
     if columns is None:
         return False
     errors = []
@@ -37,7 +45,7 @@ def has_trend(
         fit = (fold < number) & (time + embargo < time[held].min(initial=np.inf))
         if fit.sum() > columns.shape[1] + 2 and held.any():
             with_time = np.column_stack([columns, time])
-            errors.append([_squared_error(inputs, target, fit, held) for inputs in (columns, with_time)])
+            errors.append([_squared_error(inputs, target, weight, fit, held) for inputs in (columns, with_time)])
     if not errors:
         return False
     without, with_time_too = np.array(errors).T
@@ -59,11 +67,14 @@ def _columns(features: np.ndarray) -> np.ndarray | None:
     return np.concatenate(columns, axis=1)
 
 
-def _squared_error(columns: np.ndarray, target: np.ndarray, fit: np.ndarray, held: np.ndarray) -> float:
-    """The sum of squared errors on the rows `held` of a ridge regression on the rows `fit`."""
-    mean, mean_target = columns[fit].mean(axis=0), target[fit].mean()
-    scale = columns[fit].std(axis=0)
-    inputs = (columns - mean) / np.where(scale > 0, scale, np.inf)  # a constant column is left out
-    products = inputs[fit].T @ inputs[fit] / fit.sum() + PENALTY * np.eye(inputs.shape[1])
-    weights = np.linalg.solve(products, inputs[fit].T @ (target[fit] - mean_target) / fit.sum())
-    return float(((target[held] - mean_target - inputs[held] @ weights) ** 2).sum())
+def _squared_error(columns: np.ndarray, target: np.ndarray, weight: np.ndarray, fit: np.ndarray, held: np.ndarray) -> float:
+    """The weighted sum of squared errors on the rows `held` of a weighted ridge regression on the rows `fit`."""
+    share = weight[fit] / weight[fit].sum()
+    mean, mean_target = share @ columns[fit], share @ target[fit]
+    scale = np.sqrt(share @ (columns[fit] - mean) ** 2)
+    is_constant = columns[fit].min(axis=0) == columns[fit].max(axis=0)  # such a column is left out
+    inputs = (columns - mean) / np.where(is_constant, np.inf, scale)
+    weighted = share[:, None] * inputs[fit]
+    products = inputs[fit].T @ weighted + PENALTY * np.eye(inputs.shape[1])
+    coefficients = np.linalg.solve(products, weighted.T @ (target[fit] - mean_target))
+    return float(weight[held] @ (target[held] - mean_target - inputs[held] @ coefficients) ** 2)

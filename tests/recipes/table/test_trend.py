@@ -43,6 +43,22 @@ def test_the_time_is_a_feature_if_the_target_has_a_trend(slope: float, is_featur
     assert days[0] == open_table(tmp_path / "out" / "rows" / "train")[name].to_numpy()[-1] + 1
 
 
+@pytest.mark.parametrize("heavy", ["growing", "noisy"])
+def test_rows_count_by_their_weight(heavy: str, tmp_path: Path) -> None:
+    """Rows that hardly count in any score would hide the trend of the others, or make the time a feature."""
+    grows = np.arange(NUM_ROWS) % 5 == 0
+    noise = 30 * np.random.default_rng(0).normal(size=NUM_ROWS)
+    y = np.where(grows, 0.02 * np.arange(NUM_ROWS), noise if heavy == "growing" else noise / 300)
+    w = np.where(grows == (heavy == "growing"), 2.0, 0.001)
+    frame(0.0).with_columns(y=y, w=w).write_csv(tmp_path / "a.csv")
+    for weight in ("w", ""):
+        manifest = prepare(
+            tmp_path, tmp_path / "a.csv", time="day", weight=weight, drop=() if weight else ("w",), overwrite=True
+        )
+        has_trend = any("the target has a trend" in note for note in manifest["notes"])
+        assert has_trend == ((heavy == "growing") == bool(weight))
+
+
 def test_a_time_that_is_dropped_only_orders_the_folds(tmp_path: Path) -> None:
     """Members would learn from a column that is not known when a forecast is made."""
     frame(0.02).write_csv(tmp_path / "a.csv")
