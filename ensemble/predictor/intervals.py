@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ensemble.combine import selection
-from ensemble.metrics.weighting import weight_of, weighted_mean
+from ensemble.metrics.weighting import weight_of, weighted_mean, weighted_median
 
 SHARE = 0.9
 """Nominal coverage of the intervals."""
@@ -88,12 +88,13 @@ def _quantiles(residuals: np.ndarray, weight: np.ndarray | None) -> tuple[float,
 def coverage(
     low: np.ndarray, high: np.ndarray, target: np.ndarray, weight: np.ndarray | None = None
 ) -> dict[str, float | int]:
-    """The weighted share of the targets that are within their intervals, and the median width, as in scores.json."""
+    """As in scores.json: the share of the targets that are within their intervals, and the median width; both weighted."""
+    width = high - low
     return {
         "share": SHARE,
         "coverage": float(weighted_mean((low <= target) & (target <= high), weight)),
         "rows": len(target),
-        "median_width": float(np.median(high - low)),
+        "median_width": float(np.median(width)) if weight is None else weighted_median(width, weight),
     }
 
 

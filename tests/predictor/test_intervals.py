@@ -115,3 +115,10 @@ def test_rows_count_by_their_weights() -> None:
     assert crossed["coverage"] == pytest.approx(0.9, abs=0.03)
     ones = np.ones(4000)
     assert intervals.fit(target[fitted], prediction[fitted], ones) == intervals.fit(target[fitted], prediction[fitted])
+
+
+def test_half_of_the_weight_has_wider_intervals() -> None:
+    """The width beside a weighted coverage would be that of the many rows that hardly count."""
+    low, high, target = np.zeros(5), np.array([1.0, 2, 3, 4, 50]), np.zeros(5)
+    assert intervals.coverage(low, high, target, np.array([1.0, 1, 1, 1, 9]))["median_width"] == 50
+    assert intervals.coverage(low[:4], high[:4], target[:4])["median_width"] == 2.5
