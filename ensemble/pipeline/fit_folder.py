@@ -35,7 +35,8 @@ def opened(out: Path, config: Any, name: str, resume: bool, lock: ExitStack) -> 
     `lock` is closed.
 
     Yields the content of the earlier `fit.json` with `resume`, otherwise None. If the `with` block raises, the earlier
-    `fit.json` is restored; without one, the new `fit.json` and new empty folders are removed, unless data were prepared.
+    `fit.json` is restored; without one, the new `fit.json` and new empty folders are removed, unless other files were
+    written, such as raw data: a folder with files but without `fit.json` could not be used again.
 
     With `resume`, it waits up to `folders.LOCK_WAIT_S` until another fit in the folder has ended, such as that of a notebook
     that was killed; then it raises `UserError`.
@@ -81,7 +82,7 @@ def opened(out: Path, config: Any, name: str, resume: bool, lock: ExitStack) -> 
         if earlier:
             with suppress(OSError):  # this error must not hide the first one
                 folders.write_json(file, earlier)
-        elif not (out / PREPARED).exists():
+        elif {path.name for path in out.glob("*")} <= {FILE}:  # otherwise raw files or prepared data are there
             remove_new(file, new_folders)
         raise
 
@@ -105,7 +106,8 @@ def _content(config: Any, name: str) -> dict[str, Any]:
 
 
 def read(out: Path, config: Any, name: str, must_be_equal: bool = True) -> dict[str, Any]:
-    """The content of `fit.json`; `UserError` if another program wrote it, or, with `must_be_equal`, if settings differ."""
+    """The content of `fit.json`; `UserError` if another program wrote it, or, with `must_be_equal`, if settings differ from
+    those with which data were prepared."""
     content = folders.read_json(out / FILE)
     if not isinstance(content, dict) or content.get("written_by") != folders.MARK:
         raise UserError(f"{out / FILE} was not written by this project, so nothing is changed: choose another out")
@@ -115,7 +117,7 @@ def read(out: Path, config: Any, name: str, must_be_equal: bool = True) -> dict[
         for key in sorted({*before, *now})
         if before.get(key) != now.get(key)
     ]
-    if must_be_equal and changed:
+    if must_be_equal and changed and content.get(PREPARED):
         raise UserError(
             f"{out} was fitted with other settings: give the same ({'; '.join(changed[:MOST_NAMED])}), or add "
             "overwrite=true without --resume"

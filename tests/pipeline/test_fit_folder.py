@@ -71,6 +71,26 @@ def test_a_fit_killed_before_its_settings_are_written_starts_again(table: Path, 
     assert not list((tmp_path / "out").glob(".*"))
 
 
+@pytest.mark.parametrize("again", [{"resume": True}, {"overwrite": True}])
+def test_a_fit_that_has_only_downloaded_its_raw_files_can_be_corrected(
+    again: dict[str, bool], table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a mistake in `members`, the folder with the raw files would be refused as one of another program."""
+    out = tmp_path / "out"
+
+    def download_and_stop(*arguments: Any) -> None:
+        (out / "prepared-raw").mkdir()
+        raise UserError("there is no member xgbost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ensemble.data.prepared.write", download_and_stop)
+        with pytest.raises(UserError, match="no member xgbost"):
+            fit(table, out, members=("xgbost",))
+    fit(table, out, **again)
+    assert (out / "report.html").is_file()
+    assert (out / "prepared-raw").is_dir()
+
+
 @pytest.mark.parametrize("settings", [{"resume": True}, {"overwrite": True}])
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
