@@ -1,11 +1,12 @@
 """A fit in stages, as on a cluster: the same bits as in one process, no work done twice, and errors of one sentence."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fits import bits, configured, fit, planned, snapshot
+from fits import bits, configured, fit, people, planned, snapshot
 
 from ensemble import folders
 from ensemble.errors import UserError
@@ -54,6 +55,16 @@ def test_stages_make_the_same_ensemble(
     expected, result = bits(tmp_path / "local"), bits(tmp_path / "out")
     assert expected.keys() == result.keys()
     assert [name for name in result if result[name] != expected[name] and "predictions/" not in name] == []
+
+
+def test_members_of_earlier_data_are_trained_again(config: Any, table: Path, tmp_path: Path) -> None:
+    """The stage members would end with the advice to add overwrite=true, which stages refuse, or keep the old members."""
+    run_stages(config)
+    shutil.rmtree(tmp_path / "out/prepared")
+    people().tail(-5).write_csv(table)
+    run_stages(config)
+    fingerprint = folders.read_manifest(tmp_path / "out/prepared")["fingerprint"]
+    assert not [member for member in (tmp_path / "out/members").iterdir() if run.is_stale(member, fingerprint)]
 
 
 def test_the_words_of_the_neural_member(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
