@@ -1,5 +1,6 @@
 """The status of a run that ended, in whatever order ranks write it; tests/launch/test_failures.py has real ranks."""
 
+import dataclasses
 import errno
 import os
 from pathlib import Path
@@ -7,10 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from accelerate import Accelerator
+from toy import Toy
 
 from ensemble.errors import UserError
-from ensemble.neural import runs
+from ensemble.neural import loop, runs
 from ensemble.neural.heartbeat import RankLost
+from ensemble.neural.settings import TrainConfig
 
 LOST = RankLost("rank 1 of 2 (host there, pid 7) died")
 FAILED = UserError("the loss is nan:\nlower learning_rate")
@@ -110,3 +114,20 @@ def test_a_run_named_as_a_part_of_a_refit_has_a_status(name: str, tmp_path: Path
     (tmp_path / name).mkdir()
     runs.set_status(tmp_path / name, "running")
     assert (status(tmp_path / name), status(tmp_path)) == (["running"], ["mine"])
+
+
+def test_weights_without_a_checkpoint_are_deleted_when_a_run_starts_again(
+    config: TrainConfig, accelerator: Accelerator
+) -> None:
+    """The run would end with the best score, step and weights of the killed one, even with other settings."""
+    seldom = dataclasses.replace(config, checkpoint_steps=100)
+    toy = Toy(scores=lambda number: 1.0)
+    toy.crash_at = 9
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(toy, seldom, accelerator)
+    assert Path(config.out, "best").is_dir()
+    toy = Toy()
+    toy.crash_at = 2
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(toy, dataclasses.replace(seldom, learning_rate=1e-7), accelerator, "auto")
+    assert not Path(config.out, "best").exists()
