@@ -54,14 +54,22 @@ def _with_known_types(batch: pa.RecordBatch, categorical: set[str]) -> pa.Record
         elif pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
             kind = pa.decimal128(kind.precision, kind.scale)
         elif field.name in categorical and (pa.types.is_primitive(kind) and not pa.types.is_temporal(kind)):
-            texts = pc.replace_substring_regex(batch.column(position).cast(pa.string()), r"\.0$", "")  # 3 for 3.0
-            batch = batch.set_column(position, field.name, texts.dictionary_encode())
+            batch = batch.set_column(position, field.name, _texts(batch.column(position)).dictionary_encode())
             continue
         elif pa.types.is_timestamp(kind) and re.fullmatch(OFFSET, kind.tz or ""):
             kind = pa.timestamp(kind.unit, ZONE_OF_OFFSETS)  # Arrow stores times of any zone in UTC
         if kind != field.type:
             batch = batch.set_column(position, field.name, batch.column(position).cast(kind))
     return batch
+
+
+def _texts(values: pa.Array) -> pa.Array:
+    """Numbers or booleans as texts: 3 for 3.0, and 40123456789001 for 4.0123456789001e+13, as in CSV."""
+    texts = values.cast(pa.string())
+    if not pa.types.is_floating(values.type):
+        return texts
+    is_whole = pc.and_(pc.equal(values, pc.floor(values)), pc.less(pc.abs(values), 2.0**53))
+    return pc.coalesce(pc.if_else(is_whole, values, None).cast(pa.int64()).cast(pa.string()), texts)
 
 
 def frame(path: Path, batch: pa.RecordBatch) -> pl.DataFrame:

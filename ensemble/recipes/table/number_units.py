@@ -36,6 +36,10 @@ CLOCK = (
     r"(?<hour>\d{1,3}):(?<minute>[0-5]\d)(?::(?<second>[0-5]\d(?:\.\d+)?))?(?: ?(?<half>[AaPp])\.?[Mm]\.?)?$"
 )
 """A time of day, or a duration as pandas and Python write it: `-1 days +23:59:00` is one minute less than 0."""
+WHOLE_DAYS = r"^-?\d{1,9} days?$"
+"""Matches a duration in whole days. pandas writes all durations of a column to CSV like this if all are whole days."""
+DAYS = ("# days", "# day")
+"""The units of a column of such durations."""
 ZERO = r"^0(?:[.,]0*)?$"
 LAST_HOUR = 23
 """The last hour of a day: a greater number before a colon is no time of day."""
@@ -98,17 +102,16 @@ def _may_be_units(known: pl.Series) -> bool:
 
 
 def remove(cells: pl.Series, unit: str) -> pl.Series:
-    """The texts without the unit, times as hours. Texts without this unit, such as plain numbers, are unchanged."""
+    """The texts without the unit, times as hours, or with a unit of `DAYS` as days. Texts without this unit, such as plain
+    numbers, are unchanged."""
     if unit in TIMES:
-        parts = cells.str.extract_groups(CLOCK).struct.unnest()
-        parts = parts.cast(dict.fromkeys(("day", "hour", "minute", "second"), pl.Float64))
-        half, day = pl.col("half").str.to_lowercase(), pl.col("day").fill_null(0)
-        hour = pl.when(half.is_null()).then(pl.col("hour")).otherwise(pl.col("hour") % 12 + 12 * (half == "p"))
-        second = pl.col("second").fill_null(0)
-        hours = parts.select(24 * day + (hour + pl.col("minute") / 60 + second / 3600)).to_series()
+        hours, has_second, _ = _hours(cells)
         if unit == DURATION:
-            hours = hours.zip_with(parts["second"].is_not_null(), hours / 60)
+            hours = hours.zip_with(has_second, hours / 60)
         return cells.zip_with(hours.is_null(), hours.cast(pl.String))
+    if unit in DAYS:
+        hours, _, has_day = _hours(cells)
+        cells = cells.zip_with(~has_day, (hours / 24).cast(pl.String))
     if not unit:
         return cells
     if unit.endswith(SCALED):
@@ -118,6 +121,17 @@ def remove(cells: pl.Series, unit: str) -> pl.Series:
         return cells.zip_with(parts["2"].is_null(), parts["1"] + parts["2"] + exponents)
     prefix, suffix = (re.escape(part.strip()) for part in unit.split("#", 1))  # a unit may be # too
     return cells.str.replace(rf"^([+-]?){prefix} ?({NUMBER}) ?{suffix}$", "${1}${2}")
+
+
+def _hours(cells: pl.Series) -> tuple[pl.Series, pl.Series, pl.Series]:
+    """Times of day and durations in hours, null for other texts; and which have seconds, and days."""
+    parts = cells.str.replace(WHOLE_DAYS, "${0} 00:00:00").str.extract_groups(CLOCK).struct.unnest()
+    parts = parts.cast(dict.fromkeys(("day", "hour", "minute", "second"), pl.Float64))
+    half, day = pl.col("half").str.to_lowercase(), pl.col("day").fill_null(0)
+    hour = pl.when(half.is_null()).then(pl.col("hour")).otherwise(pl.col("hour") % 12 + 12 * (half == "p"))
+    second = pl.col("second").fill_null(0)
+    hours = parts.select(24 * day + (hour + pl.col("minute") / 60 + second / 3600)).to_series()
+    return hours, parts["second"].is_not_null(), parts["day"].is_not_null()
 
 
 def is_required(unit: str) -> bool:

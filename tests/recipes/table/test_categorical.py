@@ -84,6 +84,16 @@ def test_a_file_of_pandas_keeps_categories_of_numbers(kind: type, frame: pd.Data
     assert names_of(prepare(tmp_path, tmp_path / "a.parquet"), "zip") == ["10115", "20095", "80331"]
 
 
+def test_a_long_code_is_the_same_category_in_a_frame_and_in_its_parquet_file(frame: pd.DataFrame, tmp_path: Path) -> None:
+    """A code such as 4012345678901 beside empty cells would be 4.012345678901e+12 in the file, a category of its own."""
+    frame["zip"] = (frame["zip"] + 4e12).where(frame["x"] > 0.1).astype("category")
+    frame.to_parquet(tmp_path / "a.parquet")
+    frames.write(frames.to_arrow(frame)[0], tmp_path / "b.parquet")
+    names = ["4000000010115", "4000000020095", "4000000080331"]
+    for name in ("a", "b"):
+        assert names_of(prepare(tmp_path / name, tmp_path / f"{name}.parquet"), "zip") == names
+
+
 def test_a_number_of_a_categorical_type_can_be_the_target(frame: pd.DataFrame, tmp_path: Path) -> None:
     """A target of a categorical type would not be one of two classes, or a weight of such a type would be refused."""
     frame["y"], frame["w"] = pd.Categorical(frame["y"] > 0.5), pd.Categorical(np.ones(NUM_ROWS))
