@@ -20,7 +20,7 @@ from ensemble.data.cross_validation import SPLIT
 from ensemble.data.inputs import FORECAST
 
 MOST_ROWS = 200_000
-"""The largest number of rows of a split that are compared; a larger split is sampled at even spacing."""
+"""The largest number of rows of a split that are compared; of a larger split, a random sample is."""
 LEAST_ROWS = 30
 """With fewer new rows there is no warning: a single row with a rare category would cause one."""
 NUM_BINS = 10
@@ -88,11 +88,12 @@ def severity(index: float, chance: float) -> str:
 
 
 def columns(folder: str | Path, manifest: dict[str, Any], split: str) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
-    """Each feature of prepared data with its values in a split, (num_rows,), or in at most `MOST_ROWS` of its rows."""
+    """Each feature of prepared data with its values in a split, (num_rows,), or in `MOST_ROWS` random ones of its rows."""
     table = open_table(Path(folder) / "rows" / split)
-    step = max(1, -(-table.num_rows // MOST_ROWS))
+    # Every k-th row would be of one kind where rows alternate, such as home and away
+    rows = np.random.default_rng(0).permutation(table.num_rows)[:MOST_ROWS] if table.num_rows > MOST_ROWS else slice(None)
     for feature in manifest["features"]:
-        yield feature, table[feature["name"]].to_numpy()[::step]
+        yield feature, table[feature["name"]].to_numpy()[rows]
 
 
 def bins_of_train(folder: str | Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:

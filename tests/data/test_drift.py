@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ensemble.arrow import write_table
+from ensemble.data import drift
 from ensemble.data.drift import LARGE, Bins, bins_of_train, warning
 
 GENERATOR = np.random.default_rng(0)
@@ -75,3 +76,12 @@ def test_a_few_rows_are_no_drift(num_rows: int, is_warned: bool, tmp_path: Path)
     for split, values in (("train", (np.arange(4000) % 50 == 0).astype(np.float32)), ("forecast", np.ones(num_rows))):
         write_table(tmp_path / "rows" / split, pa.table({"flag": pa.array(values, pa.float32())}))
     assert bool(warning(bins_of_train(tmp_path, manifest), tmp_path, manifest)) == is_warned
+
+
+def test_rows_that_alternate_are_no_drift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of games that alternate between home and away, every second row would be one of home, and all others a drift."""
+    monkeypatch.setattr(drift, "MOST_ROWS", 2000)
+    manifest: dict[str, Any] = {"features": [{"name": "home", "meaning": "home", "unit": "category", "categories": 2}]}
+    for split, num_rows in (("train", 4000), ("forecast", 1000)):
+        write_table(tmp_path / "rows" / split, pa.table({"home": (np.arange(num_rows) % 2).astype(np.float32)}))
+    assert warning(bins_of_train(tmp_path, manifest), tmp_path, manifest) == ""

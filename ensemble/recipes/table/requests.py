@@ -22,6 +22,8 @@ from ensemble.recipes.table import dates, number_forms, number_units
 from ensemble.recipes.table.columns import by_column, kind_of, name_of
 from ensemble.recipes.table.missing import MISSING
 
+PLAIN_NUMBER = re.compile(r"[+-]?\d{1,18}(\.\d{1,18})?", re.ASCII)
+"""Matches texts that are numbers in each form of a column."""
 MIXED = "the column '{}' holds JSON numbers too: write all its values as numbers or all as texts, missing ones as null"
 FORMS = "other dates of the column '{}' are written in another form: write all dates of a request alike"
 Value = bool | int | float | str | list[Any] | dict[str, Any] | None
@@ -183,6 +185,8 @@ def _fits(kind: str, value: Value, form: str) -> bool:
     if kind == "date":
         return isinstance(value, (str, int))
     if isinstance(value, str) and value.strip():
+        if PLAIN_NUMBER.fullmatch(value.strip()):  # most texts, without the time of a Series for each
+            return True
         unit, numbers = number_units.split(form)
         digits = number_units.remove(number_forms.with_signs(pl.Series([value.strip()])), unit)[0].replace(",", "")
         if "_" in digits or not digits.isascii():  # Python reads 1_0 and other scripts' digits, a table does not
