@@ -58,7 +58,8 @@ def main() -> None:
             "slurm/train_multi_node.slurm requeues a job that lost a node"
         )
     if ranks < 1:
-        raise UserError(f"--num_processes {ranks} is impossible: it must be at least 1")
+        given = f"{options.config_file}: num_processes=" if options.num_processes is None else "--num_processes "
+        raise UserError(f"{given}{ranks} is impossible: it must be at least 1")
     check_multiple("batch_size", settings.batch_size, ranks, f"{ranks} ranks")
     job = elastic.Job(
         command=[TRAIN, *words],

@@ -24,6 +24,8 @@ def diagnose(wait_s: float) -> int:
     """Run the checks and return the number of problems.
 
     The head node prints the findings of all nodes. A node that cannot reach the head node prints the findings that it has.
+
+    wait_s : the seconds in which every node of the job must connect
     """
     position = rendezvous.job_position()
     connections = rendezvous.meet(position, wait_s)
@@ -111,7 +113,7 @@ def _all_reduce(
     if 0 not in reports:  # the connection to the head node was lost
         return []
     if any(report["num_gpus"] is None for report in reports.values()):
-        return [note("all-reduce", "not tried, since PyTorch cannot be loaded everywhere")] if node == 0 else []
+        return [note("all-reduce", "not tried, since PyTorch cannot be loaded on at least one node")] if node == 0 else []
     backend, places = plan(reports)
     own_ranks = [(rank, device) for rank, (other_node, device) in enumerate(places) if other_node == node]
     port = reports[0]["store_port"]
@@ -123,9 +125,10 @@ def _all_reduce(
     time = f"{ranks.MESSAGE_MIB} MiB in {1000 * result['each_s']:.3g} ms, {result['repeats']} times"
     findings = [ok("all-reduce", f"{result['bus_gb_s']:.3g} GB/s bus bandwidth: {ranks_used}, {time}")]
     interfaces = {name: environment.get(name, "") for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")}
-    changed = [f"{name}={value or 'nothing'}" for name, value in interfaces.items() if value != os.environ.get(name, "")]
+    changed = {name: value for name, value in interfaces.items() if value != os.environ.get(name, "")}
     if changed:
-        findings.append(note("all-reduce", f"measured with {' '.join(changed)}, the fix above"))
+        texts = [f"{name}={value}" if value else f"{name} unset" for name, value in changed.items()]
+        findings.append(note("all-reduce", f"measured with {' and '.join(texts)}, the fix above"))
     return findings
 
 

@@ -1,9 +1,9 @@
 """Continue a training after a permanent loss of ranks: restart it on fewer ranks, and on more ranks when they return.
 
-scripts/train_elastic.py is the command. `supervise` starts `accelerate launch`, waits for it, and reads the file `status` of
-the run (runs.py). A lost run continues from its last checkpoint. The number of ranks is then the largest divisor of
-`batch_size` that is at most the number of available ranks. The global batches stay the same, and micro-batches do not
-become larger: with fewer ranks there are more accumulation steps.
+scripts/train_elastic.py is the command. `supervise` starts `accelerate launch` (by launcher.py), waits for it, and reads the
+file `status` of the run (runs.py). A lost run continues from its last checkpoint. The number of ranks is then the largest
+divisor of `batch_size` that is at most the number of available ranks. The global batches stay the same, and micro-batches do
+not become larger: with fewer ranks there are more accumulation steps.
 
 A monitor or a person may write the number of available ranks to a file (`Job.capacity`). If a job names no such file, each
 loss counts as one rank that does not return.
@@ -44,7 +44,7 @@ class Job:
     num_ranks: int
     """The number of ranks if none is lost."""
     capacity: Path | None
-    """The file with the number of available ranks; None if, after each loss, one rank fewer is available than had run."""
+    """The file with the number of available ranks; None: after each loss, one rank fewer is available than ran before it."""
     max_losses: int
     """The largest number of losses without a new checkpoint between them; after one more the job is not started again."""
 
@@ -74,8 +74,8 @@ def supervise(job: Job, report: Callable[[str], None]) -> int:
             if grows and status == "preempted" and not signals:
                 losses = 0
                 continue
-            # A restart that ends before the training starts, even with an error of the user, counts as a loss: with the same
-            # arguments the first launch has started it
+            # A restart that ends before the training starts, even with an error of the user, counts as a loss: the first
+            # launch had the same arguments, and its training started
             never_started = status in ("", "mistake") and _status(out)[0] != "failed"
             is_lost = status in ("lost", "running") or (never_started and previous_ranks)
             if status == "mistake" and not is_lost:
@@ -139,7 +139,7 @@ def _signals_to_stop() -> Iterator[list[int]]:
 
 
 def _wait_for_orphans() -> None:
-    """Wait until the ranks whose launcher has ended end too, and kill those that still run after `ORPHANS_S`."""
+    """Wait until the ranks whose launcher has ended have ended too. Kill those that still run after `ORPHANS_S`."""
     import psutil
 
     _, alive = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=ORPHANS_S)
@@ -155,8 +155,8 @@ def _adopt_orphans(enabled: bool) -> None:
 
 
 def _capacity(job: Job, default: int) -> int:
-    """The available ranks, from 1 to `num_ranks`: all if the file `capacity` is missing; `default` if the file is empty, or
-    if `job.capacity` is None."""
+    """The available ranks, from 1 to `num_ranks`: all if the file `job.capacity` is missing; `default` if it is empty, or if
+    `job.capacity` is None."""
     if job.capacity is None:
         return default
     try:
@@ -186,7 +186,7 @@ def _status(out: Path) -> list[str]:
 
 
 def status_stamp(out: Path) -> tuple[int, int]:
-    """Inode and modification time of a run's file `status`, which each write replaces by a new file; zeros without one."""
+    """Inode and modification time of a run's file `status`, which each write replaces by a new file; (0, 0) if missing."""
     try:
         status = (out / "status").stat()
     except OSError:

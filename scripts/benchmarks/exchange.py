@@ -1,8 +1,9 @@
 """The parts of a training step on several ranks: a rank's own work, waiting for the slowest rank, exchange of gradients.
 
-Blocks of steps alternate in the same processes: with the exchange of gradients, as in every training, and without it. In
-blocks without the exchange no rank waits for another one, so that a step has a duration for each rank. The mean of these
-durations is the work of a rank. The mean over steps of the longest one is the duration of a step without the exchange.
+Blocks of steps alternate in the same processes: with the exchange of gradients, as in every training, and without it. The
+wait for the sum of the losses is subtracted from every step. So in blocks without the exchange, the duration of a step on a
+rank includes no wait for other ranks. The mean of these durations over steps and ranks is the work of a rank. The mean over
+steps of the duration on the slowest rank is the duration of a step without the exchange.
 """
 
 import tempfile
@@ -43,7 +44,10 @@ def exchange(folder: str = "runs/roofline", recipe: str = "hot_sellers", ranks: 
 
 
 def measure_rank(accelerator: Accelerator, recipe: str, data: str, rounds: int) -> dict[str, Any]:
-    """Run blocks with and without the exchange alternately, on the ranks that were launched."""
+    """Run blocks with and without the exchange alternately, on the ranks that were launched.
+
+    Returns quartiles over the rounds: the milliseconds of a step with the exchange, and its three parts as fractions of it.
+    """
     with tempfile.TemporaryDirectory() as out, ExitStack() as stack:
         training = set_up(recipe, config_of(recipe, data, f"{out}/run"), accelerator, stack)
         _block(training, WARM_UP_STEPS)

@@ -319,7 +319,7 @@ COMMANDS = {
     "out=new --recipe next_item source=[walks.txt] core=1 members=[tabm]": "members=[tabm] names 'tabm', which is "
     "not available for these data: choose from sasrec, lightgbm, xgboost",
     "out=new --recipe next_item source=[few.txt] core=1": "the validation split has 60 sequences, and trees need at least "
-    "67 for training: give more users, or with split=time other values of validation_from and test_from",
+    "67 for training: give data of more users, or, with split=time, other values of validation_from and test_from",
     "… --config no.yaml": "the configuration file no.yaml does not exist: check the path",
     "… --config list.yaml": "the configuration file list.yaml must hold `key: value` lines, not a list or a single",
     "… overwrite=perhaps": "the command line: overwrite=perhaps does not fit: write true or false",

@@ -84,6 +84,7 @@ def desk(prepared: Path, raw_market: tuple[Path, Path], tmp_path_factory: pytest
     (folder / "broken.yaml").write_text("a: [1\nb: }", encoding="utf-8")
     (folder / "unknown.yaml").write_text("batchsize: 3\n", encoding="utf-8")
     (folder / "two.yaml").write_text("num_processes: 2\n", encoding="utf-8")
+    (folder / "none.yaml").write_text("num_processes: 0\n", encoding="utf-8")
     (folder / "nodes.yaml").write_text("num_machines: 2\nnum_processes: 4\n", encoding="utf-8")
     (folder / "text.yaml").write_text("num_processes: '2'\n", encoding="utf-8")
     (folder / "member").mkdir()
@@ -146,6 +147,7 @@ CASES = {
     "the nearest one is 8",
     f"{ELASTIC} --config_file two.yaml micro_batch_size=-1": "micro_batch_size=-1 is impossible: it must be 0 or more",
     f"{ELASTIC} --config_file two.yaml --num_processes 0": "--num_processes 0 is impossible: it must be at least 1",
+    f"{ELASTIC} --config_file none.yaml": "none.yaml: num_processes=0 is impossible: it must be at least 1",
     f"{ELASTIC} --config_file two.yaml learning_rate=0": "learning_rate=0.0 is impossible: it must be more than 0",
     # train
     "train": "the setting 'data' has no default: add data=…",

@@ -16,7 +16,7 @@ from ensemble.recipes.emulator import netcdf, sea_ice
 from ensemble.recipes.emulator.settings import PrepareConfig
 
 EDGE = 45.0
-"""The latitude of the ice edge on both hemispheres, in degrees."""
+"""The latitude of the ice edge in both hemispheres, in degrees."""
 NUM_WAVES = 24
 """The number of plane waves in a smooth field."""
 LARGEST_NOISE = 0.14

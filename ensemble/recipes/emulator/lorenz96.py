@@ -41,8 +41,8 @@ def step(states: np.ndarray) -> np.ndarray:
 def tangent(states: np.ndarray, directions: np.ndarray) -> np.ndarray:
     """M'(x) v, the tangent-linear model of one step, for states x and directions v, (B, N) each.
 
-    It is exact to rounding, since nothing is subtracted: the imaginary part of M(x + ihv) is h M'(x) v + O(h³) (Squire and
-    Trapp 1998, https://doi.org/10.1137/S003614459631241X).
+    It is exact to rounding, since it is no difference of two values of M: the imaginary part of M(x + ihv) is
+    h M'(x) v + O(h³) (Squire and Trapp 1998, https://doi.org/10.1137/S003614459631241X).
     """
     return step(states + 1j * IMAGINARY_STEP * directions).imag / IMAGINARY_STEP
 

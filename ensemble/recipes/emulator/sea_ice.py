@@ -14,9 +14,10 @@ The formula is invented for this recipe, as a truth with known derivatives. It i
     aice = cover · freeze
 
 T = COLDER + softplus(-tsfc - COLDER), since the ice below a melting surface is colder than the surface. By construction aice
-falls with sst, sss, tair, tsfc and sice, and rises with hi and hs. With the seven further inputs (EXTRA), radiation and
-humidity lower t, and drift opens the ice: aice is multiplied by 1 - OPENING (1 - exp(-|d|² / DRIFT²)) with the drift
-d = (uocn, vocn) + 0.02 (uatm, vatm), by the rule that ice drifts with 2 % of the wind.
+falls with sst, sss, tair, tsfc and sice, and rises with hi and hs. With the seven further inputs (EXTRA), t is lowered by
+LONGWAVE (flwdn - LONGWAVE_MEAN) + SHORTWAVE fswdn + HUMIDITY qref. Drift opens the ice: aice is multiplied by
+1 - OPENING (1 - exp(-|d|² / DRIFT²)) with d = (uocn, vocn) + WIND_FACTOR (uatm, vatm), since ice drifts with the current
+plus 2 % of the wind velocity.
 """
 
 import numpy as np
@@ -37,7 +38,8 @@ MEANINGS = {
     "fswdn": "downwelling shortwave radiation",
 }  # fmt: skip
 FORMULA = "ensemble.recipes.emulator.sea_ice, version 1"
-"""The global attribute `formula` of generated files, which shows that this formula gives the true values of their points."""
+"""The global attribute `formula` of generated files, which shows that this formula gives the true concentration and its
+derivatives at their points."""
 SNOW, WEAKEST, COVERING = 0.8, 0.2, 0.6
 LIMIT, AIR, MILD, AIR_RANGE, WIDTH = 0.9, 1.0, -8.0, 4.0, 0.25
 LONGWAVE, LONGWAVE_MEAN, SHORTWAVE, HUMIDITY = 2.0e-3, 230.0, 1.5e-3, 100.0
@@ -57,8 +59,8 @@ def concentration(inputs: np.ndarray) -> np.ndarray:
 def jacobian(inputs: np.ndarray) -> np.ndarray:
     """The derivatives of `concentration` with respect to its inputs, (B, 7) or (B, 14), in physical units, float64.
 
-    They are exact to rounding, since nothing is subtracted: the imaginary part of f(x + ih) is h f'(x) + O(h³) (Squire and
-    Trapp 1998, https://doi.org/10.1137/S003614459631241X).
+    They are exact to rounding, since they are no differences of two values of f: the imaginary part of f(x + ih) is
+    h f'(x) + O(h³) (Squire and Trapp 1998, https://doi.org/10.1137/S003614459631241X).
     """
     slopes = np.empty_like(inputs, np.float64)
     for first in range(0, len(inputs), BLOCK):

@@ -8,7 +8,7 @@ from ensemble.pipeline.plan import FollowUp, PlannedMember, preset, trees
 
 CANDIDATES = "candidates"
 TREES: dict[str, Any] = {"refit": True}
-"""Settings of the trees beside the defaults."""
+"""Settings of the trees that differ from the defaults."""
 NUM_CANDIDATES, NUM_CANDIDATES_OF_FEW = 50, 200
 FEW_SEQUENCES = 500
 """With fewer validation sequences, `NUM_CANDIDATES_OF_FEW` candidates are used, so that the next item is among them in
@@ -37,7 +37,7 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     if sequences < LEAST_SEQUENCES:
         raise UserError(
             f"the validation split has {sequences} sequences, and trees need at least {LEAST_SEQUENCES} for training: "
-            "give more users, or with split=time other values of validation_from and test_from"
+            "give data of more users, or, with split=time, other values of validation_from and test_from"
         )
     sasrec = PlannedMember(name="sasrec", kind="neural", settings=_preset(manifest), share=10.0, least_seconds=25.0)
     return [sasrec, *trees("lightgbm", "xgboost", data=CANDIDATES, **TREES)]

@@ -46,8 +46,9 @@ FIRST_YEAR = 1000
 SAMPLE = 1000
 """Number of cells, drawn at random, by which the form and the unit of a column are recognised."""
 MOST_SHOWN = 3
+"""Maximum number of cells, or of file names, in a message."""
 FEW_DATES = 3
-"""With fewer different numbers, all may look like dates by chance."""
+"""Minimum number of different numbers for `year_last_note`: fewer may all look like dates by chance."""
 OFFSET = "%z"
 """Part of the form of times with a UTC offset. The form of times of Parquet with a time zone is this part alone."""
 SEPARATOR = "|"
@@ -77,7 +78,7 @@ def read(
     order : day_first or month_first; empty for both.
     known : for new rows, the forms in the training data; with them, 20240131 is a date too.
 
-    Raises `UserError`, with `advice`, if the form of a file is ambiguous and at most `allowed` cells are no dates.
+    Raises `UserError`, with `advice`, if the form of a file is ambiguous and at most `allowed` cells are not dates.
     """
     parts = table.by_file(cells)
     best = [_best(part, order, bool(known)) for part in parts]
@@ -113,7 +114,7 @@ def read(
 def first_unread(texts: pl.Series, form: str) -> str | None:
     """The first text that is not a date in any form; None if there is none. form : that of training, tried first."""
     for known in (form or ISO[0]).split(SEPARATOR):
-        if "%y" in known.lower():  # not the form of times of Parquet
+        if "%y" in known.lower():  # false for `OFFSET`, the form of times of Parquet
             texts = texts.filter(_parsed(texts, known).is_null())
     while len(texts):
         readings = itertools.chain((values for _, values in _readings(texts, "")), [_days_of_digits(texts)])
@@ -136,7 +137,8 @@ def in_one_form(texts: pl.Series, order: str, form: str) -> pl.Series:
 
 
 def forms_note(table: Table, column: str, dates: Dates) -> tuple[str, ...]:
-    """A message about the forms of the dates, unless all files have the same form, and the year is first in it."""
+    """A message about the forms of the dates; none if all files have the same form: one of `ISO`, with at most one form of a
+    time."""
     if all(form in ("", *_forms(ISO)) for form in dates.forms) and len(set(dates.forms) - {""}) < 2:
         return ()
     files: dict[str, list[str]] = {}

@@ -40,7 +40,7 @@ class Rows:
         return {name: torch.from_numpy(array) for name, array in {"row": rows, "x": x, "y": y, "tokens": tokens}.items()}
 
     def __getitem__(self, row: int) -> int:
-        """A row of a map-style dataset, whose batches `collate` gathers."""
+        """The number of the row: `collate` computes the values of a batch from its row numbers."""
         return row
 
     def collate(self, rows: list[int]) -> dict[str, torch.Tensor]:
@@ -48,7 +48,10 @@ class Rows:
 
 
 class Shares(torch.nn.Module):
-    """A regression with one more parameter for each row, whose gradient is the weight of the row in the step."""
+    """A regression with one more parameter for each row, whose gradient is the weight of the row in the step.
+
+    extra_width : width of an additional square matrix, which makes checkpoints large; 0 for no matrix
+    """
 
     def __init__(self, num_rows: int, extra_width: int = 0):
         super().__init__()
@@ -78,7 +81,7 @@ class Recorder(torch.optim.AdamW):
         self.file = Path(folder) / f"steps-{os.getpid()}.jsonl" if folder and is_main else None
 
     def step(self, closure: Any = None) -> Any:
-        # FSDP2 replaces the parameters by sharded ones, among which `share` is known by its shape
+        # FSDP2 replaces the parameters by sharded ones, among which `share` is recognised by its shape
         parameters = (parameter for group in self.param_groups for parameter in group["params"])
         self.share = next(parameter for parameter in parameters if parameter.shape == self.share.shape)
         gradient = self.share.grad
