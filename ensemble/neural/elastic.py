@@ -88,7 +88,8 @@ def supervise(job: Job, report: Callable[[str], None]) -> int:
                 return errors.FAILED
             if job.capacity is None:
                 available = max(1, ranks - 1)
-            reason = " ".join(_status(out)[1:]) or "a process ended without an error message"
+            written = _status(out)[1:] if status == "lost" else []  # otherwise the file may be that of an earlier launch
+            reason = " ".join(written) or "a process ended and left no reason in the file status"
             report(f"{reason}: starts again")
 
 

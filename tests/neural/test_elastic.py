@@ -88,6 +88,17 @@ def test_a_restarted_training_that_fails_by_an_error_of_the_user_ends_the_job(
     assert starts.ranks == [4, 2]
 
 
+def test_the_reason_of_a_loss_is_not_printed_for_a_later_launch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A restart that ends before it writes a status would be reported with the reason of the loss before it."""
+    starts = Starts(monkeypatch, tmp_path, [("lost", False), ("", False), ("done", False)])
+    (tmp_path / "status").write_text("lost\nrank 1 did not answer\n")
+    assert starts.supervise() == 0
+    assert [message for message in starts.messages if "starts again" in message] == [
+        "rank 1 did not answer: starts again",
+        "a process ended and left no reason in the file status: starts again",
+    ]
+
+
 def test_losses_with_checkpoints_between_them_do_not_end_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A long job that loses one rank each day would end after some days."""
     starts = Starts(monkeypatch, tmp_path, [("lost", True)] * 5 + [("done", False)])
