@@ -172,14 +172,12 @@ def year_last_note(column: str, numbers: pl.Series) -> tuple[str, ...]:
     if numbers.n_unique() < FEW_DATES or not numbers.is_between(1_01_1900, 31_12_2100).all():
         return ()
     texts = numbers.cast(pl.Int64).cast(pl.String).str.zfill(len("10142018"))
-    for form in ("%m%d%Y", "%d%m%Y"):
-        values = texts.str.to_date(form, strict=False)
-        if not values.has_nulls() and values.dt.year().is_between(1900, 2100).all():
-            return (
-                f"the column '{column}' is read as numbers, but {texts[0]} looks like a date: if it is one, write it as "
-                f"{values[0]}",
-            )
-    return ()
+    readings = [texts.str.to_date(form, strict=False) for form in ("%m%d%Y", "%d%m%Y")]
+    fitting = [values for values in readings if not values.has_nulls() and values.dt.year().is_between(1900, 2100).all()]
+    if not fitting:
+        return ()
+    fix = fitting[0][0] if len(fitting) == 1 else "year-month-day"
+    return (f"the column '{column}' is read as numbers, but {texts[0]} looks like a date: if it is one, write it as {fix}",)
 
 
 def example(form: str) -> str:

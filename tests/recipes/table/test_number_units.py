@@ -101,13 +101,14 @@ def test_letters_of_a_sorted_table_are_found_after_its_first_cells(tmp_path: Pat
     [
         ([10142018, 8012016, 12312017], "10142018 looks like a date: if it is one, write it as 2018-10-14"),
         ([31122017, 1022018, 15032018], "31122017 looks like a date: if it is one, write it as 2017-12-31"),
+        ([1022018, 3042018, 5062018], "01022018 looks like a date: if it is one, write it as year-month-day"),
         ([10142018, 8012016, 13312017], ""),
         ([10142018, 8012016, 12319017], ""),
         ([10142018, 10142018, 10142018], ""),
     ],
 )
 def test_numbers_that_look_like_dates_have_a_message(numbers: list[int], shown: str, tmp_path: Path) -> None:
-    """The order of dates of several years would be wrong, without a message."""
+    """The order of dates of several years would be wrong, without a message, or the message would name the wrong day."""
     column = cells.days(cells.read(table_of(tmp_path, list(map(str, numbers))), "x", RULES))
     assert (column.kind, bool(column.notes)) == ("number", bool(shown))
     assert shown in "".join(column.notes)
