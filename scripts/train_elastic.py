@@ -60,6 +60,8 @@ def main() -> None:
     if ranks < 1:
         given = f"{options.config_file}: num_processes=" if options.num_processes is None else "--num_processes "
         raise UserError(f"{given}{ranks} is impossible: it must be at least 1")
+    if options.max_losses < 0:
+        raise UserError(f"--max_losses {options.max_losses} is impossible: it must be at least 0")
     check_multiple("batch_size", settings.batch_size, ranks, f"{ranks} ranks")
     job = elastic.Job(
         command=[TRAIN, *words],

@@ -148,6 +148,7 @@ CASES = {
     f"{ELASTIC} --config_file two.yaml micro_batch_size=-1": "micro_batch_size=-1 is impossible: it must be 0 or more",
     f"{ELASTIC} --config_file two.yaml --num_processes 0": "--num_processes 0 is impossible: it must be at least 1",
     f"{ELASTIC} --config_file none.yaml": "none.yaml: num_processes=0 is impossible: it must be at least 1",
+    f"{ELASTIC} --config_file two.yaml --max_losses -1": "--max_losses -1 is impossible: it must be at least 0",
     f"{ELASTIC} --config_file two.yaml learning_rate=0": "learning_rate=0.0 is impossible: it must be more than 0",
     # train
     "train": "the setting 'data' has no default: add data=…",
