@@ -150,9 +150,12 @@ def _mark_test(
         _leave_out((split == TRAIN) & np.isin(unit, unit[split == TEST]), ACROSS, split, census)
     left, taken = int((split == TRAIN).sum()), int((split == TEST).sum())
     if not taken or left < LEAST_ROWS:
+        reasons = [reason for reason in (EMBARGO, ACROSS) if reason in census.dropped]
+        left_out = "".join(f", and {census.dropped[reason]} are left out ({reason})" for reason in reasons)
+        fix = f"leave group={config.group} out, change test" if config.group and ACROSS in reasons else "change it"
         raise UserError(
-            f"test={config.test:g} leaves {left} rows for train and {taken} for test, but train needs {LEAST_ROWS} and test "
-            "1: change it, or give more rows"
+            f"test={config.test:g} leaves {left} rows for train and {taken} for test{left_out}, but train needs "
+            f"{LEAST_ROWS} and test 1: {fix}, or give more rows"
         )
 
 
