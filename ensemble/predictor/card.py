@@ -141,6 +141,7 @@ def default_parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
     }[task.kind]
     drawn = used_rows.drawn(manifest, scores)
     of_clusters = "" if drawn == "rows" else f" of {scores['clusters']:,} {drawn}"
+    weight = manifest["config"].get("weight") or task.weight
     return Parts(
         purpose=purpose,
         data=[
@@ -151,7 +152,7 @@ def default_parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
             *rows,
         ],
         counts=f"{scores['rows']:,} rows{of_clusters}, with 95 % intervals by a bootstrap of {scores['num_draws']:,} draws "
-        f"of {drawn}.",
+        f"of {drawn}.{f' The scores are weighted by `{weight}`.' if scores['weighted'] else ''}",
         limits=[
             "- The scores hold for rows from the same source; rows from other sources were not measured.",
             *([] if CrossValidation.from_manifest(manifest) else [use_of_splits(scores)]),

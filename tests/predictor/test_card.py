@@ -79,6 +79,15 @@ def test_the_card_names_the_products_that_are_ranked(fitted: Path, prepared: Pat
     assert "For each product with at least 5 reviews in the last 3 weeks:" in ModelCard.load(tmp_path / card.NAME).text
 
 
+def test_the_card_names_the_weights_of_the_scores(fitted: Path, prepared: Path) -> None:
+    """A reader could not reproduce weighted scores, since only the report mentioned the weights."""
+    scores, manifest = folders.read_json(fitted / "scores.json"), folders.read_manifest(prepared)
+    manifest["config"]["weight"] = "people"
+    assert "weighted" not in card.default_parts(manifest, scores).counts
+    counts = card.default_parts(manifest, {**scores, "weighted": True}).counts
+    assert counts.endswith(". The scores are weighted by `people`.")
+
+
 class Hub(BaseHTTPRequestHandler):
     """What `create_repo` and `upload_folder` ask of the Hub; the requests are kept."""
 
