@@ -186,6 +186,13 @@ def test_a_regression_of_two_members(tmp_path: Path) -> None:
     assert "Simplex weights are chosen unless best member is better by more than half a standard error." in two
 
 
+def test_combiners_and_calibrators_are_separate(tmp_path: Path) -> None:
+    """The first calibrator would look chosen, or the score of the chosen combiner would contradict that of the ensemble."""
+    page = write_table(tmp_path, "binary", fit={"combiner": "simplex", "calibration": "none,platt"})
+    assert "Combiners are scored with the calibrator platt." in text(page)
+    assert '<tr class=below-line><th scope="row">platt</th>' in page
+
+
 def test_one_of_each(tmp_path: Path) -> None:
     """A page would read "the 1 features", "the 1 rows", or compare the combiners of a single member."""
     words = text(
