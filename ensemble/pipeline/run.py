@@ -483,9 +483,15 @@ def lines(board: list[dict[str, Any]]) -> list[str]:
     rows = {"oof": "rows predicted out of fold"}.get(board[0]["split"], f"the {board[0]['split']} split")
     text = [f"{board[0]['metric'].replace('_', ' ')} on {rows}, with its 95 % interval"]
     for row in board:
-        interval = "" if row["low"] is None else f"  [{row['low']:.5g}, {row['high']:.5g}]"  # None for a single cluster
-        score = "undefined" if row["value"] is None else f"{row['value']:.5g}{interval}"
+        value, low, high = (each if each is None else _as_text(each) for each in (row["value"], row["low"], row["high"]))
+        interval = "" if low is None else f"  [{low}, {high}]"  # None for a single cluster
+        score = "undefined" if value is None else f"{value}{interval}"
         forms = {"weight": "weight {:.2f}", "seconds": "{:.1f} s", "megabytes": "{:.1f} MB"}
         facts = [form.format(row[name]) for name, form in forms.items() if row[name] is not None]
         text.append(f"{row['member']:>20}  {score}  {'  '.join(facts)}".rstrip())
     return text
+
+
+def _as_text(score: float) -> str:
+    """A score with five significant digits; from 100,000 to a billion as a whole number."""
+    return f"{score:.0f}" if 99_999.5 <= abs(score) < 1e9 else f"{score:.5g}"

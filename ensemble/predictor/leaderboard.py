@@ -28,7 +28,7 @@ def rows(scores: dict[str, Any], folder_of: Mapping[str, Path]) -> list[dict[str
                 **intervals[metric],
                 "weight": scores["weights"].get(name),
                 "seconds": summary.get("seconds"),
-                "megabytes": None if size is None else round(size / 1e6, 2),
+                "megabytes": None if size is None else round(size / 1e6, 4),
             }
         )
     sign = -1 if scores["metrics"][metric]["higher_is_better"] else 1

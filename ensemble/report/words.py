@@ -122,7 +122,7 @@ def counted(count: int, noun: str) -> str:
 
 def significant(value: float | None) -> str:
     """A positive number with three significant digits, or with all digits before the decimal point if these are more."""
-    return number(value, max(0, 2 - math.floor(math.log10(value))) if value else None)
+    return number(value, max(0, 2 - math.floor(math.log10(value))) if value and value >= 1e-4 else None)
 
 
 def day(date: str | datetime.date) -> str:
@@ -140,12 +140,12 @@ def duration(seconds: float) -> str:
     return f"{hours}{THIN}h {minutes}{THIN}min" if hours else f"{minutes}{THIN}min {rest}{THIN}s"
 
 
-def megabytes(size: int) -> str:
-    """2,345,678 bytes as "2.3 MB"."""
-    return f"{number(size / 1e6, 1)}{THIN}MB"
+def file_size(size: float) -> str:
+    """2,345,678 bytes as "2.3 MB", and 2,345 as "2.3 kB"."""
+    return f"{number(size / 1e3, 1)}{THIN}kB" if size < 1e5 else f"{number(size / 1e6, 1)}{THIN}MB"
 
 
-FORMATS = (percent, number, counted, significant, day, duration, megabytes)
+FORMATS = (percent, number, counted, significant, day, duration, file_size)
 """The functions that the templates use as filters, by their names."""
 
 

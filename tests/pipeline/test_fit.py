@@ -99,6 +99,20 @@ def test_a_leaderboard_without_intervals_can_be_printed(value: float | None, sho
     ]  # fmt: skip
 
 
+def test_large_scores_are_printed_as_in_the_report() -> None:
+    """A root mean squared error in euros would be printed as 3.0361e+05, while the report has 303,614."""
+    row = {
+        "member": "a",
+        "metric": "root_mean_squared_error",
+        "split": "oof",
+        "value": 303614.2,
+        "low": 99999.4,
+        "high": 2e9,
+    }
+    line = run.lines([{**row, "weight": None, "seconds": None, "megabytes": None}])[1]
+    assert line.split("  ")[-2:] == ["303614", "[99999, 2e+09]"]
+
+
 def test_the_same_command_gives_the_same_bits(table: Path, tmp_path: Path) -> None:
     """A repeated fit would give another ensemble."""
     result = []

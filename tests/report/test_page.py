@@ -227,8 +227,15 @@ def test_small_numbers_have_digits() -> None:
         1234.5: "1,234",
     }
     assert {value: report_words.number(value) for value in shown} == shown
+    assert [report_words.significant(value) for value in (4.63e-8, 0.00412, 1234.5)] == ["4.63e−08", "0.00412", "1,234"]
     scores = {0.0000021067: "2.107e−06", 0.0123456: "0.01235", -44564.49: "−44,564", 0.0: "0.000"}
     assert {value: tables.score("regression", value, "root_mean_squared_error") for value in scores} == scores
+
+
+@pytest.mark.parametrize(("size", "shown"), [(2_345, "2.3 kB"), (99_949, "99.9 kB"), (123_456, "0.1 MB"), (2.3e6, "2.3 MB")])
+def test_a_small_file_has_a_size(size: float, shown: str) -> None:
+    """A source of 40 kB, or a linear member, would have 0.0 MB."""
+    assert report_words.file_size(size).replace(report_words.THIN, " ") == shown
 
 
 def test_an_undefined_score_is_explained(copy: Path, tmp_path: Path) -> None:
