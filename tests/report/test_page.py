@@ -1,5 +1,6 @@
 """The report: what is on the page, in which order and units, and how it looks without scripts or a network."""
 
+import dataclasses
 import html
 import re
 import shlex
@@ -191,6 +192,21 @@ def test_combiners_and_calibrators_are_separate(tmp_path: Path) -> None:
     page = write_table(tmp_path, "binary", fit={"combiner": "simplex", "calibration": "none,platt"})
     assert "Combiners are scored with the calibrator platt." in text(page)
     assert '<tr class=below-line><th scope="row">platt</th>' in page
+
+
+def test_a_row_without_reasons_is_explained(tmp_path: Path) -> None:
+    """A reader would take an empty cell among the reasons for an error."""
+    sentence = "a row that the members with most of the weight do not explain has no reasons."
+    assert sentence not in text(write_table(tmp_path, "binary", num_new=3))
+    for name in ("m0", "m1"):
+        forecast_of = predictions.read(tmp_path / f"predictions/{name}.forecast.parquet")
+        assert forecast_of.reasons is not None
+        without_last = dataclasses.replace(forecast_of, reasons=[*forecast_of.reasons[:-1], []])
+        predictions.write(tmp_path / f"predictions/{name}.forecast.parquet", without_last)
+    predictor.fit(
+        tmp_path / "predictions", tmp_path / "prepared", tmp_path / "ensemble", on="oof", num_draws=2, overwrite=True
+    )
+    assert sentence in text(write(tmp_path, tmp_path / "report.html"))
 
 
 def test_one_of_each(tmp_path: Path) -> None:
