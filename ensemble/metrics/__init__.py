@@ -186,13 +186,16 @@ def score_intervals(kind: str, draws: Draws, is_difference: bool = False) -> dic
 
     Draws in which a metric is undefined are left out. With fewer than two clusters both ends are NaN. The calibration error
     is larger in almost every draw, since resampling adds noise to each bin. So its draws are shifted until their median is
-    the score, and the interval of the score, unlike that of a difference, does not extend below 0.
+    the score, and the interval of the score, unlike that of a difference, does not extend below 0. The interval of a score
+    contains it: R² of the mean of the rows is 0, and below 0 in every draw.
     """
     result = intervals(METRICS[kind], draws, BIASED)
-    return {
-        name: interval._replace(low=max(interval.low, 0.0)) if name in BIASED and not is_difference else interval
-        for name, interval in result.items()
-    }
+    if is_difference:
+        return result
+    for name, (value, low, high) in result.items():
+        low = max(low, 0.0) if name in BIASED else low
+        result[name] = Interval(value, min(low, value), max(high, value))  # NaN remains, since it is the first argument
+    return result
 
 
 def why_undefined(target: np.ndarray, kind: str = "binary") -> str | None:

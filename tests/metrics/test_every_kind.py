@@ -199,6 +199,14 @@ def test_r_squared_of_draws_with_equal_targets_is_left_out() -> None:
     assert interval.low < interval.value < interval.high
 
 
+def test_the_interval_of_the_base_rate_contains_its_r_squared() -> None:
+    """The page would have 0.000 with an interval from −0.025 to −0.000008, since the mean is the best constant."""
+    target = np.random.default_rng(0).normal(size=50)
+    drawn = {"group": np.zeros(50), "cluster": np.arange(50), "generator": np.random.default_rng(0)}
+    interval = bootstrap_scores(target, np.full(50, target.mean()), **drawn, kind="regression")["r_squared"]
+    assert interval.low < interval.value == interval.high == pytest.approx(0)
+
+
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_groups_are_drawn_as_their_rows_are(is_whole: bool) -> None:
     """Groups inside one cluster have one weight each. Groups in several clusters would have only one, too."""
