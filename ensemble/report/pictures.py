@@ -82,7 +82,7 @@ def _learning_curves(
         ("train", "loss", "training loss"),
     ):
         points = {entry["step"]: entry[key] for entry in member.history if entry.get("kind") == kind and key in entry}
-        steps = np.array(sorted(step for step, value in points.items() if np.isfinite(value)))
+        steps = np.array(sorted(step for step, value in points.items() if value is not None and np.isfinite(value)))
         if not steps.size:
             continue
         values = np.array([points[step] for step in steps])

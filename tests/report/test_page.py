@@ -2,6 +2,7 @@
 
 import dataclasses
 import html
+import json
 import re
 import shlex
 from pathlib import Path
@@ -97,6 +98,13 @@ def test_the_text_of_a_picture_is_complete(page: str) -> None:
     labels = re.findall(r'<svg viewBox[^>]*aria-label="([^"]*)"', page)
     assert any("training loss" in label for label in labels)
     assert not [label for label in labels if label.rstrip().endswith(";")]
+
+
+def test_a_step_without_a_finite_loss_is_no_point_of_the_curve(copy: Path, tmp_path: Path) -> None:
+    """A run with nonfinite=skip, which logs the loss of a skipped step as null, would have no page."""
+    with (copy / "members" / "net" / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"kind": "train", "step": 40, "loss": None}) + "\n")
+    assert "training loss by step" in write(copy, tmp_path / "report.html")
 
 
 def test_the_page_has_the_measured_scaling(scaled_page_file: Path, page: str, scaling: list[Path]) -> None:
