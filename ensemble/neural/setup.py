@@ -67,6 +67,16 @@ class Training:
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     @property
+    def hardware(self) -> dict[str, Any]:
+        """How `accelerate launch` started the training, for summary.json."""
+        return {
+            "ranks": self.accelerator.num_processes,
+            "device": str(self.accelerator.device),
+            "precision": self.accelerator.mixed_precision,
+            "sharded": self.state.is_sharded,
+        }
+
+    @property
     def num_steps(self) -> int:
         planned, most = self.progress.planned_steps, self.plan.num_steps(self.config.max_epochs)
         return min(planned, most) if planned and self.config.max_seconds else most

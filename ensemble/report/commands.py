@@ -49,9 +49,11 @@ def launcher(summary: dict[str, Any]) -> list[str]:
     """The words of `accelerate launch` for the training of a network on one machine. summary : summary.json of the run."""
     hardware = "gpu" if "cuda" in str(summary.get("device")) else "cpu"
     ranks = summary.get("ranks", 1)
-    count = "multi" if ranks > 1 else "single"
-    words = ["accelerate", "launch", "--config_file", f"accelerate_configs/{count}_{hardware}.yaml"]
-    return [*words, "--num_processes", str(ranks)] if ranks > 1 else words
+    words = ["accelerate", "launch", "--config_file"]
+    if ranks == 1:
+        return [*words, f"accelerate_configs/single_{hardware}.yaml"]
+    sharded = "_sharded" if summary.get("sharded") else ""
+    return [*words, f"accelerate_configs/multi_{hardware}{sharded}.yaml", "--num_processes", str(ranks)]
 
 
 def _one_command(run: Run) -> list[str]:

@@ -53,40 +53,51 @@ class Branch(torch.nn.Module):
         self.first, self.second = (torch.nn.Parameter(torch.ones(1)) for _ in range(2))
     def forward(self, x):
         return x * (self.second if torch.distributed.get_rank() else self.first)
+class Plain(Toy):
+    def optimizers(self, model, learning_rate, weight_decay):
+        return [torch.optim.SGD(model.parameters(), lr=learning_rate)]
 class Branches(Toy):
     def model(self):
         return super().model().append(Branch())
 def main():
     accelerator = launch.start(settings(Path(sys.argv[1])))
     from ensemble.neural import loop
-    loop.train(Branches(), settings(Path(sys.argv[1])), accelerator)
+    loop.train(globals()[sys.argv[2]](), settings(Path(sys.argv[1])), accelerator)
 errors.run(main)
 """
 
 
 def test_a_parameter_that_a_rank_does_not_use_is_refused(tmp_path: Path) -> None:
     """FSDP would add the gradient of one parameter to that of another of the same size, without a message."""
-    errors = errors_of_branches(tmp_path)
+    code, errors = train_toy("Branches", tmp_path)
+    assert code != 0
     assert "the loss that `step` of the recipe returns for some rows does not depend on 4." in errors
 
 
 def test_a_class_of_layers_that_the_model_lacks_is_refused(tmp_path: Path) -> None:
     """Accelerate would raise a ValueError, which is shown with a traceback."""
-    errors = errors_of_branches(tmp_path, "--fsdp_transformer_layer_cls_to_wrap", "Decoder")
+    code, errors = train_toy("Branches", tmp_path, "--fsdp_transformer_layer_cls_to_wrap", "Decoder")
+    assert code != 0
     assert (
         "error: fsdp_transformer_layer_cls_to_wrap: Decoder in the accelerate YAML: the model has no layer of this class; "
         "its classes are Branch, Dropout, Linear, Sequential, Tanh" in errors
     )
 
 
-def errors_of_branches(folder: Path, *options: str) -> str:
-    """Standard error of a training of `BRANCHES` on two ranks, which must fail."""
+def test_the_summary_records_that_the_weights_were_sharded(tmp_path: Path) -> None:
+    """The command in the report would train again with all of the weights on each rank, where they may not fit."""
+    code, errors = train_toy("Plain", tmp_path)
+    assert code == 0, errors
+    assert folders.read_json(tmp_path / "run" / "summary.json")["sharded"]
+
+
+def train_toy(recipe: str, folder: Path, *options: str) -> tuple[int, str]:
+    """Exit code and standard error of a training of `recipe`, a class in `BRANCHES`, on two ranks."""
     (folder / "branches.py").write_text(BRANCHES)
-    command = [*launcher.ACCELERATE, *launcher.MULTI_CPU_SHARDED, *options, "branches.py", "run"]
+    command = [*launcher.ACCELERATE, *launcher.MULTI_CPU_SHARDED, *options, "branches.py", "run", recipe]
     with launcher.started(command, folder, PYTHONPATH=launcher.WITH_HELPERS) as process:
         _, errors = process.communicate(timeout=launcher.TIMEOUT_S)
-    assert process.returncode != 0
-    return errors
+    return process.returncode, errors
 
 
 @pytest.fixture(scope="module")

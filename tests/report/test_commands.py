@@ -21,10 +21,12 @@ from ensemble.report import commands
          "accelerate launch --config_file accelerate_configs/multi_cpu.yaml --num_processes 4"),
         ({"ranks": 8, "device": "cuda:0"},
          "accelerate launch --config_file accelerate_configs/multi_gpu.yaml --num_processes 8"),
+        ({"ranks": 8, "device": "cuda:0", "sharded": True},
+         "accelerate launch --config_file accelerate_configs/multi_gpu_sharded.yaml --num_processes 8"),
     ],
 )  # fmt: skip
-def test_the_launcher_starts_as_many_ranks_as_the_training_had(summary: dict[str, Any], words: str) -> None:
-    """Two ranks would be started, the number in the file, whatever the training had."""
+def test_the_launcher_starts_the_ranks_of_the_training(summary: dict[str, Any], words: str) -> None:
+    """Two ranks would be started, the number in the file, or each rank would hold all of the weights, which may not fit."""
     assert commands.launcher(summary) == words.split()
 
 
