@@ -62,13 +62,11 @@ def train(
 
             preempted = result.num_stop_requests > 0 and num_done < run.num_steps
             evaluation_due = not preempted and (num_done % run.evaluation_steps == 0 or num_done == run.num_steps)
-            if preempted or evaluation_due or num_done % run.checkpoint_steps == 0:
-                with run.meter.paused():
-                    if evaluation_due:
-                        evaluate(run)
-                        finished = run.is_finished
-                    if preempted or finished or num_done % run.checkpoint_steps == 0:
-                        save(run)
+            if evaluation_due:
+                evaluate(run)
+                finished = run.is_finished
+            if preempted or finished or num_done % run.checkpoint_steps == 0:
+                save(run)
         return _finish(run, preempted)
 
 
@@ -187,7 +185,7 @@ def evaluate(run: Training) -> None:
         return
     progress.evaluated_step = progress.step
     progress.evaluations_since_best += progress.step > progress.best_step  # not for those that a resumed run repeats
-    with run.state.averaged_weights():
+    with run.meter.paused(), run.state.averaged_weights():
         scores = evaluation.score(recipe, run.model, "validation", run.plan.micro_batch_size, run.accelerator)
         if recipe.monitor not in scores:
             raise UserError(f"the metrics {', '.join(scores)} lack monitor={recipe.monitor} of the recipe {recipe.name}")
@@ -214,10 +212,11 @@ def save(run: Training) -> None:
         progress.rollback_step = progress.step
     progress.seconds = round(time.monotonic() - run.start_time, 1)
     folder = checkpoint.step_folder(run.out, progress.step)
-    writer.submit(state.checkpoint_writer(folder, run.description))
-    if run.accelerator.is_main_process:
-        needed = progress.rollback_step if run.config.spike_factor else 0
-        writer.submit(lambda: checkpoint.prune(run.out, run.config.keep_last, run.config.keep_steps, needed))
+    with run.meter.paused():
+        writer.submit(state.checkpoint_writer(folder, run.description))
+        if run.accelerator.is_main_process:
+            needed = progress.rollback_step if run.config.spike_factor else 0
+            writer.submit(lambda: checkpoint.prune(run.out, run.config.keep_last, run.config.keep_steps, needed))
 
 
 def _write_weights(run: Training, name: str, scores: dict[str, float]) -> None:

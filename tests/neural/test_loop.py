@@ -8,6 +8,7 @@ import signal
 import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from accelerate import Accelerator
 from toy import NUM_ROWS, Toy, ToyRows, checkpoints, last, lines, same_checkpoints, tensors
 
 from ensemble.errors import UserError
-from ensemble.neural import evaluation, guards, loop
+from ensemble.neural import evaluation, guards, loop, meter
 from ensemble.neural.loader import Batch, BatchPlan
 from ensemble.neural.optim import learning_rate_scale
 from ensemble.neural.settings import TrainConfig
@@ -184,6 +185,24 @@ def test_a_run_writes_its_files(config: TrainConfig, accelerator: Accelerator) -
     board = EventAccumulator(str(out / "tensorboard")).Reload()
     assert [event.step for event in board.Scalars("train/loss")] == list(range(1, 13))
     assert [event.step for event in board.Scalars("val/score")] == [3, 6, 9, 12]
+
+
+def test_the_speed_of_a_run_excludes_evaluations_also_right_after_a_resume(
+    config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first speed after a preemption would be too low, since the postponed evaluation would count as training."""
+
+    def train(toy: Toy) -> None:
+        clock = SimpleNamespace(perf_counter=lambda: toy.num_micro_batches + 1000.0 * toy.num_evaluations)
+        monkeypatch.setattr(meter, "time", clock)
+        loop.train(toy, config, accelerator, "auto")
+
+    toy = Toy()
+    toy.at_micro_batch = {1 + 3: lambda: (os.kill(os.getpid(), signal.SIGUSR1), time.sleep(0.3))}
+    train(toy)
+    train(Toy())
+    speeds = {line["step"]: line["samples_per_s"] for line in lines(config) if line["kind"] == "train"}
+    assert speeds == {step: 5 if step % 3 == 0 else 16 for step in range(1, 13)}
 
 
 def test_tensorboard_shows_every_step_of_a_resumed_run_once(config: TrainConfig, accelerator: Accelerator) -> None:
