@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -228,7 +228,8 @@ def describe(recipe: NeuralRecipe, config: TrainConfig, accelerator: Accelerator
     model = make_model(recipe).to(accelerator.device)
     optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
     forward = forward_pass(recipe, model, largest_batch(rows, plan, accelerator), accelerator)
-    return summary(config, plan, model, optimizers, accelerator.mixed_precision, forward)
+    num_shards = accelerator.num_processes if is_sharded(accelerator) else 1
+    return summary(config, plan, model, optimizers, accelerator.mixed_precision, forward, num_shards)
 
 
 def summary(
@@ -238,22 +239,25 @@ def summary(
     optimizers: list[torch.optim.Optimizer],
     precision: str,
     forward: Callable[[], torch.Tensor],
+    num_shards: int = 1,
 ) -> str:
     """Settings, model size, memory per rank and batch sizes, on several lines.
 
     `optimizers` must not be wrapped by Accelerate. `forward` runs one micro-batch through `model` and returns the loss.
+    `num_shards` is the number of ranks that share the parameters, gradients, averaged weights and optimizers' state (FSDP).
     """
     from omegaconf import OmegaConf
 
     parameters = list(model.parameters())
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
     num_bytes: dict[str, int | None] = {
-        "weights": sum(tensor.nbytes for tensor in [*parameters, *model.buffers()]),
-        "gradients": sum(parameter.nbytes for parameter in trainable),
+        "weights": nbytes(parameters) // num_shards + nbytes(model.buffers()),
+        "gradients": nbytes(trainable) // num_shards,
     }
     for number, optimizer in enumerate(optimizers, 1):
         name = f"{type(optimizer).__name__}{f' {number}' if len(optimizers) > 1 else ''}"
-        num_bytes[name] = optimizer_state_bytes(optimizer)
+        state_bytes = optimizer_state_bytes(optimizer)
+        num_bytes[name] = state_bytes and state_bytes // num_shards
     if config.ema_decay:
         num_bytes["averaged weights"] = num_bytes["gradients"]  # of the trainable parameters, too
     num_bytes["activations"] = activation_bytes(model, forward)
@@ -277,6 +281,10 @@ def summary(
         f"  peak learning rate {' and '.join(f'{rate:g}' for rate in rates)}{scaled}, then {config.schedule}",
     ]
     return "\n".join(lines)
+
+
+def nbytes(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
 
 
 def optimizer_state_bytes(optimizer: torch.optim.Optimizer) -> int | None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
-from toy import WIDTH, ToyRows
+from toy import WIDTH, Toy, ToyRows
 
 from ensemble.errors import UserError
 from ensemble.neural import preflight
@@ -62,6 +62,28 @@ def test_the_summary_is_complete() -> None:
     assert "  1,000 rows, 16 steps per epoch, 48 steps in total, 5 of them warm-up\n" in output
     assert "48 steps in total, 48 of them warm-up\n" in text(settings | {"warmup_steps": 50}, model, optimizer)
     assert output.endswith("  peak learning rate 0.002, linear scaling from a batch of 32, then cosine")
+
+
+def test_weights_that_are_sharded_need_less_memory_per_rank(config: TrainConfig) -> None:
+    """A model that fits with FSDP would seem to need as much memory as without."""
+
+    class Large(Toy):
+        def model(self) -> torch.nn.Module:
+            model = torch.nn.Sequential(torch.nn.Linear(WIDTH, 1_000_000), torch.nn.Linear(1_000_000, 3))
+            model.register_buffer("table", torch.zeros(500_000))
+            return model
+
+    def memory(distributed_type: str) -> dict[str, float]:
+        facts = {"device": torch.device("cpu"), "mixed_precision": "no", "autocast": nullcontext, "process_index": 0}
+        ranks: Any = SimpleNamespace(distributed_type=distributed_type, num_processes=2, **facts)
+        output = preflight.describe(Large(), dataclasses.replace(config, ema_decay=0.9), ranks)
+        parts = [line.rsplit(maxsplit=2) for line in output.splitlines() if line.endswith(" MB")]
+        return {name.strip(): float(size) for name, size, _ in parts}
+
+    whole = {"weights": 42.0, "gradients": 40.0, "Recorder": 40.0, "averaged weights": 40.0, "activations": 32.0}
+    sharded = {"weights": 22.0, "gradients": 20.0, "Recorder": 20.0, "averaged weights": 20.0, "activations": 32.0}
+    assert memory("MULTI_CPU") == pytest.approx({**whole, "total": sum(whole.values())}, rel=0.01)
+    assert memory("FSDP") == pytest.approx({**sharded, "total": sum(sharded.values())}, rel=0.01)
 
 
 def test_the_summary_names_what_is_not_estimated() -> None:
