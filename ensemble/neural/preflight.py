@@ -198,7 +198,7 @@ def flops(
 ) -> tuple[float, float | None]:
     """FLOPs per example of a micro-batch that fits into memory, and the peak FLOP/s of a device; (0, None) if unknown.
 
-    The examples are drawn at random, since the longest ones, or those of similar length, would not be like the average.
+    The examples are drawn at random, since the longest ones would not be like the average.
     The FLOPs are unknown for a model that is sharded, since it may not fit into the memory of one device.
     """
     is_gpu = accelerator.device.type == "cuda" and not is_sharded(accelerator)
@@ -208,14 +208,30 @@ def flops(
     rows = recipe.rows("train")
     model.to(accelerator.device)
     while True:
-        numbers = next(dataclasses.replace(plan, bucket_batches=0).micro_batches(0, 1)).rows
+        sample = _sample(plan)
+        num_examples = sum(map(len, sample))
         try:
-            forward = forward_pass(recipe, model, gathered(rows, numbers, accelerator), accelerator)
-            return flops_per_example(model, forward, len(numbers)), peak
+            batches = (gathered(rows, numbers, accelerator) for numbers in sample)
+            passes = (forward_pass(recipe, model, batch, accelerator) for batch in batches)
+            return sum(flops_per_example(model, forward, num_examples) for forward in passes), peak
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
         plan = plan.halved()
+
+
+def _sample(plan: BatchPlan) -> list[np.ndarray]:
+    """The rows of one random micro-batch; with bucketing, of 8 from the shortest to the longest, which need other padding.
+
+    They are micro-batches of all ranks: with bucketing, the first rank has the shortest rows of a global batch.
+    """
+    micro_batches = dataclasses.replace(plan, num_ranks=1, rank=0).micro_batches(0, min(64, plan.steps_per_epoch))
+    lengths = plan.lengths
+    if lengths is None or not plan.bucket_batches:
+        return [next(micro_batches).rows]
+    by_length = sorted((micro.rows for micro in micro_batches), key=lambda rows: lengths[rows].max())
+    num_drawn = min(8, len(by_length))
+    return [by_length[int((number + 0.5) * len(by_length) / num_drawn)] for number in range(num_drawn)]
 
 
 def describe(recipe: NeuralRecipe, config: TrainConfig, accelerator: Accelerator) -> str:

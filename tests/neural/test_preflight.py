@@ -185,6 +185,23 @@ def test_flops_are_those_of_examples_of_average_length(bucket_batches: int, gpu:
     assert preflight.flops(recipe, OnGpu(4, 3), plan, gpu)[0] == pytest.approx(2 * 4 * 3 * 2 * 500, rel=0.1)
 
 
+@pytest.mark.parametrize("num_ranks", [1, 4])
+def test_flops_with_bucketing_are_those_of_less_padding(num_ranks: int, gpu: Any) -> None:
+    """MFU would be too high, since the examples per second are those of bucketed micro-batches."""
+
+    class Padded(Packed):
+        def gather(self, rows: np.ndarray, epoch: int = 0) -> Any:
+            return {"x": torch.ones(len(rows) * int(self.lengths[rows].max()), 4)}
+
+    rows = Padded(*np.random.default_rng(0).geometric(0.02, 20_000))
+    plan = BatchPlan(20_000, 64, 16, num_ranks, 0, 0, 8, rows.lengths)
+    recipe: Any = SimpleNamespace(rows=lambda split: rows, step=lambda model, batch, _: (model(batch["x"]).sum(), 1, None))
+    ranks = [dataclasses.replace(plan, rank=rank) for rank in range(num_ranks)]
+    micro_batches = [micro.rows for plan in ranks for micro in plan.micro_batches(0, plan.steps_per_epoch) if not micro.idle]
+    padded = sum(len(numbers) * rows.lengths[numbers].max() for numbers in micro_batches) / len(rows)
+    assert preflight.flops(recipe, OnGpu(4, 3), plan, gpu)[0] == pytest.approx(2 * 4 * 3 * 2 * padded, rel=0.1)
+
+
 @pytest.mark.parametrize("most_rows", [8, 3, 0])
 def test_flops_are_counted_on_a_micro_batch_that_fits(most_rows: int, gpu: Any) -> None:
     """A GPU whose peak is known would end the training out of memory, before the micro-batch is halved."""
