@@ -241,7 +241,8 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
         """exact: share of puzzles that are solved; blanks: share of blank cells that are right; segments: mean
         number of segments of a puzzle.
 
-        used: of the training puzzles offered to the slots of this rank since the last call, the share that was taken.
+        used: of the training puzzles offered to the slots of this rank since the last call, the share that was taken. The
+        counts are not in checkpoints: the first value after a resume is of the steps since then.
         """
         used = float(self._used) / self._offered if self._offered else 1.0
         self._used, self._offered = torch.zeros(()), 0
