@@ -103,7 +103,7 @@ def _main_score(run: Run) -> dict[str, Any]:
     gain = run.scores["gain_over_best_member"][metric]
     higher_is_better = metrics.METRICS[kind][metric].higher_is_better
     digits = _difference_digits(run, metric)
-    size = number(abs(gain["value"] or 0), digits)
+    size = _rounded(abs(gain["value"] or 0), digits)
     is_zero = not size.strip("0.")  # when rounded, such as with one member
     is_gain = is_zero or (gain["value"] > 0) == higher_is_better
     # The interval has the sign of `size`: it is that of the gain or the loss
@@ -122,8 +122,8 @@ def _main_score(run: Run) -> dict[str, Any]:
             if name not in run.candidates
         ],
         "gain": gain,
-        "low": number(low, digits),
-        "high": number(high, digits),
+        "low": _rounded(low, digits),
+        "high": _rounded(high, digits),
         "is_gain": is_gain,
         "size": size,
         "verdict": _verdict(run, metric, gain),
@@ -156,24 +156,36 @@ def _difference(run: Run, name: str, interval: dict[str, float | None]) -> dict[
 def _difference_digits(run: Run, name: str) -> int:
     """Digits after the decimal point of a difference between two scores: one more than the score of the ensemble has."""
     name = "root_mean_squared_error" if name == "mean_error" else name  # a mean error may be near 0
-    return 1 + len(_as_text(run.task.kind, name, run.scores["scores"][ENSEMBLE][name]["value"]).partition(".")[2])
+    return 1 + _score_digits(run.task.kind, name, run.scores["scores"][ENSEMBLE][name]["value"])
+
+
+def _rounded(value: float | None, digits: int) -> str:
+    """A difference with `digits` digits after the decimal point; with an exponent, if these are more than 7."""
+    if value is None or digits <= 7:
+        return number(value, digits)
+    return f"{round(value, digits) or 0.0:.4g}".replace("-", "−")  # without the sign of -0.0
 
 
 def _signed(value: float | None, digits: int) -> str:
-    text = number(value, digits)
+    text = _rounded(value, digits)
     return f"+{text}" if value is not None and value > 0 and text.strip("0.") else text
 
 
 def _as_text(kind: str, name: str, value: float | None) -> str:
     """A score by the metric `name` as text, with as many digits as are usual for the metric."""
+    digits = _score_digits(kind, name, value)
+    return number(value, digits) if value is None or digits <= 6 else f"{round(value, digits):.4g}".replace("-", "−")
+
+
+def _score_digits(kind: str, name: str, value: float | None) -> int:
+    """The number of digits after the decimal point of a score by the metric `name`."""
     digits = {"lift_at_5pct": 2, "log_loss": 4, "multiclass_log_loss": 4, "brier": 4, "calibration_error": 4}.get(name, 3)
     in_unit = kind == "regression" and name != "r_squared"  # of the target: four significant digits
     if value and (in_unit or LEAST < abs(value) < 10.0 ** (1 - digits)):  # of a small score, three
         significant = 4 if in_unit else 3
         exponent = int(f"{value:.{significant - 1}e}".partition("e")[2])  # of the rounded value
-        digits = max(0, significant - 1 - exponent)
-        return number(value, digits) if digits <= 6 else f"{value:.{significant}g}".replace("-", "−")
-    return number(value, digits)
+        return max(0, significant - 1 - exponent)
+    return digits
 
 
 def score(kind: str, value: float | None, name: str, digits: int = 3) -> str:

@@ -115,6 +115,25 @@ def test_differences_have_one_digit_more_than_scores(kind: str) -> None:
                 assert len(text.partition(".")[2]) == num_digits, (column["label"], text)
 
 
+@pytest.mark.parametrize("is_gain", [True, False])
+def test_differences_in_a_small_unit_are_not_0(is_gain: bool) -> None:
+    """A significant loss of 3e-8 metres would be a gain of 0.00000000 that is not significant."""
+    generator = np.random.default_rng(0)
+    target = 1e-7 * generator.normal(size=40)
+    near, far = (target + scale * generator.normal(size=40) for scale in (1e-8, 4e-8))
+    test = Predictions(target=target, prediction=near, **COLUMNS)
+    candidates = {"ensemble": near, "trees": far} if is_gain else {"ensemble": far, "trees": near}
+    table = tables.score_table(run_of(test, candidates, "root_mean_squared_error", "regression"))
+    main, difference = table["main"], table["differences"][0]
+    assert (main["is_gain"], main["verdict"]) == (is_gain, "better" if is_gain else "worse")
+    low, size, high = (float(main[part].replace("−", "-")) for part in ("low", "size", "high"))
+    assert 0 < low < size < high
+    assert size == pytest.approx(3e-8, rel=0.3)
+    assert difference["value"] == ("−" if is_gain else "+") + main["size"]
+    equal = tables.score_table(run_of(test, {"ensemble": far, "trees": far}, "root_mean_squared_error", "regression"))
+    assert (equal["main"]["size"], equal["main"]["is_gain"], equal["differences"][0]["value"]) == ("0", True, "0")
+
+
 @pytest.mark.parametrize(("kind", "label"), [("regression", "the mean of the target"), ("binary", "the base rate")])
 def test_the_constant_prediction_is_named_by_the_task(kind: str, label: str) -> None:
     """The page of a regression would compare with a base rate, which a number does not have."""
