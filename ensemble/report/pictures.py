@@ -10,7 +10,7 @@ from ensemble.data.cross_validation import CrossValidation
 from ensemble.report import kinds, tables
 from ensemble.report.run import Member, Run
 from ensemble.report.svg import PLANNED_DASHES, Picture, colour, draw, format_percent, picture, series_style
-from ensemble.report.words import PLANNED_SPEED_UP, number
+from ensemble.report.words import PLANNED_SPEED_UP
 
 BY_KIND = {
     "binary": kinds.binary,
@@ -34,11 +34,12 @@ def draw_all(run: Run) -> dict[str, Any]:
     of_recipe: list[Picture] = describe(run, styles) if describe else []
     curves = [picture(*parts) for parts in (*BY_KIND[run.task.kind](run, styles), *of_recipe)]
     labels = tables.metric_labels(run)
+    kind = run.task.kind
     rows = "validation" if CrossValidation.from_manifest(run.manifest) is None else "early-stopping rows"
     learning = [
         curve
         for position, member in enumerate(run.members, start=1)
-        for curve in _learning_curves(member, series_style(position)["color"], f"learning-{position}", labels, rows)
+        for curve in _learning_curves(member, kind, series_style(position)["color"], f"learning-{position}", labels, rows)
     ]
     return {"curves": curves, "learning": learning, "scaling": _scaling(run.scaling) if run.scaling else None}
 
@@ -72,7 +73,7 @@ def _scaling(benchmarks: list[dict[str, Any]]) -> dict[str, Markup]:
 
 
 def _learning_curves(
-    member: Member, line_colour: str, name: str, metric_labels: dict[str, str], rows: str
+    member: Member, task_kind: str, line_colour: str, name: str, metric_labels: dict[str, str], rows: str
 ) -> list[dict[str, Any]]:
     """Pictures of the score on the early-stopping rows at each evaluation, and of the training loss if it was logged."""
     unit = "tree" if "trees" in member.summary else "fit" if "candidate" in member.summary else "step"
@@ -96,7 +97,7 @@ def _learning_curves(
 
         description, note = f"{member.name}: {label} by {unit}", ""
         if best is not None:
-            score = f"{values[best]:.3f}" if abs(values[best]) < 10 else number(values[best])
+            score = tables.score(task_kind, values[best], member.metric)
             note = f"best {score} at {unit} {steps[best]:,}"
             description += f"; {note}"
         svg = draw(f"{name}-{kind}", paint, description)

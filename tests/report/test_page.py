@@ -107,6 +107,19 @@ def test_a_step_without_a_finite_loss_is_no_point_of_the_curve(copy: Path, tmp_p
     assert "training loss by step" in write(copy, tmp_path / "report.html")
 
 
+def test_a_learning_curve_has_the_score_of_the_table(tmp_path: Path) -> None:
+    """An error of 2e-8 metres would be 0.000 above its learning curve, and 1.971e-08 in the table of members."""
+    write_table(tmp_path, "regression")
+    member = tmp_path / "members" / "m0"
+    summary = folders.read_json(member / "summary.json")
+    folders.write_json(member / "summary.json", summary | {"validation_root_mean_squared_error": 1.971e-8})
+    entries = [{"kind": "val", "step": step, "root_mean_squared_error": error} for step, error in ((1, 3e-8), (2, 1.971e-8))]
+    (member / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
+    words = text(write(tmp_path, tmp_path / "report.html"))
+    assert words.count("1.971e−08") == 2
+    assert "best 1.971e−08 at tree 2" in words
+
+
 def test_the_page_has_the_measured_scaling(scaled_page_file: Path, page: str, scaling: list[Path]) -> None:
     """A figure of the measurement would be lost, or expected values would be taken for a measurement."""
     scaled = scaled_page_file.read_text(encoding="utf-8")
