@@ -14,8 +14,7 @@ from ensemble.metrics.weighting import relative_weights, weight_of, weighted_mea
 from ensemble.predictor.fit import ENSEMBLE
 from ensemble.predictor.used_rows import place
 from ensemble.report.run import Run
-from ensemble.report.svg import Picture, colour, format_percent
-from ensemble.report.words import THIN
+from ensemble.report.svg import Picture, colour, format_numbers, format_percent
 
 NUM_BINS = 20
 NUM_DECILES = 10
@@ -93,7 +92,7 @@ def regression(run: Run, styles: dict[str, Any]) -> list[Picture]:
         ends = [middle.min(), middle.max()]
         axes.plot(ends, ends, color=colour("muted"), linewidth=1)
         axes.set(xlabel="predicted by the ensemble", ylabel="observed")
-        _format_numbers(axes.xaxis, axes.yaxis)
+        format_numbers(axes.xaxis, axes.yaxis)
 
     def error_by_decile(axes: Any) -> None:
         bins = metrics.binary.equal_bins(prediction, NUM_DECILES, weight)
@@ -104,7 +103,7 @@ def regression(run: Run, styles: dict[str, Any]) -> list[Picture]:
             axes.plot(places + 1, errors, marker="o", markersize=3.5, **styles[name])
         axes.set_xticks(range(1, NUM_DECILES + 1))
         axes.set(ylim=(0, None), xlabel="decile of the ensemble's prediction", ylabel="mean absolute error")
-        _format_numbers(axes.yaxis)
+        format_numbers(axes.yaxis)
 
     caption = (
         "The dark band contains half of the observed values, the light one 90 %; the line is the median. On the grey "
@@ -182,17 +181,3 @@ def _quantiles(values: np.ndarray, weight: np.ndarray | None, rows: np.ndarray, 
     if weight is None:
         return np.quantile(values[rows], shares)
     return np.quantile(values[rows], shares, weights=weight[rows], method="inverted_cdf")
-
-
-def _format_numbers(*axes: Any) -> None:
-    """Numbers with thousands separators; on an axis that reaches 100,000, as 200 k or 1.2 M, which need less room."""
-    from matplotlib.ticker import EngFormatter
-
-    short = EngFormatter(sep=THIN)
-
-    def format_number(axis: Any, value: float, position: int | None) -> str:
-        text = short(value) if max(map(abs, axis.get_view_interval())) >= 1e5 else f"{value:,.6g}"
-        return text.replace("-", "−")
-
-    for axis in axes:
-        axis.set_major_formatter(partial(format_number, axis))

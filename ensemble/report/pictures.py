@@ -9,7 +9,7 @@ from markupsafe import Markup
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.report import kinds, tables
 from ensemble.report.run import Member, Run
-from ensemble.report.svg import PLANNED_DASHES, Picture, colour, draw, format_percent, picture, series_style
+from ensemble.report.svg import PLANNED_DASHES, Picture, colour, draw, format_numbers, format_percent, picture, series_style
 from ensemble.report.words import PLANNED_SPEED_UP
 
 BY_KIND = {
@@ -94,6 +94,7 @@ def _learning_curves(
             if best is not None:
                 axes.plot(steps[best], values[best], "o", markersize=7, color=line_colour)
             axes.set(xlim=(0, None), xlabel=UNITS[unit])
+            format_numbers(axes.xaxis, axes.yaxis)
 
         description, note = f"{member.name}: {label} by {unit}", ""
         if best is not None:

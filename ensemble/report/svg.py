@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -43,6 +44,20 @@ def format_percent(*axes: Any) -> None:
     """Label the ticks of matplotlib's axes, such as `axes.xaxis`, with shares as percentages."""
     for axis in axes:
         axis.set_major_formatter(lambda value, position: f"{100 * value:.0f}{THIN}%")
+
+
+def format_numbers(*axes: Any) -> None:
+    """Numbers with thousands separators; on an axis that reaches 100,000, as 200 k or 1.2 M, which need less room."""
+    from matplotlib.ticker import EngFormatter
+
+    short = EngFormatter(sep=THIN)
+
+    def format_number(axis: Any, value: float, position: int | None) -> str:
+        text = short(value) if max(map(abs, axis.get_view_interval())) >= 1e5 else f"{value:,.6g}"
+        return text.replace("-", "−")
+
+    for axis in axes:
+        axis.set_major_formatter(partial(format_number, axis))
 
 
 def picture(title: str, caption: str, label: str, paint: Paint) -> dict[str, Any]:

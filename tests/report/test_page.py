@@ -107,17 +107,30 @@ def test_a_step_without_a_finite_loss_is_no_point_of_the_curve(copy: Path, tmp_p
     assert "training loss by step" in write(copy, tmp_path / "report.html")
 
 
+def page_of_curve(folder: Path, errors: list[float], trees: int) -> str:
+    """The page of a regression by one member with these errors after each tree, of which it has `trees`."""
+    write_table(folder, "regression", num_members=1)
+    member, metric = folder / "members" / "m0", "root_mean_squared_error"
+    summary = folders.read_json(member / "summary.json")
+    folders.write_json(member / "summary.json", summary | {"trees": trees, f"validation_{metric}": errors[trees - 1]})
+    entries = [{"kind": "val", "step": step, metric: error} for step, error in enumerate(errors, start=1)]
+    (member / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
+    return write(folder, folder / "report.html")
+
+
 def test_a_learning_curve_has_the_score_of_the_table(tmp_path: Path) -> None:
     """An error of 2e-8 metres would be 0.000 above its learning curve, and 1.971e-08 in the table of members."""
-    write_table(tmp_path, "regression")
-    member = tmp_path / "members" / "m0"
-    summary = folders.read_json(member / "summary.json")
-    folders.write_json(member / "summary.json", summary | {"validation_root_mean_squared_error": 1.971e-8})
-    entries = [{"kind": "val", "step": step, "root_mean_squared_error": error} for step, error in ((1, 3e-8), (2, 1.971e-8))]
-    (member / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
-    words = text(write(tmp_path, tmp_path / "report.html"))
+    words = text(page_of_curve(tmp_path, [3e-8, 1.971e-8], 2))
     assert words.count("1.971e−08") == 2
     assert "best 1.971e−08 at tree 2" in words
+
+
+def test_numbers_at_a_learning_curve_are_short(tmp_path: Path) -> None:
+    """Errors around 6e7 would be marked 5.8 and 6.0, with a separate 1e7 above the picture."""
+    page = page_of_curve(tmp_path, [6.2e7, 5.8e7], 2)
+    picture = re.findall(r'<svg viewBox[^>]*aria-label="m0.*?</svg>', page, flags=re.DOTALL)[0]
+    assert f">60{report_words.THIN}M<" in picture
+    assert ">1e7<" not in picture
 
 
 def test_the_page_has_the_measured_scaling(scaled_page_file: Path, page: str, scaling: list[Path]) -> None:
