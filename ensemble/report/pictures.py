@@ -88,18 +88,21 @@ def _learning_curves(
             continue
         values = np.array([points[step] for step in steps])
         best = int((np.argmax if member.higher_is_better else np.argmin)(values)) if kind == "val" else None
+        # The copies of a CatBoost member share one number of trees, which need not be the best of their mean score
+        chosen = np.flatnonzero(steps == member.summary.get("trees"))
+        marked = int(chosen[0]) if best is not None and chosen.size else best
 
-        def paint(axes: Any, steps: np.ndarray = steps, values: np.ndarray = values, best: int | None = best) -> None:
+        def paint(axes: Any, steps: np.ndarray = steps, values: np.ndarray = values, marked: int | None = marked) -> None:
             axes.plot(steps, values, "." if unit == "fit" else "-", color=line_colour, linewidth=1.8)
-            if best is not None:
-                axes.plot(steps[best], values[best], "o", markersize=7, color=line_colour)
+            if marked is not None:
+                axes.plot(steps[marked], values[marked], "o", markersize=7, color=line_colour)
             axes.set(xlim=(0, None), xlabel=UNITS[unit])
             format_numbers(axes.xaxis, axes.yaxis)
 
         description, note = f"{member.name}: {label} by {unit}", ""
-        if best is not None:
-            score = tables.score(task_kind, values[best], member.metric)
-            note = f"best {score} at {unit} {steps[best]:,}"
+        if marked is not None:
+            place = f"{tables.score(task_kind, values[marked], member.metric)} at {unit} {steps[marked]:,}"
+            note = f"best {place}" if values[marked] == values[best] else f"{place}, the chosen number of trees"
             description += f"; {note}"
         svg = draw(f"{name}-{kind}", paint, description)
         pictures.append({"member": member.name, "label": label, "best": note, "svg": svg})

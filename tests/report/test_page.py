@@ -125,6 +125,13 @@ def test_a_learning_curve_has_the_score_of_the_table(tmp_path: Path) -> None:
     assert "best 1.971e−08 at tree 2" in words
 
 
+def test_a_learning_curve_shows_the_chosen_number_of_trees(tmp_path: Path) -> None:
+    """The curve of a CatBoost member with several copies would state another number of trees and score than the table."""
+    words = text(page_of_curve(tmp_path, [3.0, 2.0, 2.5], 3))
+    assert "2.500 at tree 3, the chosen number of trees" in words
+    assert "at tree 2" not in words
+
+
 def test_numbers_at_a_learning_curve_are_short(tmp_path: Path) -> None:
     """Errors around 6e7 would be marked 5.8 and 6.0, with a separate 1e7 above the picture."""
     page = page_of_curve(tmp_path, [6.2e7, 5.8e7], 2)
