@@ -49,7 +49,7 @@ def write_table(
     folder: Path,
     kind: str,
     column: str = "x",
-    names: tuple[str, str] = ("no", "yes"),
+    names: tuple[str, ...] = ("no", "yes"),
     scheme: str = "random",
     num_members: int = 2,
     num_new: int = 1,
@@ -58,7 +58,7 @@ def write_table(
 ) -> str:
     """The page of a table with one feature, predicted out of fold by trees, and with `num_new` rows to forecast.
 
-    column : the feature. names : of the classes of a binary target. fit : settings of the ensemble. entries : of the
+    column : the feature. names : of the classes. fit : settings of the ensemble. entries : of the
     manifest.
     """
     num_rows, cv = 400, CrossValidation(scheme=scheme, num_folds=4, begins=(0.0,) * 6 if scheme == "forward" else ())
@@ -72,6 +72,7 @@ def write_table(
         group="group",
         cluster="cluster",
         weight="weight" if config.get("weight") else "",
+        classes=names if kind == "multiclass" else (),
     )
     tables = {
         split: pa.table({"row_id": rows, "x": np.sin(rows).astype(np.float32)})
@@ -92,7 +93,7 @@ def write_table(
             write_predictions(
                 folder, split, f"m{member}", row_id=rows, cluster=rows, group=group[rows],
                 target=np.where(split == "oof", blend.target[rows], np.nan), prediction=blend.predictions[rows, member],
-                recipe="table", fingerprint=fingerprint, output=OUTPUTS_OF[kind][0],
+                recipe="table", fingerprint=fingerprint, output=OUTPUTS_OF[kind][0], classes=task.classes,
                 weight=None if weight is None else weight[rows],
                 config={"kind": "xgboost", "folder": str(folder / "members" / f"m{member}")},
                 reasons=None if split == "oof" else [[reason] for _ in rows],

@@ -67,6 +67,14 @@ def test_long_names_do_not_hide_other_columns(browser: Any, table_page: Path, wi
     assert min(shown[0] for shown in browser.execute_script(SIZES, ".pinned th[scope=row]")) > 100
 
 
+def test_long_names_of_classes_do_not_hide_columns(browser: Any, tmp_path: Path) -> None:
+    """A class with a name of 120 characters would push the columns of other classes out of the window."""
+    write_table(tmp_path, "multiclass", names=("x" * 120, "two words", "c", "d"))
+    chromium.show(browser, tmp_path / "report.html", 1280)
+    assert browser.execute_script("return document.querySelectorAll('.confusion td').length") == 20
+    assert browser.execute_script(CUT_OFF, ".confusion th, .confusion td") == 0
+
+
 def test_paper_shows_what_the_screen_shows(browser: Any, table_page: Path) -> None:
     """Bars and swatches would be missing in print, columns that need scrolling cut off, and a last row be on every sheet."""
     chromium.show(browser, table_page, 720)
