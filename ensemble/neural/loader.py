@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import connection, forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from typing import Any, Protocol
 
@@ -195,7 +195,8 @@ def in_order(num_rows: int, batch_size: int, num_ranks: int, rank: int) -> Itera
 
 
 CHECK_INTERVAL_S = 5.0
-"""Seconds after which a consumer that waits for a batch checks whether the worker processes are alive."""
+"""Seconds after which a consumer that waits for a batch checks whether the worker processes are alive, and for which it waits
+for the exit code of a worker whose connection has ended."""
 
 
 class Feed(AbstractContextManager["Feed"]):
@@ -270,7 +271,10 @@ class Feed(AbstractContextManager["Feed"]):
                 break
             except (RuntimeError, ConnectionError, EOFError) as error:
                 if "DataLoader timed out" not in str(error):
-                    codes = [worker.exitcode for worker in getattr(self._batches, "_workers", ())]
+                    workers = getattr(self._batches, "_workers", ())
+                    if not isinstance(error, RuntimeError):  # a connection to a worker can end before its exit code is known
+                        connection.wait([worker.sentinel for worker in workers], timeout=CHECK_INTERVAL_S)
+                    codes = [worker.exitcode for worker in workers]
                     if not any(codes):
                         raise
                     raise UserError(

@@ -1,6 +1,9 @@
 """Worker processes of the DataLoader that are killed from outside."""
 
 import multiprocessing
+import os
+import signal
+import threading
 import time
 from pathlib import Path
 
@@ -43,3 +46,21 @@ def test_a_killed_worker_is_named_at_once(tmp_path: Path, monkeypatch: pytest.Mo
             UserError, match=r"a DataLoader worker .*SIGKILL.*: with num_workers=0 its error is shown; if memory"
         ):
             list(batches)
+
+
+def test_a_worker_killed_while_its_batch_is_received_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection is reset before the exit code of the worker is known: the run would end with a traceback."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])
+    sign = tmp_path / "sign"
+    options = {"device": torch.device("cpu"), "num_workers": 1, "prefetch_factor": 2, "timeout_s": 600.0}
+    with Feed(Stuck(sign), in_order(5, 2, 1, 0), **options) as batches:
+        next(batches)
+        while not sign.exists():
+            time.sleep(0.05)
+        (worker,) = multiprocessing.active_children()
+        os.kill(worker.pid, signal.SIGSTOP)  # it does not answer when its second batch is received
+        killing = threading.Timer(1, worker.kill)
+        killing.start()
+        with pytest.raises(UserError, match=r"a DataLoader worker .*SIGKILL"):
+            list(batches)
+        killing.join()
