@@ -195,8 +195,8 @@ def in_order(num_rows: int, batch_size: int, num_ranks: int, rank: int) -> Itera
 
 
 CHECK_INTERVAL_S = 5.0
-"""Seconds after which a consumer that waits for a batch checks whether the worker processes are alive, and for which it waits
-for the exit code of a worker whose connection has ended."""
+"""Seconds after which a consumer that waits for a batch checks whether the worker processes are alive, and for which it
+waits for the exit code of a worker whose connection has ended."""
 
 
 class Feed(AbstractContextManager["Feed"]):
