@@ -155,6 +155,7 @@ def train(
             summary |= {
                 "status": summaries[-1]["status"],
                 "seconds": round(sum(part["seconds"] for part in summaries), 1),
+                "max_seconds": limit_s,  # config.json has that of the first training
                 "refit": {"monitor": recipe.monitor, "before": score_before, "after": score_after, "is_better": is_better},
             }
             if accelerator.is_main_process:

@@ -27,6 +27,8 @@ def commands(run: Run) -> list[str]:
         if member.summary["kind"] not in members.TREES:
             script = [*launcher(member.summary), "scripts/train.py", "--recipe", manifest["recipe"]]
         settings = {key: value for key, value in member.settings.items() if key not in ("data", "out", "overwrite")}
+        if "max_seconds" in member.summary:  # of a network with a refit, whose settings have a share of it
+            settings["max_seconds"] = member.summary["max_seconds"]
         for copy in member.copies:
             fold = data if copy == member.folder else data / "folds" / copy.name
             lines.append([*script, f"data={fold}", f"out={copy}", *settings_words(settings)])

@@ -361,14 +361,15 @@ def test_a_yaml_does_not_lower_the_precision_of_predictions(
 
 
 def test_the_parts_share_the_limit_of_time(config: TrainConfig, accelerator: Accelerator) -> None:
-    """The first training would use all of the time, or each part as much as the whole run."""
+    """The first training would use all of the time, each part as much as the whole run, or the report would show a share."""
     limit_s = 100_000.0
-    refit.train(SplitToy(*BETTER), dataclasses.replace(config, max_seconds=limit_s), accelerator)
+    summary = refit.train(SplitToy(*BETTER), dataclasses.replace(config, max_seconds=limit_s), accelerator)
     limits = [
         json.loads(Path(config.out, part, "config.json").read_text())["max_seconds"] / limit_s
         for part in ("", refit.TRIAL, refit.NEWEST)
     ]
     assert limits == pytest.approx([0.6, 0.5, 1.0], abs=0.01)
+    assert summary["max_seconds"] == limit_s
 
 
 def test_the_last_part_gets_the_time_that_the_trial_left(

@@ -100,6 +100,16 @@ def test_the_text_of_a_picture_is_complete(page: str) -> None:
     assert not [label for label in labels if label.rstrip().endswith(";")]
 
 
+def test_the_command_of_a_network_with_a_refit_has_its_whole_limit(copy: Path, tmp_path: Path) -> None:
+    """The limit would be the share of the first training, so that a repetition would train for less time."""
+    net = copy / "members" / "net"
+    folders.write_json(net / "config.json", {**folders.read_json(net / "config.json"), "max_seconds": 24.0})
+    folders.write_json(net / "summary.json", {**folders.read_json(net / "summary.json"), "max_seconds": 40.0})
+    page = write(copy, tmp_path / "report.html")
+    assert "max_seconds=40.0" in page
+    assert "max_seconds=24.0" not in page
+
+
 def test_a_step_without_a_finite_loss_is_no_point_of_the_curve(copy: Path, tmp_path: Path) -> None:
     """A run with nonfinite=skip, which logs the loss of a skipped step as null, would have no page."""
     with (copy / "members" / "net" / "metrics.jsonl").open("a", encoding="utf-8") as file:
