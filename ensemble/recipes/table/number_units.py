@@ -109,9 +109,10 @@ def remove(cells: pl.Series, unit: str) -> pl.Series:
         if unit == DURATION:
             hours = hours.zip_with(has_second, hours / 60)
         return cells.zip_with(hours.is_null(), hours.cast(pl.String))
-    if unit in DAYS:
+    if unit in DAYS:  # those with a time of day, without a decimal mark: its meaning depends on the other cells
         hours, _, has_day = _hours(cells)
-        cells = cells.zip_with(~has_day, (hours / 24).cast(pl.String))
+        billionths = (hours / 24 * 1e9).round().cast(pl.Int64).cast(pl.String) + "e-9"
+        cells = cells.zip_with(cells.str.contains(WHOLE_DAYS) | ~has_day, billionths)
     if not unit:
         return cells
     if unit.endswith(SCALED):

@@ -263,7 +263,7 @@ def test_a_time_of_two_parts_keeps_its_scale(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("training", "new", "values"),
     [
-        (["2 days", "-1 days"], ["3 days 06:00:00", "5 days"], [3.25, 5.0]),
+        (["2 days", "-1 days"], ["3 days 06:00:00", "-1 days +12:00:00", "5 days"], [3.25, -0.5, 5.0]),
         (["2 days 06:00:00", "-1 days +12:00:00"], ["3 days", "5 days 00:00:00"], [72.0, 120.0]),
     ],
 )
@@ -271,8 +271,9 @@ def test_whole_days_and_days_with_hours_are_the_same_durations(
     training: list[str], new: list[str], values: list[float], tmp_path: Path
 ) -> None:
     """A frame of pandas and its CSV, which has no hours if all are whole days, could not predict each other's rows."""
-    form = cells.read(table_of(tmp_path, training), "x", RULES).form
-    assert cells.read_as(table_of(tmp_path, new), "x", "number", form, RULES).values.to_list() == values
+    for config in (RULES, PrepareConfig(decimal=",")):  # 3.25 would be 325
+        form = cells.read(table_of(tmp_path, training), "x", config).form
+        assert cells.read_as(table_of(tmp_path, new), "x", "number", form, config).values.to_list() == values
 
 
 @pytest.mark.parametrize(("others", "odd"), [("12.8K", "900"), ("56.6%", "0.48")])
