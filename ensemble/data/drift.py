@@ -20,7 +20,7 @@ from ensemble.data.cross_validation import SPLIT
 from ensemble.data.inputs import FORECAST
 
 MOST_ROWS = 200_000
-"""The largest number of rows of a split that are compared; of a larger split, a random sample is."""
+"""The largest number of rows of a split that are compared; of a larger split, a random sample is compared."""
 LEAST_ROWS = 30
 """With fewer new rows there is no warning: a single row with a rare category would cause one."""
 NUM_BINS = 10
@@ -91,9 +91,11 @@ def columns(folder: str | Path, manifest: dict[str, Any], split: str) -> Iterato
     """Each feature of prepared data with its values in a split, (num_rows,), or in `MOST_ROWS` random ones of its rows."""
     table = open_table(Path(folder) / "rows" / split)
     # Every k-th row would be of one kind where rows alternate, such as home and away
-    rows = np.random.default_rng(0).permutation(table.num_rows)[:MOST_ROWS] if table.num_rows > MOST_ROWS else slice(None)
+    sample: slice | np.ndarray = slice(None)
+    if table.num_rows > MOST_ROWS:
+        sample = np.random.default_rng(0).choice(table.num_rows, MOST_ROWS, replace=False, shuffle=False)
     for feature in manifest["features"]:
-        yield feature, table[feature["name"]].to_numpy()[rows]
+        yield feature, table[feature["name"]].to_numpy()[sample]
 
 
 def bins_of_train(folder: str | Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -483,9 +483,10 @@ def lines(board: list[dict[str, Any]]) -> list[str]:
     rows = {"oof": "rows predicted out of fold"}.get(board[0]["split"], f"the {board[0]['split']} split")
     text = [f"{board[0]['metric'].replace('_', ' ')} on {rows}, with its 95 % interval"]
     for row in board:
-        value, low, high = (each if each is None else _as_text(each) for each in (row["value"], row["low"], row["high"]))
-        interval = "" if low is None else f"  [{low}, {high}]"  # None for a single cluster
-        score = "undefined" if value is None else f"{value}{interval}"
+        interval = (
+            "" if row["low"] is None else f"  [{_as_text(row['low'])}, {_as_text(row['high'])}]"
+        )  # single cluster: None
+        score = "undefined" if row["value"] is None else f"{_as_text(row['value'])}{interval}"
         forms = {"weight": "weight {:.2f}", "seconds": "{:.1f} s", "megabytes": "{:.1f} MB"}
         facts = [form.format(row[name]) for name, form in forms.items() if row[name] is not None]
         text.append(f"{row['member']:>20}  {score}  {'  '.join(facts)}".rstrip())

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +32,9 @@ class Stuck:
         return {"row": torch.from_numpy(rows)}
 
 
-def test_a_killed_worker_is_named_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run would wait for timeout_s, ten minutes, for a worker that the kernel killed, and end with a traceback."""
+@pytest.fixture
+def feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Feed]:
+    """A feed whose worker is stuck in the last of its three batches, and whose first batch was used."""
     monkeypatch.syspath_prepend(Path(__file__).parents[2])  # where the worker finds the class
     sign = tmp_path / "sign"
     options = {"device": torch.device("cpu"), "num_workers": 1, "prefetch_factor": 2, "timeout_s": 600.0}
@@ -40,27 +42,25 @@ def test_a_killed_worker_is_named_at_once(tmp_path: Path, monkeypatch: pytest.Mo
         next(batches)
         while not sign.exists():
             time.sleep(0.05)
-        (worker,) = multiprocessing.active_children()
-        worker.kill()
-        with pytest.raises(
-            UserError, match=r"a DataLoader worker .*SIGKILL.*: with num_workers=0 its error is shown; if memory"
-        ):
-            list(batches)
+        yield batches
 
 
-def test_a_worker_killed_while_its_batch_is_received_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_worker_is_named_at_once(feed: Feed) -> None:
+    """A run would wait for timeout_s, ten minutes, for a worker that the kernel killed, and end with a traceback."""
+    (worker,) = multiprocessing.active_children()
+    worker.kill()
+    with pytest.raises(
+        UserError, match=r"a DataLoader worker .*SIGKILL.*: with num_workers=0 its error is shown; if memory"
+    ):
+        list(feed)
+
+
+def test_a_worker_killed_while_its_batch_is_received_is_named(feed: Feed) -> None:
     """The connection is reset before the exit code of the worker is known: the run would end with a traceback."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[2])
-    sign = tmp_path / "sign"
-    options = {"device": torch.device("cpu"), "num_workers": 1, "prefetch_factor": 2, "timeout_s": 600.0}
-    with Feed(Stuck(sign), in_order(5, 2, 1, 0), **options) as batches:
-        next(batches)
-        while not sign.exists():
-            time.sleep(0.05)
-        (worker,) = multiprocessing.active_children()
-        os.kill(worker.pid, signal.SIGSTOP)  # it does not answer when its second batch is received
-        killing = threading.Timer(1, worker.kill)
-        killing.start()
-        with pytest.raises(UserError, match=r"a DataLoader worker .*SIGKILL"):
-            list(batches)
-        killing.join()
+    (worker,) = multiprocessing.active_children()
+    os.kill(worker.pid, signal.SIGSTOP)  # it does not answer when its second batch is received
+    killing = threading.Timer(1, worker.kill)
+    killing.start()
+    with pytest.raises(UserError, match=r"a DataLoader worker .*SIGKILL"):
+        list(feed)
+    killing.join()
