@@ -170,8 +170,9 @@ def test_a_fit_that_is_stopped_lets_its_network_save(number: signal.Signals, tmp
     """Slurm's warning would kill the fit and its network: a job would count that as a loss, of which few are allowed."""
     lines = [
         "import signal, sys, types; from ensemble import errors; from ensemble.pipeline import network, plan, stages",
-        "code = 'import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: print(2) or sys.exit());'",
-        f"code += 'print(1, flush=True); time.sleep({TIMEOUT_S})'",
+        "code = 'import os, signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: print(2) or sys.exit());'",
+        # Not `print`: a signal that arrives within its write would let the second one fail with "reentrant call"
+        f"code += r'os.write(1, b\"1\\n\"); time.sleep({TIMEOUT_S})'",
         "network.launch_command = lambda *_: ([sys.executable, '-c', code], None)",
         "member, manifest = plan.PlannedMember(name='tabm', kind='neural'), {'recipe': 'table', 'splits': {}}",
         f"folder, config = network.Path({str(tmp_path)!r}), types.SimpleNamespace(accelerate_config='auto', seed=0)",

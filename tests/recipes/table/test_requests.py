@@ -246,10 +246,10 @@ def test_a_fit_that_is_interrupted_saves_its_state_first(tmp_path: Path, monkeyp
             return super().write(text)
 
     last = "print('.\\n' * 99_999, 'stopped: continue with --resume auto'); open('saved', 'w').close(); sys.exit()"
-    child = f"import signal, sys, time\ndef stop(*_):\n {last}\nsignal.signal(signal.SIGTERM, stop)\n"
-    monkeypatch.setattr(
-        fitting, "COMMAND", [sys.executable, "-c", f"{child}print('begun', flush=True)\ntime.sleep({TIMEOUT_S})"]
-    )
+    child = f"import os, signal, sys, time\ndef stop(*_):\n {last}\nsignal.signal(signal.SIGTERM, stop)\n"
+    # Not `print`: a signal that arrives within its write would let `stop` fail with "reentrant call inside BufferedWriter"
+    begin = f"os.write(1, b'begun\\n')\ntime.sleep({TIMEOUT_S})"
+    monkeypatch.setattr(fitting, "COMMAND", [sys.executable, "-c", child + begin])
     monkeypatch.setattr(sys, "stderr", printed := Interrupting())
     monkeypatch.chdir(tmp_path)
     with pytest.raises(KeyboardInterrupt):
