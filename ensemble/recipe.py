@@ -215,7 +215,7 @@ def of(manifest: dict[str, Any]) -> Recipe:
     if name not in BUILT_IN and name not in _named_by_user:
         raise UserError(
             f"these data are of the recipe '{name}', which is not part of this project: if you trust that package, "
-            f"add --recipe {name}"
+            f"add --recipe {name}, or call ensemble.recipe.named('{name}') in Python"
         )
     return Recipe(name, BUILT_IN.get(name, name))
 

@@ -49,6 +49,20 @@ def write(
     return manifest or checked[0]  # for recipes whose function returns nothing
 
 
+def write_new(
+    training: dict[str, Any], prepare: Callable[[dict[str, Any], dict[str, Any]], object], settings: dict[str, Any]
+) -> dict[str, Any]:
+    """Prepare new raw data by `prepare` of the recipe's new_data.py, `check` them, and return their manifest.
+
+    training : the manifest of the training data. settings : those of `prepare`, of which `out` is the folder.
+    """
+    prepare(training, settings)
+    folder = Path(settings["out"])
+    manifest = folders.read_json(folder / folders.NAME)
+    check(training["recipe"], folder, manifest)
+    return manifest
+
+
 def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
     """Raise `UserError` for a manifest or column that members could not use, and print the warnings of `unknown_values`.
 
@@ -81,6 +95,7 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
             f"the multiclass task has {len(task.classes)} classes, and needs at least 2: name them, as Task(…, classes=(…))"
         )
     names = [feature["name"] for feature in manifest["features"]]
+    categories = {feature["name"]: feature["categories"] for feature in manifest["features"] if feature.get("categories")}
     for name, count in Counter(names).items():
         if not re.fullmatch(r"[^\s\[\]<>,:\"{}]+", name) or count > 1:
             raise UserError(
@@ -113,6 +128,8 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
                 raise UserError(
                     f"{num_bad:,} values of {name} in rows/{split} are infinite: missing values are NaN; {GUIDE}"
                 )
+        for name, num_categories in categories.items():
+            _check_codes(split, table, name, num_categories)
         if task.weight and split != FORECAST:
             _check_columns(split, table.schema, [task.weight], _is_number, "numbers, such as float32")
         if split != FORECAST and not pa.types.is_fixed_size_list(table.schema.field(task.target).type):
@@ -190,6 +207,17 @@ def _are_distinct(columns: list[pa.ChunkedArray]) -> bool:
     for values in chunks:
         is_used[values.astype(np.int64) - least] = True
     return int(np.count_nonzero(is_used)) == num_values
+
+
+def _check_codes(split: str, table: pa.Table, name: str, num_categories: int) -> None:
+    for chunk in table[name].chunks:
+        codes = chunk.to_numpy(zero_copy_only=False)
+        is_valid = np.isnan(codes) | (codes % 1 == 0) & (codes >= 0) & (codes < num_categories)
+        if not is_valid.all():
+            raise UserError(
+                f"the feature {name} has the value {codes[~is_valid][0]:g} in rows/{split}: a category must be a whole "
+                f"number from 0 to {num_categories - 1}, or NaN if it is missing; {GUIDE}"
+            )
 
 
 def _check_target(split: str, table: pa.Table, name: str) -> None:

@@ -29,6 +29,12 @@ MOST_NAMED = 3
 """The maximum number of settings or files that an error names."""
 
 
+def raw_paths(config: Any) -> list[str]:
+    """The paths and patterns of the settings `source` and `metadata`, of which each may be missing, a text, or a list."""
+    values = [getattr(config, name, ()) for name in ("source", "metadata")]
+    return [path for value in values for path in ([value] if isinstance(value, str) else value) if path]
+
+
 @contextmanager
 def opened(out: Path, config: Any, name: str, resume: bool, lock: ExitStack) -> Iterator[dict[str, Any] | None]:
     """Create the folder of a fit, or use the existing one, and write its `fit.json`. No other fit may use the folder until
@@ -43,7 +49,7 @@ def opened(out: Path, config: Any, name: str, resume: bool, lock: ExitStack) -> 
 
     name : the recipe
     """
-    for pattern in (*getattr(config, "source", ()), *getattr(config, "metadata", ())):
+    for pattern in raw_paths(config):
         _refuse_matching(out, pattern)
     file, earlier = out / FILE, None
     if file.is_file():

@@ -311,7 +311,7 @@ def _refuse_other_sources(config: Any, manifest: dict[str, Any], folder: Path) -
     """
     from ensemble.data import raw_files
 
-    paths = [*getattr(config, "source", ()), *getattr(config, "metadata", ())]
+    paths = fit_folder.raw_paths(config)
     if not paths or "sources" not in manifest or any(source.startswith("hub:") for source in paths):
         return
     before = {source["sha256"]: source["name"] for source in manifest["sources"]}

@@ -10,11 +10,11 @@ import sys
 import tempfile
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from ensemble import configuration, recipe
 from ensemble.errors import PREEMPTED, USER_ERROR, Failure, UserError, how_ended
-from ensemble.predictor import frames
+from ensemble.predictor import frames, new_data
 from ensemble.signals import end_with_parent
 
 ROWS = "rows.parquet"
@@ -39,11 +39,13 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
         raise UserError(f"recipe={name!r} is not a name: give one, as in recipe='table', or leave it out")
     # Before the fit, since `Predictor.load` would refuse it at the end
     recipe.named(name).require("new_data", "prepare", "predicts no new rows, so fit it by the commands, not in Python")
+    type_of_source = get_type_hints(recipe.prepare_config(name)).get("source")
     with tempfile.TemporaryDirectory(prefix="ensemble-") as scratch:
         files, _ = frames.as_files(source, Path(scratch) / ROWS)
         replaced = {f"{scratch}/": "", **({ROWS: Path(ROWS).stem} if files[0].startswith(scratch) else {}), **IN_PYTHON}
         config = Path(scratch) / "settings.yaml"
-        given = json.loads(json.dumps({**settings, "source": files, "out": str(out)}, default=_as_json))
+        raw = files[0] if len(files) == 1 and type_of_source is str else files
+        given = json.loads(json.dumps({**settings, "source": raw, "out": str(out)}, default=_as_json))
         content = json.dumps(configuration.literal(given), ensure_ascii=False)
         # JSON is YAML, except for the two \u escapes of an emoji; other characters are escaped, since YAML folds line breaks
         escaped = (char if char < "\x7f" or char > "\uffff" else f"\\u{ord(char):04x}" for char in content)
@@ -52,6 +54,7 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
         error, last = list[str](), ""  # `error`: the last line that begins with `error: `, and all lines after it
         outputs: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         outputs["preexec_fn"] = end_with_parent  # also if a notebook's kernel is killed
+        outputs["env"] = new_data.environment()
 
         def show(line: str) -> str:
             for word, in_python in replaced.items():

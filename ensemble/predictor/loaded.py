@@ -181,13 +181,19 @@ class Predictor(AbstractContextManager["Predictor"]):
             worker.end()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Predictor.load, (self.folder, self.threads)
+        return _load_again, (self.folder, self.threads, self.manifest["recipe"])
 
     def __repr__(self) -> str:
         return f"Predictor.load({str(self.folder)!r}, threads={self.threads})"
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
+
+
+def _load_again(folder: Path, threads: int, name: str) -> Predictor:
+    """Load an ensemble in a process that may not have named its recipe; a pickle can run any code, so it is trusted."""
+    recipe.named(name)
+    return Predictor.load(folder, threads)
 
 
 def _end_unused(process: subprocess.Popen[str], loaded_by: int) -> None:

@@ -4,6 +4,7 @@ Tree members are loaded in this process, unless it has loaded PyTorch, a network
 have a module `new_data.py`.
 """
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ensemble import combine, configuration, folders, predictions, recipe
-from ensemble.data import drift
+from ensemble.data import drift, prepared
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import USER_ERROR, Failure, UserError, how_ended
 from ensemble.predictor import bag, members
@@ -53,7 +54,8 @@ def predict(
     with folders.new_folder(out, overwrite, "forecast") as scratch:
         data = scratch / "prepared"
         raw = {"out": str(data), "source": source, "metadata": metadata, **settings}
-        manifest = fitted_recipe.require("new_data", "prepare", "cannot prepare new raw data")(fitted_manifest, raw)
+        prepare = fitted_recipe.require("new_data", "prepare", "cannot prepare new raw data")
+        manifest = prepared.write_new(fitted_manifest, prepare, raw)
         if warning := drift.warning(description.get("bins_of_train", {}), data, manifest):
             print(f"warning: {warning}")
         files = []
@@ -129,8 +131,18 @@ def check_member(name: str, ensemble: Path, entry: dict[str, str]) -> None:
 
 
 def environment() -> dict[str, str]:
-    """The environment of a process that predicts alone, also if this one is a rank of mpirun or torchrun."""
-    return {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
+    """The environment of a process that is no rank, also if this one is a rank of mpirun or torchrun.
+
+    It finds the recipes of the user, also if only `sys.path` of this process leads to them.
+    """
+    variables = {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
+    packages = {name.partition(".")[0] for name in recipe.words_of_command_line()[1::2]}
+    specs = [importlib.util.find_spec(package) for package in sorted(packages)]
+    places = [
+        str(Path(place).absolute().parent) for spec in specs if spec for place in spec.submodule_search_locations or ()
+    ]
+    paths = [*filter(None, [variables.get("PYTHONPATH")]), *dict.fromkeys(places)]
+    return {**variables, "PYTHONPATH": os.pathsep.join(paths)} if places else variables
 
 
 def _predict_with_member(name: str, member: Path, data: Path, out: Path) -> None:

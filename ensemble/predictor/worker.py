@@ -47,11 +47,11 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discards what libraries print, which would be read as an answer
     config = json.loads(sys.stdin.readline())
-    for name in config["trusted"]:
-        recipe.named(name)
     loaded: list[RunTask] = []
 
     def load() -> list[str]:
+        for name in config["trusted"]:
+            recipe.named(name)
         loaded.append(_load(config))
         return []
 
@@ -80,12 +80,14 @@ def _answer(answers: IO[bytes], run: Callable[[], list[str]]) -> None:
 def _load(config: WorkerConfig) -> RunTask:
     """Load a member or the preparation of new raw data; returns the function that runs a task, for a member a forecast."""
     if "folder" not in config:
+        from ensemble.data import prepared
+
         prepare = recipe.of(config["manifest"]).get("new_data", "prepare")
 
         def prepare_data(task: Task) -> list[str]:
             if "directory" in task:
                 os.chdir(task.pop("directory"))
-            prepare(config["manifest"], task)
+            prepared.write_new(config["manifest"], prepare, task)
             return []
 
         return prepare_data

@@ -68,10 +68,15 @@ def _one_command(run: Run) -> list[str]:
         return []
     settings = {name: value for name, value in content["settings"].items() if value not in ("", [])}
     raw = {name: settings.pop(name) for name in ("source", "metadata") if name in settings}
-    for name, paths in raw.items():  # names of files without their folders; hub:CATEGORY unchanged
-        raw[name] = [path if path.startswith("hub:") else Path(path).name for path in paths]
+    for name, paths in raw.items():
+        raw[name] = _without_folder(paths) if isinstance(paths, str) else [_without_folder(path) for path in paths]
     words = [*settings_words({**raw, **settings, **content.get("limits", {})}), f"out={out}"]
     return ["python", "scripts/fit.py", "--recipe", content["recipe"], *words]
+
+
+def _without_folder(path: str) -> str:
+    """The name of a file; hub:CATEGORY unchanged."""
+    return path if path.startswith("hub:") else Path(path).name
 
 
 def _prepare(run: Run) -> list[str]:
