@@ -3,8 +3,8 @@
     MEMBER.SPLIT.contributions.parquet   row_id int64, base_value float32 (float64 if `output` is value), features float32
     MEMBER.SPLIT.contributions.png       the twenty features with the largest contributions, and their direction
 
-The contributions of a row and its base value sum to the log odds, to the value or score if that is the member's output, or
-with several classes to the value of the likeliest class before the softmax. Lundberg et al. 2020,
+The contributions of a row and its base value sum to the log odds if the member learned a binary objective, to its value or
+score, or with several classes to the value of the likeliest class before the softmax. Lundberg et al. 2020,
 https://doi.org/10.1038/s42256-019-0138-9.
 """
 
@@ -31,6 +31,7 @@ UNIT_OF = {
     "value": "value",
     "score": "score",
 }
+"""The unit of contributions by the output of a member that learned the task's own objective."""
 
 
 def of_classes(parts: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
@@ -45,8 +46,8 @@ def of_classes(parts: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
 def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndarray]], metadata: dict[str, Any]) -> Path:
     """Write blocks of features (n, F) and contributions (n, F + 1), the base value last, in the order of the rows.
 
-    metadata : of the Parquet file, with `member`, `split` and `output`. If a block raises an error or the disk is full,
-    neither the file nor the picture is written, and earlier ones stay. Returns the path.
+    metadata : of the Parquet file, with `member`, `split`, `output` and `unit`, a value of `UNIT_OF`. If a block raises an
+    error or the disk is full, neither the file nor the picture is written, and earlier ones stay. Returns the path.
     """
     if BASE in rows.features:
         raise UserError(f"a feature is called {BASE}, which is a reserved name: rename it, and prepare the data again")
@@ -56,7 +57,7 @@ def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndar
             (BASE, pa.float64() if metadata["output"] == "value" else pa.float32()),
             *((name, pa.float32()) for name in rows.features),
         ],
-        {KEY: json.dumps({**metadata, "unit": UNIT_OF[metadata["output"]], "mark": MARK}).encode()},
+        {KEY: json.dumps({**metadata, "mark": MARK}).encode()},
     )
     row_id, summary, start = rows.column("row_id"), Summary(len(rows.features)), 0
     with (
@@ -70,7 +71,7 @@ def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndar
                 file.write_batch(pa.record_batch(arrays, schema=schema))
                 summary.add(features, parts[:, :-1])
                 start += len(parts)
-        draw(picture, rows, summary, f"{metadata['member']}, {metadata['split']}", UNIT_OF[metadata["output"]])
+        draw(picture, rows, summary, f"{metadata['member']}, {metadata['split']}", metadata["unit"])
     return path
 
 

@@ -27,6 +27,8 @@ LOSSES = (*KINDS, ABSOLUTE_ERROR)
 """The losses that trees minimise: that of each kind of task, and the absolute error of a regression."""
 ORDER_METRICS = ("average_precision", "roc_auc", "ndcg_at_10")
 """Metrics that depend on the order of the predictions only, so they apply to scores on any scale."""
+MIN_LEAF_WEIGHT, LEAST_LEAVES = {"binary": 10.0, "regression": 10.0, "multiclass": 1.0, "ranking": 10.0}, 20
+"""The default of `config.min_leaf_weight` by objective, and the number of leaves that it must allow with a binary one."""
 NUM_GRADES = 31
 """XGBoost and LightGBM accept a relevance from 0 to 30, with gains of 2^relevance − 1."""
 
@@ -258,6 +260,26 @@ def _check_categories(rows: TreeData) -> None:
         codes = rows.column(name)
         rule = f"the number of a category, 0 to {num_categories - 1}, or NaN: correct the prepared data"
         _check(f"the feature {name}", codes, np.isnan(codes) | _is_number_below(num_categories, codes), rule)
+
+
+def default_min_leaf_weight(library: str, objective: Objective, rows: TreeData) -> float:
+    """The default of `config.min_leaf_weight` for the training rows.
+
+    It is smaller for few rows of the rarer class, and for LightGBM with few rows and groups of a ranking, where the sum of
+    second derivatives is far below the number of rows: otherwise no leaf would reach it, and all rows would have the same
+    prediction.
+    """
+    default = MIN_LEAF_WEIGHT[objective.kind]
+    if objective.kind != "binary" and (objective.kind, library) != ("ranking", "lightgbm"):
+        return default
+    is_learned = are_learned(rows, objective.target)
+    if objective.kind == "ranking":
+        group = rows.column_of_all(objective.task.group)[is_learned]
+        return min(default, max(len(group) / 300, len(np.unique(group)) / 40))
+    target, weight = rows.column_of_all(objective.target), objective.task.weight
+    weights = rows.column_of_all(weight) if weight else np.ones(len(target))
+    share = float((weights * target)[is_learned].sum()) / (float(weights[is_learned].sum()) or 1.0)
+    return min(default, share * (1 - share) * float(is_learned.sum()) / LEAST_LEAVES)
 
 
 class ValidationMetrics:

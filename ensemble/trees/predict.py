@@ -154,7 +154,9 @@ class TreeMember:
         manifest, rows = self._open(data, split)
         blocks = in_blocks(lambda block: (block.copy(), self.explain(block)), rows)
         metadata = {"recipe": manifest["recipe"], "split": split, "member": name, "fingerprint": manifest["fingerprint"]}
-        metadata |= {"output": self._summary["output"], "model": self._config["model"]}
+        output = self._summary["output"]
+        learned = "probability" if self._summary.get("objective") == "binary" else output  # of another task it is a score
+        metadata |= {"output": output, "unit": contributions.UNIT_OF[learned], "model": self._config["model"]}
         return contributions.write(Path(out) / f"{name}.{split}.contributions.parquet", rows, blocks, metadata)
 
     def predict_features(self, features: np.ndarray) -> np.ndarray:

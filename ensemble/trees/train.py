@@ -42,15 +42,13 @@ from ensemble.trees import copies, memory, refit, rows, stored, target_encoding,
 from ensemble.trees.boosting import CannotLearn, Stopped, Training
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.distributed import LIBRARIES, SINGLE_RANK, RankGroup, RankInfo
-from ensemble.trees.objective import ORDER_METRICS, Objective, are_learned, objective_of
+from ensemble.trees.objective import ORDER_METRICS, Objective, are_learned, default_min_leaf_weight, objective_of
 from ensemble.trees.pictures import bars
 from ensemble.trees.predict import library_module, model_files
 from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import FREE_TO_CHANGE, TreesConfig
 
 KIND = "tree member"
-MIN_LEAF_WEIGHT, LEAST_LEAVES = {"binary": 10.0, "regression": 10.0, "multiclass": 1.0, "ranking": 10.0}, 20
-"""The default of `config.min_leaf_weight` by objective, and the number of leaves that it must allow with a binary one."""
 LEAST_FOR_ORDER = 20
 """If the rows for early stopping have fewer of the rarer class, the log loss is the default metric: a metric of the order of
 so few rows changes in large steps, and is often best after the first tree."""
@@ -246,21 +244,9 @@ def resolve(
         objective=objective.loss,
         target=objective.target,
         metric=objective.metric,
-        min_leaf_weight=config.min_leaf_weight or _min_leaf_weight(objective, train_rows),
+        min_leaf_weight=config.min_leaf_weight or default_min_leaf_weight(config.library, objective, train_rows),
     )
     return config, objective, configuration.to_dict(config, FREE_TO_CHANGE)
-
-
-def _min_leaf_weight(objective: Objective, train_rows: rows.TreeData) -> float:
-    """The default of `config.min_leaf_weight`. It is smaller with few rows of the rarer class: otherwise no leaf would reach
-    `MIN_LEAF_WEIGHT`, and all rows would have the same prediction."""
-    if objective.kind != "binary":
-        return MIN_LEAF_WEIGHT[objective.kind]
-    target, weight = train_rows.column_of_all(objective.target), objective.task.weight
-    weights = train_rows.column_of_all(weight) if weight else np.ones(len(target))
-    is_learned = are_learned(train_rows, objective.target)
-    share = float((weights * target)[is_learned].sum()) / (float(weights[is_learned].sum()) or 1.0)
-    return min(MIN_LEAF_WEIGHT[objective.kind], share * (1 - share) * float(is_learned.sum()) / LEAST_LEAVES)
 
 
 def _start(

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import prepared_folders
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from known_rules import KINDS, METRICS, NUM_ROWS, Columns, config, history_of, prepare, read, score
 from tree_members import SCRIPT, config_of, interrupt, model, rows_of, run, words
@@ -253,6 +254,10 @@ def test_another_objective_is_scored_by_the_task(kind: str, settings: dict[str, 
     ours, blind = score(METRICS[kind], result), score(METRICS[kind], result, np.zeros(len(result["target"])))
     assert ours == pytest.approx(summary[f"validation_{METRICS[kind]}"], abs=1e-5)
     assert ours > blind + 0.5 * (1 - blind)
+    file = TreeMember(out).write_contributions(folder, "validation", "mine", tmp_path)
+    unit = json.loads(pq.read_table(file).schema.metadata[b"ensemble"])["unit"]
+    is_binary = settings.get("objective", kind) == "binary"
+    assert unit == ("log odds" if is_binary else "score")
 
 
 def test_rows_without_the_other_target_are_left_out(library: str, tmp_path: Path) -> None:

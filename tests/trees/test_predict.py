@@ -122,7 +122,7 @@ def test_contributions_that_fail_leave_no_files(prepared: Path, tmp_path: Path) 
         raise RuntimeError("out of memory")
 
     rows = rows_of(prepared, "test")
-    metadata: dict[str, Any] = {"output": "score", "member": "mine", "split": "test"}
+    metadata: dict[str, Any] = {"output": "score", "unit": "score", "member": "mine", "split": "test"}
     with pytest.raises(RuntimeError, match="out of memory"):
         contributions.write(tmp_path / "mine.test.contributions.parquet", rows, blocks(), metadata)
     assert list(tmp_path.iterdir()) == []

@@ -25,6 +25,21 @@ def test_a_refit_does_not_join_groups_of_different_splits(library: str, tmp_path
     train.train(config(library, folder, tmp_path / "out", num_rounds=2))
 
 
+def test_a_short_ranking_is_learned(library: str, tmp_path: Path) -> None:
+    """By LightGBM no leaf would reach the default weight, and all rows of a group would have the same score."""
+
+    def shorten(table: Columns) -> Columns:
+        is_kept = (table["group"] < 20) | (len(table["group"]) < NUM_ROWS["train"])
+        return {name: values[is_kept] for name, values in table.items()}
+
+    folder = prepare(tmp_path / "data", "ranking", shorten)
+    settings = config(library, folder, tmp_path / "out", min_leaf_weight=0.0)
+    train.train(settings)
+    result = TreeMember(tmp_path / "out").predict(folder, "validation")
+    blind = score("ndcg_at_10", result, np.zeros(len(result["target"])))
+    assert score("ndcg_at_10", result) > blind + 0.5 * (1 - blind)
+
+
 # Weights
 
 
