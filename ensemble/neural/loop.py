@@ -55,7 +55,7 @@ def train(
             run.meter.add(run.plan.batch_length(result.last.step))
             run.writer.check()
             run.profiler.step()
-            run.tracker.advance()
+            run.tracker.advance(run.num_steps)
             if num_done % config.log_every == 0 or num_done == run.num_steps:
                 values = {"loss": result.loss, "learning_rate": peak_learning_rate(config) * result.rate_scale}
                 run.tracker.metrics("train", num_done, {**values, "gradient_norm": result.norm, **run.meter.read()})

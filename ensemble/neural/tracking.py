@@ -96,8 +96,10 @@ class Tracker:
             self._record("event", step, sentence, {"event": sentence})
             self.message(f"step {step}  {sentence}")
 
-    def advance(self) -> None:
+    def advance(self, num_steps: int) -> None:
+        """Advance the progress bar by a step of the `num_steps` of the run, a number that can change with its speed."""
         if self.enabled:
+            self._bar.total = num_steps
             self._bar.update()
 
     def message(self, sentence: str) -> None:

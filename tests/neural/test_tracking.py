@@ -88,7 +88,7 @@ def test_other_ranks_write_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
         tracker.metrics("train", 1, {"loss": 1.0})
         tracker.metrics("val", 1, {"score": 1.0})
         tracker.event(1, "skipped")
-        tracker.advance()
+        tracker.advance(1)
         tracker.message("hello")
     assert not list(tmp_path.iterdir())
     assert capsys.readouterr() == ("", "")
@@ -104,10 +104,10 @@ from accelerate import Accelerator
 from ensemble.neural.tracking import Tracker, require_installed
 
 Accelerator(cpu=True)
-tracker = Tracker(Path(sys.argv[1]), True, 40, 10, 10, ("tensorboard",), {})
-tracker.advance()
+tracker = Tracker(Path(sys.argv[1]), True, 60, 10, 10, ("tensorboard",), {})
+tracker.advance(60)
 tracker.metrics("train", 11, {"loss": 0.25, "learning_rate": 0.1, "samples_per_s": 1234.5, "data_wait": 0.031, "mfu": 0.412})
-tracker.advance()
+tracker.advance(40)
 tracker.close()
 """
 
@@ -127,7 +127,7 @@ def shown(folder: Path, in_terminal: bool) -> str:
 
 
 def test_the_bar_shows_the_progress(tmp_path: Path) -> None:
-    """A user would not see the loss, the speed, a slow loader, or the remaining time."""
+    """A user would not see the loss, the speed, a slow loader, or the time to an end that max_seconds brings nearer."""
     last = shown(tmp_path, True).rstrip().splitlines()[-1]
     assert last.startswith("train  30%|")
     assert "| 12/40 steps [00:" in last

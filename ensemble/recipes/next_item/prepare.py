@@ -62,7 +62,8 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     end = np.cumsum(np.bincount(user, minlength=len(users)))
     begin = np.concatenate([[0], end[:-1]])
     if len(items) < 2:
-        raise UserError(f"only item {items[0]} is left with core={config.core}: lower it, or give more data")
+        fix = "lower it, or give more data" if config.core > 1 else "give data with at least two items"
+        raise UserError(f"only item {items[0]} is left with core={config.core}: {fix}")
     if starts:
         split = _by_time(user, time, begin, starts, users.is_in(core["user"].unique().implode()).to_numpy())
     else:

@@ -142,7 +142,7 @@ def test_the_order_is_that_of_time_and_the_same_twice_is_two(tmp_path: Path) -> 
             "the train split is empty: .* are from 2001-09-09 .* to 2001-09-09",
         ),
         ({"split": "time", "test_from": "1999-01-01"}, "validation_from=.* must come before test_from=1999-01-01"),
-        ({"interactions": [("a", "x", 1), ("b", "x", 2)]}, "only item x is left"),
+        ({"interactions": [("a", "x", 1), ("b", "x", 2)]}, "only item x is left with core=1: give data with at"),
         (
             {"interactions": [("a", "x", 1), ("b", "y", 2)]},
             "the train split is empty: .* The files were read as ratings: .* name the format with format=… .*pairs",
