@@ -79,7 +79,7 @@ class TreesConfig:
     """The largest number of leaves of a tree."""
     min_leaf_weight: float = 0.0
     """The smallest sum of second derivatives in a leaf: for squared errors the number of rows, for rankings much less. 0
-    means 1 for multiclass, otherwise 10, or less with few rows: a twentieth of the sum over the training rows for binary, and
+    means 1 for multiclass, otherwise 10, or less with few rows: for binary a twentieth of the sum over all rows, and
     with lightgbm for rankings a 300th of the number of rows or a 40th of the number of groups, whichever is more."""
     row_fraction: float = 0.8
     """Fraction of the rows drawn for each tree."""
