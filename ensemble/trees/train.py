@@ -229,16 +229,23 @@ def resolve(
 ) -> tuple[TreesConfig, Objective, dict[str, Any]]:
     """The settings with defaults from the task, the objective, and the settings that a resumed training must share.
 
-    stopping : the rows whose score stops the training; None for the training rows.
+    stopping : the rows whose score stops the training; None for the training rows. Raises `UserError` for a metric that is
+    not defined on them, with which the training would end after the first tree.
     """
-    objective = objective_of(config, train_rows)
+    objective, scored = objective_of(config, train_rows), stopping or train_rows
     if not config.metric and objective.output == "probability" and objective.metric in ORDER_METRICS:
-        scored = stopping or train_rows
         is_positive = scored.column_of_all(objective.target)[are_learned(scored, objective.target)] == 1
         count = min(is_positive.sum(), (~is_positive).sum())
         objective = dataclasses.replace(objective, metric="log_loss") if count < LEAST_FOR_ORDER else objective
     if not config.metric and objective.metric == "accuracy":  # with a frequent class it is constant for the first trees
         objective = dataclasses.replace(objective, metric=copies.LOSS_OF[objective.kind])
+    if config.library in LIBRARIES and objective.task.kind == "binary" and objective.metric in ORDER_METRICS:
+        name = objective.task.target
+        if len(classes := np.unique(scored.column_of_all(name)[are_learned(scored, name)])) == 1:
+            raise UserError(
+                f"metric={objective.metric} needs both classes in the rows that stop the training, and all of them have the "
+                f"{name} {classes[0]:g}: choose metric=log_loss, or prepare the data with rows of both classes in validation"
+            )
     config = dataclasses.replace(
         config,
         objective=objective.loss,

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from known_rules import NUM_CODES, Columns, config, prepare
+from known_rules import NUM_CODES, NUM_ROWS, Columns, config, prepare
 
 from ensemble.errors import UserError
 from ensemble.trees import train, xgb
@@ -98,6 +98,21 @@ def test_a_split_that_cannot_be_scored_is_refused(library: str, tmp_path: Path) 
     with pytest.raises(UserError, match="a validation row has no target: prepare the data without such rows"):
         train.train(config(library, prepare(tmp_path / "data", "regression", hide), tmp_path / "out"))
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+@pytest.mark.parametrize("settings", [{"metric": "roc_auc"}, {"objective": "regression", "target": "noisy"}])
+def test_a_validation_split_of_one_class_is_refused(settings: dict[str, str], library: str, tmp_path: Path) -> None:
+    """The metric would be constant or NaN, so the training would end with one tree, without a warning."""
+
+    def clear(table: Columns) -> Columns:
+        is_train = len(table["target"]) == NUM_ROWS["train"]
+        return {**table, "target": table["target"] * is_train}
+
+    folder = prepare(tmp_path / "data", "binary", clear)
+    message = "needs both classes in the rows that stop the training, and all of them have the target 0: choose metric=log"
+    with pytest.raises(UserError, match=message):
+        train.train(config(library, folder, tmp_path / "out", **settings))
+    assert train.train(config(library, folder, tmp_path / "loss", num_rounds=4))["metric"] == "log_loss"
 
 
 @pytest.mark.parametrize(
