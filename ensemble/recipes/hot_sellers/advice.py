@@ -17,6 +17,7 @@ HORIZONS = (26, 12, 8, 6, 4, 3, 2, 1)
 FRACTIONS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 MOST_ROWS = 2_000_000
 """With more rows no settings are searched, since data of this size are not too small."""
+NOTHING_WORKS = "would not help"
 Parts = Callable[[], Iterable[weekly.WeeklySeries]]
 """Returns the weekly series of all products, one part of the products at a time."""
 
@@ -25,7 +26,7 @@ def settings_that_work(parts: Parts, panel: PanelConfig, first_week: int, last_w
     """The end of an error message: the first horizon and top fraction with which every split has hot rows.
 
     Smaller fractions are tried first, and for each fraction longer horizons first; then the same without folds. If nothing
-    works, the returned text states this. Returns '' beyond `MOST_ROWS` rows.
+    works, the returned text states this, and ends with `NOTHING_WORKS`. Returns '' beyond `MOST_ROWS` rows.
     """
     rows: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     for horizon in sorted({panel.horizon_weeks, *(weeks for weeks in HORIZONS if weeks < panel.horizon_weeks)}):
@@ -40,7 +41,7 @@ def settings_that_work(parts: Parts, panel: PanelConfig, first_week: int, last_w
     if panel.folds:
         advice = settings_that_work(parts, dataclasses.replace(panel, folds=0), first_week, last_week)
         return advice.replace(" would work", " panel.folds=0 would work")
-    return "; shorter horizons and larger fractions would not help"
+    return f"; shorter horizons and fractions up to {max(panel.top_fraction, *FRACTIONS):g} {NOTHING_WORKS}"
 
 
 def earlier_end(parts: Parts, panel: PanelConfig, last_week: int) -> str:

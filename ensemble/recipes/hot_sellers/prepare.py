@@ -414,8 +414,10 @@ class _Builder:
                 f"{prefix}{split} split has no rows: lower panel.min_reviews, or give more data{fewer_folds}{self._advice()}"
             )
         if split != FORECAST and not hot:
+            found = self._advice()
+            fix = "give more data" if found.endswith(advice.NOTHING_WORKS) else "raise panel.top_fraction"
+            lower = ", or lower panel.min_reviews" if self.panel.min_reviews > 1 else ""
             raise UserError(
                 f"{prefix}{split} split has {rows} rows but no hot product, since its weeks have too few rows "
-                f"or too many ties for panel.top_fraction={self.panel.top_fraction}: raise panel.top_fraction, or lower "
-                f"panel.min_reviews{fewer_folds}{self._advice()}"
+                f"or too many ties for panel.top_fraction={self.panel.top_fraction}: {fix}{lower}{fewer_folds}{found}"
             )

@@ -192,6 +192,17 @@ def test_the_settings_that_are_advised_work(num_weeks: int, changes: dict[str, A
     assert all(panel.prepare(config_for(tmp_path, steady_market(num_weeks), better))["splits"].values())
 
 
+@pytest.mark.parametrize(("fraction", "tried"), [(0.05, "0.5"), (0.9, "0.9")])
+def test_no_fraction_is_advised_if_none_would_work(fraction: float, tried: str, tmp_path: Path) -> None:
+    """The only product of each week is never among the top fraction, but the user would be asked to raise the fraction, and
+    to lower min_reviews below 1, which is refused."""
+    alone = [one for one in steady_market(60) if one["parent_asin"] == "A"]
+    with pytest.raises(UserError) as raised:
+        panel.prepare(config_for(tmp_path, alone, PanelConfig(top_fraction=fraction, horizon_weeks=2)))
+    fix = f": give more data; shorter horizons and fractions up to {tried} would not help"
+    assert str(raised.value).endswith(fix)
+
+
 def test_a_stray_review_and_a_file_that_ends_early_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The forecast would be of a week with one review, or products of one file would count as without reviews."""
     market = steady_market()
