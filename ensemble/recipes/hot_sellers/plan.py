@@ -5,6 +5,8 @@ The choices were made by scores on blend, of four real datasets and generated ma
 
 from typing import Any
 
+from ensemble.data.inputs import BLEND
+from ensemble.errors import UserError
 from ensemble.pipeline.plan import PlannedMember, trees
 
 MOST_ROWS, NUM_REFITS = 200_000, 3
@@ -22,7 +24,16 @@ instead of .37 on Gift_Cards_5, .07 instead of .21 on ml-100k, and .29 instead o
 
 
 def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
-    """The trees and, with at most `MOST_ROWS` rows, the linear model; then the network, which takes most of the time."""
+    """The trees and, with at most `MOST_ROWS` rows, the linear model; then the network, which takes most of the time.
+
+    Raises `UserError` if blend has only one week, since the ensemble could not be fitted after all members are trained.
+    """
+    blend = manifest["splits"].get(BLEND)
+    if blend and blend["first_week"] == blend["last_week"]:
+        raise UserError(
+            f"the {BLEND} split has one week, that of {blend['first_week']}, but an ensemble is fitted on at least 2: set "
+            "panel.horizon_weeks lower, give panel.shares a larger third number, or give more data"
+        )
     num_rows = manifest["splits"]["train"]["rows"]
     has_many_rows = num_rows > MOST_ROWS
     settings = NETWORK_OF_FEW if num_rows < FEW_ROWS else {}

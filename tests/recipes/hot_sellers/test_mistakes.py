@@ -192,6 +192,20 @@ def test_the_settings_that_are_advised_work(num_weeks: int, changes: dict[str, A
     assert all(panel.prepare(config_for(tmp_path, steady_market(num_weeks), better))["splits"].values())
 
 
+@pytest.mark.parametrize("num_weeks", [15, 20])
+def test_an_ensemble_can_be_fitted_with_the_settings_that_are_advised(num_weeks: int, tmp_path: Path) -> None:
+    """The longest horizon with which the data can be prepared leaves one week for blend, on which no ensemble is fitted. A
+    user who follows the advice would learn this only after all members are trained."""
+    market = steady_market(num_weeks)
+    with pytest.raises(UserError) as raised:
+        panel.prepare(config_for(tmp_path, market, PanelConfig()))
+    advised = re.search(r"; panel.horizon_weeks=(\d+) panel.top_fraction=([\d.]+) would work$", str(raised.value))
+    assert advised
+    better = PanelConfig(horizon_weeks=int(advised[1]), top_fraction=float(advised[2]))
+    blend = panel.prepare(config_for(tmp_path, market, better))["splits"]["blend"]
+    assert blend["first_week"] < blend["last_week"]
+
+
 @pytest.mark.parametrize(("fraction", "tried"), [(0.05, "0.5"), (0.9, "0.9")])
 def test_no_fraction_is_advised_if_none_would_work(fraction: float, tried: str, tmp_path: Path) -> None:
     """The only product of each week is never among the top fraction, but the user would be asked to raise the fraction, and

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers.plan import plan
 
 
@@ -21,3 +22,12 @@ def test_many_rows_have_one_refit_and_no_linear_model(rows: int, num_refits: int
     assert list(members) == ["xgboost", "lightgbm", *linear, "transformer"]
     assert [members[name]["num_refits"] for name in ("xgboost", "lightgbm")] == [num_refits] * 2
     assert all(members[name] == {"library": "linear", "refit": True} for name in linear)
+
+
+def test_a_blend_of_one_week_is_refused_before_the_training() -> None:
+    """A fit would train all members, and then fail, since weights need rows of at least two weeks."""
+    splits = {"train": {"rows": 300}, "blend": {"rows": 30, "first_week": "2021-03-01", "last_week": "2021-03-01"}}
+    with pytest.raises(UserError, match=r"^the blend split has one week, that of 2021-03-01, but an ensemble is fitted on"):
+        plan({"splits": splits}, 2)
+    splits["blend"]["last_week"] = "2021-03-08"
+    assert plan({"splits": splits}, 2)
