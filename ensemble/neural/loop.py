@@ -166,7 +166,10 @@ def update(run: Training, result: StepResult) -> None:
         folder = checkpoint.step_folder(run.out, progress.rollback_step)
         run.writer.wait()
         run.accelerator.wait_for_everyone()
-        state.restore_weights(folder, *checkpoint.read(folder))
+        description, tensors = checkpoint.read(folder)
+        # Settings may have changed since then by --resume-override: the optimizers keep the present ones
+        is_other = description["config"] != folders.read_json(run.out / "config.json")
+        state.restore_weights(folder, description, tensors, override=is_other)
         run.tracker.event(num_done, f"{sentence}: back to the weights of step {progress.rollback_step}")
     else:
         clip = min(1.0, config.clip_norm / (norm + 1e-6)) if config.clip_norm else 1.0

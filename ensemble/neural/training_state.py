@@ -289,6 +289,8 @@ class TrainingState:
             raise UserError(f"{folder} was written while other parameters were trained: {fix}")
         if has_other_parameters and self._accelerator.is_main_process:
             print("other parameters are trained than before: optimizers and moving average of the weights begin anew")
+        for number in set(range(len(self.optimizers))) - set(restored):
+            self.optimizers[number].state.clear()
         if self.average and not averages:
             self.average.reset()
         if self.scaler and description["scaler"]:

@@ -1,4 +1,4 @@
-"""The optimizers of a resumed run: the types of their states, and the order of their parameters."""
+"""The optimizers of a resumed run: the types of their states, the order of their parameters, and their settings."""
 
 import dataclasses
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from accelerate import Accelerator
-from toy import Toy, same_checkpoints
+from toy import Toy, lines, same_checkpoints
 
 from ensemble.errors import UserError
 from ensemble.neural import loop
@@ -101,6 +101,41 @@ def test_the_state_of_each_parameter_is_restored(
     loop.train(recipe(), whole, accelerator)
     resume(recipe(), config, accelerator)
     assert same_checkpoints(whole, config)
+
+
+class Spiking(Given):
+    """The loss of one step is a thousand times that of the others."""
+
+    trained = 0
+
+    def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
+        self.optimizer = torch.optim.AdamW(model[self.trained].parameters(), learning_rate, weight_decay=weight_decay)
+        return [self.optimizer]
+
+    def spike_at(self, step: int) -> None:
+        """The steps are counted from the start of the process."""
+        self.at_micro_batch = {1 + step: lambda: setattr(self, "times", 1e3), 2 + step: lambda: setattr(self, "times", 1.0)}
+
+
+@pytest.mark.parametrize("trained", [0, 1])
+def test_a_spike_does_not_restore_the_settings_before_an_override(
+    trained: int, config: TrainConfig, accelerator: Accelerator
+) -> None:
+    """Weight decay would silently return to its earlier value, or the run would end with the advice to override."""
+    config = dataclasses.replace(config, spike_factor=20.0, max_epochs=9, checkpoint_steps=24, learning_rate=0.01)
+    first, second = Spiking(), Spiking()
+    first.crash_at = 25
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(first, config, accelerator)
+    second.trained = trained
+    second.spike_at(2)
+    changed = dataclasses.replace(config, weight_decay=0.5)
+    loop.train(second, changed, accelerator, "last", override=True)
+    (event,) = [line["event"] for line in lines(config) if line["kind"] == "event"]
+    assert event.endswith("back to the weights of step 24")
+    assert second.optimizer.param_groups[0]["weight_decay"] == 0.5
+    num_steps = 1 if trained else 25  # step 27 alone, or after the 24 of the checkpoint
+    assert {int(state["step"]) for state in second.optimizer.state.values()} == {num_steps}
 
 
 def test_other_parameters_are_refused(config: TrainConfig, accelerator: Accelerator) -> None:
