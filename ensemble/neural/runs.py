@@ -171,6 +171,9 @@ def _open(run: Path, description: dict[str, Any], resume: str, override: bool, s
         resume_from = copy
     folders.write_json(run / "config.json", description["config"])
     folders.write_json(run / "environment.json", environment.report())
+    with suppress(UserError):  # a run that has not ended before has none
+        summary = folders.read_json(run / "summary.json")
+        folders.write_json(run / "summary.json", {**summary, "status": "running"})
     (_root(run) / FAILURE).unlink(missing_ok=True)
     set_status(run, "running")
     return resume_from

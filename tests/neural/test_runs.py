@@ -11,8 +11,9 @@ import pytest
 from accelerate import Accelerator
 from toy import Toy
 
+from ensemble import folders
 from ensemble.errors import UserError
-from ensemble.neural import loop, runs
+from ensemble.neural import launch, loop, runs
 from ensemble.neural.heartbeat import RankLost
 from ensemble.neural.settings import TrainConfig
 
@@ -131,3 +132,16 @@ def test_weights_without_a_checkpoint_are_deleted_when_a_run_starts_again(
     with pytest.raises(KeyboardInterrupt):
         loop.train(toy, dataclasses.replace(seldom, learning_rate=1e-7), accelerator, "auto")
     assert not Path(config.out, "best").exists()
+
+
+def test_a_run_that_is_continued_is_not_done(config: TrainConfig, accelerator: Accelerator) -> None:
+    """A finished run that was killed while more epochs were trained would predict with unfinished weights, silently."""
+    loop.train(Toy(), dataclasses.replace(config, max_epochs=1), accelerator)
+    longer, killed = dataclasses.replace(config, max_epochs=3), Toy()
+    killed.crash_at = 5
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(killed, longer, accelerator, "last", override=True)
+    with pytest.raises(UserError, match=r"run is not complete, its status is running: continue it with --resume last"):
+        launch.to_predict([Path(config.out)])
+    loop.train(Toy(), longer, accelerator, "last")
+    assert folders.read_json(Path(config.out, "summary.json"))["status"] == "done"
