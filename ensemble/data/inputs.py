@@ -46,10 +46,11 @@ def refuse_foreign(
             "values depend on them, or train again"
         )
     if split != FORECAST and manifest["fingerprint"] != trained_on["fingerprint"]:
+        or_forecast = ", or only splits=[forecast]" if FORECAST in manifest["splits"] else ""
         raise UserError(
             f"{member} was trained on data with the fingerprint {trained_on['fingerprint']}, but {data} has the fingerprint "
             f"{manifest['fingerprint']}, so its {split} split may contain training rows: predict the data that {member} was "
-            "trained on, or only splits=[forecast]"
+            f"trained on{or_forecast}"
         )
 
 

@@ -313,13 +313,18 @@ def test_other_features_and_splits_are_refused(trained: Path, prepared_copy: Pat
 
 
 def test_data_with_other_splits_are_refused(trained: Path, prepared_copy: Path) -> None:
-    """The member would be scored on rows that it was trained on."""
+    """The member would be scored on rows that it was trained on, or the error would advise a split that the data lack."""
     manifest = folders.read_manifest(prepared_copy)
     (prepared_copy / folders.NAME).unlink()
     folders.write_manifest(prepared_copy, {**manifest, "config": {**manifest["config"], "shares": [0.1, 0.1, 0.1, 0.7]}})
-    with pytest.raises(UserError, match=r"so its test split may contain training rows"):
+    with pytest.raises(UserError, match=r"so its test split may contain training rows: .*, or only splits=\[forecast\]$"):
         TreeMember(trained).predict(prepared_copy, "test")
     assert len(TreeMember(trained).predict(prepared_copy, "forecast")["row_id"])
+    (prepared_copy / folders.NAME).unlink()
+    splits = {name: split for name, split in manifest["splits"].items() if name != "forecast"}
+    folders.write_manifest(prepared_copy, {**manifest, "splits": splits})
+    with pytest.raises(UserError, match=r"so its test split may contain training rows: .* was trained on$"):
+        TreeMember(trained).predict(prepared_copy, "test")
 
 
 def test_damaged_data_are_refused(prepared_copy: Path, tmp_path: Path) -> None:
