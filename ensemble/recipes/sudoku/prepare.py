@@ -15,6 +15,7 @@ others.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -205,7 +206,8 @@ def _read_splits(
         _refuse_few(splits["test"], wanted, "test_source", "num_test")
     least = sum(max(_num_rows(config, name), 1) for name in names)  # at least one for num_train=-1
     drawn = _draw(config, board, files, ALL if config.num_train == ALL else least, census, seen)
-    _refuse_few(drawn, least, "source", "num_train")
+    largest = max(names, key=partial(_num_rows, config))  # never train with num_train=-1
+    _refuse_few(drawn, least, "source", f"num_{largest}")
     return splits | _cut(config, drawn, names)
 
 

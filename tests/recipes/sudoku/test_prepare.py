@@ -234,6 +234,15 @@ def test_a_few_of_many_puzzles(tmp_path: Path) -> None:
     assert other["fingerprint"] != manifest["fingerprint"]
 
 
+@pytest.mark.parametrize(("num_train", "advice"), [(40, "lower num_train"), (-1, "lower num_test")])
+def test_too_few_puzzles_in_a_file(num_train: int, advice: str, tmp_path: Path) -> None:
+    """The error would advise to lower num_train, which is -1 and asks for a single puzzle."""
+    puzzles, _ = generate(board_of(6), seed=0, first=0, count=20, clues=18)
+    path = write(tmp_path / "few.txt", [line(puzzle) for puzzle in puzzles])
+    with pytest.raises(UserError, match=f"source has 20 puzzles .*: {advice}, or give more files"):
+        prepare(of_files(tmp_path, source=(str(path),), num_train=num_train, num_test=30))
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
