@@ -179,9 +179,15 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
 
 
 def contributions(booster: Any, features: np.ndarray) -> np.ndarray:
-    """The same as `xgb.contributions`."""
+    """The same as `xgb.contributions`; 0 for a class without a row in training."""
     data = catboost.Pool(_frame_of(booster, features), cat_features=booster.get_cat_feature_indices())
-    return booster.get_feature_importance(data, type="ShapValues", thread_count=1)
+    parts = booster.get_feature_importance(data, type="ShapValues", thread_count=1)
+    if parts.ndim == 2:
+        return parts
+    classes = json.loads(booster.get_metadata()["class_params"])
+    of_all_classes = np.zeros((len(parts), classes["classes_count"], parts.shape[2]))
+    of_all_classes[:, classes["class_to_label"]] = parts  # CatBoost leaves out the others
+    return of_all_classes
 
 
 def importance(booster: Any) -> dict[str, float]:

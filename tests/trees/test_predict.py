@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import copied_members
 import flat_data
 import numpy as np
+import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from tree_members import config_of, features_of, rows_of
@@ -97,6 +99,28 @@ def test_contributions_sum_to_the_prediction(trained: Path, prepared: Path, smal
     assert picture.startswith(b"\x89PNG\r\n\x1a\n")
     assert picture.endswith(b"IEND\xaeB`\x82")
     assert len(list((tmp_path / "out").iterdir())) == 2
+
+
+@pytest.mark.parametrize("name", ["a rare class", "rare"])  # before the other classes, and after them
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm", "catboost", "linear"])
+def test_a_copy_without_rows_of_a_class_explains_the_others(library: str, name: str, tmp_path: Path) -> None:
+    """A row would have the reasons of another class, or no new row could be predicted."""
+    if library == "catboost":
+        pytest.importorskip("catboost")
+    frame = copied_members.frame_of("multiclass")
+    frame = frame.with_columns(y=pl.when(pl.int_range(len(frame)) < 1).then(pl.lit(name)).otherwise("y"))
+    data, member = copied_members.prepared_of(tmp_path, frame, drop=("day",)), tmp_path / "member"
+    train.train(copied_members.config_of(library, data, member))
+    assert all(TreeMember(member).predict(data, "forecast")["reasons"])
+    module, features = library_module(library), features_of(rows_of(data, "forecast"))
+    for model, _ in copied_members.models_of(member):
+        shares, parts = module.predict(model, features), module.contributions(model, features)
+        assert parts.shape == (*shares.shape, features.shape[1] + 1)
+        sums, likeliest = parts.sum(axis=2), shares.argmax(axis=1)[:, None]
+        row, column = np.nonzero(shares > 1e-6)
+        log_ratios = np.log(np.maximum(shares, 1e-6) / np.take_along_axis(shares, likeliest, axis=1))
+        differences = sums - np.take_along_axis(sums, likeliest, axis=1)
+        assert differences[row, column] == pytest.approx(log_ratios[row, column], abs=1e-3)
 
 
 def test_the_picture_has_size_and_direction() -> None:
