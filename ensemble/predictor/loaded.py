@@ -50,7 +50,8 @@ class Predictor(AbstractContextManager["Predictor"]):
     """A fitted ensemble with its members in memory, from `fit` or `load`, which predicts new rows.
 
     It may be called from several threads; each worker runs one task at a time. A copy or a pickle of it, as for a pool of
-    processes, is loaded from the same folder again.
+    processes, is loaded from the same folder again. Start such a pool with the method `spawn`: the forecasts of files and of
+    polars frames are polars frames, and polars stands still in a process that was forked from one that had used it.
     """
 
     ensemble: combine.Ensemble
