@@ -205,8 +205,8 @@ def _train_models(
     validation = rows.TreeData(config.data, "validation", manifest)
     reserved = config.max_seconds * refit.share_of_time(config)
     first = dataclasses.replace(training, seconds_left=lambda: training.seconds_left() - reserved)
-    # An error of XGBoost or LightGBM may come from a rank or a machine that failed, so it is not blamed on the rows
-    with nullcontext() if config.library in LIBRARIES else refusals_explained(config):
+    # With several ranks, an error may come from a rank or a machine that failed, so it is not blamed on the rows
+    with nullcontext() if training.group.num_ranks > 1 else refusals_explained(config):
         config = copies.in_time(library, config, train_rows, 1, first.seconds_left())
         booster, history, best_round = copies.train_one(library, config, train_rows, validation, first)
     boosters, learned = [booster], [train_rows]

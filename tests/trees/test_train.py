@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import copied_members
+import flat_data
 import numpy as np
 import polars as pl
 import pytest
@@ -20,7 +21,7 @@ from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers import prepare
 from ensemble.recipes.hot_sellers.settings import MarketConfig, PrepareConfig
 from ensemble.trees import train
-from ensemble.trees.boosting import Training
+from ensemble.trees.boosting import CannotLearn, Training
 from ensemble.trees.distributed import LIBRARIES
 from ensemble.trees.objective import Dataset, ValidationMetrics, objective_of
 from ensemble.trees.predict import MODULES, TreeMember, library_module
@@ -37,6 +38,16 @@ def config(library: ModuleType | str, data: Path, out: Path, **settings: Any) ->
     name = library if isinstance(library, str) else next(n for n, m in MODULES.items() if m == library.__name__)
     values = {"num_rounds": 30, "early_stopping_rounds": 10, "learning_rate": 0.1, **settings}
     return tree_members.config_of(name, data, out, **values)
+
+
+def test_rows_that_are_too_few_have_an_error_message(tmp_path: Path) -> None:
+    """With fewer than 40 rows LightGBM finds no split: a fit without folds would end with its traceback, instead of going on
+    with the other members."""
+    columns = {**flat_data.columns(20), "c": np.zeros(20, np.float32)}
+    data = flat_data.write(tmp_path / "data", {"train": columns, "validation": columns})
+    with pytest.raises(CannotLearn, match=r"^lightgbm cannot learn from the rows of \S+ \([^\n]+\): leave it out$"):
+        train.train(config("lightgbm", data, tmp_path / "m"))
+    assert train.train(config("xgboost", data, tmp_path / "m"))["status"] == "done"
 
 
 # Data
