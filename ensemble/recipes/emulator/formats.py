@@ -295,16 +295,18 @@ def write_ts(network: Emulator, metadata: dict[str, Any], file: Path) -> dict[st
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Hide PyTorch's warnings about the deprecation of TorchScript and about internals; users cannot act on them."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    """Hide warnings of PyTorch and onnxscript about the deprecation of TorchScript and about internals; users cannot act on
+    them."""
+    level_of = {logger: logger.level for logger in map(logging.getLogger, ("torch.onnx", "onnxscript"))}
+    for logger in level_of:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in level_of.items():
+            logger.setLevel(level)
 
 
 WRITERS: dict[str, Callable[..., dict[str, Method]]] = {".pt2": write_pt2, ".onnx": write_onnx, ".ts": write_ts}

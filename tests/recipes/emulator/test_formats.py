@@ -1,6 +1,7 @@
 """Exported files: their outputs, their metadata, and exports that are refused."""
 
 import json
+import logging
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -61,19 +62,23 @@ def test_torchscript(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(jacobian, network.jacobian(x) * mask[:, :, None], rtol=1e-12, atol=1e-13)
 
 
-def test_onnx(tmp_path: Path) -> None:
-    """ONNX Runtime would give other values, or only batches of one size."""
+@pytest.mark.parametrize("name", ["mlp", "bilinear"])
+def test_onnx(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """ONNX Runtime would give other values, or only batches of one size, or a user would see warnings of its optimizer."""
     onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    network = small_networks.network("mlp")
-    formats.export(network, small_networks.manifest(network), tmp_path / "m.onnx")
+    network = small_networks.network(name)
+    manifest = small_networks.manifest(network)
+    formats.export(network, manifest, tmp_path / "m.onnx")
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
     session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
     results = expected(network, torch.float32)
     y, jacobian = session.run(["y", "jacobian"], {"x": results["forward"][0][0].numpy()})
     np.testing.assert_allclose(y, results["forward"][1], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(jacobian, results["jacobian"][1], rtol=1e-4, atol=1e-5)
     properties = {entry.key: entry.value for entry in onnx.load(str(tmp_path / "m.onnx")).metadata_props}
-    assert json.loads(properties[formats.METADATA])["outputs"] == ["out0", "out1"]
+    outputs = [f"out{number}" for number in range(network.num_outputs)]
+    assert json.loads(properties[formats.METADATA])["outputs"] == manifest["emulator"]["outputs"] == outputs
 
 
 def test_a_file_that_differs_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
