@@ -12,7 +12,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, check=False, timeout=60)
 
 
-@pytest.mark.parametrize("command", ["fit", "predict"])
+@pytest.mark.parametrize("command", ["fit", "predict", "serve"])
 def test_the_help_names_the_command_as_it_is_written(command: str) -> None:
     """The usage would be that of a command which does not exist, such as `accelerate-ensemble predict predict`."""
     done = run(command, "--help")
@@ -23,4 +23,5 @@ def test_the_help_names_the_command_as_it_is_written(command: str) -> None:
 def test_a_command_that_does_not_exist_is_refused() -> None:
     """A misspelt command would end in a traceback."""
     done = run("fitt")
-    assert (done.returncode, done.stderr) == (2, "error: there is no command 'fitt': write fit or predict, or --help\n")
+    message = "error: there is no command 'fitt': write fit, predict, serve or --help\n"
+    assert (done.returncode, done.stderr) == (2, message)
