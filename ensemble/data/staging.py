@@ -5,6 +5,7 @@ python scripts/stage_data.py source=runs/demo/prepared out=/local/scratch/prepar
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 from ensemble import folders
 from ensemble.errors import UserError
@@ -16,26 +17,49 @@ def stage(source: str | Path, out: str | Path) -> tuple[int, bool]:
     """Copy prepared data and their folds to `out`, unless it has them. Returns their size in bytes, and whether they were
     copied.
 
-    Raises `UserError` for damaged data, for a disk without enough space, and if `out` has other content.
+    If another command copies the same data to `out` at the same time, both end well. Raises `UserError` for damaged data, for
+    a disk without enough space, and if `out` has other content or cannot be written.
     """
     source, out = Path(source), Path(out)
     parts = [Path(), *(manifest.parent.relative_to(source) for manifest in sorted(source.glob(f"folds/*/{folders.NAME}")))]
     manifests = {part: folders.read_manifest(source / part) for part in parts}
     num_bytes = sum(entry["bytes"] for manifest in manifests.values() for entry in manifest["files"].values())
-    if (out / folders.NAME).exists():
-        if any(folders.verify(out / part)["fingerprint"] != manifests[part]["fingerprint"] for part in parts):
-            raise UserError(f"{out} holds other data than {source}: choose another folder")
+    if _has_copy(out, source, manifests):
         return num_bytes, False
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if (free := shutil.disk_usage(out.parent).free) < num_bytes:
+    if out.is_dir() and any(out.iterdir()):
+        raise UserError(f"{out} holds files that are no copy of prepared data: choose another folder")
+    disk = next(folder for folder in out.resolve().parents if folder.is_dir())
+    if (free := shutil.disk_usage(disk).free) < num_bytes:
         raise UserError(
-            f"{out.parent} has {free / 1e9:.1f} GB free, but {source} has {num_bytes / 1e9:.1f} GB: leave SCRATCH_FOLDER in "
+            f"{disk} has {free / 1e9:.1f} GB free, but {source} has {num_bytes / 1e9:.1f} GB: leave SCRATCH_FOLDER in "
             "slurm/site.sh empty, or name a larger disk"
         )
-    with folders.new_folder(out, False, KIND) as folder:
-        for part, manifest in manifests.items():
-            for name in (*manifest["files"], folders.NAME):
-                (folder / part / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source / part / name, folder / part / name)
-            folders.verify(folder / part)
+    try:
+        with folders.new_folder(out, False, KIND) as folder:
+            for part, manifest in manifests.items():
+                for name in (*manifest["files"], folders.NAME):
+                    (folder / part / name).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(source / part / name, folder / part / name)
+                folders.verify(folder / part)
+    except UserError:
+        if _has_copy(out, source, manifests):  # of another command, which began at the same time
+            return num_bytes, False
+        raise
     return num_bytes, True
+
+
+def _has_copy(out: Path, source: Path, manifests: dict[Path, dict[str, Any]]) -> bool:
+    """Whether `out` has a folder with a manifest. Raises `UserError` if it is not a complete copy of the data.
+
+    manifests : of the data and their folds, by the path in `source`
+    """
+    if not (out / folders.NAME).exists():
+        return False
+    try:
+        fingerprints = {part: folders.verify(out / part)["fingerprint"] for part in manifests}
+    except UserError as error:
+        reason = str(error).rsplit(": ", 1)[0]
+        raise UserError(f"{out} is no complete copy of {source} ({reason}): delete it, or choose another folder") from None
+    if any(fingerprints[part] != manifest["fingerprint"] for part, manifest in manifests.items()):
+        raise UserError(f"{out} holds other data than {source}: choose another folder")
+    return True
