@@ -201,6 +201,9 @@ def shared_memory(folder: Path = Path("/dev/shm")) -> Iterator[Finding]:
         fix = "docker run --ipc=host or --shm-size=8g; elsewhere, remove old files from it; or train with num_workers=0"
         enough = usage.free >= MIN_SHARED_MEMORY_GB * 1e9
         yield ok("shared memory", value) if enough else problem("shared memory", value, fix)
+    elif sys.platform == "linux":  # macOS has shared memory without such a folder
+        fix = "mount a tmpfs there, or train with num_workers=0"
+        yield problem("shared memory", f"there is no {folder}, so loader workers cannot start", fix)
 
 
 # ------------------------------------------------------------------------------------------------ folders

@@ -4,6 +4,7 @@ import contextlib
 import resource
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,14 @@ def test_a_full_or_read_only_disk_is_named(tiny_disk: Path) -> None:
     assert "of 0.001 GB" in only_finding(machine.shared_memory(tiny_disk), "problem").value
     subprocess.run(["mount", "-o", "remount,ro", str(tiny_disk)], check=True)
     assert "Read-only" in only_finding(machine.scratch(environment), "problem").value
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps shared memory in a folder")
+def test_missing_shared_memory_is_a_problem(tmp_path: Path) -> None:
+    """The doctor would find no problem in a container in which every loader worker fails with a FileNotFoundError."""
+    finding = only_finding(machine.shared_memory(tmp_path / "shm"), "problem")
+    assert "loader workers cannot start" in finding.value
+    assert "num_workers=0" in finding.fix
 
 
 def test_a_sound_folder_is_left_as_it_was(tmp_path: Path) -> None:
