@@ -28,7 +28,7 @@ DICTS_TO_JSON = (
 FOREIGN: dict[str, bytes | tuple[bytes, ...]] = {
     "a zip archive, as Excel files (.xlsx) are too": b"PK\x03\x04",
     "compressed with zstd": b"\x28\xb5\x2f\xfd",
-    "compressed with bzip2": b"BZh",
+    "compressed with bzip2": tuple(b"BZh%d1AY&SY" % level for level in range(1, 10)),
     "compressed with xz": b"\xfd7zXZ",
     "text in UTF-16": (b"\xff\xfe", b"\xfe\xff"),
     "an Arrow (Feather) file": b"ARROW1",
@@ -70,8 +70,18 @@ def refuse_inside(out: str, paths: Sequence[Path]) -> None:
             raise UserError(f"{path} lies inside out={out}, which is replaced as a whole: choose another out")
 
 
+def refuse_foreign(path: Path, head: bytes, formats: str = "UTF-8 text, gzip or Parquet") -> None:
+    """Raise `UserError` for a file that begins like one of `FOREIGN`. formats : what it may be converted to."""
+    for kind, magic in FOREIGN.items():
+        if head.startswith(magic):
+            raise UserError(f"{path} is {kind}: unpack or convert it to {formats}")
+
+
 def refuse_bare_returns(path: Path, head: bytes) -> None:
-    """Raise `UserError` for text whose lines end in carriage returns alone, which would be read as one line."""
+    """Raise `UserError` for text whose lines end in carriage returns alone, which would be read as one line.
+
+    The formats of `FOREIGN` must be refused before: a small file of them may hold the bytes of such text.
+    """
     if b"\n" not in head and b"\r" in head.rstrip(b"\r") and not head.startswith(b"PAR1"):
         raise UserError(
             f"the lines of {path} end in carriage returns alone, as on old Macs: convert them, as "

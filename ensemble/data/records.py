@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from ensemble.data import parquet
-from ensemble.data.octets import BEGINS_A_DICT, DICTS_TO_JSON, FOREIGN, Bytes, refuse_bare_returns, repeated_key
+from ensemble.data.octets import BEGINS_A_DICT, DICTS_TO_JSON, Bytes, refuse_bare_returns, refuse_foreign, repeated_key
 from ensemble.errors import UserError
 
 BLOCK_BYTES = 32 << 20
@@ -166,12 +166,10 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
     path = Path(path)
     with Bytes(path) as stream:
         head = stream.read(HEAD_BYTES)
-    refuse_bare_returns(path, head)
     if head[257:262] == b"ustar":
         raise UserError(f"{path} is a tar archive: unpack it")
-    for kind, magic in FOREIGN.items():
-        if head.startswith(magic):
-            raise UserError(f"{path} is {kind}: unpack or convert it to UTF-8 text, gzip or Parquet")
+    refuse_foreign(path, head)
+    refuse_bare_returns(path, head)
     if head.startswith(PARQUET):
         batch = next(parquet.batches(path, None, HEAD_RECORDS), None)
         if batch is None:

@@ -83,6 +83,7 @@ def test_a_damaged_parquet_is_refused(tmp_path):
         (b"sep=;\r\nwho;what\r\n1;2\r\n", "the first line of .* is 'sep=;', which only Excel knows: delete the line"),
         (b"\xff\xfeU\x00", "is text in UTF-16"),
         (b"\x28\xb5\x2f\xfdrest", "is compressed with zstd"),
+        (b"\x28\xb5\x2f\xfd\rrest", "is compressed with zstd"),
         (b"\n\x16\xcb", "is not UTF-8 text"),
         (b"who,what\n1,2\n", r"has no known format of reviews \(its columns are who, what\): name the columns of"),
         (json_lines({"a": 1, "b": 2}), r"has no known format of reviews \(its columns are a, b\)"),

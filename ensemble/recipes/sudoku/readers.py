@@ -203,10 +203,10 @@ def _csv_fields(line: bytes, layout: dict[str, int]) -> tuple[bytes, bytes, floa
 def _refuse_foreign(path: Path, head: bytes) -> None:
     if not head:
         raise UserError(f"{path} is empty: give a file with a puzzle on each line")
-    refuse_bare_returns(path, head)
     for kind, magic in {**FOREIGN, "Parquet": records.PARQUET}.items():
         if head.startswith(magic):
             raise UserError(f"{path} is {kind}: convert it to plain text or gzip")
+    refuse_bare_returns(path, head)
 
 
 def _refuse_other_side(path: Path, board: Board, census: Census) -> None:

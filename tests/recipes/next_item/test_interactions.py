@@ -150,6 +150,7 @@ def test_ids_of_any_length_and_moments_before_1970(text: str, expected: tuple[st
         ("auto", "7 31\n7 3\x002\n", "line 2: this line has a NUL byte"),
         ("auto", "7::31::5::978300761\r7::32::5::978300761\r", "end in carriage returns alone"),
         ("pairs", "7 31\n7 3\x002\n", "line 2: this line has a NUL byte"),
+        ("pairs", "PK\x03\x04\x00\n", r"is a zip archive, .*: unpack or convert it to UTF-8 text or gzip"),
         ("pairs", "7 31\n7 32 33\n", "line 2: '7 32 33' is not a user and an item"),
         ("ratings", "7::31::5::978300761\n7::31::5\n", "line 2: '7::31::5' is not user, item, rating and seconds"),
         ("auto", "7::31::5::978300761\n" * 3 + "::31::5::978300761\n", "line 4: '::31::5::978300761' is not user"),

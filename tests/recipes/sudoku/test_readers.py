@@ -173,6 +173,7 @@ def test_files_that_hold_no_puzzles(tmp_path: Path) -> None:
     for content, sentence in (
         (b"", "is empty"),
         (b"PK\x03\x04 and so on", "is a zip archive"),
+        (b"PK\x03\x04\rand so on", "is a zip archive"),
         (b"PAR1 and so on", "is Parquet: convert it to plain text or gzip"),
         (b"<html>0123456789ab</html>\n", "readers.py lists the formats"),
         (b"\n# nothing\n", "has no valid puzzle of 81 cells"),
