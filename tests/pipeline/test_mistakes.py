@@ -288,7 +288,7 @@ COMMANDS = {
     "out=new source=[words.csv] target=y group=two": "as many different values of group=two, but there are 2",
     "… group=y": "group=y is the target too: name another column",
     "… weight=z": "weight=z: the table has no such column; it has a, b, y",
-    "out=new source=[words.csv] target=y weight=w": "weight=w holds neither numbers nor dates, such as 'word0': write",
+    "out=new source=[words.csv] target=y weight=w": "weight=w holds no numbers, such as 'word0': write",
     "out=new source=[words.csv] target=y weight=minus": "weight=minus is -3 in words.csv:2: weights must be from 0 to",
     "out=new source=[words.csv] target=y weight=zero": "weight=zero is 0 in every row: weights must be from 0 to 3e38, and",
     "… id=z": "id=z: the table has no such column; it has a, b, y",

@@ -200,7 +200,8 @@ def _read_columns(config: PrepareConfig, table: sources.Table) -> dict[str, cell
     skipped = {config.id, config.group, *config.drop} - named
     for key, name in (("target", config.target), ("time", config.time), ("weight", config.weight)):
         if name in table.nested:
-            raise UserError(f"{key}={name} holds {table.nested[name]}: name a column of numbers, dates or texts")
+            fit = {"time": "numbers or dates", "weight": "numbers"}.get(key, "numbers, dates or texts")
+            raise UserError(f"{key}={name} holds {table.nested[name]}: name a column of {fit}")
     names = [name for name in table.columns if name not in skipped and name not in table.nested]
     cells_of = {name: cells.read(table, name, config) for name in names}
     if not config.decimal:

@@ -54,10 +54,15 @@ def numeric(table: sources.Table, column: cells.Cells, setting: str) -> pl.Serie
         others = known.filter(~known.str.contains(LOOKS_LIKE_A_DATE))
         example = (others if len(others) else known).head(1).to_list()
         notes = f" ({'; '.join(column.notes)})" if column.notes else ""
+        problem, fix = "holds no numbers", "write each weight as a number"
+        if setting != "weight":
+            problem = "holds neither numbers nor dates"
+            fix = (
+                "write all dates in the same form, such as 2024-01-31, 31/01/2024, 2024-01-31 13:45:00 or "
+                "2024-01-31T13:45:00Z"
+            )
         raise UserError(
-            f"{setting}={column.column} holds neither numbers nor dates, such as '{''.join(example)}': write all dates in "
-            f"the same form, such as 2024-01-31, 31/01/2024, 2024-01-31 13:45:00 or 2024-01-31T13:45:00Z, or name another "
-            f"column{notes}"
+            f"{setting}={column.column} {problem}, such as '{''.join(example)}': {fix}, or name another column{notes}"
         )
     refuse_bad(table, column, setting)
     return column.values

@@ -192,6 +192,14 @@ def test_dates_are_no_weights(tmp_path: Path) -> None:
         prepare(tmp_path, tmp_path / "a.csv", weight="e")
 
 
+@pytest.mark.parametrize(("setting", "fit"), [("weight", "numbers"), ("time", "numbers or dates")])
+def test_no_kind_is_advised_that_is_refused_next(tmp_path: Path, setting: str, fit: str) -> None:
+    """The error for weights that are lists would advise dates or texts, which are refused too."""
+    pl.DataFrame({"w": [[1]] * 60, "x": range(60), "y": [0, 1] * 30}).write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=rf"{setting}=w holds List\(Int64\): name a column of {fit}$"):
+        prepare(tmp_path, tmp_path / "a.parquet", **{setting: "w"})
+
+
 def test_a_number_beyond_32_bits_is_named_as_such(tmp_path: Path) -> None:
     """The message would say that 1e39 is no number."""
     with pytest.raises(UserError, match=r"held numbers up to 3.4e\+38 in training, but has none now: '1e39'"):
