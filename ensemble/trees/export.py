@@ -252,7 +252,7 @@ def _lightgbm_nodes(root: dict[str, Any]) -> Tree:
     nodes: Tree = []
     for node in order:
         if "leaf_value" in node:
-            nodes.append(node["leaf_value"])
+            nodes.append(float(node["leaf_value"]))  # LightGBM writes 0 for 0.0
             continue
         if node["missing_type"] == "Zero":
             raise UserError(

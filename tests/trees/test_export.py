@@ -101,6 +101,16 @@ def test_the_file_predicts_as_the_member(library: str, kind: str, data: Prepare,
     assert one == pytest.approx(result[:1], rel=1e-6)  # alone, ONNX Runtime adds the leaves in another order
 
 
+def test_trees_without_a_split_are_exported(library: str, data: Prepare, tmp_path: Path) -> None:
+    """The export of a member that learned nothing would end in a traceback: the leaves of a ranking would be integers."""
+    member.train(config_of(library, data("ranking"), tmp_path / "member", num_rounds=2, min_leaf_weight=1e9))
+    export.export(tmp_path / "member", tmp_path / "member.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "member.onnx", providers=["CPUExecutionProvider"])
+    (scores,) = session.run(None, {"features": rows_of(data("ranking"), "test").matrix()})
+    assert scores.tolist() == TreeMember(tmp_path / "member").predict(data("ranking"), "test")["prediction"].tolist()
+    assert np.ptp(scores) == 0
+
+
 def test_the_file_contains_its_description(library: str, data: Prepare, trained: Train, tmp_path: Path) -> None:
     """The order of the features, the numbers of the categories, and the training data would be unknown."""
     export.export(trained(library, "multiclass"), tmp_path / "member.onnx", data("multiclass"))
