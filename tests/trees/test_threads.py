@@ -97,6 +97,7 @@ GRANTED = {"SLURM_CPUS_PER_TASK": "8"}
         ),
         (1, {**GRANTED, "OMP_NUM_THREADS": "1"}, 1, ""),
         (0, {"OMP_NUM_THREADS": "2"}, 2, "OMP_NUM_THREADS=2 leaves 6 of 8 cores idle: use threads=8"),
+        (0, {"OMP_NUM_THREADS": "2,1"}, 2, "OMP_NUM_THREADS=2 leaves 6 of 8 cores idle: use threads=8"),
         (0, {"OMP_NUM_THREADS": "16"}, 8, ""),
         (0, {"OMP_NUM_THREADS": "four"}, 8, ""),
         (16, {}, 16, "16 threads on 8 cores wait for each other"),
