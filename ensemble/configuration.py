@@ -106,9 +106,14 @@ def _refuse_other_bases(origin: str, text: str) -> None:
     """Raise `UserError` if YAML 1.1 reads a number in `text` as another one: 010 as 8, 1:30 as 90, or 2024_01 as 202401."""
     import yaml
 
-    nodes = [yaml.compose(text, Loader=yaml.SafeLoader)]
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # that of OmegaConf, which knows tabs before comments
+    root = yaml.compose(text, Loader=loader)
+    nodes, seen = [root], set()
     while nodes:
         node = nodes.pop()
+        if id(node) in seen:  # an alias, perhaps of a node that contains it
+            continue
+        seen.add(id(node))
         if isinstance(node, yaml.MappingNode):
             nodes += [child for pair in node.value for child in pair]
         elif isinstance(node, yaml.SequenceNode):

@@ -57,3 +57,18 @@ def test_an_unfinished_reference_is_explained(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("out: 'a${b'")
     with pytest.raises(UserError, match=r"a.yaml has \$\{, which begins"):
         configuration.load(Config, str(tmp_path / "a.yaml"))
+
+
+def test_tabs_between_a_setting_and_a_comment(tmp_path: Path) -> None:
+    """A file with tabs, as editors align comments, would end with a traceback, although YAML allows them."""
+    (tmp_path / "a.yaml").write_text("out:\tx\t# a comment\nnum_rows: 3\t# another\ndrop: [a,\tb]\n")
+    assert configuration.load(Config, str(tmp_path / "a.yaml")) == Config("x", ("a", "b"), num_rows=3)
+    (tmp_path / "a.yaml").write_text("num_rows:\t010\n")
+    with pytest.raises(UserError, match="010 is an octal number in YAML"):
+        configuration.load(Config, str(tmp_path / "a.yaml"))
+
+
+def test_an_alias_of_itself_is_refused() -> None:
+    """The command would never end."""
+    with pytest.raises(UserError, match=r"cannot be read \(.*recursive"):
+        configuration.load(Config, None, ["columns=&a {b: *a}"])
