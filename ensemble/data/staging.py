@@ -17,8 +17,8 @@ def stage(source: str | Path, out: str | Path) -> tuple[int, bool]:
     """Copy prepared data and their folds to `out`, unless it has them. Returns their size in bytes, and whether they were
     copied.
 
-    If another command copies the same data to `out` at the same time, both end well. Raises `UserError` for damaged data, for
-    a disk without enough space, and if `out` has other content or cannot be written.
+    If another command copies the same data to `out` at the same time, one copy is kept. Raises `UserError` for damaged data,
+    for a disk without enough space, and if `out` has other content or cannot be written.
     """
     source, out = Path(source), Path(out)
     parts = [Path(), *(manifest.parent.relative_to(source) for manifest in sorted(source.glob(f"folds/*/{folders.NAME}")))]
