@@ -32,10 +32,9 @@ def limits(environment: Mapping[str, str], cgroup: Path | None = None) -> dict[s
 
 
 def number_in(environment: Mapping[str, str], name: str) -> int:
-    """The number of cores in the environment variable `name`; 0 if it is not set to a number. Of a list, as OMP_NUM_THREADS
-    may be for nested parallel regions, the first number counts."""
-    text = environment.get(name, "").partition(",")[0].strip()
-    return int(text) if text.isdecimal() else 0
+    """The number of cores in the environment variable `name`; 0 if it is not set to a number."""
+    text = environment.get(name, "")
+    return int(text) if text.isdigit() else 0
 
 
 def cgroup_folders(controller: str, cgroup: Path | None = None) -> Iterator[Path]:

@@ -55,11 +55,13 @@ def _has_copy(out: Path, source: Path, manifests: dict[Path, dict[str, Any]]) ->
     """
     if not (out / folders.NAME).exists():
         return False
-    try:
-        fingerprints = {part: folders.verify(out / part)["fingerprint"] for part in manifests}
-    except UserError as error:
-        reason = str(error).rsplit(": ", 1)[0]
-        raise UserError(f"{out} is no complete copy of {source} ({reason}): delete it, or choose another folder") from None
-    if any(fingerprints[part] != manifest["fingerprint"] for part, manifest in manifests.items()):
-        raise UserError(f"{out} holds other data than {source}: choose another folder")
+    for part, manifest in manifests.items():
+        try:
+            fingerprint = folders.verify(out / part)["fingerprint"]
+        except UserError as error:
+            reason = str(error).rsplit(": ", 1)[0]
+            fix = "choose another folder, or delete this one"
+            raise UserError(f"{out} is no complete copy of {source} ({reason}): {fix}") from None
+        if fingerprint != manifest["fingerprint"]:
+            raise UserError(f"{out} holds other data than {source}: choose another folder")
     return True

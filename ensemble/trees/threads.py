@@ -55,7 +55,8 @@ def choose(requested: int, environment: Mapping[str, str], cgroup: Path | None =
     export it for other programs. Elsewhere the user may have set it to share the machine.
     """
     limits = cores.limits(environment, cgroup)
-    granted, from_environment = min(limits.values()), cores.number_in(environment, "OMP_NUM_THREADS")
+    outermost = environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # of nested parallel regions
+    granted, from_environment = min(limits.values()), int(outermost) if outermost.isdecimal() else 0
     reason = f"{granted} cores are granted ({', '.join(f'{name} {number}' for name, number in limits.items())})"
     chosen, warnings = granted, []
     if requested:

@@ -43,5 +43,7 @@ def test_each_refusal_names_what_helps(source: Path, tmp_path: Path) -> None:
         staging.stage(source, tmp_path / "own")
     staging.stage(source, tmp_path / "copy")
     (tmp_path / "copy/rows/train/state.json").write_text("{}")
-    with pytest.raises(UserError, match=r"copy is no complete copy of .*state\.json has 2 bytes.*: delete it, or choose"):
+    with pytest.raises(
+        UserError, match=r"copy is no complete copy of .*state\.json has 2 bytes.*: choose another folder, or delete"
+    ):
         staging.stage(source, tmp_path / "copy")
