@@ -5,6 +5,7 @@ printed. Of the other columns that are not features, only those of the settings 
 columns, the format of the files and the types of columns may differ from training.
 """
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -51,11 +52,13 @@ def prepare(training: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any
         if settings.get(name):
             raise UserError(f"{name}= is for reviews, but this ensemble was fitted on a table: {fix}")
     config = stripped(configuration.from_dict(PrepareConfig, {**training["config"], "out": str(settings["out"])}))
+    limits = dataclasses.replace(config, max_bad_fraction=settings.get("max_bad_fraction", config.max_bad_fraction))
+    configuration.check(limits, fractions="max_bad_fraction")
     census, kind = Census(), training["task"]["kind"]
     with folders.new_folder(settings["out"], False, folders.PREPARED) as folder:
         files = raw_files.expand_sources(settings["source"], None, with_copies=True)
         table = sources.read(files, census, with_copies=True)
-        census.check(settings.get("max_bad_fraction", config.max_bad_fraction))
+        census.check(limits.max_bad_fraction)
         if not table.height:
             raise UserError("there are no rows in the new files: check how they were made")
         notes = [*table.notes, *_other_columns(training, config, table)]

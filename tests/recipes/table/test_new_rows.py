@@ -232,6 +232,17 @@ def test_foreign_rows_are_refused(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("share", [5.0, -0.5, float("nan")])
+def test_a_share_of_bad_lines_is_between_0_and_1(tmp_path: Path, share: float) -> None:
+    """With 5, meant as 5 %, any number of lines could be unreadable without an error."""
+    file = tmp_path / "a.csv"
+    file.write_text("a,y\n" + "".join(f"{number},{number % 7}.5\n" for number in range(40)))
+    training = prepare(tmp_path, file)
+    settings = {"out": tmp_path / "new", "source": [str(file)], "max_bad_fraction": share}
+    with pytest.raises(UserError, match=f"max_bad_fraction={share} is impossible: it must be between 0 and 1"):
+        new_data.prepare(training, settings)
+
+
 def test_groups_of_new_rows_are_ranked_together(tmp_path: Path) -> None:
     """A query's documents would be ranked among those of another."""
     generator = np.random.default_rng(0)
