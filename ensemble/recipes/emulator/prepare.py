@@ -16,6 +16,7 @@ Sea ice is read and written in pieces of about `chunk_points` points.
 """
 
 import dataclasses
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -43,6 +44,8 @@ ROUNDING = 0.02
 """The largest difference from the formula's concentration that packed values in a file can cause."""
 NUM_STARTS = 50
 """The number of trajectories of each split of Lorenz-96. They are computed as one batch."""
+NETCDF_NAME = r"\w[^\x00-\x1f/\x7f]*(?<! )"
+"""Matches the names that variables of generated files may have."""
 SEA_ICE_SETTINGS = ("shares", "inputs", "names", "min_latitude", "min_concentration", "tile", "keep")
 GENERATOR_SETTINGS = ("noise", "num_files", "num_times", "num_rows", "num_columns")
 LORENZ96_SETTINGS = ("num_states", "num_scored", "every", "num_points", "stencil", "points_of_state")
@@ -93,6 +96,11 @@ def _check(config: PrepareConfig) -> None:
         if stored in names:
             raise UserError(
                 f"names.{name} and names.{names[stored]} are both {stored}: name another variable for one of them"
+            )
+        if not config.source and stored and not re.fullmatch(NETCDF_NAME, stored):
+            raise UserError(
+                f"names.{name}={stored} is no name in NetCDF: begin it with a letter, a digit or _, and write neither / nor "
+                "a blank at its end"
             )
         names[stored] = name
     raw, out = Path(config.raw).resolve(), Path(config.out).resolve()

@@ -151,6 +151,8 @@ FAULTS: dict[str, dict[str, Any]] = {
         "shares": (0.6, 0.1, 0.1, 0.2),
     },
     "names.hi and names.hs are both hs_h": {"names": NamesConfig(hi="hs_h")},
+    "names.sst=a/b is no name in NetCDF: begin it with a letter": {"names": NamesConfig(sst="a/b")},
+    "names.mask=%m is no name in NetCDF": {"names": NamesConfig(mask="%m")},
     "the setting 'names.sst' is empty": {"names": NamesConfig(sst="")},
     "num_files= is for generated files, and source= names files": {"source": ("a.nc",), "num_files": 3},
     "num_states= is for system=lorenz96": {"num_states": 60},
