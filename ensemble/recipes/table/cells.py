@@ -54,7 +54,6 @@ SMALLEST = float(np.finfo(np.float32).smallest_subnormal) / 2
 """Half the smallest positive 32-bit float; numbers of a smaller magnitude are rounded to 0."""
 YEARS_1_TO_9999 = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The first and the last time of Python's dates, in microseconds since 1970. Other dates of Parquet count as empty."""
-
 FURTHEST = 7_800_000_000_000_000_000
 """Microseconds since 1970, in the year 249,142: with later times polars raises PanicException."""
 
@@ -382,10 +381,11 @@ def refuse_two_marks(table: Table, cells_of: dict[str, Cells], advice: str) -> N
 
 def with_commas(cells_of: dict[str, Cells]) -> dict[str, Cells]:
     """If a column has decimal commas, the columns of whole numbers, with its form instead of none: in new rows their 1.234
-    is then read as 1234."""
+    is then read as 1234, or refused if another column has numbers such as 1,234.5."""
     numbers = {column: cells for column, cells in cells_of.items() if cells.kind == "number"}
-    known = (number_forms.DECIMAL_COMMA, number_forms.BOTH)
-    form = min((form for cells in numbers.values() if (form := number_units.split(cells.form)[1]) in known), default="")
+    forms = {number_units.split(cells.form)[1] for cells in numbers.values()}
+    form = number_forms.DECIMAL_COMMA if number_forms.DECIMAL_COMMA in forms else ""
+    form = number_forms.BOTH if number_forms.BOTH in forms or (form and number_forms.COMMA_GROUPS in forms) else form
     return {
         column: dataclasses.replace(cells, form=form)
         for column, cells in numbers.items()

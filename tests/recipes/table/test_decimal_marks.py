@@ -96,6 +96,16 @@ def test_whole_numbers_of_training_become_no_decimals_beside_decimal_commas(targ
     assert new_rows(tmp_path, manifest, f"x;other\n987;1{other}\n1.234;2{other}\n") == [987.0, 1234.0]
 
 
+@pytest.mark.parametrize("text", ["1.234", "1,234"])
+def test_whole_numbers_beside_columns_with_both_marks_are_ambiguous_in_new_rows(text: str, tmp_path: Path) -> None:
+    """1,234 of new rows would be 1.234 because of one column, although it is 1234 in another."""
+    rows = (f"{number};{1 + number % 7}.234,5;{1 + number % 5},234.5;{number % 2}\n" for number in range(60))
+    (tmp_path / "a.csv").write_text(f"x;european;american;y\n{''.join(rows)}")
+    manifest = prepare(tmp_path, tmp_path / "a.csv")
+    with pytest.raises(UserError, match=f"'x' holds numbers such as '{text}', .* and training had both"):
+        new_rows(tmp_path, manifest, f"x;european\n{text};1,5\n")
+
+
 def test_texts_of_another_file_have_no_decimal_mark(tmp_path: Path) -> None:
     """A fit would be refused for a column of texts, because one of them looks like a number."""
     table = read_files(tmp_path, a="other;x\n1;1,5\n1;red\n1;blue\n", b="other;x\n1;1.234\n1;5\n")
