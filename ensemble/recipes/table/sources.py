@@ -29,9 +29,9 @@ FOLDER_KEY = "the column '{0}' is read from the names of folders such as {0}={1}
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 """The value that Hive writes into the name of a folder whose rows have none."""
 WHOLE_FLOAT = r"^([+-]?(?:0|[1-9]\d*))\.0+$"
-WHOLE_SECONDS = r" 00:00:00\.0{6}$|(:\d\d)\.0{6}$"
+WHOLE_SECONDS = r" 00:00:00(?:\.0{6})?$|(:\d\d)\.0{6}$"
 """Matches the end of a time that `as_text` removes: midnight, or a fraction of 0. Categories that earlier versions of this
-project stored still have it."""
+project stored still have it, as has a CSV file that pandas wrote from days beside times."""
 MOST_NAMED = 5
 MICROSECONDS_PER_DAY = 86_400_000_000
 NO_ID = "{} holds floats such as {}, and ids are texts or whole numbers below 2^53 (2^24 in 32 bits): write it as text"
@@ -332,11 +332,11 @@ def as_text(piece: pl.Series) -> pl.Series:
 
 
 def in_one_notation(texts: pl.Series, pieces: Sequence[pl.Series]) -> pl.Series:
-    """The `texts` of a column; in the notation of `as_text` if some files store numbers or booleans, and others texts.
+    """The `texts` of a column; as `as_text` writes them if some files store numbers, booleans or dates, and others texts.
 
     pieces : the column in each file.
     """
-    are_values = [piece.dtype.is_numeric() or piece.dtype == pl.Boolean for piece in pieces]
+    are_values = [piece.dtype.is_numeric() or piece.dtype.is_temporal() or piece.dtype == pl.Boolean for piece in pieces]
     return as_in_frames(texts) if any(are_values) and not all(are_values) else texts
 
 

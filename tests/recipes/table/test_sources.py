@@ -214,13 +214,18 @@ def test_blanks_around_a_name_do_not_count(tmp_path: Path) -> None:
             pl.Series(["2024-01-05 00:00:00", "2024-01-06 10:00:00"]).str.to_datetime("%Y-%m-%d %H:%M:%S"),
             ["2024-01-04", "2024-01-05", "2024-01-05", "2024-01-06 10:00:00"],
         ),
+        (
+            pl.Series(["2024-01-05 00:00:00", "2024-01-06 10:00:00"]).str.to_datetime("%Y-%m-%d %H:%M:%S"),
+            pl.Series(["2024-01-05 00:00:00", "2024-01-06 10:00:00"]),
+            ["2024-01-05", "2024-01-06 10:00:00"] * 2,
+        ),
         (pl.Series(["3.00", "20.50"], dtype=pl.Decimal(12, 2)), pl.Series([3, 10]), ["3", "20.5", "3", "10"]),
         (pl.Series(["3.00", "20.00"], dtype=pl.Decimal(12, 2)), pl.Series(["3.00", "010"]), ["3", "20", "3", "010"]),
         (pl.Series([3.0, 20.0]), pl.Series(["3.0", "20"]), ["3", "20", "3", "20"]),
         (pl.Series([True, False]), pl.Series(["True", "Unknown"]), ["true", "false", "true", "Unknown"]),
         (pl.Series(["3.00", "True"]), pl.Series(["3", "true"]), ["3.00", "True", "3", "true"]),
     ],
-    ids=["days", "decimals", "decimals and text", "floats and text", "booleans and text", "texts"],
+    ids=["days", "times and text", "decimals", "decimals and text", "floats and text", "booleans and text", "texts"],
 )
 def test_a_group_is_the_same_in_files_with_different_types(
     first: pl.Series, second: pl.Series, ids: list[str], tmp_path: Path
