@@ -250,6 +250,16 @@ def test_a_day_is_the_same_category_in_new_rows_of_another_type(is_date_in_train
     assert (manifest["features"][0]["values"], new["notes"]) == (["2024-01-04", "2024-01-05"], [])
 
 
+def test_a_midnight_of_csv_is_the_same_category_in_a_frame(tmp_path: Path) -> None:
+    """pandas writes 00:00:00 to CSV if other cells have a time: midnights of a frame would count as empty."""
+    texts = pl.DataFrame({"time": ["2024-01-05 00:00:00", "2024-01-06 10:00:00"] * 30, "y": [0, 1] * 30})
+    texts.write_csv(tmp_path / "a.csv")
+    texts.with_columns(pl.col("time").str.to_datetime()).write_parquet(tmp_path / "new.parquet")
+    manifest = prepare(tmp_path, tmp_path / "a.csv", categorical=("time",))
+    new = new_data.prepare(manifest, {"source": (str(tmp_path / "new.parquet"),), "out": str(tmp_path / "new")})
+    assert new["notes"] == []
+
+
 @pytest.mark.parametrize(("end", "num_empty"), [(";;\n; ;\n;;", 3), (";;\n1;;\n", 0), ("", 0)])
 def test_lines_of_delimiters_at_the_end_are_no_rows(tmp_path: Path, end: str, num_empty: int) -> None:
     """Lines such as ;;; that Excel writes below a table would be a forecast in a fit, and each get a prediction."""
