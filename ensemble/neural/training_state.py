@@ -83,7 +83,7 @@ class TrainingState:
         self._saved_carry: Tensors = {}
         self.progress = Progress(ranks=accelerator.num_processes)
         self.is_sharded = launch.is_sharded(accelerator)
-        self._is_norm_checked = accelerator.num_processes == 1 or self.is_sharded
+        self._is_norm_checked = accelerator.num_processes == 1
         if self.is_sharded:
             from ensemble.neural import sharded
 
@@ -139,8 +139,11 @@ class TrainingState:
             for name, buffer in model.named_buffers()
             if name in in_checkpoints
         }
+        if self.is_sharded:  # it is computed from the shards of all ranks, so it cannot differ
+            norm = torch.zeros((), device=self._accelerator.device)
         norm = norm.detach().double().nan_to_num(torch.inf, torch.inf)  # Gloo's maximum may ignore a NaN
-        values = torch.stack([norm, *(tensor.double().nan_to_num().sum() for tensor in buffers.values())])
+        sums = [tensor.double().nan_to_num().sum().to(norm.device) for tensor in buffers.values()]
+        values = torch.stack([norm, *sums])
         extremes = torch.stack([values, -values])
         torch.distributed.all_reduce(extremes, torch.distributed.ReduceOp.MAX)
         differences, sizes = extremes.sum(0), extremes.abs().amax(0)  # of each value: largest minus smallest, magnitude

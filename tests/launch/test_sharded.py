@@ -59,6 +59,17 @@ class Plain(Toy):
 class Branches(Toy):
     def model(self):
         return super().model().append(Branch())
+class Seen(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(()))
+    def forward(self, x):
+        if self.training:
+            self.total += x.detach().sum()
+        return x
+class Buffer(Plain):
+    def model(self):
+        return super().model().append(Seen())
 def main():
     accelerator = launch.start(settings(Path(sys.argv[1])))
     from ensemble.neural import loop
@@ -72,6 +83,13 @@ def test_a_parameter_that_a_rank_does_not_use_is_refused(tmp_path: Path) -> None
     code, errors = train_toy("Branches", tmp_path)
     assert code != 0
     assert "the loss that `step` of the recipe returns for some rows does not depend on 4." in errors
+
+
+def test_a_buffer_that_depends_on_the_rows_of_a_rank_is_refused(tmp_path: Path) -> None:
+    """A checkpoint has that of one rank only: a resumed run would differ, and each rank would validate with its own."""
+    code, errors = train_toy("Buffer", tmp_path)
+    assert code != 0
+    assert "error: the buffer '4.total' of the model differs between the processes" in errors
 
 
 def test_a_class_of_layers_that_the_model_lacks_is_refused(tmp_path: Path) -> None:
