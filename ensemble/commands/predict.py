@@ -42,7 +42,7 @@ class PredictConfig:
     (vote), the board with the highest halting probability at the end (surest), or the one that halts first; empty for
     mean."""
     threads: int = 0
-    """OpenMP threads; 0 for as many cores as are granted."""
+    """OpenMP threads; 0 for as many cores as are granted, or outside of Slurm OMP_NUM_THREADS if that is less."""
     contributions: bool = False
     """For a tree or linear member, not a bag: also write MEMBER.SPLIT.contributions.parquet, the contribution of each
     feature to each prediction, and a picture of them."""

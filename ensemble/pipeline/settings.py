@@ -22,7 +22,7 @@ class FitConfig:
     processes of its CPU if it has no GPU or the CPU is as fast."""
     threads: int = 0
     """OpenMP threads of tree members, and of all processes of a neural member on a CPU; 0 for as many cores as are
-    granted."""
+    granted, or outside of Slurm OMP_NUM_THREADS if that is less."""
     num_draws: int = 100
     """Draws of the bootstrap that gives the intervals of the scores."""
 

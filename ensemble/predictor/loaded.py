@@ -64,7 +64,8 @@ class Predictor(AbstractContextManager["Predictor"]):
     folder: Path
     """The absolute path of the ensemble."""
     threads: int = 0
-    """OpenMP threads of each member; 0 for as many as there are granted cores."""
+    """OpenMP threads of each member; 0 for as many as there are granted cores, or outside of Slurm OMP_NUM_THREADS if that
+    is less."""
     bins_of_train: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     """The bins of the features in train (data/drift.py); empty for recipes without cross-validation."""
 
@@ -87,9 +88,9 @@ class Predictor(AbstractContextManager["Predictor"]):
     def load(cls, folder: str | Path, threads: int = 0) -> "Predictor":
         """Load an ensemble and the members that a forecast needs.
 
-        threads : OpenMP threads of each member; 0 for as many as there are granted cores. Raises `UserError` for a folder
-        that is no complete ensemble, and for a member that is missing, damaged, of an unknown kind, or trained again since
-        the ensemble was fitted; `Failure` if a worker process fails or ends.
+        threads : as the field of this name. Raises `UserError` for a folder that is no complete ensemble, and for a member
+        that is missing, damaged, of an unknown kind, or trained again since the ensemble was fitted; `Failure` if a worker
+        process fails or ends.
         """
         _check_threads(threads)
         if not isinstance(folder, (str, Path)):

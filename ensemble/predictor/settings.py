@@ -15,7 +15,8 @@ class ServeConfig:
     port: int = 8000
     """The port to listen on; 0 for any free port."""
     threads: int = 0
-    """Threads of each member's process; 0 for as many cores as are granted."""
+    """Threads of each member's process; 0 for as many cores as are granted, or outside of Slurm OMP_NUM_THREADS if that is
+    less."""
     max_reviews: int = 100_000
     """Largest number of reviews, of products, or of rows of a table in one request; a larger one gets status 413."""
     max_bytes: int = 64 << 20
