@@ -1,7 +1,8 @@
 """Handling of three training failures: out of memory, a loss or gradient that is not finite, and a loss spike.
 
-If the micro-batch is too large for the memory of one rank, it is halved on all ranks before the first step. If a loss or
-gradient is not finite, the rows of that step are saved in `nonfinite/` of the run's folder, and can be loaded again:
+If the micro-batch is too large for the memory of one rank, it is halved on all ranks before the first step, except with
+sharded weights. If a loss or gradient is not finite, the rows of that step are saved in `nonfinite/` of the run's folder,
+and can be loaded again:
 
     rows, batch = guards.load_batch(out / "nonfinite/step37.rank1.micro0.safetensors")
 
