@@ -15,7 +15,7 @@ from ensemble.combine.scales import NONE
 from ensemble.combine.weights import EQUAL
 from ensemble.data import out_of_fold
 from ensemble.data.cross_validation import CrossValidation
-from ensemble.data.inputs import FORECAST
+from ensemble.data.inputs import BLEND, FORECAST
 from ensemble.errors import UserError
 from ensemble.predictions import Predictions
 from ensemble.predictor.forecast import check_name
@@ -97,7 +97,8 @@ def read(
         )
     splits = (*manifest["splits"], out_of_fold.NAME)
     stored = {path.name.removesuffix(f".{split}.parquet") for split in splits for path in folder.glob(f"*.{split}.parquet")}
-    if not names and (left_out := sorted(stored - set(sorted_names))):
+    left_out = sorted(stored - set(sorted_names))
+    if left_out and not names:
         print(f"left out, without predictions of {on}: {', '.join(left_out)}", file=sys.stderr)
     for name in sorted_names:
         check_name(name, manifest)
@@ -119,6 +120,12 @@ def read(
         _compare_with_data(rows, Path(data), manifest, split)
     is_baseline = np.array([file.config.get("kind") == "baseline" for file in files[on]])
     if is_baseline.all():
+        other = BLEND if on == out_of_fold.NAME else out_of_fold.NAME
+        if not names and (of_other := [name for name in left_out if (folder / f"{name}.{other}.parquet").exists()]):
+            raise UserError(
+                f"there is no member with predictions of {on} in {folder}, only baselines, but {', '.join(of_other)} "
+                f"predicted {other}: add on={other}"
+            )
         raise UserError(f"there is no member in {folder}, only baselines: train one and predict with it")
     return MemberFiles(
         on=on,

@@ -314,6 +314,12 @@ def test_an_ensemble_of_bags_needs_no_blend(
     assert "xgboost" in page.render(run_of_page)
 
 
+def test_an_ensemble_of_bags_is_told_to_be_fitted_on_their_rows(files: Path, folded: Path, tmp_path: Path) -> None:
+    """Only baselines predict blend too, so the advice would be to train a member, although there is one."""
+    with pytest.raises(UserError, match="only baselines, but xgboost predicted oof: add on=oof"):
+        predictor.fit(files, folded, tmp_path / "ensemble", num_draws=2)
+
+
 def test_neural_copies_make_a_bag(folded: Path, tmp_path: Path) -> None:
     """Networks could not be trained on folds, or would be normalised with statistics of later data."""
     from ensemble.recipes.hot_sellers import training
