@@ -111,14 +111,17 @@ def train(
             return summary
         summaries = [summary]
 
-        def continued(part: str, splits: tuple[str, ...], share: float) -> dict[str, Any]:
-            """Train further on `splits` in OUT/`part`, for at most `share` of the remaining time; returns the summary."""
+        def continued(part: str, splits: tuple[str, ...], share: float, reserved_s: float = 0.0) -> dict[str, Any]:
+            """Train further on `splits` in OUT/`part`, for at most `share` of the remaining time; returns the summary.
+
+            reserved_s : the time that scoring takes afterwards.
+            """
             if launch.from_main_process(stop.received):
                 return {"status": "preempted", "seconds": 0.0}
             accelerator.free_memory()
             if accelerator.scaler:  # a process that resumes this part has a new one too
                 accelerator.scaler = torch.amp.GradScaler(accelerator.device.type)
-            remaining_s = limit_s - sum(earlier["seconds"] for earlier in summaries)
+            remaining_s = limit_s - reserved_s - sum(earlier["seconds"] for earlier in summaries)
             settings = dataclasses.replace(
                 config,
                 out=str(out / part),
@@ -144,8 +147,9 @@ def train(
                 if accelerator.is_main_process:  # again: the training above has released its lock
                     stack.enter_context(folders.locked(out, "training in", folders.LOCK_WAIT_S))
             stack.enter_context(runs.status_on_error(out, accelerator))
+            first_s = summary["seconds"]
             score_before = score(out / "best")
-            summaries.append(continued(TRIAL, LEARNED[:-1], 0.5))
+            summaries.append(continued(TRIAL, LEARNED[:-1], 0.5, reserved_s=summary["seconds"] - first_s))
             score_after = score(out / TRIAL / "final") if summaries[-1]["status"] == "done" else None
             is_better = score_after is not None and (
                 score_after > score_before if recipe.higher_is_better else score_after < score_before

@@ -389,6 +389,25 @@ def test_the_last_part_gets_the_time_that_the_trial_left(
     assert limits == pytest.approx([35_000.0, 40_000.0], abs=100)
 
 
+def test_the_trial_leaves_time_for_its_score(
+    config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run would exceed a short limit by half of the time that it takes to score blend."""
+    score_of, seconds = refit.score_of, [0.0]
+
+    def slow_score_of(*arguments: Any) -> float:
+        seconds[0] += 20_000.0
+        return score_of(*arguments)
+
+    monkeypatch.setattr(time, "monotonic", lambda: seconds[0])
+    monkeypatch.setattr(refit, "score_of", slow_score_of)
+    refit.train(SplitToy(*BETTER), dataclasses.replace(config, max_seconds=100_000.0), accelerator)
+    limits = [
+        json.loads(Path(config.out, part, "config.json").read_text())["max_seconds"] for part in (refit.TRIAL, refit.NEWEST)
+    ]
+    assert limits == [30_000.0, 60_000.0]
+
+
 def test_a_lost_rank_in_a_part_is_in_the_status_of_the_run(config: TrainConfig, accelerator: Accelerator) -> None:
     """The status would remain `running`."""
     refit.train(SplitToy(*BETTER), config, accelerator)
