@@ -215,8 +215,8 @@ def _trial(config: TreesConfig, num_cores: int, at_once: bool) -> dict[str, floa
     seconds: dict[str, list[float]] = {library: [] for library in LIBRARIES}
     with ExitStack() as stack:
         spawn = multiprocessing.get_context("spawn")
-        pools = {library: stack.enter_context(ProcessPoolExecutor(1, spawn)) for library in LIBRARIES}
-        try:
+        try:  # a pool needs shared memory
+            pools = {library: stack.enter_context(ProcessPoolExecutor(1, spawn)) for library in LIBRARIES}
             for load in [pool.submit(_load_trial, config, library, num_cores) for library, pool in pools.items()]:
                 load.result()
             for _ in range(NUM_TRIALS):

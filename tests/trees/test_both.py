@@ -15,7 +15,7 @@ from processes import command_of
 from tree_members import SCRIPT, Start, config_of, model, run, wait_for_trees, words
 
 from ensemble import folders
-from ensemble.errors import FAILED, PREEMPTED, USER_ERROR, UserError
+from ensemble.errors import FAILED, PREEMPTED, USER_ERROR, Failure, UserError
 from ensemble.trees import both, train
 from ensemble.trees.distributed import LIBRARIES, SINGLE_RANK, RankInfo
 from ensemble.trees.settings import SearchConfig, TreesConfig
@@ -90,6 +90,17 @@ def test_if_memory_is_short_for_both_they_are_trained_one_after_the_other(
     monkeypatch.setattr("ensemble.trees.memory.available", lambda: 150_000_000)
     assert both.choose_together(TreesConfig(library="both", data=str(prepared)), 2)[0] == "one_after_other"
     assert "together=one_after_other: not enough memory for both at once" in capfd.readouterr().err
+
+
+def test_a_trial_that_cannot_start_is_explained(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without /dev/shm, the training would end in a traceback, without advice."""
+
+    def without_shared_memory(*arguments: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(both, "ProcessPoolExecutor", without_shared_memory)
+    with pytest.raises(Failure, match=r"No such file or directory\): write together=one_after_other$"):
+        both.choose_together(TreesConfig(library="both", data=str(prepared)), 2)
 
 
 def test_cores_are_halved() -> None:
