@@ -231,8 +231,8 @@ def _finish(run: Training, preempted: bool) -> dict[str, Any]:
     """Write final/, unless the run was preempted, and summary.json; returns the summary."""
     recipe, accelerator, progress = run.recipe, run.accelerator, run.progress
     if not preempted:
-        if progress.step < run.num_steps:
-            run.tracker.message(f"no better {recipe.monitor} in {run.config.patience} evaluations: stopped")
+        for note in run.notes_at_end():
+            run.tracker.message(note)
         with run.state.averaged_weights():
             _write_weights(run, "final", {})
     run.writer.wait()

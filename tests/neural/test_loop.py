@@ -169,6 +169,18 @@ def test_a_warm_up_that_does_not_end_is_mentioned(
     )
 
 
+def test_a_warm_up_that_max_seconds_ends_is_mentioned(
+    config: TrainConfig, accelerator: Accelerator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of steps of all epochs is enough for the warm-up, and only the time is not."""
+    toy, seconds = Toy(), [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: seconds[-1])
+    toy.at_micro_batch[4] = lambda: seconds.append(1000.0)  # so the third step of twelve is the last one
+    loop.train(toy, dataclasses.replace(config, warmup_steps=12, max_seconds=500.0), accelerator)
+    note = "max_seconds=500 ended the training within the warm-up of warmup_steps=12: the learning rate ends at 0.25 of its"
+    assert note in capsys.readouterr().out
+
+
 def test_a_run_writes_its_files(config: TrainConfig, accelerator: Accelerator) -> None:
     """It would be unknown how a run was made, or TensorBoard would show nothing."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
