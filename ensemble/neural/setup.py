@@ -118,7 +118,6 @@ class Training:
     def is_finished(self) -> bool:
         return self.progress.step >= self.num_steps or self.progress.evaluations_since_best >= self.config.patience
 
-
     def notes_at_end(self) -> Iterator[str]:
         """Why the training ended before all of its epochs, if the user may not expect it."""
         step, warmup_steps = self.progress.step, self.config.warmup_steps
