@@ -23,6 +23,9 @@ from ensemble import configuration
 from ensemble.errors import UserError
 from ensemble.neural.settings import TrainConfig
 
+MAX_TIMEOUT_S = 1_000_000_000
+"""About 30 years. PyTorch adds time-outs in nanoseconds, as integers of 64 bits."""
+
 
 def accelerator_options(settings: TrainConfig) -> dict[str, Any]:
     """Keyword arguments for `Accelerator`, from the settings and the environment variables of the launcher.
@@ -30,7 +33,8 @@ def accelerator_options(settings: TrainConfig) -> dict[str, Any]:
     Raises `UserError` for bf16 on a GPU that lacks it, for fp8 without the required GPU and library, for fp16 with FSDP on
     CPUs, and for an unknown precision in the environment.
     """
-    configuration.check(settings, timeout_s=(settings.timeout_s >= 1, "at least 1"))
+    configuration.check(settings, at_least_1="timeout_s")
+    configuration.check(settings, timeout_s=(settings.timeout_s <= MAX_TIMEOUT_S, f"at most {MAX_TIMEOUT_S}"))
     has_gpu = torch.cuda.is_available() and not parse_flag_from_env("ACCELERATE_USE_CPU")
     precision = settings.precision
     if precision == "auto":

@@ -159,6 +159,7 @@ def test_the_setting_overrides_the_yaml(monkeypatch: pytest.MonkeyPatch) -> None
             "precision=fp16 is not supported with FSDP on CPUs.*: use precision=bf16",
         ),
         ({"timeout_s": 0}, {}, "timeout_s=0 is impossible: it must be at least 1"),
+        ({"timeout_s": 10**18}, {}, "timeout_s=1000000000000000000 is impossible: it must be at most 1000000000$"),
     ],
 )
 def test_unsupported_settings_are_refused(
