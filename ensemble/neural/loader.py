@@ -12,6 +12,7 @@ import math
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections import deque
@@ -122,7 +123,8 @@ class BatchPlan:
         return math.ceil(self.num_rows / self.batch_size)
 
     def num_steps(self, num_epochs: float) -> int:
-        return max(1, math.ceil(round(num_epochs * self.steps_per_epoch, 6)))  # 1.1 × 100 is above 110 in floating point
+        num_steps = min(num_epochs * self.steps_per_epoch, sys.float_info.max)
+        return max(1, math.ceil(round(num_steps, 6)))  # 1.1 × 100 is above 110 in floating point
 
     def halved(self) -> "BatchPlan":
         """The same global batches, with the largest valid micro-batch of at most half the size; `UserError` if it is already
