@@ -286,14 +286,14 @@ def check(
 ) -> None:
     """Raise `UserError` for the first rule that is violated.
 
-    rules : by name of the field, whether the rule holds and what the value must be. at_least_1, at_least_0 (and finite),
-    fractions (from 0 to 1) : names of fields with these common rules, separated by blanks.
+    rules : by name of the field, whether the rule holds and what the value must be. at_least_1 and at_least_0 (both
+    also finite), fractions (from 0 to 1) : names of fields with these common rules, separated by blanks.
     """
     common = {}
-    for name in at_least_0.split():
-        value = getattr(config, name)
-        common[name] = (0 <= value < math.inf, "finite" if value == math.inf else "0 or more")
-    common |= {name: (getattr(config, name) >= 1, "at least 1") for name in at_least_1.split()}
+    for names, least, rule in ((at_least_0, 0, "0 or more"), (at_least_1, 1, "at least 1")):
+        for name in names.split():
+            value = getattr(config, name)
+            common[name] = (least <= value < math.inf, "finite" if value == math.inf else rule)
     common |= {name: (0 <= getattr(config, name) <= 1, "between 0 and 1") for name in fractions.split()}
     for name, (holds, rule) in {**common, **rules}.items():
         if not holds:

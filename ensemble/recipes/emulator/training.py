@@ -95,7 +95,7 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
             config,
             "recipe.",
             widths=(len(config.widths) > 0 and min(config.widths) >= 1, "one number or more, each at least 1"),
-            jacobian_weight=(config.jacobian_weight >= 0, "0 or more"),
+            at_least_0="jacobian_weight",
             network=(is_ring or config.network != "bilinear", f"mlp: {system} has no states on a ring"),
             residual=(
                 is_square or not config.residual,

@@ -16,6 +16,7 @@ Only this one has a segment with gradient, but halting is learned from all.
 """
 
 import dataclasses
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -291,7 +292,7 @@ def _check(config: RecipeConfig) -> None:
         at_least_0="inner_width reveal_epochs muon_rate",
         fractions="exploration reveal reveal_least",
         halt_probability=(0 < config.halt_probability < 1, "between 0 and 1"),
-        puzzle_rate=(config.puzzle_rate > 0, "more than 0"),
+        puzzle_rate=(0 < config.puzzle_rate < math.inf, "more than 0, and finite"),
         positions=(config.positions in known, f"one of {', '.join(known)} with recipe.mixing={config.mixing}"),
         continue_loss=(not config.continue_loss or config.starts == 1, f"false with recipe.starts={config.starts}"),
     )

@@ -1,5 +1,6 @@
 """The recipe's rows, loss and metrics, and a training of both systems from prepared data to prediction files."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     r"recipe\.output=sigmoid is impossible: it must be linear": ("ring", {"network": "mlp", "output": "sigmoid"}),
     r"recipe\.widths=\[\] is impossible": ("ice", {"widths": ()}),
     r"recipe\.jacobian_weight=-1.* is impossible": ("ice", {"jacobian_weight": -1.0}),
+    r"recipe\.jacobian_weight=inf is impossible: it must be finite": ("ice", {"jacobian_weight": math.inf}),
     r"recipe\.conserve=.* is impossible": ("ring", {"conserve": (1.0, 1.0)}),
     r"recipe\.conserve=.* not all of them 0": ("ring", {"conserve": (0.0,) * 8}),
 }

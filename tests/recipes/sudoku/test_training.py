@@ -1,6 +1,7 @@
 """The recipe's step, rows and metrics, and a training from prepared data to prediction files."""
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,7 @@ def test_continue_loss_learns_the_value_of_another_segment(data: Path) -> None:
         ({"reveal_least": -0.1}, "recipe.reveal_least=-0.1 is impossible"),
         ({"starts": 2, "continue_loss": True}, "continue_loss=true is impossible: it must be false with recipe.starts=2"),
         ({"segments": 0}, "recipe.segments=0 is impossible"),
+        ({"puzzle_rate": math.inf}, "recipe.puzzle_rate=inf is impossible: it must be more than 0, and finite"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(data: Path, changed: dict[str, Any], message: str) -> None:

@@ -4,6 +4,7 @@ The results are the errors of the analyses, and those of the emulator's Jacobian
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -129,7 +130,7 @@ def check(settings: AssimilateConfig) -> None:
         methods=(bool(settings.methods) and set(settings.methods) <= set(METHODS), f"one or more of {', '.join(METHODS)}"),
         seeds=(1 <= settings.seeds <= 1000, "from 1 to 1000"),
         members=(settings.members >= 2, "at least 2"),
-        background_variance=(settings.background_variance > 0, "more than 0"),
+        background_variance=(0 < settings.background_variance < math.inf, "more than 0, and finite"),
         radius=(settings.radius > 0, "more than 0"),
     )
     if bool(settings.member) == bool(settings.model) or settings.model not in ("", "truth"):

@@ -1,6 +1,7 @@
 """An emulator in place of the model; the table, the page and the script."""
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,6 +90,8 @@ def test_a_diverging_emulator_is_reported() -> None:
         ({"cycles": 0}, "cycles=0"),
         ({"members": 1}, "members=1"),
         ({"inflation": 0.5}, "inflation=0.5"),
+        ({"inflation": math.inf}, "inflation=inf is impossible: it must be finite"),
+        ({"background_variance": math.inf}, "background_variance=inf is impossible: it must be more than 0, and finite"),
         ({"model": "emulator"}, "give model=truth"),
         ({"model": ""}, "give model=truth"),
         ({"member": "runs/m"}, "give model=truth"),
