@@ -110,6 +110,12 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
                 f"linear: the outputs of {system}, or their changes with residual, are not between 0 and 1",
             ),
         )
+        weights = torch.tensor(config.conserve, dtype=torch.float32)
+        if config.conserve and not 0 < float(weights @ weights) < math.inf:
+            raise UserError(
+                f"recipe.conserve: the sum of the squared weights is {float(weights @ weights):g} in float32, but the "
+                "network divides by it: multiply all weights by the same factor"
+            )
         if config.jacobian_weight and not self.facts["formula"]:
             raise UserError(
                 f"recipe.jacobian_weight={config.jacobian_weight:g} needs true derivatives, and {self.folder} has none, "

@@ -202,6 +202,9 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     r"recipe\.jacobian_weight=inf is impossible: it must be finite": ("ice", {"jacobian_weight": math.inf}),
     r"recipe\.conserve=.* is impossible": ("ring", {"conserve": (1.0, 1.0)}),
     r"recipe\.conserve=.* not all of them 0": ("ring", {"conserve": (0.0,) * 8}),
+    r"recipe\.conserve: the sum of the squared weights is 0 in float32": ("ring", {"conserve": (1e-25,) * 8}),
+    r"recipe\.conserve: the sum of the squared weights is inf .*: multiply all": ("ring", {"conserve": (1e20,) * 8}),
+    r"recipe\.conserve: the sum of the squared weights is nan": ("ring", {"conserve": (1.0,) * 7 + (math.nan,)}),
 }
 
 
