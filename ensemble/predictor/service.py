@@ -285,5 +285,5 @@ def _listen(host: str, port: int) -> socket.socket:
     """A socket that listens at this address; `UserError` if the address is not available."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, TypeError) as error:
         raise UserError(f"host={host} port={port} is not available ({error}): choose another, or port=0") from None

@@ -233,6 +233,7 @@ CASES = {
     f"{SERVE} ensemble=nowhere max_reviews=0": "max_reviews=0 is impossible: it must be at least 1",
     f"{SERVE} ensemble=nowhere max_byte=1": "there is no setting 'max_byte'; did you mean 'max_bytes'?",
     f"{SERVE} ensemble=nowhere host=": "host='' is impossible: it must be an address, such as 127.0.0.1",
+    f"{SERVE} ensemble=nowhere host={'ü' * 64}": "is not available (encoding of hostname failed): choose another, or port=0",
     "serve ensemble=nowhere port=99999": "host=127.0.0.1 port=99999 is not available",
     # push_to_hub
     "push_to_hub ensemble=ensemble": "the setting 'repository' has no default: add repository=…",
