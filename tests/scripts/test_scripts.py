@@ -142,6 +142,7 @@ CASES = {
     ELASTIC: "--config_file is missing: give a file of accelerate_configs/",
     f"{ELASTIC} --config_file nowhere.yaml": "the configuration file nowhere.yaml does not exist: check the path",
     f"{ELASTIC} --config_file nodes.yaml": "nodes.yaml is for 2 machines: this command supports one; under Slurm",
+    f"{ELASTIC} --config_file empty.jsonl": "empty.jsonl has no `key: value` lines: give a file of accelerate_configs/",
     f"{ELASTIC} --config_file text.yaml": "text.yaml: num_processes='2' is not a whole number: write one without quotes",
     f"{ELASTIC} --config_file two.yaml batch_size=7": "batch_size=7 must be a positive multiple of 2 ranks: "
     "the nearest one is 8",
