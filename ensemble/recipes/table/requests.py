@@ -140,7 +140,8 @@ def tables(request: Request) -> tuple[pa.Table, None]:
         # As texts, long whole numbers stay exact, also beyond the 64 bits of Arrow's integers
         has_long = any(isinstance(value, int) and abs(value) >= MOST_EXACT for value in values)
         if has_long or types & {list, dict} or (len(types) > 1 and types != {int, float}):
-            values = [None if value is None else _text(value) for value in values]
+            # As a text, NaN would be the word nan
+            values = [None if value is None or value != value else _text(value) for value in values]
         arrays[name] = pa.array(values)
     return pa.table(arrays), None
 

@@ -169,6 +169,13 @@ def test_a_number_beside_texts_keeps_its_point() -> None:
     assert table["job"].to_pylist() == ["5.1250", "7,5"]
 
 
+def test_nan_beside_texts_is_a_missing_value() -> None:
+    """A text or id that is NaN, as json.dumps writes a missing one of pandas, would become the word nan."""
+    content = '{"rows": [{"note": NaN, "id": NaN}, {"note": "late", "id": 7}, {"note": "nan", "id": "a"}]}'
+    table, _ = requests.tables(requests.Request.model_validate_json(content))
+    assert table.to_pydict() == {"note": [None, "late", "nan"], "id": [None, "7", "a"]}
+
+
 def test_rows_without_a_known_column_are_refused() -> None:
     """All cells would count as empty, and each row would get the same prediction."""
     problem = requests.problem(request_of({"Age": 1}), LIKE)
