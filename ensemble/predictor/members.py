@@ -169,6 +169,7 @@ def refuse_other_member(path: Path, name: str, folder: Path | None) -> None:
 def check_files(folder: str | Path, manifest: dict[str, Any], out: str | Path) -> None:
     """Raise `UserError` if the predictions of the member that will be trained in `folder` cannot be written to `out`."""
     folder = Path(folder).resolve()
+    folders.refuse_unwritable(Path(out) / f"{folder.name}.parquet", folder)
     for split in (*manifest["splits"], OUT_OF_FOLD):
         refuse_other_member(Path(out) / f"{folder.name}.{split}.parquet", folder.name, folder)
 

@@ -311,7 +311,7 @@ def test_a_users_mistake(login: Login, prepared: Path, tmp_path: Path) -> None:
     mistakes = {
         "batchsize=64": "batch_size",
         "learning_rate=1e30": "lower learning_rate",
-        "--predict=/dev/null/x": "/dev/null/x",  # after the training, whose status is `done`
+        "--predict=/proc/x": "/proc/x",  # after the training, whose status is `done`
         "--resume=last": "leave --resume out",  # a new run would start instead
     }
     options = f"--output={login.logs}/[%x]-%N-%j.out"
