@@ -156,7 +156,7 @@ class Predictor(AbstractContextManager["Predictor"]):
             files = [scratch / f"{member}.parquet" for member in names]
             with ThreadPoolExecutor(len(names)) as pool:  # Ctrl-C interrupts no other thread, so each answer is read
                 try:
-                    pool.submit(self.workers[PREPARATION].run, task).result()
+                    read = pool.submit(self.workers[PREPARATION].run, task).result()
                 except UserError as error:
                     raise UserError(_without_files(str(error), name, tables)) from None
                 tasks = [{"data": data, "out": str(file)} for file in files]
@@ -165,7 +165,8 @@ class Predictor(AbstractContextManager["Predictor"]):
             why = forecast.write_forecast(scratch, data, member_files, self.ensemble, self.intervals)
             manifest = folders.read_json(Path(data) / "manifest.json")
             counts = [manifest[kind] for kind in ("census", "product_census") if kind in manifest]
-            notes = [*manifest.get("notes", []), *(note for each in counts for note in census.notes(each))]
+            noted = [*manifest.get("notes", []), *(note for each in counts for note in census.notes(each))]
+            notes = list(dict.fromkeys([*read, *noted]))  # some are printed and recorded too
             notes += [drifted] if (drifted := drift.warning(self.bins_of_train, data, manifest)) else []
             notes += dict.fromkeys(note for each in warned for note in each)  # members warn of the same values
             notes = [_without_files(note, name, tables) for note in notes]

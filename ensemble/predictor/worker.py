@@ -5,7 +5,7 @@ the data and each member have a worker process each. A worker reads lines of JSO
 what to load (`WorkerConfig`), each later line is a task. It ends when its input ends, or if it cannot load. It answers each
 line with a line of JSON on standard output:
 
-    {"notes": [sentence]}   the worker has loaded, or the task is done; sentences of which the member warned
+    {"notes": [sentence]}   the worker has loaded, or the task is done; the sentences of its warnings
     {"mistake": sentence}   a mistake of the user, as the sentence of a `UserError`
     {"failure": sentence}   any other exception; the traceback is on standard error
 
@@ -21,7 +21,7 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -37,7 +37,7 @@ Task = dict[str, Any]
 """For the preparation `source`, `metadata` and `out`, and `directory`, to which relative paths refer; for a member `data`,
 the prepared folder, and `out`, a file."""
 RunTask = Callable[[Task], list[str]]
-"""It returns the sentences of which the member warned."""
+"""It returns the sentences of the warnings."""
 
 
 def main() -> None:
@@ -77,6 +77,21 @@ def _answer(answers: IO[bytes], run: Callable[[], list[str]]) -> None:
         answers.write(f"{json.dumps(answer)}\n".encode())
 
 
+@contextlib.contextmanager
+def _warnings() -> Iterator[list[str]]:
+    """A list that has, after the context, the warnings that were printed within it on standard error."""
+    notes: list[str] = []
+    try:
+        with contextlib.redirect_stderr(io.StringIO()) as printed:
+            yield notes
+    finally:
+        for line in printed.getvalue().splitlines():
+            if line.startswith("warning: "):
+                notes.append(line.removeprefix("warning: "))
+            else:
+                print(line, file=sys.stderr)
+
+
 def _load(config: WorkerConfig) -> RunTask:
     """Load a member or the preparation of new raw data; returns the function that runs a task, for a member a forecast."""
     if "folder" not in config:
@@ -87,8 +102,9 @@ def _load(config: WorkerConfig) -> RunTask:
         def prepare_data(task: Task) -> list[str]:
             if "directory" in task:
                 os.chdir(task.pop("directory"))
-            prepared.write_new(config["manifest"], prepare, task)
-            return []
+            with _warnings() as notes:
+                prepared.write_new(config["manifest"], prepare, task)
+            return notes
 
         return prepare_data
 
@@ -103,16 +119,8 @@ def _load(config: WorkerConfig) -> RunTask:
     def predict(task: Task) -> list[str]:
         from ensemble import predictions
 
-        notes = []
-        try:
-            with contextlib.redirect_stderr(io.StringIO()) as printed:
-                columns = member.predict(task["data"], FORECAST)
-        finally:
-            for line in printed.getvalue().splitlines():
-                if line.startswith("warning: "):
-                    notes.append(line.removeprefix("warning: "))
-                else:
-                    print(line, file=sys.stderr)
+        with _warnings() as notes:
+            columns = member.predict(task["data"], FORECAST)
         predictions.write(task["out"], predictions.Predictions(**columns, member=config["name"], split=FORECAST))
         return notes
 

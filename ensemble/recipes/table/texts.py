@@ -93,6 +93,7 @@ def encode(texts: pl.Series, content: dict[str, Any]) -> np.ndarray:
         has_null = texts.null_count() > 0
         rank = texts.rank("dense").fill_null(0).to_numpy()  # from 1 on in sorted order, where null is first
         return encode(texts.unique().sort(), content)[rank if has_null else rank - 1]
+    texts = texts.str.replace_all("\r\n", "\n", literal=True)  # the same text, as Windows writes it
     lengths = texts.str.len_chars().cast(pl.Float64).to_numpy()
     num_words, *counts = (
         texts.str.count_matches(pattern).cast(pl.Float64).to_numpy() for pattern in (WORD, *COUNTED.values())

@@ -344,6 +344,8 @@ def test_the_service_answers_as_a_file_of_the_rows(tmp_path: Path, monkeypatch: 
         again = predictor.predict(new.to_pandas().set_axis(range(7, 7 + len(new))))
         assert again["prediction"].to_list() == frame["prediction"].to_list()
         assert again.index[0] == 7  # pandas joins columns by the index
+        with pytest.warns(UserWarning, match=r"new\.csv is given twice, also as .*new\.csv: it is read once"):
+            assert predictor.predict([tmp_path / "new.csv"] * 2).equals(frame)
         sentences = "the new rows lack|training did not have the column 'unknown'|no training row has such a value, so the"
         with pytest.warns(UserWarning, match=sentences):
             one = predictor.predict(pl.DataFrame({"age": [20.0], "unknown": ["x"]}))

@@ -95,6 +95,14 @@ def test_style_is_counted() -> None:
     assert np.isnan(numbers[2]).all()
 
 
+def test_line_breaks_of_windows_are_those_of_other_systems() -> None:
+    """The same text from another program would be a longer one, and get another prediction."""
+    values, _ = remarks()
+    content = texts.learn(values)
+    broken = values + "\nsecond line"
+    assert np.array_equal(texts.encode(broken.str.replace("\n", "\r\n"), content), texts.encode(broken, content))
+
+
 def test_a_missing_text_is_missing_everywhere() -> None:
     """A missing text would have the features of a text without words."""
     values, _ = remarks()
