@@ -231,8 +231,7 @@ def _finish(run: Training, preempted: bool) -> dict[str, Any]:
     """Write final/, unless the run was preempted, and summary.json; returns the summary."""
     recipe, accelerator, progress = run.recipe, run.accelerator, run.progress
     if not preempted:
-        for note in run.notes_at_end():
-            run.tracker.message(note)
+        run.explain_end()
         with run.state.averaged_weights():
             _write_weights(run, "final", {})
     run.writer.wait()

@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from functools import partial
 from pathlib import Path
@@ -118,14 +118,14 @@ class Training:
     def is_finished(self) -> bool:
         return self.progress.step >= self.num_steps or self.progress.evaluations_since_best >= self.config.patience
 
-    def notes_at_end(self) -> Iterator[str]:
-        """Why the training ended before all of its epochs, if the user may not expect it."""
+    def explain_end(self) -> None:
+        """Print why the training ended before all of its epochs, if the user may not expect it."""
         step, warmup_steps = self.progress.step, self.config.warmup_steps
         if step < self.num_steps:
-            yield f"no better {self.recipe.monitor} in {self.config.patience} evaluations: stopped"
+            self.tracker.message(f"no better {self.recipe.monitor} in {self.config.patience} evaluations: stopped")
         elif step < warmup_steps and step < self.plan.num_steps(self.config.max_epochs):
-            end = f"max_seconds={self.config.max_seconds:g} ended the training within the warm-up"
-            yield f"{end} of warmup_steps={warmup_steps}: the learning rate ends at {step / warmup_steps:.2g} of its peak"
+            end = f"max_seconds={self.config.max_seconds:g} ended the training within the warm-up of {warmup_steps=}"
+            self.tracker.message(f"{end}: the learning rate ends at {step / warmup_steps:.2g} of its peak")
 
 
 def set_up(
