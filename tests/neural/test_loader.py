@@ -68,11 +68,6 @@ def counted(micro_batches: Iterable[MicroBatch]) -> np.ndarray:
     return np.concatenate([np.empty(0, np.int64), *(micro.rows for micro in micro_batches if not micro.idle)])
 
 
-def test_the_largest_number_of_epochs_is_a_number_of_steps() -> None:
-    """A training that only max_seconds or patience should end would end in a traceback before its first step."""
-    assert make(10, 2).num_steps(sys.float_info.max) >= 10**300
-
-
 # Division into micro-batches
 
 

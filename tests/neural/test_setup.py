@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 
 import launcher
 import pytest
@@ -27,6 +28,11 @@ def test_batch_normalisation_needs_one_rank() -> None:
     refuse_batch_norm(nn.GroupNorm(1, 3), 2, "cpu")
     with pytest.raises(UserError, match=r"'1' \(SyncBatchNorm\) works on GPUs only: use LayerNorm or GroupNorm"):
         refuse_batch_norm(nn.SyncBatchNorm.convert_sync_batchnorm(model), 2, "cpu")
+
+
+def test_the_largest_number_of_epochs_is_a_number_of_steps() -> None:
+    """A training that only max_seconds or patience should end would end in a traceback before its first step."""
+    assert BatchPlan(10, 2, 0, 1, 0, 0).num_steps(sys.float_info.max) >= 10**300
 
 
 @pytest.mark.parametrize("micro_batch_size", [0, 5])
