@@ -71,17 +71,11 @@ def refuse_inside(out: str, paths: Sequence[Path]) -> None:
 
 
 def refuse_foreign(path: Path, head: bytes, formats: str = "UTF-8 text, gzip or Parquet") -> None:
-    """Raise `UserError` for a file that begins like one of `FOREIGN`. formats : what it may be converted to."""
+    """Raise `UserError` for a file that begins like one of `FOREIGN`, and for text whose lines end in carriage returns
+    alone, which would be read as one line. formats : what the file may be converted to."""
     for kind, magic in FOREIGN.items():
         if head.startswith(magic):
             raise UserError(f"{path} is {kind}: unpack or convert it to {formats}")
-
-
-def refuse_bare_returns(path: Path, head: bytes) -> None:
-    """Raise `UserError` for text whose lines end in carriage returns alone, which would be read as one line.
-
-    The formats of `FOREIGN` must be refused before: a small file of them may hold the bytes of such text.
-    """
     if b"\n" not in head and b"\r" in head.rstrip(b"\r") and not head.startswith(b"PAR1"):
         raise UserError(
             f"the lines of {path} end in carriage returns alone, as on old Macs: convert them, as "

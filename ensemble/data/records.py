@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from ensemble.data import parquet
-from ensemble.data.octets import BEGINS_A_DICT, DICTS_TO_JSON, Bytes, refuse_bare_returns, refuse_foreign, repeated_key
+from ensemble.data.octets import BEGINS_A_DICT, DICTS_TO_JSON, Bytes, refuse_foreign, repeated_key
 from ensemble.errors import UserError
 
 BLOCK_BYTES = 32 << 20
@@ -169,7 +169,6 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
     if head[257:262] == b"ustar":
         raise UserError(f"{path} is a tar archive: unpack it")
     refuse_foreign(path, head)
-    refuse_bare_returns(path, head)
     if head.startswith(PARQUET):
         batch = next(parquet.batches(path, None, HEAD_RECORDS), None)
         if batch is None:

@@ -32,7 +32,7 @@ import polars as pl
 
 from ensemble.data import duplicates, records, reviews, values
 from ensemble.data.census import Census
-from ensemble.data.octets import Bytes, refuse_bare_returns, refuse_foreign
+from ensemble.data.octets import Bytes, refuse_foreign
 from ensemble.errors import UserError
 
 SCHEMA = {"user": pl.String(), "item": pl.String(), "time": pl.Int64()}
@@ -253,7 +253,6 @@ def _lines(file: Path, most_bytes: int | None = None) -> list[str]:
     if len(octets) == most_bytes:
         octets = octets[: octets.rfind(b"\n") + 1] or octets
     refuse_foreign(file, octets[: records.HEAD_BYTES], "UTF-8 text or gzip")
-    refuse_bare_returns(file, octets[: records.HEAD_BYTES])
     octets = octets.removeprefix(codecs.BOM_UTF8)
     if (place := octets.find(b"\0")) >= 0:
         number = octets.count(b"\n", 0, place) + 1

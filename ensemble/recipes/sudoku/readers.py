@@ -24,7 +24,7 @@ import numpy as np
 
 from ensemble.data import records
 from ensemble.data.census import MALFORMED, Census, Example
-from ensemble.data.octets import FOREIGN, Bytes, refuse_bare_returns
+from ensemble.data.octets import Bytes, refuse_foreign
 from ensemble.errors import UserError
 from ensemble.recipes.sudoku.boards import BOARDS, Board
 
@@ -203,10 +203,9 @@ def _csv_fields(line: bytes, layout: dict[str, int]) -> tuple[bytes, bytes, floa
 def _refuse_foreign(path: Path, head: bytes) -> None:
     if not head:
         raise UserError(f"{path} is empty: give a file with a puzzle on each line")
-    for kind, magic in {**FOREIGN, "Parquet": records.PARQUET}.items():
-        if head.startswith(magic):
-            raise UserError(f"{path} is {kind}: convert it to plain text or gzip")
-    refuse_bare_returns(path, head)
+    if head.startswith(records.PARQUET):
+        raise UserError(f"{path} is Parquet: convert it to plain text or gzip")
+    refuse_foreign(path, head, "plain text or gzip")
 
 
 def _refuse_other_side(path: Path, board: Board, census: Census) -> None:
