@@ -330,6 +330,14 @@ def read_yaml(file: str | Path) -> dict[str, Any]:
     return OmegaConf.to_container(content)  # type: ignore[return-value]
 
 
+def read_accelerate_yaml(file: str | Path) -> dict[str, Any]:
+    """The content of a file for `accelerate launch --config_file`; `UserError` also if it has no `key: value` lines."""
+    content = read_yaml(file)
+    if all(value is None for value in content.values()):  # an empty file, or a text without a colon
+        raise UserError(f"{file} has no `key: value` lines: give a file of accelerate_configs/")
+    return content
+
+
 def from_command_line(
     schema: type[Config], description: str | None, parents: Sequence[argparse.ArgumentParser] = ()
 ) -> Config:

@@ -45,9 +45,7 @@ def main() -> None:
     check(settings)
     if options.config_file is None:
         raise UserError("--config_file is missing: give a file of accelerate_configs/, such as multi_cpu.yaml")
-    hardware = configuration.read_yaml(options.config_file)
-    if all(value is None for value in hardware.values()):  # an empty file, or a text without a colon
-        raise UserError(f"{options.config_file} has no `key: value` lines: give a file of accelerate_configs/")
+    hardware = configuration.read_accelerate_yaml(options.config_file)
     for name in ("num_processes", "num_machines"):
         if not isinstance(hardware.get(name, 1), int):
             raise UserError(

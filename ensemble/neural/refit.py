@@ -189,7 +189,12 @@ def seconds_of_checkpoints(run: Path, resume: str = "auto") -> float:
 
 
 def with_deadline(config: TrainConfig, deadline_s: float, resume: str) -> TrainConfig:
-    """The settings with a `max_seconds` that ends the training at `deadline_s`, in seconds since 1970, or before."""
+    """The settings with a `max_seconds` that ends the training at `deadline_s`, in seconds since 1970, or before.
+
+    Raises `UserError` for a deadline that is not finite.
+    """
+    if not math.isfinite(deadline_s):
+        raise UserError(f"--deadline {deadline_s} is impossible: give seconds since 1970, as from `date +%s`")
     earlier_s = seconds_of_checkpoints(Path(config.out), resume) if resume else 0.0  # max_seconds counts them too
     limit_s = earlier_s + max(1.0, deadline_s - time.time())
     return dataclasses.replace(config, max_seconds=min(limit_s, config.max_seconds or limit_s))

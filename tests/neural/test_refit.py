@@ -480,6 +480,13 @@ def test_a_deadline_does_not_prolong_a_training(
     assert refit.with_deadline(limited, 1080.0, "auto").max_seconds == expected
 
 
+@pytest.mark.parametrize("deadline_s", [float("nan"), float("inf")])
+def test_a_deadline_that_is_no_time_is_refused(deadline_s: float, config: TrainConfig) -> None:
+    """A run with the deadline nan would end after a second, as if its time had passed."""
+    with pytest.raises(UserError, match=f"--deadline {deadline_s} is impossible"):
+        refit.with_deadline(config, deadline_s, "")
+
+
 def test_a_new_run_from_a_checkpoint_of_another_continues_its_seconds(tmp_path: Path) -> None:
     """With a deadline, such a run would end at its first line of the log, if the other one had trained for longer."""
     folder = checkpoint.step_folder(tmp_path / "other", 3)

@@ -270,6 +270,7 @@ COMMANDS = {
     "… time_limit=1:00": "the command line: 1:00 is base 60 in YAML: write a decimal number without leading zeros,",
     "… members={a:b}": "members={'a:b': ''} does not fit: write a list, as in",
     "… accelerate_config=no.yaml": "accelerate_config=no.yaml is not a file: name one of Accelerate, or write auto",
+    "… accelerate_config=empty.yaml": "empty.yaml has no `key: value` lines: give a file of accelerate_configs/",
     "… metric=auc": "metric=auc does not fit a binary target: write one of log_loss, roc_auc, average_precision, accuracy",
     "… metric=root_mean_squared_error": "metric=root_mean_squared_error does not fit a binary target: write one of",
     "… task=guess": "the command line: task=guess does not fit: write one of '', binary, multiclass, regression,",
@@ -376,6 +377,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = csv("a,w,two,minus,zero,y", row=lambda i: f"{i},word{i % 3},{i % 2},{i - 3},0,{YES[i]}")
     (desk / "words.csv").write_bytes(words)
     (desk / "list.yaml").write_text("- 1\n")
+    (desk / "empty.yaml").touch()
     for name, num_users in (("walks.txt", 80), ("few.txt", 60)):
         walks.raw(desk, num_users=num_users).rename(desk / name)
     for name, file, content in (
