@@ -300,12 +300,10 @@ def prepared(config: Any, name: str) -> dict[str, Any]:
 def _check(config: Any) -> None:
     """Raise `UserError` for settings that later stages would reject."""
     configuration.check(config, at_least_0="time_limit threads", at_least_1="num_draws")
-    if config.accelerate_config != "auto":
-        if not Path(config.accelerate_config).is_file():
-            raise UserError(
-                f"accelerate_config={config.accelerate_config} is not a file: name one of Accelerate, or write auto"
-            )
-        configuration.read_accelerate_yaml(config.accelerate_config)
+    if (file := config.accelerate_config) != "auto":
+        if not Path(file).is_file():
+            raise UserError(f"accelerate_config={file} is not a file: name one of Accelerate, or write auto")
+        configuration.read_accelerate_yaml(file)
 
 
 def _refuse_other_sources(config: Any, manifest: dict[str, Any], folder: Path) -> None:
