@@ -66,7 +66,7 @@ def problem(request: Request, training: dict[str, Any]) -> tuple[list[str | int]
         for name, value in row.items():
             if name not in kinds or _is_missing(value, missing):
                 continue
-            if not _fits(kinds[name], value, form_of[name]) or (name in unread and unread[name] == str(value).strip()):
+            if not _fits(kinds[name], value, form_of[name]) or (name in unread and unread[name] == _cell(value)):
                 kind = kinds[name] if kinds[name] == "true or false" else f"{kinds[name]}s"
                 shown = shortened(json.dumps(value))
                 return ["rows", number, name], f"{shown} does not fit: the column '{name}' holds {kind}"
@@ -95,7 +95,7 @@ def _in_another_form(
     if kind == "number" and are_both and (form or has_commas or not all(map(is_number, texts.values()))):
         return next(iter(texts)), MIXED
     if kind == "date":
-        days = {row: str(value).strip() for row, value in cells.items() if not _is_missing(value, missing)}
+        days = {row: _cell(value) for row, value in cells.items() if not _is_missing(value, missing)}
         if len(set(days.values())) < 2:
             return None
         texts_of_days = pl.Series(list(days.values()), dtype=pl.String)
@@ -105,19 +105,24 @@ def _in_another_form(
     return None
 
 
+def _cell(value: Value) -> str:
+    """The text of a value in a file, without surrounding blanks. pandas writes 3 as 3.0 in a column with missing values."""
+    return name_of(value) if isinstance(value, float) else str(value).strip()
+
+
 def _is_missing(value: Value, missing: Collection[str]) -> bool:
-    return not isinstance(value, bool) and str(value).strip() in missing
+    return not isinstance(value, bool) and (str(value).strip() in missing or _cell(value) in missing)
 
 
 def _texts_that_are_no_dates(request: Request, forms: dict[str, str], missing: Collection[str]) -> dict[str, str]:
-    """For each column of dates that has one, the first text or whole number that is not a date in any form.
+    """For each column of dates that has one, the first text or number that is not a date in any form.
 
     forms : of the dates in training, by column
     """
     unread = {}
     for name, form in forms.items():
-        values = dict.fromkeys(value for row in request.rows if isinstance(value := row.get(name), str | int))
-        texts = [str(value).strip() for value in values if not _is_missing(value, missing)]
+        values = dict.fromkeys(value for row in request.rows if isinstance(value := row.get(name), str | int | float))
+        texts = [_cell(value) for value in values if not _is_missing(value, missing)]
         unread[name] = dates.first_unread(pl.Series([text for text in texts if text], dtype=pl.String), form)
     return {name: text for name, text in unread.items() if text is not None}
 
@@ -184,7 +189,7 @@ def _fits(kind: str, value: Value, form: str) -> bool:
     if isinstance(value, bool):
         return False
     if kind == "date":
-        return isinstance(value, (str, int))
+        return not isinstance(value, float) or value.is_integer()
     if isinstance(value, str) and value.strip():
         if PLAIN_NUMBER.fullmatch(value.strip()):  # most texts, without the time of a Series for each
             return True

@@ -79,7 +79,7 @@ def test_names_have_no_blanks_around_them() -> None:
 
 
 def test_dates_of_any_form_are_taken() -> None:
-    """The service would refuse dates that a file may have."""
+    """The service would refuse dates that a file or data frame may have."""
     texts = [
         "2024-01-31",
         "31/12/2024",
@@ -88,6 +88,7 @@ def test_dates_of_any_form_are_taken() -> None:
         "2024-01",
         "20240131",
         20240131,
+        20240131.0,
         " 2024-01-31T10:00Z ",
         "?",
         " ",
@@ -105,6 +106,7 @@ def test_marks_of_missing_values_are_taken(monkeypatch: pytest.MonkeyPatch) -> N
     assert requests.problem(request_of({"day": " NA ", "age": " ? "}), LIKE) is None
     monkeypatch.setitem(LIKE, "config", {"missing": ["0", "-1"]})
     assert requests.problem(request_of({"day": 0}, {"day": -1}, {"day": " -1"}), LIKE) is None
+    assert requests.problem(request_of({"day": 0.0, "is new": 1.0}, {"is new": -1.0}), LIKE) is None
     assert requests.problem(request_of({"day": 0}, {"day": 2}), LIKE)
 
 
