@@ -8,9 +8,9 @@ from ensemble.errors import UserError
 def load(kind: str, name: str) -> Any:
     """Load an "AutoTokenizer" or "AutoModel", from a folder or the Hub.
 
-    Raises `UserError` if the library or the files are missing, or if the tokenizer has no padding token. Of a model
-    with an encoder and a decoder, such as T5, the encoder is returned. The padding id in the configuration of a model is set
-    to that of its tokenizer.
+    Raises `UserError` if the library or the files are missing, or if the tokenizer has no padding token. A model is returned
+    with float32 weights. Of a model with an encoder and a decoder, such as T5, the encoder is returned. The padding id in
+    the configuration of a model is set to that of its tokenizer.
     """
     try:
         import transformers
@@ -31,4 +31,5 @@ def load(kind: str, name: str) -> Any:
         loaded = loaded.get_encoder()
     if kind == "AutoModel":  # texts are padded by the tokenizer, and the configuration of a model may have no or another id
         loaded.config.pad_token_id = load("AutoTokenizer", name).pad_token_id
+        loaded.float()  # transformers keeps the type of the file, which may be bfloat16
     return loaded

@@ -180,6 +180,17 @@ def test_of_two_stacks_the_encoder_reads_the_texts(encoder: Path, tmp_path: Path
 
 
 @needs_transformers
+def test_an_encoder_in_bfloat16_is_read_in_float32(encoder: Path, tmp_path: Path) -> None:
+    """Any training would end in a traceback, since the projection is in float32."""
+    from transformers import BertModel
+
+    copy = Path(shutil.copytree(encoder, tmp_path / "encoder"))
+    BertModel.from_pretrained(encoder).bfloat16().save_pretrained(copy)
+    reader = PretrainedTextEncoder(pretrained.load("AutoModel", str(copy)), 4, frozen=True)
+    assert reader(torch.tensor([[2, 7, 8, 3]])).dtype == torch.float32
+
+
+@needs_transformers
 def test_more_tokens_than_the_encoder_has_positions_are_refused(
     encoder: Path, raw_market: tuple[Path, Path], tmp_path: Path
 ) -> None:
