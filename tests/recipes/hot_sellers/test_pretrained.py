@@ -247,6 +247,18 @@ def test_a_tokenizer_without_padding_is_refused(encoder: Path, monkeypatch: pyte
         pretrained.load("AutoTokenizer", str(encoder))
 
 
+@needs_transformers
+def test_a_library_that_a_tokenizer_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without SentencePiece, tokenizers such as that of SigLIP would end in transformers' traceback."""
+
+    def load(name: str) -> None:
+        raise ImportError("\nSiglipTokenizer requires the SentencePiece library")
+
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", load)
+    with pytest.raises(UserError, match=r"'siglip' cannot be read .*\(SiglipTokenizer requires the SentencePiece library\)"):
+        pretrained.load("AutoTokenizer", "siglip")
+
+
 def test_without_transformers_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """A person without the extra would see ModuleNotFoundError."""
     monkeypatch.setitem(sys.modules, "transformers", None)
