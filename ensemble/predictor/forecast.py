@@ -111,11 +111,11 @@ def _sentence(reasons_of_row: reasons.Reasons, features: dict[str, dict[str, Any
 
 
 def _number(value: float) -> str:
-    """A number as text: if its size is from 10,000 to a billion, rounded to a whole number; otherwise with four significant
+    """A number as text: if its size is from 9,999.5 to a billion, rounded to a whole number; otherwise with four significant
     digits; `unknown` for NaN."""
     if math.isnan(value):
         return "unknown"
-    return f"{value:.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
+    return f"{value:.0f}" if 9999.5 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
 def value_as_text(value: float, feature: dict[str, Any]) -> str | None:

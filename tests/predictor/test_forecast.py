@@ -1,6 +1,7 @@
 """The ranked forecast: one order, one probability for each product, and why."""
 
 import csv
+import dataclasses
 import datetime
 import itertools
 from pathlib import Path
@@ -45,6 +46,20 @@ def test_parquet_and_csv_hold_one_ranked_forecast(files: Path, prepared: Path, t
             row[name] for name in ("probability", "clear", "vague")
         ]
         assert line["why"] == "reviews_4w = 7"
+
+
+@pytest.mark.parametrize(("value", "text"), [(9999.99, "10000"), (9999.4, "9999")])
+def test_a_reason_has_four_digits_or_a_whole_number(
+    value: float, text: str, copied: Path, prepared: Path, tmp_path: Path
+) -> None:
+    """A price of 9999.99 would be written as 1e+04."""
+    clear = predictions.read(copied / "clear.forecast.parquet")
+    reasons = [[{**REASONS[0], "value": value}] for _ in clear.row_id]
+    (copied / "clear.forecast.parquet").unlink()
+    predictions.write(copied / "clear.forecast.parquet", dataclasses.replace(clear, reasons=reasons))
+    fit(copied, prepared, tmp_path / "ensemble")
+    with open(tmp_path / "ensemble/forecast.csv", newline="", encoding="utf-8") as stream:
+        assert {line["why"] for line in csv.DictReader(stream)} == {f"reviews_4w = {text}"}
 
 
 def test_titles_of_any_kind_pass_through_the_csv(files: Path, prepared: Path, tmp_path: Path) -> None:
