@@ -29,13 +29,13 @@ FORMS = "other dates of the column '{}' are written in another form: write all d
 Value = bool | int | float | str | list[Any] | dict[str, Any] | None
 
 
-def _without_blanks(row: dict[str, Value]) -> dict[str, Value]:
-    """The row with the names of columns as in files, without surrounding blanks."""
+def _as_in_files(row: dict[str, Value]) -> dict[str, Value]:
+    """The row with the names of columns without surrounding blanks, and None for NaN."""
     stripped: dict[str, Value] = {}
     for name, value in row.items():
         if (name := name.strip()) in stripped:
             raise ValueError(f"the row has two columns '{name}': keep one of them")
-        stripped[name] = value
+        stripped[name] = None if value != value else value
     return stripped
 
 
@@ -43,7 +43,7 @@ class Request(BaseModel):
     """New rows."""
 
     model_config = ConfigDict(extra="forbid")
-    rows: Annotated[list[Annotated[dict[str, Value], AfterValidator(_without_blanks)]], Field(min_length=1)]
+    rows: Annotated[list[Annotated[dict[str, Value], AfterValidator(_as_in_files)]], Field(min_length=1)]
 
 
 def counts(request: Request) -> dict[str, int]:
@@ -145,8 +145,7 @@ def tables(request: Request) -> tuple[pa.Table, None]:
         # As texts, long whole numbers stay exact, also beyond the 64 bits of Arrow's integers
         has_long = any(isinstance(value, int) and abs(value) >= MOST_EXACT for value in values)
         if has_long or types & {list, dict} or (len(types) > 1 and types != {int, float}):
-            # As a text, NaN would be the word nan
-            values = [None if value is None or value != value else _text(value) for value in values]
+            values = [None if value is None else _text(value) for value in values]
         arrays[name] = pa.array(values)
     return pa.table(arrays), None
 

@@ -178,6 +178,17 @@ def test_nan_beside_texts_is_a_missing_value() -> None:
     assert table.to_pydict() == {"note": [None, "late", "nan"], "id": [None, "7", "a"]}
 
 
+@pytest.mark.parametrize(
+    ("unit", "form", "value"),
+    [("", "$1,234.5", "$1,234"), ("days since 1970-01-01", "%Y-%m-%d", "2024-01-31"), ("0 or 1", "", True)],
+)
+def test_nan_is_a_missing_value_of_any_column(unit: str, form: str, value: Any) -> None:
+    """NaN would be refused as a number beside texts, or, with other marks of missing values, as no date or truth value."""
+    feature = {"name": "x", "column": "x", "unit": unit, "form": form}
+    like = {"config": {"missing": ["?"]}, "features": [feature]}
+    assert requests.problem(request_of({"x": float("nan")}, {"x": value}), like) is None
+
+
 def test_rows_without_a_known_column_are_refused() -> None:
     """All cells would count as empty, and each row would get the same prediction."""
     problem = requests.problem(request_of({"Age": 1}), LIKE)
