@@ -114,6 +114,16 @@ def choose(
     return forms, pl.concat([best[form] for (_, _, best, _), form in zip(files, forms, strict=True)])
 
 
+def read_otherwise(texts: pl.Series, decimal: str, known: str) -> pl.Series:
+    """Which numbers of a request, (num_rows,) bool, the form of the others leaves unread, or reads as other numbers than the
+    form `known` of training."""
+    readings, best = dict(_numbers(texts, decimal, known)), _best_readings(texts, decimal, known)
+    values = best.get(known, next(iter(best.values())))
+    is_unread = values.is_null() & pl.DataFrame(readings).select(pl.coalesce("*")).to_series().is_not_null()
+    in_training = readings.get(known, values)
+    return is_unread | (in_training.is_not_null() & in_training.ne_missing(values))
+
+
 def refuse_thousands(column: str, texts: pl.Series, why: str) -> None:
     """Raise `UserError` if all numbers are like 1.234 and 987, which may mean 1234 and 987.
 

@@ -25,7 +25,7 @@ from ensemble.recipes.table.missing import MISSING
 PLAIN_NUMBER = re.compile(r"[+-]?\d{1,18}(\.\d{1,18})?", re.ASCII)
 """Matches texts that are numbers in each form of a column."""
 MIXED = "the column '{}' holds JSON numbers too: write all its values as numbers or all as texts, missing ones as null"
-FORMS = "other dates of the column '{}' are written in another form: write all dates of a request alike"
+FORMS = "other values of the column '{}' are written in another form: write all values of a request alike"
 Value = bool | int | float | str | list[Any] | dict[str, Any] | None
 
 
@@ -94,6 +94,13 @@ def _in_another_form(
     are_both = texts and any(isinstance(value, int | float) for value in cells.values())
     if kind == "number" and are_both and (form or has_commas or not all(map(is_number, texts.values()))):
         return next(iter(texts)), MIXED
+    if kind == "number" and len(set(texts.values())) > 1 and (form or not all(map(PLAIN_NUMBER.fullmatch, texts.values()))):
+        unit, numbers = number_units.split(form)
+        bare = number_units.remove(number_forms.with_signs(pl.Series(list(texts.values()))), unit)
+        decimal = "" if unit in number_units.TIMES else config.get("decimal", "")
+        is_other = number_forms.read_otherwise(bare, decimal, numbers)
+        if is_other.any():
+            return list(texts)[is_other.arg_max() or 0], FORMS
     if kind == "date":
         days = {row: _cell(value) for row, value in cells.items() if not _is_missing(value, missing)}
         if len(set(days.values())) < 2:
