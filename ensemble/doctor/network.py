@@ -220,7 +220,7 @@ def free_port() -> int:
 
 def check_peers(own_node: Node, nodes: Sequence[Node]) -> Iterator[Finding]:
     """Whether the name of each other node resolves to more than the loopback, and whether its test port is reached."""
-    # Of several tasks on a machine, the first: the address of a second task on the head node's machine is 127.0.0.1
+    # One task of each machine, the first, since the address of a second task on the head node's machine is 127.0.0.1
     peers = list({node.machine: node for node in reversed(nodes) if node.machine != own_node.machine}.values())[::-1]
     if not peers:
         return

@@ -103,7 +103,7 @@ def _sentence(reasons_of_row: reasons.Reasons, features: dict[str, dict[str, Any
     for reason in reasons_of_row:
         feature = features.get(reason["feature"], {})
         value = value_as_text(reason["value"], feature)
-        # For a table the meaning, since it contains the name of the column, and names of features have no blanks
+        # The meaning contains the name of the column as it is in the file; the name of a feature has no blanks
         name = feature["meaning"] if "column" in feature else reason["feature"]
         parts.append(f"{name} = {_number(reason['value']) if value is None else value}")
     lowers = "lowers the prediction: " if reasons_of_row and reasons_of_row[0]["contribution"] < 0 else ""

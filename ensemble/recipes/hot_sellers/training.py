@@ -204,7 +204,7 @@ class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
     def statistics(self) -> tuple[torch.Tensor, torch.Tensor, float]:
         """The mean and the standard deviation of each feature's signed logarithm, (F,) each, and the share of hot rows.
 
-        Up to `ROWS_FOR_STATISTICS` training rows, evenly spaced, are used. Deviation 0: constant; -1: without known values.
+        Uses up to `ROWS_FOR_STATISTICS` training rows, evenly spaced. The deviation of constants is 0; without values, -1.
         """
         if "train" not in self.manifest["splits"]:
             return torch.zeros(len(self.features)), torch.ones(len(self.features)), 0.5

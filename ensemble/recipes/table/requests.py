@@ -23,7 +23,7 @@ from ensemble.recipes.table.columns import by_column, kind_of, name_of
 from ensemble.recipes.table.missing import MISSING
 
 PLAIN_NUMBER = re.compile(r"[+-]?\d{1,18}(\.\d{1,18})?", re.ASCII)
-"""Matches texts that are numbers in each form of a column."""
+"""Matches numbers such as 1234.5, which columns of any form may have."""
 MIXED = "the column '{}' holds JSON numbers too: write all its values as numbers or all as texts, missing ones as null"
 FORMS = "other values of the column '{}' are written in another form: write all values of a request alike"
 Value = bool | int | float | str | list[Any] | dict[str, Any] | None
