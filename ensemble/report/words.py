@@ -74,7 +74,7 @@ def method_description(method: str, on_other_blocks: bool) -> str:
 
 
 def feature_value(value: float, unit: str, categories: list[str]) -> str:
-    """A feature's value with about three significant digits and the sign of its unit."""
+    """A feature's value, rounded as `number` does, with the sign of its unit."""
     if math.isnan(value):
         return "unknown"
     if unit == "share":
@@ -101,8 +101,8 @@ def percent(value: float | None, digits: int | None = None) -> str:
 
 
 def number(value: float | None, digits: int | None = None) -> str:
-    """A number with thousands separators. It has `digits` digits after the decimal point, by default enough for about three
-    significant digits, without trailing zeros."""
+    """A number with thousands separators. It has `digits` digits after the decimal point, by default two below 10, one below
+    100 and none above, without trailing zeros. Below 0.01 the default is three significant digits."""
     if value is None or math.isnan(value):
         return "–"
     if digits is None and 0 < abs(value) < 0.01:
