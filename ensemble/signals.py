@@ -29,53 +29,54 @@ def end_with_parent() -> None:
 class StopSignals:
     """A context manager; `received` is the number of the first of the signals `STOP`, or 0 before any.
 
-    Contexts may be nested: a signal counts for all of them, whenever it comes.
+    A `with` statement inside of another one returns the outer context, so a signal counts for both, whenever it comes.
 
     A thread reads the signals that the operating system delivers (`signal.set_wakeup_fd`), so a second signal works even
     while the main thread waits for another rank. A handler that other code sets inside the context is kept.
     """
 
-    innermost: "StopSignals | None" = None
-    """The context that was entered last and is still active."""
-
-    def __init__(self) -> None:
-        self.received, self._received_s = 0, 0.0
+    active: "StopSignals | None" = None
+    """The context that was entered and not left."""
+    received = 0
 
     def __enter__(self) -> "StopSignals":
-        self._outer, StopSignals.innermost = StopSignals.innermost, self
+        if StopSignals.active:
+            return StopSignals.active
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
-        if self._outer:  # a signal that the outer context has received
-            self.received, self._received_s = self._outer.received, self._outer._received_s
         # In this order no signal is lost: one that comes now waits in the pipe
         self._descriptor_before = signal.set_wakeup_fd(self._write)
         self._before = {number: signal.signal(number, _leave_to_thread) for number in STOP}
-        threading.Thread(target=self._watch, name="signals", daemon=True).start()
+        self._watcher = threading.Thread(target=self._watch, name="signals", daemon=True)
+        self._watcher.start()
+        StopSignals.active = self
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if StopSignals.active is not self:
+            return
         signal.set_wakeup_fd(self._descriptor_before)
         for number, handler in self._before.items():
             if signal.getsignal(number) is _leave_to_thread:
                 signal.signal(number, handler)
-        os.close(self._write)  # which ends the thread
-        StopSignals.innermost = self._outer
-        if self._outer and self.received:
-            self._outer.received, self._outer._received_s = self.received, self._received_s
+        os.write(self._write, b"\0")  # ends the thread, after the signals that came before
+        self._watcher.join()
+        os.close(self._write)
+        os.close(self._read)
+        StopSignals.active = None
 
     def _watch(self) -> None:
-        while received := os.read(self._read, 1):
-            number = received[0]
+        received_s = 0.0
+        while number := os.read(self._read, 1)[0]:
             if number not in STOP:
                 continue
             if not self.received:
-                self._received_s, self.received = time.monotonic(), number
+                received_s, self.received = time.monotonic(), number
                 name = signal.Signals(number).name
                 with suppress(OSError):  # standard error may be a pipe whose reader has ended
                     print(f"{name}: saving after this step; a second signal stops at once", file=sys.stderr, flush=True)
-            elif time.monotonic() - self._received_s > ECHO_S:
+            elif time.monotonic() - received_s > ECHO_S:
                 os._exit(128 + number)
-        os.close(self._read)
 
 
 def _leave_to_thread(number: int, frame: object) -> None:

@@ -1,4 +1,4 @@
-"""A signal asks once, its echoes are not counted, a later one ends the process; all of it in real processes."""
+"""Signals that stop a run: the first is recorded, repetitions within `ECHO_S` are ignored, a later one ends the process."""
 
 import os
 import signal
@@ -104,6 +104,14 @@ def test_a_signal_counts_once_for_all_nested_contexts() -> None:
     done = subprocess.run([sys.executable, "-c", NESTED], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, f"{int(signal.SIGTERM)}\n" * 4)
     assert done.stderr.count("SIGTERM: saving after this step") == 1
+
+
+def test_a_signal_at_the_end_of_a_context_counts() -> None:
+    """The thread would read it too late: a fit would go on after a signal during the last tree of a member."""
+    for _ in range(10):
+        with signals.StopSignals() as stop:
+            signal.raise_signal(signal.SIGUSR1)
+        assert stop.received == signal.SIGUSR1
 
 
 def test_handlers_are_given_back() -> None:

@@ -275,7 +275,7 @@ def test_a_signal_stops_the_run_in_any_part(at_micro_batch: int, config: TrainCo
 
     def ask() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        while not StopSignals.innermost.received:  # type: ignore[union-attr]
+        while not StopSignals.active.received:  # type: ignore[union-attr]
             time.sleep(0.01)
 
     toy.at_micro_batch[at_micro_batch] = ask
@@ -299,7 +299,7 @@ def test_a_signal_while_a_part_is_set_up_stops_it(
         calls.append(len(toy.steps))
         if len(calls) == call:
             os.kill(os.getpid(), signal.SIGTERM)
-            while not StopSignals.innermost.received:  # type: ignore[union-attr]
+            while not StopSignals.active.received:  # type: ignore[union-attr]
                 time.sleep(0.01)
         return make(*arguments)
 
