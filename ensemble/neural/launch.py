@@ -23,7 +23,8 @@ from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.settings import TrainConfig
 
 NO_GPU = "PyTorch finds no GPU on this machine, see scripts/doctor.py"
-NO_LAUNCHER = "no launcher"
+NO_LAUNCHER = "the variable LOCAL_WORLD_SIZE"
+"""The origin of the number of processes without `accelerate launch`, as with torchrun."""
 ON_CPU = {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
 """Environment variables of ranks on a CPU, to be set before PyTorch is imported. Accelerate's barrier uses the GPU with the
 number of the rank if PyTorch sees any GPU, and fails if that GPU does not exist (accelerate 1.15)."""
@@ -152,7 +153,7 @@ def _refuse_too_few_gpus(origin: str) -> None:
         num_machines = int(os.environ["WORLD_SIZE"]) // num_ranks
         raise UserError(
             f"{origin} asks for {num_ranks} processes on this machine, each with a GPU of its own, but PyTorch finds "
-            f"{num_gpus}: launch with --num_processes {num_gpus * num_machines}"
+            f"{num_gpus}: launch with accelerate launch --num_processes {num_gpus * num_machines}"
         )
 
 

@@ -130,6 +130,17 @@ def test_processes_of_mpirun_do_not_train_alone(
         assert launch.start().num_processes == 1
 
 
+def test_more_processes_of_torchrun_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error would be that no launcher asks for 2 processes, and would name an option that torchrun does not have."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.delenv("ACCELERATE_USE_CPU")
+    for variable, value in {"LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "4", "OMP_WAIT_POLICY": "PASSIVE"}.items():
+        monkeypatch.setenv(variable, value)
+    sentence = "the variable LOCAL_WORLD_SIZE asks for 2 processes on this machine, each with a GPU of its own, but PyTorch "
+    with pytest.raises(UserError, match=f"^{sentence}finds 1: launch with accelerate launch --num_processes 2$"):
+        launch.start()
+
+
 def test_a_mac_uses_its_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainings and predictions without a launcher would end in a traceback: the GPU of a Mac has no float64."""
     monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
