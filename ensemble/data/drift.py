@@ -125,8 +125,8 @@ def warning(bins: dict[str, dict[str, Any]], folder: str | Path, manifest: dict[
         return ""
     ordered = sorted(index_of, key=lambda name: -index_of[name])
     named = ", ".join(f"'{name}' ({index_of[name]:.2f})" for name in ordered[:MOST_NAMED])
-    others = f" and {len(ordered) - MOST_NAMED} others" if len(ordered) > MOST_NAMED else ""
+    more = f" and {len(ordered) - MOST_NAMED} more" if len(ordered) > MOST_NAMED else ""
     return (
-        f"the new rows differ from the training rows in {named}{others}: the population stability index is above "
+        f"the new rows differ from the training rows in {named}{more}: the population stability index is above "
         f"{LARGE}, so predictions may be worse than the scores of the ensemble"
     )

@@ -69,6 +69,17 @@ def test_categories_need_no_names_to_be_compared(tmp_path: Path) -> None:
     assert "differ from the training rows in 'c'" in warning(bins_of_train(tmp_path, manifest), tmp_path, manifest)
 
 
+def test_the_warning_counts_the_features_that_it_does_not_name(tmp_path: Path) -> None:
+    """Of six features that drift, it would name five `and 1 others`."""
+    names = "abcdef"
+    manifest: dict[str, Any] = {"features": [{"name": name, "unit": ""} for name in names]}
+    for split, value in (("train", 0.0), ("forecast", 1.0)):
+        write_table(tmp_path / "rows" / split, pa.table({name: np.full(40, value, np.float32) for name in names}))
+    sentence = warning(bins_of_train(tmp_path, manifest), tmp_path, manifest)
+    assert [name in sentence for name in ("'a' (", "'e' (", "'f' (")] == [True, True, False]
+    assert ") and 1 more: the population stability index is above 0.25" in sentence
+
+
 @pytest.mark.parametrize(("num_rows", "is_warned"), [(1, False), (30, True)])
 def test_a_few_rows_are_no_drift(num_rows: int, is_warned: bool, tmp_path: Path) -> None:
     """Each request of one row with a rare value would have a warning."""
