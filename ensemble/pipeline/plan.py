@@ -18,8 +18,6 @@ from typing import Any, Literal
 
 from ensemble import configuration, recipe
 
-OPTIONAL_LIBRARIES = {"catboost": "catboost"}
-"""Libraries of tree members that need not be installed: name of the library -> name of the package."""
 PREPARED = "prepared"
 """The folder of the prepared data of a fit."""
 
@@ -83,8 +81,8 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
         planned = trees("xgboost", "lightgbm", refit=True) if manifest.get("features") and "task" in manifest else []
         if data_recipe.get("training", "make"):
             planned.append(PlannedMember(name="network", kind="neural", share=4, least_seconds=20))
-    absent = [library for library, package in OPTIONAL_LIBRARIES.items() if importlib.util.find_spec(package) is None]
-    return [member for member in planned if member.settings.get("library") not in absent]
+    has_catboost = importlib.util.find_spec("catboost") is not None  # the only library that need not be installed
+    return [member for member in planned if has_catboost or member.settings.get("library") != "catboost"]
 
 
 def trees(*libraries: str, data: str = PREPARED, **settings: Any) -> list[PlannedMember]:
