@@ -48,7 +48,7 @@ def main() -> None:
 def _import_what_ranks_need(name: str) -> None:
     """Import the modules that a training uses. A recipe of the user is not imported: it may start threads, and a process
     with threads must not be forked."""
-    from ensemble.neural import launch, loop, preflight, refit, speed  # noqa: F401
+    from ensemble.neural import loop, preflight, refit, speed  # noqa: F401
     from ensemble.predictor import members  # noqa: F401
 
     if name in recipe.BUILT_IN:

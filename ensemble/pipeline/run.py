@@ -485,9 +485,8 @@ def lines(board: list[dict[str, Any]]) -> list[str]:
     rows = {"oof": "rows predicted out of fold"}.get(board[0]["split"], f"the {board[0]['split']} split")
     text = [f"{board[0]['metric'].replace('_', ' ')} on {rows}, with its 95 % interval"]
     for row in board:
-        interval = (
-            "" if row["low"] is None else f"  [{_as_text(row['low'])}, {_as_text(row['high'])}]"
-        )  # single cluster: None
+        # A score over a single cluster has no interval
+        interval = "" if row["low"] is None else f"  [{_as_text(row['low'])}, {_as_text(row['high'])}]"
         score = "undefined" if row["value"] is None else f"{_as_text(row['value'])}{interval}"
         forms = {"weight": "weight {:.2f}", "seconds": "{:.1f} s", "megabytes": "{:.1f} MB"}
         facts = [form.format(row[name]) for name, form in forms.items() if row[name] is not None]
