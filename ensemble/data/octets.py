@@ -4,6 +4,7 @@ with Bytes(path) as stream:
     head = stream.read(1 << 20)
 """
 
+import glob
 import gzip
 import json
 import re
@@ -56,7 +57,9 @@ def require_file(path: Path) -> None:
     if stat.S_ISDIR(mode):
         ends = ((file, re.search(r"\.(csv|tsv|parquet|jsonl?)(\.gz)?$", file.name)) for file in path.rglob("*"))
         patterns = (f"{'' if file.parent == path else '**/'}*{end[0]}" for file, end in ends if end and file.is_file())
-        raise UserError(f"{path} is a folder: name its files, as in '{path / next(patterns, '*.jsonl.gz')}'")
+        raise UserError(
+            f"{path} is a folder: name its files, as in '{glob.escape(str(path))}/{next(patterns, '*.jsonl.gz')}'"
+        )
     if not stat.S_ISREG(mode):
         kinds = {stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket", stat.S_ISCHR: "a device", stat.S_ISBLK: "a device"}
         kind = next(kind for is_kind, kind in kinds.items() if is_kind(mode))

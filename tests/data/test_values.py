@@ -398,6 +398,16 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         read(tmp_path / "pipe")
 
 
+def test_the_pattern_for_a_folder_matches_its_files(tmp_path: Path) -> None:
+    """A user who follows the advice for a folder named `run[1]` would read that no file matches."""
+    (tmp_path / "run[1]").mkdir()
+    file = write_json(tmp_path / "run[1]/a.jsonl", ["A"])
+    with pytest.raises(UserError) as error:
+        raw_files.expand_sources([file.parent], "")
+    pattern = str(error.value).split("'")[1]
+    assert raw_files.expand_sources([pattern], "") == [file]
+
+
 def test_a_file_given_twice_is_read_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All reviews of a file would count twice, or a file would be left out without a message."""
     first, other = write_json(tmp_path / "a.jsonl", ["A"]), write_json(tmp_path / "b.jsonl", ["B"])
