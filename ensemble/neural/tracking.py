@@ -154,7 +154,7 @@ def _run_name(folder: Path) -> str:
     """The name of this run for trackers, created once and stored in its folder."""
     file = folder / "curves.txt"
     if not file.exists():
-        file.write_text(uuid.uuid4().hex[:12] + "\n", encoding="utf-8")
+        folders.write_text(file, uuid.uuid4().hex[:12] + "\n")
     return file.read_text(encoding="utf-8").strip()
 
 

@@ -37,6 +37,10 @@ def entries(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line, parse_constant=refuse) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+def killed(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_resumed_run_removes_the_steps_that_are_repeated(tmp_path: Path) -> None:
     """A step would be twice in metrics.jsonl or TensorBoard, or an incomplete line would prevent a resume."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -59,14 +63,18 @@ def test_a_kill_while_lines_are_removed_leaves_the_file_complete(tmp_path: Path,
     """A kill or a full disk would delete the metrics of hours."""
     run(tmp_path, 0, 30)
     before = entries(tmp_path)
-
-    def killed(*_: Any) -> None:
-        raise KeyboardInterrupt
-
     monkeypatch.setattr(Path, "rename", killed)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, 10, 30)
     assert entries(tmp_path) == before
+
+
+def test_a_kill_while_the_name_is_written_leaves_no_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All runs that were killed there would continue one run of Weights & Biases, the one with an empty name."""
+    monkeypatch.setattr(Path, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, 0, 10)
+    assert not (tmp_path / "curves.txt").exists()
 
 
 def test_an_event_is_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
