@@ -55,8 +55,9 @@ def require_file(path: Path) -> None:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{shortened(str(path))!r} cannot be read ({reason}): check the path and its permissions") from None
     if stat.S_ISDIR(mode):
-        ends = ((file, re.search(r"\.(csv|tsv|parquet|jsonl?)(\.gz)?$", file.name)) for file in path.rglob("*"))
-        patterns = (f"{'' if file.parent == path else '**/'}*{end[0]}" for file, end in ends if end and file.is_file())
+        names = glob.iglob("**/*", root_dir=path, recursive=True)
+        ends = ((name, re.search(r"\.(csv|tsv|parquet|jsonl?)(\.gz)?$", name)) for name in names)
+        patterns = (f"{'**/' * ('/' in name)}*{end[0]}" for name, end in ends if end and (path / name).is_file())
         raise UserError(
             f"{path} is a folder: name its files, as in '{glob.escape(str(path))}/{next(patterns, '*.jsonl.gz')}'"
         )

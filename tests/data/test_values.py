@@ -399,11 +399,13 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_pattern_for_a_folder_matches_its_files(tmp_path: Path) -> None:
-    """A user who follows the advice for a folder named `run[1]` would read that no file matches."""
-    (tmp_path / "run[1]").mkdir()
-    file = write_json(tmp_path / "run[1]/a.jsonl", ["A"])
+    """A user who follows the advice for a folder with brackets or hidden files would read that no file matches."""
+    for folder in ("sub", ".cache"):
+        (tmp_path / "run[1]" / folder).mkdir(parents=True)
+    file = write_json(tmp_path / "run[1]/sub/a.jsonl", ["A"])
+    (tmp_path / "run[1]/.cache/a.json").touch()
     with pytest.raises(UserError) as error:
-        raw_files.expand_sources([file.parent], "")
+        raw_files.expand_sources([tmp_path / "run[1]"], "")
     pattern = str(error.value).split("'")[1]
     assert raw_files.expand_sources([pattern], "") == [file]
 
