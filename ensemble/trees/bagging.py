@@ -7,6 +7,7 @@ from typing import Any
 from ensemble import folders
 from ensemble.data import folds
 from ensemble.errors import UserError
+from ensemble.signals import StopSignals
 from ensemble.trees import rows
 from ensemble.trees import train as member
 from ensemble.trees.distributed import SINGLE_RANK, RankInfo
@@ -34,10 +35,11 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
                 f"{folder} is a copy of an earlier bag with more than the {num_copies} folds of {config.data}, and would "
                 "predict new rows too: choose another out, or add overwrite=true"
             )
-    for number in range(num_copies):
-        data = folds.folder_of(config.data, manifest, number)
-        copy = dataclasses.replace(config, folds=False, data=str(data), out=f"{config.out}/{number}")
-        summary = member.train(copy, "auto" if resume else "", rank_info, bag=config.out)
-        if summary["status"] == "preempted":
-            break
+    with StopSignals():  # a signal while a finished copy is written stops the next one
+        for number in range(num_copies):
+            data = folds.folder_of(config.data, manifest, number)
+            copy = dataclasses.replace(config, folds=False, data=str(data), out=f"{config.out}/{number}")
+            summary = member.train(copy, "auto" if resume else "", rank_info, bag=config.out)
+            if summary["status"] == "preempted":
+                break
     return summary

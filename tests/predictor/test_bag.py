@@ -25,7 +25,7 @@ from ensemble.recipes.hot_sellers import baselines
 from ensemble.report import commands, page
 from ensemble.report import run as report_run
 from ensemble.trees import bagging as tree_bag
-from ensemble.trees import threads
+from ensemble.trees import threads, train
 from ensemble.trees.predict import TreeMember
 from ensemble.trees.settings import SearchConfig, TreesConfig
 
@@ -256,6 +256,22 @@ def test_a_killed_bag_goes_on_with_the_next_copy(trained: Path, folded: Path, tm
     for number in range(NUM_FOLDS + 1):
         resumed, uninterrupted = (folder / f"{number}/model.ubj" for folder in (tmp_path / "bag", trained))
         assert resumed.read_bytes() == uninterrupted.read_bytes()
+
+
+def test_a_signal_after_the_last_tree_of_a_copy_stops_the_bag(
+    folded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process would be killed while it writes the copy, or train the next one until Slurm kills it."""
+    write_member = train.write_member
+
+    def signalled(*arguments: Any) -> None:
+        write_member(*arguments)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(train, "write_member", signalled)
+    assert tree_bag.train(config(folded, tmp_path / "bag"))["status"] == "preempted"
+    assert [path.name for path in (tmp_path / "bag").iterdir()] == ["0"]
+    assert (tmp_path / "bag.checkpoint/status").read_text() == "preempted\n"
 
 
 @pytest.fixture(scope="module")
