@@ -86,7 +86,7 @@ def of_shards(
     """Statistics of the columns of all shards together.
 
     shards : (rows, columns) each, of any lengths, also 0. Every rank is given all of them, and reads a part of their rows.
-    rank, num_ranks, exchange : those of a launched job; see `ranks`. With one rank nothing is exchanged.
+    rank, num_ranks, exchange : those of a launched job; see `ranks`. Without `exchange` there is one rank.
     names : the names of the columns, for errors.
     Raises `UserError` for an infinite value, and if there are no rows. Peak memory is that of a block and of five numbers
     for each block and column.
@@ -98,10 +98,11 @@ def of_shards(
         raise UserError("there are no rows to take statistics of: check the data")
     first, last = (number * num_blocks // num_ranks for number in (rank, rank + 1))
     num_columns = _rows(shards, ends, 0, 1).shape[1]
-    mine = np.empty((last - first, 5, num_columns))
+    own_blocks = np.empty((last - first, 5, num_columns))
     for number in range(first, last):
-        mine[number - first] = _of_block(_rows(shards, ends, number * BLOCK_ROWS, min((number + 1) * BLOCK_ROWS, num_rows)))
-    blocks = mine if exchange is None or num_ranks == 1 else np.concatenate(exchange(mine))
+        begin, end = number * BLOCK_ROWS, min((number + 1) * BLOCK_ROWS, num_rows)
+        own_blocks[number - first] = _of_block(_rows(shards, ends, begin, end))
+    blocks = np.concatenate(exchange(own_blocks)) if exchange else own_blocks
     assert blocks.shape == (num_blocks, 5, num_columns)
     while len(blocks) > 1:
         merged = _merged(blocks[0 : len(blocks) - 1 : 2], blocks[1::2])
@@ -131,10 +132,10 @@ def ranks() -> dict[str, Any]:
         return {}
     num_ranks = distributed.get_world_size()
 
-    def exchange(mine: np.ndarray) -> Sequence[np.ndarray]:
-        everyone: list[Any] = [None] * num_ranks
-        distributed.all_gather_object(everyone, mine)
-        return everyone
+    def exchange(own: np.ndarray) -> Sequence[np.ndarray]:
+        arrays: list[Any] = [None] * num_ranks
+        distributed.all_gather_object(arrays, own)
+        return arrays
 
     return {"rank": distributed.get_rank(), "num_ranks": num_ranks, "exchange": exchange}
 
