@@ -44,7 +44,7 @@ constant, per row, per row and member, and per row and class."""
 PREPARED_S, PREPARED_PER_VALUE_S, SLOWEST = 1.5, 3e-7, 2.2
 """Seconds from the start of a fit until a table is prepared on a fast machine, constant and per value. If it takes longer,
 more time is reserved for combination and report: in proportion, up to `SLOWEST` times as much."""
-SPARE = 1.3
+VARIANT_TIME_FACTOR = 1.3
 """For a variant of a member: the time that must be left for its training, relative to the expected one."""
 LATER_MODULES = ("scipy.optimize", "matplotlib.figure", "matplotlib.backends.backend_svg")
 """Modules that combination and report need; together they take half a second to import."""
@@ -177,7 +177,7 @@ def _seconds_for_variant(run: Fit, variant: PlannedMember) -> float:
     if variant.variant_of not in [member.name for member in run.trained]:
         return math.inf
     trained_s = float(folders.read_json(run.out / "members" / variant.variant_of / "summary.json")["seconds"])
-    return SPARE * variant.relative_seconds * trained_s
+    return VARIANT_TIME_FACTOR * variant.relative_seconds * trained_s
 
 
 def slowness_of(num_values: int, prepared_s: float) -> float:
