@@ -129,7 +129,7 @@ def _train(config: TreesConfig, resume: str, rank_info: RankInfo, bag: str, lock
     cost = {"peak_memory_mb": round(memory.peak() - peak_mb, 1), "seconds": round(time.monotonic() - began, 1)}
     summary = _summary(config, manifest, objective, result, sum(len(part.whole) for part in learned), group.num_ranks, cost)
     if group.rank == 0:
-        with checkpoints.failure_marked():
+        with StopSignals(), checkpoints.failure_marked():  # a signal does not end a training that is complete
             write_member(config, library, objective, manifest, result, newest, learned, summary)
         checkpoints.clear()
         stored.clear(config.out)

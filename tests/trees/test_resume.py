@@ -144,6 +144,21 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(
     assert model(tmp_path / "both") == model(tmp_path / "whole")
 
 
+def test_a_signal_while_the_member_is_written_does_not_end_the_training(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGUSR1 would kill a training that is complete, and after SIGTERM or Ctrl-C its status would be failed."""
+    write_member = train.write_member
+
+    def signalled(*arguments: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        write_member(*arguments)
+
+    monkeypatch.setattr(train, "write_member", signalled)
+    assert train.train(config("xgboost", prepared, tmp_path / "out"))["status"] == "done"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 def test_files_of_the_users_stay_beside_the_checkpoints(prepared: Path, tmp_path: Path) -> None:
     """Notes and copies in OUT.checkpoint would be deleted when the training ends, resumes, or starts again."""
     settings = config("xgboost", prepared, tmp_path / "out")
