@@ -189,8 +189,9 @@ def _score_digits(kind: str, name: str, value: float | None) -> int:
 
 
 def score(kind: str, value: float | None, name: str, digits: int = 3) -> str:
-    """A score with `digits` digits after the decimal point; scores of a regression as in `_as_text`."""
-    return _as_text(kind, name, value) if kind == "regression" else number(value, digits)
+    """A score with `digits` digits after the decimal point; small scores, and those of a regression, as in `_as_text`."""
+    is_small = value is not None and LEAST < abs(value) < 10.0 ** (1 - digits)
+    return _as_text(kind, name, value) if kind == "regression" or is_small else number(value, digits)
 
 
 def _verdict(run: Run, name: str, gain: dict[str, float | None]) -> str:

@@ -299,6 +299,13 @@ def test_small_numbers_have_digits() -> None:
     assert {value: tables.score("regression", value, "root_mean_squared_error") for value in scores} == scores
 
 
+def test_small_scores_have_digits() -> None:
+    """A log loss of 3.8e-05 would be 0.0000 in the leaderboard, below a first sentence with 3.8e-05."""
+    shown = {3.8e-5: "3.8e−05", 0.000412: "0.000412", 0.0012: "0.0012", 0.3141592: "0.3142", 0.0: "0.0000", 1e-12: "0.0000"}
+    assert {value: tables.score("binary", value, "log_loss", 4) for value in shown} == shown
+    assert tables.score("multiclass", -0.00003, "multiclass_log_loss", 5) == "−3e−05"
+
+
 @pytest.mark.parametrize(("size", "shown"), [(2_345, "2.3 kB"), (99_949, "99.9 kB"), (123_456, "0.1 MB"), (2.3e6, "2.3 MB")])
 def test_a_small_file_has_a_size(size: float, shown: str) -> None:
     """A source of 40 kB, or a linear member, would have 0.0 MB."""
