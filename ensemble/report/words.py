@@ -5,6 +5,8 @@ import math
 from typing import Any
 
 THIN = "\u202f"  # a narrow space that does not break, between a number and its unit
+VERY_LARGE = 1e15
+"""From here on a float has not all digits before the decimal point."""
 
 SPLIT_USE = {
     "train": "members are trained",
@@ -102,9 +104,12 @@ def percent(value: float | None, digits: int | None = None) -> str:
 
 def number(value: float | None, digits: int | None = None) -> str:
     """A number with thousands separators. It has `digits` digits after the decimal point, by default two below 10, one below
-    100 and none above, without trailing zeros. Below 0.01 the default is three significant digits."""
+    100 and none above, without trailing zeros. Below 0.01 the default is three significant digits, and from
+    `VERY_LARGE` on any number has four."""
     if value is None or math.isnan(value):
         return "–"
+    if abs(value) >= VERY_LARGE:
+        return f"{value:.4g}".replace("-", "−")
     if digits is None and 0 < abs(value) < 0.01:
         return f"{value:.3g}".replace("-", "−")
     text = f"{value:,.{(0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2) if digits is None else digits}f}"

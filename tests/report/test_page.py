@@ -299,6 +299,18 @@ def test_small_numbers_have_digits() -> None:
     assert {value: tables.score("regression", value, "root_mean_squared_error") for value in scores} == scores
 
 
+def test_very_large_numbers_have_an_exponent() -> None:
+    """A score of 1.2e30 would have 31 digits, most of them wrong, and its tables would be wider than the page."""
+    assert [report_words.number(value) for value in (1.234567e30, -2e15, 123456789012345)] == [
+        "1.235e+30",
+        "−2e+15",
+        "123,456,789,012,345",
+    ]
+    assert report_words.number(1.5e29, 1) == "1.5e+29"
+    assert report_words.significant(3.84578e30) == "3.846e+30"
+    assert tables.score("regression", 1.152384e30, "root_mean_squared_error") == "1.152e+30"
+
+
 def test_small_scores_have_digits() -> None:
     """A log loss of 3.8e-05 would be 0.0000 in the leaderboard, below a first sentence with 3.8e-05."""
     shown = {3.8e-5: "3.8e−05", 0.000412: "0.000412", 0.0012: "0.0012", 0.3141592: "0.3142", 0.0: "0.0000", 1e-12: "0.0000"}
