@@ -73,6 +73,8 @@ def test_long_names_of_classes_do_not_hide_columns(browser: Any, tmp_path: Path)
     chromium.show(browser, tmp_path / "report.html", 1280)
     assert browser.execute_script("return document.querySelectorAll('.confusion td').length") == 20
     assert browser.execute_script(CUT_OFF, ".confusion th, .confusion td") == 0
+    assert browser.execute_script("return document.querySelectorAll('#forecast td').length") == 8
+    assert browser.execute_script(CUT_OFF, "#forecast th, #forecast td") == 0
 
 
 def test_paper_shows_what_the_screen_shows(browser: Any, table_page: Path) -> None:
