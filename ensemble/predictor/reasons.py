@@ -2,8 +2,9 @@
 
 A contribution is a part of a prediction: of its log odds, of a value or score, or with several classes of the value of the
 likeliest class before the softmax; see ensemble/trees/contributions.py. A member's contributions are multiplied by its
-weight in the ensemble and by the slope of its scale (combine/scales.py). In a ranking this is the slope of the
-standardisation of its scores. They are summed over the members that have contributions.
+weight in the ensemble, by the slope of its scale (combine/scales.py) and by that of the calibration of the average. In a
+ranking the slope of its scale is that of the standardisation of its scores. They are summed over the members that have
+contributions.
 """
 
 from typing import Any
@@ -39,6 +40,7 @@ def of_ensemble(files: list[Predictions], ensemble: combine.Ensemble, prediction
             members.append((file, weight, slope))
     if not members:
         return None
+    slope_of_average = _slope(ensemble.combination.calibration)
     likeliest = prediction.argmax(axis=1) if prediction.ndim == 2 else np.full(len(prediction), -1)
     total: list[dict[str, list[float]]] = [{} for _ in prediction]
     explaining = np.zeros(len(prediction))  # by row, the sum of the weights of the members that have contributions
@@ -47,15 +49,15 @@ def of_ensemble(files: list[Predictions], ensemble: combine.Ensemble, prediction
         for position, row in enumerate(np.argsort(file.row_id, kind="stable")):
             own = [reason for reason in file.reasons[row] if reason.get("class") in (None, likeliest[position])]
             explaining[position] += abs(weight) if own else 0.0
-            for reason in own:  # weight * slope is the change of the ensemble's prediction for a unit of the member's
+            for reason in own:  # the factor is the change of the ensemble's prediction for a unit of the member's
                 value_and_sum = total[position].setdefault(reason["feature"], [reason["value"], 0.0])
-                value_and_sum[1] += weight * slope * reason["contribution"]
+                value_and_sum[1] += weight * slope * slope_of_average * reason["contribution"]
     is_explained = 2 * explaining > explaining.max(initial=0)
     return [_largest(contributions) if kept else [] for contributions, kept in zip(total, is_explained, strict=True)]
 
 
 def _slope(scale: Scale) -> float:
-    """The slope of a member's scale; of a curve from end to end."""
+    """The slope of a scale; of a curve from end to end."""
     if isinstance(scale, Curve):
         return (scale.value[-1] - scale.value[0]) / (scale.at[-1] - scale.at[0] or 1.0)
     return scale.slope

@@ -75,6 +75,16 @@ def test_a_score_counts_by_the_slope_of_its_curve() -> None:
     assert [(reason["feature"], reason["contribution"]) for reason in result[0]] == [("y", 0.5), ("x", pytest.approx(0.25))]
 
 
+def test_the_calibration_of_the_average_counts() -> None:
+    """The contributions of all features would not sum to the change of the ensemble's log odds, which the page names."""
+    content = ensemble({"a": 0.5, "b": 0.5}).to_dict()
+    content["combination"]["calibration"] = {"slope": 3.0, "intercept": 1.0}
+    files = [file("a", [{"x": 1.0}], [1]), file("b", [{"y": 0.5}], [1])]
+    result = reasons.of_ensemble(files, combine.Ensemble.from_dict(content), np.array([0.5]))
+    assert result is not None
+    assert [(reason["feature"], reason["contribution"]) for reason in result[0]] == [("x", 1.5), ("y", 0.75)]
+
+
 def test_what_lowers_a_prediction_is_its_reason_too() -> None:
     """A row below the average would have no reason, or one against its prediction."""
     rows = [{"x": -1.0, "y": 0.2}, {"x": 1.0, "y": -0.2}]
