@@ -9,8 +9,8 @@ A prediction file is Parquet, one row per example:
     cluster      int64     examples that the bootstrap draws together: the product, the user
     weight       float64   optional: how much the example counts in fits and scores, 0 or more
     reasons      list<struct<feature, value, contribution>>   optional: the contributions of features to the prediction, the
-                 largest absolute value first; empty but for the first rows of a forecast; with several classes one class
-                 after the other, and `class`, the number of the class to which the feature contributes
+                 largest absolute value first, and with an empty `feature` the sum of those not stored; empty but for the
+                 first rows of a forecast; with several classes one class after the other, with its number in `class`
 
 and in its metadata, under the key `ensemble`, a JSON object with `recipe`, `split`, `member`, `fingerprint` (of the prepared
 data), `config`, `versions`, `checksums` of the columns, and `output`, which is one of these: probability (the default);

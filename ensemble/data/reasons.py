@@ -10,6 +10,9 @@ import numpy as np
 NUM_REASONS = 16
 """The number of contributions that are stored for a row. It is larger than the number that the ensemble shows: its largest
 contributions are not always among the largest of each member."""
+OTHERS = ""
+"""In place of a feature, for the sum of the contributions that are not stored. It determines whether all contributions of a
+row together raise or lower the prediction."""
 EXPLAINED_CLASSES = 2
 """The number of a member's likeliest classes whose contributions are stored. The ensemble's likeliest class is mostly one of
 them."""
@@ -33,14 +36,20 @@ def likeliest_classes(prediction: np.ndarray) -> np.ndarray | None:
 def strongest_reasons(
     names: list[str], values: np.ndarray, parts: np.ndarray, classes: np.ndarray | None, rows: np.ndarray, num_rows: int
 ) -> list[list[dict[str, Any]]]:
-    """The `reasons` of `num_rows` rows. For n of them these are the `NUM_REASONS` largest contributions to each class,
-    without those that are 0; the list of every other row is empty.
+    """The `reasons` of `num_rows` rows. For n of them these are the `NUM_REASONS` largest contributions to each class, and
+    the sum of its other contributions, without those that are 0; the list of every other row is empty.
 
     names : the names of the F features. values : the values of the features, (n, F). parts : the contributions, (n, m, F),
     to m classes for each row; m is 1 for a task without classes. classes : the numbers of these classes, (n, m); None for a
     task without classes. rows : the numbers of the n rows.
     """
-    largest = np.argsort(-np.abs(parts), axis=2, kind="stable")[..., :NUM_REASONS]
+    order = np.argsort(-np.abs(parts), axis=2, kind="stable")
+    largest, smaller = order[..., :NUM_REASONS], order[..., NUM_REASONS:]
+    if smaller.size:
+        names = [*names, OTHERS]
+        values = np.append(values, np.zeros_like(values[:, :1]), axis=1)
+        parts = np.append(parts, np.take_along_axis(parts, smaller, axis=2).sum(axis=2, keepdims=True), axis=2)
+        largest = np.append(largest, np.full_like(largest[..., :1], len(names) - 1), axis=2)
     reasons: list[list[dict[str, Any]]] = [[] for _ in range(num_rows)]
     for row, number in enumerate(rows.tolist()):
         reasons[number] = [

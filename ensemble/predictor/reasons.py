@@ -14,6 +14,7 @@ import numpy as np
 from ensemble import combine
 from ensemble.combine.losses import within_group
 from ensemble.combine.scales import Curve, Scale
+from ensemble.data.reasons import OTHERS
 from ensemble.predictions import Predictions
 
 NUM_REASONS = 4
@@ -76,6 +77,6 @@ def _largest(contributions: dict[str, list[float]]) -> Reasons:
     same_sign: Reasons = [
         {"feature": name, "value": value, "contribution": contribution}
         for name, (value, contribution) in contributions.items()
-        if sign * contribution > 0
+        if sign * contribution > 0 and name != OTHERS
     ]
     return sorted(same_sign, key=lambda reason: -abs(reason["contribution"]))[:NUM_REASONS]

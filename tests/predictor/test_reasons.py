@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ensemble import combine
+from ensemble.data.reasons import strongest_reasons
 from ensemble.predictions import Predictions
 from ensemble.predictor import reasons
 
@@ -93,6 +94,21 @@ def test_what_lowers_a_prediction_is_its_reason_too() -> None:
     assert [[(reason["feature"], reason["contribution"]) for reason in row] for row in result] == [
         [("x", 1.0)],
         [("x", -1.0)],
+    ]
+
+
+def test_all_features_decide_whether_a_prediction_is_lowered() -> None:
+    """A row with 20 features would be lowered by three large contributions, though 17 smaller ones raise it by more."""
+    parts = np.append([-3.0, -2.5, -2.0], np.full(17, 0.5))[None, None]
+    names = [f"x{number}" for number in range(20)]
+    stored = strongest_reasons(names, np.ones((1, 20)), parts, None, np.array([0]), 1)
+    assert sum(reason["contribution"] for reason in stored[0]) == parts.sum() == 1.0
+    result = reasons.of_ensemble(
+        [dataclasses.replace(file("a", [{}], [1]), reasons=stored)], ensemble({"a": 1.0}, (1,)), np.array([0.9])
+    )
+    assert result is not None
+    assert [(reason["feature"], reason["contribution"]) for reason in result[0]] == [
+        (f"x{number}", 0.5) for number in (3, 4, 5, 6)
     ]
 
 
