@@ -25,13 +25,19 @@ return boxes.map(box => [box.width, box.height]);
 """
 
 
+SCROLLED = (
+    "return [...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).map(e => e.ariaLabel)"
+)
+
+
 @pytest.mark.parametrize("width", [360, 390, 768, 1280])
 def test_a_browser_shows_it_all(browser: Any, scaled_page_file: Path, run: Path, width: int) -> None:
-    """The page would scroll sideways on a phone, complain on the console, or show empty boxes."""
+    """The page would scroll sideways on a phone, a table on a desktop, or there would be complaints or empty boxes."""
     chromium.show(browser, scaled_page_file, width)
     assert browser.get_log("browser") == []
     browser.execute_script("document.querySelectorAll('details').forEach(part => part.open = true)")
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    assert browser.execute_script(SCROLLED) == [] or width < 1280
     assert all(shown[0] > 150 for shown in browser.execute_script(SIZES, ".facts dd, td.words"))  # no column is squeezed
     pictures = browser.execute_script(SIZES, 'svg[role="img"]')
     assert len(pictures) == 8
