@@ -19,6 +19,7 @@ from ensemble.report.svg import Picture, colour, format_numbers, format_percent
 NUM_BINS = 20
 NUM_DECILES = 10
 NUM_SIZES = 6
+LARGE_GROUP = 1000
 NUM_PLACES = 10
 RARE = 0.2
 """If the share of positive rows is lower, the reliability diagram has square-root scales."""
@@ -151,7 +152,8 @@ def ranking(run: Run, styles: dict[str, Any]) -> list[Picture]:
             scores = [ndcg(target[part], candidate[part], group[part], weight_of(weight, part)) for part in parts]
             axes.plot(range(len(ends)), scores, marker="o", markersize=3.5, **styles[name])
         begins = [int(size_of.min()), *(ends[:-1] + 1)]
-        labels = [f"{begin}" if begin == end else f"{begin}–{end}" for begin, end in zip(begins, ends, strict=True)]
+        dash = "–" if ends[-1] < LARGE_GROUP else "–\n"  # two long numbers need two lines
+        labels = [f"{begin}" if begin == end else f"{begin}{dash}{end}" for begin, end in zip(begins, ends, strict=True)]
         axes.set_xticks(range(len(ends)), labels)
         axes.set(xlabel="rows of the group", ylabel="NDCG@10")
 

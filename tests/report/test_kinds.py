@@ -1,11 +1,13 @@
 """The pictures of the scored rows."""
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from blends import CLASSES, blend_of
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from ensemble.recipe import Words
@@ -103,6 +105,23 @@ def test_the_unit_of_weights_does_not_count() -> None:
         points.append(axes.lines[0].get_ydata())
     assert np.max(points[0]) < 0.99
     np.testing.assert_allclose(points[1], points[0])
+
+
+def test_sizes_of_large_groups_are_apart() -> None:
+    """The labels of groups with more than 1,000 rows would be printed over each other."""
+    group = np.repeat(np.arange(12), 1000 + 90 * np.arange(12))
+    prediction = np.random.default_rng(0).random(len(group))
+    run: Any = SimpleNamespace(
+        test=SimpleNamespace(target=(prediction > 0.9).astype(float), weight=None, group=group),
+        candidates={"ensemble": prediction},
+    )
+    figure = Figure(figsize=(5, 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    BY_KIND["ranking"](run, {"ensemble": series_style(0)})[0][-1](axes)
+    FigureCanvasAgg(figure).draw()
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+    assert len(boxes) == 6
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
 
 
 @pytest.mark.parametrize(
