@@ -77,6 +77,7 @@ def draw(name: str, paint: Paint, label: str) -> Markup:
         "axes.edgecolor": colour("line"),
         "axes.labelcolor": colour("muted"),
         "axes.grid": True,
+        "xtick.major.pad": 7.5,  # otherwise the labels of both axes overlap at the origin
         "grid.color": colour("line"),
         "grid.linewidth": 0.7,
         **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from ensemble.recipe import Words
 from ensemble.report.pictures import BY_KIND
-from ensemble.report.svg import series_style
+from ensemble.report.svg import draw, format_percent, series_style
 from ensemble.report.words import THIN
 
 TIMES = np.random.default_rng(0).integers(1, 4, 400)
@@ -105,6 +105,21 @@ def test_the_unit_of_weights_does_not_count() -> None:
         points.append(axes.lines[0].get_ydata())
     assert np.max(points[0]) < 0.99
     np.testing.assert_allclose(points[1], points[0])
+
+
+def test_labels_at_the_origin_are_apart() -> None:
+    """The 0 % of one axis would be printed over that of the other."""
+    painted: list[Any] = []
+
+    def paint(axes: Any) -> None:
+        axes.set(xlim=(0, 1), ylim=(0, 1))
+        format_percent(axes.xaxis, axes.yaxis)
+        painted.append(axes)
+
+    draw("corner", paint, "Two axes.")
+    FigureCanvasAgg(painted[0].figure).draw()
+    boxes = [labels[0].get_window_extent() for labels in (painted[0].get_xticklabels(), painted[0].get_yticklabels())]
+    assert not boxes[0].overlaps(boxes[1])
 
 
 def test_sizes_of_large_groups_are_apart() -> None:
