@@ -47,13 +47,15 @@ def format_percent(*axes: Any) -> None:
 
 
 def format_numbers(*axes: Any) -> None:
-    """Numbers with thousands separators; on an axis that reaches 100,000, as 200 k or 1.2 M, which need less room."""
+    """Numbers with thousands separators; on an axis that reaches 100,000, as 200 k or 1.2 M, and on one that does not reach
+    0.0001, as 20 µ or 3 n, which need less room."""
     from matplotlib.ticker import EngFormatter
 
     short = EngFormatter(sep=THIN)
 
     def format_number(axis: Any, value: float, position: int | None) -> str:
-        text = short(value) if max(map(abs, axis.get_view_interval())) >= 1e5 else f"{value:,.6g}"
+        is_usual = 1e-4 <= max(map(abs, axis.get_view_interval())) < 1e5
+        text = f"{value:,.6g}" if is_usual else short(value)
         return text.replace("-", "−")
 
     for axis in axes:

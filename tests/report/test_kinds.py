@@ -146,10 +146,11 @@ def test_sizes_of_large_groups_are_apart() -> None:
         ((0.0, 1.2e6), ["0", "200 k", "400 k", "600 k", "800 k", "1 M", "1.2 M"]),
         ((0.0, 60_000.0), ["0", "10,000", "20,000", "30,000", "40,000", "50,000", "60,000"]),
         ((-0.3, 0.3), ["−0.3", "−0.2", "−0.1", "0", "0.1", "0.2", "0.3"]),
+        ((-6e-9, 6e-9), ["−6 n", "−4 n", "−2 n", "0", "2 n", "4 n", "6 n"]),
     ],
 )
 def test_numbers_at_the_axes_are_short(values: tuple[float, float], expected: list[str]) -> None:
-    """The numbers of a large target would overlap, and change their notation along the axis."""
+    """The numbers of a large or a tiny target would overlap, and change their notation along the axis."""
     target = np.linspace(*values, 200)
     run: Any = SimpleNamespace(test=SimpleNamespace(target=target, weight=None), candidates={"ensemble": target})
     axes = Figure(figsize=(5, 3.6)).add_subplot()
