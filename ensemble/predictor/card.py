@@ -196,8 +196,9 @@ def _cell(interval: dict[str, float | None]) -> str:
 
 
 def decimals(value: float) -> str:
-    """A score with four digits after the decimal point; below 0.001 (but not 0) with four significant digits."""
-    return f"{value:.4f}" if value == 0 or abs(value) >= 0.001 else f"{value:.4g}"
+    """A score with four digits after the decimal point; below 0.001 (but not 0), and from 10^15 on, with four significant
+    digits."""
+    return f"{value:.4f}" if value == 0 or 0.001 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
 def score_lines(scores: dict[str, Any], group: str) -> list[str]:

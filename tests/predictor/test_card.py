@@ -79,6 +79,12 @@ def test_the_card_names_the_products_that_are_ranked(fitted: Path, prepared: Pat
     assert "For each product with at least 5 reviews in the last 3 weeks:" in ModelCard.load(tmp_path / card.NAME).text
 
 
+def test_scores_of_any_size_are_short() -> None:
+    """An error of 1.2e30 would have 35 digits, most of them wrong."""
+    shown = {1.152384e30: "1.152e+30", 919058.1234: "919058.1234", 0.000038: "3.8e-05", 0.0: "0.0000"}
+    assert {value: card.decimals(value) for value in shown} == shown
+
+
 def test_the_card_names_the_weights_of_the_scores(fitted: Path, prepared: Path) -> None:
     """A reader could not reproduce weighted scores, since only the report mentioned the weights."""
     scores, manifest = folders.read_json(fitted / "scores.json"), folders.read_manifest(prepared)
