@@ -102,5 +102,13 @@ def settings_words(settings: dict[str, Any], prefix: str = "") -> list[str]:
         if isinstance(value, dict):
             words += settings_words(value, f"{prefix}{key}.")
         else:
+            value = _escaped(value)
             words.append(f"{prefix}{key}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
     return words
+
+
+def _escaped(value: Any) -> Any:
+    """The value with a backslash before each `${`, which would begin the name of another setting."""
+    if isinstance(value, list):
+        return [_escaped(each) for each in value]
+    return value.replace("${", "\\${") if isinstance(value, str) else value

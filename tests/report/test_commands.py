@@ -31,8 +31,8 @@ def test_the_launcher_starts_the_ranks_of_the_training(summary: dict[str, Any], 
 
 
 def test_the_command_of_a_fit_names_the_same_files(tmp_path: Path) -> None:
-    """A file `a, b.csv` would become two files."""
-    settings = {"source": ["raw/a, b.csv", "größe.csv"], "target": "y"}
+    """A file `a, b.csv` would become two files, and the column `price ${` would be refused."""
+    settings = {"source": ["raw/a, b.csv", "größe ${x}.csv"], "target": "price ${"}
     folders.write_json(tmp_path / "fit.json", {"written_by": folders.MARK, "recipe": "table", "settings": settings})
     run: Any = SimpleNamespace(
         manifest={}, folder_of={name: tmp_path / name for name in ("data", "ensemble", "predictions")}
@@ -40,4 +40,5 @@ def test_the_command_of_a_fit_names_the_same_files(tmp_path: Path) -> None:
     (line,) = commands.commands(run)
     words = shlex.split(line)
     assert words[:4] == ["python", "scripts/fit.py", "--recipe", "table"]
-    assert configuration.load(config_class("table"), None, words[4:]).source == ("a, b.csv", "größe.csv")
+    config = configuration.load(config_class("table"), None, words[4:])
+    assert (config.source, config.target) == (("a, b.csv", "größe ${x}.csv"), "price ${")
