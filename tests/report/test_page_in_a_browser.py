@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import chromium
+import jinja2
 import pytest
 from report_runs import write_table
 
 from ensemble.arrow import open_table
-from ensemble.report import forecast
+from ensemble.report import decision, forecast, words
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +114,19 @@ def test_the_slider_reads_as_a_sentence(browser: Any, table_page: Path) -> None:
         label, read = browser.execute_script(SHOWN, step)
         assert label.endswith(f"costs as much as {cost}:")
         assert read == cost
+
+
+def test_the_slider_has_the_numbers_of_the_table(browser: Any, tmp_path: Path) -> None:
+    """Below the slider, 0.00498 missed rows of 1,000 would be 0, and 0.00498 in the table."""
+    values = [1.0, 0.123, 0.25, 0.125, 1234.5, 123.45, 12.345, 1.2345, 0.00498]
+    loader = jinja2.FileSystemLoader(Path(decision.__file__).parent)
+    content = {"table": [], "steps": [values], "start": 0}
+    page = words.templates(loader).get_template("decision.html.j2").render(yes="yes", scored="test", decision=content)
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    chromium.show(browser, tmp_path / "page.html", 1280)
+    shown = browser.execute_script("return [...document.querySelectorAll('[data-shown]')].map(part => part.textContent)")
+    shares = [words.percent(value, digits) for value, digits in zip(values[1:4], (1, 0, 0), strict=True)]
+    assert shown == ["1 false alarm", *shares, *map(words.number, values[4:])]
 
 
 CONTRASTS = """
