@@ -7,6 +7,7 @@ ranking the slope of its scale is that of the standardisation of its scores. The
 contributions.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ensemble import combine
 from ensemble.combine.losses import within_group
 from ensemble.combine.scales import Curve, Scale
 from ensemble.data.reasons import OTHERS
+from ensemble.errors import UserError
 from ensemble.predictions import Predictions
 
 NUM_REASONS = 4
@@ -31,30 +33,49 @@ def of_ensemble(files: list[Predictions], ensemble: combine.Ensemble, prediction
     files : prediction files of the members, in any order of rows. prediction : of the ensemble, in the order of row ids,
     (n,) or (n, num_classes). Only contributions with the sign of the row's sum are listed. None if no member with a weight
     has contributions; a row without contributions has []. A row also has [] if the weights of the members with
-    contributions to it sum to at most half of the largest such sum of any row: they would not explain the ensemble.
+    contributions to it sum to at most half of the largest such sum of any row: they would not explain the ensemble. Raises
+    `UserError` for reasons that are not as in predictions.py.
     """
     members = []
     for file in files:
         position = ensemble.member_names.index(file.member)
         if file.reasons and (weight := ensemble.weights[position]):
             slope = _slope(ensemble.combination.scales[position]) if ensemble.kind != "ranking" else _slope_of_ranking(file)
-            members.append((file, weight, slope))
+            members.append((file, _read(file), weight, slope))
     if not members:
         return None
     slope_of_average = _slope(ensemble.combination.calibration)
     likeliest = prediction.argmax(axis=1) if prediction.ndim == 2 else np.full(len(prediction), -1)
     total: list[dict[str, list[float]]] = [{} for _ in prediction]
     explaining = np.zeros(len(prediction))  # by row, the sum of the weights of the members that have contributions
-    for file, weight, slope in members:
-        assert file.reasons is not None
+    for file, rows, weight, slope in members:
         for position, row in enumerate(np.argsort(file.row_id, kind="stable")):
-            own = [reason for reason in file.reasons[row] if reason.get("class") in (None, likeliest[position])]
+            own = [reason for reason in rows[row] if reason.get("class") in (None, likeliest[position])]
             explaining[position] += abs(weight) if own else 0.0
             for reason in own:  # the factor is the change of the ensemble's prediction for a unit of the member's
                 value_and_sum = total[position].setdefault(reason["feature"], [reason["value"], 0.0])
                 value_and_sum[1] += weight * slope * slope_of_average * reason["contribution"]
     is_explained = 2 * explaining > explaining.max(initial=0)
     return [_largest(contributions) if kept else [] for contributions, kept in zip(total, is_explained, strict=True)]
+
+
+def _read(file: Predictions) -> list[Reasons]:
+    """The reasons of each row of a file, which any program may write: a missing list is empty, and a missing value NaN."""
+    rows: list[Reasons] = []
+    for row_id, given in zip(file.row_id, file.reasons or (), strict=True):
+        rows.append([])
+        for reason in given or ():
+            entries = reason if isinstance(reason, dict) else {}
+            feature, value, contribution = (entries.get(name) for name in ("feature", "value", "contribution"))
+            value = math.nan if value is None else value
+            is_number = isinstance(value, (int, float)) and isinstance(contribution, (int, float))
+            if not (isinstance(feature, str) and is_number):
+                raise UserError(
+                    f"member {file.member}: the reason {reason} of row {row_id} lacks the name of a feature, or a number "
+                    "for its value and its contribution: see ensemble/predictions.py"
+                )
+            rows[-1].append({**entries, "value": value})
+    return rows
 
 
 def _slope(scale: Scale) -> float:

@@ -1,12 +1,14 @@
 """Reasons of the ensemble: contributions of its members, weighted by their influence; those of a row have one sign."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ensemble import combine
 from ensemble.data.reasons import strongest_reasons
+from ensemble.errors import UserError
 from ensemble.predictions import Predictions
 from ensemble.predictor import reasons
 
@@ -135,3 +137,29 @@ def test_a_minor_member_does_not_explain_a_row_alone() -> None:
     result = reasons.of_ensemble(files, ensemble({"a": 0.85, "b": 0.15}), np.zeros(3))
     assert result is not None
     assert [[reason["feature"] for reason in row] for row in result] == [["x", "y"], [], ["x"]]
+
+
+def test_reasons_from_another_program_may_lack_lists_and_values() -> None:
+    """Programs write null for a row without reasons, and as the value of an empty cell. A fit would crash."""
+    reason = {"feature": "x", "value": None, "contribution": 1.0}
+    given = dataclasses.replace(file("a", [{}, {}], [2, 1]), reasons=[None, [reason]])
+    result = reasons.of_ensemble([given], ensemble({"a": 1.0}, (1,)), np.zeros(2))
+    assert result is not None
+    assert (len(result[0]), result[1]) == (1, [])
+    assert np.isnan(result[0][0]["value"])
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "x = 7",
+        {"name": "x", "shap": 1.0},
+        {"feature": "x", "value": 7.0},
+        {"feature": "x", "value": "red", "contribution": 1.0},
+    ],
+)
+def test_reasons_that_cannot_be_read_are_named(reason: Any) -> None:
+    """A fit would end with an error that does not name the member and the row."""
+    given = dataclasses.replace(file("mine", [{}, {}], [3, 5]), reasons=[[], [reason]])
+    with pytest.raises(UserError, match=r"member mine: the reason .* of row 5 "):
+        reasons.of_ensemble([given], ensemble({"mine": 1.0}, (1,)), np.zeros(2))
