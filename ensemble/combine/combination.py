@@ -15,6 +15,7 @@ from ensemble.combine.weights import COMBINERS, Space, equal_weights
 from ensemble.metrics.weighting import weight_of, weighted_median
 
 NEAR = 0.2  # the share of the rows, those next to a median, from which the density at the median is estimated
+CANCELLED = 1e-6  # weights of both signs cancel if their sum is smaller than this share of the sum of their sizes
 LARGEST_LOGIT = 30.0  # results are clipped, since a probability of exactly 0 or 1 can have an infinite loss
 
 
@@ -56,10 +57,11 @@ class Combination:
     def subset(self, positions: Sequence[int]) -> "Combination":
         """The combination of the members at these positions. Their weights are rescaled to the sum of all weights.
 
-        Raises `ZeroDivisionError` if the weights of these members sum to 0.
+        Raises `ZeroDivisionError` if the weights of these members sum to 0, and those of all members do not.
         """
         weights = [self.weights[position] for position in positions]
-        factor = sum(self.weights) / sum(weights)
+        total, kept = sum(self.weights), sum(weights)
+        factor = 1.0 if kept == total else total / kept
         return dataclasses.replace(
             self,
             scales=tuple(self.scales[position] for position in positions),
@@ -156,7 +158,7 @@ def fit_combinations(rows: Rows, combiners: Sequence[str], calibrators: Sequence
             scales=tuple(column_scales[column] for column in column_of_member),
             space=combiner.space,
             weights=tuple(weights.tolist()),
-            intercept=_intercept(rows, scaled[..., column_of_member] @ weights, weights.sum()) if has_intercept else 0.0,
+            intercept=_intercept(rows, scaled[..., column_of_member] @ weights, weights) if has_intercept else 0.0,
             calibration=scales.IDENTITY,
         )
         for calibrator in calibrators:
@@ -166,19 +168,24 @@ def fit_combinations(rows: Rows, combiners: Sequence[str], calibrators: Sequence
     return combinations
 
 
-def _intercept(rows: Rows, average: np.ndarray, sum_of_weights: float) -> float:
-    """The number to add to the average of members whose weights have this sum; average : (num_rows,).
+def _intercept(rows: Rows, average: np.ndarray, weights: np.ndarray) -> float:
+    """The number to add to the average of members with these weights; average : (num_rows,).
 
     It gives the average the level of its members, and adds their mean error, shrunk by the James-Stein factor
     1 - (standard error / mean error)², or 0 if the standard error over groups is the larger one. If the mean over all groups
     is near 0, that of some groups is opposite to that of the others, so adding all of it would make cross-fitted errors
-    larger. The median replaces the mean if the absolute error is minimised.
+    larger. The median replaces the mean if the absolute error is minimised. If the weights cancel, as those of a member and
+    its negative, the average has no level, and all of the mean error is added.
     """
     weight = np.ones(len(average)) if rows.weight is None else rows.weight
     level = float(np.average(average, weights=weight))
-    to_level = level / sum_of_weights - level if sum_of_weights else 0.0
+    total = weights.sum()
+    is_cancelled = abs(total) <= CANCELLED * np.abs(weights).sum()
+    to_level = 0.0 if is_cancelled else level / total - level
     errors = rows.target - average - to_level
     center, influence = (_median if rows.loss == ABSOLUTE_ERROR else _mean)(errors, weight)
+    if is_cancelled:
+        return center
     parts = np.bincount(np.unique(rows.group, return_inverse=True)[1], influence * weight) / weight.sum()
     standard_error = float(np.sqrt((parts**2).sum() * len(parts) / max(len(parts) - 1, 1)))
     is_larger = len(parts) > 1 and abs(center) > standard_error  # with one group, the standard error is unknown

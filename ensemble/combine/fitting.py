@@ -112,7 +112,7 @@ class Ensemble:
         lost = [weight for name, weight in zip(self.member_names, self.weights, strict=True) if name not in member_names]
         if min(self.weights) < 0 and any(lost):
             raise UserError(f"with negative weights no member can be left out: put {missing} back, or fit again without it")
-        if not sum(self.weights[position] for position in present) > 0:
+        if not any(self.weights[position] for position in present):
             raise UserError(f"without {missing} no member of the ensemble has weight: put it back, or predict with it too")
         print(f"warning: predictions of {missing} are missing: the other weights increase in proportion", file=sys.stderr)
         return self._at(present)

@@ -138,3 +138,19 @@ def test_the_mean_error_of_one_group_is_not_corrected() -> None:
     _, result = fit_cross_fitted(columns[:, 0] + error, columns, group, ["one", "same"], **options)
     second = group == 1
     assert np.abs(result[second] - columns[second, 0]).max() < 1e-9
+
+
+@pytest.mark.parametrize("loss", ["regression", "absolute_error"])
+def test_weights_that_cancel_keep_the_level_of_the_target(loss: str) -> None:
+    """Beside the negative of a member, its level would be divided by the rounding error of a sum of weights that is 0, so
+    all predictions would be off by more than the level; and new rows could not be predicted."""
+    generator, group = np.random.default_rng(0), np.arange(400) % 6
+    truth = generator.normal(64, 1, 400)
+    columns = np.round(truth + 0.5 * generator.normal(size=400), 3)[:, None] * [1.0, -1.0]
+    names, options = ["plus", "minus"], {"kind": "regression", "loss": loss, "combiner": "ridge", "is_forward": True}
+    ensemble, result = fit_cross_fitted(truth, columns, group, names, **options)
+    assert sum(ensemble.weights) == pytest.approx(0, abs=1e-9)
+    for predicted in (ensemble.predict(columns, names), ensemble.members_with_weight().predict(columns, names), result):
+        known = np.isfinite(predicted)
+        assert np.mean(predicted[known]) == pytest.approx(64, abs=0.5)
+        assert np.std((predicted - truth)[known]) < 0.6
