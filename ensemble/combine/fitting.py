@@ -35,6 +35,7 @@ from ensemble.combine.scales import CALIBRATORS, ISOTONIC_LEAST, NONE
 from ensemble.combine.selection import AUTO
 from ensemble.combine.weights import COMBINERS, EQUAL, SAFE
 from ensemble.errors import UserError
+from ensemble.metrics.ranking import MAX_RELEVANCE
 from ensemble.metrics.weighting import refuse, relative_weights
 from ensemble.predictions import TOLERANCE
 
@@ -348,6 +349,8 @@ def _check_rows(rows: Rows) -> None:
         refuse(~np.isin(target, np.arange(num_classes)), target, sentence)
     if kind == "ranking" and (target < 0).any():
         raise UserError(f"a relevance is 0 or more, but one is {target.min():g}: check the task and the split")
+    if kind == "ranking" and target.max() > MAX_RELEVANCE:
+        raise UserError(f"a relevance is at most {MAX_RELEVANCE}, but one is {target.max():g}: give grades instead")
     if kind in ("multiclass", "ranking") and target.min() == target.max():
         raise UserError(
             f"all {len(target)} rows that weights are fitted on have the target {target[0]:g}: prepare more rows"

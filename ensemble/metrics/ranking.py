@@ -13,6 +13,8 @@ from ensemble.metrics.blocks import starts_of
 from ensemble.metrics.weighting import checked, refuse
 
 PLACES = 10
+MAX_RELEVANCE = 1000
+"""The largest relevance: the sum of gains of 2^relevance − 1 must be a finite float."""
 
 
 def ndcg_at_10(target: np.ndarray, prediction: np.ndarray, group: np.ndarray, weight: np.ndarray | None = None) -> float:
@@ -194,5 +196,9 @@ def _checked(target: np.ndarray, prediction: np.ndarray) -> tuple[np.ndarray, np
     target, prediction = checked(target, prediction)
     is_valid = np.isfinite(target) & (target >= 0)
     refuse(~is_valid, target, "a relevance must be 0 or more to be scored, but that of row {} is {:g}: check the split")
+    sentence = (
+        f"a relevance must be at most {MAX_RELEVANCE} to be scored, but that of row {{}} is {{:g}}: give grades instead"
+    )
+    refuse(target > MAX_RELEVANCE, target, sentence)
     refuse(~np.isfinite(prediction), prediction, "the prediction of row {} is {:g}, not a finite number: predict again")
     return target, prediction

@@ -261,11 +261,13 @@ def test_what_each_member_adds_is_measured(kind: str) -> None:
 
 
 def test_a_target_of_another_kind_is_refused() -> None:
-    """A class that no member knows, or a relevance below 0, would be scored as something else."""
+    """A class that no member knows, or a relevance below 0, would be scored as something else. The gain of a
+    large relevance is infinite, so all weights would have the same loss."""
     for kind, wrong, sentence in (
         ("multiclass", 4.0, "there are 4 classes, from 0, but a target is 4"),
         ("multiclass", 0.5, "there are 4 classes, from 0, but a target is 0.5"),
         ("ranking", -1.0, "a relevance is 0 or more, but one is -1"),
+        ("ranking", 5000.0, "a relevance is at most 1000, but one is 5000: give grades instead"),
         ("ranking", np.nan, "the target of row 3 that weights are fitted on is not a number"),
     ):
         blend = blend_of(kind, 400)

@@ -249,11 +249,12 @@ def test_undefined_scores_are_explained(kind: str, target: np.ndarray, undefined
         ("regression", "target", np.nan, "the target of row 7 is nan, not a number"),
         ("regression", "prediction", np.inf, "the prediction of row 7 is inf, not a number"),
         ("ranking", "target", -1.0, "a relevance must be 0 or more to be scored, but that of row 7 is -1"),
+        ("ranking", "target", 1024.0, "a relevance must be at most 1000 to be scored, but that of row 7 is 1024"),
         ("ranking", "prediction", np.nan, "the prediction of row 7 is nan, not a finite number"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(kind: str, name: str, value: float, sentence: str) -> None:
-    """A forecast without known targets, or raw logits, would be scored."""
+    """A forecast without known targets, raw logits, or a relevance with an infinite gain would be scored."""
     rows = rows_of(kind)
     rows[name][7] = value
     with pytest.raises(UserError, match=sentence):
