@@ -48,6 +48,7 @@ def _average_precision(positive: np.ndarray, mass: np.ndarray) -> float:
 def _blocks(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """The weight of the positives and of all rows in each block of equal predictions, the highest prediction first."""
     weight = np.ones(len(target)) if weight is None else weight
+    prediction = np.asarray(prediction, float)  # the negative of an unsigned integer is another order
     order = np.argsort(-prediction, kind="stable")
     starts = starts_of(prediction[order])
     return np.add.reduceat((target * weight)[order], starts), np.add.reduceat(weight[order], starts)

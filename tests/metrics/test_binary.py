@@ -269,6 +269,16 @@ def test_average_precision_alone_is_that_of_all_scores() -> None:
     assert alone == pytest.approx(metrics.binary_scores(target, prediction, np.zeros(500))["average_precision"], rel=1e-12)
 
 
+@pytest.mark.parametrize("name", ["average_precision", "roc_auc"])
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int32, np.float32])
+def test_scores_of_any_type_are_ordered_by_their_values(name: str, dtype: type) -> None:
+    """The negative of an unsigned integer would be another order: points from 0 to 100 would be scored as if 0 were best."""
+    rng = np.random.default_rng(3)
+    target, points = (rng.random(500) < 0.3).astype(float), rng.integers(0, 2 if dtype is bool else 101, 500).astype(dtype)
+    function, group = METRIC_FUNCTIONS[name].function, np.zeros(500)
+    assert function(target, points, group) == function(target, points.astype(float), group)
+
+
 def test_accuracy_is_that_of_the_table_of_scores() -> None:
     """The leaderboard would have another accuracy than the report, or count 0.5 as another outcome."""
     target, prediction, weight = np.array([1.0, 1, 0, 0]), np.array([0.5, 0.4, 0.6, 0.1]), np.array([2.0, 1, 1, 4])
