@@ -126,7 +126,7 @@ def value_as_text(value: float, feature: dict[str, Any]) -> str | None:
     if math.isnan(value):
         return "unknown"
     if "values" in feature:
-        return str(feature["values"][int(value)])
+        return str(feature["values"][int(value)]) if 0 <= value < len(feature["values"]) else "unknown"
     if is_date:
         begin = datetime.datetime.fromisoformat(feature["unit"].removeprefix(DAYS_SINCE))
         # Days since 1970 are 3 minutes apart as 32-bit floats: 10:00 is stored as 9:59

@@ -89,3 +89,9 @@ def test_the_last_hours_of_the_year_9999_have_a_text() -> None:
     unit = {"unit": "days since 1970-01-01"}
     assert forecast.value_as_text(float(np.float32(2_932_896.99)), unit) == "9999-12-31 23:59"
     assert forecast.value_as_text(float(np.float32(-719_163.1)), unit) == "0001-01-01"
+
+
+def test_the_number_of_no_category_is_unknown() -> None:
+    """Another program writes -1 for an unknown category, which would be shown as the last one; others would stop the fit."""
+    shown = [forecast.value_as_text(value, {"values": ["red", "green"]}) for value in (0.0, 1.0, -1.0, 2.0, float("nan"))]
+    assert shown == ["red", "green", "unknown", "unknown", "unknown"]
