@@ -11,7 +11,7 @@ import numpy as np
 from ensemble.combine import scales
 from ensemble.combine.losses import ABSOLUTE_ERROR, clipped_logit, expit, log_softmax, rank_logit, task_loss, within_group
 from ensemble.combine.scales import CALIBRATORS, Scale
-from ensemble.combine.weights import COMBINERS, Space, equal_weights
+from ensemble.combine.weights import COMBINERS, LOGISTIC, Space, equal_weights
 from ensemble.metrics.weighting import weight_of, weighted_median
 
 NEAR = 0.2  # the share of the rows, those next to a median, from which the density at the median is estimated
@@ -31,7 +31,8 @@ class Combination:
     """One for each member."""
     intercept: float
     """Added to an average of probabilities or values, to correct its level and its mean error (the median error, if the
-    absolute error is minimised); else 0."""
+    absolute error is minimised). Of logits with logistic weights that are not calibrated, the intercept of the logistic
+    regression; else 0."""
     calibration: Scale
     """Applied to the averaged logits or logs, or to the logit of an averaged probability; the identity for values and
     scores."""
@@ -153,12 +154,16 @@ def fit_combinations(rows: Rows, combiners: Sequence[str], calibrators: Sequence
         if not weights.any():
             weights = equal_weights(target, scaled)
         weights = weights[column_of_member] / num_equal[column_of_member]
-        has_intercept = combiner.space in ("probability", "value")
+        intercept = 0.0
+        if combiner.space in ("probability", "value"):
+            intercept = _intercept(rows, scaled[..., column_of_member] @ weights, weights)
+        elif combiner_name == LOGISTIC and scales.NONE in calibrators:
+            intercept = scales.logistic_intercept(target, scaled[..., column_of_member] @ weights, weight)
         combination = Combination(
             scales=tuple(column_scales[column] for column in column_of_member),
             space=combiner.space,
             weights=tuple(weights.tolist()),
-            intercept=_intercept(rows, scaled[..., column_of_member] @ weights, weights) if has_intercept else 0.0,
+            intercept=intercept,
             calibration=scales.IDENTITY,
         )
         for calibrator in calibrators:

@@ -108,6 +108,17 @@ def platt_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None
     return Line(slope=float(line[0] / spread), intercept=float(line[1] - line[0] * center / spread))
 
 
+def logistic_intercept(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None = None) -> float:
+    """The number that, added to all logits, makes the mean probability the share of positives, as a logistic regression
+    does. 0 if all targets are equal."""
+    from scipy.optimize import brentq
+
+    if target.min() == target.max():
+        return 0.0
+    share, largest = weighted_mean(target, weight), np.abs(logit).max() + 50
+    return float(brentq(lambda shift: weighted_mean(expit(logit + shift), weight) - share, -largest, largest))
+
+
 def _minimised(
     start: np.ndarray,
     loss: Callable[[np.ndarray], float],

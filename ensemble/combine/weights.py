@@ -16,6 +16,7 @@ from ensemble.metrics.weighting import weighted_mean
 GREEDY_STEPS = 50  # so a weight that is not 0 is at least 2 %
 SEARCH_STEPS = (0.3, 0.1, 0.03, 0.01)  # fractions of the way to a member; smaller ones do not lower the loss on blend
 EQUAL = "equal"
+LOGISTIC = "logistic"
 
 Space = Literal["logit", "probability", "value", "log", "standard", "rank"]
 Find = Callable[[np.ndarray, np.ndarray, Loss], np.ndarray]
@@ -158,7 +159,7 @@ def _convex(space: Space) -> dict[str, Combiner]:
 COMBINERS: dict[str, dict[str, Combiner]] = {
     "binary": {
         **_convex("logit"),
-        "logistic": Combiner(logistic_weights, "logit"),
+        LOGISTIC: Combiner(logistic_weights, "logit"),
         "nnls": Combiner(nnls_weights, "probability"),
         "ridge": Combiner(ridge_weights, "probability"),
         "rank_average": Combiner(equal_weights, "logit", ranks=True),

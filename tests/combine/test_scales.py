@@ -111,3 +111,15 @@ def test_few_rows_without_a_mistake_do_not_sharpen_without_end() -> None:
     assert 1 < CALIBRATORS["multiclass"]["temperature"](target, logs).slope < 4
     many = np.tile(target, 1000), np.tile(logs, (1000, 1))
     assert CALIBRATORS["multiclass"]["temperature"](*many).slope > 4
+
+
+def test_logistic_weights_without_calibration_have_the_level_of_the_target() -> None:
+    """Weights with a sum above 1 move all logits away from 0: an ensemble of rare positives would predict hardly any."""
+    parts = np.random.default_rng(0).normal(size=(4000, 3))
+    target = (np.random.default_rng(1).random(4000) < expit(parts.sum(1) - 3)).astype(float)
+    members, options = expit(parts - 2.25), {"combiner": "logistic", "calibration": "none", "compare": False}
+    for weight in (None, 1.0 + (np.arange(4000) % 3)):
+        ensemble = fit(target, members, np.arange(4000) % 5, NAMES, weight=weight, **options)
+        predicted = ensemble.predict(members, NAMES)
+        assert np.average(predicted, weights=weight) == pytest.approx(np.average(target, weights=weight), abs=1e-6)
+        assert loss(target, predicted) < loss(target, np.full(4000, target.mean())) - 0.05
