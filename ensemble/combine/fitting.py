@@ -35,6 +35,7 @@ from ensemble.combine.scales import CALIBRATORS, ISOTONIC_LEAST, NONE
 from ensemble.combine.selection import AUTO
 from ensemble.combine.weights import COMBINERS, EQUAL, SAFE
 from ensemble.errors import UserError
+from ensemble.metrics.binary import ROUNDING
 from ensemble.metrics.ranking import MAX_RELEVANCE
 from ensemble.metrics.weighting import refuse, relative_weights
 from ensemble.predictions import TOLERANCE
@@ -311,7 +312,8 @@ def member_inputs(predictions: np.ndarray, member_names: Sequence[str], outputs:
     if inputs.ndim == 3:
         is_valid = (inputs >= 0).all(2) & (np.abs(inputs.sum(2) - 1) <= TOLERANCE)
     else:
-        is_valid = np.where(is_probability, (inputs >= 0) & (inputs <= 1), np.isfinite(inputs))
+        is_near_unit = (inputs >= -ROUNDING) & (inputs <= 1 + ROUNDING)  # `clipped_logit` moves them into the interval
+        is_valid = np.where(is_probability, is_near_unit, np.isfinite(inputs))
     invalid = np.argwhere(~is_valid)
     if invalid.size:
         row, member = invalid[0]

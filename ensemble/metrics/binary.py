@@ -10,6 +10,8 @@ from ensemble.metrics.weighting import checked, refuse, weighted_mean
 TOP_FRACTION = 0.05
 CURVE_POINTS = 200  # at most, of a precision-recall curve
 CALIBRATION_BINS = 20  # of about equal weight, so that the last bin contains the 5 % with the highest predictions
+ROUNDING = 1e-6
+"""By how much a probability may be below 0 or above 1, as after the rounding of an average of probabilities."""
 
 
 class Reliability(NamedTuple):
@@ -110,13 +112,13 @@ def precision_recall(target: np.ndarray, prediction: np.ndarray, weight: np.ndar
 
 
 def _checked(target: np.ndarray, prediction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both as float64; raises `UserError` for a target other than 0 and 1, and for an invalid probability."""
+    """Both as float64, and predictions from 0 to 1; `UserError` for a target other than 0 and 1, and for no probability."""
     target, prediction = checked(target, prediction)
     is_valid = (target == 0) | (target == 1)
     refuse(~is_valid, target, "a target must be 0 or 1 to be scored, but that of row {} is {:g}: check the split")
-    is_valid = (prediction >= 0) & (prediction <= 1)
+    is_valid = (prediction >= -ROUNDING) & (prediction <= 1 + ROUNDING)
     refuse(~is_valid, prediction, "the prediction of row {} is {:g}, not a probability: calibrate the member first")
-    return target, prediction
+    return target, np.clip(prediction, 0, 1)
 
 
 def _log_losses(target: np.ndarray, prediction: np.ndarray) -> np.ndarray:

@@ -237,3 +237,14 @@ def test_probabilities_stay_as_they_are_unless_calibration_makes_them_better(
     assert ensemble.calibrator == calibrator
     assert set(ensemble.cross_fitted_calibrators) == {"platt", "none", "auto"}
     assert loss(target, predicted) == pytest.approx(ensemble.cross_fitted_calibrators["auto"]["log_loss"], rel=1e-6)
+
+
+def test_a_probability_may_be_rounded_to_just_above_1() -> None:
+    """An average of members that are all certain can be the float after 1: it would be refused as no probability."""
+    target, predictions, group = market(600)
+    predictions[:3, 1] = 1.0
+    certain = fit(target, predictions, group, NAMES, combiner="simplex")
+    predictions[:3, 1] = np.nextafter(1, 2)
+    rounded = fit(target, predictions, group, NAMES, combiner="simplex")
+    assert rounded == certain
+    np.testing.assert_array_equal(rounded.predict(predictions, NAMES), certain.predict(np.minimum(predictions, 1), NAMES))

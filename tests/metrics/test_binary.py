@@ -146,6 +146,13 @@ def test_what_cannot_be_scored_is_refused(target: list[float], prediction: list[
         binary_scores(np.array(target), np.array(prediction), np.zeros(len(target)))
 
 
+def test_a_probability_may_be_rounded_to_just_above_1() -> None:
+    """An average of members that are all certain can be the float after 1. It would be refused, or scored as if above 1."""
+    target, group = np.array([1.0, 0, 1, 0]), np.zeros(4)
+    rounded = binary_scores(target, np.array([np.nextafter(1, 2), -1e-17, 0.7, 0.2]), group)
+    assert rounded == binary_scores(target, np.array([1, 0, 0.7, 0.2]), group)
+
+
 def test_bootstrap_covers_the_truth() -> None:
     """The interval would be too narrow, as if the rows of a product, which are alike, were independent."""
     covered = 0
