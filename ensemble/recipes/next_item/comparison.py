@@ -20,7 +20,7 @@ from ensemble.arrow import read_columns
 from ensemble.errors import UserError
 from ensemble.metrics import bootstrap
 from ensemble.recipes.next_item import item_metrics, rankings
-from ensemble.recipes.next_item.item_ranks import NUM_SAMPLED
+from ensemble.recipes.next_item.item_ranks import NUM_SAMPLED, tie_key
 
 KIND = "ranking table"
 RECIPE = "next_item"
@@ -163,13 +163,13 @@ def among_candidates(
     """The rank of each row's target among its candidates, infinite if it is not a candidate, and the best candidates.
 
     row, item, is_target, score : (n,), of each candidate; an item is at most once in a row. Returns ranks (num_rows,), where
-    ties have their mean rank, and items (num_rows, 10), 0 if there are fewer; tied items are in the order of their numbers.
+    ties have their mean rank, and items (num_rows, 10), 0 if there are fewer; tied items are in the order of `tie_key`.
     """
     target_score = np.full(num_rows, np.nan)
     target_score[row[is_target]] = score[is_target]
     higher = np.bincount(row, score > target_score[row], num_rows)
     same = np.bincount(row, score == target_score[row], num_rows) - 1
-    order = np.lexsort((item, -score, row))
+    order = np.lexsort((tie_key(item), -score, row))
     position = np.arange(len(order)) - np.searchsorted(row[order], row[order])
     best = np.zeros((num_rows, item_metrics.NUM_BEST), np.int64)
     is_shown = position < item_metrics.NUM_BEST

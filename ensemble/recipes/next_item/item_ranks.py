@@ -11,7 +11,7 @@ batch size and number of processes.
 
 import numpy as np
 
-from ensemble.data.splitmix import GOLDEN, finalised
+from ensemble.data.splitmix import GOLDEN, finalised, mixed
 
 NUM_TOP = 200
 """Number of best items of each row in a ranking file."""
@@ -26,7 +26,7 @@ def ranks_of(
 
     Returns the ranks `rank` and `rank_of_101`, (B,), which are mean ranks if scores are equal, and `items` and `scores`,
     (B, K), of the K best items, best first. `rank` is infinite if the target was taken before. Items with equal scores are
-    in order of their numbers. If fewer than K items are left in a row, the remaining entries have item 0 and the lowest
+    in the order of `tie_key`. If fewer than K items are left in a row, the remaining entries have item 0 and the lowest
     score of the row, 0 if none is left.
 
     score : (B, V) int64 ≥ 0, of the items 1 … V; it is overwritten. seen_row, seen_item : (n,), row index and item number of
@@ -39,15 +39,25 @@ def ranks_of(
     rank_of_101 = 1 + (sampled_score > target_score).sum(1) + (sampled_score == target_score).sum(1) / 2
     rank = 1 + (score > target_score).sum(1) + ((score == target_score).sum(1) - 1) / 2  # − 1: the target itself
     rank[np.take_along_axis(score, target[:, None] - 1, 1)[:, 0] < 0] = np.inf
-    # Distinct keys give a unique order, and the item can be computed from its key
-    key = score * num_items + np.arange(num_items - 1, -1, -1)
+    # Distinct keys give a unique order, and the item can be found from its key
+    last_first = np.argsort(tie_key(np.arange(num_items) + 1))[::-1]
+    key = score * num_items + np.argsort(last_first)
     num_top = min(NUM_TOP, num_items)
     best = np.sort(np.partition(key, num_items - num_top, axis=1)[:, num_items - num_top :], axis=1)[:, ::-1]
     is_shown = best >= 0
     lowest = np.maximum(np.take_along_axis(best, is_shown.sum(1, keepdims=True) - 1, 1), 0)
-    items = np.where(is_shown, num_items - best % num_items, 0).astype(np.int32)
+    items = np.where(is_shown, last_first[best % num_items] + 1, 0).astype(np.int32)
     scores = np.where(is_shown, best, lowest) // num_items
     return {"rank": rank, "rank_of_101": rank_of_101, "items": items, "scores": scores}
+
+
+def tie_key(item: np.ndarray) -> np.ndarray:
+    """Fixed random numbers, in the order of which items with equal scores are shown; uint64, of the shape of `item`.
+
+    Items are numbered in the order of the events, later ones included. In the order of their numbers, the next new item of a
+    user would often be the first of those with equal scores, and trees would learn this from its place.
+    """
+    return mixed(item)
 
 
 def sampled_items(row_id: np.ndarray, row: np.ndarray, taken: np.ndarray, num_items: int) -> np.ndarray:

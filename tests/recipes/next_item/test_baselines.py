@@ -56,6 +56,8 @@ def test_a_baseline_ranks_as_loops_do(name: str, at_once: int, data: Path, monke
     monkeypatch.setattr(baselines, "SCORES_AT_ONCE", at_once)
     ranking = baselines.predict(data, "test", name)
     num_short, num_taken, num_empty = 0, 0, 0
+    tie_key = [0, *item_ranks.tie_key(np.arange(1, NUM_ITEMS + 1)).tolist()]
+    assert len(set(tie_key)) == NUM_ITEMS + 1
     for number, (row, (*seen, target), score) in enumerate(in_loops(data, name)):
         assert (ranking["row_id"][number], ranking["user"][number]) == (row["row_id"], row["user"])
         assert (ranking["length"][number], ranking["target"][number]) == (len(seen), target)
@@ -63,7 +65,7 @@ def test_a_baseline_ranks_as_loops_do(name: str, at_once: int, data: Path, monke
         others = [item for item in left if item != target]
         expected = ranked.rank_in_loops(target, others, score) if target in left else np.inf
         assert ranking["rank"][number] == expected
-        shown = sorted(left, key=lambda item: -score[item])[: item_ranks.NUM_TOP]
+        shown = sorted(left, key=lambda item: (-score[item], tie_key[item]))[: item_ranks.NUM_TOP]
         num_missing = item_ranks.NUM_TOP - len(shown)
         num_short += num_missing > 0
         num_taken += target in seen
@@ -73,6 +75,17 @@ def test_a_baseline_ranks_as_loops_do(name: str, at_once: int, data: Path, monke
         scores += scores[-1:] * (len(ranking["scores"][number]) - len(scores))
         np.testing.assert_allclose(ranking["scores"][number], scores, rtol=1e-12)
     assert min(num_short, num_taken - num_empty, num_empty) > 0, "this test has lost a case"
+
+
+@pytest.mark.parametrize("name", baselines.NAMES)
+def test_ties_do_not_show_the_next_item(name: str, tmp_path: Path) -> None:
+    """The next new item of a user would be the first of those with equal scores, and trees would learn this."""
+    (tmp_path / "raw").write_text("".join(f"1::{item}::3::{86_400 * (10_000 + item)}\n" for item in range(100)))
+    split = {"split": "time", "validation_from": "1997-06-10", "test_from": "1997-06-20"}
+    prepare.prepare(PrepareConfig(source=(str(tmp_path / "raw"),), out=str(tmp_path / "prepared"), core=1, **split))  # type: ignore[arg-type]
+    ranking = baselines.predict(tmp_path / "prepared", "test", name)
+    assert len(ranking["target"]) > 50
+    assert (ranking["items"][:, 0] == ranking["target"]).mean() < 0.2
 
 
 @pytest.mark.parametrize("name", baselines.NAMES)

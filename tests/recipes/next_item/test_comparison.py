@@ -15,7 +15,7 @@ from ensemble import folders, predictions
 from ensemble.arrow import TableWriter, open_table
 from ensemble.errors import UserError
 from ensemble.predictions import Predictions
-from ensemble.recipes.next_item import baselines, comparison, prepare, rankings
+from ensemble.recipes.next_item import baselines, comparison, item_ranks, prepare, rankings
 from ensemble.recipes.next_item.rankings import Rankings
 from ensemble.recipes.next_item.settings import PrepareConfig
 
@@ -150,10 +150,11 @@ def test_ranks_among_candidates_are_those_of_a_loop() -> None:
     place, item = np.divmod(generator.permutation(50 * 30)[:600], 30)
     item, score, target = item + 1, generator.integers(0, 8, 600).astype(float), generator.integers(1, 31, 50)
     rank, items = comparison.among_candidates(50, place, item, item == target[place], score)
+    tie_key = item_ranks.tie_key(np.arange(31)).tolist()
     for row in range(50):
         here = place == row
         own = dict(zip(item[here].tolist(), score[here].tolist(), strict=True))
-        best = sorted(own, key=lambda item: (-own[item], item))[:10]
+        best = sorted(own, key=lambda item: (-own[item], tie_key[item]))[:10]
         assert [item for item in items[row] if item] == best
         if target[row] in own:
             others = [other for item, other in own.items() if item != target[row]]
