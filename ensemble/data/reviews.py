@@ -246,7 +246,7 @@ def _reviews(
             if isinstance(raw.schema.get("helpful_votes"), pl.List):  # [2, 3] of the 2014 release
                 raw = raw.with_columns(pl.col("helpful_votes").list.first())
             rows = _with_ids(raw, source, invalid_ids).with_columns(
-                pl.col("rating").cast(pl.Float64, strict=False)
+                values.as_number("rating", raw.schema["rating"])
                 if "rating" in fields
                 else pl.lit(None, pl.Float64).alias("rating"),
                 time_ms=values.time_ms(raw.schema["time"], time),

@@ -198,7 +198,7 @@ def time_unit(values: Sequence[object], path: Path, column: str) -> str:
         )
     texts = pl.DataFrame({"time": [str(value) for value in values]}, schema={"time": pl.String})
     dates = texts.select(time_ms(pl.String(), "dates")).to_series().drop_nulls()
-    numbers = texts["time"].cast(pl.Float64, strict=False)
+    numbers = texts.select(as_number("time", pl.String())).to_series()
     numbers = numbers.filter(numbers.is_finite())
     calendar = texts["time"].str.strip_chars().str.extract(CALENDAR, 1).str.to_date("%Y%m%d", strict=False).drop_nulls()
     if 2 * len(calendar) > max(len(numbers), len(dates)):
@@ -239,7 +239,7 @@ def time_ms(dtype: pl.DataType, unit: str) -> pl.Expr:
             text.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="ms", strict=False),
             text.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("ms")),
         ).dt.epoch("ms")
-    number = time.cast(pl.Float64, strict=False)
+    number = as_number("time", dtype)
     return (number if unit == "milliseconds" else (number * 1000).round()).cast(pl.Int64, strict=False)
 
 
@@ -247,7 +247,7 @@ def has_other_unit(dtype: pl.DataType, unit: str) -> pl.Expr:
     """Whether a number is not a plausible time in the unit of its file, but is one in another unit."""
     if dtype.is_temporal() or unit == "dates":
         return pl.lit(False)
-    number = pl.col("time").cast(pl.Float64, strict=False)
+    number = as_number("time", dtype)
     if unit == "seconds":
         return number.is_between(SMALLEST_MILLISECONDS, LARGEST_TIME)
     return number.is_between(YEAR_1995_S, SMALLEST_MILLISECONDS, closed="left") | number.is_between(
@@ -256,6 +256,13 @@ def has_other_unit(dtype: pl.DataType, unit: str) -> pl.Expr:
 
 
 # ---------------------------------------------------------------------------------------------------------------- others
+
+
+def as_number(field: str, dtype: pl.DataType) -> pl.Expr:
+    """A column of numbers or of text as float64; null for text that is not a number. Blanks around a number, as after the
+    comma in `ann, 5, 1700000000`, are no part of it."""
+    column = pl.col(field)
+    return (column.str.strip_chars() if dtype == pl.String else column).cast(pl.Float64, strict=False)
 
 
 def names(*fields: str) -> pl.Expr:

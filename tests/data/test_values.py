@@ -246,6 +246,13 @@ def test_times_with_an_offset_are_read(tmp_path: Path) -> None:
     assert [time - 1_602_050_330_000 for time in times_ms] == [0, 250, 0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("time", [f"{NOON_MS}", f"{NOON_MS // 1000}", "2020-09-13 12:26:40"])
+def test_blanks_after_the_commas_are_no_part_of_a_number(time: str, tmp_path: Path) -> None:
+    """The file would be refused because it has no time, or all its rows because of their ratings."""
+    (row,) = read(table(tmp_path / "a.csv", ", ".join(COLUMNS), f"P, U, 3.5, {time} ")).to_dicts()
+    assert (row["rating"], row["time_ms"]) == (3.5, NOON_MS)
+
+
 def test_one_column_for_two_fields_is_refused(tmp_path: Path) -> None:
     """Every product would have one user, of the same name."""
     file = table(tmp_path / "a.csv", "x,stars,when", f"P,5,{NOON_MS}")
