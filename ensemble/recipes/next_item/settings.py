@@ -51,7 +51,7 @@ class RecipeConfig:
     width: int = 64
     """Width of the model and of item embeddings."""
     num_layers: int = 2
-    """Number of transformer blocks."""
+    """Number of transformer blocks; at least 1 with time_aware."""
     num_heads: int = 2
     """Number of attention heads; it must divide the width."""
     widening: int = 1

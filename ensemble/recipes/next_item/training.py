@@ -115,8 +115,13 @@ class NextItem(PreparedRecipe[RecipeConfig, SequenceRows]):
             config,
             "recipe.",
             at_least_1="max_length width num_heads widening num_intervals num_negatives",
-            at_least_0="num_layers num_streams negative_power num_groups",
+            at_least_0="num_streams negative_power num_groups",
             fractions="gbce_calibration",
+            # Only attention uses the vectors of positions and intervals, and with several ranks each needs a gradient
+            num_layers=(
+                config.num_layers >= config.time_aware,
+                "at least 1 with recipe.time_aware=true" if config.time_aware else "0 or more",
+            ),
             dropout=(0 <= config.dropout < 1, "0 or more and below 1"),
             time_aware=(
                 self.manifest["has_time"] or not config.time_aware,

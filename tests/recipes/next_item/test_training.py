@@ -267,3 +267,12 @@ def test_data_without_times_are_refused(data: Path, tmp_path: Path) -> None:
         recipe_of(tmp_path / "prepared", time_aware=True)
     with pytest.raises(UserError, match="the nearest one is 15"):
         recipe_of(data, num_heads=3)
+
+
+def test_intervals_need_a_layer(data: Path) -> None:
+    """The training would run on one rank, and fail on two with the advice to change the code of the recipe."""
+    assert recipe_of(data, num_layers=0).config.num_layers == 0
+    with pytest.raises(
+        UserError, match=r"recipe\.num_layers=0 is impossible: it must be at least 1 with recipe\.time_aware"
+    ):
+        recipe_of(data, num_layers=0, time_aware=True)
