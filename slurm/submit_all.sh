@@ -42,6 +42,9 @@ stage() {
   queue --job-name="fit_$name" "$@" slurm/fit.slurm --stage "$name" "${words[@]}"
 }
 
+prepare='' network='' copies='' members=''
+# If Slurm refuses a job, such as one with more GPUs than a node has, those before it are cancelled
+trap '[ -z "$prepare" ] || scancel $prepare $network $copies $members' ERR
 prepare=$(stage prepare)
 network=$(queue --dependency="afterok:$prepare" "slurm/$neural" "fit=$folder")
 copies=$(stage copies --dependency="afterok:$prepare" "${array[@]}")

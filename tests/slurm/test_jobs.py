@@ -103,6 +103,15 @@ def test_a_wrong_file_submits_nothing(login: Login, tmp_path: Path) -> None:
         assert f"error: '{file}' is none of " in done.stderr
 
 
+def test_a_refused_job_leaves_no_others(login: Login, tmp_path: Path) -> None:
+    """The jobs before the refused one would run alone, and compete with those of the corrected command."""
+    done = login.shell(f"slurm/submit_all.sh {tmp_path}/fit train_multi_gpu.slurm target=y", GPU_KIND="nosuch")
+    assert done.returncode != 0
+    assert done.stdout == ""
+    assert "configuration is not available" in done.stderr
+    assert login.cluster.slurm("squeue", "--noheader", "--name=fit_prepare", "--states=PENDING,RUNNING") == ""
+
+
 def test_a_setting_without_effect_submits_nothing(login: Login, tmp_path: Path) -> None:
     """A fit would ignore its limit of time, or be in another folder than the one named."""
     for word in ("time_limit=60", "out=elsewhere"):
