@@ -40,7 +40,7 @@ fail() {
 step= # the process id of the srun that runs the training
 signalled=
 finished= # a member that was finished after the warning signal
-requeued= # not empty once Slurm has requeued the job: it accepts no further steps then
+requeued= # not empty once Slurm ends or has requeued the job: it accepts no further steps then
 # Slurm sends its warning before the time limit (USR1) to this shell only, and SIGTERM (requeue, cancel) to the ranks too
 trap 'signalled=USR1; [ -z "$step" ] || warn' USR1
 trap 'signalled=TERM' TERM
@@ -51,7 +51,10 @@ if [ -n "$MODULES" ]; then
 fi
 PATH="$(realpath "$PYTHON_ENVIRONMENT")/bin:$PATH:/usr/sbin:/sbin"
 # Otherwise the environment that was activated at the submission would be used. Importing accelerate would take seconds
-{ [ -x "$PYTHON_ENVIRONMENT/bin/python" ] && python -c 'import ensemble, importlib.metadata; importlib.metadata.version("accelerate")'; } ||
+(
+  trap "" TERM # or a job that Slurm ends in this moment would have a wrong error as its last line
+  [ -x "$PYTHON_ENVIRONMENT/bin/python" ] && python -c 'import ensemble, importlib.metadata; importlib.metadata.version("accelerate")'
+) ||
   fail "slurm/site.sh: PYTHON_ENVIRONMENT=$PYTHON_ENVIRONMENT has no Python with this project:" \
     "\`make VENV=$PYTHON_ENVIRONMENT $PYTHON_ENVIRONMENT/installed\` creates it"
 
@@ -79,6 +82,10 @@ run() {
   local code=0
   "${on_nodes[@]}" bash "$@" || code=$?
   [ "$code" = 0 ] || {
+    [ "$signalled" != TERM ] || {
+      requeue "ended by SIGTERM"
+      exit 75
+    }
     [ "$code" != 143 ] || [ "${SLURM_RESTART_COUNT:-0}" -ge "$MAX_RESTARTS" ] || requeue "a process was ended by SIGTERM"
     say "failed with exit code $code: see the lines above"
     exit "$code"
@@ -255,6 +262,7 @@ train() {
 requeue() {
   if [ "$signalled" = TERM ]; then
     say "$*; Slurm ended the job, and restarts it unless it was cancelled or reached its time limit"
+    requeued=yes
   # The answer may come after Slurm has sent SIGTERM to all processes of the job, scontrol among them
   elif (trap "" TERM; scontrol requeue "$job"); then
     say "$*: requeued"

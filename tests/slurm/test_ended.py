@@ -6,7 +6,10 @@ The Python of these jobs does nothing but what the test needs.
 import sys
 from pathlib import Path
 
-from conftest import Login
+import pytest
+from conftest import Job, Login
+
+ENDED_BY_SLURM = "ended by SIGTERM; Slurm ended the job, and restarts it unless it was cancelled or reached its time limit"
 
 
 def environment(folder: Path, line: str) -> str:
@@ -25,3 +28,33 @@ def test_a_name_like_an_option(login: Login, tmp_path: Path) -> None:
     job = login.sbatch(*words, options="--job-name=-v", PYTHON_ENVIRONMENT=python, MAX_RESTARTS="0").wait(60)
     assert (job.facts()["JobState"], job.facts()["ExitCode"]) == ("FAILED", "1:0"), job.log()
     assert f"-v {job.id}: failed: lost again after the MAX_RESTARTS=0 restarts: " in job.log().splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def cancelled(login: Login, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Job]:
+    """Jobs that are cancelled at the same time: while the environment is checked, data are copied or data are prepared."""
+    folder = tmp_path_factory.mktemp("cancelled")
+    (folder / "scratch").mkdir()
+    checking = environment(folder / "checking", '[ "$1" != -c ] || { echo begun; sleep 3; }')
+    working = environment(folder / "working", '[ "$1" = -c ] || { echo begun; exec sleep 60; }')
+    training = ("slurm/train_tree_models.slurm", f"data={folder}", f"out={folder}/out")
+    jobs = {
+        "check": login.sbatch(*training, PYTHON_ENVIRONMENT=checking),
+        "copy": login.sbatch(*training, PYTHON_ENVIRONMENT=working, SCRATCH_FOLDER=f"{folder}/scratch"),
+        "prepare": login.sbatch(
+            "slurm/prepare_data.slurm", "a.jsonl", "b.jsonl", PYTHON_ENVIRONMENT=working, RUNS=str(folder)
+        ),
+    }
+    for job in jobs.values():
+        job.until(lambda job=job: "begun" in job.log(), "begin", 60)
+    login.cluster.slurm("scancel", *(job.id for job in jobs.values()))
+    return jobs
+
+
+@pytest.mark.parametrize("name", ["check", "copy", "prepare"])
+def test_a_cancelled_job(name: str, cancelled: dict[str, Job]) -> None:
+    """The last line would be an error of Slurm's or of the environment, or the job would begin to prepare more data."""
+    job = cancelled[name].wait(60)
+    assert (job.facts()["JobState"], job.facts()["ExitCode"]) == ("CANCELLED", "75:0"), job.log()
+    assert job.log().splitlines()[-1].endswith(f": {ENDED_BY_SLURM}"), job.log()
+    assert job.log().count("begun") == 1
