@@ -145,7 +145,7 @@ def test_categories_are_divided_among_tasks_or_refused(numbers: tuple[int, ...],
         done = as_a_job(tmp_path / str(number), "prepare_data.slurm", *names, **variables)
         if max(numbers) - min(numbers) < len(numbers):
             assert done.returncode == 0, done.stderr
-            prepared += [line.partition("source=[")[2].partition("]")[0] for line in done.stdout.splitlines()]
+            prepared += [line.partition(" source=")[2].partition(" ")[0] for line in done.stdout.splitlines()]
         else:
             assert (done.returncode, done.stdout) == (2, "")
             assert "--array must have no gaps" in done.stderr

@@ -121,17 +121,21 @@ def test_a_setting_without_effect_submits_nothing(login: Login, tmp_path: Path) 
 
 
 def test_categories_over_an_array(login: Login, raw_market: tuple[Path, Path], tmp_path: Path) -> None:
-    """Three categories on an array of two tasks: every one is prepared, once, with the metadata beside it."""
+    """Three categories on an array of two tasks: every one is prepared, once, with the metadata beside it.
+
+    The comma in their names would divide each name.
+    """
     reviews, products = raw_market
-    for number in range(3):
-        (tmp_path / f"toys{number}.jsonl").symlink_to(reviews)
-        (tmp_path / f"meta_toys{number}.jsonl").symlink_to(products)
-    files = [tmp_path / f"toys{number}.jsonl" for number in range(3)]
+    names = [f"toys, {number}" for number in range(3)]
+    for name in names:
+        (tmp_path / f"{name}.jsonl").symlink_to(reviews)
+        (tmp_path / f"meta_{name}.jsonl").symlink_to(products)
+    files = [tmp_path / f"{name}.jsonl" for name in names]
     words = ("slurm/prepare_data.slurm", *files, "panel.top_fraction=0.1")
     array = login.sbatch(*words, options="--array=0-1", RUNS=str(tmp_path))
     for task in range(2):
         Job(login.cluster, f"{array.id}_{task}").completed()
-    manifests = [folders.read_manifest(tmp_path / f"toys{number}" / "prepared") for number in range(3)]
+    manifests = [folders.read_manifest(tmp_path / name / "prepared") for name in names]
     assert all(len(manifest["sources"]) == 2 for manifest in manifests), manifests[0]["sources"]
 
 
