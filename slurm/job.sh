@@ -6,6 +6,7 @@
 #     stage ARGUMENTS…           copy the prepared data to the local disks of the nodes; sets `words` to the arguments with
 #                                the new data=…
 #     no_gaps                    end the job with an error if its --array has gaps
+#     one_node                   end the job with an error if it has several nodes
 #     train FOLDER SCRIPT…       run a script that can resume and that writes its `status` to FOLDER; forward Slurm's warning
 #                                signal to it, and requeue the job if the run can continue
 #
@@ -106,6 +107,10 @@ no_gaps() {
   # shellcheck disable=SC2153  # set by Slurm
   [ "$((SLURM_ARRAY_TASK_MAX - SLURM_ARRAY_TASK_MIN))" -lt "$SLURM_ARRAY_TASK_COUNT" ] ||
     fail "--array must have no gaps, since its tasks divide the work: give --array=0-N"
+}
+
+one_node() {
+  [ "${#nodes[@]}" = 1 ] || fail "this job works on one node, and others would do the same work again: leave --nodes out"
 }
 
 if [ -n "$(value fit "$@")" ]; then

@@ -280,6 +280,15 @@ def test_jobs_from_within_a_job(login: Login, project: Path, tmp_path: Path) -> 
         assert sentence in job.log()
 
 
+def test_several_nodes(login: Login, tmp_path: Path) -> None:
+    """Each node would do all of the work: a fit would be stopped by its own second process, and be requeued for ever."""
+    names = ("prepare_data", "fit", "ensemble", "report")
+    jobs = [login.sbatch(f"slurm/{name}.slurm", "data=x", f"out={tmp_path}", options="--nodes=2") for name in names]
+    for job in jobs:
+        assert job.wait(60).facts()["ExitCode"] == "2:0", job.log()
+        assert "error: this job works on one node" in job.log().splitlines()[-1], job.log()
+
+
 def test_from_another_folder(login: Login, tmp_path: Path) -> None:
     """Slurm would accept the job, and end it without a log."""
     done = login.shell(f"cd {tmp_path}; sbatch {ROOT}/slurm/train_cpu.slurm")
