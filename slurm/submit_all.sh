@@ -10,9 +10,10 @@
 # environment there are 100 tasks, each with four copies at a time. If a job fails, those that depend on it are cancelled; the
 # same command continues with the results that exist. Options for every job: SBATCH_… in the environment.
 
-set -euo pipefail
+set -eo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-source slurm/site.sh
+source slurm/site.sh # which may name variables that only a job has
+set -u
 [ $# -gt 2 ] || {
   echo "error: give a folder, a train_*.slurm for the neural member, and arguments of scripts/fit.py: see the top of $0" >&2
   exit 2

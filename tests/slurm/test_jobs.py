@@ -262,6 +262,13 @@ def test_an_edited_site(login: Login, prepared: Path, project: Path, tmp_path: P
     assert "slurm/site.sh: there is no interface GLOO_SOCKET_IFNAME=ib7: this host has lo eth0" in job.log(), job.log()
 
 
+def test_a_site_with_variables_of_jobs(login: Login, project: Path, tmp_path: Path) -> None:
+    """A folder of the job, as many clusters have on their nodes, is unknown where a fit is submitted."""
+    edit(project, "{SCRATCH_FOLDER=}", f"{{SCRATCH_FOLDER={tmp_path}/$SLURM_JOB_ID}}")
+    done = Login(login.cluster, login.logs, project).shell(f"slurm/submit_all.sh {tmp_path}/fit train_gpu.slurm target=y")
+    assert "error: 'train_gpu.slurm' is none of " in done.stderr, done.stderr
+
+
 def test_jobs_from_within_a_job(login: Login, project: Path, tmp_path: Path) -> None:
     """Variables of the first job, a task of an array, would override those of the others, and --export=NONE our own."""
     edit(project, "{PYTHON_ENVIRONMENT=.venv}", f"{{PYTHON_ENVIRONMENT={sys.prefix}}}")
