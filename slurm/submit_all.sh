@@ -7,8 +7,9 @@
 #
 # The second argument is the train_*.slurm of the neural member; that job ends at once if no neural member is planned. The
 # copies (members × folds) are divided among the tasks of an array: with COPIES='--array=0-99 --cpus-per-task=4' in the
-# environment there are 100 tasks, each with four copies at a time. If a job fails, those that depend on it are cancelled; the
-# same command continues with the results that exist. Options for every job: SBATCH_… in the environment.
+# environment there are 100 tasks, each with four copies at a time. If a job fails, those that depend on it are cancelled; once
+# the others have ended, the same command continues with the results that exist. Options for every job: SBATCH_… in the
+# environment.
 
 set -eo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
