@@ -153,6 +153,16 @@ def test_categories_are_divided_among_tasks_or_refused(numbers: tuple[int, ...],
     assert sorted(prepared) == names
 
 
+def test_only_the_first_task_prepares_data_without_categories(tmp_path: Path) -> None:
+    """Every task of the array would write the same folder."""
+    words = ("prepare_data.slurm", "--recipe", "table", "source=[a.csv]", "target=y", "out=prepared")
+    for number in range(2):
+        (tmp_path / str(number)).mkdir()
+        array = {**array_of(2), "SLURM_ARRAY_TASK_ID": str(number)}
+        done = as_a_job(tmp_path / str(number), *words, **array)
+        assert (done.returncode, len(done.stdout.splitlines())) == (0, 1 - number), done.stderr
+
+
 def test_two_categories_do_not_share_a_folder(tmp_path: Path) -> None:
     """The data of one year would replace those of the year before, and the job would end with 0."""
     words = ("raw/Toys.2022.jsonl.gz", "raw/Toys.2023.jsonl.gz", "hub:Books")
@@ -307,6 +317,14 @@ def test_a_job_is_requeued_whenever_its_processes_end(
     variables = {"SLURM_RESTART_COUNT": str(restarts), "MAX_RESTARTS": "3"}
     done = as_a_job(tmp_path, "train_cpu.slurm", "data=prepared", f"out={out}", srun=srun.format(out=out), **variables)
     assert (done.returncode, words in done.stderr) == (code, True), done.stderr
+
+
+def test_losses_are_counted_whatever_the_name_of_the_job(tmp_path: Path) -> None:
+    """A job whose name is like an option of grep would be requeued for ever."""
+    words, srun = ("train_cpu.slurm", "data=prepared", f"out={tmp_path}/run"), STARTED.format(out=tmp_path / "run")
+    with (tmp_path / "job.log").open("a+", encoding="utf-8") as log:
+        done = as_a_job(tmp_path, *words, srun=srun, log=log, SLURM_JOB_NAME="-v", MAX_RESTARTS="0")
+    assert (done.returncode, "failed: lost again after" in (tmp_path / "job.log").read_text()) == (1, True)
 
 
 def test_a_user_error_is_not_requeued_when_the_status_is_running(tmp_path: Path) -> None:

@@ -21,15 +21,6 @@ def environment(folder: Path, line: str) -> str:
     return str(folder)
 
 
-def test_a_name_like_an_option(login: Login, tmp_path: Path) -> None:
-    """The losses of a job with such a name would not be found in its log, and it would be requeued for ever."""
-    python = environment(tmp_path / "killed", '[ "$1" = -c ] || kill -9 $$')
-    words = ("slurm/train_tree_models.slurm", f"data={tmp_path}", f"out={tmp_path}/out")
-    job = login.sbatch(*words, options="--job-name=-v", PYTHON_ENVIRONMENT=python, MAX_RESTARTS="0").wait(60)
-    assert (job.facts()["JobState"], job.facts()["ExitCode"]) == ("FAILED", "1:0"), job.log()
-    assert f"-v {job.id}: failed: lost again after the MAX_RESTARTS=0 restarts: " in job.log().splitlines()[-1]
-
-
 @pytest.fixture(scope="module")
 def cancelled(login: Login, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Job]:
     """Jobs that are cancelled at the same time: while the environment is checked, data are copied or data are prepared."""

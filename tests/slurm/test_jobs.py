@@ -139,16 +139,6 @@ def test_categories_over_an_array(login: Login, raw_market: tuple[Path, Path], t
     assert all(len(manifest["sources"]) == 2 for manifest in manifests), manifests[0]["sources"]
 
 
-def test_a_table_over_an_array(login: Login, tmp_path: Path) -> None:
-    """Without categories there is one folder to prepare, which every task would write."""
-    (tmp_path / "table.csv").write_text("x,y\n" + "".join(f"{row},{row % 7}.5\n" for row in range(60)))
-    words = ("--recipe", "table", f"source=[{tmp_path}/table.csv]", "target=y", f"out={tmp_path}/out")
-    array = login.sbatch("slurm/prepare_data.slurm", *words, options=f"--array=0-1 --output={tmp_path}/%a.log")
-    logs = [Job(login.cluster, f"{array.id}_{task}").completed().log() for task in range(2)]
-    assert ["fingerprint" in log for log in logs] == [True, False], logs
-    assert folders.read_manifest(tmp_path / "out")["splits"]["train"]["rows"] == 60
-
-
 def test_scaling(login: Login, prepared: Path, tmp_path: Path) -> None:
     """The benchmark launches each number of ranks by srun, within its job; the report draws what it wrote."""
     words = (f"data={prepared}", "rounds=2", "training=[batch_size=64,max_epochs=0.5]", f"results={tmp_path}")
