@@ -412,6 +412,12 @@ def test_an_array_with_gaps_does_not_fit_a_part_of_the_copies(tmp_path: Path) ->
     assert "--array must have no gaps" in done.stderr
 
 
+def test_a_time_limit_of_a_fit_is_refused(tmp_path: Path) -> None:
+    """It would be ignored in silence, and the fit would take hours."""
+    done = as_a_job(tmp_path, "fit.slurm", "time_limit=60", f"out={tmp_path}/fit", **array_of(1))
+    assert (done.returncode, "error: time_limit=60 would have no effect" in done.stderr) == (2, True), done.stderr
+
+
 @pytest.mark.parametrize("script", ["fit.slurm", "prepare_data.slurm"])
 def test_a_percent_sign_in_the_name_of_a_column_is_kept(script: str, tmp_path: Path) -> None:
     """These jobs are always arrays, and `%alcohol` would become `0lcohol`, which is no column of the table."""
