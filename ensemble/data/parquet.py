@@ -24,7 +24,8 @@ from those whose zone in the file is UTC."""
 def batches(path: Path, columns: list[str] | None, num_rows: int) -> Iterator[pa.RecordBatch]:
     """The `columns` of a file, None for all, in batches of `num_rows` rows. Raises `UserError` for a damaged file."""
     try:
-        with pa.parquet.ParquetFile(path.absolute(), buffer_size=BUFFER_BYTES) as file:
+        # Nanoseconds, the default for the 96-bit times of Spark, would wrap 9999-12-31 to a day of 1816
+        with pa.parquet.ParquetFile(path.absolute(), buffer_size=BUFFER_BYTES, coerce_int96_timestamp_unit="us") as file:
             categorical = _categorical(file.schema_arrow.metadata or {})
             for batch in file.iter_batches(num_rows, columns=columns, use_threads=False):
                 batch.validate(full=True)  # polars panics at text or metadata that is not UTF-8

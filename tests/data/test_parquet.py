@@ -38,6 +38,16 @@ def test_types_that_polars_lacks_are_read(column: pa.Array, expected: list[Any],
     assert frame["x"].dtype in (pl.Float32, pl.Float64, pl.Decimal(12, 2), pl.Datetime("us", ZONE_OF_OFFSETS))
 
 
+def test_far_times_of_spark_are_read(tmp_path: Path) -> None:
+    """9999-12-31, a placeholder, would be a day of 1816 in a file of Spark, which writes times in 96 bits."""
+    times = [datetime.datetime(9999, 12, 31), datetime.datetime(1, 1, 1), datetime.datetime(2024, 1, 1, 13, 45, 0, 1)]
+    table = pa.table({"t": pa.array(times, pa.timestamp("us"))})
+    pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True, store_schema=False)
+    file = records.look(tmp_path / "a.parquet")
+    ((frame, _),) = records.read_blocks(file, {"t": "t"}, {}, records.BLOCK_BYTES)
+    assert frame["t"].to_list() == [row["t"] for row in file.head] == times
+
+
 def test_a_date_beyond_python_is_no_traceback(tmp_path: Path) -> None:
     """A single date of the year 20983, a placeholder, would end the run in an OverflowError."""
     times = pa.array([MICROSECONDS // 1000, 600_000_000_000_000], pa.timestamp("ms"))
