@@ -102,11 +102,12 @@ def read(table: Table, column: str, config: PrepareConfig) -> Cells:
         if len(others) == len(filled) or any(piece.dtype != pl.String for piece in others):
             continue
         cells = _read_texts(table, column, _texts(pieces, kind), config)
-        if cells.kind == kind and not number_units.split(cells.form)[0]:  # 5 % and 0.05 are no common numbers
+        if cells.kind == kind and (kind == "date" or not number_units.split(cells.form)[0]):  # not 5 % beside 0.05
             native = _read_native(table, column, kind, config)
             return dataclasses.replace(
                 cells,
                 values=native.values.zip_with(native.values.is_not_null(), cells.values),
+                form=dates.SEPARATOR.join(filter(None, (cells.form, native.form))),
                 bad=np.union1d(cells.bad, native.bad),
                 marks=dict(Counter(cells.marks) + Counter(native.marks)),
                 notes=(*cells.notes, *native.notes),
@@ -408,8 +409,7 @@ def days(cells: Cells, first: datetime.date = datetime.date(1000, 1, 1), last: d
     if values.null_count() > cells.values.null_count():
         return cells
     note = f"the column '{cells.column}' is read as dates that are written as {dates.example(DIGITS_OF_A_DAY)}"
-    notes = (*cells.notes, note)
-    return dataclasses.replace(cells, kind="date", values=values, form=DIGITS_OF_A_DAY, notes=notes)
+    return dataclasses.replace(cells, kind="date", values=values, form=DIGITS_OF_A_DAY, notes=(*cells.notes, note))
 
 
 def exact_texts(table: Table, cells: Cells) -> Cells:

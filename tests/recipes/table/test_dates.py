@@ -69,6 +69,17 @@ def test_each_file_has_a_form_of_its_own(tmp_path: Path, contents: Any, expected
     assert (column.kind, column.values.to_list()) == ("date", expected)
 
 
+def test_dates_of_parquet_beside_texts_are_not_read_again(tmp_path: Path) -> None:
+    """As texts, the placeholder 0001-01-01 of Parquet would be no date and the column text, or 2^62 end in a traceback."""
+    known = [datetime.datetime(1, 1, 1), JANUARY_31]
+    column = cells.read(files_of(tmp_path, DAY, pl.Series(known).dt.replace_time_zone("UTC")), "x", PrepareConfig())
+    assert (column.kind, column.values.to_list()) == ("date", [JANUARY_31, FEBRUARY_1, *known])
+    assert (column.form, len(column.notes)) == ("%d/%m/%Y|%z", 1)
+    far = pl.Series([2**62], dtype=pl.Datetime("ms"))
+    column = cells.read(files_of(tmp_path, DAY * 99, far), "x", PrepareConfig())
+    assert column.values.to_list() == [*[JANUARY_31, FEBRUARY_1] * 99, None]
+
+
 def test_months_have_no_weekday(tmp_path: Path) -> None:
     """Trees would learn the weekdays of the first days of months, which mean nothing, for dates such as 2024-01."""
     months = [f"{2020 + row // 12}-{row % 12 + 1:02}" for row in range(60)]
