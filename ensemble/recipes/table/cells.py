@@ -24,7 +24,7 @@ from ensemble.errors import UserError, shortened
 from ensemble.recipes.table import dates, missing, number_forms, number_units
 from ensemble.recipes.table.dates import DIGITS_OF_A_DAY, MOST_SHOWN
 from ensemble.recipes.table.settings import PrepareConfig
-from ensemble.recipes.table.sources import MICROSECONDS_PER_DAY, WHOLE_FLOAT, Table, as_text, in_one_notation, in_utc
+from ensemble.recipes.table.sources import WHOLE_FLOAT, Table, as_text, in_one_notation, in_utc
 from ensemble.task import METRICS
 
 INVISIBLE = "\u200b\u200e\u200f\u2060\ufeff"
@@ -54,8 +54,6 @@ SMALLEST = float(np.finfo(np.float32).smallest_subnormal) / 2
 """Half the smallest positive 32-bit float; numbers of a smaller magnitude are rounded to 0."""
 YEARS_1_TO_9999 = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The first and the last time of Python's dates, in microseconds since 1970. Other dates of Parquet count as empty."""
-FURTHEST = 7_800_000_000_000_000_000
-"""Microseconds since 1970, in the year 249,142: with later times polars raises PanicException."""
 
 Kind = Literal["number", "truth", "date", "text"]
 PLURALS: dict[Kind, str] = {"number": "numbers", "truth": "booleans (true or false)", "date": "dates", "text": "texts"}
@@ -443,9 +441,6 @@ def _as(piece: pl.Series, kind: pl.DataType) -> pl.Series:
     """The values as another type, with times in UTC. A series of nulls alone is converted too, whatever its type is."""
     if piece.null_count() == len(piece):
         return pl.repeat(None, len(piece), dtype=kind, eager=True)
-    if piece.dtype in (pl.Date, pl.Datetime("ms"), *(pl.Datetime("ms", zone) for zone in _zones([piece]))):
-        unit = 1000 if isinstance(piece.dtype, pl.Datetime) else MICROSECONDS_PER_DAY  # in microseconds
-        piece = piece.to_physical().clip(-FURTHEST // unit, FURTHEST // unit).cast(piece.dtype)
     return in_utc(piece).cast(kind)
 
 

@@ -34,6 +34,9 @@ WHOLE_SECONDS = r" 00:00:00(?:\.0{6})?$|(:\d\d)\.0{6}$"
 project stored still have it, as has a CSV file that pandas wrote from days beside times."""
 MOST_NAMED = 5
 MICROSECONDS_PER_DAY = 86_400_000_000
+MICROSECONDS_PER_UNIT = {"us": 1, "ms": 1000}
+FURTHEST = 7_800_000_000_000_000_000
+"""Microseconds since 1970, in the year 249,142: with later times polars raises PanicException."""
 NO_ID = "{} holds floats such as {}, and ids are texts or whole numbers below 2^53 (2^24 in 32 bits): write it as text"
 ROUNDED = r"^[1-9][.,]\d+E\+\d\d$"
 """Matches 1.23457E+11, as Excel shows and exports a long whole number."""
@@ -143,6 +146,7 @@ def read(files: Sequence[Path], census: Census, with_copies: bool = False) -> Ta
         lines.append(frame["source_line"].to_numpy())
         frame = frame.select(*fields).rename(dict(zip(fields, column_names, strict=True)))
         frame = frame.with_columns(_clocks(column) for column in frame if column.dtype in (pl.Time, pl.Duration))
+        frame = frame.with_columns(_near(column) for column in frame if isinstance(column.dtype, pl.Date | pl.Datetime))
         new_keys = {name: value for name, value in _keys_of_folders(path).items() if name not in column_names}
         folder_keys = new_keys | folder_keys
         frames.append(frame.with_columns(pl.lit(value, pl.String).alias(name) for name, value in new_keys.items()))
@@ -298,6 +302,15 @@ def _clocks(cells: pl.Series) -> pl.Series:
     time = (microseconds % MICROSECONDS_PER_DAY * 1000).cast(pl.Time)  # from nanoseconds
     clocks = pl.format("{} days {}", microseconds // MICROSECONDS_PER_DAY, _clocks(time))
     return pl.select(clocks.alias(cells.name)).to_series()
+
+
+def _near(times: pl.Series) -> pl.Series:
+    """Dates or times, those beyond `FURTHEST` replaced by it. Nanoseconds do not reach so far."""
+    unit = times.dtype.time_unit if isinstance(times.dtype, pl.Datetime) else ""
+    if unit == "ns":
+        return times
+    furthest = FURTHEST // (MICROSECONDS_PER_UNIT[unit] if unit else MICROSECONDS_PER_DAY)
+    return times.to_physical().clip(-furthest, furthest).cast(times.dtype)
 
 
 def _is_scalar(kind: pl.DataType) -> bool:

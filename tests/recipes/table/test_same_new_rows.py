@@ -197,6 +197,20 @@ def test_a_date_after_the_year_9999_is_named(tmp_path: Path) -> None:
         prepare(tmp_path, tmp_path / "a.parquet", time="c", out=str(tmp_path / "other"))
 
 
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("ms", "UTC")])
+def test_a_time_without_end_is_no_traceback(kind: pa.DataType, tmp_path: Path) -> None:
+    """DuckDB writes the time infinity as 2^63 - 1: as time, group or category it would end the run in a PanicException."""
+    times = pa.array([2**63 - 1, *range(1, NUM_ROWS)], kind)
+    for name in ("a", "b"):
+        pq.write_table(pa.table({"c": times, "x": range(NUM_ROWS), "y": [0, 1] * (NUM_ROWS // 2)}), tmp_path / name)
+        times = times.take(pa.array(range(NUM_ROWS)[::-1]))
+    with pytest.raises(UserError, match=r"time=c has cells that are not dates \(2\): '\+249142-"):
+        prepare(tmp_path, tmp_path / "a", tmp_path / "b", time="c")
+    assert prepare(tmp_path / "group", tmp_path / "a", group="c")["splits"]["train"]["groups"] == NUM_ROWS
+    manifest = prepare(tmp_path / "categories", tmp_path / "a", categorical=("c",))
+    assert manifest["left_out"]["c"].startswith(f"has {NUM_ROWS} different texts")
+
+
 def test_numbers_that_become_zero_are_counted(tmp_path: Path) -> None:
     """A column of small probabilities would become a constant without a message."""
     (tmp_path / "a.jsonl").write_text(
