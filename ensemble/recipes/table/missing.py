@@ -1,13 +1,15 @@
 """Cells that mark missing values, such as NA, -999 or 1900-01-01."""
 
 import datetime
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 
+import numpy as np
 import polars as pl
 
-from ensemble.data.records import is_number
+from ensemble.data.records import is_exact, is_number
 from ensemble.recipes.table.dates import MOST_SHOWN
 from ensemble.recipes.table.sources import WHOLE_FLOAT
 
@@ -38,8 +40,18 @@ def in_values(
         with suppress(ValueError, OverflowError):
             mark = float(text) if are_numbers else _in_utc(datetime.datetime.fromisoformat(text))
             is_missing = (known == mark).fill_null(False)
+            if isinstance(mark, float):
+                is_missing |= (known == _in_32_bits(mark)).fill_null(False)
             known, counts[text] = known.set(is_missing, None), counts[text] + int(is_missing.sum())
     return known, {text: count for text, count in counts.items() if count}
+
+
+def _in_32_bits(mark: float) -> float:
+    """The number as a column of 32-bit floats stores it, such as -999.9000244140625 for -999.9. Whole numbers below 2^53 and
+    numbers out of range are returned as they are: rounded, they may be other values of a column, such as 0 or infinity."""
+    with np.errstate(over="ignore"):
+        rounded = float(np.float32(mark))
+    return mark if is_exact(mark) or math.isinf(rounded) or not rounded else rounded
 
 
 def _in_utc(time: datetime.datetime) -> datetime.datetime:

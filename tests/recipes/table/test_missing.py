@@ -4,6 +4,7 @@ import datetime
 from pathlib import Path
 
 import polars as pl
+import pytest
 from small_tables import prepare
 
 from ensemble.recipes.table import missing
@@ -17,6 +18,19 @@ def test_two_texts_of_one_number_count_its_cells_once(tmp_path: Path) -> None:
         manifest = prepare(tmp_path, tmp_path / "a.parquet", missing=marks, overwrite=True)
         notes = [note for note in manifest["notes"] if "-999" in note]
         assert notes == [f"the column 'x' has 30 cells that count as empty: '{marks[0]}' (30)"]
+
+
+@pytest.mark.parametrize("mark", ["-999.9", "1e20", "-999"])
+def test_a_mark_is_found_in_32_bits(mark: str) -> None:
+    """-999.9 of a column of 32-bit floats, which is -999.9000244140625, would be learned as a value, unlike in CSV."""
+    values = pl.Series(["1.5", mark, "2.5"]).cast(pl.Float32).cast(pl.Float64)
+    assert missing.in_values(values, [mark])[1] == {mark: 1}
+
+
+@pytest.mark.parametrize(("mark", "other"), [("16777217", 16777216.0), ("1e-50", 0.0), ("1e300", float("inf"))])
+def test_another_number_is_no_mark(mark: str, other: float) -> None:
+    """16777216, 0 or infinity would count as empty, to which 32 bits round the mark."""
+    assert missing.in_values(pl.Series([1.5, other]), [mark])[1] == {}
 
 
 def test_more_marks_than_are_shown() -> None:
