@@ -108,7 +108,10 @@ def _of_arrow_types(cells: Any) -> Any:
         is_whole = isinstance(category, float) and category.is_integer()
         return str(category).lower() if isinstance(category, bool) else str(int(category) if is_whole else category)
 
-    return cells.cat.rename_categories([text(category) for category in cells.cat.categories.tolist()])
+    categories = cells.cat.categories.tolist()
+    if cells.cat.categories.dtype == "float32":  # as 64 bits 0.1 would be 0.10000000149011612, unlike in a file of the frame
+        categories = [float(str(category)) for category in cells.cat.categories.to_numpy()]
+    return cells.cat.rename_categories([text(category) for category in categories])
 
 
 def _from_pandas(rows: Any) -> pa.Table:

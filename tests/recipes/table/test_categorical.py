@@ -94,6 +94,15 @@ def test_a_long_code_is_the_same_category_in_a_frame_and_in_its_parquet_file(fra
         assert names_of(prepare(tmp_path / name, tmp_path / f"{name}.parquet"), "zip") == names
 
 
+def test_a_category_of_32_bits_is_the_same_in_a_frame_and_in_its_parquet_file(frame: pd.DataFrame, tmp_path: Path) -> None:
+    """0.1 of the file would be 0.10000000149011612 in the frame, and each count as empty where training had the other."""
+    frame["zip"] = (frame["zip"] / 100).astype("float32").astype("category")
+    frame.to_parquet(tmp_path / "a.parquet")
+    frames.write(frames.to_arrow(frame)[0], tmp_path / "b.parquet")
+    for name in ("a", "b"):
+        assert names_of(prepare(tmp_path / name, tmp_path / f"{name}.parquet"), "zip") == ["101.15", "200.95", "803.31"]
+
+
 def test_a_number_of_a_categorical_type_can_be_the_target(frame: pd.DataFrame, tmp_path: Path) -> None:
     """A target of a categorical type would not be one of two classes, or a weight of such a type would be refused."""
     frame["y"], frame["w"] = pd.Categorical(frame["y"] > 0.5), pd.Categorical(np.ones(NUM_ROWS))
