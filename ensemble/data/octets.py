@@ -25,6 +25,10 @@ DICTS_TO_JSON = (
     "if each line is a Python dict, convert the unpacked file, as `python -c 'import ast, json, sys; "
     "[print(json.dumps(ast.literal_eval(line))) for line in sys.stdin]' < OLD > NEW` does"
 )
+ONE_OBJECT = (
+    "{} is one JSON object of lists or objects: write one object for each row, each on a line of its own, as "
+    "DataFrame.to_json(path, orient='records', lines=True) does"
+)
 
 FOREIGN: dict[str, bytes | tuple[bytes, ...]] = {
     "a zip archive, as Excel files (.xlsx) are too": b"PK\x03\x04",

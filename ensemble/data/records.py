@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from ensemble.data import parquet
-from ensemble.data.octets import BEGINS_A_DICT, DICTS_TO_JSON, Bytes, refuse_foreign, repeated_key
+from ensemble.data.octets import BEGINS_A_DICT, DICTS_TO_JSON, ONE_OBJECT, Bytes, refuse_foreign, repeated_key
 from ensemble.errors import UserError
 
 BLOCK_BYTES = 32 << 20
@@ -195,6 +195,8 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
             if any("\ufffd" in record.octets.decode(errors="replace") for record in records):
                 fix = "convert it to UTF-8, as `iconv -f latin1 -t utf-8` does from Latin-1, and write one on each line"
             raise UserError(f"{path} begins with '{excerpt(text)}', which is not a JSON object: {fix}")
+        if len(records) == 1 and objects[0] and all(isinstance(value, list | dict) for value in objects[0].values()):
+            raise UserError(ONE_OBJECT.format(path))
         names = list(dict.fromkeys(name for row in objects for name in row))
         return RawFile(path=path, layout=layout, names=names, head=objects, start=start)
     rows = [row for record in records for row in _rows(record.octets.decode(errors="replace"), delimiter, quoted)]

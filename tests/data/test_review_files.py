@@ -74,6 +74,10 @@ def test_a_damaged_parquet_is_refused(tmp_path):
             r"each line of .* is a JSON list, such as '\[1, 2\]': .* `jq -c '\{id: \.\[0\], x: \.\[1\]\}'`",
         ),
         (b'[{"a": 1}, {"a": 2}]\n[{"a": 3}]\n', r"each line of .* as `jq -c '\.\[\]'` does"),
+        (
+            b'{"a": {"0": 1, "1": 2}, "b": {"0": 3, "1": 4}}',
+            r"is one JSON object of lists or objects: .*to_json\(path, orient=",
+        ),
         (b"[1, 2]\nand so on\n", "is a JSON list, .* and the lines below it are not: write one JSON object per line"),
         (b"[who],[what]\n1,2\n", r"has no known format of reviews \(its columns are \[who\], \[what\]\)"),
         (b"{\n  'rating': 5\n}", r"begins with '\{\\n .*', which is not a JSON object"),
