@@ -226,7 +226,7 @@ def _check(name: str, values: np.ndarray, is_valid: np.ndarray, rule_and_fix: st
 
 
 def _is_number_below(end: int, values: np.ndarray) -> np.ndarray:
-    return (values % 1 == 0) & (values >= 0) & (values < end)
+    return (values >= 0) & (values < end) & (values == np.floor(values))  # inf % 1 would print a warning
 
 
 def _relevance(objective: Objective, target: np.ndarray, group_sizes: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from ensemble.errors import UserError
 from ensemble.trees import train, xgb
 
 
-@pytest.mark.parametrize("code", [-1.0, 0.5, float(NUM_CODES)])
+@pytest.mark.parametrize("code", [-1.0, 0.5, float(NUM_CODES), np.inf])
 def test_invalid_categories_are_refused(code: float, library: str, tmp_path: Path) -> None:
     """A library would crash, or round the number to another category."""
     folder = prepare(tmp_path / "data", "binary", lambda table: {**table, "code": np.where(table["code"] == 3, code, 2)})
@@ -120,6 +120,7 @@ def test_a_validation_split_of_one_class_is_refused(settings: dict[str, str], li
     [
         ("multiclass", 3.0, r"target is 3, but must be a class, 0 to 2 for objective=multiclass"),
         ("multiclass", 0.5, r"target is 0.5, but must be a class, 0 to 2 for objective=multiclass"),
+        ("multiclass", np.inf, r"target is inf, but must be a class, 0 to 2 for objective=multiclass"),
         ("binary", 2.0, r"target is 2, but must be 0 or 1 for objective=binary"),
         ("regression", np.inf, r"target is inf, but must be finite for objective=regression"),
         ("ranking", 0.5, r"target is 0.5, but must be a relevance, a whole number from 0 to 30"),
