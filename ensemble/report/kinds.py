@@ -42,12 +42,10 @@ def _precision_recall(run: Run, styles: dict[str, Any], axes: Any) -> None:
         curve = metrics.binary.precision_recall(run.test.target, probability, weight=run.test.weight)
         axes.plot(curve.recall, curve.precision, **styles[name])
     axes.axhline(run.scores["base_rate"], color=colour("muted"), linewidth=1)
-    axes.set(
-        xlim=(0, 1),
-        ylim=(0, 1),
-        xlabel=f"recall: predicted, of all {run.words.positives}",
-        ylabel=f"precision: {run.words.yes}, of all predicted",
-    )
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    # A recipe's words may contain `$`, which starts no formula
+    axes.set_xlabel(f"recall: predicted, of all {run.words.positives}", parse_math=False)
+    axes.set_ylabel(f"precision: {run.words.yes}, of all predicted", parse_math=False)
     format_percent(axes.xaxis, axes.yaxis)
 
 
@@ -65,12 +63,8 @@ def _reliability(run: Run, styles: dict[str, Any], is_rare: bool, axes: Any) -> 
         getattr(axes, f"set_{axis}scale")("function", functions=functions)
         ticks = [tick for tick in (0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0) if tick <= top]
         getattr(axes, f"set_{axis}ticks")(ticks)
-    axes.set(
-        xlim=(0, top),
-        ylim=(0, top),
-        xlabel="mean predicted probability",
-        ylabel=f"share that {run.words.became_yes}",
-    )
+    axes.set(xlim=(0, top), ylim=(0, top), xlabel="mean predicted probability")
+    axes.set_ylabel(f"share that {run.words.became_yes}", parse_math=False)
     format_percent(axes.xaxis, axes.yaxis)
 
 

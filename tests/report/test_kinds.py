@@ -107,6 +107,21 @@ def test_the_unit_of_weights_does_not_count() -> None:
     np.testing.assert_allclose(points[1], points[0])
 
 
+def test_dollar_signs_in_the_words_of_a_recipe_stay() -> None:
+    """The text between two `$` would become a formula, without the signs and with every letter on its own."""
+    words = Words(yes="$5 to $9", positives="orders of $5 to $9", became_yes="cost $5 to $9")
+    run: Any = SimpleNamespace(
+        test=SimpleNamespace(target=np.tile([0.0, 1.0], 50), weight=None),
+        candidates={"ensemble": np.linspace(0.1, 0.9, 100)},
+        scores={"split": "test", "base_rate": 0.5},
+        words=words,
+    )
+    curve, reliability = (draw("x", picture[-1], "") for picture in BY_KIND["binary"](run, {"ensemble": series_style(0)}))
+    assert f"of all {words.positives}</text>" in curve
+    assert f"precision: {words.yes}, of all predicted</text>" in curve
+    assert f"share that {words.became_yes}</text>" in reliability
+
+
 def test_labels_at_the_origin_are_apart() -> None:
     """The 0 % of one axis would be printed over that of the other."""
     painted: list[Any] = []
