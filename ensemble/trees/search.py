@@ -185,7 +185,9 @@ def write_results(folder: Path, trials: Trials, config: TreesConfig, fingerprint
     settings = {**configuration.to_dict(config, FREE_TO_CHANGE), **best.settings}
     text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
     folders.write_text(folder / "best.yaml", f"{origin}\n{hint}\n{text}")
-    draw(ended, trials.importance() if len(completed) >= MIN_FOR_IMPORTANCE else {}, folder / "search.png", config)
+    # Where the worst trial is as good as the best tenth, no setting has an importance
+    has_importance = len(ranking) >= MIN_FOR_IMPORTANCE and ranking[(len(ranking) - 1) // 10].score != ranking[-1].score
+    draw(ended, trials.importance() if has_importance else {}, folder / "search.png", config)
     return {"trials": len(ended), "given": given, "best": best.score, "table": _table(ranking[:NUM_SHOWN])}
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -297,7 +297,7 @@ def run_next(trials: Trials, work: Callable[[Trial], float]) -> bool:
     """Take a trial and run it; False if there is none."""
     trial = trials.take(never)
     if trial:
-        trials.run(trial, lambda trial: (work(trial), {}))
+        trials.run(trial, lambda trial: (work(trial), {"trees": 1}))
     return trial is not None
 
 
@@ -398,6 +398,22 @@ def test_a_metric_is_maximised_or_minimised(tmp_path: Path) -> None:
             late = [ended.settings["x"] for ended in trials.ended()[NUM_RANDOM:]]
         near[higher_is_better] = sum(late) / len(late)
     assert near[False] < 0.4 < 0.6 < near[True]
+
+
+def results_of(folder: Path, scores: Sequence[float]) -> dict[str, Any]:
+    """The results of a search whose trials have these losses."""
+    budget = SearchConfig(trials=len(scores))
+    config = config_of("xgboost", Path("data"), folder, search=budget, metric="root_mean_squared_error")
+    first = {name: getattr(config, name) for name in search.RANGES}
+    with Trials(folder, budget, search.RANGES, first, {}, higher_is_better=False) as trials:
+        while run_next(trials, lambda trial: scores[trial.place]):
+            pass
+        return search.write_results(folder, trials, config, "fingerprint")
+
+
+def test_without_a_best_tenth_there_is_no_importance(tmp_path: Path) -> None:
+    """Optuna would warn, and the picture would show equal importances of all settings, as if they had been measured."""
+    assert results_of(tmp_path, [0.5] + [1.0] * (search.MIN_FOR_IMPORTANCE - 1))["best"] == 0.5
 
 
 def test_overwriting_a_search_keeps_files_of_the_users(whole: Path, prepared: Path, tmp_path: Path) -> None:
