@@ -177,14 +177,13 @@ def write_results(folder: Path, trials: Trials, config: TreesConfig, fingerprint
     best = ranking[0]
     given = next((trial.score for trial in completed if trial.place == 0), None)
     folders.write_text(folder / "trials.csv", _csv(ended))
-    origin = (
-        f"# Trial {best.place} of {len(ended)} on the data {fingerprint}: {config.metric} {best.score:.4f} on validation"
-    )
-    origin += "" if given is None else f", {given:.4f} with the given settings"
+    origin = f"# Trial {best.place}, the best of {len(ended)}, numbered from 0, on the data {fingerprint}"
+    score = f"# {config.metric} on validation: {best.score:.6g}"
+    score += "" if given is None else f", {given:.6g} with the given settings"
     hint = "# The best of many trials on validation, so a part of the gain is chance: only blend and test show the true gain"
     settings = {**configuration.to_dict(config, FREE_TO_CHANGE), **best.settings}
     text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
-    folders.write_text(folder / "best.yaml", f"{origin}\n{hint}\n{text}")
+    folders.write_text(folder / "best.yaml", f"{origin}\n{score}\n{hint}\n{text}")
     # Where the worst trial is as good as the best tenth, no setting has an importance
     has_importance = len(ranking) >= MIN_FOR_IMPORTANCE and ranking[(len(ranking) - 1) // 10].score != ranking[-1].score
     draw(ended, trials.importance() if has_importance else {}, folder / "search.png", config)
@@ -204,7 +203,7 @@ def _csv(ended: list[EndedTrial]) -> str:
 def _table(ranking: list[EndedTrial]) -> str:
     lines = [["trial", "score", "trees", "seconds", *RANGES]]
     for trial in ranking:
-        facts = [str(trial.place), f"{trial.score:.4f}", str(trial.facts["trees"]), f"{trial.facts['seconds']:.1f}"]
+        facts = [str(trial.place), f"{trial.score:.6g}", str(trial.facts["trees"]), f"{trial.facts['seconds']:.1f}"]
         lines.append([*facts, *(f"{value:.4g}" for value in trial.settings.values())])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)

@@ -416,6 +416,13 @@ def test_without_a_best_tenth_there_is_no_importance(tmp_path: Path) -> None:
     assert results_of(tmp_path, [0.5] + [1.0] * (search.MIN_FOR_IMPORTANCE - 1))["best"] == 0.5
 
 
+def test_scores_in_a_small_unit_differ(tmp_path: Path) -> None:
+    """All scores of a target that is measured in a large unit would be shown as 0.0000."""
+    table = results_of(tmp_path, [3e-7, 1.5e-7, 2e-7])["table"]
+    assert [line.split()[:2] for line in table.splitlines()[1:]] == [["1", "1.5e-07"], ["2", "2e-07"], ["0", "3e-07"]]
+    assert "1.5e-07, 3e-07 with the given settings\n" in (tmp_path / "best.yaml").read_text()
+
+
 def test_overwriting_a_search_keeps_files_of_the_users(whole: Path, prepared: Path, tmp_path: Path) -> None:
     """Notes about the search, or a member that was trained in the folder, would be deleted."""
     folder = Path(shutil.copytree(whole, tmp_path / "search"))
