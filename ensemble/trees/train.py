@@ -230,7 +230,7 @@ def resolve(
     """The settings with defaults from the task, the objective, and the settings that a resumed training must share.
 
     stopping : the rows whose score stops the training; None for the training rows. Raises `UserError` for a metric that is
-    not defined on them, with which the training would end after the first tree.
+    constant or not defined on them, with which the training would end after the first tree.
     """
     objective, scored = objective_of(config, train_rows), stopping or train_rows
     if not config.metric and objective.output == "probability" and objective.metric in ORDER_METRICS:
@@ -239,12 +239,14 @@ def resolve(
         objective = dataclasses.replace(objective, metric="log_loss") if count < LEAST_FOR_ORDER else objective
     if not config.metric and objective.metric == "accuracy":  # with a frequent class it is constant for the first trees
         objective = dataclasses.replace(objective, metric=copies.LOSS_OF[objective.kind])
-    if config.library in LIBRARIES and objective.task.kind == "binary" and objective.metric in ORDER_METRICS:
+    if config.library in LIBRARIES and objective.metric in ORDER_METRICS:
         name = objective.task.target
-        if len(classes := np.unique(scored.column_of_all(name)[are_learned(scored, name)])) == 1:
+        is_binary = objective.task.kind == "binary"
+        needed, fix = ("both classes", "choose metric=log_loss, or ") if is_binary else ("different relevances", "")
+        if len(values := np.unique(scored.column_of_all(name)[are_learned(scored, name)])) == 1:
             raise UserError(
-                f"metric={objective.metric} needs both classes in the rows that stop the training, and all of them have the "
-                f"{name} {classes[0]:g}: choose metric=log_loss, or prepare the data with rows of both classes in validation"
+                f"metric={objective.metric} needs {needed} in the rows that stop the training, and all of them have the "
+                f"{name} {values[0]:g}: {fix}prepare the data with rows of {needed} in validation"
             )
     config = dataclasses.replace(
         config,

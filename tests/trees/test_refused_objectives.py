@@ -115,6 +115,16 @@ def test_a_validation_split_of_one_class_is_refused(settings: dict[str, str], li
     assert train.train(config(library, folder, tmp_path / "loss", num_rounds=4))["metric"] == "log_loss"
 
 
+def test_a_validation_split_of_one_relevance_is_refused(library: str, tmp_path: Path) -> None:
+    """NDCG would be NaN, so the training would end with one tree, without a warning."""
+    folder = prepare(
+        tmp_path / "data", "ranking", lambda table: {**table, "target": table["target"] * (table["row_id"] < 1000)}
+    )
+    message = "needs different relevances in the rows that stop the training, and all of them have the target 0: prepare the"
+    with pytest.raises(UserError, match=message):
+        train.train(config(library, folder, tmp_path / "out"))
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "message"),
     [
