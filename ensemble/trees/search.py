@@ -215,7 +215,7 @@ def draw(ended: list[EndedTrial], importance: dict[str, float], file: Path, conf
 
     figure = Figure(figsize=(11 if importance else 6.6, 4.5), layout="constrained")
     left = figure.add_subplot(1, 2 if importance else 1, 1)
-    for pruned, face, label in ((False, "#3a6ea5", "trained to its end"), (True, "none", "pruned: its last score")):
+    for pruned, face, label in ((False, "#3a6ea5", "trained to its end"), (True, "none", "pruned: best score until then")):
         shown = [trial for trial in ended if trial.pruned == pruned]
         places, scores = [trial.place for trial in shown], [trial.score for trial in shown]
         left.scatter(places, scores, s=22, facecolors=face, edgecolors="#3a6ea5", label=label)
