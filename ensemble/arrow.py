@@ -128,7 +128,8 @@ class Column:
     """A column of a memory-mapped table, from which rows are gathered by number.
 
     A column of numbers gives arrays of shape (n,), and one of fixed-size lists of length k arrays of shape (n, k). The file
-    is never read as a whole: each chunk is a numpy view of the mapped file.
+    is never read as a whole: each chunk is a numpy view of the mapped file. Only a chunk of floating-point numbers with
+    nulls is copied, since these become NaN.
     """
 
     def __init__(self, table: pa.Table, name: str):
@@ -171,7 +172,7 @@ def array(values: np.ndarray, kind: pa.DataType | None = None) -> pa.Array:
 def _view(values: pa.Array) -> np.ndarray:
     if pa.types.is_fixed_size_list(values.type):
         return values.flatten().to_numpy().reshape(len(values), values.type.list_size)
-    return values.to_numpy()
+    return values.to_numpy(zero_copy_only=not pa.types.is_floating(values.type))
 
 
 def ranges(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

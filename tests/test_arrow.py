@@ -136,6 +136,13 @@ def test_take_from_a_slice() -> None:
     assert Column(table, "tokens").take(np.array([1])).tolist() == [[15, 16, 17]]
 
 
+def test_a_null_among_floats_is_nan() -> None:
+    """A network could not be trained on a feature whose missing values are nulls, although trees can be."""
+    table = pa.table({"share": pa.chunked_array([[0.5], [None, 2.0]], pa.float32())})
+    taken = Column(table, "share").take(np.array([2, 1, 0]))
+    np.testing.assert_array_equal(taken, np.array([2.0, np.nan, 0.5], np.float32), strict=True)
+
+
 def test_a_column_is_not_copied(folder: Path) -> None:
     """Every member would hold the whole prepared data in memory."""
     table = open_table(folder)
