@@ -26,8 +26,9 @@ def stage(source: str | Path, out: str | Path) -> tuple[int, bool]:
     num_bytes = sum(entry["bytes"] for manifest in manifests.values() for entry in manifest["files"].values())
     if _has_copy(out, source, manifests):
         return num_bytes, False
-    if out.is_dir() and any(out.iterdir()):
-        raise UserError(f"{out} holds files that are no copy of prepared data: choose another folder")
+    if out.is_file() or (out.is_dir() and any(out.iterdir())):
+        fault = "is a file" if out.is_file() else "holds files that are no copy of prepared data"
+        raise UserError(f"{out} {fault}: choose another folder")
     disk = next(folder for folder in out.resolve().parents if folder.is_dir())
     if (free := shutil.disk_usage(disk).free) < num_bytes:
         raise UserError(

@@ -37,6 +37,8 @@ def test_each_refusal_names_what_helps(source: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"file/a/b cannot be created: Not a directory$"):
         staging.stage(source, tmp_path / "file/a/b")
+    with pytest.raises(UserError, match=r"file is a file: choose another folder$"):
+        staging.stage(source, tmp_path / "file")
     (tmp_path / "own").mkdir()
     (tmp_path / "own/letter.txt").touch()
     with pytest.raises(UserError, match=r"own holds files that are no copy of prepared data: choose another folder$"):
