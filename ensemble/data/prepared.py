@@ -70,7 +70,8 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
     """
     missing = [entry for entry in ("recipe", "config", "splits", "features") if entry not in manifest]
     splits = manifest.get("splits", {})
-    if not isinstance(splits, dict) or not all(isinstance(facts, dict) for facts in splits.values()):
+    is_mapping = isinstance(splits, dict) and all(isinstance(facts, dict) for facts in splits.values())
+    if not is_mapping or ("splits" in manifest and not splits):
         raise UserError(f"the entry splits of the manifest is {splits}: write {{name: {{'rows': number}}, …}}; {GUIDE}")
     missing += [f"rows of the split {split}" for split, facts in splits.items() if "rows" not in facts]
     if missing:

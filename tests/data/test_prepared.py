@@ -110,6 +110,7 @@ def test_a_task_with_weights_needs_their_column(tmp_path: Path) -> None:
             ["train", "test"],
             r"the entry splits of the manifest is \['train', 'test'\]: write {name: {'rows': number}",
         ),
+        ("splits", {}, "the entry splits of the manifest is {}: write {name: {'rows': number}"),
         ("splits", {"train": 20}, "the entry splits of the manifest is {'train': 20}: write {name: {'rows': number}"),
         ("splits", {"train": {"rows": 12345}}, "rows/train has 20 rows, and the manifest gives 12,345: the two numbers"),
     ],
