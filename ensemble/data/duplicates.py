@@ -12,18 +12,25 @@ import numpy as np
 import polars as pl
 
 UNIT_NAMES = {86_400_000: "days", 60_000: "minutes", 1000: "seconds", 1: "milliseconds"}
-UNITS_MS = tuple(UNIT_NAMES)
+NO_TIMES = 10**15
+"""The unit of a file without rows, longer than any other."""
 
 
-def unit_of(time_ms: np.ndarray, coarsest_ms: int) -> int:
-    """The coarsest unit, in milliseconds and at most `coarsest_ms`, of which all times (n,) are multiples."""
-    return next(unit for unit in UNITS_MS if unit <= coarsest_ms and (time_ms % unit == 0).all())
+def unit_of(time_ms: np.ndarray, coarsest_ms: int = NO_TIMES) -> int:
+    """The coarsest unit, in milliseconds and at most `coarsest_ms`, of which all times (n,) are multiples.
+
+    Without times it is `coarsest_ms`.
+    """
+    if not len(time_ms):
+        return coarsest_ms
+    return next(unit for unit in UNIT_NAMES if unit <= coarsest_ms and (time_ms % unit == 0).all())
 
 
 def print_precisions(files: Sequence[Path], units_ms: Sequence[int]) -> None:
-    """Print the precision of each file's times if the precisions differ."""
-    if len(set(units_ms)) > 1:
-        precisions = ", ".join(f"{file.name} in {UNIT_NAMES[unit]}" for file, unit in zip(files, units_ms, strict=True))
+    """Print the precision of the times of each file with rows if the precisions differ."""
+    known = [(file.name, UNIT_NAMES[unit]) for file, unit in zip(files, units_ms, strict=True) if unit != NO_TIMES]
+    if len({unit for _, unit in known}) > 1:
+        precisions = ", ".join(f"{name} in {unit}" for name, unit in known)
         print(f"times have different precision ({precisions}): duplicates are compared at the coarser one")
 
 

@@ -132,7 +132,7 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
     has_text, period = False, coverage.Period(files)
     names = coverage.OPTIONAL_COLUMNS | (coverage.CRAWL_COLUMNS if panel.as_of_crawl else {})
     known = {column: coverage.Share("reviews", name) for column, name in names.items()}
-    units = [duplicates.UNITS_MS[0]] * len(files)
+    units = [duplicates.NO_TIMES] * len(files)
     with tqdm(unit=" reviews", unit_scale=True, desc="read") as bar:
         for frame in blocks:
             times = frame["time_ms"].to_numpy()

@@ -111,7 +111,7 @@ def read(files: Sequence[Path], format: str, columns: dict[str, str], census: Ce
 
 def _without_copies(files: Sequence[Path], frames: list[pl.DataFrame], census: Census) -> list[pl.DataFrame]:
     """Drop events that are also in a file of finer times, or in an earlier one of the same precision."""
-    units = [duplicates.unit_of(frame["time"].to_numpy(), duplicates.UNITS_MS[0]) for frame in frames]
+    units = [duplicates.unit_of(frame["time"].to_numpy()) for frame in frames]
     duplicates.print_precisions(files, units)
     copies = duplicates.copies_of_other_files(frames, units)
     census.drop(COPY, sum(int(is_copy.sum()) for is_copy in copies))
