@@ -34,7 +34,7 @@ def print_precisions(files: Sequence[Path], units_ms: Sequence[int]) -> None:
         print(f"times have different precision ({precisions}): duplicates are compared at the coarser one")
 
 
-def are_first(reviews: pl.DataFrame, units_ms: Sequence[int]) -> np.ndarray:
+def are_kept(reviews: pl.DataFrame, units_ms: Sequence[int]) -> np.ndarray:
     """Whether each review is kept, (num_reviews,) bool: of several duplicates only one is kept.
 
     reviews : product, time_ms, user and source_file, sorted by product, time and position in the files. units_ms : the

@@ -322,8 +322,8 @@ class _Builder:
         ordered = complete.join(numbers, on="product_id", how="left").sort(
             "product", "time_ms", "source_file", "source_line"
         )
-        is_first = pl.Series(duplicates.are_first(ordered, self.time_units))
-        distinct = self._kept(ordered, is_first, "duplicate: the same product, user and time", census)
+        is_kept = pl.Series(duplicates.are_kept(ordered, self.time_units))
+        distinct = self._kept(ordered, is_kept, "duplicate: the same product, user and time", census)
         if self.panel.num_tokens:
             self.text.add(len(distinct), int((distinct["words"] > 0).sum()))
         # A column that is empty in all training reviews was 0 in training, so it is 0 in new reviews too

@@ -87,7 +87,7 @@ def test_copies_by_brute_force(reviews: list[tuple[int, int, int, int]], units: 
                 ]
                 expected[number] = not copies
                 kept += [(product, user, unit, time)] if not copies else []
-    np.testing.assert_array_equal(duplicates.are_first(frame, units), expected)
+    np.testing.assert_array_equal(duplicates.are_kept(frame, units), expected)
 
 
 @pytest.mark.parametrize(
