@@ -383,7 +383,7 @@ def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
             raise UnknownFormat(f"{path} has no column '{missing[0]}', which the setting columns names: {seen}")
         if _fits(format, file, kind):
             if not file.head:
-                raise UserError(f"{path} has no valid row among its first ({seen}): check how it was made")
+                raise UserError(f"{path} has no valid row at its beginning ({seen}): check how it was made")
             if twice := [column for column in fields.values() if file.names.count(column) > 1]:
                 raise UserError(f"{path} has two columns '{twice[0]}': rename one of them in its header")
             if file.layout is None:

@@ -63,9 +63,10 @@ def check_types(path: Path, fields: Mapping[str, str]) -> None:
                 "as whole numbers or 64-bit floats"
             )
         if not dtype.is_(pl.Null) and _kind(dtype, field) not in accepted:
+            another = ", or name another one with columns" if "user_id" in fields else ""  # metadata have no such setting
             raise UserError(
                 f"the column '{column}' of {path} has the type {batch.schema.field(column).type}, and the {field} must be "
-                f"{' or '.join(accepted)}: convert the column, or name another one with columns"
+                f"{' or '.join(accepted)}: convert the column{another}"
             )
 
 
