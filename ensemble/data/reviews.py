@@ -368,7 +368,7 @@ def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
     if kind == "products" and _fits_any(file, "reviews"):
         raise UserError(f"{path} contains reviews, not product metadata ({seen}): give it among the reviews")
     cells = [*file.names, *(str(value) for row in file.head[:1] for value in row.values())]
-    if is_delimited and len(file.names) == 1 and any("::" in cell for cell in cells):
+    if kind == "reviews" and is_delimited and len(file.names) == 1 and any("::" in cell for cell in cells):
         fix = f"write a tab in place of each '::', as `sed 's/::/\\t/g' OLD > NEW` does, and {BY_NUMBER}"
         raise UnknownFormat(f"the fields of {path} are separated by '::', as in '{cells[-1][:80]}': {fix}")
     for format in sorted(formats, key=lambda each: -len({*each.fields.values()} & {*file.names})):

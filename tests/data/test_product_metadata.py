@@ -55,12 +55,14 @@ def test_metadata_as_parquet(tmp_path):
     assert frame.row(0) == ("P", "T", None, "B", None)
 
 
-def test_metadata_of_a_wrong_type(tmp_path):
+def test_metadata_of_a_wrong_type_or_format(tmp_path):
     """The error would advise the setting columns, which is for reviews only."""
     rows = [{"parent_asin": "P", "title": True, "categories": ["A", "B"]}]
     pl.DataFrame(rows).write_parquet(tmp_path / "m.parquet")
     with pytest.raises(UserError, match=r"has the type bool, and the title must be text or numbers: convert the column$"):
         products(tmp_path / "m.parquet")
+    with pytest.raises(UserError, match=r"has no known format of products .*: convert it; the nearest format, "):
+        products(write(tmp_path / "movies.dat", b"1::Toy Story (1995)::Animation\n"))
 
 
 def test_2018_metadata_whose_types_vary(tmp_path):
