@@ -14,11 +14,14 @@ from ensemble import folders
 from ensemble.arrow import open_table
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
-from ensemble.task import KINDS, METRICS, task_of
+from ensemble.task import KINDS, METRICS, Task, task_of
 
 TRAIN = "train"
 LARGEST_TARGET = 1e150
 """The square of a much larger number is infinite."""
+LARGEST_WEIGHT = 3e38
+"""Weights are 32-bit floats."""
+WEIGHTS = f"weights must be from 0 to {LARGEST_WEIGHT:g}"
 GUIDE = "see ensemble/recipes/README.md"
 
 
@@ -83,6 +86,8 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
             raise UserError(f"the entry {feature} of the features lacks {' and '.join(missing)}: {GUIDE}")
         if feature.get("unit") == "category" and not feature.get("categories"):
             raise UserError(f"the feature {feature['name']} has the unit category, but no categories: give their number")
+        if not isinstance(feature.get("categories", 0), int):
+            raise UserError(f"categories of the feature {feature['name']} is {feature['categories']}: give their number")
     if "task" not in manifest:  # members of such a recipe are networks with files of their own
         return
     task = task_of(manifest)
@@ -133,8 +138,9 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
             _check_codes(split, table, name, num_categories)
         if task.weight and split != FORECAST:
             _check_columns(split, table.schema, [task.weight], _is_number, "numbers, such as float32")
+            _check_values(split, table, task.weight, lambda values: (values >= 0) & (values <= LARGEST_WEIGHT), WEIGHTS)
         if split != FORECAST and not pa.types.is_fixed_size_list(table.schema.field(task.target).type):
-            _check_target(split, table, task.target)
+            _check_targets(split, table, task)
     _check_row_ids(tables)
     for sentence in unknown_values(tables, names):
         print(f"warning: {sentence}")
@@ -221,16 +227,35 @@ def _check_codes(split: str, table: pa.Table, name: str, num_categories: int) ->
             )
 
 
-def _check_target(split: str, table: pa.Table, name: str) -> None:
+def _check_targets(split: str, table: pa.Table, task: Task) -> None:
+    """Raise `UserError` for targets that do not fit the kind of the task."""
+    num_classes = len(task.classes)
+    checks: dict[str, tuple[Callable[[np.ndarray], np.ndarray], str]] = {
+        "binary": (lambda values: (values == 0) | (values == 1), "of 0 or 1"),
+        "multiclass": (
+            lambda values: (values >= 0) & (values < num_classes) & (values == np.floor(values)),
+            f"that is a whole number from 0 to {num_classes - 1}",
+        ),
+        "ranking": (lambda values: (values >= 0) & (values <= LARGEST_TARGET), "of at least 0"),
+        "regression": (
+            lambda values: np.abs(values) <= LARGEST_TARGET,
+            f"with an absolute value of at most {LARGEST_TARGET:g}",
+        ),
+    }
+    is_valid, rule = checks[task.kind]
+    _check_values(split, table, task.target, is_valid, f"rows of all splits but {FORECAST} need a target {rule}")
+
+
+def _check_values(split: str, table: pa.Table, name: str, is_valid: Callable[[np.ndarray], np.ndarray], rule: str) -> None:
+    """Raise `UserError` for values of a column that are not valid. is_valid : of float64 values, (n,) -> (n,) bool"""
     # By chunks, so that no copy of the column is made
-    sizes = (np.abs(chunk.to_numpy(zero_copy_only=False).astype(np.float64)) for chunk in table[name].chunks)
-    is_bad = np.concatenate([np.zeros(0, bool), *(~(size <= LARGEST_TARGET) for size in sizes)])
+    chunks = (chunk.to_numpy(zero_copy_only=False).astype(np.float64) for chunk in table[name].chunks)
+    is_bad = ~np.concatenate([is_valid(values) for values in chunks])
     if is_bad.any():
         num_bad, first = np.count_nonzero(is_bad), int(is_bad.argmax())
-        rule = f"rows of all splits but {FORECAST} need a target with an absolute value of at most {LARGEST_TARGET:g}"
         raise UserError(
-            f"the target {name} of {num_bad:,} of {len(table):,} rows of rows/{split} is missing or too large, the first "
-            f"is {table[name].to_numpy()[first]:g} with row_id {table['row_id'][first]}: {rule}; {GUIDE}"
+            f"{name} is missing or invalid in {num_bad:,} of the {len(table):,} rows of rows/{split}, the first is "
+            f"{table[name].to_numpy()[first]:g} with row_id {table['row_id'][first]}: {rule}; {GUIDE}"
         )
 
 

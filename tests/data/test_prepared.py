@@ -99,6 +99,11 @@ def test_a_task_with_weights_needs_their_column(tmp_path: Path) -> None:
             [{"name": "size", "unit": ""}] * 2,
             "'size' is not a valid name of a feature: names must be distinct, and without b",
         ),
+        (
+            "features",
+            [{"name": "gaps", "unit": "category", "categories": ["a", "b"]}],
+            r"categories of the feature gaps is \['a', 'b'\]: give their number",
+        ),
         ("features", [{"name": "target", "unit": ""}], "the target target is one of the features: leave it out"),
         (
             "task",
@@ -130,9 +135,9 @@ def numbers(first: float) -> np.ndarray:
     [
         ("train", {"row_id": numbers(1).astype(int)}, "the row_id 1 occurs more than once, in rows/train:"),
         ("blend", {"row_id": np.arange(NUM_ROWS)}, "the row_id 0 occurs more than once, in rows/train and rows/blend:"),
-        ("train", {"target": numbers(np.nan)}, "the target target of 1 of 20 rows of rows/train is missing"),
-        ("blend", {"target": numbers(np.nan)}, "of rows/blend is missing or too large, the first is nan with row_id 200"),
-        ("test", {"target": numbers(-np.inf)}, "of rows/test is missing or too large, the first is -inf with row_id 300"),
+        ("train", {"target": numbers(np.nan)}, "target is missing or invalid in 1 of the 20 rows of rows/train"),
+        ("blend", {"target": numbers(np.nan)}, "rows of rows/blend, the first is nan with row_id 200"),
+        ("test", {"target": numbers(-np.inf)}, "rows of rows/test, the first is -inf with row_id 300"),
         ("test", {"target": numbers(np.inf)[::-1]}, "the first is inf with row_id 319:"),
         ("blend", {"row_id": 10**15 * (np.arange(NUM_ROWS) // 2 + 1)}, "the row_id 1000000000000000 occurs more than once"),
         ("test", {"size": numbers(-np.inf).astype(np.float32)}, "1 values of size in rows/test are infinite: missing"),
@@ -158,6 +163,42 @@ def test_a_forecast_without_rows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"rows/forecast has 0 rows, and the manifest gives 0: the two numbers must be equal, and at least 1"
     ):
+        prepared.check("small", tmp_path, manifest)
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric", "invalid", "rule"),
+    [
+        ("binary", "log_loss", (2, -1, 0.5), "need a target of 0 or 1"),
+        ("multiclass", "multiclass_log_loss", (3, -1, 0.5), "need a target that is a whole number from 0 to 2"),
+        ("ranking", "ndcg_at_10", (-1, np.inf), "need a target of at least 0"),
+    ],
+)
+def test_targets_that_do_not_fit_the_task_are_refused(
+    kind: str, metric: str, invalid: tuple[float, ...], rule: str, tmp_path: Path
+) -> None:
+    """A network would learn from a binary target of 2, and its loss would fall below 0."""
+    task = Task(kind=kind, target="target", metric=metric, group="group", cluster="cluster", classes=("a", "b", "c"))
+    for number, value in enumerate((1.0, *invalid)):
+        folder = tmp_path / str(number)
+        manifest = {**write(folder, "train", target=numbers(value)), "task": dataclasses.asdict(task)}
+        manifest["splits"] = {"train": manifest["splits"]["train"]}
+        if value == 1:
+            prepared.check("small", folder, manifest)
+            continue
+        with pytest.raises(
+            UserError, match=f"the first is {value:g} with row_id 0: rows of all splits but forecast {rule};"
+        ):
+            prepared.check("small", folder, manifest)
+
+
+@pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
+def test_invalid_weights_are_refused(weight: float, tmp_path: Path) -> None:
+    """A network would learn the opposite from a row with a negative weight, and nothing from any row with NaN."""
+    manifest = write(tmp_path, "train", w=numbers(weight))
+    manifest["task"]["weight"] = "w"
+    manifest["splits"] = {"train": manifest["splits"]["train"]}
+    with pytest.raises(UserError, match=f"the first is {weight:g} with row_id 0: weights must be from 0 to 3e\\+38;"):
         prepared.check("small", tmp_path, manifest)
 
 
