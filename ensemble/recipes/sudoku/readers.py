@@ -41,6 +41,8 @@ LONGEST_LINE_BYTES = 1 << 16
 _INVALID = 255
 _MARKS = "0123456789ABCDEFG"
 _DIGIT_OF = {".": 0} | {mark: digit for digit, mark in enumerate(_MARKS)}
+_SEPARATORS = bytes.maketrans(b',;"', b"   ")
+"""Replaces the marks between fields, and quotation marks, by blanks."""
 _DIGITS = bytes(_DIGIT_OF.get(chr(octet).upper(), _INVALID) for octet in range(256))
 
 
@@ -177,7 +179,7 @@ def _problem(fields: tuple[bytes, bytes, float] | None, board: Board) -> str:
 
 def _fields(line: bytes) -> tuple[bytes, bytes, float]:
     """Puzzle, solution (empty if there is none) and rating of a line of a file without a header."""
-    parts = line.translate(bytes.maketrans(b',;"', b"   ")).split(None, 2) or [b""]
+    parts = line.translate(_SEPARATORS).split(None, 2) or [b""]
     # A second word may be a comment
     is_answer = len(parts) > 1 and (
         len(parts[1]) == len(parts[0]) or (parts[1].isdigit() and 2 * len(parts[1]) > len(parts[0]))
@@ -213,8 +215,7 @@ def _refuse_other_side(path: Path, board: Board, census: Census) -> None:
     first = next((example for example in census.examples.get(MALFORMED, ()) if example.file == str(path)), None)
     shown = f"; the first invalid line is {first.line}: {first.excerpt}" if first else ""
     with Bytes(path) as stream:
-        head = stream.read(LONGEST_LINE_BYTES)
-    words = head.replace(b",", b" ").replace(b";", b" ").split()
+        words = stream.read(LONGEST_LINE_BYTES).translate(_SEPARATORS).split()
     lengths = {len(word) for word in words if _INVALID not in word.translate(_DIGITS)}
     side = next((side for side, other in BOARDS.items() if other is not board and other.cells in lengths), None)
     advice = f"give side={side}" if side else "ensemble/recipes/sudoku/readers.py lists the formats"

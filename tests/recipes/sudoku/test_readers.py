@@ -178,6 +178,7 @@ def test_files_that_hold_no_puzzles(tmp_path: Path) -> None:
         (b"<html>0123456789ab</html>\n", "readers.py lists the formats"),
         (b"\n# nothing\n", "has no valid puzzle of 81 cells"),
         (text(six[0]).encode(), "valid puzzle of 81 cells .* give side=6"),
+        (f'"puzzle"\n"{text(six[0])}"\n'.encode(), "valid puzzle of 81 cells .* give side=6"),
         (b"question,answer\n", "has no valid puzzle"),
         (b"1" * 70_000, "more than 65,536 bytes"),
         (f"{GOOD}\r{GOOD}\r".encode(), "carriage returns"),
