@@ -112,7 +112,7 @@ def _refuse_unused(config: PrepareConfig) -> None:
     """Raise `UserError` for a setting that has no effect on the system or the source."""
     unused = [(name, "system=lorenz96") for name in LORENZ96_SETTINGS]
     if config.system == lorenz96.NAME:
-        unused = [(name, "system=sea_ice") for name in (*SEA_ICE_SETTINGS, *GENERATOR_SETTINGS)]
+        unused = [(name, "system=sea_ice") for name in (*SEA_ICE_SETTINGS, *GENERATOR_SETTINGS, "chunk_points")]
     elif config.source:
         unused += [(name, "generated files, and source= names files") for name in GENERATOR_SETTINGS]
     for name, use in unused:

@@ -156,6 +156,7 @@ FAULTS: dict[str, dict[str, Any]] = {
     "the setting 'names.sst' is empty": {"names": NamesConfig(sst="")},
     "num_files= is for generated files, and source= names files": {"source": ("a.nc",), "num_files": 3},
     "num_states= is for system=lorenz96": {"num_states": 60},
+    "chunk_points= is for system=sea_ice": {"system": "lorenz96", "chunk_points": 60},
     "^names= is for system=sea_ice": {"system": "lorenz96", "names": NamesConfig(sst="SST")},
     "raw=.* must be two folders, neither inside the other": {"raw": "OUT/raw"},
 }
