@@ -33,7 +33,7 @@ def canonical_forms(board: Board, puzzles: np.ndarray, solutions: np.ndarray, th
     solutions = np.ascontiguousarray(solutions, np.int64) - 1
 
     def part(rows: slice) -> None:
-        _canonical(solutions[rows], given[rows], board.box_rows, board.box_columns, GIVEN, forms[rows])
+        _canonical(solutions[rows], given[rows], board.box_rows, board.box_columns, forms[rows])
 
     in_parts(len(puzzles), part, threads)
     return forms
@@ -60,9 +60,7 @@ def _place_columns(image, columns, tried, num_choices, box, best, has_best, colu
     for column in range(columns):
         column_at[column] = -1
         place_of[column] = -1
-    num_slots, depth, order = 0, 0, 0
-    if not has_best:
-        order = -1
+    num_slots, depth, order = 0, 0, 0 if has_best else -1
     for place in range(columns):
         if column_at[place] < 0:
             slot, count = place // box, 0
@@ -149,8 +147,8 @@ def _to_next_choices(tried, num_choices, depth):
 
 
 @compiled
-def _canonical(grids, given, box_rows, box_columns, mark, forms):
-    """Fill `forms`. grids : solutions with digits from 0. given : 1 for clues, else 0. mark : added to clues"""
+def _canonical(grids, given, box_rows, box_columns, forms):
+    """Fill `forms`. grids : solutions with digits from 0. given : 1 for clues, else 0"""
     cells = grids.shape[1]
     side = box_rows * box_columns
     grid, mask = np.empty(cells, np.int64), np.empty(cells, np.int64)
@@ -196,4 +194,4 @@ def _canonical(grids, given, box_rows, box_columns, mark, forms):
                         if not _to_next_choices(tried, num_choices, depth):
                             break
         for cell in range(cells):
-            forms[number, cell] = best[cell] + 1 + mark * best_mask[cell]
+            forms[number, cell] = best[cell] + 1 + GIVEN * best_mask[cell]
