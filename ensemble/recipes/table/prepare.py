@@ -10,8 +10,9 @@ the rows without a target in `rows/forecast`. They are Arrow datasets that `data
     group     with ranking: a number for each `config.group`. With `time`: the number of the time slice, at most 20 in train
               and in test, increasing from split to split. Else: a random block from 0 to 9, the same for rows of one
               `config.group`. Combiners are compared on these blocks
-    cluster   the number of the row's `config.group`, or the row's own; with groups, `names/cluster` and for ranking
-              `names/group` have the texts of the numbers in these columns
+    cluster   the number of the row's `config.group`; with groups, `names/cluster` and for ranking `names/group` have the
+              texts of the numbers in these columns. Without: the row's number, or if copies of a row stay in one fold, that
+              of the first copy
     time      with `time`: days since 1970-01-01, or the number
     the target, and the features (columns.py); `weight` and `id` if the settings name them
 """
