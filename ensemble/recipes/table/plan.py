@@ -136,7 +136,7 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
 
 
 def _with_fraction(settings: dict[str, Any], least: float) -> dict[str, Any]:
-    """The settings of a tree member with a `column_fraction`, if they have one, of at least `least`, and at most 1."""
+    """The settings of a tree member; a `column_fraction` among them is raised to `least`, but at most to 1."""
     if "column_fraction" not in settings:
         return settings
     return {**settings, "column_fraction": min(1.0, max(settings["column_fraction"], least))}
