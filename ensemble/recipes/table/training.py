@@ -257,11 +257,14 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
 
     def size(self, num_rows: int) -> Size:
         config, num_outputs = self.config, max(1, len(self.task.classes))
-        sizes_of_inputs = (size + 1 if size < LARGEST_ONE_HOT else LARGEST_ONE_HOT // 2 for size in self.categories.values())
+        num_codes = [number + 1 for number in self.categories.values()]  # one code is for missing values
+        sizes_of_inputs = (size if size <= LARGEST_ONE_HOT else LARGEST_ONE_HOT // 2 for size in num_codes)
         num_inputs = len(self.names[0]) * config.embedding_size + sum(sizes_of_inputs)
-        layers = num_inputs * config.width + (config.num_layers - 1) * config.width**2
-        heads = config.num_submodels * (num_inputs + config.width * num_outputs)
-        embeddings = len(self.names[0]) * (config.num_bins + 2) * config.embedding_size
+        layers = (num_inputs + 1) * config.width + (config.num_layers - 1) * (config.width + 1) * config.width
+        heads = config.num_submodels * (num_inputs + (config.width + 1) * num_outputs)
+        embeddings = len(self.names[0]) * (config.num_bins + 3) * config.embedding_size
+        if max(num_codes, default=0) > LARGEST_ONE_HOT:
+            embeddings += sum(num_codes) * LARGEST_ONE_HOT // 2
         activations = 2 * config.num_submodels * config.width * config.num_layers + num_inputs
         return Size(
             num_parameters=self.num_copies * (layers + heads + embeddings),
