@@ -53,7 +53,7 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
         axes.plot(weeks, share_of_hot, color=colour("muted"), linewidth=1)
         ticks = weeks[:: max(1, -(-len(weeks) // 5))]
         axes.set_xticks(ticks, [f"{monday(week).day} {monday(week):%b}" for week in ticks])
-        years = "–".join(sorted({f"{monday(week):%Y}" for week in weeks}))
+        years = "–".join(dict.fromkeys(f"{monday(week):%Y}" for week in (weeks[0], weeks[-1])))
         axes.set(ylim=(0, None), xlabel=f"test week, {years}", ylabel="average precision")
 
     caption = "Shows whether the score depends on a single week. The grey line is the week’s share of hot products."
