@@ -89,14 +89,12 @@ def _products(run: Run) -> dict[str, Any]:
         reasons = []
         for reason in row["reasons"] or ():
             feature = features.get(reason["feature"], {"name": reason["feature"], "meaning": reason["feature"], "unit": ""})
-            value = feature_value(reason["value"], feature["unit"], run.manifest["categories"])
-            odds = np.exp(abs(reason["contribution"]))
             reasons.append(
                 {
                     **feature,
                     "words": run.feature_labels.get(feature["name"], feature["meaning"]),
-                    "value": value,
-                    "odds": number(float(odds), 1),
+                    "value": feature_value(reason["value"], feature["unit"], run.manifest["categories"]),
+                    "odds": number(float(np.exp(abs(reason["contribution"]))), 1),
                     "is_lower": reason["contribution"] < 0,
                 }
             )
