@@ -5,10 +5,10 @@
     .ts     TorchScript, for saber-pytorch and older programs: methods `forward`, `jacobian`, `tangent`, `adjoint`, and
             saber-pytorch's `jac_physical(inputs, mask)`. PyTorch has deprecated it.
 
-All formats accept any batch size. The outputs of a file are compared with those of the network before the file gets its
-final name. Each file contains a JSON text with names, units, statistics and the fingerprint of the data. A `.pt2` file also
-contains the instruction set of the machine that compiled it; `load_pt2`, and cpp/ for C++, refuse it on a machine without
-these instructions.
+All formats accept any batch size from 1 on. The outputs of a file are compared with those of the network before the file
+gets its final name. Each file contains a JSON text with names, units, statistics and the fingerprint of the data. A `.pt2`
+file also contains the instruction set of the machine that compiled it; `load_pt2`, and cpp/ for C++, refuse it on a machine
+without these instructions.
 """
 
 import json
