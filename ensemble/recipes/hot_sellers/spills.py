@@ -4,6 +4,7 @@ import datetime
 import math
 import resource
 import sys
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -72,22 +73,18 @@ def spill_products(
     training : the manifest of the training data, whose categories are then returned, or None
     """
     census = reviews.Census()
-    names: set[str] = set()
-    num_unseen = 0
+    num_rows = Counter[str]()
     writer = _Spill(spill, "products", num_spills)
     for frame in reviews.read_products(files, census, with_price=config.panel.as_of_crawl):
         writer.add(frame)
-        categories = frame["category"].drop_nulls()
-        names.update(categories.unique())
-        num_unseen += 0 if training is None else int((~categories.is_in(training["categories"])).sum())
+        num_rows.update(dict(frame["category"].drop_nulls().value_counts().iter_rows()))
     writer.close()
-    if num_unseen and training is not None:
-        example = min(names - set(training["categories"]))
-        census.note(UNSEEN.format(example), num_unseen)
+    if training and (unseen := num_rows.keys() - set(training["categories"])):
+        census.note(UNSEEN.format(min(unseen)), sum(num_rows[category] for category in unseen))
     if files:
         census.check(config.max_bad_fraction)
         _count_copies(writer.paths, census)
-    return census, training["categories"] if training else ["", *sorted(names - {""})]
+    return census, training["categories"] if training else ["", *sorted(num_rows.keys() - {""})]
 
 
 def _count_copies(paths: list[Path], census: reviews.Census) -> None:
