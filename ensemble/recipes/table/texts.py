@@ -21,7 +21,7 @@ WORDS_OF_A_TERM = (1, 2)
 MAX_TOPICS = 24
 """Largest number of singular vectors. On reviews of products 16, 24 and 32 were equally good."""
 MAX_FITTED = 20_000
-"""Largest number of rows, evenly spaced, from which words and topics are learned."""
+"""Largest number of rows, a random sample, from which words and topics are learned."""
 MOST_ROWS_OF_A_WORD = 0.9
 """Words in a larger fraction of the texts are left out."""
 WORDS_SHOWN = 3
@@ -47,7 +47,8 @@ def learn(texts: pl.Series) -> dict[str, Any]:
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
-    texts = texts.gather_every(max(1, -(-len(texts) // MAX_FITTED)))
+    if len(texts) > MAX_FITTED:  # every k-th row would be of one kind where rows alternate, such as question and answer
+        texts = texts.gather(np.random.default_rng(0).choice(len(texts), MAX_FITTED, replace=False, shuffle=False))
     least = max(2, len(texts) // 1000)
     counter = CountVectorizer(
         token_pattern=TERM, ngram_range=WORDS_OF_A_TERM, max_features=MAX_TERMS, min_df=least, max_df=MOST_ROWS_OF_A_WORD

@@ -37,6 +37,12 @@ def test_topics_differ_and_are_stored_as_json() -> None:
     assert any("apple" in entry["meaning"] or "car" in entry["meaning"] for entry in entries)
 
 
+def test_words_are_learned_from_rows_of_both_kinds_where_they_alternate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With too many rows for all of them, no answer would have a topic in a table where each follows its question."""
+    monkeypatch.setattr(texts, "MAX_FITTED", 50)
+    assert {"apple", "car"} <= set(texts.learn(remarks()[0])["terms"])
+
+
 @pytest.mark.parametrize(
     ("topics", "shown"),
     [
