@@ -15,9 +15,10 @@ or replaced by their ranks in it, so that all groups and members have the same s
 `combiner=auto` compares all combiners block by block within blend (selection.py). The best one is chosen only if it is
 better than equal weights by more than half a standard error: fitted weights that are hardly better on blend are more often
 worse on test (figures in CONTRIBUTING.md). In a binary task with fewer than 1,000 rows of the rarer class, the choice is
-limited to weights that are ≥ 0 and sum to 1, and isotonic calibration is not used. `calibration=none` leaves out steps 1
-and 3. `calibration=auto` compares the calibrators in the same way: the default is Platt scaling for a binary task, and a
-temperature for a multiclass one. Of several names, as in `combiner=simplex,ridge`, the first is the default.
+limited to weights that are ≥ 0 and sum to 1, and isotonic calibration is not used. Out-of-fold predictions of whole groups
+have such weights too. `calibration=none` leaves out steps 1 and 3. `calibration=auto` compares the calibrators in the same
+way: the default is Platt scaling for a binary task, and a temperature for a multiclass one. Of several names, as in
+`combiner=simplex,ridge`, the first is the default.
 """
 
 import dataclasses
@@ -170,6 +171,7 @@ def fit_cross_fitted(
     weight: np.ndarray | None = None,
     is_forward: bool = True,
     compare: bool = True,
+    only_safe: bool = False,
 ) -> tuple[Ensemble, np.ndarray]:
     """Fit an ensemble as the module's docstring describes, and predict its rows cross-fitted. Nothing is random.
 
@@ -180,7 +182,9 @@ def fit_cross_fitted(
     blocks of groups to predict, if `is_forward` after a first block that is only fitted; with fewer groups, each is a block.
     weight : (num_rows,), 0 for rows that do not count; None for 1 each. is_forward : whether each block is predicted from
     earlier blocks only, not from all others. compare : whether all methods are scored even if `combiner` or `calibration`
-    names one.
+    names one. only_safe : whether `auto` chooses among the combiners `SAFE` only, as is needed for out-of-fold predictions
+    if folds consist of whole groups. There the mean prediction of a copy is low where the targets of its fold are high,
+    since it was not fitted on them, and weights below 0 would read the targets from it.
 
     The second result contains the prediction of each row by weights and calibration that were fitted on other blocks:
     (num_rows,), or (num_rows, num_classes); NaN for rows without a prediction.
@@ -203,7 +207,7 @@ def fit_cross_fitted(
     rows = rows.at(order)
     folds = selection.folds_of(rows.group, num_folds, is_forward)
 
-    combiners, eligible = _combiners(kind, combiner, is_large, num_distinct, compare)
+    combiners, eligible = _combiners(kind, combiner, is_large and not only_safe, num_distinct, compare)
     compare_methods = functools.partial(_compare, rows, folds, is_forward)
     method, cross_fitted, _, methods = compare_methods(combiners, calibrators[:1], 0, eligible)
     named_calibrators = calibration.split(",")
@@ -255,7 +259,7 @@ def _compare(
     return selection.choose(losses, eligible[0]), scores, predictions[AUTO], chosen
 
 
-def _combiners(kind: str, combiner: str, is_large: bool, num_distinct: int, compare: bool) -> tuple[list[str], list[str]]:
+def _combiners(kind: str, combiner: str, is_free: bool, num_distinct: int, compare: bool) -> tuple[list[str], list[str]]:
     """The combiners to score, and those of them that may be chosen, the default first; `UserError` for an unknown one."""
     names = _names("combiner", combiner)
     for name in names if combiner != AUTO else ():
@@ -267,7 +271,7 @@ def _combiners(kind: str, combiner: str, is_large: bool, num_distinct: int, comp
         return [EQUAL], [EQUAL]
     every = list(COMBINERS[kind])
     if combiner == AUTO:
-        return every, every if is_large else [name for name in every if name in SAFE]
+        return every, every if is_free else [name for name in every if name in SAFE]
     return every if compare else list(dict.fromkeys((EQUAL, "best_member", *names))), names
 
 

@@ -76,6 +76,34 @@ def test_probabilities_of_scores_are_fitted_on_other_rows_too(tmp_path: Path, se
     assert losses["vague"] > losses["base rate"]
 
 
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+def test_members_without_knowledge_are_not_reversed(kind: str, tmp_path: Path) -> None:
+    """The mean of all other folds is low where the targets of a fold are high. With weights below 0, the ensemble of members
+    that know nothing would read the targets from it, seem to be good, and predict nonsense for new groups."""
+    generator, site = np.random.default_rng(0), np.arange(2400) % 30
+    value = generator.standard_normal(30)[site] + generator.standard_normal(2400)
+    target = value if kind == "regression" else np.where(value > np.median(value), "yes", "no")
+    pl.DataFrame({"x": generator.standard_normal(2400), "site": site, "y": target}).write_parquet(tmp_path / "t.parquet")
+    config = PrepareConfig(out=str(tmp_path / "data"), source=(str(tmp_path / "t.parquet"),), target="y", group="site")
+    manifest, rows = prepare(config), open_table(tmp_path / "data/rows/train")
+    arrays = {name: rows[name].to_numpy() for name in ("row_id", "group", "cluster")}
+    truth, fold = rows["target"].to_numpy().astype(float), rows["fold"].to_numpy()
+    mean_of_others = (truth.sum() - np.bincount(fold, truth)[fold]) / (len(fold) - np.bincount(fold)[fold])
+    for name in ("one", "other"):
+        file = Predictions(
+            **arrays, target=truth, prediction=mean_of_others + 0.005 * generator.standard_normal(2400),
+            output="value" if kind == "regression" else "probability", recipe="table", fingerprint=manifest["fingerprint"],
+            config={"kind": "xgboost"}, split="oof", member=name, reasons=None,
+        )  # fmt: skip
+        predictions.write(tmp_path / "files" / f"{name}.oof.parquet", file)
+    calibration = "auto" if kind == "regression" else "none"
+    scores = predictor.fit(tmp_path / "files", tmp_path / "data", tmp_path / "out", num_draws=2, calibration=calibration)
+    assert min(scores["weights"].values()) >= 0
+    metric = "root_mean_squared_error" if kind == "regression" else "log_loss"
+    losses = {name: scores["scores"][name][metric]["value"] for name in ("ensemble", "base rate")}
+    assert losses["ensemble"] > 0.99 * losses["base rate"]
+
+
 def test_with_a_test_it_is_scored_there(tmp_path: Path) -> None:
     """The scores would not be those of the rows that were set aside for test."""
     data, files = make_data(tmp_path, **TEST)

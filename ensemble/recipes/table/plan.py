@@ -159,17 +159,18 @@ def combining(manifest: dict[str, Any]) -> dict[str, str]:
     clearly lower (combine/selection.py).
 
     From `RIDGE_ROWS` rows on, a regression may have weights below 0, which help where all members deviate from the target in
-    the same way. With folds forward in time, any combiner may be chosen for a regression, by its loss on the blocks after
-    those it was fitted on. Compared with simplex, the loss of this choice on the last quarter of nine tables in time was
-    lower on four and higher on five: −60, −13, −2.4, −0.1, and +0.3 to +3.6 %. With these folds, probabilities of classes
-    are not calibrated, since the frequency of a class changes from block to block.
+    the same way; not with folds of whole groups (`only_safe` of `combine.fit_cross_fitted`). With folds forward in time, any
+    combiner may be chosen for a regression, by its loss on the blocks after those it was fitted on. Compared with simplex,
+    the loss of this choice on the last quarter of nine tables in time was lower on four and higher on five: −60, −13, −2.4,
+    −0.1, and +0.3 to +3.6 %. With these folds, probabilities of classes are not calibrated, since the frequency of a class
+    changes from block to block.
     """
     cv, kind = CrossValidation.from_manifest(manifest), manifest["task"]["kind"]
     calibrations = {"binary": "platt,none", "multiclass": "temperature,none"}
     is_forward = cv is not None and cv.scheme == "forward"
     if kind == "regression":
-        has_many_rows = manifest["splits"]["train"]["rows"] >= RIDGE_ROWS
-        return {"combiner": "auto" if is_forward else "simplex,ridge" if has_many_rows else "simplex"}
+        may_be_negative = manifest["splits"]["train"]["rows"] >= RIDGE_ROWS and (cv is None or cv.scheme != "groups")
+        return {"combiner": "auto" if is_forward else "simplex,ridge" if may_be_negative else "simplex"}
     if kind not in calibrations:
         return {"combiner": "simplex"}
     return {"combiner": "simplex", "calibration": "none" if is_forward else calibrations[kind]}

@@ -10,6 +10,7 @@ from ensemble.recipes.table.plan import combining, plan
 
 FORWARD = CrossValidation(scheme="forward", num_folds=2, embargo=0.0, begins=(0.0, 1.0, 2.0))
 RANDOM = CrossValidation(scheme="random", num_folds=5)
+GROUPS = CrossValidation(scheme="groups", num_folds=5)
 COLUMNS = {"target": "y", "metric": "", "group": "group", "cluster": "cluster"}
 
 
@@ -21,13 +22,15 @@ COLUMNS = {"target": "y", "metric": "", "group": "group", "cluster": "cluster"}
         ("ranking", 5000, FORWARD, {"combiner": "simplex"}),
         ("regression", 5000, RANDOM, {"combiner": "simplex,ridge"}),
         ("regression", 500, RANDOM, {"combiner": "simplex"}),
+        ("regression", 5000, GROUPS, {"combiner": "simplex"}),
         ("binary", 5000, RANDOM, {"combiner": "simplex", "calibration": "platt,none"}),
     ],
 )
 def test_numbers_are_combined_as_is_best_for_the_next_blocks_and_with_few_rows(
     kind: str, num_rows: int, scheme: CrossValidation, expected: Any
 ) -> None:
-    """Weights that fit only past blocks or a few rows would be used, or probabilities be calibrated to a past frequency."""
+    """Weights that fit only past blocks, a few rows or the division into folds would be used, or probabilities be calibrated
+    to a past frequency."""
     rows = {"splits": {"train": {"rows": num_rows}}}
     assert combining({"task": {**COLUMNS, "kind": kind}, cross_validation.KEY: scheme.to_dict(), **rows}) == expected
 
