@@ -168,8 +168,12 @@ def solving(rounds: int, board: Board, given: np.ndarray, num_plain: int) -> dic
 
 
 def _first_puzzles() -> dict[str, dict[str, float]]:
-    """Seconds of a process that generates a few puzzles, first without compiled code in the cache, then with it."""
+    """Seconds of a process that generates a few puzzles, first without compiled code in the cache, then with it.
+
+    Its peak memory is left out: the system reports at least that of this process, which has imported PyTorch.
+    """
     with tempfile.TemporaryDirectory() as cache:
         environment = ["env", f"NUMBA_CACHE_DIR={cache}", f"PYTHONPATH={os.pathsep.join(sys.path[1:])}"]
         words = [*environment, sys.executable, *call(plain.first_puzzles, out=Path(cache) / "none")]
-        return {name: timed(words) for name in ("compiled", "from_the_cache")}
+        runs = {name: timed(words) for name in ("compiled", "from_the_cache")}
+    return {name: {unit: used[unit] for unit in ("wall_s", "cpu_s")} for name, used in runs.items()}

@@ -69,6 +69,18 @@ def test_plain_python_solves_puzzles_in_every_round_of_a_small_file(monkeypatch:
     assert solved[3] == solved[0]
 
 
+def test_the_memory_of_the_benchmark_is_not_that_of_the_first_puzzles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file would give the peak memory of the benchmark, which has imported PyTorch, as that of generating puzzles."""
+    generate = measure.generate
+    small: dict[str, Any] = {"GENERATED": {}, "GENERATED_ONCE": {}, "BATCH": 2, "BATCHES": 1}
+    for name, value in small.items():
+        monkeypatch.setattr(measure, name, value)
+    monkeypatch.setattr(measure, "generate", lambda board, clues, count: generate(board, clues, 2))
+    monkeypatch.setattr(measure, "timed", lambda words: {"wall_s": 3.0, "cpu_s": 2.0, "peak_mb": 1.0})
+    seconds = {"wall_s": 3.0, "cpu_s": 2.0}
+    assert measure.sudoku_data(rounds=1)["first_puzzles"] == {"compiled": seconds, "from_the_cache": seconds}
+
+
 @pytest.fixture(scope="module")
 def six(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """6 × 6 boards, as the prototype needs them."""
