@@ -1,6 +1,6 @@
 """This project compared with other public libraries that do the same work.
 
-    pip install --no-deps --target ../peers lightning-fabric lightning-utilities grain etils array-record \
+    pip install --no-deps --target ../peers lightning-fabric lightning-utilities torchdata grain etils array-record \
         recbole texttable tabulate colorama thop rectools pytorch-lightning torchmetrics implicit fastrlock typeguard \
         importlib_resources zipp portpicker 'pandas<3' pytz
     python scripts/benchmark.py peers_loop packages=../peers       # then peers_ranks, peers_loader and peers_next_item

@@ -1,5 +1,6 @@
 """The benchmarks beside other libraries: both sides do the same work, for those that are installed here."""
 
+import inspect
 from pathlib import Path
 
 import polars as pl
@@ -70,3 +71,26 @@ def test_missing_packages_are_named() -> None:
         measure.peers_loop(2, "")
     with pytest.raises(UserError, match=r"packages= has no lightning-fabric: install them as described"):
         measure.peers_ranks(3, "")
+
+
+def test_the_described_command_installs_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error would name a package that the command of the docstring does not install."""
+    monkeypatch.setattr(measure.importlib.metadata, "distributions", lambda path: [])
+    for name in ("generate", "called"):
+        monkeypatch.setattr(measure, name, lambda *_: {})
+    requirements = (Path(__file__).resolve().parents[3] / "requirements.txt").read_text(encoding="utf-8")
+    installed = {line.partition("==")[0].lower() for line in requirements.splitlines()}
+    described = set((measure.__doc__ or "").partition("--target")[2].partition("python scripts")[0].split())
+    needed: set[str] = set()
+    for compare in (
+        measure.peers_loop,
+        measure.peers_ranks,
+        measure.peers_loader,
+        measure.peers_next_item,
+        measure.peers_panel,
+    ):
+        with pytest.raises(UserError, match="install them as described") as caught:
+            compare(3, "") if "packages" in inspect.signature(compare).parameters else compare(3)
+        needed |= set(str(caught.value).partition("has no ")[2].partition(":")[0].split(", "))
+    assert {"torchdata", "recbole", "polars"} < needed
+    assert needed <= installed | described
