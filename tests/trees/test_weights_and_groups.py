@@ -40,6 +40,14 @@ def test_a_short_ranking_is_learned(library: str, tmp_path: Path) -> None:
     assert score("ndcg_at_10", result) > blind + 0.5 * (1 - blind)
 
 
+def test_a_ranking_of_few_large_groups_is_learned(tmp_path: Path) -> None:
+    """LightGBM's second derivatives grow with the groups, not with their rows: no leaf would reach a weight by rows."""
+    folder = prepare(tmp_path / "data", "ranking", lambda table: {**table, "group": table["group"] % 2})
+    train.train(config("lightgbm", folder, tmp_path / "out", min_leaf_weight=0.0))
+    result = TreeMember(tmp_path / "out").predict(folder, "validation")
+    assert score("ndcg_at_10", result) > score("ndcg_at_10", result, np.zeros(len(result["target"]))) + 0.2
+
+
 # Weights
 
 
