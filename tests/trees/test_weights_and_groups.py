@@ -224,6 +224,22 @@ def test_large_groups_are_divided_for_lightgbm(rule_data: Any, tmp_path: Path, m
     assert score("ndcg_at_10", result) > 0.8
 
 
+def test_the_order_of_rows_does_not_decide_how_large_groups_are_divided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a file sorted by target, each part of a group would have rows of about one relevance: NDCG@10 of 0.58, not 0.70."""
+
+    def sort(table: Columns) -> Columns:
+        order = np.argsort(table["target"], kind="stable")
+        in_order = {name: values[order] for name, values in table.items()}
+        return {**in_order, "group": in_order["group"] % 4, "row_id": table["row_id"]}
+
+    monkeypatch.setattr("ensemble.trees.lgbm.MAX_GROUP_ROWS", 50)
+    folder = prepare(tmp_path / "data", "ranking", sort)
+    train.train(config("lightgbm", folder, tmp_path / "out", min_leaf_weight=0.0))
+    assert score("ndcg_at_10", TreeMember(tmp_path / "out").predict(folder, "validation")) > 0.64
+
+
 def test_grades_are_ranks_within_the_group() -> None:
     """The worse of two products of a week would get the higher relevance, or equal ones different relevances."""
     generator = np.random.default_rng(0)
