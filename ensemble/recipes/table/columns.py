@@ -127,16 +127,21 @@ def learn(column: str, values: pl.Series, in_train: np.ndarray, max_categories: 
         begin = datetime.datetime(1970, 1, 1) + datetime.timedelta(days=offset)
         unit = {"unit": f"{DAYS_SINCE}{begin:%Y-%m-%d}", **({"offset": offset} if offset else {})}
         return Learned(features=[{**entry, **unit}, *parts_of(column, values, in_train)])
+    if is_id(known):
+        why = f"has {num_different:,} different texts in {known.len():,} rows of train: it is taken for an id"
+        return Learned(left_out=why)
     is_repeated = num_different <= known.len() / 2
     names = _categories(known, num_different, max_categories) if is_repeated else []
-    is_prose = (num_different > FEW_CATEGORIES or not is_repeated) and texts.is_prose(known)
+    is_prose = not is_repeated or (num_different > FEW_CATEGORIES and texts.is_prose(known))
     content = texts.learn(known) if is_prose else None
     features = [{**entry, "unit": "category", "categories": len(names), "values": names}] if names else []
     features += texts.entries(column, content) if content else []
-    if not features:
-        why = f"has {num_different:,} different texts in {known.len():,} rows of train: it is taken for an id"
-        return Learned(left_out=why)
     return Learned(features=features, content=content)
+
+
+def is_id(known: pl.Series) -> bool:
+    """Whether cells, none of them null, are taken for ids: texts, mostly different ones, that are no free text."""
+    return known.dtype == pl.String and known.n_unique() > known.len() / 2 and not texts.is_prose(known)
 
 
 def _categories(known: pl.Series, num_different: int, most: int) -> list[str]:

@@ -70,17 +70,17 @@ def target_notes(
 
 
 def row_number_notes(cells_of: dict[str, cells.Cells], features: list[dict[str, Any]]) -> list[str]:
-    """A message for each feature that numbers the rows in any order, such as an index that pandas or R has written. In a
-    first column without a name, numbers may be missing, as in the index of a filtered frame."""
-    names = [feature["column"] for feature in features if cells_of[feature["column"]].kind == "number"]
-    return [ROW_NUMBER.format(name) for name in names if _numbers_rows(cells_of[name].values, name == "column 1")]
+    """A message for each feature that numbers the rows."""
+    names = [feature["column"] for feature in features]
+    return [ROW_NUMBER.format(name) for name in names if numbers_rows(name, cells_of[name])]
 
 
-def _numbers_rows(values: pl.Series, may_have_gaps: bool) -> bool:
-    """Whether the sorted values have steps of 1, or with `may_have_gaps` of any whole number from 1 on."""
-    if values.null_count():
+def numbers_rows(name: str, column: cells.Cells) -> bool:
+    """Whether a column numbers the rows in any order, as does an index that pandas or R has written. In a first column
+    without a name, numbers may be missing, as in the index of a filtered frame."""
+    if column.kind != "number" or column.values.null_count():
         return False
-    numbers = values.to_numpy()
+    numbers, may_have_gaps = column.values.to_numpy(), name == "column 1"
     if not (may_have_gaps or np.ptp(numbers) == len(numbers) - 1):  # checked first, since sorting takes longer
         return False
     steps = np.diff(np.sort(numbers))

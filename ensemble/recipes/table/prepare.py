@@ -65,12 +65,12 @@ MOST_COPIES = 10
 """Equal rows are taken for different observations, without a message, if each of their columns (but the target and `weight`)
 has each value in at least this many rows on average, or has at most half as many values as there are distinct rows."""
 REPEATED = (
-    "{:,} of {:,} rows with a target repeat an earlier row in all columns: with a copy in another fold, scores are too good "
-    "and intervals too narrow; leave copies out, or name the column that copies share as group="
+    "{:,} of {:,} rows with a target repeat an earlier row in all columns but ids and row numbers: with a copy in another "
+    "fold, scores are too good and intervals too narrow; leave copies out, or name the column that copies share as group="
 )
 TOGETHER = (
-    "{:,} of {:,} rows with a target repeat an earlier row in all columns: copies stay in one fold, so that no score is too "
-    "good; leave them out, unless rows are to count several times"
+    "{:,} of {:,} rows with a target repeat an earlier row in all columns but ids and row numbers: copies stay in one fold, "
+    "so that no score is too good; leave them out, unless rows are to count several times"
 )
 
 
@@ -347,8 +347,10 @@ def _keep_copies_together(
 ) -> tuple[np.ndarray, list[str]]:
     """The units of `units`, or with many copies and random folds one unit for all copies of a row; and messages."""
     is_labelled = ~np.isnan(target.values)
-    compared = [column for name, column in cells_of.items() if name not in (config.target, config.weight)]
-    values = [column.values.filter(pl.Series(is_labelled)) for column in compared]
+    not_compared = {config.target, config.weight}
+    not_compared |= {name for name, column in cells_of.items() if name != config.time and leaks.numbers_rows(name, column)}
+    values = [cells_of[name].values.filter(pl.Series(is_labelled)) for name in cells_of if name not in not_compared]
+    values = [each for each in values if not columns.is_id(each.drop_nulls())]  # copies may have ids of their own
     columns_of_row = [*values, pl.Series(target.values[is_labelled])]
     key = pl.DataFrame([value.alias(str(number)) for number, value in enumerate(columns_of_row)]).hash_rows().to_numpy()
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)

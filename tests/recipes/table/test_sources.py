@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import polars as pl
 import pytest
-from small_tables import prepare
+from small_tables import prepare, rows_of
 
 from ensemble.arrow import open_table
 from ensemble.data.census import MALFORMED, Census
@@ -47,6 +47,26 @@ def test_a_copy_in_parquet_is_found_beside_other_types(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("n,t,is,w,day\n1.0,a,True,1,2024-01-01\n2.0,b,False,2,2024-01-02\n3.5,c,,3,\n")
     (note,) = sources.read([tmp_path / "a.parquet", tmp_path / "b.csv"], Census()).notes
     assert note.startswith("3 of 3 rows of b.csv are in a.parquet too: leave copies out")
+
+
+@pytest.mark.parametrize("kind", ["id", "row number"])
+def test_copies_with_ids_of_their_own_stay_in_one_fold(kind: str, tmp_path: Path) -> None:
+    """Where each copy of a row has another id, a model would be scored on copies of the rows that it was trained on: noise
+    would be predicted well, without a message."""
+    generator = np.random.default_rng(0)
+    noise = pl.DataFrame({name: generator.normal(size=60) for name in "xy"})
+    row = pl.Series(generator.permutation(180))
+    numbered = {"id": "k" + row.cast(pl.String), "row number": row}[kind].alias("key")
+    pl.concat([noise] * 3).insert_column(0, numbered).write_csv(tmp_path / "a.csv")
+    manifest = prepare(tmp_path, tmp_path / "a.csv")
+    rows = rows_of(tmp_path, manifest)
+    assert rows.group_by("x").agg(pl.col("fold", "cluster").n_unique())["fold", "cluster"].to_numpy().max() == 1
+    assert manifest["notes"][0].startswith("120 of 180 rows with a target repeat an earlier row")
+    few = {"key": numbered, "sex": ["f", "m"] * 90, "grade": [1, 2, 3] * 60, "y": [0, 1, 1, 0] * 45}
+    pl.DataFrame(few).write_csv(tmp_path / "a.csv")  # rows that are equal by chance
+    manifest = prepare(tmp_path, tmp_path / "a.csv", overwrite=True)
+    assert rows_of(tmp_path, manifest)["cluster"].n_unique() == 180
+    assert not [note for note in manifest["notes"] if "repeat" in note]
 
 
 def test_the_time_to_read_many_files_is_linear(tmp_path: Path) -> None:
