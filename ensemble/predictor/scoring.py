@@ -58,12 +58,12 @@ def intervals_of(
     is_predicted = np.isfinite(cross_fitted) if kind == "regression" else np.zeros(0, bool)
     if not is_predicted.any():
         return None, None
-    target, prediction, group = fit_rows.target[is_predicted], cross_fitted[is_predicted], fit_rows.group[is_predicted]
+    columns = fit_rows.target, cross_fitted, fit_rows.group, fit_rows.cluster
     weight, counted = counted_rows(weight_of(fit_rows.weight, is_predicted))
-    target, prediction, group = target[counted], prediction[counted], group[counted]
-    fitted = intervals.fit(target, prediction, weight)
+    target, prediction, group, cluster = (column[is_predicted][counted] for column in columns)
+    fitted = intervals.fit(target, prediction, weight, cluster)
     if test is None:
-        return intervals.cross_fitted(target, prediction, group, is_forward, weight), fitted
+        return intervals.cross_fitted(target, prediction, group, is_forward, weight, cluster), fitted
     weight, counted = counted_rows(test.weight)
     return intervals.coverage(*fitted(combined[counted]), test.target[counted], weight), fitted
 

@@ -122,3 +122,19 @@ def test_half_of_the_weight_has_wider_intervals() -> None:
     low, high, target = np.zeros(5), np.array([1.0, 2, 3, 4, 50]), np.zeros(5)
     assert intervals.coverage(low, high, target, np.array([1.0, 1, 1, 1, 9]))["median_width"] == 50
     assert intervals.coverage(low[:4], high[:4], target[:4])["median_width"] == 2.5
+
+
+def test_intervals_hold_the_values_of_new_clusters() -> None:
+    """Rows of one fold of whole groups have nearly the same prediction. A bin would have the residuals of a few groups, and
+    intervals would be too narrow for new groups."""
+    coverages = []
+    for seed in range(20):
+        generator = np.random.default_rng(seed)
+        group = np.repeat(np.arange(30), 40)
+        effect, fold = generator.normal(size=30), group % 8
+        target = effect[group] + generator.normal(size=1200)
+        mean_of_others = (target.sum() - np.bincount(fold, target)[fold]) / (1200 - np.bincount(fold)[fold])
+        fitted = intervals.fit(target, mean_of_others + 0.01 * generator.normal(size=1200), cluster=group)
+        new_value = np.sqrt(2) * generator.normal(size=4000)
+        coverages.append(intervals.coverage(*fitted(np.full(4000, target.mean())), new_value)["coverage"])
+    assert np.mean(coverages) > 0.885
