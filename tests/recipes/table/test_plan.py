@@ -1,12 +1,20 @@
 """The plan of a fit of a table."""
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
 import pytest
+from copied_members import prepared_of
 
-from ensemble.data import cross_validation
+from ensemble import configuration, folders
+from ensemble.data import cross_validation, out_of_fold
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.recipes.table.plan import combining, plan
+from ensemble.trees import train
+from ensemble.trees.settings import TreesConfig
 
 FORWARD = CrossValidation(scheme="forward", num_folds=2, embargo=0.0, begins=(0.0, 1.0, 2.0))
 RANDOM = CrossValidation(scheme="random", num_folds=5)
@@ -95,3 +103,23 @@ def test_trees_of_large_tables_have_more_leaves() -> None:
     members = [member for member in plan({**manifest, "task": {**COLUMNS, "kind": "binary"}}, 2) if not member.variant_of]
     assert [member.name for member in members] == ["lightgbm", "xgboost", "catboost", "tabm"]
     assert all(member.settings["max_leaves"] >= 127 for member in members[:3])
+
+
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+def test_few_rows_of_a_class_are_told_apart(library: str, tmp_path: Path) -> None:
+    """No leaf would reach the weight that suits other tables, and a member would give all rows one probability."""
+    generator = np.random.default_rng(0)
+    values = generator.standard_normal((2, 600))
+    frame = pl.DataFrame({"a": values[0], "b": values[1], "y": np.where(values[0] >= np.sort(values[0])[-6], "yes", "no")})
+    data = prepared_of(tmp_path, frame)
+    members = [member for member in plan(folders.read_manifest(data), 1) if member.settings.get("library") == library]
+    assert len(members) >= 2
+    for member in members:
+        paths = {"data": str(data), "out": str(tmp_path / member.name)}
+        settings = {**member.settings, **paths, "learning_rate": 0.3, "num_rounds": 20, "threads": 1}
+        train.train(configuration.from_dict(TreesConfig, settings))
+        rows = pq.read_table(tmp_path / member.name / out_of_fold.FILE)
+        is_rare = np.isin(rows["row_id"].to_numpy(), np.flatnonzero(frame["y"] == "yes"))
+        prediction = rows["prediction"].to_numpy()
+        assert is_rare.sum() == 6
+        assert prediction[is_rare].mean() > 5 * prediction[~is_rare].mean()
