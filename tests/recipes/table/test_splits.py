@@ -1,11 +1,14 @@
 """The folds of a table: which rows each copy learns from and which it predicts, for tables of all kinds."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_tables import prepare, rows_of
 
 from ensemble.data.census import Census
 from ensemble.data.cross_validation import CrossValidation
@@ -416,3 +419,22 @@ def test_the_cause_of_an_empty_fold_is_named() -> None:
             split(np.sin(day), time=day, unit=unit, embargo=embargo)
     with pytest.raises(UserError, match=r"no row is left .*: lower embargo=300, or give more rows"):
         split(np.sin(day), time=day, unit=day, embargo=300.0)
+
+
+@pytest.mark.parametrize(("num_unlike", "is_together"), [(0, True), (2, True), (30, False)])
+def test_rows_that_are_equal_but_for_the_target_are_not_divided_by_it(
+    num_unlike: int, is_together: bool, tmp_path: Path
+) -> None:
+    """Copies would be fitted on the other rows of a product only, which have the other target: the members would learn, and
+    predict for new rows, the opposite of what is true."""
+    product = np.repeat(np.arange(100), 6)
+    target = product % 2
+    target[: 6 * num_unlike : 6] = 1 - target[: 6 * num_unlike : 6]
+    frame = pl.DataFrame({"product": [f"p{number}" for number in product], "price": product * 1.5, "y": target})
+    frame.write_parquet(tmp_path / "table.parquet")
+    manifest = prepare(tmp_path, tmp_path / "table.parquet", task="binary")
+    rows = rows_of(tmp_path, manifest)
+    assert rows["cluster"].n_unique() == (100 if is_together else 600)
+    num_folds = rows.group_by("price").agg(pl.col("fold").n_unique())["fold"].to_numpy()
+    assert num_folds.max() == 1 if is_together else num_folds.min() > 1
+    assert any("copies stay in one fold" in note for note in manifest["notes"]) == is_together
