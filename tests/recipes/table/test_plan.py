@@ -12,6 +12,7 @@ from copied_members import prepared_of
 from ensemble import configuration, folders
 from ensemble.data import cross_validation, out_of_fold
 from ensemble.data.cross_validation import CrossValidation
+from ensemble.metrics.ranking import ndcg_at_10
 from ensemble.recipes.table.plan import combining, plan
 from ensemble.trees import train
 from ensemble.trees.settings import TreesConfig
@@ -123,3 +124,19 @@ def test_few_rows_of_a_class_are_told_apart(library: str, tmp_path: Path) -> Non
         prediction = rows["prediction"].to_numpy()
         assert is_rare.sum() == 6
         assert prediction[is_rare].mean() > 5 * prediction[~is_rare].mean()
+
+
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+def test_few_groups_of_a_ranking_are_learned(library: str, tmp_path: Path) -> None:
+    """The second derivatives of a group sum to about 1: hardly any leaf would reach the weight that suits other tables."""
+    generator = np.random.default_rng(0)
+    values = generator.standard_normal((90, 4))
+    relevance = np.clip(np.round(2 + 1.5 * (values[:, 0] + 0.3 * generator.standard_normal(90))), 0, 4).astype(int)
+    frame = pl.DataFrame({**dict(zip("abcd", values.T, strict=True)), "group": np.repeat([0, 1, 2], 30), "y": relevance})
+    data = prepared_of(tmp_path, frame, task="ranking", group="group")
+    member = next(member for member in plan(folders.read_manifest(data), 1) if member.name == library)
+    paths = {"data": str(data), "out": str(tmp_path / library)}
+    train.train(configuration.from_dict(TreesConfig, {**member.settings, **paths, "threads": 1}))
+    rows = pq.read_table(tmp_path / library / out_of_fold.FILE)
+    row_id = rows["row_id"].to_numpy()
+    assert ndcg_at_10(relevance[row_id], rows["prediction"].to_numpy(), row_id // 30) > 0.88
