@@ -9,6 +9,8 @@ those papers. The random numbers of a row are a function of its row id alone, so
 batch size and number of processes.
 """
 
+import functools
+
 import numpy as np
 
 from ensemble.data.splitmix import GOLDEN, finalised, mixed
@@ -40,8 +42,8 @@ def ranks_of(
     rank = 1 + (score > target_score).sum(1) + ((score == target_score).sum(1) - 1) / 2  # − 1: the target itself
     rank[np.take_along_axis(score, target[:, None] - 1, 1)[:, 0] < 0] = np.inf
     # Distinct keys give a unique order, and the item can be found from its key
-    last_first = np.argsort(tie_key(np.arange(num_items) + 1))[::-1]
-    key = score * num_items + np.argsort(last_first)
+    last_first, place = _order_of_ties(num_items)
+    key = score * num_items + place
     num_top = min(NUM_TOP, num_items)
     best = np.sort(np.partition(key, num_items - num_top, axis=1)[:, num_items - num_top :], axis=1)[:, ::-1]
     is_shown = best >= 0
@@ -49,6 +51,13 @@ def ranks_of(
     items = np.where(is_shown, last_first[best % num_items] + 1, 0).astype(np.int32)
     scores = np.where(is_shown, best, lowest) // num_items
     return {"rank": rank, "rank_of_101": rank_of_101, "items": items, "scores": scores}
+
+
+@functools.lru_cache(maxsize=1)  # it is the same for each batch
+def _order_of_ties(num_items: int) -> tuple[np.ndarray, np.ndarray]:
+    """The item numbers − 1 in the order of `tie_key`, last first, and the place of each item in it; (num_items,) each."""
+    last_first = np.argsort(tie_key(np.arange(num_items) + 1))[::-1]
+    return last_first, np.argsort(last_first)
 
 
 def tie_key(item: np.ndarray) -> np.ndarray:

@@ -349,6 +349,8 @@ def _keep_copies_together(
     config: PrepareConfig, cells_of: dict[str, cells.Cells], target: Target, unit: np.ndarray
 ) -> tuple[np.ndarray, list[str]]:
     """The units of `units`, or with many copies and random folds one unit for all copies of a row; and messages."""
+    if config.group:
+        return unit, []
     is_labelled = ~np.isnan(target.values)
     not_compared = {config.target, config.weight}
     not_compared |= {name for name, column in cells_of.items() if name != config.time and leaks.numbers_rows(name, column)}
@@ -358,7 +360,7 @@ def _keep_copies_together(
     frame = pl.DataFrame([value.alias(str(number)) for number, value in enumerate(columns_of_row)])
     num_distinct = frame.hash_rows().n_unique()
     num_repeated = len(frame) - num_distinct
-    if config.group or num_repeated < max(LEAST_REPEATED * len(frame), 1):
+    if num_repeated < max(LEAST_REPEATED * len(frame), 1):
         return unit, []
     # If no column tells most of the distinct rows apart, rows of different observations may be equal by chance
     if max((value.n_unique() for value in values), default=0) <= max(num_distinct / 2, len(frame) / MOST_COPIES):
