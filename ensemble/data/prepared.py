@@ -19,9 +19,9 @@ from ensemble.task import KINDS, METRICS, Task, task_of
 TRAIN = "train"
 LARGEST_TARGET = 1e150
 """The square of a much larger number is infinite."""
-LARGEST_WEIGHT = 3e38
+LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 """Weights are 32-bit floats."""
-WEIGHTS = f"weights must be from 0 to {LARGEST_WEIGHT:g}"
+WEIGHTS = f"weights must be from 0 to {LARGEST_WEIGHT:.1g}"
 GUIDE = "see ensemble/recipes/README.md"
 
 
