@@ -56,6 +56,22 @@ def test_codes_do_not_depend_on_an_offset_of_the_target(offset: float, tmp_path:
     assert np.std(codes[0]) > 0.3
 
 
+def test_codes_are_shrunk_only_if_the_target_varies_within_categories(tmp_path: Path) -> None:
+    """Categories that determine the target would be shrunk by half, and noise would look like a difference of categories."""
+    rows = rows_of(data := prepared(tmp_path))
+    shop, fold = rows.column("shop"), folds_of(data)[0]
+    generator = np.random.default_rng(1)
+    spread = {}
+    for name, sales in (("signal", 3 * np.sin(shop)), ("noise", generator.normal(size=NUM_ROWS))):
+        changed = rows.replaced({"target": (sales + generator.normal(0, 0.05, NUM_ROWS)).astype(np.float32)})
+        objective = objective_of(config_of("lightgbm", data), changed)
+        codes = target_encoding.fit(objective, changed, fold.fit)[0].codes[rows.features.index("shop")][:NUM_SHOPS]
+        means = [changed.column("target")[fold.fit][shop[fold.fit] == number].mean() for number in range(NUM_SHOPS)]
+        spread[name] = np.std(codes) * objective.scaling.scale / np.std(means)
+    assert spread["signal"] > 0.98  # about 10 rows per shop: 0.5 with 10 more rows of the mean
+    assert spread["noise"] < 0.2
+
+
 def test_a_code_contains_neither_held_out_targets_nor_that_of_its_own_row(tmp_path: Path) -> None:
     """The code of a category would contain the target that is to be predicted."""
     data = prepared(tmp_path)
