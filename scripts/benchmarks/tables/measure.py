@@ -41,7 +41,7 @@ def tables(
     tables : the folder of the tables, NAME.csv.gz or NAME.csv; ensemble/recipes/table/README.md lists their origins
     python : the interpreter that has AutoGluon; `make bench-tables` installs it
     folder : for the split tables and the results; a result that is stored there is not measured again
-    names : the tables to measure; empty for all but flights
+    names : the tables to measure; empty for the eleven, [further] for those of further.csv
     methods : ours, presets of AutoGluon, lightgbm. A preset with the suffix _by_time validates in blocks of time, on tables
         with a time; one with _date_parts gets hours and other parts of dates, on tables with dates; _date_parts_by_time
         has both
@@ -50,11 +50,12 @@ def tables(
     seeds : each method is fitted with the seeds 0, 1, …; lightgbm with 0 only, since its defaults are not random
     """
     enough(seeds, 1, "seeds", "a result")
+    names = tuple(data.FURTHER_TABLES) if names == (data.FURTHER,) else names
     refuse_unknown("names", names, data.TABLES, "table ")
     refuse_unknown("methods", methods, runners.METHODS)
     if set(methods) - set(UNLIMITED) and not Path(python).exists():
         raise UserError(f"there is no {python}: `make bench-tables` installs AutoGluon there")
-    names = names or tuple(name for name, table in data.TABLES.items() if not table.is_large)
+    names = names or tuple(name for name, table in data.TABLES.items() if table.is_default)
     for name in names:
         data.source_files(tables, name)
     rivals_limit = rivals_time_limit or time_limit

@@ -59,7 +59,9 @@ def _ours(table: Path, facts: dict[str, Any], out: Path, seed: int, limit_s: flo
     """Run the two commands of a user of this project, one to fit and one to predict."""
     run = out / "run"
     words = [f"source=[{table / 'train.csv'}]", f"target={facts['target']}", f"out={run}", f"time_limit={limit_s:g}"]
-    words += [f"metric={METRIC[facts['task']]}", f"seed={seed}"] + ([f"time={facts['time']}"] if facts["time"] else [])
+    words += [f"task={facts['task']}", f"metric={METRIC[facts['task']]}", f"seed={seed}"] + (
+        [f"time={facts['time']}"] if facts["time"] else []
+    )
     fit = watched(script("fit", *words))
     source = (f"source=[{table / 'new.csv'}]", f"out={out / 'new'}")
     predict = watched(script("ensemble_predictor", "predict", f"ensemble={run / 'ensemble'}", *source))

@@ -98,12 +98,14 @@ def test_the_readme_lists_the_tables() -> None:
     """The page would name other files than the measured ones."""
     page = (ROOT / "ensemble/recipes/table/README.md").read_text()
     listed = set(re.findall(r"\b[0-9a-f]{64}\b", page))
-    small, large = (folders.read_json(ROOT / f"slurm/results/{name}.json")["tables"] for name in ("tables", "tables_large"))
-    assert large.keys() == {name for name, table in data.TABLES.items() if table.is_large}
-    measured = small | large
-    assert measured.keys() == data.TABLES.keys()
-    assert listed == {digest for table in measured.values() for digest in table["sha256"]}
-    assert all(table.origin in page for table in data.TABLES.values())
+    small, large, further = (
+        folders.read_json(ROOT / f"slurm/results/{name}.json")["tables"] for name in ("tables", "tables_large", "tables_further")
+    )
+    assert small.keys() == {name for name, table in data.TABLES.items() if table.is_default}
+    assert further.keys() == data.FURTHER_TABLES.keys()
+    assert (small | large | further).keys() == data.TABLES.keys()
+    assert listed == {digest for table in (small | large).values() for digest in table["sha256"]}
+    assert all(table.origin in page for name, table in data.TABLES.items() if name in small | large)
 
 
 # ------------------------------------------------------------------------------------------------ mistakes
