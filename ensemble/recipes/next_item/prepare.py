@@ -81,6 +81,8 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         _write_rows(folder / "rows", split, user)
         print("\n".join([census.table(), _describe_core(config.core, raw_events, events)]))
         _print_repeats(events, split["test"][1] - 1)
+        if has_time:
+            _print_ties(time, split["test"][1] - 1)
         return folders.write_manifest(
             folder,
             {
@@ -165,6 +167,16 @@ def _print_repeats(events: pl.DataFrame, target: np.ndarray) -> None:
         print(
             f"{num_repeats:,} of {len(target):,} test targets were taken before by their user and score 0: repeats=first "
             "leaves repeats out"
+        )
+
+
+def _print_ties(time: np.ndarray, target: np.ndarray) -> None:
+    """Print how many test targets have the time of the event before, if there are any: in files sorted by item, the last of
+    tied items is the target, and a member can learn this order. target : indices of the targets among the events."""
+    if num_ties := int((time[target] == time[target - 1]).sum()):
+        print(
+            f"{num_ties:,} of {len(target):,} test targets have the same time as the event before: their order is that of "
+            "the files, and scores depend on it"
         )
 
 

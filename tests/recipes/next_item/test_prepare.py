@@ -186,3 +186,17 @@ def test_targets_that_were_taken_before_are_counted(tmp_path: Path, capsys: pyte
     assert shown in capsys.readouterr().out.splitlines()
     targets_of_lines(tmp_path, lines, "test", repeats="first")
     assert "taken before" not in capsys.readouterr().out
+
+
+def test_targets_at_the_time_of_the_event_before_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of events at one time, the last line of the file is the target. In a file sorted by item a member learns this, and a
+    user would take its score for that of new events."""
+    tied = [(user, item, 5) for item in "vwxyz" for user in "abc"]
+    in_order = [("d", item, time) for time, item in enumerate("vwxyz")]
+    prepare(tmp_path, interactions=tied + in_order)
+    shown = "3 of 4 test targets have the same time as the event before: their order is that of the files, and scores"
+    assert f"{shown} depend on it" in capsys.readouterr().out.splitlines()
+    prepare(tmp_path, interactions=in_order, overwrite=True)
+    assert "same time" not in capsys.readouterr().out
+    targets_of_lines(tmp_path, "1 5 6 7 8\n", "test")  # without times, the order of a line is that of its events
+    assert "same time" not in capsys.readouterr().out
