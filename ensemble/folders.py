@@ -260,17 +260,17 @@ LOCK_WAIT_S = 30.0
 
 
 @contextmanager
-def locked(folder: Path, use: str, wait_s: float = 0.0) -> Iterator[bool]:
+def locked(folder: Path, use: str, wait_s: float = 0.0, shared: bool = False) -> Iterator[bool]:
     """Lock an existing folder, and yield whether its file system has locks; another command that locks it must wait.
 
-    use : what the commands do with the folder, such as "training in". Raises `UserError` if another command still holds
-    the lock after `wait_s`.
+    use : what the commands do with the folder, such as "training in". shared : whether other commands may hold such a lock
+    too. Raises `UserError` if another command still holds the lock after `wait_s`.
     """
     descriptor, deadline, is_locked = os.open(folder, os.O_RDONLY), time.monotonic() + wait_s, True
     try:
         while True:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:

@@ -57,7 +57,8 @@ def search(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_R
     Returns `status` (done, or preempted after SIGTERM, SIGINT or SIGUSR1, which end the current trial), the number of ended
     `trials`, a `table`, and if a trial was completed the scores of the `given` and the `best` settings. resume : '' starts,
     'last' joins or resumes a search, 'auto' does so if there is one. Raises `UserError` if `out` contains a search and
-    neither `resume` nor `config.overwrite` is set, or a search with other data or settings.
+    neither `resume` nor `config.overwrite` is set, a search with other data or settings, or a running search that
+    `config.overwrite` would replace.
     """
     _check(config, rank_info)
     library = library_module(config.library)
@@ -72,7 +73,10 @@ def search(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_R
         config = dataclasses.replace(config, memory=member.memory_mode(config, manifest, group))
         folder = _search_folder(config, resume)
         bins: list[Any] = []
-        with _trials(folder, config, manifest) as trials:
+        with (
+            folders.locked(folder, "searching in", folders.LOCK_WAIT_S, shared=True),
+            _trials(folder, config, manifest) as trials,
+        ):
             with trials.page_folder() as page_folder:
 
                 def work(trial: Trial) -> tuple[float, dict[str, Any]]:
@@ -145,13 +149,14 @@ def _search_folder(config: TreesConfig, resume: str) -> Path:
     if resume == "last" and not has_search:
         raise UserError(f"there is no search to join at {config.out}: start without --resume")
     if has_search and not resume:
-        folders.discard_scratch(folder.rglob(".*.writing-*"))  # of tasks that were killed
-        if foreign := _foreign(folder):
-            raise UserError(
-                f"{config.out} holds {foreign}, which no search wrote, so the folder is not replaced: move that file "
-                "elsewhere, or choose another folder"
-            )
-        shutil.rmtree(folder)
+        with folders.locked(folder, "searching in"):
+            folders.discard_scratch(folder.rglob(".*.writing-*"))  # of tasks that were killed
+            if foreign := _foreign(folder):
+                raise UserError(
+                    f"{config.out} holds {foreign}, which no search wrote, so the folder is not replaced: move that file "
+                    "elsewhere, or choose another folder"
+                )
+            shutil.rmtree(folder)
     elif not has_search and names - {"tasks", "claim.lock"}:
         raise UserError(f"{config.out} holds files that no search wrote, and is not replaced: choose another folder")
     folder.mkdir(parents=True, exist_ok=True)

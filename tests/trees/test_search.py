@@ -451,6 +451,20 @@ def test_a_search_that_was_killed_while_it_drew_can_be_replaced(
     assert not [file.name for file in (tmp_path / "killed").glob(".*")]
 
 
+def test_a_search_is_not_replaced_while_it_runs(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal would be deleted under a running task, which would lose its trials and end with a traceback."""
+    config = settings(prepared, tmp_path / "search", trials=1)
+
+    def savefig(figure: Figure, file: Path, **_: Any) -> None:
+        monkeypatch.undo()
+        with pytest.raises(UserError, match="another command is searching in"):
+            search.search(dataclasses.replace(config, overwrite=True))
+        file.touch()
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    assert search.search(config)["trials"] == 1
+
+
 def test_a_task_may_start_while_another_one_does(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the tasks of an array, one that begins as another writes the journal would end with an error."""
     folder, iterdir = tmp_path / "search", Path.iterdir
