@@ -4,7 +4,7 @@
     remove(cells, unit)                   # the texts without the unit, times in hours: '74', '13.75'
 
 The cells of a column must have the same unit: 74 and 98 are not the numbers of `74 bhp` and `98 kW`. Only K, M and B
-(thousands, millions, billions) may differ, as in $537K and $56.7M.
+(thousands, millions, billions) may differ, as in $537K and $56.7M, and the plural s, as in 1 day and 2 days.
 """
 
 import re
@@ -121,6 +121,7 @@ def remove(cells: pl.Series, unit: str) -> pl.Series:
         exponents = parts["3"].str.to_lowercase().replace(EXPONENTS).fill_null("")
         return cells.zip_with(parts["2"].is_null(), parts["1"] + parts["2"] + exponents)
     prefix, suffix = (re.escape(part.strip()) for part in unit.split("#", 1))  # a unit may be # too
+    suffix = re.sub(r"([^\W\d_]{3,}?)s?$", r"\1s?", suffix)  # 1 day and 2 days
     return cells.str.replace(rf"^([+-]?){prefix} ?({NUMBER}) ?{suffix}$", "${1}${2}")
 
 
