@@ -88,7 +88,7 @@ def predict(settings: PredictConfig, manifest: dict[str, Any]) -> None:
     )
     if settings.contributions and not loaded.write_contributions:
         raise errors.UserError(f"contributions=true is for one tree or linear member, which {folder} is not: leave it out")
-    name = settings.name or folder.resolve().name
+    name = settings.name or (settings.member if baseline else folder.resolve().name)
     forecast.check_name(name, manifest)
     member_folder = None if baseline else folder
     for split in splits:

@@ -7,6 +7,7 @@ import pytest
 from scripts_run import started
 
 from ensemble import folders
+from ensemble.commands import predict
 from ensemble.errors import UserError
 from ensemble.predictor import members
 
@@ -48,6 +49,15 @@ def test_a_baseline_that_a_fit_predicted_may_be_predicted_again(prepared: Path, 
     done = started("predict", "member=momentum", f"data={prepared}", f"out={out}", "splits=[test]")
     assert done.returncode == 0, done.stderr
     assert file.read_bytes() == predicted_by_fit
+
+
+def test_a_baseline_has_its_own_name(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder with a link called momentum, the baseline would have the name of the link's target in the ensemble."""
+    monkeypatch.chdir(tmp_path)
+    Path("momentum").symlink_to(prepared)
+    config = predict.PredictConfig(member="momentum", data=str(prepared), out="predictions", splits=("test",))
+    predict.predict(config, folders.read_manifest(prepared))
+    assert [file.name for file in Path("predictions").iterdir()] == ["momentum.test.parquet"]
 
 
 def test_predictions_of_another_member_are_not_replaced(fitted: Path, prepared: Path, tmp_path: Path) -> None:
