@@ -32,7 +32,7 @@ LIKE_CODES, LIKE_VERSIONS = r"^\d+[eE]\d+$", r"^\d+\.\d{1,2}$"
 MOST_VERSIONS = 256
 """Columns with more different numbers hold no versions."""
 _AMOUNT = r"\d+(?:[.,]\d+)*"
-NEGATIVE = rf"^(?:\((\p{{Sc}}? ?{_AMOUNT}(?: ?[%\p{{Sc}}])?)\)|({_AMOUNT})-|−({_AMOUNT}))$"
+NEGATIVE = rf"^(?:\((\p{{Sc}}?\s?{_AMOUNT}(?:\s?[%\p{{Sc}}])?)\)|({_AMOUNT})-|−({_AMOUNT}))$"
 """Negative numbers as accounting, SAP and typesetting write them: (12.5), ($12.5), 12.5- and −12.5."""
 
 

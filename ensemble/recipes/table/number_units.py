@@ -23,9 +23,9 @@ WITH_SECONDS, LONG = "13:45:00, in hours", "45:30, in hours"
 above `LAST_HOUR`."""
 TIMES = (TIME, DURATION, WITH_SECONDS, LONG)
 NUMBER = r"[+-]?\d(?:[\d.,]*\d)?"
-PARTS = rf"^[+-]?(\p{{L}}{{0,3}}\p{{Sc}}|[A-Z]{{3}} |Rs\.?|Rp\.?|kr\.?)? ?{NUMBER}( ?[^\d\s.,][^\d]{{0,19}})?$"
+PARTS = rf"^[+-]?(\p{{L}}{{0,3}}\p{{Sc}}|[A-Z]{{3}}\s|Rs\.?|Rp\.?|kr\.?)?\s?{NUMBER}(\s?[^\d\s.,][^\d]{{0,19}})?$"
 """Matches a number, which may have a currency before it, such as $, US$ or kr, and after it a unit without digits, of at
-most 20 characters."""
+most 20 characters. A blank may be a no-break space."""
 SCALED = " with K, M or B"
 """The end of a unit whose cells have K, M or B, also bn and mn, or none of them; amounts of money also m and b."""
 EXPONENTS = {"k": "e3", "m": "e6", "mn": "e6", "b": "e9", "bn": "e9"}
@@ -33,7 +33,7 @@ CODE = r"^\D*0\d"
 """Matches codes such as 007A, which are no numbers."""
 CLOCK = (
     r"^(?:(?<day>-?\d{1,9}) days?,? \+?)?"
-    r"(?<hour>\d{1,3}):(?<minute>[0-5]\d)(?::(?<second>[0-5]\d(?:\.\d+)?))?(?: ?(?<half>[AaPp])\.?[Mm]\.?)?$"
+    r"(?<hour>\d{1,3}):(?<minute>[0-5]\d)(?::(?<second>[0-5]\d(?:\.\d+)?))?(?:\s?(?<half>[AaPp])\.?[Mm]\.?)?$"
 )
 """A time of day, or a duration as pandas and Python write it: `-1 days +23:59:00` is one minute less than 0."""
 WHOLE_DAYS = r"^-?\d{1,9} days?$"
@@ -67,7 +67,7 @@ def find(cells: pl.Series, allowed: float) -> str:
         prefix, suffix = unit.split("#", 1)
         may_be_scaled = suffix.strip().lower() in ("", *EXPONENTS) and (prefix or not _may_be_units(known))
         if may_be_scaled:  # other letters may come after the sample, as in a sorted table
-            letters = known.str.extract(r"\d ?(\D+)$").str.to_lowercase().unique()
+            letters = known.str.extract(r"\d\s?(\D+)$").str.to_lowercase().unique()
             if len({EXPONENTS[letter] for letter in letters if letter in EXPONENTS}) > 1:
                 unit = f"{prefix}#{SCALED}"
     has_no_unit = (remove(known, unit) == known) & ~known.str.contains(ZERO if is_required(unit) else f"^{NUMBER}$")
@@ -97,8 +97,8 @@ def refuse_two_scales(column: str, cells: pl.Series, unit: str) -> None:
 def _may_be_units(known: pl.Series) -> bool:
     """Whether letters after numbers without a currency may be units such as metres or bytes, not millions or billions: m and
     b may, and B if all numbers before it are whole, as in 100B beside 12.5M."""
-    has_bytes = known.str.contains(r"\d ?B$").any() and not known.str.contains(r"[.,]\d+ ?B$").any()
-    return has_bytes or known.str.contains(r"\d ?[mb]$").any()
+    has_bytes = known.str.contains(r"\d\s?B$").any() and not known.str.contains(r"[.,]\d+\s?B$").any()
+    return has_bytes or known.str.contains(r"\d\s?[mb]$").any()
 
 
 def remove(cells: pl.Series, unit: str) -> pl.Series:
@@ -117,12 +117,12 @@ def remove(cells: pl.Series, unit: str) -> pl.Series:
         return cells
     if unit.endswith(SCALED):
         prefix = re.escape(unit.removesuffix(f"#{SCALED}").strip())
-        parts = cells.str.extract_groups(rf"^([+-]?){prefix} ?({NUMBER}) ?(?i:(k|mn?|bn?))?$").struct.unnest()
+        parts = cells.str.extract_groups(rf"^([+-]?){prefix}\s?({NUMBER})\s?(?i:(k|mn?|bn?))?$").struct.unnest()
         exponents = parts["3"].str.to_lowercase().replace(EXPONENTS).fill_null("")
         return cells.zip_with(parts["2"].is_null(), parts["1"] + parts["2"] + exponents)
     prefix, suffix = (re.escape(part.strip()) for part in unit.split("#", 1))  # a unit may be # too
     suffix = re.sub(r"([^\W\d_]{3,}?)s?$", r"\1s?", suffix)  # 1 day and 2 days
-    return cells.str.replace(rf"^([+-]?){prefix} ?({NUMBER}) ?{suffix}$", "${1}${2}")
+    return cells.str.replace(rf"^([+-]?){prefix}\s?({NUMBER})\s?{suffix}$", "${1}${2}")
 
 
 def _hours(cells: pl.Series) -> tuple[pl.Series, pl.Series, pl.Series]:

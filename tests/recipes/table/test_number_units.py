@@ -35,6 +35,8 @@ def table_of(folder: Path, texts: list[str]) -> sources.Table:
         (["kr 10", "kr 3.5"], [10.0, 3.5], "kr1234.5"),
         (["1 day", "2 days", "5 days"], [1.0, 2.0, 5.0], "1234.5 days"),
         (["1 year", "1.5 years"], [1.0, 1.5], "1234.5 year"),
+        (["1.200,50\u00a0€", "7 €", "8\u202f€"], [1200.5, 7.0, 8.0], "1.234,5 €"),
+        (["US$\u00a05\u202fM", "US$3K"], [5e6, 3e3], "US$1234.5 with K, M or B"),
         (["50#", "60 #", "-5#"], [50.0, 60.0, -5.0], "1234.5#"),
         (["1,000,000+", "5+"], [1e6, 5.0], "1,234.5+"),
         (["$56.7M", "$537K", "-$1.5 bn", "0"], [56.7e6, 537e3, -1.5e9, 0.0], "$1234.5 with K, M or B"),
@@ -45,7 +47,7 @@ def table_of(folder: Path, texts: list[str]) -> sources.Table:
         (["13:45", "130:00"], [13.75, 130.0], number_units.LONG),
         (["16:48", "1:31:12", "59:24"], [0.28, 1.52, 0.99], number_units.DURATION),
         (["2 days 13:45:00", "-1 days +23:30:00", "1 day, 2:15:00"], [61.75, -0.5, 26.25], "13:45:00, in hours"),
-        (["12:00 AM", "12:30 PM", "1:15 pm"], [0.0, 12.5, 13.25], "13:45, in hours"),
+        (["12:00\u202fAM", "12:30 PM", "1:15 pm"], [0.0, 12.5, 13.25], "13:45, in hours"),
     ],
 )
 def test_numbers_with_one_unit_are_numbers(tmp_path: Path, texts: list[str], numbers: list[float], form: str) -> None:
@@ -62,7 +64,7 @@ def test_numbers_with_one_unit_are_numbers(tmp_path: Path, texts: list[str], num
     [
         (["($9.50)", "$13.00"], [-9.5, 13.0], "$1234.5"),
         (["(6.7%)", "5%"], [-6.7, 5.0], "1234.5%"),
-        (["(1.200,50 €)", "7 €"], [-1200.5, 7.0], "1.234,5 €"),
+        (["(1.200,50\u00a0€)", "7 €"], [-1200.5, 7.0], "1.234,5 €"),
     ],
 )
 def test_parentheses_may_enclose_the_unit(texts: list[str], numbers: list[float], form: str, tmp_path: Path) -> None:
