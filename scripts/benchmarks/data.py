@@ -19,7 +19,7 @@ NUM_REVIEWS, NUM_PRODUCTS = 4_000_000, 400_000
 
 @command
 def panel(reference: str = "", reference_python: str = "python3") -> dict[str, Any]:
-    """Seconds and memory of computing weekly features from a large file: all, basic columns, a public project's script.
+    """Seconds and memory of weekly features from a large file: all features, basic columns, a public project's script.
 
     reference : build_weekly_dataset_fast.py of LookJohnny/csci653-as01; empty measures this project alone
     reference_python : an interpreter with pandas, pyarrow, tqdm and dask[dataframe]

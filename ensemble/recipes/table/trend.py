@@ -14,7 +14,7 @@ PENALTY = 1e-3
 MOST_VALUES = 31
 """Numbers with at most as many different values, such as a month or the code of a category, become one-hot columns."""
 MOST_COLUMNS, MOST_ROWS = 300, 50_000
-"""With more inputs of the linear model the time is no feature. Of more rows, a sample is used."""
+"""With more inputs of the linear model, the time does not become a feature. With more rows, a random sample is used."""
 
 
 def has_trend(
@@ -30,7 +30,7 @@ def has_trend(
 
     features : (num_rows, num_features) float32 of the train rows, NaN for missing values.
     time, target : (num_rows,) float64.
-    fold : (num_rows,) of the folds forward in time, at most -1 for rows that are not predicted.
+    fold : (num_rows,) the fold of each row, rising in time; negative for the first rows, which are not predicted.
     embargo : time until a target is known.
     weight : (num_rows,) above 0, how many times each row counts; None for 1 each.
     """

@@ -4,8 +4,8 @@ The references' source is unchanged. Two packages that it imports are replaced i
 GPU, by PyTorch's `scaled_dot_product_attention`, and einops by the two transpositions for which TRM uses it.
 
 Both sides have the same weights, module calls, optimizer (AdamATan2), batch and losses, in float32, and neither has a puzzle
-embedding or exploration. The references' tables of symbols are reduced to ours: no padding, and no blank as an answer. A
-step consists of the segment with its loss, the backward pass and the optimizer.
+embedding or exploration. The references' vocabularies are reduced to ours: no padding, and no blank as an answer. A step
+consists of the segment with its loss, the backward pass and the optimizer.
 """
 
 import importlib
