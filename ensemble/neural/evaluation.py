@@ -12,7 +12,7 @@ import torch
 from ensemble.errors import UserError, shortened
 from ensemble.neural import launch
 from ensemble.neural.accelerator import Accelerator
-from ensemble.neural.loader import Batch, Feed, checked_batch, in_order
+from ensemble.neural.loader import Batch, Feed, Rows, checked_batch, in_order
 from ensemble.recipe import NeuralRecipe
 
 LOW_PRECISION = (torch.bfloat16, torch.float16)
@@ -22,8 +22,8 @@ def predict(
     recipe: NeuralRecipe, model: torch.nn.Module, split: str, batch_size: int, accelerator: Accelerator
 ) -> dict[str, np.ndarray]:
     """The recipe's predictions for the rows of a split, in order, on every rank: arrays of shape (num_rows, …)."""
-    num_rows = len(recipe.rows(split))
-    with _batches(recipe, model, split, batch_size, accelerator) as batches:
+    examples = recipe.rows(split)
+    with _batches(examples, model, batch_size, accelerator) as batches:
         predictions = [_checked_values("predict", recipe.predict(model, batch), rows) for rows, batch in batches]
     if "prediction" not in predictions[0]:
         returned = ", ".join(map(str, predictions[0])) or "nothing"
@@ -34,7 +34,7 @@ def predict(
     in_float = {name: tensor.float() if tensor.dtype in LOW_PRECISION else tensor for name, tensor in merged.items()}
     # NCCL does not support CPU tensors, which a recipe may return
     gathered = {name: accelerator.gather(tensor.to(accelerator.device)) for name, tensor in in_float.items()}
-    return {name: tensor[:num_rows].cpu().numpy() for name, tensor in gathered.items()}
+    return {name: tensor[: len(examples)].cpu().numpy() for name, tensor in gathered.items()}
 
 
 def score(
@@ -66,12 +66,12 @@ def _sums(
     recipe: NeuralRecipe, model: torch.nn.Module, split: str, batch_size: int, accelerator: Accelerator
 ) -> dict[str, np.ndarray]:
     """The outputs of `recipe.sums`, summed in float64 over the rows of a split and over ranks."""
-    num_rows = len(recipe.rows(split))
-    rows_per_rank = -(-num_rows // accelerator.num_processes)
+    examples = recipe.rows(split)
+    rows_per_rank = -(-len(examples) // accelerator.num_processes)
     # The number of rows of this rank that are still to be counted; the rows after them only repeat the last row
-    remaining = min(max(num_rows - accelerator.process_index * rows_per_rank, 0), rows_per_rank)
+    remaining = min(max(len(examples) - accelerator.process_index * rows_per_rank, 0), rows_per_rank)
     totals: Batch = {}
-    with _batches(recipe, model, split, batch_size, accelerator) as batches:
+    with _batches(examples, model, batch_size, accelerator) as batches:
         for rows, batch in batches:
             row_values = _checked_values("sums", recipe.sums(model, batch), rows)  # type: ignore[attr-defined]
             for name, tensor in row_values.items():
@@ -95,16 +95,15 @@ def _checked_values(method: str, values: Batch, rows: np.ndarray) -> Batch:
 
 @contextmanager
 def _batches(
-    recipe: NeuralRecipe, model: torch.nn.Module, split: str, batch_size: int, accelerator: Accelerator
+    examples: Rows, model: torch.nn.Module, batch_size: int, accelerator: Accelerator
 ) -> Iterator[Iterator[tuple[np.ndarray, Batch]]]:
     """This rank's batches of a split on its device, each with its row numbers, with the model in evaluation mode."""
-    rows = recipe.rows(split)
-    pieces = in_order(len(rows), batch_size, accelerator.num_processes, accelerator.process_index)
+    pieces = in_order(len(examples), batch_size, accelerator.num_processes, accelerator.process_index)
     model.eval()
     with (
         torch.no_grad(),
         accelerator.autocast(),
-        Feed(rows, pieces, device=accelerator.device, num_workers=0, prefetch_factor=1) as feed,
+        Feed(examples, pieces, device=accelerator.device, num_workers=0, prefetch_factor=1) as feed,
     ):
         yield ((micro.rows, batch) for micro, batch in feed)
     if launch.is_sharded(accelerator):
