@@ -32,10 +32,11 @@ EXPONENTS = {"k": "e3", "m": "e6", "mn": "e6", "b": "e9", "bn": "e9"}
 CODE = r"^\D*0\d"
 """Matches codes such as 007A, which are no numbers."""
 CLOCK = (
-    r"^(?:(?<day>-?\d{1,9}) days?,? \+?)?"
+    r"^(?:(?<day>-?\d{1,9}) days?,? \+?|(?<minus>[-−]))?"
     r"(?<hour>\d{1,3}):(?<minute>[0-5]\d)(?::(?<second>[0-5]\d(?:\.\d+)?))?(?:\s?(?<half>[AaPp])\.?[Mm]\.?)?$"
 )
-"""A time of day, or a duration as pandas and Python write it: `-1 days +23:59:00` is one minute less than 0."""
+"""A time of day, or a duration. `-0:01:00`, and as pandas and Python write it `-1 days +23:59:00`, are one minute less than
+0."""
 WHOLE_DAYS = r"^-?\d{1,9} days?$"
 """Matches a duration in whole days. pandas writes all durations of a column to CSV like this if all are whole days."""
 DAYS = ("# days", "# day")
@@ -132,7 +133,8 @@ def _hours(cells: pl.Series) -> tuple[pl.Series, pl.Series, pl.Series]:
     half, day = pl.col("half").str.to_lowercase(), pl.col("day").fill_null(0)
     hour = pl.when(half.is_null()).then(pl.col("hour")).otherwise(pl.col("hour") % 12 + 12 * (half == "p"))
     second = pl.col("second").fill_null(0)
-    hours = parts.select(24 * day + (hour + pl.col("minute") / 60 + second / 3600)).to_series()
+    sign = pl.when(pl.col("minus").is_null()).then(1).otherwise(-1)
+    hours = parts.select(24 * day + sign * (hour + pl.col("minute") / 60 + second / 3600)).to_series()
     return hours, parts["second"].is_not_null(), parts["day"].is_not_null()
 
 
