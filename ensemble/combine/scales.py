@@ -185,7 +185,7 @@ def rank_scale(target: np.ndarray, score: np.ndarray, weight: np.ndarray | None 
     rank_logit = clipped_logit((np.cumsum(count) - count / 2) / count.sum())
     if len(value) > MAX_KNOTS:
         evenly_spaced = np.linspace(rank_logit[0], rank_logit[-1], MAX_KNOTS)
-        knots = np.unique(np.searchsorted(rank_logit, evenly_spaced).clip(0, len(value) - 1))
+        knots = np.unique(np.searchsorted(rank_logit, evenly_spaced))
         value, rank_logit = value[knots], rank_logit[knots]
     line = platt_scale(target, np.interp(score, value, rank_logit), weight)
     return Curve(at=tuple(value.tolist()), value=tuple(line(rank_logit).tolist()))
