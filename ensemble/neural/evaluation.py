@@ -12,7 +12,7 @@ import torch
 from ensemble.errors import UserError, shortened
 from ensemble.neural import launch
 from ensemble.neural.accelerator import Accelerator
-from ensemble.neural.loader import Batch, Feed, Rows, checked_batch, in_order
+from ensemble.neural.loader import Batch, Feed, Rows, checked_batch, checked_rows, in_order
 from ensemble.recipe import NeuralRecipe
 
 LOW_PRECISION = (torch.bfloat16, torch.float16)
@@ -22,7 +22,7 @@ def predict(
     recipe: NeuralRecipe, model: torch.nn.Module, split: str, batch_size: int, accelerator: Accelerator
 ) -> dict[str, np.ndarray]:
     """The recipe's predictions for the rows of a split, in order, on every rank: arrays of shape (num_rows, …)."""
-    examples = recipe.rows(split)
+    examples = checked_rows(recipe.rows(split), split)
     with _batches(examples, model, batch_size, accelerator) as batches:
         predictions = [_checked_values("predict", recipe.predict(model, batch), rows) for rows, batch in batches]
     if "prediction" not in predictions[0]:
@@ -66,7 +66,7 @@ def _sums(
     recipe: NeuralRecipe, model: torch.nn.Module, split: str, batch_size: int, accelerator: Accelerator
 ) -> dict[str, np.ndarray]:
     """The outputs of `recipe.sums`, summed in float64 over the rows of a split and over ranks."""
-    examples = recipe.rows(split)
+    examples = checked_rows(recipe.rows(split), split)
     rows_per_rank = -(-len(examples) // accelerator.num_processes)
     # The number of rows of this rank that are still to be counted; the rows after them only repeat the last row
     remaining = min(max(len(examples) - accelerator.process_index * rows_per_rank, 0), rows_per_rank)

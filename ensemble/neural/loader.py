@@ -45,6 +45,16 @@ class Rows(Protocol):
         row."""
 
 
+def checked_rows(rows: Any, split: str) -> Rows:
+    """The rows of a split that a recipe returned; `UserError` if they are not `Rows`, or if the split is empty."""
+    if not (hasattr(rows, "__len__") and hasattr(rows, "gather")):
+        kind = type(rows).__name__
+        raise UserError(f"`rows` of the recipe returns {kind} without __len__ and gather: see Rows in neural/loader.py")
+    if not len(rows):
+        raise UserError(f"the split {split} has no rows: prepare data with rows in it")
+    return rows
+
+
 def checked_batch(batch: Any, function: str) -> Batch:
     """The batch that a function of a recipe returned; `UserError` if it is not a dict of tensors."""
     if not isinstance(batch, Mapping):

@@ -13,7 +13,7 @@ from ensemble.errors import UserError
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.guards import is_out_of_memory
 from ensemble.neural.launch import is_sharded
-from ensemble.neural.loader import Batch, BatchPlan, Rows, checked_batch
+from ensemble.neural.loader import Batch, BatchPlan, Rows, checked_batch, checked_rows
 from ensemble.neural.meter import flops_per_example, peak_flops, preserved_state
 from ensemble.neural.optim import peak_learning_rate
 from ensemble.neural.settings import TrainConfig, check, resolve
@@ -21,11 +21,8 @@ from ensemble.recipe import NeuralRecipe, Size
 
 
 def make_plan(rows: Rows, config: TrainConfig, accelerator: Accelerator) -> BatchPlan:
-    """How the global batches of a split are divided into this rank's micro-batches."""
-    if not (hasattr(rows, "__len__") and hasattr(rows, "gather")):
-        kind = type(rows).__name__
-        raise UserError(f"`rows` of the recipe returns {kind} without __len__ and gather: see Rows in neural/loader.py")
-    lengths = getattr(rows, "lengths", None)
+    """How the global batches of the training split are divided into this rank's micro-batches."""
+    lengths = getattr(checked_rows(rows, "train"), "lengths", None)
     if lengths is not None and (lengths := np.asarray(lengths)).shape != (len(rows),):
         raise UserError(
             f"`lengths` of the recipe's rows has the shape {lengths.shape}: it must have one length for each of the "

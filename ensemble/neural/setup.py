@@ -18,7 +18,7 @@ from ensemble.errors import UserError, alike_on_all_ranks
 from ensemble.neural import checkpoint, guards, launch, loader_tuning, preflight, profiling, runs, speed
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.heartbeat import Heartbeat
-from ensemble.neural.loader import BatchPlan, Feed, Rows
+from ensemble.neural.loader import BatchPlan, Feed, Rows, checked_rows
 from ensemble.neural.meter import Meter, preserved_state
 from ensemble.neural.optim import peak_learning_rate
 from ensemble.neural.settings import TrainConfig, check, resolve
@@ -143,7 +143,7 @@ def set_up(
         check(config)
     out, rows = Path(config.out), recipe.rows("train")
     if recipe.monitor:
-        recipe.rows("validation")  # raises an error about this split now, not after half an epoch
+        checked_rows(recipe.rows("validation"), "validation")  # now, not after half an epoch
     with alike_on_all_ranks():
         plan = preflight.make_plan(rows, config, accelerator)
     preflight.check_memory(recipe, config, plan, accelerator)

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -83,6 +84,22 @@ def test_a_result_of_another_type_gets_one_sentence(
     monkeypatch.setattr(owner, method, lambda *arguments, **named: result, raising=False)
     with pytest.raises(UserError, match=sentence):
         loop.train(Toy(), config, accelerator)
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_an_empty_split_is_named(split: str, config: TrainConfig, accelerator: Accelerator) -> None:
+    """The author of a recipe would see a traceback, for validation only after half an epoch."""
+
+    class Empty(Toy):
+        def rows(self, name: str) -> ToyRows:
+            return ToyRows(0) if name == split else super().rows(name)
+
+    toy = Empty()
+    predict = partial(evaluation.predict, toy, toy.model(), split, 16, accelerator)
+    use = predict if split == "test" else partial(loop.train, toy, config, accelerator)
+    with pytest.raises(UserError, match=f"the split {split} has no rows: prepare data with rows in it"):
+        use()
+    assert not toy.num_micro_batches
 
 
 # Gradients
