@@ -1,6 +1,7 @@
 """Checks and estimates before a training starts: batch sizes, memory, FLOPs, and the summary that `--dry-run` prints."""
 
 import dataclasses
+import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -55,6 +56,27 @@ def make_model(recipe: NeuralRecipe) -> torch.nn.Module:
                 "it a buffer"
             )
     return model
+
+
+def make_optimizers(recipe: NeuralRecipe, model: torch.nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
+    """The recipe's optimizers of `model`, whose parameters are in the order of the model in each group."""
+    optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
+    if not isinstance(optimizers, list | tuple):
+        raise UserError(f"`optimizers` of the recipe returns {type(optimizers).__name__}: return a list of optimizers")
+    for optimizer in optimizers:
+        closure = inspect.signature(optimizer.step).parameters.get("closure")
+        if closure and closure.default is closure.empty:
+            name = type(optimizer).__name__
+            raise UserError(f"`optimizers` of the recipe returns {name}, whose `step` needs a closure: choose another one")
+    positions = {id(parameter): position for position, parameter in enumerate(model.parameters())}
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    updated = {id(weight) for group in groups for weight in group["params"]}
+    if not updated or not updated <= positions.keys():
+        raise UserError("`optimizers` of the recipe must update parameters of the model that it is given, and no others")
+    for group in groups:  # a list made from a set has another order in each process
+        order = sorted(range(len(group["params"])), key=lambda number: positions[id(group["params"][number])])
+        group |= {key: [group[key][number] for number in order] for key in ("params", "param_names") if key in group}
+    return optimizers
 
 
 def check_memory(recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, accelerator: Accelerator) -> None:
@@ -185,7 +207,7 @@ def forward_pass(
 
     def forward() -> torch.Tensor:
         with accelerator.autocast():
-            return recipe.step(model, batch, None)[0]
+            return checked(recipe.step(model, batch, None))[0]
 
     return forward
 
@@ -239,7 +261,7 @@ def describe(recipe: NeuralRecipe, config: TrainConfig, accelerator: Accelerator
     plan = make_plan(rows, config, accelerator)
     check_memory(recipe, config, plan, accelerator)
     model = make_model(recipe).to(accelerator.device)
-    optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
+    optimizers = make_optimizers(recipe, model, config)
     forward = forward_pass(recipe, model, largest_batch(rows, plan, accelerator), accelerator)
     num_shards = accelerator.num_processes if is_sharded(accelerator) else 1
     return summary(config, plan, model, optimizers, accelerator.mixed_precision, forward, num_shards)

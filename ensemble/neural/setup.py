@@ -1,7 +1,6 @@
 """The objects of a training on one rank, and their creation: for a new run, or resumed from a checkpoint."""
 
 import dataclasses
-import inspect
 import math
 import time
 from collections.abc import Callable
@@ -20,7 +19,6 @@ from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.heartbeat import Heartbeat
 from ensemble.neural.loader import BatchPlan, Feed, Rows, checked_rows
 from ensemble.neural.meter import Meter, preserved_state
-from ensemble.neural.optim import peak_learning_rate
 from ensemble.neural.settings import TrainConfig, check, resolve
 from ensemble.neural.tracking import Tracker, require_installed
 from ensemble.neural.training_state import Progress, TrainingState, without_gradient
@@ -256,22 +254,7 @@ def _make_state(
     torch.manual_seed(config.seed)  # the same initial weights on every rank
     model = preflight.make_model(recipe)
     refuse_batch_norm(model, accelerator.num_processes, accelerator.device.type)
-    optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
-    if not isinstance(optimizers, list | tuple):
-        raise UserError(f"`optimizers` of the recipe returns {type(optimizers).__name__}: return a list of optimizers")
-    for optimizer in optimizers:
-        closure = inspect.signature(optimizer.step).parameters.get("closure")
-        if closure and closure.default is closure.empty:
-            name = type(optimizer).__name__
-            raise UserError(f"`optimizers` of the recipe returns {name}, whose `step` needs a closure: choose another one")
-    positions = {id(parameter): position for position, parameter in enumerate(model.parameters())}
-    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-    updated = {id(weight) for group in groups for weight in group["params"]}
-    if not updated or not updated <= positions.keys():
-        raise UserError("`optimizers` of the recipe must update parameters of the model that it is given, and no others")
-    for group in groups:  # a list made from a set has another order in each process
-        order = sorted(range(len(group["params"])), key=lambda number: positions[id(group["params"][number])])
-        group |= {key: [group[key][number] for number in order] for key in ("params", "param_names") if key in group}
+    optimizers = preflight.make_optimizers(recipe, model, config)
     _refuse_absent_layers(model, accelerator)
     flops = preflight.flops(recipe, model, plan, accelerator)
     if config.compile:

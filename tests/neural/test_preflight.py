@@ -86,6 +86,22 @@ def test_weights_that_are_sharded_need_less_memory_per_rank(config: TrainConfig)
     assert memory("FSDP") == pytest.approx({**sharded, "total": sum(sharded.values())}, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("method", "sentence"),
+    [
+        ("step", "`step` of the recipe returns NoneType: return the sum of the losses"),
+        ("optimizers", "`optimizers` of the recipe returns NoneType: return a list of optimizers"),
+    ],
+)
+def test_a_dry_run_checks_the_recipe(
+    method: str, sentence: str, config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistake for which a training gives one sentence would end in a traceback."""
+    monkeypatch.setattr(Toy, method, lambda *arguments: None)
+    with pytest.raises(UserError, match=sentence):
+        preflight.describe(Toy(), config, accelerator)
+
+
 def test_the_summary_names_what_is_not_estimated() -> None:
     """A total without an optimizer's state would look complete."""
     model = make_model()
