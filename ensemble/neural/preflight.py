@@ -171,10 +171,10 @@ def mean_instead_of_sum(recipe: NeuralRecipe, model: torch.nn.Module, plan: Batc
     num_rows = min(64, plan.micro_batch_size, len(rows)) // 2 * 2
     if num_rows < 4:
         return ""
-    parts, results = (np.arange(num_rows), *np.split(np.arange(num_rows), 2)), []
+    numbers, results = np.arange(num_rows), []
     model.eval()
     with preserved_state(model), accelerator.no_sync(model), accelerator.autocast():
-        batches = [{name: tensor.to(accelerator.device) for name, tensor in rows.gather(part).items()} for part in parts]
+        batches = [gathered(rows, part, accelerator) for part in (numbers, *np.split(numbers, 2))]
         for batch in (batches[0], *batches):
             results.append([torch.as_tensor(value).item() for value in checked(recipe.step(model, batch, None))[:2]])
     model.train()
