@@ -74,7 +74,7 @@ def job_position(environment: Mapping[str, str] = os.environ) -> JobPosition:
 
 def _number(environment: Mapping[str, str], name: str) -> int:
     text = environment.get(name) or "0"
-    if not text.isdigit():
+    if not text.isdecimal():
         raise UserError(f"{name}={text} is impossible: it must be a whole number")
     return int(text)
 
@@ -195,8 +195,8 @@ def _connect_to_head(position: JobPosition, wait_s: float) -> Connections:
         time.sleep(RETRY_S)
         try:
             stream = Stream(socket.create_connection((position.head, position.port), timeout=min(remaining_s, HANDSHAKE_S)))
-        except OSError as error:
-            reason = error.strerror or str(error)
+        except (OSError, UnicodeError) as error:  # UnicodeError: a part of the name has more than 63 characters
+            reason = getattr(error, "strerror", None) or str(error)
             continue
         try:
             stream.send({"doctor": position.rank}, HANDSHAKE_S)

@@ -40,6 +40,7 @@ def test_two_job_steps_meet_on_different_ports() -> None:
     ("environment", "sentence"),
     [
         ({"RANK": "one", "WORLD_SIZE": "2"}, "RANK=one is impossible"),
+        ({"RANK": "²", "WORLD_SIZE": "2"}, "RANK=² is impossible"),
         ({"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, "it must be less than WORLD_SIZE=2"),
         ({"RANK": "0", "WORLD_SIZE": "2"}, "the head node is unknown: export MASTER_ADDR"),
         ({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "65536"}, "MASTER_PORT=65536 is impossible"),
@@ -58,6 +59,7 @@ def test_invalid_variables_are_user_errors(environment: dict[str, str], sentence
         ("192.0.2.1", "the head node, 192.0.2.1 (192.0.2.1), port {port}, does not answer", "check that the head node runs"),
         ("127.0.0.1", "does not answer: Connection refused", "have 127.0.0.1 resolve to the head node"),
         ("nowhere.invalid", "the head node, nowhere.invalid (an unknown name)", "export MASTER_ADDR as its address"),
+        ("n1,n2," * 11, "n1,n2, (an unknown name)", "export MASTER_ADDR as its address"),  # a list of nodes
     ],
 )
 def test_a_head_node_that_does_not_answer_is_named(
