@@ -3,6 +3,7 @@
 No test puzzle is a symmetric image of a training puzzle.
 """
 
+import itertools
 import json
 import os
 import tempfile
@@ -123,10 +124,9 @@ def draw(curves: Sequence[Curve], x_label: str, file: Path) -> None:
 def curves_9x9(results: dict[str, Any]) -> list[Curve]:
     """The learning curves of `sudoku_9x9`, as if all steps of a training took the same CPU time."""
     curves = []
-    for colour, (number, trained) in zip(COLOURS, results.items(), strict=False):
-        if "curve" in trained:
-            minutes = [int(step) / trained["steps"] * trained["cpu_s"] / 60 for step in trained["curve"]]
-            curves.append((f"{number} clues", colour, [minutes, [exact for exact, _ in trained["curve"].values()]]))
+    for colour, (number, trained) in zip(itertools.cycle(COLOURS), results.items(), strict=False):
+        minutes = [int(step) / trained["steps"] * trained["cpu_s"] / 60 for step in trained["curve"]]
+        curves.append((f"{number} clues", colour, [minutes, [exact for exact, _ in trained["curve"].values()]]))
     return curves
 
 

@@ -144,6 +144,7 @@ def test_a_curve_has_cpu_seconds_and_validation_scores(six: Path, tmp_path: Path
     assert result["curve"] == [[4.0, 0.5], [7.0, 0.75]]
     curves = training.curves_9x9({"26": {"curve": {"5": [0.25, 0.5], "10": [0.5, 0.75]}, "steps": 10, "cpu_s": 120.0}})
     assert [values for _, _, values in curves] == [[[1.0, 2.0], [0.25, 0.5]]]
+    assert len(training.curves_9x9({str(number): {"curve": {}} for number in range(17, 30)})) == 13  # more than colours
     training.draw(curves, "CPU minutes", tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
