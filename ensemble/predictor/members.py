@@ -157,10 +157,9 @@ def refuse_other_member(path: Path, name: str, folder: Path | None) -> None:
     """
     try:
         metadata = json.loads((pq.read_schema(os.path.abspath(path)).metadata or {})[predictions.KEY])
-        before = metadata["config"].get("folder", "")
-    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
-        return  # there is none, or it is damaged
-    now, before = ("" if path is None else os.path.realpath(path) for path in (folder, before or None))
+        now, before = (os.path.realpath(path) if path else "" for path in (folder, metadata["config"].get("folder")))
+    except (OSError, pa.ArrowException, AttributeError, KeyError, TypeError, ValueError):
+        return  # there is none, it is damaged, or another program wrote it
     if before != now and (not before or Path(before).is_dir()):
         other, fix = before or f"the baseline {name}", "choose another out, or with scripts/predict.py another name=…"
         raise UserError(f"{path} has predictions of {other}: {fix}")

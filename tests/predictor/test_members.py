@@ -1,12 +1,15 @@
 """Members and baselines that predict: their kinds, unknown splits, and prediction files of another member."""
 
+import json
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scripts_run import started
 
-from ensemble import folders
+from ensemble import folders, predictions
 from ensemble.commands import predict
 from ensemble.errors import UserError
 from ensemble.predictor import members
@@ -76,3 +79,11 @@ def test_predictions_of_another_member_are_not_replaced(fitted: Path, prepared: 
     assert "has predictions of" in started("predict", "member=momentum", "name=xgboost", *words).stderr
     shutil.rmtree(first)  # as if it had been moved
     assert started("predict", f"member={second}", *words).returncode == 0
+
+
+@pytest.mark.parametrize("config", [None, [], {"folder": 3}])
+def test_a_file_of_another_program_is_not_one_of_another_member(config: object, tmp_path: Path) -> None:
+    """A prediction would end in a traceback, since the other program uses the entry `config` in another way."""
+    table = pa.table({"row_id": [0]}).replace_schema_metadata({predictions.KEY: json.dumps({"config": config})})
+    pq.write_table(table, tmp_path / "a.test.parquet")
+    members.refuse_other_member(tmp_path / "a.test.parquet", "a", tmp_path)
