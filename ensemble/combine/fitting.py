@@ -15,10 +15,10 @@ or replaced by their ranks in it, so that all groups and members have the same s
 `combiner=auto` compares all combiners block by block within blend (selection.py). The best one is chosen only if it is
 better than equal weights by more than half a standard error: fitted weights that are hardly better on blend are more often
 worse on test (figures in CONTRIBUTING.md). In a binary task with fewer than 1,000 rows of the rarer class, the choice is
-limited to weights that are ≥ 0 and sum to 1, and isotonic calibration is not used. Out-of-fold predictions of whole groups
-have such weights too. `calibration=none` leaves out steps 1 and 3. `calibration=auto` compares the calibrators in the same
-way: the default is Platt scaling for a binary task, and a temperature for a multiclass one. Of several names, as in
-`combiner=simplex,ridge`, the first is the default.
+limited to weights that are ≥ 0 and sum to 1, and isotonic calibration is not used. For out-of-fold predictions with folds of
+whole groups, the choice is limited to such weights too. `calibration=none` leaves out steps 1 and 3. `calibration=auto`
+compares the calibrators in the same way: the default is Platt scaling for a binary task, and a temperature for a multiclass
+one. Of several names, as in `combiner=simplex,ridge`, the first is the default.
 """
 
 import dataclasses
@@ -183,8 +183,8 @@ def fit_cross_fitted(
     weight : (num_rows,), 0 for rows that do not count; None for 1 each. is_forward : whether each block is predicted from
     earlier blocks only, not from all others. compare : whether all methods are scored even if `combiner` or `calibration`
     names one. only_safe : whether `auto` chooses among the combiners `SAFE` only, as is needed for out-of-fold predictions
-    if folds consist of whole groups. There the mean prediction of a copy is low where the targets of its fold are high,
-    since it was not fitted on them, and weights below 0 would read the targets from it.
+    if folds consist of whole groups. There the mean prediction of a copy is low if the targets of its fold are high, since
+    it was not fitted on them. With weights below 0, the ensemble would use this leak of the targets.
 
     The second result contains the prediction of each row by weights and calibration that were fitted on other blocks:
     (num_rows,), or (num_rows, num_classes); NaN for rows without a prediction.
