@@ -209,6 +209,8 @@ class TreeMember:
     def _open(self, data: str | Path, split: str) -> tuple[dict[str, Any], TreeData]:
         manifest = tree_manifest(data)
         rows = TreeData(data, split, manifest)
+        if not len(rows):
+            raise UserError(f"the split {split} of {data} has no rows: prepare data with rows in it")
         inputs.refuse_foreign(self.folder, self._summary, data, manifest, split)
         if rows.features != self._names:
             raise UserError(

@@ -52,6 +52,16 @@ def test_features_in_another_order_are_refused(tmp_path: Path) -> None:
         TreeMember(tmp_path / "member").predict(other, "forecast")
 
 
+def test_an_empty_split_is_named(tmp_path: Path) -> None:
+    """A prediction would end in a traceback, and contributions would be a file without rows."""
+    rows = flat_data.columns(60)
+    splits = {"train": rows, "validation": rows, "test": {name: values[:0] for name, values in rows.items()}}
+    data = flat_data.write(tmp_path / "data", splits)
+    train.train(config_of("xgboost", data, tmp_path / "member", num_rounds=1))
+    with pytest.raises(UserError, match=f"the split test of {data} has no rows: prepare data with rows in it"):
+        TreeMember(tmp_path / "member").predict(data, "test")
+
+
 def test_every_thread_has_a_block(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table of few rows, as in a request to the service, would be predicted by one thread while the others wait."""
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
