@@ -47,14 +47,15 @@ def score(
     is only `monitor`, as NaN.
     """
     if hasattr(recipe, "sums"):
-        return launch.from_main_process(_checked(recipe.metrics(_sums(recipe, model, split, batch_size, accelerator))))
-    predictions = predict(recipe, model, split, batch_size, accelerator)
-    if not np.isfinite(predictions["prediction"]).all():
-        return {recipe.monitor: math.nan}
-    return launch.from_main_process(_checked(recipe.metrics(predictions)))
+        outputs = _sums(recipe, model, split, batch_size, accelerator)
+    else:
+        outputs = predict(recipe, model, split, batch_size, accelerator)
+        if not np.isfinite(outputs["prediction"]).all():
+            return {recipe.monitor: math.nan}
+    return launch.from_main_process(_checked_scores(recipe.metrics(outputs)))
 
 
-def _checked(scores: Any) -> dict[str, float]:
+def _checked_scores(scores: Any) -> dict[str, float]:
     """The scores that `metrics` of a recipe returned; `UserError` unless they are a dict of numbers."""
     if not isinstance(scores, dict) or not all(isinstance(score, Real) for score in scores.values()):
         fix = "return a dict of numbers, each as by float(…)"

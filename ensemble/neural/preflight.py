@@ -124,7 +124,7 @@ def gathered(rows: Rows, numbers: np.ndarray, accelerator: Accelerator) -> Batch
     return {name: tensor.to(accelerator.device) for name, tensor in batch.items()}
 
 
-def checked(result: Any) -> Any:
+def checked_step(result: Any) -> Any:
     """Return the result of `step` of a recipe; `UserError` if it is not a sum of losses, a count and a state."""
     if not isinstance(result, tuple) or len(result) != 3:
         returned = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
@@ -176,7 +176,7 @@ def mean_instead_of_sum(recipe: NeuralRecipe, model: torch.nn.Module, plan: Batc
     with preserved_state(model), accelerator.no_sync(model), accelerator.autocast():
         batches = [gathered(rows, part, accelerator) for part in (numbers, *np.split(numbers, 2))]
         for batch in (batches[0], *batches):
-            results.append([torch.as_tensor(value).item() for value in checked(recipe.step(model, batch, None))[:2]])
+            results.append([torch.as_tensor(value).item() for value in checked_step(recipe.step(model, batch, None))[:2]])
     model.train()
     for name, (whole, again, first, second) in zip(("loss", "count"), zip(*results, strict=True), strict=True):
         is_mean = abs(whole - (first + second) / 2) < 0.05 * abs(first + second)
@@ -207,7 +207,7 @@ def forward_pass(
 
     def forward() -> torch.Tensor:
         with accelerator.autocast():
-            return checked(recipe.step(model, batch, None))[0]
+            return checked_step(recipe.step(model, batch, None))[0]
 
     return forward
 

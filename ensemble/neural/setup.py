@@ -307,7 +307,7 @@ def _fit_micro_batch(
         named = list(accelerator.unwrap_model(model).named_parameters())
         versions = [weight._version for _, weight in named]
         with nullcontext() if synchronised else accelerator.no_sync(model), accelerator.autocast():
-            state.backward(preflight.checked(recipe.step(model, batch, None))[0])
+            state.backward(preflight.checked_step(recipe.step(model, batch, None))[0])
         preflight.check_pass(named, versions)
         unused = [name for name, weight in named if weight.requires_grad and weight.grad is None]
         if unused and plan.num_ranks > 1:
