@@ -45,7 +45,7 @@ def help_times() -> dict[str, Any]:
     return results
 
 
-def stages_of(folder: Path, prepare: Sequence[str], train: Sequence[str] = ()) -> dict[str, list[str | Path]]:
+def stages_of(folder: Path, prepare: Sequence[str], train: Sequence[str]) -> dict[str, list[str | Path]]:
     """The commands of the stages of `make demo`, from raw reviews to an ensemble in `folder`, by the names of the stages.
 
     prepare, train : further settings of prepare_data.py and train.py.
@@ -80,7 +80,7 @@ def run_stages(
     return usage
 
 
-def pipeline(folder: Path, prepare: Sequence[str], train: Sequence[str] = ()) -> dict[str, Any]:
+def pipeline(folder: Path, prepare: Sequence[str], train: Sequence[str]) -> dict[str, Any]:
     """Prepare, train the members, predict, fit: the seconds of each stage, and the scores on test."""
     usage = run_stages(stages_of(folder, prepare, train), timed)
     scores = folders.read_json(folder / "ensemble" / "scores.json")
