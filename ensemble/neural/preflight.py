@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from ensemble.neural.meter import flops_per_example, peak_flops, preserved_state
 from ensemble.neural.optim import peak_learning_rate
 from ensemble.neural.settings import TrainConfig, check, resolve
 from ensemble.recipe import NeuralRecipe, Size
+
+Result = TypeVar("Result")
 
 
 def make_plan(rows: Rows, config: TrainConfig, accelerator: Accelerator) -> BatchPlan:
@@ -217,8 +219,8 @@ def flops(
 ) -> tuple[float, float | None]:
     """FLOPs per example of a micro-batch that fits into memory, and the peak FLOP/s of a device; (0, None) if unknown.
 
-    The examples are drawn at random, since the longest ones would not be like the average.
-    The FLOPs are unknown for a model that is sharded, since it may not fit into the memory of one device.
+    The examples are drawn at random, since the longest ones would not be like the average. The FLOPs are unknown for a model
+    that is sharded, since it may not fit into the memory of one device.
     """
     is_gpu = accelerator.device.type == "cuda" and not is_sharded(accelerator)
     peak = peak_flops(torch.cuda.get_device_name(accelerator.device), accelerator.mixed_precision) if is_gpu else None
@@ -226,13 +228,22 @@ def flops(
         return 0.0, None
     rows = recipe.rows("train")
     model.to(accelerator.device)
-    while True:
+
+    def count(plan: BatchPlan) -> float:
         sample = _sample(plan)
         num_examples = sum(map(len, sample))
+        batches = (gathered(rows, numbers, accelerator) for numbers in sample)
+        passes = (forward_pass(recipe, model, batch, accelerator) for batch in batches)
+        return sum(flops_per_example(model, forward, num_examples) for forward in passes)
+
+    return _fitting_memory(plan, count), peak
+
+
+def _fitting_memory(plan: BatchPlan, work: Callable[[BatchPlan], Result]) -> Result:
+    """The result of `work` for `plan`, whose micro-batch is halved while memory is too small."""
+    while True:
         try:
-            batches = (gathered(rows, numbers, accelerator) for numbers in sample)
-            passes = (forward_pass(recipe, model, batch, accelerator) for batch in batches)
-            return sum(flops_per_example(model, forward, num_examples) for forward in passes), peak
+            return work(plan)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -254,7 +265,10 @@ def _sample(plan: BatchPlan) -> list[np.ndarray]:
 
 
 def describe(recipe: NeuralRecipe, config: TrainConfig, accelerator: Accelerator) -> str:
-    """The text of `--dry-run`: settings, number of parameters, memory and batch sizes of the training; writes nothing."""
+    """The text of `--dry-run`: settings, number of parameters, memory and batch sizes of the training; writes nothing.
+
+    As in a training, the micro-batch is halved while memory is too small, except with sharded weights.
+    """
     config = resolve(recipe, config)
     check(config)
     rows = recipe.rows("train")
@@ -262,9 +276,13 @@ def describe(recipe: NeuralRecipe, config: TrainConfig, accelerator: Accelerator
     check_memory(recipe, config, plan, accelerator)
     model = make_model(recipe).to(accelerator.device)
     optimizers = make_optimizers(recipe, model, config)
-    forward = forward_pass(recipe, model, largest_batch(rows, plan, accelerator), accelerator)
     num_shards = accelerator.num_processes if is_sharded(accelerator) else 1
-    return summary(config, plan, model, optimizers, accelerator.mixed_precision, forward, num_shards)
+
+    def summarise(plan: BatchPlan) -> str:
+        forward = forward_pass(recipe, model, largest_batch(rows, plan, accelerator), accelerator)
+        return summary(config, plan, model, optimizers, accelerator.mixed_precision, forward, num_shards)
+
+    return summarise(plan) if is_sharded(accelerator) else _fitting_memory(plan, summarise)
 
 
 def summary(

@@ -13,7 +13,7 @@ from toy import WIDTH, Toy, ToyRows
 
 from ensemble.errors import UserError
 from ensemble.neural import preflight
-from ensemble.neural.loader import BatchPlan
+from ensemble.neural.loader import Batch, BatchPlan
 from ensemble.neural.preflight import activation_bytes, mean_instead_of_sum, optimizer_state_bytes, summary
 from ensemble.neural.settings import TrainConfig
 
@@ -100,6 +100,18 @@ def test_a_dry_run_checks_the_recipe(
     monkeypatch.setattr(Toy, method, lambda *arguments: None)
     with pytest.raises(UserError, match=sentence):
         preflight.describe(Toy(), config, accelerator)
+
+
+def test_a_dry_run_halves_the_micro_batch_as_a_training_does(config: TrainConfig, accelerator: Accelerator) -> None:
+    """A dry run would refuse a training that has enough memory."""
+
+    class Limited(Toy):
+        def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
+            if len(batch["x"]) > 4:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return super().step(model, batch, state)
+
+    assert "16 = 4 × 1 ranks × 4 accumulated\n" in preflight.describe(Limited(), config, accelerator)
 
 
 def test_the_summary_names_what_is_not_estimated() -> None:
