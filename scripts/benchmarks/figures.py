@@ -68,10 +68,8 @@ CODE = {
         "ensemble/recipes/sudoku",
         "ensemble/neural",
     ),
-    "fit_overhead tables tables_300s tables_best_quality tables_best_quality_300s tables_by_time tables_further tables_large": (
-        "ensemble/recipes/table",
-        *PIPELINE,
-    ),
+    "fit_overhead tables tables_300s tables_best_quality tables_best_quality_300s tables_by_time tables_further "
+    "tables_large": ("ensemble/recipes/table", *PIPELINE),
     "threads trees": TREES,
 }
 """For the names of JSON files, the code that they measured. `ages` lists a file if this code has changed since then."""

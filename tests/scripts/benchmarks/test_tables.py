@@ -98,9 +98,8 @@ def test_the_readme_lists_the_tables() -> None:
     """The page would name other files than the measured ones."""
     page = (ROOT / "ensemble/recipes/table/README.md").read_text()
     listed = set(re.findall(r"\b[0-9a-f]{64}\b", page))
-    small, large, further = (
-        folders.read_json(ROOT / f"slurm/results/{name}.json")["tables"] for name in ("tables", "tables_large", "tables_further")
-    )
+    results = (folders.read_json(ROOT / f"slurm/results/tables{name}.json") for name in ("", "_large", "_further"))
+    small, large, further = (result["tables"] for result in results)
     assert small.keys() == {name for name, table in data.TABLES.items() if table.is_default}
     assert further.keys() == data.FURTHER_TABLES.keys()
     assert (small | large | further).keys() == data.TABLES.keys()
