@@ -85,6 +85,11 @@ def shortened(text: str, most: int = 100) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
+def visible(text: str) -> str:
+    """The text for a message, with control characters as escapes such as \\x1a; tabs are unchanged."""
+    return re.sub(r"[\x00-\x08\n-\x1f\x7f-\x9f]", lambda match: repr(match[0])[1:-1], text)
+
+
 def how_ended(code: int) -> str:
     """How a process ended, for a message. code : its `returncode` in `subprocess`, not 0."""
     if code >= 0:

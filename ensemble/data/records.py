@@ -29,7 +29,7 @@ import pyarrow.csv
 
 from ensemble.data import parquet
 from ensemble.data.octets import BEGINS_A_DICT, DICTS_TO_JSON, ONE_OBJECT, Bytes, refuse_foreign, repeated_key
-from ensemble.errors import UserError
+from ensemble.errors import UserError, visible
 
 BLOCK_BYTES = 32 << 20
 HEAD_BYTES = 1 << 20
@@ -336,7 +336,7 @@ def is_number(word: str) -> bool:
 
 def excerpt(octets: bytes) -> str:
     """`EXCERPT_CHARACTERS` characters of a text, on one line: the first, or those around a fault that explains an error."""
-    text = octets.decode(errors="replace").strip().replace("\n", "\\n")
+    text = visible(octets.decode(errors="replace").strip())
     fault = re.search("\ufffd|:\\s*-?(NaN|Infinity)\\b", text)  # not UTF-8, or no number of JSON
     begin = fault.start() - EXCERPT_CHARACTERS // 2 if fault and fault.start() > EXCERPT_CHARACTERS - 20 else 0
     return "…" * (begin > 0) + text[begin : begin + EXCERPT_CHARACTERS]
@@ -387,12 +387,12 @@ def _split(block: bytes, ends: np.ndarray, lines: np.ndarray) -> list[Record]:
     """The records of a block that are not blank."""
     starts = [0, *ends[:-1].tolist()]
     records = (Record(line, block[a:b]) for line, a, b in zip(lines.tolist(), starts, ends.tolist(), strict=True))
-    return [record for record in records if record.octets.strip(b" \r\n")]
+    return [record for record in records if record.octets.strip(b" \r\n\x1a")]  # DOS ends files with 0x1A
 
 
 def _lines(record: Record) -> list[Record]:
     octets = io.BytesIO(record.octets)
-    return [Record(line, text) for line, text in enumerate(octets, record.line) if text.strip(b" \r\n")]
+    return [Record(line, text) for line, text in enumerate(octets, record.line) if text.strip(b" \r\n\x1a")]
 
 
 def _rows(text: str, delimiter: str, quoted: bool) -> list[list[str]]:

@@ -20,15 +20,16 @@ import polars as pl
 
 from ensemble.data.parquet import ZONE_OF_OFFSETS
 from ensemble.data.records import EXCERPT_CHARACTERS, MOST_EXACT
-from ensemble.errors import UserError, shortened
+from ensemble.errors import UserError, shortened, visible
 from ensemble.recipes.table import dates, missing, number_forms, number_units
 from ensemble.recipes.table.dates import DIGITS_OF_A_DAY, MOST_SHOWN
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.recipes.table.sources import WHOLE_FLOAT, Table, as_text, in_one_notation, in_utc
 from ensemble.task import METRICS
 
-INVISIBLE = "\u200b\u200e\u200f\u2060\ufeff"
-"""Characters without width, such as the marks of the direction of writing that Windows puts before dates."""
+INVISIBLE = "\u200b\u200e\u200f\u2060\ufeff\x1a"
+"""Characters without width, such as the marks of the direction of writing that Windows puts before dates, and the mark by
+which DOS ends a file."""
 LEADING_ZERO = r"^[+-]?0\d+$"
 FEW_CODES = 0.05
 """Numbers such as 05 are no codes if they are at most this fraction of the numbers of a target."""
@@ -486,7 +487,7 @@ def _nearly(table: Table, column: str, cells: pl.Series, bad: pl.Series, kinds: 
 
 def first_of(table: Table, cells: pl.Series, rows: np.ndarray) -> str:
     """The first cells of `rows`, with file and line."""
-    texts = [shortened(cells[int(row)] or "?", EXCERPT_CHARACTERS) for row in rows[:MOST_SHOWN]]
+    texts = [visible(shortened(cells[int(row)] or "?", EXCERPT_CHARACTERS)) for row in rows[:MOST_SHOWN]]
     return ", ".join(f"'{text}' ({table.place(int(row))})" for text, row in zip(texts, rows, strict=False))
 
 

@@ -14,7 +14,8 @@ from small_tables import prepare, rows_of
 from ensemble.arrow import open_table
 from ensemble.data.census import MALFORMED, Census
 from ensemble.errors import UserError
-from ensemble.recipes.table import columns, new_data, sources
+from ensemble.recipes.table import cells, columns, new_data, sources
+from ensemble.recipes.table.settings import PrepareConfig
 
 
 def test_a_header_in_the_middle_is_no_row(tmp_path: Path) -> None:
@@ -311,3 +312,23 @@ def test_the_separator_does_not_depend_on_the_length_of_a_file(num_rows: int, tm
     names, row = ";".join(f"temperature {number}, C" for number in range(25)), ";".join(["21,53"] * 25)
     (tmp_path / "a.csv").write_text("\n".join([names, *[row] * num_rows, ""]), encoding="utf-8")
     assert len(sources.read([tmp_path / "a.csv"], Census()).pieces) == 25
+
+
+@pytest.mark.parametrize("end", ["\x1a\n", "\x1a", "\r\n\x1a"])
+def test_the_mark_by_which_dos_ends_a_file_is_no_data(end: str, tmp_path: Path) -> None:
+    """The last number would not be one, so that the column would be text, or the mark would be a damaged line."""
+    (tmp_path / "a.csv").write_text(f"x,y\n1,2.5\n2,6.2{end}", newline="")
+    census = Census()
+    table = sources.read([tmp_path / "a.csv"], census)
+    column = cells.read(table, "y", PrepareConfig())
+    assert (column.kind, column.values.to_list(), census.dropped) == ("number", [2.5, 6.2], {})
+
+
+def test_control_characters_are_visible_in_messages(tmp_path: Path) -> None:
+    """A message would show 6.2 as a cell that is no number."""
+    lines = "".join(f"{number},{number}.5\n" for number in range(200))
+    (tmp_path / "a.csv").write_text(f"x,y\n0,6.2\a\n{lines}\0damaged")
+    census = Census()
+    (note,) = cells.read(sources.read([tmp_path / "a.csv"], census), "y", PrepareConfig()).notes
+    assert note.endswith(r"count as empty (1): '6.2\x07' (a.csv:2)")
+    assert census.examples[MALFORMED][0].excerpt == r"\x00damaged"
