@@ -217,7 +217,8 @@ def _sentence_of(error: Exception) -> str:
         return f"the disk is full ({error}): free some space, or write elsewhere"
     if os.strerror(errno.EFBIG) in str(error):
         return f"a file is larger than `ulimit -f` or its disk allows ({error}): raise the limit, or write elsewhere"
-    if isinstance(error, MemoryError) or str(error).endswith("failed to map segment from shared object"):
+    is_memory = isinstance(error, MemoryError) or str(error).startswith(("array is too big", "Maximum allowed dimension"))
+    if is_memory or str(error).endswith("failed to map segment from shared object"):  # the texts before are NumPy's
         return f"the memory does not suffice ({error or 'no message'}): use smaller settings or less data"
     if type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error):  # of PyTorch
         fix = "set a smaller micro_batch_size in training, or predict on a device with more memory"

@@ -46,6 +46,15 @@ def test_imports_are_not_interrupted_by_full_collections() -> None:
             (2, "", "error: the memory does not suffice (Unable to allocate 9 TiB): use smaller settings or less data\n"),
         ),
         (
+            "import numpy; numpy.empty(2**62)",
+            (
+                2,
+                "",
+                "error: the memory does not suffice (array is too big; `arr.size * arr.dtype.itemsize` is larger than the "
+                "maximum possible size.): use smaller settings or less data\n",
+            ),
+        ),
+        (
             'raise RuntimeError("DefaultCPUAllocator: can\'t allocate memory")',
             (
                 2,
