@@ -491,5 +491,5 @@ def check(config: TreesConfig) -> None:
         max_leaves=(2 <= config.max_leaves <= 131_072, "from 2 to 131072, LightGBM's limit"),
         row_fraction=(0 < config.row_fraction <= 1, "above 0 and at most 1"),
         column_fraction=(0 < config.column_fraction <= 1, "above 0 and at most 1"),
-        timeout_s=(config.timeout_s > 0, "more than 0"),
+        timeout_s=(0 < config.timeout_s < math.inf, "more than 0, and finite"),
     )

@@ -212,6 +212,7 @@ def test_a_member_is_replaced_only_on_request(prepared: Path, tmp_path: Path) ->
         ("column_fraction", 1.1),
         ("l2", -1.0),
         ("seed", -1),
+        ("timeout_s", float("inf")),
     ],
 )
 def test_impossible_settings_are_refused(setting: str, value: float, prepared: Path, tmp_path: Path) -> None:

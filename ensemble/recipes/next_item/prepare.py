@@ -44,7 +44,7 @@ MIN_EVENTS = 2  # of a sequence: a target and one event before it
 
 def prepare(config: PrepareConfig) -> dict[str, Any]:
     """Write the prepared folder and return its manifest. Raises `UserError` for settings and data that cannot be used."""
-    configuration.check(config, at_least_1="core")
+    configuration.check(config, at_least_1="core", fractions="max_bad_fraction")
     census = Census()
     raw = Path(config.raw or f"{config.out.rstrip('/')}-raw")
     files = raw_files.expand_sources(config.source, raw)

@@ -135,6 +135,7 @@ def test_the_order_is_that_of_time_and_the_same_twice_is_two(tmp_path: Path) -> 
     ("settings", "sentence"),
     [
         ({"core": 0}, "core=0 is impossible"),
+        ({"max_bad_fraction": 1.5}, "max_bad_fraction=1.5 is impossible: it must be between 0 and 1"),
         ({"core": 10**9}, "of 10 interactions none is left with core=1000000000: core=2 is the largest that leaves any"),
         ({"split": "time", "test_from": "soon"}, "test_from=soon is not a time"),
         (
