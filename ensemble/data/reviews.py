@@ -72,7 +72,12 @@ DAY_S = 86_400
 
 TIME = re.compile(r"\d:\d\d|\d{4}-\d\d-\d\d")
 """Part of a date or time, which no name of a column of reviews has."""
-BY_NUMBER = "name the columns by their numbers, as in 'columns={user_id: 1, product_id: 2, rating: 3, time: 4}'"
+
+
+def by_number(with_rating: bool = True) -> str:
+    """The advice to name the columns of a file without a header by their numbers."""
+    columns = "rating: 3, time: 4" if with_rating else "time: 3"
+    return f"name the columns by their numbers, as in 'columns={{user_id: 1, product_id: 2, {columns}}}'"
 
 
 class UnknownFormat(UserError):
@@ -365,11 +370,12 @@ def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
     is_delimited = isinstance(file.layout, records.Delimited)
     has_values = is_delimited and (sum(map(records.is_number, file.names)) > 1 or any(map(TIME.search, file.names)))
     seen = f"its columns are {', '.join(file.names)[:300]}"
+    numbered = by_number("rating" in formats[0].fields)
     if kind == "products" and _fits_any(file, "reviews"):
         raise UserError(f"{path} contains reviews, not product metadata ({seen}): give it among the reviews")
     cells = [*file.names, *(str(value) for row in file.head[:1] for value in row.values())]
     if kind == "reviews" and is_delimited and len(file.names) == 1 and any("::" in cell for cell in cells):
-        fix = f"write a tab in place of each '::', as `sed 's/::/\\t/g' OLD > NEW` does, and {BY_NUMBER}"
+        fix = f"write a tab in place of each '::', as `sed 's/::/\\t/g' OLD > NEW` does, and {numbered}"
         raise UnknownFormat(f"the fields of {path} are separated by '::', as in '{cells[-1][:80]}': {fix}")
     for format in sorted(formats, key=lambda each: -len({*each.fields.values()} & {*file.names})):
         is_json = isinstance(file.layout, records.JsonLines)
@@ -378,7 +384,7 @@ def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
         fields = {field: column for field, column in format.fields.items() if is_json or field in present}
         missing = [column for field, column in format.fields.items() if field not in present]
         if is_mapped and not is_headless and has_values and any(map(records.is_number, format.fields.values())):
-            raise UserError(f"columns names values of the first line of {path}, which has no header: {BY_NUMBER}")
+            raise UserError(f"columns names values of the first line of {path}, which has no header: {numbered}")
         if is_mapped and missing and not (is_json and values.have_keys(path, missing)):
             raise UnknownFormat(f"{path} has no column '{missing[0]}', which the setting columns names: {seen}")
         if _fits(format, file, kind):
@@ -400,7 +406,7 @@ def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
         *others, last = _required(formats[0].fields, kind)
         advice = f"name the columns of {', '.join(others)} and {last}, as in 'columns={{{last}: NAME, …}}'"
     if kind == "reviews" and has_values:
-        advice = f"if that line is a review, {BY_NUMBER}"
+        advice = f"if that line is a review, {numbered}"
     raise UnknownFormat(f"{path} has no known format of {kind} ({seen}): {advice}; {_nearest(file, formats, kind)}")
 
 

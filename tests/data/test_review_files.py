@@ -123,6 +123,14 @@ def test_python_dicts_become_json_by_the_command_of_the_error(tmp_path):
         read(write(tmp_path / "steam.json", "{u'rating': 5}\n"))
 
 
+def test_columns_by_number_are_those_that_are_read(tmp_path):
+    """The advice would name a column of ratings, which is not read, and more columns than the file has."""
+    file = write(tmp_path / "a.csv", "A3,B1,2013-05-24\nA4,B1,2013-05-25\n")
+    with pytest.raises(UserError, match=r"their numbers, as in 'columns=\{user_id: 1, product_id: 2, time: 3\}';"):
+        read(file, with_rating=False)
+    assert len(read(file, with_rating=False, columns={"user_id": "1", "product_id": "2", "time": "3"})) == 2
+
+
 def test_fields_between_two_colons(tmp_path):
     """Columns by number, which the error for MovieLens 1M recommended, would only lead to another error."""
     file = write(tmp_path / "ratings.dat", "1::1193::5::978300760\n1::661::3::978302109\n")

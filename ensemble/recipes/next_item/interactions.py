@@ -58,7 +58,7 @@ FIRST_OF_USER, SECOND_LINE = pl.col("user").is_first_distinct(), "is a second li
 AS_RATINGS = "format=ratings has user, item, a number and seconds"
 JOIN_LINES = (
     "join the lines, or name another format: format=times has user, item and seconds, format=pairs user and item, "
-    f"and {AS_RATINGS}; in a table with tabs, {reviews.BY_NUMBER}; "
+    f"and {AS_RATINGS}; in a table with tabs, {reviews.by_number()}; "
     "ratings without times: delete them, and give format=pairs if the lines are in order of time"
 )
 
