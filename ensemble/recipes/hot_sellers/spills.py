@@ -101,9 +101,11 @@ def _count_copies(paths: list[Path], census: reviews.Census) -> None:
         census.drop(CONFLICT, len(conflicts))
         example = example or (conflicts["product_id"][0] if len(conflicts) else "")
     if example:
+        number = census.dropped[CONFLICT]
+        rows = f"{number:,} rows of the metadata differ" if number > 1 else "1 row of the metadata differs"
         print(
-            f"warning: {census.dropped[CONFLICT]:,} rows of the metadata differ from an earlier row of the same product, "
-            f"such as {example}: the first row of each product is used",
+            f"warning: {rows} from an earlier row of the same product, such as {example}: the first row of each "
+            "product is used",
             file=sys.stderr,
         )
 

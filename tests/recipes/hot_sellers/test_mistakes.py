@@ -171,6 +171,9 @@ def test_metadata_that_stand_twice_are_counted(tmp_path: Path, capsys: pytest.Ca
         capsys.readouterr().err
     )
     assert twice["splits"] == once["splits"]
+    metadata = (write_raw(tmp_path, rows[:-1], "one.jsonl"),)
+    panel.prepare(config_for(tmp_path / "one", steady_market(), metadata=metadata))
+    assert "warning: 1 row of the metadata differs from an earlier row" in capsys.readouterr().err
 
 
 def test_without_folds_a_small_market_works(tmp_path: Path) -> None:
