@@ -123,7 +123,8 @@ def check(config: TrainConfig) -> None:
         seed=(config.seed >= 0, "0 or more"),
         at_least_1="base_batch_size decay_steps evaluations_per_epoch patience keep_last prefetch_factor log_every",
         at_least_0="micro_batch_size weight_decay warmup_steps clip_norm checkpoint_steps keep_steps max_nonfinite "
-        "max_rollbacks num_workers",
+        "max_rollbacks",
+        num_workers=(0 <= config.num_workers <= 1000, "from 0 to 1000"),
         max_epochs=(0 < config.max_epochs < math.inf, "more than 0, and finite"),
         refit_epochs=(0 <= config.refit_epochs < math.inf, "0 or more, and finite"),
         learning_rate=(0 < config.learning_rate < math.inf, "more than 0, and finite"),
