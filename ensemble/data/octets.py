@@ -35,6 +35,7 @@ FOREIGN: dict[str, bytes | tuple[bytes, ...]] = {
     "compressed with zstd": b"\x28\xb5\x2f\xfd",
     "compressed with bzip2": tuple(b"BZh%d1AY&SY" % level for level in range(1, 10)),
     "compressed with xz": b"\xfd7zXZ",
+    "text in UTF-32": (b"\xff\xfe\0\0", b"\0\0\xfe\xff"),
     "text in UTF-16": (b"\xff\xfe", b"\xfe\xff"),
     "an Arrow (Feather) file": b"ARROW1",
     "an HDF5 file": b"\x89HDF",

@@ -86,6 +86,8 @@ def test_a_damaged_parquet_is_refused(tmp_path):
         (b"PK\x03\x04rest", r"is a zip archive, as Excel files \(.xlsx\) are too: unpack or convert"),
         (b"sep=;\r\nwho;what\r\n1;2\r\n", "the first line of .* is 'sep=;', which only Excel knows: delete the line"),
         (b"\xff\xfeU\x00", "is text in UTF-16"),
+        ("\ufeffU".encode("utf-32-le"), "is text in UTF-32"),
+        ("\ufeffU".encode("utf-32-be"), "is text in UTF-32"),
         (b"\x28\xb5\x2f\xfdrest", "is compressed with zstd"),
         (b"\x28\xb5\x2f\xfd\rrest", "is compressed with zstd"),
         (b"\n\x16\xcb", "is not UTF-8 text"),
