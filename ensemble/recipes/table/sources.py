@@ -298,15 +298,15 @@ def _clocks(cells: pl.Series) -> pl.Series:
     than 0."""
     if cells.dtype == pl.Time:
         return cells.dt.to_string("%H:%M:%S%.f")
-    microseconds = cells.dt.total_microseconds()
+    microseconds = _near(cells).dt.total_microseconds()
     time = (microseconds % MICROSECONDS_PER_DAY * 1000).cast(pl.Time)  # from nanoseconds
     clocks = pl.format("{} days {}", microseconds // MICROSECONDS_PER_DAY, _clocks(time))
     return pl.select(clocks.alias(cells.name)).to_series()
 
 
 def _near(times: pl.Series) -> pl.Series:
-    """Dates or times, those beyond `FURTHEST` replaced by it. Nanoseconds do not reach so far."""
-    unit = times.dtype.time_unit if isinstance(times.dtype, pl.Datetime) else ""
+    """Dates, times or durations, those beyond `FURTHEST` replaced by it. Nanoseconds do not reach so far."""
+    unit = times.dtype.time_unit if isinstance(times.dtype, pl.Datetime | pl.Duration) else ""
     if unit == "ns":
         return times
     furthest = FURTHEST // (MICROSECONDS_PER_UNIT[unit] if unit else MICROSECONDS_PER_DAY)

@@ -363,3 +363,11 @@ def test_the_advice_fits_the_settings_too(tmp_path: Path) -> None:
         prepare(tmp_path, tmp_path / "a.csv", target="x", decimal=",", task="regression")
     with pytest.raises(UserError, match="no column is left to predict y from: drop= names all other columns"):
         prepare(tmp_path, tmp_path / "a.csv", drop=("x",))
+
+
+def test_the_longest_duration_is_not_a_short_one(tmp_path: Path) -> None:
+    """2^63 - 1 milliseconds would wrap to one millisecond less than 0."""
+    durations = pl.Series([2**63 - 1, 1 - 2**63, 3_600_000]).cast(pl.Duration("ms"))
+    pl.DataFrame({"x": durations, "y": range(3)}).write_parquet(tmp_path / "a.parquet")
+    hours = cells.read(sources.read([tmp_path / "a.parquet"], Census()), "x", RULES).values.to_list()
+    assert [abs(hours[0]) > 1e9, abs(hours[1]) > 1e9, hours[2]] == [True, True, 1]
