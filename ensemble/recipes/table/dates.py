@@ -42,7 +42,9 @@ LOOKS_LIKE_A_DATE = "|".join(
     ]
 )
 FIRST_YEAR = 1000
-"""With %Y, years have four digits: 01/02/24 is not a date of the year 24, but of 2024."""
+"""With %Y, an earlier year is written with four digits: 01/02/24 is not a date of the year 24, but of 2024."""
+EARLY = r"^0\d{3}\b|^\d\d?[-/.]\d\d?[-/.]0\d{3}\b"
+"""Matches 0001-01-01 and 01/01/0001, as programs write an unknown date."""
 SAMPLE = 1000
 """Number of cells, drawn at random, by which the form and the unit of a column are recognised."""
 MOST_SHOWN = 3
@@ -270,4 +272,5 @@ def _parsed(texts: pl.Series, form: str) -> pl.Series:
     if "%y" in form:  # polars also reads years of one digit: the version number 12.4.1 is no date
         texts = texts.set(~texts.str.contains(r"^\d+.[^/. -]+[/. -]\d\d(?:[ T]|$)"), None)
     values = texts.str.to_datetime(form, time_unit="us", strict=False).dt.replace_time_zone(None)
-    return values.set(values.dt.year() < FIRST_YEAR, None)
+    is_early = (values.dt.year() < FIRST_YEAR).fill_null(False)
+    return values.set(is_early & ~texts.str.contains(EARLY) if is_early.any() else is_early, None)

@@ -19,6 +19,7 @@ ISO, DAY, MONTH, OPEN = (
     ["01/31/2024", "02/01/2024"],
     ["01/02/2024"],
 )
+RULES = PrepareConfig()
 JANUARY_31, FEBRUARY_1 = datetime.datetime(2024, 1, 31), datetime.datetime(2024, 2, 1)
 
 
@@ -78,6 +79,17 @@ def test_dates_of_parquet_beside_texts_are_not_read_again(tmp_path: Path) -> Non
     far = pl.Series([2**62], dtype=pl.Datetime("ms"))
     column = cells.read(files_of(tmp_path, DAY * 99, far), "x", PrepareConfig())
     assert column.values.to_list() == [*[JANUARY_31, FEBRUARY_1] * 99, None]
+
+
+@pytest.mark.parametrize(
+    "early", [["0001-01-01", "0900-02-03"], ["0001-01-01 00:00:00", "0900-02-03 00:00:00"], ["01/01/0001", "03/02/0900"]]
+)
+def test_early_years_are_the_same_in_texts_and_parquet(early: list[str], tmp_path: Path) -> None:
+    """A CSV with the placeholder 0001-01-01 would be text, and the same table in Parquet would have dates."""
+    expected = [datetime.datetime(1, 1, 1), datetime.datetime(900, 2, 3)]
+    column = cells.read(files_of(tmp_path, early + DAY if "/" in early[0] else early, pl.Series(expected)), "x", RULES)
+    assert (column.kind, column.values.to_list()[:2], column.values.to_list()[-2:]) == ("date", expected, expected)
+    assert cells.read(files_of(tmp_path, ["31/01/24", "01/02/24"]), "x", RULES).values.to_list() == [JANUARY_31, FEBRUARY_1]
 
 
 def test_months_have_no_weekday(tmp_path: Path) -> None:
