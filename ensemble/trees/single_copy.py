@@ -17,6 +17,7 @@ import numpy as np
 from ensemble.data.cross_validation import CrossValidation, Fold
 from ensemble.trees import rows, stored, target_encoding, train
 from ensemble.trees.boosting import Scores, Stopped, Training, boost, is_past_best
+from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.objective import ValidationMetrics, objective_of
 from ensemble.trees.predict import library_module
 from ensemble.trees.rows import TreeData
@@ -35,10 +36,17 @@ def train_copy(config: TreesConfig, number: int, stop_requested: Callable[[], in
     """Train copy `number` of the member for `config.out`, and store it, unless it is stored already.
 
     The copy is trained on one thread, as in `copies.train`. A killed task resumes from its last checkpoint; CatBoost and
-    linear models start again. Raises `Stopped` if `stop_requested` returns a number other than 0, and `CannotLearn` if
-    the library refuses the rows.
+    linear models start again. Raises `Stopped` if `stop_requested` returns a number other than 0, `CannotLearn` if the
+    library refuses the rows, and `UserError` if another task trains the copy.
     """
     train.check(config)
+    checkpoints = stored.checkpoints_of(config.out, number)
+    with checkpoints.locked():
+        _train_locked(config, number, checkpoints, stop_requested)
+
+
+def _train_locked(config: TreesConfig, number: int, checkpoints: Checkpoints, stop_requested: Callable[[], int]) -> None:
+    """As `train_copy`, with the checkpoints of the copy, which are locked."""
     manifest = rows.tree_manifest(config.data)
     cv = CrossValidation.from_manifest(manifest)
     assert cv is not None
@@ -46,7 +54,6 @@ def train_copy(config: TreesConfig, number: int, stop_requested: Callable[[], in
     config = dataclasses.replace(config, threads=1, memory="in_core")
     config, objective, settings = train.resolve(config, train_rows, train.stopping_rows(cv, config.data, train_rows))
     state = {"fingerprint": manifest["fingerprint"], "config": settings}
-    checkpoints = stored.checkpoints_of(config.out, number)
     checkpoints.sweep()
     checkpoint = checkpoints.newest_valid()
     if checkpoint and not stored.has_state(checkpoint[1], state):

@@ -7,6 +7,8 @@ import pytest
 from copied_members import config_of, content, frame_of, prepared_of
 from tree_members import interrupt
 
+from ensemble import folders
+from ensemble.errors import UserError
 from ensemble.trees import boosting, single_copy, stored, train
 from ensemble.trees.boosting import Stopped
 from ensemble.trees.predict import library_module
@@ -105,6 +107,18 @@ def test_a_stopped_task_resumes(
         single_copy.train_copy(config, number)
     train.train(config, "auto")
     assert same(tmp_path / "m", whole)
+
+
+def test_two_tasks_do_not_train_the_same_copy(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two fits that were submitted for one folder would train each copy twice, and delete each other's files."""
+    monkeypatch.setattr(folders, "LOCK_WAIT_S", 0.1)
+    config = config_of("xgboost", data, tmp_path / "m", **SLOW)
+    with (
+        stored.checkpoints_of(tmp_path / "m", 0).locked(),
+        pytest.raises(UserError, match=r"^another command is training .*: wait until it has ended"),
+    ):
+        single_copy.train_copy(config, 0)
+    single_copy.train_copy(config, 0)
 
 
 def test_a_training_that_was_killed_after_stored_trees_resumes(
