@@ -13,7 +13,7 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from ensemble import errors, recipe
+from ensemble import errors, folders, recipe
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,8 @@ def main() -> None:
             f"dtype={settings.dtype} is for neural members, and {settings.member} holds trees: leave it out"
         )
 
+    recipe.check_named(recipe_name, folders.read_json(member / "summary.json"), settings.member)
+
     from ensemble.trees import threads
 
     threads.configure(1)
@@ -73,8 +75,6 @@ def main() -> None:
 
 def export_neural(settings: ExportConfig, recipe_name: str) -> None:
     """Export a neural member by the module `export` of its recipe. `recipe_name` is the option --recipe, or empty."""
-    from ensemble import folders
-
     if not settings.data:
         raise errors.UserError(f"{settings.member} is a neural member: give data=…, the prepared data that it learned from")
     manifest = folders.read_manifest(settings.data)

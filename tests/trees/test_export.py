@@ -260,6 +260,15 @@ def test_the_script_prints_difference_and_speed(trained: Train, tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["member.onnx"]
 
 
+def test_the_script_refuses_another_recipe(trained: Train, tmp_path: Path) -> None:
+    """The option would be ignored for trees, unlike for networks."""
+    words = ["--recipe", "emulator", f"member={trained('lightgbm', 'binary')}", "out=member.onnx"]
+    script = [sys.executable, ROOT / "scripts/export_model.py", *words]
+    done = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False)
+    assert (done.returncode, "for the recipe small, not for emulator" in done.stderr) == (2, True), done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_foreign_file_is_not_replaced(tmp_path: Path) -> None:
     """out=precious.csv would replace a table by a model."""
     (tmp_path / "precious.csv").write_text("1,2\n")
