@@ -233,7 +233,7 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
     notes = unit_notes or _like_numbers(column, cells, allowed, config)
     for bad, kinds in ((no_date, "dates"), (no_number, "numbers")):
         if num_cells - bad.sum() > NEARLY * num_cells:
-            notes = (_nearly(table, column, cells, bad, kinds),)
+            notes = (_nearly(table, column, cells, bad, kinds, is_feature=bool(drop)),)
     return _of_kind(table, column, "text", texts, marks, notes)
 
 
@@ -475,13 +475,14 @@ def _bad_notes(table: Table, column: str, cells: pl.Series, bad: pl.Series, kind
     return (f"the column '{column}' has cells that are not {kinds} and count as empty ({len(rows):,}): {first}",)
 
 
-def _nearly(table: Table, column: str, cells: pl.Series, bad: pl.Series, kinds: str) -> str:
+def _nearly(table: Table, column: str, cells: pl.Series, bad: pl.Series, kinds: str, is_feature: bool) -> str:
     """A message about a column of texts of which all cells but the `bad` ones, (num_rows,) bool, are numbers or dates."""
     rows = _rows(bad)
+    comma, more = (",", ", or allow more with max_bad_fraction") if is_feature else (", or", "")
     return (
         f"the column '{column}' is read as text, since {len(rows):,} of {cells.count():,} cells are not "
-        f"{kinds}: {first_of(table, cells, rows)}; correct them, name them in missing=[…] if they mean an empty cell, or "
-        "allow more with max_bad_fraction"
+        f"{kinds}: {first_of(table, cells, rows)}; correct them{comma} name them in missing=[…] if they mean an empty cell"
+        f"{more}"
     )
 
 

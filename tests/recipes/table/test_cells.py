@@ -192,9 +192,16 @@ def test_few_bad_cells_leave_numbers_what_they_are(tmp_path: Path) -> None:
     assert column.notes == ("the column 'x' has cells that are not numbers and count as empty (1): 'kg' (a:2)",)
     column = read_cells(tmp_path, values[:50])
     assert column.kind == "text"
-    expected = "is read as text, since 1 of 50 cells are not numbers: 'kg' (a:2); correct them, name them in missing="
-    assert expected in column.notes[0]
+    expected = r"is read as text, since 1 of 50 cells are not numbers: 'kg' \(a:2\); correct them, name .* max_bad_fraction$"
+    assert re.search(expected, column.notes[0])
     assert read_cells(tmp_path, values[:50], missing=("kg",)).kind == "number"
+
+
+@pytest.mark.parametrize("role", ["target", "time", "weight"])
+def test_no_message_advises_to_allow_bad_cells_of_the_target(role: str, tmp_path: Path) -> None:
+    """The user would raise max_bad_fraction for heights like 165cm in the target, and be refused again."""
+    note = read_cells(tmp_path, ["165cm", *map(str, range(49))], **{role: "x"}).notes[0]
+    assert note.endswith("'165cm' (a:2); correct them, or name them in missing=[…] if they mean an empty cell")
 
 
 def test_texts_that_count_as_missing_are_counted(tmp_path: Path) -> None:
