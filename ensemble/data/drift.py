@@ -5,7 +5,8 @@ is added to each count, so that no share is 0. Bins that are empty in both sets 
 values of train divide the values of a numeric feature into bins. A value that equals several deciles has a bin of its own,
 as has a decile that is the largest value. A categorical feature has one bin for each frequent category, and one for all
 others. Missing values are one more bin. By the usual rule the index is small up to 0.1 and large above 0.25. If two sets of
-n and m rows have equal distributions, it is (bins - 1) (1 / n + 1 / m) on average.
+n and m rows have equal distributions, it is (bins - 1) (1 / n + 1 / m) on average, times the design effect if rows of a
+cluster are alike: new families with ten rows each differ from those in train more by chance than as many single rows.
 """
 
 import dataclasses
@@ -42,10 +43,13 @@ class Bins:
     """The number of rows in each bin, (len(begins) + 2,). The last bin has the missing values. For categories, the bin
     before it has all categories that are not in `begins`."""
     is_category: bool
+    design_effect: float = 1.0
+    """The factor, at least 1, by which the variance of the shares of the bins is larger than with independent rows."""
 
     @classmethod
-    def from_values(cls, values: np.ndarray, is_category: bool) -> "Bins":
-        """The bins of a column of train, in which NaN is a missing value."""
+    def from_values(cls, values: np.ndarray, is_category: bool, cluster: np.ndarray | None = None) -> "Bins":
+        """The bins of a column of train, in which NaN is a missing value. cluster : (num_rows,), or None if each row is one
+        by itself."""
         known = values[~np.isnan(values)]
         if is_category:
             codes, counts = np.unique(known, return_counts=True)
@@ -56,25 +60,43 @@ class Bins:
             is_frequent = (times > 1) | (begins == known.max(initial=-np.inf))
             begins = np.union1d(begins, np.nextafter(begins[is_frequent].astype(float), np.inf))
         empty = cls(begins=begins.tolist(), counts=[], is_category=is_category)
-        return dataclasses.replace(empty, counts=empty.count(values).tolist())
+        bins = empty.bin_of(values)
+        effect = 1.0 if cluster is None else _design_effect(bins, cluster)
+        return dataclasses.replace(empty, counts=empty.count(bins).tolist(), design_effect=effect)
 
-    def count(self, values: np.ndarray) -> np.ndarray:
-        """The number of these values in each bin."""
-        begins, known = np.array(self.begins), values[~np.isnan(values)]
+    def bin_of(self, values: np.ndarray) -> np.ndarray:
+        """The number of the bin of each value."""
+        begins = np.array(self.begins)
+        bins = np.searchsorted(begins, values, side="left" if self.is_category else "right")
         if self.is_category:
-            bins = np.where(np.isin(known, begins), np.searchsorted(begins, known), len(begins))
-        else:
-            bins = np.searchsorted(begins, known, side="right")
-        return np.append(np.bincount(bins, minlength=len(begins) + 1), len(values) - len(known))
+            bins = np.where(np.isin(values, begins), bins, len(begins))
+        return np.where(np.isnan(values), len(begins) + 1, bins)
+
+    def count(self, bins: np.ndarray) -> np.ndarray:
+        """The number of values in each bin. bins : from `bin_of`."""
+        return np.bincount(bins, minlength=len(self.begins) + 2)
 
     def stability_index(self, values: np.ndarray) -> tuple[float, float]:
         """The index of other values of the feature, and its expected value for equal distributions."""
-        counts = np.stack([self.counts, self.count(values)]).astype(float)
+        counts = np.stack([self.counts, self.count(self.bin_of(values))]).astype(float)
         num_before, num_after = counts.sum(axis=1)
         counts = counts[:, counts.any(axis=0)]
         shares = (counts + 0.5) / (counts + 0.5).sum(axis=1, keepdims=True)
         index = float(((shares[0] - shares[1]) * np.log(shares[0] / shares[1])).sum())
-        return index, (counts.shape[1] - 1) * (1 / num_before + 1 / num_after)
+        return index, self.design_effect * (counts.shape[1] - 1) * (1 / num_before + 1 / num_after)
+
+
+def _design_effect(bins: np.ndarray, cluster: np.ndarray) -> float:
+    """`Bins.design_effect`, from the bin and the cluster of each row, (num_rows,). The variances of the shares of the bins
+    are divided by the shares, and summed."""
+    _, number, size = np.unique(cluster, return_inverse=True, return_counts=True)
+    _, bins, in_bin = np.unique(bins, return_inverse=True, return_counts=True)
+    num_bins, share = len(in_bin), in_bin / len(bins)
+    pairs, count = np.unique(number * num_bins + bins, return_counts=True)
+    of_cluster, of_bin = np.divmod(pairs, num_bins)
+    squares = np.bincount(of_bin, count**2) - 2 * share * np.bincount(of_bin, count * size[of_cluster])
+    squares += share**2 * (size**2).sum()  # of the deviations of each cluster's counts from `share * size`
+    return max(1.0, float((squares / share).sum() / (len(bins) * max(1, num_bins - 1))))
 
 
 def severity(index: float, chance: float) -> str:
@@ -90,18 +112,32 @@ def severity(index: float, chance: float) -> str:
 def columns(folder: str | Path, manifest: dict[str, Any], split: str) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
     """Each feature of prepared data with its values in a split, (num_rows,), or in `MOST_ROWS` random ones of its rows."""
     table = open_table(Path(folder) / "rows" / split)
-    # Every k-th row would be of one kind where rows alternate, such as home and away
-    sample: slice | np.ndarray = slice(None)
-    if table.num_rows > MOST_ROWS:
-        sample = np.random.default_rng(0).choice(table.num_rows, MOST_ROWS, replace=False, shuffle=False)
+    sample = _sample(table.num_rows)
     for feature in manifest["features"]:
         yield feature, table[feature["name"]].to_numpy()[sample]
 
 
+def clusters(folder: str | Path, manifest: dict[str, Any], split: str) -> np.ndarray | None:
+    """The clusters of the rows that `columns` reads, (num_rows,); None if they have none, or if each row is one by itself."""
+    table, name = open_table(Path(folder) / "rows" / split), manifest.get("task", {}).get("cluster")
+    if name not in table.column_names:
+        return None
+    cluster = table[name].to_numpy()[_sample(table.num_rows)]
+    return cluster if len(np.unique(cluster)) < len(cluster) else None
+
+
+def _sample(num_rows: int) -> slice | np.ndarray:
+    """All rows, or `MOST_ROWS` random ones: every k-th row would be of one kind where rows alternate, as home and away."""
+    if num_rows <= MOST_ROWS:
+        return slice(None)
+    return np.random.default_rng(0).choice(num_rows, MOST_ROWS, replace=False, shuffle=False)
+
+
 def bins_of_train(folder: str | Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The bins of each feature in train, for JSON."""
+    cluster = clusters(folder, manifest, SPLIT)
     return {
-        feature["name"]: dataclasses.asdict(Bins.from_values(values, feature["unit"] == "category"))
+        feature["name"]: dataclasses.asdict(Bins.from_values(values, feature["unit"] == "category", cluster))
         for feature, values in columns(folder, manifest, SPLIT)
     }
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ensemble.data.cross_validation import SPLIT
-from ensemble.data.drift import Bins, columns, severity
+from ensemble.data.drift import Bins, clusters, columns, severity
 from ensemble.data.inputs import FORECAST
 from ensemble.report.forecast import feature_text
 from ensemble.report.run import Run
@@ -40,12 +40,13 @@ def drift(run: Run) -> dict[str, Any] | None:
     if FORECAST not in run.manifest["splits"]:
         return None
     rows, unseen = [], run.manifest.get("unseen", {})
+    cluster = clusters(run.folder_of["data"], run.manifest, SPLIT)
     for (feature, before), (_, after) in zip(
         columns(run.folder_of["data"], run.manifest, SPLIT),
         columns(run.folder_of["data"], run.manifest, FORECAST),
         strict=True,
     ):
-        index, chance = Bins.from_values(before, feature["unit"] == "category").stability_index(after)
+        index, chance = Bins.from_values(before, feature["unit"] == "category", cluster).stability_index(after)
         rows.append(
             {
                 "label": run.feature_labels[feature["name"]],

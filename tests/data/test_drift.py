@@ -96,3 +96,25 @@ def test_rows_that_alternate_are_no_drift(tmp_path: Path, monkeypatch: pytest.Mo
     for split, num_rows in (("train", 4000), ("forecast", 1000)):
         write_table(tmp_path / "rows" / split, pa.table({"home": (np.arange(num_rows) % 2).astype(np.float32)}))
     assert warning(bins_of_train(tmp_path, manifest), tmp_path, manifest) == ""
+
+
+def test_new_clusters_are_no_drift(tmp_path: Path) -> None:
+    """With `group=family`, other families with ten rows each would be called drift, since each row counted as a draw."""
+    manifest: dict[str, Any] = {
+        "task": {"cluster": "family"},
+        "features": [{"name": "height_of_father", "unit": ""}, {"name": "is_male", "unit": "0 or 1"}],
+    }
+    families, generator = np.arange(60), np.random.default_rng(0)
+    of_father, is_male = generator.normal(size=60), (np.arange(600) % 2).astype(np.float32)
+    for split, rows in (("train", families[:40]), ("forecast", families[40:])):
+        family = np.repeat(rows, 10)
+        features = {"height_of_father": of_father[family].astype(np.float32), "is_male": is_male[: len(family)]}
+        write_table(tmp_path / "rows" / split, pa.table({"family": family, **features}))
+    bins = bins_of_train(tmp_path, manifest)
+    assert warning(bins, tmp_path, manifest) == ""
+    assert [bins[name]["design_effect"] for name in bins] == [pytest.approx(10), 1.0]
+    as_single_rows = {name: {**content, "design_effect": 1.0} for name, content in bins.items()}
+    assert "'height_of_father' (" in warning(as_single_rows, tmp_path, manifest)
+    all_male = pa.table({"family": family, **features, "is_male": np.ones(200, np.float32)})
+    write_table(tmp_path / "later" / "rows" / "forecast", all_male)
+    assert "'is_male' (" in warning(bins, tmp_path / "later", manifest)
