@@ -306,7 +306,7 @@ def _features(
             continue
         values, form = cells_of[column].values, cells_of[column].form
         if column == config.time and not with_time:  # new rows have later times, which no model has seen
-            learned = columns.Learned(features=columns.parts_of(column, values, in_train))
+            learned = columns.Learned(features=columns.parts_of(column, values, in_train, is_time=True))
         else:
             learned = columns.learn(column, values, in_train, config.max_categories)
         features += [{**feature, **({"form": form} if form else {})} for feature in learned.features]

@@ -25,7 +25,8 @@ class PrepareConfig:
     below the means if large values of the target are rare."""
     time: str = ""
     """A column of dates or numbers that orders the folds in time; empty for random folds. The hour, weekday, month and
-    day of the year of a date are features, but the date itself is not, unless the target has a trend (see trend.py)."""
+    day of the year of a date are features if the training rows cover a day, a week and a year. The date itself is not,
+    unless the target has a trend (see trend.py)."""
     embargo: float = 0.0
     """The time from a row's `time` until its target is known, in the unit of `time`, or in days for dates."""
     group: str = ""

@@ -43,6 +43,19 @@ def test_the_time_is_a_feature_if_the_target_has_a_trend(slope: float, is_featur
     assert days[0] == open_table(tmp_path / "out" / "rows" / "train")[name].to_numpy()[-1] + 1
 
 
+@pytest.mark.parametrize(("num_days", "parts"), [(5, []), (60, ["weekday"]), (400, ["weekday", "month", "day of the year"])])
+def test_a_part_of_the_time_whose_period_is_not_covered_is_no_feature(
+    num_days: int, parts: list[str], tmp_path: Path
+) -> None:
+    """The day of the year of two months is the date: linear models would extrapolate it to later days."""
+    day = np.datetime64("2022-01-03") + (np.arange(NUM_ROWS) % num_days).astype("timedelta64[D]")
+    frame(0.0).with_columns(day=pl.Series(day), seen=pl.Series(day)).write_csv(tmp_path / "a.csv")
+    manifest = prepare(tmp_path, tmp_path / "a.csv", time="day")
+    assert [feature["unit"] for feature in manifest["features"] if feature["column"] == "day"] == parts
+    units = {feature["unit"] for feature in manifest["features"] if feature["column"] == "seen"}
+    assert {"weekday", "day of the year"} < units  # new rows need not be later than train in this column
+
+
 @pytest.mark.parametrize("heavy", ["growing", "noisy"])
 def test_rows_count_by_their_weight(heavy: str, tmp_path: Path) -> None:
     """Rows that hardly count in any score would hide the trend of the others, or make the time a feature."""
