@@ -118,7 +118,7 @@ def columns(folder: str | Path, manifest: dict[str, Any], split: str) -> Iterato
 
 
 def clusters(folder: str | Path, manifest: dict[str, Any], split: str) -> np.ndarray | None:
-    """The clusters of the rows that `columns` reads, (num_rows,); None if they have none, or if each row is one by itself."""
+    """The clusters of the rows that `columns` reads, (num_rows,); None if there are none, or if each row is one."""
     table, name = open_table(Path(folder) / "rows" / split), manifest.get("task", {}).get("cluster")
     if name not in table.column_names:
         return None
