@@ -23,9 +23,9 @@ WITH_SECONDS, LONG = "13:45:00, in hours", "45:30, in hours"
 above `LAST_HOUR`."""
 TIMES = (TIME, DURATION, WITH_SECONDS, LONG)
 NUMBER = r"[+-]?\d(?:[\d.,]*\d)?"
-PARTS = rf"^[+-]?(\p{{L}}{{0,3}}\p{{Sc}}|[A-Z]{{3}}\s|Rs\.?|Rp\.?|kr\.?)?\s?{NUMBER}(\s?[^\d\s.,][^\d]{{0,19}})?$"
+PARTS = rf"^[+-]?(\p{{L}}{{0,3}}\p{{Sc}}|[A-Z]{{3}}\s|Rs\.?|Rp\.?|kr\.?)?\s?{NUMBER}(\s?[^\d\s.,_][^\d]{{0,19}})?$"
 """Matches a number, which may have a currency before it, such as $, US$ or kr, and after it a unit without digits, of at
-most 20 characters. A blank may be a no-break space."""
+most 20 characters. A blank may be a no-break space. `_no` is no unit: 0_no and 1_yes are codes with their labels."""
 SCALED = " with K, M or B"
 """The end of a unit whose cells have K, M or B, also bn and mn, or none of them; amounts of money also m and b."""
 EXPONENTS = {"k": "e3", "m": "e6", "mn": "e6", "b": "e9", "bn": "e9"}

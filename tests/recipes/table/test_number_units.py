@@ -151,6 +151,7 @@ def test_the_hours_of_times_have_a_decimal_point(decimal: str, tmp_path: Path) -
         ["45-54", "55-64"],
         ["10:00", "1 pm"],
         ["5more", "more"],
+        [*["0_no"] * 199, "1_yes"],
     ],
 )
 def test_several_units_and_codes_are_texts(tmp_path: Path, texts: list[str]) -> None:
