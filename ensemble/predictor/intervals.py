@@ -20,8 +20,9 @@ from ensemble.metrics.weighting import weight_of, weighted_mean, weighted_median
 
 SHARE = 0.9
 """Nominal coverage of the intervals."""
-LEAST_ROWS = 200
-"""Fewest rows of a bin, if there are several bins."""
+LEAST_ROWS = 60
+"""Fewest rows of a bin, if there are several bins. On 21 public tables with 100 to 400 rows, the intervals of the quarter of
+new rows with the largest predictions contained 91 % of the values, and 81 % with at least 200 rows in a bin."""
 LEAST_CLUSTERS = 20
 """Fewest clusters for each bin, on average. The residuals of a cluster may be alike, so that those of a few clusters do not
 show how far new ones deviate. With 30 clusters of 40 rows, whose effect has the variance of the noise, 86 % of new values

@@ -91,6 +91,19 @@ def test_a_bin_has_many_rows_where_predictions_are_equal() -> None:
     assert len(sizes) > 2
 
 
+def test_large_predictions_of_a_small_table_have_wider_intervals() -> None:
+    """With the residuals of all rows, a quarter of the largest new values would be outside, in a table of 240 rows."""
+    shares = []
+    for seed in range(40):
+        generator = np.random.default_rng(seed)
+        prediction = generator.uniform(0.1, 1, size=(2, 240))
+        target = prediction * (1 + 0.3 * generator.normal(size=prediction.shape))
+        low, high = intervals.fit(target[0], prediction[0])(prediction[1])
+        is_large = prediction[1] > 0.775
+        shares.append(((low <= target[1]) & (target[1] <= high))[is_large].mean())
+    assert np.mean(shares) > 0.87
+
+
 def test_an_interval_holds_its_prediction() -> None:
     """If most targets are 5 stars, a prediction above 5 would lie above its own interval."""
     generator = np.random.default_rng(0)
