@@ -26,7 +26,7 @@ def people(kind: str = "binary") -> pl.DataFrame:
         "multiclass": np.array(["low", "mid", "top"])[np.digitize(truth, [-0.2, 1.4])],
         "regression": (1000 * truth).round(1),
     }[kind]
-    day = np.datetime64("2024-01-01") + np.arange(NUM_ROWS).astype("timedelta64[D]")
+    day = np.datetime64("2024-01-01") + 7 * np.arange(NUM_ROWS).astype("timedelta64[D]")
     names = [f"p{row:03}" for row in range(NUM_ROWS)]
     frame = pl.DataFrame({"who": names, "age": age, "colour": colour, "day": day.astype(str), "y": target})
     return frame.with_columns(y=pl.when(pl.int_range(NUM_ROWS) < NUM_ROWS - NUM_NEW).then("y"))

@@ -259,7 +259,7 @@ COMMANDS = {
     "… targte=y": "the command line: there is no setting 'targte'; did you mean 'target'?",
     "… time_limit=soon": "the command line: time_limit=soon does not fit: write a number",
     "… time_limit=-5": "time_limit=-5.0 is impossible: it must be 0 or more",
-    "… time_limit=nan": "time_limit=nan is impossible: it must be 0 or more",
+    "… time_limit=nan": "time_limit=nan is impossible: it must be a number",
     "… time_limit=inf": "time_limit=inf is impossible: it must be finite",
     "… threads=many": "the command line: threads=many does not fit: write a whole number",
     "… threads=-2": "threads=-2 is impossible: it must be 0 or more",
