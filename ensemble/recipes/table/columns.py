@@ -92,7 +92,7 @@ def parts_of(column: str, values: pl.Series, in_train: np.ndarray, is_time: bool
         return []
     known = values.filter(pl.Series(in_train)).drop_nulls()
     are_months = (known.dt.day() == 1).all()
-    num_days = float(np.ptp(numbers_of(known))) if is_time and len(known) else np.inf
+    num_days = np.ptp(known.dt.epoch("us").to_numpy()) / MICROSECONDS_PER_DAY if is_time and len(known) else np.inf
     return [
         {"column": column, "meaning": f"{column}: {part}", "source": "table", "unit": part, "part": part}
         for part, compute in PARTS.items()

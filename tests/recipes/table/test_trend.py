@@ -56,6 +56,14 @@ def test_a_part_of_the_time_whose_period_is_not_covered_is_no_feature(
     assert {"weekday", "day of the year"} < units  # new rows need not be later than train in this column
 
 
+def test_the_hours_of_one_day_are_a_feature(tmp_path: Path) -> None:
+    """In days as floats, the time from 0 to 23 o'clock is less than 23/24 of a day for most dates."""
+    time = np.datetime64("2022-01-03", "ms") + (np.arange(NUM_ROWS) % 24).astype("timedelta64[h]")
+    frame(0.0).with_columns(day=pl.Series(time)).write_csv(tmp_path / "a.csv")
+    manifest = prepare(tmp_path, tmp_path / "a.csv", time="day")
+    assert [feature["unit"] for feature in manifest["features"] if feature["column"] == "day"] == ["hour"]
+
+
 @pytest.mark.parametrize("heavy", ["growing", "noisy"])
 def test_rows_count_by_their_weight(heavy: str, tmp_path: Path) -> None:
     """Rows that hardly count in any score would hide the trend of the others, or make the time a feature."""
