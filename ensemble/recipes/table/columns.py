@@ -112,8 +112,8 @@ class Learned:
     """For free text, the result of `texts.learn`."""
 
 
-def learn(column: str, values: pl.Series, in_train: np.ndarray, max_categories: int) -> Learned:
-    """Learn the encoding of a column from the rows in train. in_train : (num_rows,) bool."""
+def learn(column: str, values: pl.Series, in_train: np.ndarray, max_categories: int, is_time: bool = False) -> Learned:
+    """Learn the encoding of a column from the rows in train. in_train : (num_rows,) bool. is_time : as in `parts_of`."""
     known = values.filter(pl.Series(in_train)).drop_nulls()
     entry: dict[str, Any] = {"column": column, "meaning": column, "source": "table"}
     num_different = known.n_unique()
@@ -132,7 +132,7 @@ def learn(column: str, values: pl.Series, in_train: np.ndarray, max_categories: 
             return Learned(features=[{**entry, **unit}])
         begin = datetime.datetime(1970, 1, 1) + datetime.timedelta(days=offset)
         unit = {"unit": f"{DAYS_SINCE}{begin:%Y-%m-%d}", **({"offset": offset} if offset else {})}
-        return Learned(features=[{**entry, **unit}, *parts_of(column, values, in_train)])
+        return Learned(features=[{**entry, **unit}, *parts_of(column, values, in_train, is_time)])
     if is_id(known):
         why = f"has {num_different:,} different texts in {known.len():,} rows of train: it is taken for an id"
         return Learned(left_out=why)

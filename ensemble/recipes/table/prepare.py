@@ -308,7 +308,7 @@ def _features(
         if column == config.time and not with_time:  # new rows have later times, which no model has seen
             learned = columns.Learned(features=columns.parts_of(column, values, in_train, is_time=True))
         else:
-            learned = columns.learn(column, values, in_train, config.max_categories)
+            learned = columns.learn(column, values, in_train, config.max_categories, column == config.time)
         features += [{**feature, **({"form": form} if form else {})} for feature in learned.features]
         left_out |= {column: learned.left_out} if learned.left_out else {}
         contents |= {column: learned.content} if learned.content else {}

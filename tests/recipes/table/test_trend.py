@@ -56,6 +56,15 @@ def test_a_part_of_the_time_whose_period_is_not_covered_is_no_feature(
     assert {"weekday", "day of the year"} < units  # new rows need not be later than train in this column
 
 
+def test_with_a_trend_too_a_part_whose_period_is_not_covered_is_no_feature(tmp_path: Path) -> None:
+    """Of October to December, a linear model would learn the trend from the day of the year, which is 1 in January."""
+    day = np.datetime64("2022-10-01") + (np.arange(NUM_ROWS) * 92 // NUM_ROWS).astype("timedelta64[D]")
+    frame(0.02).with_columns(day=pl.Series(day)).write_csv(tmp_path / "a.csv")
+    manifest = prepare(tmp_path, tmp_path / "a.csv", time="day")
+    units = [feature["unit"] for feature in manifest["features"] if feature["column"] == "day"]
+    assert units == ["days since 1970-01-01", "weekday"]
+
+
 def test_the_hours_of_one_day_are_a_feature(tmp_path: Path) -> None:
     """In days as floats, the time from 0 to 23 o'clock is less than 23/24 of a day for most dates."""
     time = np.datetime64("2022-01-03", "ms") + (np.arange(NUM_ROWS) % 24).astype("timedelta64[h]")
