@@ -103,11 +103,14 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         features, encoded, left_out, contents = _features(config, table, cells_of, in_train, with_time=False)
         trends = []
         if time is not None and target.kind == "regression" and config.time not in config.drop:
-            matrix = np.column_stack([encoded[feature["name"]][in_train] for feature in features])
+            no_columns = np.empty((in_train.sum(), 0), np.float32)
+            matrix = np.column_stack([no_columns, *(encoded[feature["name"]][in_train] for feature in features)])
             known = time[in_train], target.values[in_train], splits.fold[in_train]
             if trend.has_trend(matrix, *known, config.embargo, config.seed, weight_of(weight, in_train)):
                 features, encoded, left_out, contents = _features(config, table, cells_of, in_train, with_time=True)
                 trends = [TREND.format(config.time)]
+        if not features:
+            raise UserError(_no_features(config, cells_of, left_out))
         leak_notes = copies + leaks.target_notes(cells_of, features, target, in_train)
         leak_notes += leaks.row_number_notes(cells_of, features) + leaks.total_notes(table, cells_of, target)
         print(*(f"warning: {note}" for note in leak_notes), sep="\n", end="\n" if leak_notes else "", file=sys.stderr)
@@ -312,13 +315,6 @@ def _features(
         features += [{**feature, **({"form": form} if form else {})} for feature in learned.features]
         left_out |= {column: learned.left_out} if learned.left_out else {}
         contents |= {column: learned.content} if learned.content else {}
-    if not features:
-        alone = f"the time {config.time} alone is no feature, since new rows have later times" if config.time else ALONE
-        alone = "drop= names all other columns: leave some out of it" if config.drop else alone
-        reasons: list[str] = []
-        for column, why in left_out.items():
-            reasons += [f"{column} {why}", *(cells_of[column].notes if column in cells_of else ())]
-        raise UserError(f"no column is left to predict {config.target} from: {'; '.join(reasons) or alone}")
     reserved = [*ID_COLUMNS, "id", "weight", "target", cross_validation.TIME, cross_validation.COLUMN]
     names = stored_names([feature["meaning"] for feature in features], reserved)
     features = [{"name": name, **feature} for name, feature in zip(names, features, strict=True)]
@@ -326,6 +322,16 @@ def _features(
     for column, entries in columns.by_column(features).items():
         encoded |= columns.encode(cells_of[column].values, entries, contents)
     return features, encoded, left_out, contents
+
+
+def _no_features(config: PrepareConfig, cells_of: dict[str, cells.Cells], left_out: dict[str, str]) -> str:
+    """The message if no column has a feature. left_out : the reason for each column that is left out."""
+    alone = f"the time {config.time} alone is no feature, since new rows have later times" if config.time else ALONE
+    alone = "drop= names all other columns: leave some out of it" if config.drop else alone
+    reasons: list[str] = []
+    for column, why in left_out.items():
+        reasons += [f"{column} {why}", *(cells_of[column].notes if column in cells_of else ())]
+    return f"no column is left to predict {config.target} from: {'; '.join(reasons) or alone}"
 
 
 def _unseen(cells_of: dict[str, cells.Cells], features: list[dict[str, Any]], rows: np.ndarray) -> dict[str, int]:

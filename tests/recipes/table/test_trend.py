@@ -65,6 +65,15 @@ def test_with_a_trend_too_a_part_whose_period_is_not_covered_is_no_feature(tmp_p
     assert units == ["days since 1970-01-01", "weekday"]
 
 
+def test_the_time_may_be_the_only_feature(tmp_path: Path) -> None:
+    """Less than a year of weeks was refused, since no part of the time is a feature: but with a trend the time is one."""
+    time = np.datetime64("2022-01-03") + 7 * np.arange(45).astype("timedelta64[D]")
+    target = np.arange(45) + np.random.default_rng(0).normal(size=45)
+    pl.DataFrame({"day": time, "y": target}).write_csv(tmp_path / "a.csv")
+    manifest = prepare(tmp_path, tmp_path / "a.csv", time="day")
+    assert [feature["unit"] for feature in manifest["features"]] == ["days since 1970-01-01"]
+
+
 def test_the_hours_of_one_day_are_a_feature(tmp_path: Path) -> None:
     """In days as floats, the time from 0 to 23 o'clock is less than 23/24 of a day for most dates."""
     time = np.datetime64("2022-01-03", "ms") + (np.arange(NUM_ROWS) % 24).astype("timedelta64[h]")
