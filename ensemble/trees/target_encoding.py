@@ -108,7 +108,8 @@ def _sums(category: np.ndarray, target: np.ndarray, weight: np.ndarray, rows: np
 def _prior(sums: np.ndarray) -> tuple[float, float]:
     """The mean of all rows, and the number of rows of that mean that each category gets.
 
-    The variances are the moment estimates of a one-way analysis of variance with random effects.
+    The variances are the moment estimates of a one-way analysis of variance with random effects. Weights are taken for
+    numbers of observations: with other unequal weights, codes are shrunk less.
     """
     mass, total, squares = sums[:, sums[0] > 0]
     num_rows = mass.sum()
