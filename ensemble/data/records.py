@@ -387,12 +387,12 @@ def _split(block: bytes, ends: np.ndarray, lines: np.ndarray) -> list[Record]:
     """The records of a block that are not blank."""
     starts = [0, *ends[:-1].tolist()]
     records = (Record(line, block[a:b]) for line, a, b in zip(lines.tolist(), starts, ends.tolist(), strict=True))
-    return [record for record in records if record.octets.strip(b" \r\n\x1a")]  # DOS ends files with 0x1A
+    return [record for record in records if record.octets.strip(b" \r\n")]
 
 
 def _lines(record: Record) -> list[Record]:
     octets = io.BytesIO(record.octets)
-    return [Record(line, text) for line, text in enumerate(octets, record.line) if text.strip(b" \r\n\x1a")]
+    return [Record(line, text) for line, text in enumerate(octets, record.line) if text.strip(b" \r\n")]
 
 
 def _rows(text: str, delimiter: str, quoted: bool) -> list[list[str]]:
@@ -471,13 +471,14 @@ def _cut(
 ) -> Iterator[tuple[bytes, np.ndarray, np.ndarray]]:
     """Blocks that end where a record ends, with the end (a byte offset) and the first line of each of their records.
 
-    A newline ends a record unless an odd number of quotes precedes it. A missing newline at the end of the file is added.
-    If a quote is still open at the end of the file, the rest of the file is one record; if it is still open after
-    `LONGEST_RECORD_BYTES`, the lines that were read so far are one. Raises `UserError` for a longer line."""
+    A newline ends a record unless an odd number of quotes precedes it. A missing newline at the end of the file is added,
+    and the byte 0x1A with which DOS ends a file is removed. If a quote is still open at the end of the file, the rest of the
+    file is one record; if it is still open after `LONGEST_RECORD_BYTES`, the lines that were read so far are one. Raises
+    `UserError` for a longer line."""
     rest, line = b"", first_line
     while True:
         piece = read(block_bytes)
-        block = rest + piece
+        block = rest + piece if piece else rest.removesuffix(b"\x1a")
         if not piece and block and not block.endswith(b"\n"):
             block += b"\n"
         octets = np.frombuffer(block, np.uint8)

@@ -324,6 +324,13 @@ def test_the_mark_by_which_dos_ends_a_file_is_no_data(end: str, tmp_path: Path) 
     assert (column.kind, column.values.to_list(), census.dropped) == ("number", [2.5, 6.2], {})
 
 
+def test_the_mark_by_which_dos_ends_a_file_is_not_in_an_id(tmp_path: Path) -> None:
+    """Ids are kept as they are written, so the last row would be one of another customer or group."""
+    (tmp_path / "a.csv").write_text("x,who\n1,anna\n2,anna\x1a")
+    table = sources.read([tmp_path / "a.csv"], Census())
+    assert table.texts("who", "id").to_list() == ["anna", "anna"]
+
+
 def test_control_characters_are_visible_in_messages(tmp_path: Path) -> None:
     """A message would show 6.2 as a cell that is no number."""
     lines = "".join(f"{number},{number}.5\n" for number in range(200))
