@@ -8,6 +8,7 @@ import numpy as np
 from ensemble import folders
 from ensemble.arrow import open_table
 from ensemble.recipes.next_item import rankings
+from ensemble.recipes.next_item.item_ranks import tie_key
 
 NUM_TOP = 200
 
@@ -17,8 +18,8 @@ def rank_in_loops(
 ) -> float:
     """The rank of the target among other items by a plain loop; a score within the tolerance of its score is a tie."""
     higher = sum(score[item] > score[target] + tolerance for item in others)
-    same = sum(abs(score[item] - score[target]) <= tolerance for item in others)
-    return 1 + higher + same / 2
+    tied = np.array([item for item in others if abs(score[item] - score[target]) <= tolerance], np.int64)
+    return 1 + higher + int((tie_key(tied) < tie_key(np.array([target]))).sum())
 
 
 def write(folder: Path, data: Path, member: str, score: np.ndarray, fingerprint: str = "", num_top: int = NUM_TOP) -> None:

@@ -162,19 +162,18 @@ def among_candidates(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The rank of each row's target among its candidates, infinite if it is not a candidate, and the best candidates.
 
-    row, item, is_target, score : (n,), of each candidate; an item is at most once in a row. Returns ranks (num_rows,), where
-    ties have their mean rank, and items (num_rows, 10), 0 if there are fewer; tied items are in the order of `tie_key`.
+    row, item, is_target, score : (n,), of each candidate; an item is at most once in a row. Returns ranks (num_rows,) and
+    items (num_rows, 10), 0 if there are fewer. Tied items are in the order of `tie_key`.
     """
-    target_score = np.full(num_rows, np.nan)
-    target_score[row[is_target]] = score[is_target]
-    higher = np.bincount(row, score > target_score[row], num_rows)
-    same = np.bincount(row, score == target_score[row], num_rows) - 1
     order = np.lexsort((tie_key(item), -score, row))
-    position = np.arange(len(order)) - np.searchsorted(row[order], row[order])
+    row, item, is_target = row[order], item[order], is_target[order]
+    position = np.arange(len(row)) - np.searchsorted(row, row)
+    rank = np.full(num_rows, np.inf)
+    rank[row[is_target]] = 1 + position[is_target]
     best = np.zeros((num_rows, item_metrics.NUM_BEST), np.int64)
     is_shown = position < item_metrics.NUM_BEST
-    best[row[order][is_shown], position[is_shown]] = item[order][is_shown]
-    return np.where(np.isnan(target_score), np.inf, 1 + higher + same / 2), best
+    best[row[is_shown], position[is_shown]] = item[is_shown]
+    return rank, best
 
 
 def best_on_validation(folder: str | Path, table: Table) -> str:

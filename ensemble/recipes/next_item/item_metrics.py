@@ -1,7 +1,7 @@
 """Metrics of rankings of items with one relevant item, the target: hit rate, NDCG, MRR, coverage and popularity.
 
 If the rank of a target is at most k, NDCG@k of the row is 1 / log2(rank + 1), and its reciprocal rank is 1 / rank; else both
-are 0. Ranks are multiples of ½, because of ties, and infinite if the target was taken before or is not among the candidates.
+are 0. A rank is infinite if the target was taken before or is not among the candidates.
 """
 
 import numpy as np

@@ -3,6 +3,10 @@
 Items that a user took before are not ranked. If the target is one of them, its rank among all items is infinite: to rank it,
 and not the other items of the history, a model would have to know the target.
 
+Items with equal scores are ranked in the order of fixed random numbers, see `tie_key`. So HR@k is the share of targets among
+the first k items of a ranking, and its expectation is that of a random order. A mean rank has another one: of 20 tied items
+each would have the rank 10.5, and none of them would count for HR@10.
+
 Papers before 2020 often ranked the target among 100 items sampled from those that the user never took. Such sampled metrics
 can order models differently than metrics over all items (Krichene & Rendle, KDD 2020). They are only for comparison with
 those papers. The random numbers of a row are a function of its row id alone, so the sample is the same for every member,
@@ -26,42 +30,40 @@ def ranks_of(
 ) -> dict[str, np.ndarray]:
     """Ranks by integer scores, for baselines; `training.NextItem.predict` does the same for networks.
 
-    Returns the ranks `rank` and `rank_of_101`, (B,), which are mean ranks if scores are equal, and `items` and `scores`,
-    (B, K), of the K best items, best first. `rank` is infinite if the target was taken before. Items with equal scores are
-    in the order of `tie_key`. If fewer than K items are left in a row, the remaining entries have item 0 and the lowest
-    score of the row, 0 if none is left.
+    Returns the ranks `rank` and `rank_of_101`, (B,), and `items` and `scores`, (B, K), of the K best items, best first.
+    `rank` is infinite if the target was taken before. If fewer than K items are left in a row, the remaining entries have
+    item 0 and the lowest score of the row, 0 if none is left.
 
     score : (B, V) int64 ≥ 0, of the items 1 … V; it is overwritten. seen_row, seen_item : (n,), row index and item number of
     the items taken before. target : (B,). sampled : (B, 100), see `sampled_items`.
     """
     num_items = score.shape[1]
-    target_score = np.take_along_axis(score, target[:, None] - 1, 1)
-    sampled_score = np.where(sampled > 0, np.take_along_axis(score, np.maximum(sampled, 1) - 1, 1), -1)
-    score[seen_row, seen_item - 1] = -1
-    rank_of_101 = 1 + (sampled_score > target_score).sum(1) + (sampled_score == target_score).sum(1) / 2
-    rank = 1 + (score > target_score).sum(1) + ((score == target_score).sum(1) - 1) / 2  # − 1: the target itself
-    rank[np.take_along_axis(score, target[:, None] - 1, 1)[:, 0] < 0] = np.inf
     # Distinct keys give a unique order, and the item can be found from its key
-    last_first, place = _order_of_ties(num_items)
+    place = places(num_items)
     key = score * num_items + place
+    target_key = np.take_along_axis(key, target[:, None] - 1, 1)
+    sampled_key = np.where(sampled > 0, np.take_along_axis(key, np.maximum(sampled, 1) - 1, 1), -1)
+    key[seen_row, seen_item - 1] = -1
+    rank_of_101 = 1.0 + (sampled_key > target_key).sum(1)
+    is_taken = np.take_along_axis(key, target[:, None] - 1, 1)[:, 0] < 0
+    rank = np.where(is_taken, np.inf, 1.0 + (key > target_key).sum(1))
     num_top = min(NUM_TOP, num_items)
     best = np.sort(np.partition(key, num_items - num_top, axis=1)[:, num_items - num_top :], axis=1)[:, ::-1]
     is_shown = best >= 0
     lowest = np.maximum(np.take_along_axis(best, is_shown.sum(1, keepdims=True) - 1, 1), 0)
-    items = np.where(is_shown, last_first[best % num_items] + 1, 0).astype(np.int32)
+    items = np.where(is_shown, np.argsort(place)[best % num_items] + 1, 0).astype(np.int32)
     scores = np.where(is_shown, best, lowest) // num_items
     return {"rank": rank, "rank_of_101": rank_of_101, "items": items, "scores": scores}
 
 
 @functools.lru_cache(maxsize=1)  # it is the same for each batch
-def _order_of_ties(num_items: int) -> tuple[np.ndarray, np.ndarray]:
-    """The item numbers − 1 in the order of `tie_key`, last first, and the place of each item in it; (num_items,) each."""
-    last_first = np.argsort(tie_key(np.arange(num_items) + 1))[::-1]
-    return last_first, np.argsort(last_first)
+def places(num_items: int) -> np.ndarray:
+    """The index of each item in the descending order of `tie_key`: of tied items, that with the higher index is first."""
+    return np.argsort(np.argsort(tie_key(np.arange(num_items) + 1))[::-1])
 
 
 def tie_key(item: np.ndarray) -> np.ndarray:
-    """Fixed random numbers, in the order of which items with equal scores are shown; uint64, of the shape of `item`.
+    """Fixed random numbers, in the order of which items with equal scores are ranked; uint64, of the shape of `item`.
 
     Items are numbered in the order of the events, later ones included. In the order of their numbers, the next new item of a
     user would often be the first of those with equal scores, and trees would learn this from its place.

@@ -6,8 +6,8 @@ A ranking file is Parquet, one row per sequence whose next item is predicted:
     user          int64
     target        int64     number of the next item, from 1 on
     length        int64     number of events before the target
-    rank          float64   rank of the target among all items except those taken before; ties have their mean rank;
-                            infinite if the target was taken before
+    rank          float64   rank of the target among all items except those taken before; infinite if the target was taken
+                            before; items with equal scores are in a random order (see item_ranks.py)
     rank_of_101   float64   rank of the target among itself and 100 sampled items that are not in the sequence, which are
                             the same for each member (see item_ranks.py); only for comparison with published metrics
     items         fixed_size_list<int32>[K]     the best items, best first, without those taken before; 0 if there are fewer

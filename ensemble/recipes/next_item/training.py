@@ -4,9 +4,8 @@
     accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe next_item \
         data=runs/beauty/prepared out=runs/beauty/sasrec
 
-All items are ranked except those that the user took before. The target's rank is 1 + the number of items with a higher
-score + half the number of other items with the same score: the mean rank over all orders of the items with equal scores. If
-the target itself was taken before, its rank is infinite.
+All items are ranked except those that the user took before. Items with equal scores are in the order of
+`item_ranks.tie_key`. If the target itself was taken before, its rank is infinite.
 """
 
 from functools import partial
@@ -24,7 +23,7 @@ from ensemble.neural.prepared import PreparedRecipe, PreparedRows
 from ensemble.neural.settings import check_heads
 from ensemble.recipe import RANKING, Size
 from ensemble.recipes.next_item import item_metrics, losses
-from ensemble.recipes.next_item.item_ranks import NUM_TOP, sampled_items
+from ensemble.recipes.next_item.item_ranks import NUM_TOP, places, sampled_items
 from ensemble.recipes.next_item.model import SequenceModel
 from ensemble.recipes.next_item.settings import RecipeConfig
 
@@ -131,6 +130,7 @@ class NextItem(PreparedRecipe[RecipeConfig, SequenceRows]):
         check_heads(config.width, config.num_heads)
         self.count = torch.from_numpy(open_table(self.folder / "items")["count"].to_numpy().astype(np.int64))
         self._sampler: losses.Sampler | None = None
+        self._place_V = torch.from_numpy(np.append(-1, places(self.manifest["items"])).astype(np.int32))
         _refuse_unknown_items(self.folder, self.manifest["items"])
 
     def open_rows(self, split: str) -> SequenceRows:
@@ -206,10 +206,12 @@ class NextItem(PreparedRecipe[RecipeConfig, SequenceRows]):
         target_B1 = batch["target"][:, None]
         target_score_B1 = score_BV.gather(1, target_B1)
         score_BV[:, 0] = -torch.inf
-        rank_of_101_B = _rank(target_score_B1, score_BV.gather(1, batch["sampled"]))
+        place_V = self._place_V = self._place_V.to(score_BV.device)
+        target_place_B1, sampled_BS = place_V[target_B1], batch["sampled"]
+        rank_of_101_B = _rank(target_score_B1, target_place_B1, score_BV.gather(1, sampled_BS), place_V[sampled_BS])
         score_BV[batch["seen_row"], batch["seen_item"]] = -torch.inf
         is_taken_B = score_BV.gather(1, target_B1)[:, 0] == -torch.inf
-        rank_B = (_rank(target_score_B1, score_BV) - 0.5).masked_fill(is_taken_B, torch.inf)  # − 0.5: the target itself
+        rank_B = _rank(target_score_B1, target_place_B1, score_BV, place_V).masked_fill(is_taken_B, torch.inf)
         best = score_BV.topk(min(NUM_TOP, self.manifest["items"]), dim=1)
         is_shown = best.values > -torch.inf
         lowest_B1 = best.values.where(is_shown, torch.inf).amin(1, keepdim=True).masked_fill(~is_shown[:, :1], 0)
@@ -240,11 +242,15 @@ class NextItem(PreparedRecipe[RecipeConfig, SequenceRows]):
 make = NextItem
 
 
-def _rank(target_score_B1: torch.Tensor, other_BN: torch.Tensor) -> torch.Tensor:
-    """The rank of the target among other items, from 1 on, the mean over all orders of equal scores; (B,)."""
-    higher_B = (other_BN > target_score_B1).sum(1, dtype=torch.int32)  # int64 takes three times as long
-    same_B = (other_BN == target_score_B1).sum(1, dtype=torch.int32)
-    return 1 + higher_B + same_B / 2
+def _rank(
+    target_B1: torch.Tensor, target_place_B1: torch.Tensor, other_BN: torch.Tensor, place: torch.Tensor
+) -> torch.Tensor:
+    """The rank of the target among other items, from 1 on; (B,) float32.
+
+    target_B1, other_BN : scores. target_place_B1, place : `item_ranks.places`, the latter (B, N), or (N,) for all rows.
+    """
+    is_before_BN = (other_BN > target_B1) | ((other_BN == target_B1) & (place > target_place_B1))
+    return 1 + is_before_BN.sum(1, dtype=torch.int32).float()  # int64 takes three times as long
 
 
 def _scores(hidden_BD: torch.Tensor, item_VD: torch.Tensor) -> torch.Tensor:

@@ -71,6 +71,8 @@ def test_a_baseline_ranks_as_loops_do(name: str, at_once: int, data: Path, monke
         num_taken += target in seen
         num_empty += not shown
         assert ranking["items"][number].tolist() == shown + [0] * num_missing
+        if np.isfinite(expected) and expected <= item_ranks.NUM_TOP:
+            assert shown[int(expected) - 1] == target, "the rank of the target is not its place in the list"
         scores = [score[item] for item in shown] or [ranking["scores"][number, 0]]
         scores += scores[-1:] * (len(ranking["scores"][number]) - len(scores))
         np.testing.assert_allclose(ranking["scores"][number], scores, rtol=1e-12)

@@ -154,16 +154,23 @@ def test_ranks_among_candidates_are_those_of_a_loop() -> None:
     for row in range(50):
         here = place == row
         own = dict(zip(item[here].tolist(), score[here].tolist(), strict=True))
-        best = sorted(own, key=lambda item: (-own[item], tie_key[item]))[:10]
-        assert [item for item in items[row] if item] == best
+        best = sorted(own, key=lambda item: (-own[item], tie_key[item]))
+        assert [item for item in items[row] if item] == best[:10]
         if target[row] in own:
-            others = [other for item, other in own.items() if item != target[row]]
-            tie = sum(other == own[target[row]] for other in others) / 2
-            assert rank[row] == 1 + sum(other > own[target[row]] for other in others) + tie
+            assert rank[row] == 1 + best.index(target[row])
         else:
             assert np.isinf(rank[row])
     assert np.isinf(rank).any()
     assert np.isfinite(rank).any()
+
+
+def test_equal_scores_are_as_good_as_a_random_order() -> None:
+    """With the mean rank 10.5, none of 20 tied candidates would count for HR@10, and all of 18 would."""
+    for num_candidates in (18, 20):
+        row, item = np.divmod(np.arange(4000 * num_candidates), num_candidates)
+        item = (item + row) % 1000
+        rank, _ = comparison.among_candidates(4000, row, item, item == (row + 3) % 1000, np.zeros(len(row)))
+        assert (rank <= 10).mean() == pytest.approx(10 / num_candidates, abs=0.03)
 
 
 @pytest.fixture
