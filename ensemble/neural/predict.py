@@ -79,13 +79,15 @@ class NeuralMember:
             del arrays["prediction"]
             return {"row_id": rows["row_id"], "user": rows["cluster"], **arrays, **origin}
         has_weight = bool(manifest.get("task", {}).get("weight")) and split != inputs.FORECAST
-        if has_weight and "weight" not in arrays:
-            raise UserError(
-                f"predict(…) of the recipe {neural_recipe.name} returns no weight, but the task has weight="
-                f"{manifest['task']['weight']}: return this column as 'weight' too"
-            )
-        names = ["target", "prediction", *(["weight"] if has_weight else [])]
-        columns: dict[str, Any] = {name: arrays[name].astype(np.float64) for name in names}
+        needed = {"weight": f"the task has weight={manifest['task']['weight']}"} if has_weight else {}
+        needed["target"] = "prediction files have targets"
+        for name, reason in needed.items():
+            if name not in arrays:
+                raise UserError(
+                    f"predict(…) of the recipe {neural_recipe.name} returns no {name}, but {reason}: return this column as "
+                    f"'{name}' too"
+                )
+        columns: dict[str, Any] = {name: arrays[name].astype(np.float64) for name in ("prediction", *needed)}
         if neural_recipe.output == "probabilities":
             columns["classes"] = tuple(manifest["task"]["classes"])
         if split == inputs.FORECAST and hasattr(neural_recipe, "reasons"):

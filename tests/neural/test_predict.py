@@ -51,7 +51,7 @@ def test_a_network_of_another_recipe_is_refused(member: Path) -> None:
     assert not (member.parent / "imported").exists()
 
 
-def test_a_network_returns_the_weights_of_its_task(
+def test_a_network_returns_the_columns_of_a_prediction_file(
     config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ensemble would refuse its predictions as those of other rows, and predicting again would not help."""
@@ -64,6 +64,11 @@ def test_a_network_returns_the_weights_of_its_task(
     monkeypatch.setattr(folders, "read_manifest", lambda _: {"recipe": "toy", "task": {"weight": "w"}})
     with pytest.raises(
         UserError, match=r"^predict\(…\) of the recipe toy returns no weight, but the task has weight=w: return"
+    ):
+        NeuralMember(config.out, accelerator, "data").predict("data", "test")
+    monkeypatch.setattr(folders, "read_manifest", lambda _: {"recipe": "toy"})
+    with pytest.raises(
+        UserError, match="returns no target, but prediction files have targets: return this column as 'target'"
     ):
         NeuralMember(config.out, accelerator, "data").predict("data", "test")
 
