@@ -15,6 +15,7 @@ import atexit
 import errno
 import gc
 import io
+import itertools
 import os
 import re
 import select
@@ -23,7 +24,7 @@ import sys
 import time
 import traceback
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 
 FAILED = 1
@@ -83,6 +84,12 @@ def in_a_line(error: BaseException) -> str:
 def shortened(text: str, most: int = 100) -> str:
     """The text for a message; if it is longer than `most` characters, the first of them and an ellipsis."""
     return text if len(text) <= most else f"{text[:most]}…"
+
+
+def listed(names: Collection[object], most: int = 5) -> str:
+    """The first names, at most `most`, and the number of the others, as in "a, b and 3 more"."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(str(name) for name in itertools.islice(names, most)) + more
 
 
 def visible(text: str) -> str:

@@ -38,7 +38,7 @@ import pyarrow.parquet as pq
 
 from ensemble import verification
 from ensemble.commands import imports
-from ensemble.errors import UserError
+from ensemble.errors import UserError, listed
 from ensemble.folders import new_file
 
 imports.pyarrow_alone()
@@ -206,8 +206,8 @@ def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
     for member in members:
         if member.classes != first.classes:
             raise UserError(
-                f"member {member.member} predicts probabilities of {_listed(member.classes)}, but {first.member} of "
-                f"{_listed(first.classes)}: predict with both on the same task"
+                f"member {member.member} predicts probabilities of {_named(member.classes)}, but {first.member} of "
+                f"{_named(first.classes)}: predict with both on the same task"
             )
         member_order = np.argsort(member.row_id, kind="stable")
         if not np.array_equal(member.row_id[member_order], first.row_id[order]):
@@ -269,9 +269,8 @@ def _column_types(has_weight: bool) -> dict[str, pa.DataType]:
     return {**COLUMNS, WEIGHT: pa.float64()} if has_weight else dict(COLUMNS)
 
 
-def _listed(classes: tuple[str, ...]) -> str:
-    names = ", ".join(classes[:3]) + (", …" if len(classes) > 3 else "")
-    return f"{len(classes)} classes ({names})" if classes else "no classes"
+def _named(classes: tuple[str, ...]) -> str:
+    return f"{len(classes)} classes ({listed(classes, 3)})" if classes else "no classes"
 
 
 def _check_output(output: str, classes: tuple[str, ...], path: Path) -> None:
@@ -280,7 +279,7 @@ def _check_output(output: str, classes: tuple[str, ...], path: Path) -> None:
         raise UserError(f"{path}: output is '{output}', but it must be one of {', '.join(OUTPUTS)}: correct it")
     if not (len(set(classes)) == len(classes) >= 2 if output == "probabilities" else not classes):
         raise UserError(
-            f"{path}: output is '{output}' with {_listed(classes)}: 'probabilities', and only they, have two or "
+            f"{path}: output is '{output}' with {_named(classes)}: 'probabilities', and only they, have two or "
             "more classes of different names"
         )
 
@@ -290,7 +289,7 @@ def _check(predictions: Predictions, path: Path) -> None:
     _check_output(predictions.output, predictions.classes, path)
     classes, shape = predictions.classes, np.shape(predictions.prediction)
     if shape[1:] != ((len(classes),) if classes else ()):
-        raise UserError(f"{path}: the predictions have shape {shape}, but there are {_listed(classes)}: one column each")
+        raise UserError(f"{path}: the predictions have shape {shape}, but there are {_named(classes)}: one column each")
     weight = predictions.weight
     lengths = {name: len(getattr(predictions, name)) for name in _column_types(weight is not None)}
     if len(set(lengths.values())) > 1:

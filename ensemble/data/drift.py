@@ -19,6 +19,7 @@ import numpy as np
 from ensemble.arrow import open_table
 from ensemble.data.cross_validation import SPLIT
 from ensemble.data.inputs import FORECAST
+from ensemble.errors import listed
 
 MOST_ROWS = 200_000
 """The largest number of rows of a split that are compared; of a larger split, a random sample is compared."""
@@ -28,8 +29,6 @@ NUM_BINS = 10
 RARE = 0.01
 """Categories with a smaller share of train share one bin."""
 SMALL, LARGE = 0.1, 0.25
-MOST_NAMED = 5
-"""The largest number of features that the warning names."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,7 +144,7 @@ def bins_of_train(folder: str | Path, manifest: dict[str, Any]) -> dict[str, dic
 def warning(bins: dict[str, dict[str, Any]], folder: str | Path, manifest: dict[str, Any]) -> str:
     """A warning that names features with a large drift from train to the split forecast; empty if there are none.
 
-    At most `MOST_NAMED` features are named, those with the largest index. Dates and their parts, such as the month, are not
+    Those with the largest index are named first. Dates and their parts, such as the month, are not
     examined. bins : from `bins_of_train`; if it is empty, or with fewer than `LEAST_ROWS` rows, nothing is examined.
     """
     if not bins or open_table(Path(folder) / "rows" / FORECAST).num_rows < LEAST_ROWS:
@@ -160,9 +159,8 @@ def warning(bins: dict[str, dict[str, Any]], folder: str | Path, manifest: dict[
     if not index_of:
         return ""
     ordered = sorted(index_of, key=lambda name: -index_of[name])
-    named = ", ".join(f"'{name}' ({index_of[name]:.2f})" for name in ordered[:MOST_NAMED])
-    more = f" and {len(ordered) - MOST_NAMED} more" if len(ordered) > MOST_NAMED else ""
+    named = listed([f"'{name}' ({index_of[name]:.2f})" for name in ordered])
     return (
-        f"the new rows differ from the training rows in {named}{more}: the population stability index is above "
+        f"the new rows differ from the training rows in {named}: the population stability index is above "
         f"{LARGE}, so predictions may be worse than the scores of the ensemble"
     )

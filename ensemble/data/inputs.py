@@ -3,15 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from ensemble.errors import UserError, shortened
+from ensemble.errors import UserError, listed, shortened
 
 FORECAST = "forecast"
 BLEND = "blend"
 """The split on which an ensemble is fitted."""
 LEARNED = ("train", "validation", BLEND)
 """The splits whose rows the final model of a refit learns. This model predicts only later splits."""
-MOST_NAMED = 5
-"""The largest number of differences that an error names."""
 
 
 def meaning(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -42,7 +40,7 @@ def refuse_foreign(
     if differing:
         raise UserError(
             f"{data} was prepared in another way than the training data of {member}, with other values of "
-            f"{', '.join(differing[:MOST_NAMED])}: prepare it with the same settings, and from the same files if these "
+            f"{listed(differing)}: prepare it with the same settings, and from the same files if these "
             "values depend on them, or train again"
         )
     if split != FORECAST and manifest["fingerprint"] != trained_on["fingerprint"]:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ensemble import folders
 from ensemble.arrow import open_table
 from ensemble.data.inputs import FORECAST
-from ensemble.errors import UserError
+from ensemble.errors import UserError, listed
 from ensemble.task import KINDS, METRICS, Task, task_of
 
 TRAIN = "train"
@@ -23,6 +23,8 @@ LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 """Weights are 32-bit floats."""
 WEIGHTS = f"weights must be from 0 to {LARGEST_WEIGHT:.1g}"
 GUIDE = "see ensemble/recipes/README.md"
+MOST_WARNINGS = 5
+"""The most features that have a warning of their own."""
 
 
 def write(
@@ -152,17 +154,17 @@ def unknown_values(tables: dict[str, pa.Table], features: list[str]) -> list[str
     A category that does not occur in train is stored as a missing value.
     """
     others = {split: table for split, table in tables.items() if split != TRAIN}
-    warnings = []
+    warnings = {}
     for name in features if TRAIN in tables else ():
         counts = {split: _num_missing(table[name]) for split, table in others.items()}
         if any(counts.values()) and not _num_missing(tables[TRAIN][name]):
             where = ", ".join(
                 f"{count:,} of {others[split].num_rows:,} rows of {split}" for split, count in counts.items() if count
             )
-            warnings.append(
-                f"the feature {name} is empty or unknown in {where}, and never in train: see ensemble/trees/unknown.py"
-            )
-    return warnings
+            warnings[name] = f"the feature {name} is empty or unknown in {where}, and never in train"
+    further = list(warnings)[MOST_WARNINGS:]
+    summary = [f"the same is true of {listed(further)}"] if further else []
+    return [f"{warning}: see ensemble/trees/unknown.py" for warning in [*list(warnings.values())[:MOST_WARNINGS], *summary]]
 
 
 def _num_missing(column: pa.ChunkedArray) -> int:

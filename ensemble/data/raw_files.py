@@ -11,7 +11,7 @@ from typing import Literal
 
 from ensemble import folders
 from ensemble.data import octets
-from ensemble.errors import UserError
+from ensemble.errors import UserError, listed
 
 HUB_REPOSITORY = "McAuley-Lab/Amazon-Reviews-2023"
 HUB_FILES = {"reviews": "raw/review_categories/{}.jsonl", "products": "raw/meta_categories/meta_{}.jsonl"}
@@ -58,8 +58,7 @@ def _without_empty(source: str, paths: list[Path]) -> list[Path]:
     empty = [path.name for path in paths if not path.stat().st_size]
     filled = [path for path in paths if path.stat().st_size]
     if filled and empty:
-        named = ", ".join(empty[:3]) + ", …" * (len(empty) > 3)
-        print(f"warning: empty files that match '{source}' are left out: {named}", file=sys.stderr)
+        print(f"warning: empty files that match '{source}' are left out: {listed(empty, 3)}", file=sys.stderr)
     return filled or paths
 
 

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
+from ensemble.errors import listed
+
 WIDTH = 125
 CHECK_WIDTH = 14
 MAX_PLACE_WIDTH = 30
@@ -78,7 +80,7 @@ def merge(findings: Mapping[str, Sequence[Finding]]) -> list[tuple[Finding, list
         group = {finding: nodes for finding, nodes in nodes_of.items() if finding.check == check}
         compared = {finding: nodes for finding, nodes in group.items() if finding.same_everywhere}
         if len(compared) > 1:
-            values = "; ".join(f"{finding.value} on {shorten(nodes)}" for finding, nodes in compared.items())
+            values = "; ".join(f"{finding.value} on {listed(nodes, 4)}" for finding, nodes in compared.items())
             fix = "start every node from the same folder and the same virtual environment, on a file system that they share"
             merged.append((problem(check, f"differs: {values}", fix), list(findings)))
             group = {finding: nodes for finding, nodes in group.items() if finding not in compared}
@@ -86,15 +88,10 @@ def merge(findings: Mapping[str, Sequence[Finding]]) -> list[tuple[Finding, list
     return merged
 
 
-def shorten(nodes: Sequence[str]) -> str:
-    """The first four names, and the number of the others."""
-    return ", ".join(nodes[:4]) + (f" and {len(nodes) - 4} more" if len(nodes) > 4 else "")
-
-
 def page(findings: Mapping[str, Sequence[Finding]]) -> tuple[str, int]:
     """The findings as text, and the number of problems. findings : by name of the node."""
     merged = merge(findings)
-    places = [f"all {len(findings)} nodes" if len(nodes) == len(findings) else shorten(nodes) for _, nodes in merged]
+    places = [f"all {len(findings)} nodes" if len(nodes) == len(findings) else listed(nodes, 4) for _, nodes in merged]
     width = min(MAX_PLACE_WIDTH, max(map(len, places), default=0)) + 2 if len(findings) > 1 else 0
     lines = []
     for (finding, _), place in zip(merged, places, strict=True):

@@ -9,7 +9,8 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ensemble.doctor.findings import Finding, note, ok, problem, shorten
+from ensemble.doctor.findings import Finding, note, ok, problem
+from ensemble.errors import listed
 
 PUBLIC_ADDRESS = "192.0.2.1"
 """An address that is reserved for documentation (RFC 5737), so its route is the default route."""
@@ -136,7 +137,7 @@ def wrong_variables(interfaces: Sequence[Interface], environment: Mapping[str, s
     pattern = environment.get("NCCL_SOCKET_IFNAME", "")
     matching = [interface for interface in interfaces if matches_nccl(pattern, interface.name)]
     if pattern and not any(interface.up and interface.addresses for interface in matching):
-        matching_names = shorten([interface.name for interface in matching])
+        matching_names = listed([interface.name for interface in matching], 4)
         fault = f"{matching_names} is down or has no address" if matching_names else "no interface here matches it"
         yield "NCCL_SOCKET_IFNAME", fault
 
@@ -228,13 +229,13 @@ def check_peers(own_node: Node, nodes: Sequence[Node]) -> Iterator[Finding]:
         resolved = dict(zip(peers, pool.map(lambda peer: addresses_of(peer.name), peers), strict=True))
         reached = dict(zip(peers, pool.map(lambda peer: connects(peer.address, peer.port), peers), strict=True))
     if unresolved := [peer for peer in peers if all(is_loopback(address) for address in resolved[peer])]:
-        names = shorten([f"{peer.name} resolves to {' '.join(resolved[peer]) or 'nothing'}" for peer in unresolved])
+        names = listed([f"{peer.name} resolves to {' '.join(resolved[peer]) or 'nothing'}" for peer in unresolved], 4)
         fix = "correct DNS, or /etc/hosts of every node; until then, name the head node by its address"
         yield problem("names", f"{names} here, and not to that node", fix)
     else:
         yield ok("names", "the name of every other node resolves to an address other than the loopback")
     if closed := [peer for peer in peers if not reached[peer]]:
-        addresses = shorten([f"{peer.name} ({peer.address}:{peer.port})" for peer in closed])
+        addresses = listed([f"{peer.name} ({peer.address}:{peer.port})" for peer in closed], 4)
         fix = "have all ports between compute nodes opened: ranks listen at ports that the system assigns"
         yield problem("ports", f"{addresses}: no connection", fix)
     else:

@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from ensemble import folders
-from ensemble.errors import UserError
+from ensemble.errors import UserError, listed
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.loader import Batch, BatchPlan
 from ensemble.neural.meter import preserved_state
@@ -56,7 +56,7 @@ def fit_micro_batch(
         failed_ranks |= set(ranks)
         fitted = fitted.halved()
     if fitted != plan:
-        names = f"rank{'s' if len(failed_ranks) > 1 else ''} {_first_eight(sorted(failed_ranks))}"
+        names = f"rank{'s' if len(failed_ranks) > 1 else ''} {listed(sorted(failed_ranks), 8)}"
         log(f"out of memory on {names}: {plan.description} becomes {fitted.description}")
     return fitted
 
@@ -90,10 +90,6 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     texts = ("out of memory", "can't allocate memory", "DefaultCPUAllocator", "CUBLAS_STATUS_ALLOC_FAILED", "bad_alloc")
     return isinstance(error, RuntimeError) and any(text in str(error) for text in texts)
-
-
-def _first_eight(values: Sequence[int]) -> str:
-    return f"{', '.join(map(str, values[:8]))}{', …' if len(values) > 8 else ''}"
 
 
 # ------------------------------------------------------------------------------------------------ not finite
@@ -136,8 +132,8 @@ def describe_nonfinite(step: int, loss: float, norm: float, reports: Sequence[di
     """
     problem = f"the gradient norm is {norm} (the loss {loss:.5g})" if math.isfinite(loss) else f"the loss is {loss}"
     sources = [
-        f"rank {report['rank']}, {len(report['rows'])} rows: {_first_eight(report['rows'])} "
-        + (f"(not saved: {report['problem']})" if report["problem"] else f"(saved: {_first_eight(report['files'])})")
+        f"rank {report['rank']}, {len(report['rows'])} rows: {listed(report['rows'], 8)} "
+        + (f"(not saved: {report['problem']})" if report["problem"] else f"(saved: {listed(report['files'], 8)})")
         for report in reports[:4]
     ]
     if len(reports) > 4:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ensemble import configuration, folders
-from ensemble.errors import UserError, is_disk_full, shortened
+from ensemble.errors import UserError, is_disk_full, listed, shortened
 from ensemble.pipeline import network
 from ensemble.pipeline.plan import PREPARED, PlannedMember
 from ensemble.pipeline.settings import FILE, FREE_TO_CHANGE
@@ -25,8 +25,6 @@ READABLE = (
     "ensemble/oof.parquet", "ensemble/scores.json", "ensemble/test.parquet",
 )  # fmt: skip
 """Files of a fit, one of each format and folder, that a pattern in the settings `source` and `metadata` could match."""
-MOST_NAMED = 3
-"""The maximum number of settings or files that an error names."""
 
 
 def raw_paths(config: Any) -> list[str]:
@@ -125,7 +123,7 @@ def read(out: Path, config: Any, name: str, must_be_equal: bool = True) -> dict[
     ]
     if must_be_equal and changed and content.get(PREPARED):
         raise UserError(
-            f"{out} was fitted with other settings: give the same ({'; '.join(changed[:MOST_NAMED])}), or add "
+            f"{out} was fitted with other settings: give the same ({listed(changed, 3)}), or add "
             "overwrite=true without --resume"
         )
     return content

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any
 
 from ensemble import configuration, folders, recipe
 from ensemble.data.cross_validation import CrossValidation
-from ensemble.errors import TooFewRows, UserError
+from ensemble.errors import TooFewRows, UserError, listed
 from ensemble.pipeline import fit_folder, network
 from ensemble.pipeline.budget import Budget
-from ensemble.pipeline.fit_folder import ENSEMBLE, MOST_NAMED, PREDICTIONS, RANKINGS, REPORT
+from ensemble.pipeline.fit_folder import ENSEMBLE, PREDICTIONS, RANKINGS, REPORT
 from ensemble.pipeline.plan import PREPARED, FollowUp, PlannedMember, Preempted, plan
 from ensemble.pipeline.settings import FILE as SETTINGS
 from ensemble.signals import StopSignals
@@ -320,7 +320,7 @@ def _refuse_other_sources(config: Any, manifest: dict[str, Any], folder: Path) -
     now = {source["sha256"]: source["name"] for source in folders.sources(raw_files.expand_sources(paths, None))}
     if changed := sorted({name for sha, name in {**before, **now}.items() if (sha in before) != (sha in now)}):
         raise UserError(
-            f"{', '.join(changed[:MOST_NAMED])} changed since {folder} was prepared: restore the old content, or start "
+            f"{listed(changed, 3)} changed since {folder} was prepared: restore the old content, or start "
             "again with overwrite=true and without --resume"
         )
 

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from ensemble import folders
+from ensemble.errors import listed
 from ensemble.trees.objective import Objective, are_learned
 from ensemble.trees.rows import TreeData
 from ensemble.trees.target_encoding import MIN_CATEGORIES
@@ -40,8 +41,6 @@ SUM_TOLERANCE = 1e-5
 """Medians with a sum that differs from 1 by less, as by rounding, are used even if the quartiles are equal to them."""
 NUM_SAMPLED = 100_000
 """Rows from which the quantiles of a column are computed."""
-MOST_NAMED = 3
-"""The maximum number of further features that a warning names."""
 ROWS_AT_ONCE = 1 << 15
 Predict = Callable[[np.ndarray], np.ndarray]
 """Features (n, F) to predictions (n,) or (n, K)."""
@@ -195,8 +194,7 @@ def warnings(counts: np.ndarray, features: list[str], num_rows: int, split: str)
     sentences = []
     for count in np.unique(counts[counts > 0])[::-1]:
         first, *others = (f"'{features[number]}'" for number in np.flatnonzero(counts == count))
-        more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
-        in_others = f", as many in {', '.join(others[:MOST_NAMED])}{more}" if others else ""
+        in_others = f", as many in {listed(others, 3)}" if others else ""
         sentences.append(
             f"{count:,} of {num_rows:,} rows of {split} {'has' if count == 1 else 'have'} an empty or unknown value in "
             f"{first}{in_others}; no training row has such a value, so the prediction is the median over values of "

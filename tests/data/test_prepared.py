@@ -216,3 +216,12 @@ def test_values_that_train_never_had_are_counted(tmp_path: Path, capsys: pytest.
     warning = "warning: the feature size is empty or unknown in 1 of 20 rows of test, and never in train:"
     out = capsys.readouterr().out
     assert (out.startswith(warning), out.count("warning: ")) == (True, 1)
+
+
+def test_only_some_features_have_a_warning_of_their_own() -> None:
+    """A table of a thousand columns would print a thousand warnings, and nobody would see the others."""
+    names = [f"f{number}" for number in range(12)]
+    tables = {"train": pa.table({name: [1.0] for name in names}), "test": pa.table({name: [np.nan] for name in names})}
+    warnings = prepared.unknown_values(tables, names)
+    assert len(warnings) == 6
+    assert warnings[-1] == "the same is true of f5, f6, f7, f8, f9 and 2 more: see ensemble/trees/unknown.py"

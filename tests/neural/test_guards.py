@@ -168,7 +168,7 @@ def test_a_loss_that_is_not_finite_is_reported_with_its_rows(accelerator: Accele
     message = report(accelerator, tmp_path, False, math.nan)
     files = [tmp_path / f"nonfinite/step37.rank0.micro{number}.safetensors" for number in (0, 1)]
     assert message == (
-        "the loss is nan at step 37, from rank 0, 14 rows: 10, 11, 12, 13, 14, 15, 16, 17, … "
+        "the loss is nan at step 37, from rank 0, 14 rows: 10, 11, 12, 13, 14, 15, 16, 17 and 6 more "
         f"(saved: {files[0]}, {files[1]}): look at those rows, lower learning_rate, or set clip_norm"
     )
     assert [guards.load_batch(file)[0].tolist() for file in files] == [list(range(10, 22)), [5, 7]]

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import polars as pl
 
-from ensemble.errors import UserError
+from ensemble.errors import UserError, listed
 from ensemble.recipes.table.sources import Table
 
 ISO, DAY_FIRST, MONTH_FIRST = ("%Y-%m-%d", "%Y/%m/%d"), ("%d/%m/%Y", "%d-%m-%Y", "%d.%m.%Y"), ("%m/%d/%Y", "%m-%d-%Y")
@@ -147,7 +147,7 @@ def forms_note(table: Table, column: str, dates: Dates) -> tuple[str, ...]:
     for path, form in zip(table.files, dates.forms, strict=True):
         if form:
             files.setdefault(example(form), []).append(path.name)
-    forms = [f"{form} in {_listed(names)}" for form, names in files.items()] if len(files) > 1 else list(files)
+    forms = [f"{form} in {listed(names, MOST_SHOWN)}" for form, names in files.items()] if len(files) > 1 else list(files)
     num_offsets = sum("%z" in form for form in dates.form.split(SEPARATOR))
     is_mixed = any(SEPARATOR in form for form in dates.forms) or 0 < num_offsets < len(dates.form.split(SEPARATOR))
     rule = "; a date without a time is midnight, and a time without an offset is in UTC" if is_mixed else ""
@@ -193,11 +193,6 @@ def example(form: str) -> str:
     for code, word in words.items():
         form = form.replace(code, word)
     return form.replace("%z", " and UTC offset").replace(SEPARATOR, " or ")
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
-    return f"{', '.join(names[:MOST_SHOWN])}{more}"
 
 
 def _order_of(form: str) -> str:

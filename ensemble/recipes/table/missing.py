@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from ensemble.data.records import is_exact, is_number
+from ensemble.errors import listed
 from ensemble.recipes.table.dates import MOST_SHOWN
 from ensemble.recipes.table.sources import WHOLE_FLOAT
 
@@ -63,8 +64,8 @@ def notes(column: str, marks: dict[str, int]) -> tuple[str, ...]:
     """A message about texts that mark missing values. marks : these texts, with their counts."""
     if not marks:
         return ()
-    frequent = sorted(marks, key=marks.__getitem__, reverse=True)[:MOST_SHOWN]
-    words = ", ".join(f"'{word}' ({marks[word]:,})" for word in frequent) + (", …" if len(marks) > MOST_SHOWN else "")
+    frequent = sorted(marks, key=marks.__getitem__, reverse=True)
+    words = listed([f"'{word}' ({marks[word]:,})" for word in frequent], MOST_SHOWN)
     total = sum(marks.values())
     cells = "1 cell that counts" if total == 1 else f"{total:,} cells that count"
     return (f"the column '{column}' has {cells} as empty: {words}",)

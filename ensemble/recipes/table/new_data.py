@@ -16,7 +16,7 @@ from ensemble.data import raw_files
 from ensemble.data.census import Census
 from ensemble.data.inputs import FORECAST
 from ensemble.data.records import EXCERPT_CHARACTERS
-from ensemble.errors import UserError, shortened
+from ensemble.errors import UserError, listed, shortened
 from ensemble.recipes.table import cells, columns, missing, sources
 from ensemble.recipes.table.number_forms import DECIMAL_COMMA
 from ensemble.recipes.table.prepare import stripped, units, write_names, write_rows
@@ -120,8 +120,8 @@ def _other_columns(training: dict[str, Any], config: PrepareConfig, table: sourc
     hint = "".join(f"; is '{other}' meant by '{name}'? Then rename it" for name, other in near.items())
     if len(lacking) == len(used):
         raise UserError(
-            f"the new rows have none of the columns that members learned from: they have {', '.join(table.columns[:9])}, "
-            f"but need {', '.join(lacking[:9])}{hint}"
+            f"the new rows have none of the columns that members learned from: they have {listed(table.columns, 9)}, "
+            f"but need {listed(lacking, 9)}{hint}"
         )
     notes = []
     if lacking:
@@ -155,7 +155,7 @@ def _encoded(
                 unseen = cells.unseen(values, feature["values"])
             if unseen.any():
                 examples = values.filter(unseen).unique(maintain_order=True).to_list()
-                shown = ", ".join(repr(shortened(text, EXCERPT_CHARACTERS)) for text in examples[: cells.MOST_SHOWN])
+                shown = listed([repr(shortened(text, EXCERPT_CHARACTERS)) for text in examples], cells.MOST_SHOWN)
                 notes.append(
                     f"the column '{new_cells.column}' has cells with texts that training does not have, which count as "
                     f"empty ({unseen.sum():,}): {shown}"

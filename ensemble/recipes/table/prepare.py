@@ -36,7 +36,7 @@ from ensemble.arrow import stored_names, write_table
 from ensemble.data import cross_validation, octets, raw_files
 from ensemble.data.census import Census
 from ensemble.data.inputs import FORECAST
-from ensemble.errors import UserError
+from ensemble.errors import UserError, listed
 from ensemble.metrics.weighting import weight_of
 from ensemble.recipes.table import cells, columns, leaks, missing, sources, trend
 from ensemble.recipes.table.settings import PrepareConfig
@@ -191,7 +191,7 @@ def _check_columns(config: PrepareConfig, table: sources.Table) -> None:
         if name not in table.columns:
             near = [other for other in table.columns if other.lower() == name.lower()]
             near = near or difflib.get_close_matches(name, table.columns, n=1)
-            fix = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(table.columns[:30])}"
+            fix = f"did you mean '{near[0]}'?" if near else f"it has {listed(table.columns, 30)}"
             fix = f"write a list as {key}=[{name}]" if key in lists and set(name.split(",")) <= set(table.columns) else fix
             raise UserError(f"{key}={name}: the table has no such column; {fix}")
         if name in used and "target" in (key, used[name]):
@@ -475,16 +475,14 @@ def _print_summary(
         columns_by_reason.setdefault(why, []).append(f"'{column}'")
     for why, named in columns_by_reason.items():
         if len(named) > MAX_NAMED_COLUMNS:
-            some = ", ".join(named[:MAX_NAMED_COLUMNS])
-            print(f"left out: {len(named):,} columns, each of which {why}: {some}, …")
+            print(f"left out: {len(named):,} columns, each of which {why}: {listed(named, MAX_NAMED_COLUMNS)}")
         else:
             print(*(f"left out: the column {name} {why}" for name in named), sep="\n")
     names = ""
     if task.kind == "binary":
         names = f", positive class {target.names[-1]}"
     elif task.kind == "multiclass":
-        shown = ", ".join(target.names[:MAX_WHOLE_CLASSES]) + (", …" if len(target.names) > MAX_WHOLE_CLASSES else "")
-        names = f", {len(target.names)} classes ({shown})"
+        names = f", {len(target.names)} classes ({listed(target.names, MAX_WHOLE_CLASSES)})"
     origin = "its values and metric" if config.metric else "its values"
     inferred = "" if config.task else f" (inferred from {origin}; override it with task=…: {', '.join(METRICS)})"
     print(f"target: {config.target}, {task.kind}{names}{inferred}, by {task.metric}")

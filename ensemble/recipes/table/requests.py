@@ -17,7 +17,7 @@ import pyarrow as pa
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from ensemble.data.records import MOST_EXACT, is_number
-from ensemble.errors import shortened
+from ensemble.errors import listed, shortened
 from ensemble.recipes.table import dates, number_forms, number_units
 from ensemble.recipes.table.columns import by_column, kind_of, name_of
 from ensemble.recipes.table.missing import MISSING
@@ -76,7 +76,7 @@ def problem(request: Request, training: dict[str, Any]) -> tuple[list[str | int]
         if odd := _in_another_form(kind, cells, form_of[name], training["config"], missing):
             return ["rows", odd[0], name], f"{shortened(json.dumps(cells[odd[0]]))} does not fit: {odd[1].format(name)}"
     if not any(name in kinds for row in request.rows for name in row):
-        return ["rows"], f"no row has a column that the members learned from: {', '.join(list(kinds)[:9])}"
+        return ["rows"], f"no row has a column that the members learned from: {listed(kinds, 9)}"
     return None
 
 

@@ -22,7 +22,7 @@ import polars as pl
 from ensemble.data import records
 from ensemble.data.census import MALFORMED, Census, Example
 from ensemble.data.values import MOST_EXACT
-from ensemble.errors import UserError
+from ensemble.errors import UserError, listed
 
 HEADER, NO_CELLS = "the header again", "lines of delimiters alone at the end"
 FOLDER_KEY = "the column '{0}' is read from the names of folders such as {0}={1}"
@@ -32,7 +32,6 @@ WHOLE_FLOAT = r"^([+-]?(?:0|[1-9]\d*))\.0+$"
 WHOLE_SECONDS = r" 00:00:00(?:\.0{6})?$|(:\d\d)\.0{6}$"
 """Matches the end of a time that `as_text` removes: midnight, or a fraction of 0. Categories that earlier versions of this
 project stored still have it, as has a CSV file that pandas wrote from days beside times."""
-MOST_NAMED = 5
 MICROSECONDS_PER_DAY = 86_400_000_000
 MICROSECONDS_PER_UNIT = {"us": 1, "ms": 1000}
 FURTHEST = 7_800_000_000_000_000_000
@@ -226,8 +225,7 @@ def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.D
         text = first_malformed.octets.decode(errors="replace")
         num_fields = len(next(csv.reader(text.splitlines(), delimiter=file.layout.delimiter), []))
         advice = GIVE_ALL_NAMES if num_fields == len(fields) + 1 else GIVE_NAMES
-        more = ", …" if len(fields) > MOST_NAMED else ""
-        names = f"{'names' if len(fields) > 1 else 'name'} ({', '.join(list(fields.values())[:MOST_NAMED])}{more})"
+        names = f"{'names' if len(fields) > 1 else 'name'} ({listed(fields.values())})"
         raise UserError(
             f"no line of {file.path} can be read: the header has {len(fields)} {names}, and line {first_malformed.line} is "
             f"'{excerpt}': {advice}"

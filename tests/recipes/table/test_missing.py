@@ -37,7 +37,7 @@ def test_more_marks_than_are_shown() -> None:
     """The message would show rare texts only, and look as if there were no others."""
     marks = {"a": 1, "b": 2, "c": 30, "d": 1_000}
     assert missing.notes("x", marks) == (
-        "the column 'x' has 1,033 cells that count as empty: 'd' (1,000), 'c' (30), 'b' (2), …",
+        "the column 'x' has 1,033 cells that count as empty: 'd' (1,000), 'c' (30), 'b' (2) and 1 more",
     )
 
 

@@ -199,7 +199,7 @@ def test_a_file_without_a_readable_line_is_explained(tmp_path: Path, lines: str)
 def test_an_error_shows_that_it_leaves_names_out(tmp_path: Path) -> None:
     """The number of names would differ from that of the names in the error, as if the header were read wrongly."""
     (tmp_path / "a.csv").write_text("a,b,c,d,e,f\n1,2,3,4,5,6,7\n")
-    with pytest.raises(UserError, match=r"the header has 6 names \(a, b, c, d, e, …\), and line 2"):
+    with pytest.raises(UserError, match=r"the header has 6 names \(a, b, c, d, e and 1 more\), and line 2"):
         sources.read([tmp_path / "a.csv"], Census())
 
 
