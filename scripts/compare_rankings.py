@@ -1,4 +1,4 @@
-"""Compare next_item members and baselines by their ranking files: a table, all scores as JSON, and a picture.
+"""Compare next_item members and baselines by their ranking files: a table, all scores as JSON, a picture, and a forecast.
 
 python scripts/compare_rankings.py rankings=runs/beauty/rankings data=runs/beauty/prepared out=runs/beauty/table
 python scripts/compare_rankings.py rankings=runs/beauty/rankings data=runs/beauty/prepared out=runs/beauty/table \\
@@ -19,7 +19,7 @@ class CompareConfig:
     data: str = "???"
     """The prepared data that were predicted."""
     out: str = "???"
-    """The folder for table.md, scores.json and by_length.png."""
+    """The folder for table.md, scores.json, by_length.png and forecast.csv."""
     split: str = "test"
     """The split on which members are compared; the best member is chosen on validation."""
     candidates: str = ""

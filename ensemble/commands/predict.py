@@ -30,7 +30,7 @@ class PredictConfig:
     splits: tuple[str, ...] = ()
     """The splits to predict; empty for blend, test and forecast, if the data have them. For a bag and for data with
     cross-validation, oof (out-of-fold rows) replaces blend; with folds in time, as in hot_sellers, a baseline predicts both.
-    For next_item empty stands for validation and test, for sudoku for blend, test and validation."""
+    For next_item empty stands for validation, test and forecast, for sudoku for blend, test and validation."""
     name: str = ""
     """The member's name in the ensemble; empty for the name of its folder."""
     starts: int = 0

@@ -68,7 +68,7 @@ def default_splits(folder: Path, manifest: dict[str, Any], is_baseline: bool) ->
     `outputs.PREDICTED_SPLITS`.
     """
     if splits := recipe.of(manifest).get("outputs", "PREDICTED_SPLITS"):
-        return list(splits)
+        return [split for split in splits if split in manifest["splits"]]
     if CrossValidation.from_manifest(manifest):
         fitting = [OUT_OF_FOLD]
     elif is_baseline:

@@ -4,7 +4,8 @@ forecast.parquet   rank (not with several classes), columns that identify the ro
                    regression the ends of its interval, and `reasons`: see reasons.py
 forecast.csv       the same, with the reasons as one column of text, `why`
 
-A recipe may provide other columns, as `outputs.forecast_table`.
+A recipe may provide other columns, as `outputs.forecast_table`, and for a ranking limit the rows of each group by
+`outputs.MOST_PER_GROUP`.
 """
 
 import dataclasses
@@ -53,7 +54,7 @@ class Forecast:
     prediction: np.ndarray
     """The ensemble's predictions, (n,), or (n, num_classes)."""
     order: np.ndarray
-    """(n,): numbers of the rows in the order in which they are written; see `order_of_forecast`."""
+    """Numbers of the rows that are written, in this order: see `order_of_forecast`; with `MOST_PER_GROUP` not all n."""
     ends: tuple[np.ndarray, np.ndarray] | None = None
     """Lower and upper ends of the prediction intervals of a regression, each (n,); None for other tasks."""
 
@@ -74,8 +75,13 @@ def write_forecast(
     are in the order of their ids, with a column for each class.
     """
     manifest = folders.read_manifest(data)
+    get = recipe.of(manifest).get
     template, columns = predictions.align(files)
     prediction = ensemble.predict(columns, ensemble.member_names, template.group)
+    order = order_of_forecast(template.row_id, prediction, template.group if ensemble.kind == "ranking" else None)
+    if most := get("outputs", "MOST_PER_GROUP"):
+        group = template.group[order]
+        order = order[np.arange(len(order)) - np.searchsorted(group, group) < most]
     forecast = Forecast(
         data=Path(data),
         manifest=manifest,
@@ -83,12 +89,12 @@ def write_forecast(
         columns=columns,
         ensemble=ensemble,
         prediction=prediction,
-        order=order_of_forecast(template.row_id, prediction, template.group if ensemble.kind == "ranking" else None),
+        order=order,
         ends=None if intervals is None else intervals(prediction),
     )
-    table = (recipe.of(manifest).get("outputs", "forecast_table") or _forecast_table)(forecast)
-    reasons_of_rows = reasons.of_ensemble(files, ensemble, prediction) or [[] for _ in forecast.order]
-    ordered = [reasons_of_rows[row] for row in forecast.order]
+    table = (get("outputs", "forecast_table") or _forecast_table)(forecast)
+    reasons_of_rows = reasons.of_ensemble(files, ensemble, prediction) or [[] for _ in prediction]
+    ordered = [reasons_of_rows[row] for row in order]
     parquet = table.append_column("reasons", pa.array(ordered, predictions.REASONS))
     pq.write_table(parquet, out / "forecast.parquet", compression="zstd")
     features = {feature["name"]: feature for feature in manifest["features"]}

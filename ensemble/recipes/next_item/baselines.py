@@ -15,7 +15,8 @@ import numpy as np
 
 from ensemble import folders
 from ensemble.arrow import ranges, read_columns
-from ensemble.recipes.next_item.item_ranks import ranks_of, sampled_items
+from ensemble.data.inputs import FORECAST
+from ensemble.recipes.next_item.item_ranks import NUM_SAMPLED, ranks_of, sampled_items
 
 NAMES = ("popularity", "co_occurrence")
 SCORES_AT_ONCE = 1 << 22
@@ -33,6 +34,9 @@ def predict(data: str | Path, split: str, name: str) -> dict[str, Any]:
     manifest = folders.read_manifest(data)
     row_id, user, begin, end = read_columns(Path(data) / "rows" / split, ("row_id", "user", "begin", "end")).values()
     item = read_columns(Path(data) / "events", ["item"])["item"]
+    is_forecast = split == FORECAST
+    last = end - (not is_forecast)  # the events before the target are [begin, last)
+    target_of_row = np.zeros(len(last), np.int64) if is_forecast else item[last].astype(np.int64)
     # The level of an item is the position of its count among the distinct counts, so it orders items by popularity
     counts, level = np.unique(read_columns(Path(data) / "items", ["count"])["count"], return_inverse=True)
     followers = _followers(Path(data), item, len(level)) if name == "co_occurrence" else None
@@ -40,22 +44,24 @@ def predict(data: str | Path, split: str, name: str) -> dict[str, Any]:
     block_size = max(1, SCORES_AT_ONCE // len(level))
     for first in range(0, len(row_id), block_size):
         block = slice(first, first + block_size)
-        target = item[end[block] - 1].astype(np.int64)
-        event, row = ranges(begin[block], end[block] - 1)
+        target = target_of_row[block]
+        event, row = ranges(begin[block], last[block])
         seen = item[event].astype(np.int64)
-        row_of_taken, taken = np.concatenate([row, np.arange(len(target))]), np.concatenate([seen, target])
-        sampled = sampled_items(row_id[block], row_of_taken, taken, len(level))
+        sampled = np.zeros((len(target), NUM_SAMPLED), np.int64)
+        if not is_forecast:
+            row_of_taken, taken = np.concatenate([row, np.arange(len(target))]), np.concatenate([seen, target])
+            sampled = sampled_items(row_id[block], row_of_taken, taken, len(level))
         score = np.tile(level, (len(target), 1))
         if followers is not None:
-            times = followers[item[end[block] - 2]].tocoo()
+            times = followers[item[last[block] - 1]].tocoo()
             score[times.row, times.col - 1] += times.data * len(counts)
         blocks.append(ranks_of(score, row, seen, target, sampled))
     ranks = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
     return {
         "row_id": row_id,
         "user": user,
-        "target": item[end - 1],
-        "length": end - begin - 1,
+        "target": target_of_row,
+        "length": last - begin,
         **ranks,
         "scores": counts[ranks["scores"]] if followers is None else ranks["scores"] / len(counts),
         "recipe": manifest["recipe"],

@@ -3,6 +3,8 @@
     table.md         a row for each member and baseline, the best NDCG@10 first
     scores.json      all scores, HR@10 and NDCG@10 also by length of history, NDCG@10 with 95 % intervals over users
     by_length.png    NDCG@10 by length of history
+    forecast.csv     the ten best items of each user after the last event, by the best member on validation: rank,
+                     user_id, item_id and score; if this member has a ranking file of forecast
 
 Members trained on candidates, and ensembles of them, rank only the candidates of a sequence. If the target is not among the
 candidates, its rank is infinite and its score 0. So the scores of all members are over the same rows, with all items ranked.
@@ -14,9 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
 
 from ensemble import folders, predictions
-from ensemble.arrow import read_columns
+from ensemble.arrow import open_table, read_columns
+from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 from ensemble.metrics import bootstrap
 from ensemble.recipes.next_item import item_metrics, rankings
@@ -84,6 +89,7 @@ def compare(
     with folders.new_folder(out, overwrite, KIND) as folder:
         table = read(rankings, data, split)
         best = best_on_validation(rankings, table)
+        _write_forecast(folder, Path(rankings), best, Path(data))
         if candidates:
             table = read_candidates(table, candidates, predictions, ensemble, names)
         scores = score(table, data, best, num_draws, seed)
@@ -174,6 +180,28 @@ def among_candidates(
     is_shown = position < item_metrics.NUM_BEST
     best[row[is_shown], position[is_shown]] = item[is_shown]
     return rank, best
+
+
+def _write_forecast(folder: Path, files: Path, name: str, data: Path) -> None:
+    """Write forecast.csv from a member's ranking file of forecast, if there is one.
+
+    Raises `UserError` if this file and that of validation are of different models or data.
+    """
+    path = files / f"{name}.{FORECAST}.parquet"
+    if not path.exists():
+        return
+    file, validation = rankings.read(path), rankings.read(files / f"{name}.validation.parquet")
+    if (file.fingerprint, file.config.get("model")) != (validation.fingerprint, validation.config.get("model")):
+        raise UserError(f"{path} is of another model or of other data than the file of validation: predict both again")
+    best = file.items[:, : item_metrics.NUM_BEST]
+    row, place = np.nonzero(best)
+    columns = {
+        "rank": place + 1,
+        "user_id": open_table(data / "users")["user_id"].take(file.user[row]),
+        "item_id": open_table(data / "items")["item_id"].take(best[row, place] - 1),
+        "score": file.scores[row, place],
+    }
+    pyarrow.csv.write_csv(pa.table(columns), folder / "forecast.csv")
 
 
 def best_on_validation(folder: str | Path, table: Table) -> str:

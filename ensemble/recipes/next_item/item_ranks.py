@@ -31,22 +31,23 @@ def ranks_of(
     """Ranks by integer scores, for baselines; `training.NextItem.predict` does the same for networks.
 
     Returns the ranks `rank` and `rank_of_101`, (B,), and `items` and `scores`, (B, K), of the K best items, best first.
-    `rank` is infinite if the target was taken before. If fewer than K items are left in a row, the remaining entries have
-    item 0 and the lowest score of the row, 0 if none is left.
+    `rank` is infinite if the target was taken before or is 0. If fewer than K items are left in a row, the remaining entries
+    have item 0 and the lowest score of the row, 0 if none is left.
 
     score : (B, V) int64 ≥ 0, of the items 1 … V; it is overwritten. seen_row, seen_item : (n,), row index and item number of
-    the items taken before. target : (B,). sampled : (B, 100), see `sampled_items`.
+    the items taken before. target : (B,), 0 if it is unknown. sampled : (B, 100), see `sampled_items`.
     """
     num_items = score.shape[1]
     # Distinct keys give a unique order, and the item can be found from its key
     place = places(num_items)
     key = score * num_items + place
-    target_key = np.take_along_axis(key, target[:, None] - 1, 1)
+    target_index = np.maximum(target, 1)[:, None] - 1
+    target_key = np.take_along_axis(key, target_index, 1)
     sampled_key = np.where(sampled > 0, np.take_along_axis(key, np.maximum(sampled, 1) - 1, 1), -1)
     key[seen_row, seen_item - 1] = -1
     rank_of_101 = 1.0 + (sampled_key > target_key).sum(1)
-    is_taken = np.take_along_axis(key, target[:, None] - 1, 1)[:, 0] < 0
-    rank = np.where(is_taken, np.inf, 1.0 + (key > target_key).sum(1))
+    is_ranked = (target > 0) & (np.take_along_axis(key, target_index, 1)[:, 0] >= 0)
+    rank = np.where(is_ranked, 1.0 + (key > target_key).sum(1), np.inf)
     num_top = min(NUM_TOP, num_items)
     best = np.sort(np.partition(key, num_items - num_top, axis=1)[:, num_items - num_top :], axis=1)[:, ::-1]
     is_shown = best >= 0

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from ensemble.data.inputs import FORECAST
 from ensemble.recipes.next_item import rankings
 
-PREDICTED_SPLITS = ("validation", "test")
+PREDICTED_SPLITS = ("validation", "test", FORECAST)
 """The train split has no held-out items."""
 
 

@@ -6,7 +6,7 @@
     users    user_id
     events   item, time (milliseconds): all interactions, sorted by user, then by time
     rows/S   row_id, user, begin, end: the sequence is events [begin, end). In train, each event after the first is a target;
-             in validation and test, only the last event is.
+             in validation and test, only the last event is. The split forecast has all events of each user, and no target.
 
 split=leave_one_out: train has all but each user's last two events. Sequences of validation end with the second last event,
 those of test with the last. Users with only two events are in train only.
@@ -31,6 +31,7 @@ from ensemble import configuration, folders
 from ensemble.arrow import FILE, ranges, write_table
 from ensemble.data import raw_files
 from ensemble.data.census import Census
+from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 from ensemble.recipes.next_item import interactions
 from ensemble.recipes.next_item.settings import PrepareConfig
@@ -71,6 +72,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     for name in SPLITS:
         if not len(split[name][0]):
             raise UserError(f"the {name} split is empty: {_why_empty(config, time, formats)}")
+    split[FORECAST] = begin, end
     has_time = "pairs" not in formats and "sequences" not in formats
     in_train, _ = ranges(*split["train"])
     with folders.new_folder(config.out, config.overwrite, folders.PREPARED) as folder:
@@ -100,7 +102,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                 "alike": {"catalogue": folders.sha256(folder / "items" / FILE), "has_time": has_time},
                 "splits": {
                     name: {"rows": len(split[name][0]), "events": int((split[name][1] - split[name][0]).sum())}
-                    for name in SPLITS
+                    for name in split
                 },
             },
         )
@@ -109,9 +111,8 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
 def _write_rows(folder: Path, split: dict[str, tuple[np.ndarray, np.ndarray]], user: np.ndarray) -> None:
     """Write the rows of each split, with ids that count the rows of all splits. user : (num_events,)."""
     next_id = 0
-    for name in SPLITS:
-        begin, end = split[name]
-        assert (end - begin >= MIN_EVENTS).all(), "each target needs an event before it"
+    for name, (begin, end) in split.items():
+        assert name == FORECAST or (end - begin >= MIN_EVENTS).all(), "each target needs an event before it"
         ids = np.arange(next_id, next_id + len(begin))
         columns = {"row_id": ids, "user": user[begin], "begin": begin, "end": end}
         write_table(folder / name, pa.table(columns).cast(ROWS))

@@ -4,10 +4,10 @@ A ranking file is Parquet, one row per sequence whose next item is predicted:
 
     row_id        int64     id of the sequence in the prepared data
     user          int64
-    target        int64     number of the next item, from 1 on
+    target        int64     number of the next item, from 1 on; 0 in the split forecast, where it is unknown
     length        int64     number of events before the target
     rank          float64   rank of the target among all items except those taken before; infinite if the target was taken
-                            before; items with equal scores are in a random order (see item_ranks.py)
+                            before or is unknown; items with equal scores are in a random order (see item_ranks.py)
     rank_of_101   float64   rank of the target among itself and 100 sampled items that are not in the sequence, which are
                             the same for each member (see item_ranks.py); only for comparison with published metrics
     items         fixed_size_list<int32>[K]     the best items, best first, without those taken before; 0 if there are fewer
@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from ensemble.arrow import Column, array
+from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 from ensemble.predictions import ORIGIN, check_origins, read_checked, refuse_repeated_rows, write_checked
 from ensemble.recipes.next_item.item_ranks import NUM_SAMPLED
@@ -130,7 +131,8 @@ def _check(rankings: Rankings, path: Path) -> None:
     row_id = rankings.row_id
     if row_id.size == 0:
         raise UserError(f"{path} has no rows: check the split '{rankings.split}'")
-    for name, least in (("rank", 1), ("rank_of_101", 1), ("scores", -np.inf), ("items", 0), ("target", 1)):
+    least_target = int(rankings.split != FORECAST)
+    for name, least in (("rank", 1), ("rank_of_101", 1), ("scores", -np.inf), ("items", 0), ("target", least_target)):
         values = getattr(rankings, name).reshape(len(row_id), -1)
         is_valid = (values >= least) & (np.isfinite(values) | (name == "rank"))
         bad = np.flatnonzero(~is_valid.all(axis=1))

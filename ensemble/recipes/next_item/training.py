@@ -5,7 +5,7 @@
         data=runs/beauty/prepared out=runs/beauty/sasrec
 
 All items are ranked except those that the user took before. Items with equal scores are in the order of
-`item_ranks.tie_key`. If the target itself was taken before, its rank is infinite.
+`item_ranks.tie_key`. If the target itself was taken before, or is unknown as in the split forecast, its rank is infinite.
 """
 
 from functools import partial
@@ -17,13 +17,14 @@ import torch
 
 from ensemble import configuration
 from ensemble.arrow import Column, open_table, ranges
+from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
 from ensemble.neural.prepared import PreparedRecipe, PreparedRows
 from ensemble.neural.settings import check_heads
 from ensemble.recipe import RANKING, Size
 from ensemble.recipes.next_item import item_metrics, losses
-from ensemble.recipes.next_item.item_ranks import NUM_TOP, places, sampled_items
+from ensemble.recipes.next_item.item_ranks import NUM_SAMPLED, NUM_TOP, places, sampled_items
 from ensemble.recipes.next_item.model import SequenceModel
 from ensemble.recipes.next_item.settings import RecipeConfig
 
@@ -41,10 +42,11 @@ class SequenceRows(PreparedRows):
         rows, events = open_table(folder / "rows" / split), open_table(folder / "events")
         self.columns = {name: Column(rows, name) for name in ("row_id", "user", "begin", "end")}
         self.item, self.time = Column(events, "item"), Column(events, "time")
-        self.is_training, self.max_length, self.num_groups = split == "train", config.max_length, num_groups
+        self.is_training, self.is_forecast = split == "train", split == FORECAST
+        self.max_length, self.num_groups = config.max_length, num_groups
         self.needs_taken = config.loss in PER_TARGET_NEGATIVES
         self.time_aware, self.num_items = config.time_aware, len(open_table(folder / "items"))
-        length = self.columns["end"].all() - self.columns["begin"].all() - 1
+        length = self.columns["end"].all() - self.columns["begin"].all() - (not self.is_forecast)
         assert (length >= 1).all(), "prepare.py writes only rows with an event before the target"
         self.lengths = np.minimum(length, config.max_length)
 
@@ -55,8 +57,9 @@ class SequenceRows(PreparedRows):
         most distinct items of one), see `losses.draw_negatives`.
         validation, test: `target` (B,); `seen_row` and `seen_item`, all items before the target; `sampled` (B, 100), items
         that are not in the sequence; `length` (B,) of the whole history. `places` are in the order of `rows`.
+        forecast: the same, with 0 for all targets and sampled items.
         """
-        first, last = self.columns["begin"].take(rows), self.columns["end"].take(rows) - 1
+        first, last = self.columns["begin"].take(rows), self.columns["end"].take(rows) - (not self.is_forecast)
         begin = np.maximum(first, last - self.max_length)
         length = last - begin
         batch: dict[str, np.ndarray] = {}
@@ -87,15 +90,18 @@ class SequenceRows(PreparedRows):
             batch |= {"places": np.concatenate(places), "target": np.concatenate(targets)}
         else:
             event, row = ranges(first, last)
-            seen, target = self.item.take(event), self.item.take(last)
-            row_of_taken = np.append(row, np.arange(len(rows)))
-            row_id = self.columns["row_id"].take(rows)
+            seen, target = self.item.take(event), np.zeros(len(rows), np.int64)
+            sampled = np.zeros((len(rows), NUM_SAMPLED), np.int64)
+            if not self.is_forecast:
+                target, row_of_taken = self.item.take(last), np.append(row, np.arange(len(rows)))
+                row_id = self.columns["row_id"].take(rows)
+                sampled = sampled_items(row_id, row_of_taken, np.append(seen, target), self.num_items)
             batch |= {
                 "places": place_of_row,
                 "target": target,
                 "seen_row": row,
                 "seen_item": seen,
-                "sampled": sampled_items(row_id, row_of_taken, np.append(seen, target), self.num_items),
+                "sampled": sampled,
                 "length": last - first,
             }
         return {name: torch.from_numpy(np.ascontiguousarray(array, np.int64)) for name, array in batch.items()}

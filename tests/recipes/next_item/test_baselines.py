@@ -80,6 +80,27 @@ def test_a_baseline_ranks_as_loops_do(name: str, at_once: int, data: Path, monke
 
 
 @pytest.mark.parametrize("name", baselines.NAMES)
+def test_a_forecast_follows_the_last_event(name: str, data: Path) -> None:
+    """The last item of a user would be forecast, as in test, or be left out of the history."""
+    forecast, test = (baselines.predict(data, split, name) for split in ("forecast", "test"))
+    assert forecast["user"].tolist() == list(range(81))
+    rows_of_test = {user: number for number, user in enumerate(test["user"].tolist())}
+    assert len(rows_of_test) > 70
+    after = Counter(pair for _, taken, _ in in_loops(data, name) for pair in pairwise(taken[:-2]))
+    assert np.isinf(forecast["rank"]).all()
+    assert not forecast["target"].any()
+    for user, number in rows_of_test.items():
+        item = int(test["target"][number])
+        assert forecast["length"][user] == test["length"][number] + 1
+        assert item not in forecast["items"][user]
+        if name == "popularity":
+            left = [other for other in test["items"][number].tolist() if other not in (0, item)]
+            assert [other for other in forecast["items"][user].tolist() if other][: len(left)] == left
+        elif forecast["scores"][user, 0] >= 1:
+            assert after[item, int(forecast["items"][user, 0])] == int(forecast["scores"][user, 0])
+
+
+@pytest.mark.parametrize("name", baselines.NAMES)
 def test_ties_do_not_show_the_next_item(name: str, tmp_path: Path) -> None:
     """The next new item of a user would be the first of those with equal scores, and trees would learn this."""
     (tmp_path / "raw").write_text("".join(f"1::{item}::3::{86_400 * (10_000 + item)}\n" for item in range(100)))

@@ -67,9 +67,9 @@ def prepared(folder: Path, kind: str = "ratings", **settings: Any) -> tuple[Path
 
 
 def shape_of_scores(data: Path) -> tuple[int, int]:
-    """The number of sequences of validation and test, and the number of items."""
+    """The number of sequences of validation, test and forecast, and the number of items."""
     manifest = folders.read_manifest(data)
-    return sum(manifest["splits"][split]["rows"] for split in ("validation", "test")), manifest["items"]
+    return sum(manifest["splits"][split]["rows"] for split in ("validation", "test", "forecast")), manifest["items"]
 
 
 def prepare(data: Path, folder: Path, **settings: Any) -> tuple[dict[str, Any], Path]:
@@ -93,24 +93,27 @@ def rows_of(folder: Path, split: str) -> dict[str, np.ndarray]:
 
 
 def sequences_of(data: Path, split: str) -> dict[int, tuple[int, list[int], list[int], int]]:
-    """By row id: the user, the items before the target and their times, and the target."""
+    """By row id: the user, the items before the target and their times, and the target, 0 in forecast."""
     events = open_table(data / "events").to_pydict()
-    return {
-        row["row_id"]: (
-            row["user"],
-            events["item"][row["begin"] : row["end"] - 1],
-            events["time"][row["begin"] : row["end"] - 1],
-            events["item"][row["end"] - 1],
-        )
-        for row in open_table(data / "rows" / split).to_pylist()
-    }
+    known = {}
+    for row in open_table(data / "rows" / split).to_pylist():
+        last = row["end"] - (split != "forecast")
+        items, times = (events[name][row["begin"] : last] for name in ("item", "time"))
+        known[row["row_id"]] = (row["user"], items, times, 0 if split == "forecast" else events["item"][last])
+    return known
+
+
+def source_of(split: str) -> str:
+    """The split of next_item whose sequences a split of candidates has."""
+    return split if split in ("test", "forecast") else "validation"
 
 
 def test_candidates_are_what_the_members_show(made: tuple[Path, Path]) -> None:
     """An item would be missing, occur twice, or be one that was taken before, which reveals that it is the target."""
     data, out = made
+    assert list(folders.read_manifest(out)["splits"]) == ["train", "validation", "blend", "test", "forecast"]
     for split in folders.read_manifest(out)["splits"]:
-        source = "test" if split == "test" else "validation"
+        source = source_of(split)
         files = [rankings.read(data.parent / "rankings" / f"{member}.{source}.parquet") for member in MEMBERS]
         of_row = {row: place for place, row in enumerate(files[0].row_id)}
         known, rows = sequences_of(data, source), rows_of(out, split)
@@ -124,13 +127,14 @@ def test_candidates_are_what_the_members_show(made: tuple[Path, Path]) -> None:
             assert len(set(candidate_items)) == len(candidate_items)
             assert (rows["cluster"][here] == user).all()
             assert np.array_equal(rows["target"][here] == 1, rows["item"][here] == target)
+            assert np.isnan(rows["target"][here]).all() == (split == "forecast")
             if split in candidates.LEARNED:
                 assert target in candidate_items
                 assert set(candidate_items) <= shown
                 assert len(candidate_items) == min(8, len(shown))
             else:
                 assert set(candidate_items) == shown
-                assert split == "test" or target in candidate_items
+                assert split in ("test", "forecast") or target in candidate_items
 
 
 def test_scores_stand_beside_their_items(made: tuple[Path, Path]) -> None:
@@ -174,6 +178,9 @@ def test_splits_keep_users_or_moments_apart(made: tuple[Path, Path]) -> None:
             for split in ("validation", "test")
             for row in open_table(data / "rows" / split).to_pylist()
         }
+        of_forecast = parts.pop("forecast")["sequence"]
+        last = {row_id: times[-1] for row_id, (_, _, times, _) in sequences_of(data, "forecast").items()}
+        assert (np.diff([last[sequence] for sequence in of_forecast]) >= 0).all()
         times = [np.array([at[sequence] for sequence in rows["sequence"]]) for rows in parts.values()]
         assert all(one.max() < other.min() for one, other in itertools.pairwise(times))
         assert all((np.diff(of) >= 0).all() for of in times)
@@ -186,14 +193,13 @@ def plain(data: Path, sequence: int, split: str, candidate: int, common_clock: b
     """Every feature of an item by plain loops over all events."""
     events = open_table(data / "events").to_pydict()
     rows = {name: open_table(data / "rows" / name).to_pylist() for name in ("train", "validation", "test")}
-    (row,) = [row for row in rows[split] if row["row_id"] == sequence]
+    _, items, times, _ = sequences_of(data, split)[sequence]
     whole: dict[int, tuple[int, int]] = {}
     for row_ in itertools.chain(*rows.values()):
         begin, end = whole.get(row_["user"], (row_["begin"], 0))
         whole[row_["user"]] = (begin, max(end, row_["end"]))
     if not common_clock:
         whole = {row_["user"]: (row_["begin"], row_["end"]) for row_ in rows["train"]}
-    items, times = events["item"][row["begin"] : row["end"] - 1], events["time"][row["begin"] : row["end"] - 1]
     moment = times[-1] if common_clock else math.inf
     walks = [
         [(item, time) for item, time in zip(events["item"][a:b], events["time"][a:b], strict=True) if time < moment]
@@ -248,11 +254,10 @@ def test_features_are_those_of_plain_loops(made: tuple[Path, Path]) -> None:
     manifest = folders.read_manifest(data)
     names = candidate_features.meanings(manifest["has_time"], manifest["common_clock"])
     assert manifest["common_clock"] == (data.parent / "ratings.txt").exists() == ("popularity_30" in names)
-    for split in ("train", "test"):
+    for split in ("train", "test", "forecast"):
         rows = rows_of(out, split)
         for row in range(0, len(rows["item"]), len(rows["item"]) // 12):
-            source = "test" if split == "test" else "validation"
-            wanted = plain(data, rows["sequence"][row], source, rows["item"][row], manifest["common_clock"])
+            wanted = plain(data, rows["sequence"][row], source_of(split), rows["item"][row], manifest["common_clock"])
             for name in names:
                 assert rows[name][row] == pytest.approx(wanted[name], rel=1e-5, abs=1e-6, nan_ok=True), name
     listed = [feature["name"] for feature in folders.read_manifest(out)["features"]]
@@ -308,6 +313,15 @@ def test_a_ranking_file_is_a_member(made: tuple[Path, Path], tmp_path: Path) -> 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return prepared(tmp_path_factory.mktemp("whole"))
+
+
+def test_without_a_forecast_of_a_member_there_is_none(whole: tuple[Path, Path], tmp_path: Path) -> None:
+    """A member's scores would be missing in the forecast alone, or ranking files of an older version would be refused."""
+    data, folder = whole
+    shutil.copytree(folder, tmp_path / "rankings")
+    (tmp_path / "rankings/net b.forecast.parquet").unlink()
+    manifest, _ = prepare(data, tmp_path)
+    assert list(manifest["splits"]) == ["train", "validation", "blend", "test"]
 
 
 def test_the_same_seed_gives_the_same_bits(whole: tuple[Path, Path], tmp_path: Path) -> None:

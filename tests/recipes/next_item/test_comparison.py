@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pytest
 from scripts_run import started as run
 
@@ -114,15 +115,33 @@ def test_the_scripts_lead_to_the_table(data: Path, tmp_path: Path) -> None:
     """The commands of the docstrings of both scripts would not work, or the train split would be predicted."""
     done = run("predict", "member=co_occurrence", f"data={data}", f"out={tmp_path / 'rankings'}")
     assert done.returncode == 0, done.stderr
-    assert len(list((tmp_path / "rankings").iterdir())) == 2
+    assert len(list((tmp_path / "rankings").iterdir())) == 3
     words = (f"data={data}", f"out={tmp_path / 'table'}", f"rankings={tmp_path / 'rankings'}")
     done = run("compare_rankings", *words, "num_draws=10")
     assert done.returncode == 0, done.stderr
     assert "| co_occurrence (baseline) |" in done.stdout
     assert (tmp_path / "table/by_length.png").stat().st_size > 1000
+    forecast = pyarrow.csv.read_csv(tmp_path / "table/forecast.csv").to_pylist()
+    ranking = rankings.read(tmp_path / "rankings/co_occurrence.forecast.parquet")
+    users, items = (open_table(data / f"{name}s")[f"{name}_id"].to_pylist() for name in ("user", "item"))
+    expected = [
+        (str(users[user]), place + 1, str(items[item - 1]))
+        for user, shown in zip(ranking.user, ranking.items, strict=True)
+        for place, item in enumerate(shown[:10])
+        if item
+    ]
+    assert [(str(row["user_id"]), row["rank"], str(row["item_id"])) for row in forecast] == expected
+    assert len({row["user_id"] for row in forecast}) == len(users)
+    other = dataclasses.replace(ranking, config={**ranking.config, "model": "another"})
+    rankings.write(tmp_path / "rankings/co_occurrence.forecast.parquet", other)
+    refused = run("compare_rankings", *words, "num_draws=10", "overwrite=true")
+    assert refused.returncode == 2
+    assert (
+        "co_occurrence.forecast.parquet is of another model or of other data than the file of validation" in refused.stderr
+    )
     done = run("predict", "member=popularity", "splits=[train]", *words[:2])
     assert done.returncode == 2
-    assert done.stderr == f"error: {data} has no split 'train' to predict: it has validation, test\n"
+    assert done.stderr == f"error: {data} has no split 'train' to predict: it has validation, test, forecast\n"
 
 
 def test_files_of_other_data_or_splits_are_refused(data: Path, files: Path, prepared: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.csv
 import ranked
 from scripts_run import fork as run
 
@@ -37,7 +38,8 @@ def scores_of_a_network(data: Path) -> np.ndarray:
     names = open_table(data / "items")["item_id"].to_numpy().astype(int)
     number = np.empty(NUM_ITEMS, int)
     number[names] = np.arange(manifest["items"])
-    last = np.concatenate([item[open_table(data / "rows" / s)["end"].to_numpy() - 2] for s in ("validation", "test")])
+    back = {"validation": 2, "test": 2, "forecast": 1}
+    last = np.concatenate([item[open_table(data / "rows" / s)["end"].to_numpy() - back[s]] for s in back])
     score = generator.normal(size=(len(last), manifest["items"]))
     score[np.arange(len(last)), number[(names[last - 1] + 7) % NUM_ITEMS]] += 2
     return score
@@ -70,6 +72,19 @@ def test_next_item_becomes_a_table(tmp_path: Path) -> None:
     assert ensemble_score > best - 0.01
     assert best > value(scores, "network") + 0.1
     assert value(scores, "network") > value(scores, "popularity")
+    forecast = pyarrow.csv.read_csv(tmp_path / "ensemble/forecast.csv").to_pylist()
+    assert [row["rank"] for row in forecast[:20]] == [*range(1, 11), *range(1, 11)]
+    assert len(forecast) == 10 * NUM_USERS
+    events = open_table(data / "events")["item"].to_numpy()
+    names = open_table(data / "items")["item_id"].to_numpy().astype(int)
+    follows, is_new = {}, {}
+    users = open_table(data / "users")["user_id"].to_pylist()
+    for user, row in zip(users, open_table(data / "rows/forecast").to_pylist(), strict=True):
+        taken = names[events[row["begin"] : row["end"]] - 1]
+        follows[int(user)] = (taken[-1] + 7) % NUM_ITEMS
+        is_new[int(user)] = follows[int(user)] not in taken
+    first = {row["user_id"]: row["item_id"] for row in reversed(forecast)}
+    assert np.mean([first[user] == follows[user] for user in first if is_new[user]]) > 0.6
     of_ensemble = (f"{name}={tmp_path}/{name}" for name in ("ensemble", "predictions"))
     run("report", *of_ensemble, f"data={candidates}", f"out={tmp_path}/report.html")
     page = (tmp_path / "report.html").read_text()

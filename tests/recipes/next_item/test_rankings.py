@@ -32,6 +32,14 @@ SOUND = Rankings(
 ARRAYS = [field.name for field in dataclasses.fields(Rankings) if field.type is np.ndarray or field.type == "np.ndarray"]
 
 
+def test_targets_of_a_forecast_are_unknown(tmp_path: Path) -> None:
+    """No member could say what follows a user's last event."""
+    path = tmp_path / "sasrec.forecast.parquet"
+    unknown = dataclasses.replace(SOUND, split="forecast", target=np.zeros(3, int), rank=np.full(3, np.inf))
+    rankings.write(path, unknown)
+    assert rankings.read(path).target.tolist() == [0, 0, 0]
+
+
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     """A column would be read as another, or rounded."""
     rankings.write(tmp_path / "new" / "sasrec.test.parquet", SOUND)

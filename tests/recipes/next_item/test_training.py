@@ -153,6 +153,28 @@ def test_ranks_are_those_of_a_loop(data: Path, time_aware: bool) -> None:
         assert float(actual["rank_of_101"][row]) == pytest.approx(ranked.rank_in_loops(target, drawn, score, 1e-6))
 
 
+@pytest.mark.parametrize("time_aware", [False, True])
+def test_a_forecast_has_all_events_as_input(data: Path, time_aware: bool) -> None:
+    """The last event of a user would be missing, or what the user took would be recommended again."""
+    torch.manual_seed(0)
+    recipe = recipe_of(data, time_aware=time_aware)
+    model = recipe.model().eval()
+    rows = recipe.rows("forecast")
+    actual = recipe.predict(model, rows.gather(np.arange(len(rows))))
+    events = open_table(data / "events")["item"].to_numpy()
+    for row, at in enumerate(open_table(data / "rows/forecast").to_pylist()):
+        taken = events[at["begin"] : at["end"]].tolist()
+        batch = rows.gather(np.array([row]))
+        assert batch["items.0"][0].tolist() == taken[-10:]
+        score = (model(batch) @ model.item_VD.T)[0].tolist()
+        left = sorted(set(range(1, NUM_ITEMS + 1)) - set(taken), key=lambda item: -score[item])
+        assert [item for item in actual["items"][row].tolist() if item] == left
+        assert int(actual["length"][row]) == len(taken)
+    assert actual["rank"].isinf().all()
+    assert not actual["target"].any()
+    assert not actual["prediction"].any()
+
+
 class Popularity(torch.nn.Module):
     """A model whose score of an item is its count, with all that the recipe needs for a prediction."""
 
@@ -213,7 +235,7 @@ def test_predictions_of_a_member_become_a_ranking_file(data: Path, tmp_path: Pat
     )
     loop.train(recipe, config, Accelerator(cpu=True))
     member = NeuralMember(tmp_path / "run", Accelerator(cpu=True), data)
-    for split in ("validation", "test"):
+    for split in ("validation", "test", "forecast"):
         rows = open_table(data / "rows" / split)
         path = tmp_path / f"sasrec.{split}.parquet"
         rankings.write(path, rankings.Rankings(**member.predict(data, split), split=split, member="sasrec"))
@@ -221,7 +243,8 @@ def test_predictions_of_a_member_become_a_ranking_file(data: Path, tmp_path: Pat
         assert actual.row_id.tolist() == rows["row_id"].to_pylist()
         assert actual.user.tolist() == rows["user"].to_pylist()
         item = open_table(data / "events")["item"].to_numpy()
-        assert actual.target.tolist() == item[rows["end"].to_numpy() - 1].tolist()
+        targets = item[rows["end"].to_numpy() - 1] if split != "forecast" else np.zeros(len(rows))
+        assert actual.target.tolist() == targets.tolist()
         assert actual.items.shape == actual.scores.shape == (len(rows), NUM_ITEMS)
         shown = actual.items[actual.rank == 1, 0]
         assert shown.tolist() == actual.target[actual.rank == 1].tolist()

@@ -11,7 +11,7 @@ file of another program may have them.) `rows/<split>` has a row for each candid
     cluster   the user
     sequence  row id of the sequence in the data of next_item
     item      number of the candidate
-    target    1 for the next item, else 0
+    target    1 for the next item, else 0; NaN in forecast
     features: for each ranking file the item's score, its score minus the best score of the sequence, and its place, NaN if
               the item is not among the file's best `num_candidates`; three features over all ranking files; and those of
               features.py
@@ -20,12 +20,14 @@ Members were trained on the train split only, so their predictions for validatio
 stopping used validation. The validation sequences are divided into train, validation and blend: by user, or with split=time
 forward in time, with no time in two splits. Test stays test. A sequence whose target is not a candidate is used only in
 test, where compare_rankings.py gives it the score 0. The scores of the ensemble leave it out, and the model card states
-this. In train and validation, only a sample of the candidates is kept.
+this. In train and validation, only a sample of the candidates is kept. There is a split forecast if all members have a
+ranking file of it.
 """
 
 import dataclasses
 import filecmp
 import itertools
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,8 +36,9 @@ import numpy as np
 import pyarrow as pa
 
 from ensemble import configuration, folders
-from ensemble.arrow import TableWriter, ranges, read_columns, stored_names
+from ensemble.arrow import TableWriter, open_table, ranges, read_columns, stored_names, write_table
 from ensemble.data.census import Census
+from ensemble.data.inputs import FORECAST
 from ensemble.errors import TooFewRows, UserError
 from ensemble.recipes.next_item import rankings
 from ensemble.recipes.next_item.candidates import features as candidate_features
@@ -46,7 +49,9 @@ from ensemble.task import Task
 
 RECIPE = "candidates"
 RANKED = ("validation", "test")
-"""The splits of next_item whose sequences are ranked."""
+"""The splits of next_item whose ranking files are needed."""
+IDS = ("users", "items")
+"""The tables of next_item with the ids in the raw data, which are copied."""
 LEARNED = ("train", "validation")
 """The splits of candidates that keep only a sample of the candidates."""
 MIN_SEQUENCES = 10
@@ -79,7 +84,7 @@ class Sequences:
     user: np.ndarray
     begin: np.ndarray
     end: np.ndarray
-    """The index of the target among all events; the events of the sequence before it are [begin, end)."""
+    """The events before the target are [begin, end); except in forecast, `end` is the index of the target."""
     rankings: list[Rankings]
 
 
@@ -106,18 +111,18 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         raise UserError(f"{config.data} was prepared for the recipe {manifest['recipe']}: set data= to data of next_item")
     files = _files(config)
     item, time = read_columns(Path(config.data) / "events", ("item", "time")).values()
-    sequences = {split: _sequences(config, manifest, split, files[split], item) for split in RANKED}
+    sequences = {split: _sequences(config, manifest, split, files[split], item) for split in files}
     members = sequences["validation"].rankings
     names = [file.member for file in members]
     if names != [file.member for file in sequences["test"].rankings]:
         raise UserError(
             "the ranking files of validation and test are of different members: predict both splits with every member"
         )
-    for file, other in zip(members, sequences["test"].rankings, strict=True):
+    for file, other in (pair for part in sequences.values() for pair in zip(members, part.rankings, strict=True)):
         if file.config.get("model") != other.config.get("model"):
             raise UserError(
-                f"the ranking files of {file.member} for validation and test are of different models, as after a second "
-                "training: predict both splits again"
+                f"the ranking files of {file.member} for validation and {other.split} are of different models, as after a "
+                "second training: predict both splits again"
             )
     # A member named `best` would have a column best_place, which is the name of another feature
     column_of = dict(zip(names, stored_names(names, ("best",)), strict=True))
@@ -127,6 +132,8 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     census, by_time = Census(), manifest["config"]["split"] == "time"
     schema = pa.schema(ID_COLUMNS | dict.fromkeys(["target", *(feature["name"] for feature in features)], pa.float32()))
     with folders.new_folder(config.out, config.overwrite, folders.PREPARED) as folder:
+        for name in IDS:
+            write_table(folder / name, open_table(Path(config.data) / name))
         parts = split_sequences(config, by_time, sequences, time)
         splits = _write_splits(folder, config, parts, past, manifest["items"], column_of, schema, census)
         task = Task(kind="ranking", target="target", metric="ndcg_at_10", group="group", cluster="cluster")
@@ -136,7 +143,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                 **folders.first_entries(RECIPE, 1, task),
                 "target": {"column": "the item that was taken", "names": []},
                 "data": manifest["fingerprint"],
-                "sources": folders.sources(sorted(file for split in RANKED for file in files[split])),
+                "sources": folders.sources(sorted(itertools.chain(*files.values()))),
                 "config": {
                     **{name: getattr(config, name) for name in ("num_candidates", "num_learned", "shares", "seed")},
                     "group": "sequence",
@@ -178,8 +185,14 @@ def _write_splits(
             for table in _tables(config, name, split, past, num_items, column_of, generator):
                 table["row_id"] = next_row + np.arange(len(table["item"]))
                 next_row += len(table["item"])
-                num_hits += int(table["target"].sum())
+                num_hits += int(np.nansum(table["target"]))
                 writer.write(pa.table({field.name: pa.array(table[field.name], field.type) for field in schema}))
+        splits[name] = {"rows": writer.num_rows, "sequences": len(split.index)}
+        if name == FORECAST:
+            if not writer.num_rows:  # all users took all candidates
+                shutil.rmtree(folder / "rows" / name)
+                del splits[name]
+            continue
         census.read(len(split.index))
         census.drop(MISSED, len(split.index) - num_hits if name != "test" else 0)
         if num_hits < MIN_SEQUENCES:
@@ -188,20 +201,20 @@ def _write_splits(
                 f"{MIN_SEQUENCES}",
                 "give more ranking files, raise num_candidates, or change shares",
             )
-        splits[name] = {"rows": writer.num_rows, "sequences": len(split.index), "with_target": num_hits}
+        splits[name]["with_target"] = num_hits
     return splits
 
 
 def _files(config: PrepareConfig) -> dict[str, list[Path]]:
-    """The ranking files of each split.
+    """The ranking files of each split; of forecast only if all members have one.
 
     Raises `UserError` if there are none, if a member lacks a split, and if two folders have different files of one name.
     """
-    files_of: dict[str, dict[str, Path]] = {split: {} for split in RANKED}
+    files_of: dict[str, dict[str, Path]] = {split: {} for split in (*RANKED, FORECAST)}
     for folder in map(Path, config.rankings):
         if not folder.is_dir():
             raise UserError(f"there is no folder {folder}: check rankings=[…]")
-        for split in RANKED:
+        for split in files_of:
             suffix = f".{split}.parquet"
             for file in folder.glob(f"*{suffix}"):
                 first = files_of[split].setdefault(file.name.removesuffix(suffix), file)
@@ -226,6 +239,8 @@ def _files(config: PrepareConfig) -> dict[str, list[Path]]:
                 f"member {name} has no ranking file of {split}, only of the other split: predict again with "
                 "splits=[validation,test]"
             )
+    if len(files_of[FORECAST]) < len(names):
+        del files_of[FORECAST]
     return {split: [files[name] for name in names] for split, files in files_of.items()}
 
 
@@ -250,9 +265,10 @@ def _sequences(
     rows = read_columns(Path(config.data) / "rows" / split, ("row_id", "user", "begin", "end"))
     order = np.argsort(rows["row_id"])
     row_id, user, begin, end = (values[order].astype(np.int64) for values in rows.values())
-    if not np.array_equal(row_id, members[0].row_id) or not np.array_equal(item[end - 1], members[0].target):
+    has_all_rows = np.array_equal(row_id, members[0].row_id)
+    if not has_all_rows or (split != FORECAST and not np.array_equal(item[end - 1], members[0].target)):
         raise UserError(f"the ranking files do not have all rows of {split} of {config.data}: predict again")
-    return Sequences(row_id=row_id, user=user, begin=begin, end=end - 1, rankings=members)
+    return Sequences(row_id=row_id, user=user, begin=begin, end=end - (split != FORECAST), rankings=members)
 
 
 def _past(data: Path, item: np.ndarray, time: np.ndarray, *, has_time: bool, common_clock: bool) -> PastEvents:
@@ -272,27 +288,35 @@ def split_sequences(
     config: PrepareConfig, by_time: bool, sequences: dict[str, Sequences], time: np.ndarray
 ) -> dict[str, SplitSequences]:
     """The sequences of each split, in the order of their groups. time : the times of all events."""
-    validation, test = (sequences[split] for split in RANKED)
+    validation = sequences["validation"]
     shares = np.cumsum(config.shares)[:-1] / sum(config.shares)
     if by_time:
-        order, test_index = (np.lexsort((part.row_id, time[part.end])) for part in (validation, test))
+        order = np.lexsort((validation.row_id, time[validation.end]))
         ordered = time[validation.end[order]]
         ends = [int(np.searchsorted(ordered, ordered[min(int(share * len(order)), len(order) - 1)])) for share in shares]
         groups = np.split(np.arange(len(order)), ends)
         indices = [order[group] for group in groups]
-        test_group = len(order) + np.arange(len(test_index))
     else:
         num = len(validation.row_id)
         shuffled = np.random.default_rng(config.seed).permutation(num)  # each user has one sequence in validation
         number = np.searchsorted(shares, (shuffled + 0.5) / num)
         indices = [np.flatnonzero(number == part) for part in range(len(config.shares))]
         groups = [validation.row_id[index] for index in indices]
-        test_index, test_group = np.arange(len(test.row_id)), test.row_id
     splits = {
         name: SplitSequences(sequences=validation, index=index, group=group)
         for name, index, group in zip((*LEARNED, "blend"), indices, groups, strict=True)
     }
-    return splits | {"test": SplitSequences(sequences=test, index=test_index, group=test_group)}
+    num_groups = len(validation.row_id)
+    for name, part in sequences.items():
+        if name == "validation":
+            continue
+        index, group = np.arange(len(part.row_id)), part.row_id
+        if by_time:
+            index = np.lexsort((part.row_id, time[part.end - (name == FORECAST)]))
+            group = num_groups + np.arange(len(index))
+            num_groups += len(index)
+        splits[name] = SplitSequences(sequences=part, index=index, group=group)
+    return splits
 
 
 def _tables(
@@ -316,8 +340,8 @@ def _tables(
         event, owner = ranges(begin, end)
         taken = owner * stride + past.item[event]
         key = np.setdiff1d(np.concatenate([keys[keys >= 0] for keys in keys_of]), taken)
-        target_key = number * stride + past.item[end]
-        if name != "test":
+        target_key = np.full(len(index), -1) if name == FORECAST else number * stride + past.item[end]
+        if name not in ("test", FORECAST):
             key = key[np.isin(target_key, key)[key // stride]]
         if name in LEARNED:
             key = _subsampled(key, key // stride, np.isin(key, target_key), config.num_learned, generator)
@@ -327,7 +351,7 @@ def _tables(
             "cluster": sequences.user[index][owner],
             "sequence": sequences.row_id[index][owner],
             "item": item,
-            "target": np.isin(key, target_key).astype(np.float32),
+            "target": np.isin(key, target_key).astype(np.float32) if name != FORECAST else np.full(len(key), np.nan),
             **past.features(begin, end, owner, item),
         }
         places = []

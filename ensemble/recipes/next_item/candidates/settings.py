@@ -12,7 +12,8 @@ class PrepareConfig:
     data: str = "???"
     """The prepared data of next_item from which the ranking files were predicted."""
     rankings: tuple[str, ...] = ()
-    """Folders with the ranking files of validation and test that scripts/predict.py wrote."""
+    """Folders with the ranking files of validation and test, and where there are any of forecast, that scripts/predict.py
+    wrote."""
     num_candidates: int = 200
     """Number of best items of each ranking file that become candidates of a sequence."""
     num_learned: int = 50
