@@ -60,6 +60,7 @@ CODE = {
     "exchange knobs loader overhead overhead_gpu": NEURAL,
     "memory panel peers_panel": PREPARE,
     "next_item next_item_growth peers_next_item": NEXT_ITEM,
+    "next_item_forecast": (*NEXT_ITEM, *PIPELINE),
     "next_item_beauty next_item_ml-100k": (*NEXT_ITEM, *TREES, *JOINING),
     "gpu roofline": ("ensemble/neural", "ensemble/recipes"),
     "scaling": (*NEURAL, "accelerate_configs"),
