@@ -39,13 +39,16 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
         raise UserError(f"recipe={name!r} is not a name: give one, as in recipe='table', or leave it out")
     # Before the fit, since `Predictor.load` would refuse it at the end
     recipe.named(name).require("new_data", "prepare", "predicts no new rows, so fit it by the commands, not in Python")
-    type_of_source = get_type_hints(recipe.prepare_config(name)).get("source")
+    types = get_type_hints(recipe.prepare_config(name))
     with tempfile.TemporaryDirectory(prefix="ensemble-") as scratch:
         files, _ = frames.as_files(source, Path(scratch) / ROWS)
         replaced = {f"{scratch}/": "", **({ROWS: Path(ROWS).stem} if files[0].startswith(scratch) else {}), **IN_PYTHON}
         config = Path(scratch) / "settings.yaml"
-        raw = files[0] if len(files) == 1 and type_of_source is str else files
+        raw = files[0] if len(files) == 1 and types.get("source") is str else files
         given = json.loads(json.dumps({**settings, "source": raw, "out": str(out)}, default=_as_json))
+        for key, values in given.items():
+            if types.get(key) == tuple[str, ...] and isinstance(values, list):  # as in missing=[-999.0]
+                given[key] = [str(value) if isinstance(value, float) else value for value in values]
         content = json.dumps(configuration.literal(given), ensure_ascii=False)
         # JSON is YAML, except for the two \u escapes of an emoji; other characters are escaped, since YAML folds line breaks
         escaped = (char if char < "\x7f" or char > "\uffff" else f"\\u{ord(char):04x}" for char in content)

@@ -228,6 +228,8 @@ def test_a_mistake_in_python_names_no_file_of_ours(tmp_path: Path) -> None:
         Predictor.fit(pl.DataFrame({"x": [1, 2]}), out=tmp_path / "out", tarket="y")
     with pytest.raises(UserError, match="seed=-1 is impossible"):  # NumPy's integers are accepted
         Predictor.fit(pl.DataFrame({"x": [1, 2]}), out=tmp_path / "out", target="x", seed=np.int64(-1))
+    with pytest.raises(UserError, match="target=z: the table has no such column"):  # floats are accepted as texts
+        Predictor.fit(pl.DataFrame({"x": [1, 2]}), out=tmp_path / "out", target="z", missing=[-999.0])
     with pytest.raises(UserError, match="drop=x: the table has no such column"):
         Predictor.fit(pl.DataFrame({"y": [1, 2]}), out=tmp_path / "out", target="y", drop=pd.DataFrame({"x": []}).columns)
     with pytest.raises(
