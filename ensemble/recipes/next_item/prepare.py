@@ -6,7 +6,8 @@
     users    user_id
     events   item, time (milliseconds): all interactions, sorted by user, then by time
     rows/S   row_id, user, begin, end: the sequence is events [begin, end). In train, each event after the first is a target;
-             in validation and test, only the last event is. The split forecast has all events of each user, and no target.
+             in validation and test, only the last event is. The split forecast has all events of each user with at least
+             `core` events, and no target.
 
 split=leave_one_out: train has all but each user's last two events. Sequences of validation end with the second last event,
 those of test with the last. Users with only two events are in train only.
@@ -72,7 +73,8 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     for name in SPLITS:
         if not len(split[name][0]):
             raise UserError(f"the {name} split is empty: {_why_empty(config, time, formats)}")
-    split[FORECAST] = begin, end
+    is_forecast = end - begin >= config.core
+    split[FORECAST] = begin[is_forecast], end[is_forecast]
     has_time = "pairs" not in formats and "sequences" not in formats
     in_train, _ = ranges(*split["train"])
     with folders.new_folder(config.out, config.overwrite, folders.PREPARED) as folder:

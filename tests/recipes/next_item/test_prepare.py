@@ -46,6 +46,17 @@ def test_leave_one_out(tmp_path: Path) -> None:
     assert targets_of(folder, "test") == [("a", "xyz", "w"), ("b", "yx", "z")]
 
 
+def test_a_forecast_has_all_events_of_users_of_the_core(tmp_path: Path) -> None:
+    """The last event would be missing from the inputs, or millions of users with one event would be ranked."""
+    everyone = [("a", "xyz", "w"), ("b", "yx", "z"), ("c", "x", "y"), ("d", "", "w")]
+    assert targets_of(prepare(tmp_path), "forecast") == everyone
+    early = [(user, item, time) for user in "ab" for time, item in enumerate("xy")]
+    later = [("a", "x", 32), ("b", "y", 42), ("c", "x", 43), ("d", "y", 44), ("d", "x", 45)]
+    starts = {"validation_from": "2001-09-09 01:47:10", "test_from": "2001-09-09 01:47:20"}
+    folder = prepare(tmp_path, early + later, split="time", core=2, overwrite=True, **starts)
+    assert targets_of(folder, "forecast") == [("a", "xy", "x"), ("b", "xy", "y"), ("d", "y", "x")]
+
+
 def test_by_time(tmp_path: Path) -> None:
     """Training events would be later than the targets."""
     folder = prepare(
@@ -88,7 +99,9 @@ def test_counts_are_of_training_events(tmp_path: Path) -> None:
 def test_row_ids_are_distinct(tmp_path: Path) -> None:
     """Rows of two splits would be joined."""
     folder = prepare(tmp_path)
-    ids = np.concatenate([open_table(folder / "rows" / split)["row_id"].to_numpy() for split in sequences.SPLITS])
+    ids = np.concatenate(
+        [open_table(folder / "rows" / split)["row_id"].to_numpy() for split in (*sequences.SPLITS, "forecast")]
+    )
     assert len(np.unique(ids)) == len(ids)
     folders.verify(folder)
 
