@@ -233,10 +233,9 @@ def time_ms(dtype: pl.DataType, unit: str) -> pl.Expr:
         return time.dt.epoch("ms")
     if unit == "dates":
         text = time.cast(pl.String).str.strip_chars().str.replace(r"^(\S+-\d\d)T", "${1} ")
-        text = text.str.replace(r"\s*(Z|UTC|[+]00(:?00)?)$", "").str.replace(r"^(\S+ \d\d:\d\d)$", "${1}:00")
-        zoned = text.str.replace(r"\s+([+-]\d\d:?\d\d)$", "$1")
+        text = text.str.replace(r"\s*(Z|UTC|[+]00(:?00)?)$", "").str.replace(r"^(\S+ \d\d:\d\d)(\s*[+-].*)?$", "${1}:00$2")
         return pl.coalesce(
-            zoned.str.to_datetime("%Y-%m-%d %H:%M:%S%.f%z", time_unit="ms", strict=False).dt.replace_time_zone(None),
+            text.str.to_datetime("%Y-%m-%d %H:%M:%S%.f%#z", time_unit="ms", strict=False).dt.replace_time_zone(None),
             text.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="ms", strict=False),
             text.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("ms")),
         ).dt.epoch("ms")

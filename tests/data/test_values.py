@@ -233,7 +233,7 @@ def test_times_of_two_units_in_a_file_are_named(most: int, least: int, tmp_path:
 
 
 def test_times_with_an_offset_are_read(tmp_path: Path) -> None:
-    """Reviews would be hours off, or lost."""
+    """Reviews would be hours off, or lost. PostgreSQL writes +06, and +05:30 only where the minutes are not 0."""
     times = [
         "2020-10-07T11:28:50+05:30",
         "2020-10-07 11:28:50.250 +0530",
@@ -241,9 +241,11 @@ def test_times_with_an_offset_are_read(tmp_path: Path) -> None:
         "2020-10-07T05:58:50Z",
         "2020-10-07 05:58:50 UTC",
         "2020-10-07 05:58:50+00",
+        "2020-10-07 11:58:50.250+06",
+        "2020-10-07T00:28-05:30",
     ]
     times_ms = read(table(tmp_path / "a.csv", ",".join(COLUMNS), *(f"P,U,5,{time}" for time in times)))["time_ms"]
-    assert [time - 1_602_050_330_000 for time in times_ms] == [0, 250, 0, 0, 0, 0]
+    assert [time - 1_602_050_330_000 for time in times_ms] == [0, 250, 0, 0, 0, 0, 250, -50_000]
 
 
 @pytest.mark.parametrize("time", [f"{NOON_MS}", f"{NOON_MS // 1000}", "2020-09-13 12:26:40"])
