@@ -25,6 +25,8 @@ from ensemble.trees.rows import TreeData
 
 BASE = "base_value"
 NUM_SHOWN = 20
+ROUNDING = 1e-12
+"""The largest relative error of a variance that is computed from sums in float64."""
 UNIT_OF = {
     "probability": "log odds",
     "probabilities": "likeliest class, before the softmax",
@@ -97,9 +99,11 @@ class Summary:
     def direction(self) -> np.ndarray:
         """Correlation of a feature's finite values with its contributions, -1 to 1; 0 where either is constant."""
         count, x, y, xx, yy, xy = self._sums
-        with np.errstate(divide="ignore", invalid="ignore"):
-            correlation = (count * xy - x * y) / np.sqrt((count * xx - x * x) * (count * yy - y * y))
-        return np.clip(np.where(np.isfinite(correlation), correlation, 0), -1, 1)
+        x_variance, y_variance = count * xx - x * x, count * yy - y * y
+        # A constant has a variance of 0 only up to rounding
+        varies = (x_variance > ROUNDING * count * xx) & (y_variance > ROUNDING * count * yy)
+        spread = np.sqrt(np.where(varies, x_variance * y_variance, np.inf))
+        return np.clip((count * xy - x * y) / spread, -1, 1)
 
 
 def draw(file: Path, rows: TreeData, summary: Summary, title: str, unit: str) -> None:

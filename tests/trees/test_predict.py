@@ -148,6 +148,16 @@ def test_the_picture_has_size_and_direction() -> None:
     assert abs(summary.direction()[3]) < 0.2
 
 
+def test_a_constant_feature_has_no_direction() -> None:
+    """The contributions of a linear model to a feature of one value, such as those of the week of a forecast, are constant
+    too: the rounding errors of their sums would be drawn as a direction."""
+    values = np.random.default_rng(0).standard_normal((2, 50)).astype(np.float32)
+    summary = contributions.Summary(50)
+    for _ in range(3):
+        summary.add(*np.repeat(values[:, None], 1000, axis=1))
+    assert summary.direction().tolist() == [0] * 50
+
+
 def test_contributions_that_fail_leave_no_files(prepared: Path, tmp_path: Path) -> None:
     """An incomplete file would be read as a complete one, or stay beside the predictions for ever."""
 
