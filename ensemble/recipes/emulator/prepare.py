@@ -171,11 +171,12 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
                 "arbitrary",
                 file=sys.stderr,
             )
-    num_repeated = reader.counts.get("repeated", 0)
+    counts = reader.counts
+    num_repeated = counts.get("repeated", 0)
     repeated = f"{num_repeated:,} repeat the latitude and longitude of an earlier point, " if num_repeated else ""
     print(
-        f"{reader.counts['points']:,} points: {reader.counts['land']:,} on land, {reader.counts['low latitude']:,} at low "
-        f"latitudes, {repeated}{reader.counts['concentration']:,} without ice, or with a concentration above 1, are left out"
+        f"{counts['points']:,} points: {counts['land']:,} on land, {counts['low latitude']:,} at low latitudes, {repeated}"
+        f"{counts['concentration']:,} with a concentration of at most {config.min_concentration:g}, or above 1, are left out"
     )
     if pc.count_distinct(tables["blend"]["group"]).as_py() < 2:
         raise UserError(
@@ -195,7 +196,7 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
         "config": _config(config, *SEA_ICE_SETTINGS, *(() if config.source else GENERATOR_SETTINGS)),
         "splits": {split: {"rows": sizes[split], "tiles": tiles[split]} for split in SPLITS},
         "features": [_feature(name, sea_ice.MEANINGS[name], sea_ice.UNITS[name]) for name in names],
-        "points": reader.counts,
+        "points": counts,
         "emulator": emulator,
         "alike": {"emulator": emulator},
     }

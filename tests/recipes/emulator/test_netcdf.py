@@ -413,3 +413,12 @@ def test_a_constant_input_is_named(file: Path, tmp_path: Path, capsys: pytest.Ca
     prepare.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(str(path),), tile=4))
     warning = "warning: sice is 5 in all rows of train: the derivatives of a network with respect to it are arbitrary\n"
     assert capsys.readouterr().err == warning
+
+
+def test_points_with_little_ice_are_not_counted_as_open_water(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A user would look for missing ice in the files, not for the setting that leaves points out."""
+    config = PrepareConfig(out=str(tmp_path / "out"), source=(str(file),), inputs=14, tile=2, min_concentration=0.5)
+    left_out = prepare.prepare(config)["points"]["concentration"]
+    assert f"{left_out:,} with a concentration of at most 0.5, or above 1, are left out" in capsys.readouterr().out
