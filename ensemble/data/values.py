@@ -74,7 +74,8 @@ def _kind(dtype: pl.DataType, field: str) -> str:
     if isinstance(dtype, pl.Struct) and field == "images":  # Amazon's images come as a struct of lists
         return LIST if dtype.fields and dtype.fields[0].dtype == pl.List else "something else"
     if isinstance(dtype, pl.List):
-        return LIST if field in ("images", "helpful_votes") or dtype.inner in (pl.String, pl.Null) else "nested lists"
+        is_flat = dtype.inner in (pl.String, pl.Null) or (field == "helpful_votes" and dtype.inner.is_numeric())
+        return LIST if is_flat or field == "images" else "something else"
     if isinstance(dtype, pl.String | pl.Categorical | pl.Enum):
         return TEXT
     if isinstance(dtype, pl.Date | pl.Datetime):

@@ -309,6 +309,7 @@ def test_json_ids_that_are_no_text_are_bad_rows(tmp_path: Path) -> None:
         ({"timestamp": [[NOON_MS]]}, "'timestamp' of .* has the type .*, and the time must be dates or numbers or text"),
         ({"timestamp": [datetime.time(12)]}, "'timestamp' of .* has the type time64"),
         ({"title": [["a"]]}, "'title' of .* has the type large_list"),
+        ({"helpful_vote": [[[2]]]}, "'helpful_vote' of .* has the type .*, and the helpful_votes must be lists or numbers"),
     ],
 )
 def test_a_column_of_parquet_of_another_kind_is_refused(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
