@@ -61,7 +61,7 @@ class Period:
         end, last_week = max(self.last), int(max(self.complete))
         for number, (file, last) in enumerate(zip(self._files, self.last, strict=True)):
             # A file that begins where this one ends contains the later reviews, if files are divided by time
-            is_continued = any(first >= last - 1 for other, first in enumerate(self.first) if other != number)
+            is_continued = any(last - 1 <= first < np.inf for other, first in enumerate(self.first) if other != number)
             if end - last >= RECENT_WEEKS and not is_continued:
                 sentences.append(
                     f"{file} ends in the week of {weekly.monday(int(last))}, {end - last:.0f} weeks before the other files: "

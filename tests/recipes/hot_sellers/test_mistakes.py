@@ -246,6 +246,15 @@ def test_a_stray_review_and_a_file_that_ends_early_are_warned_of(tmp_path: Path,
     assert re.findall(r"until=([\d-]+)", warned) == [day]
 
 
+def test_a_file_without_reviews_continues_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """If all reviews of a file are after `until`, no other file would be reported as one that ends early."""
+    parts = {"early": [review("F", week) for week in range(10)], "rest": steady_market(), "later": [review("A", 90)]}
+    files = tuple(write_raw(tmp_path, part, f"{name}.jsonl") for name, part in parts.items())
+    with suppress(UserError):
+        panel.prepare(config_for(tmp_path / "out", [], source=files, until="2022-01-01"))
+    assert "early.jsonl ends in the week of" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("last", [[], [review("A", 24, 0.3, user_id="ann"), review("A", 24, 0.3, user_id="bob")]])
 def test_the_end_that_is_advised_works(last: list[dict[str, Any]], tmp_path: Path) -> None:
     """A user who ends the data as advised would get the same advice again, for example if the last reviews before that end
