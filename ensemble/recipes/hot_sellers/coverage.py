@@ -70,11 +70,12 @@ class Period:
                 )
         usual = float(np.median(list(self._per_week.values())))
         recent = [self._per_week[week] for week in range(last_week - RECENT_WEEKS + 1, last_week + 1)]
-        if sum(recent) < FEW_REVIEWS * RECENT_WEEKS * usual:
-            end_of_usual = weekly.sunday(max(week for week, count in self._per_week.items() if count >= usual / 2))
+        usual_weeks = [week for week, count in self._per_week.items() if count >= usual / 2 and week < last_week]
+        if usual_weeks and sum(recent) < FEW_REVIEWS * RECENT_WEEKS * usual:
             sentences.append(
                 f"the {RECENT_WEEKS} weeks to that of {weekly.monday(last_week)} have {sum(recent)} reviews in all, and a "
-                f"usual week has {usual:.0f}: if these are errors or incomplete, leave them out with until={end_of_usual}"
+                f"usual week has {usual:.0f}: if these are errors or incomplete, leave them out with "
+                f"until={weekly.sunday(max(usual_weeks))}"
             )
         return sentences
 

@@ -246,6 +246,19 @@ def test_a_stray_review_and_a_file_that_ends_early_are_warned_of(tmp_path: Path,
     assert re.findall(r"until=([\d-]+)", warned) == [day]
 
 
+def test_the_end_of_the_usual_weeks_is_before_those_with_few_reviews(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """If the reviews after a gap are as many as in a usual week, the advised end would leave out nothing."""
+    content = [*steady_market(), *(review("A", 40, 0.1, user_id=f"user {number}") for number in range(10))]
+    with suppress(UserError):  # whose splits may lack hot rows
+        panel.prepare(config_for(tmp_path / "gap", content))
+    warned = capsys.readouterr().err
+    assert "warning: the 4 weeks to that of" in warned
+    panel.prepare(config_for(tmp_path / "cut", content, until=warned.rpartition("until=")[2][: len("2021-01-01")]))
+    assert "warning" not in capsys.readouterr().err
+
+
 def test_a_file_without_reviews_continues_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """If all reviews of a file are after `until`, no other file would be reported as one that ends early."""
     parts = {"early": [review("F", week) for week in range(10)], "rest": steady_market(), "later": [review("A", 90)]}
