@@ -83,21 +83,19 @@ def _products(run: Run) -> dict[str, Any]:
     table = run.forecast.slice(0, NUM_PRODUCTS)
     member_names = run.combiner.member_names
     highest = max(table[name].to_numpy().max() for name in ("probability", *member_names))
-    features = {feature["name"]: feature for feature in run.manifest["features"]}
+    features, labels = {feature["name"]: feature for feature in run.manifest["features"]}, run.feature_labels
     rows = []
     for row in table.to_pylist():
-        reasons = []
-        for reason in row["reasons"] or ():
-            feature = features.get(reason["feature"], {"name": reason["feature"], "meaning": reason["feature"], "unit": ""})
-            reasons.append(
-                {
-                    **feature,
-                    "words": run.feature_labels.get(feature["name"], feature["meaning"]),
-                    "value": feature_value(reason["value"], feature["unit"], run.manifest["categories"]),
-                    "odds": number(float(np.exp(abs(reason["contribution"]))), 1),
-                    "is_lower": reason["contribution"] < 0,
-                }
-            )
+        reasons = [
+            {
+                **features[reason["feature"]],
+                "words": labels[reason["feature"]],
+                "value": feature_value(reason["value"], features[reason["feature"]]["unit"], run.manifest["categories"]),
+                "odds": number(float(np.exp(abs(reason["contribution"]))), 1),
+                "is_lower": reason["contribution"] < 0,
+            }
+            for reason in row["reasons"] or ()
+        ]
         members = {name: row[name] for name in member_names}
         rows.append({**row, "title": row["title"] or row["product_id"], "reasons": reasons, "members": members})
     most = int(run.manifest["config"]["top_fraction"] * run.forecast.num_rows + 1e-9)  # as in splits.growth_thresholds
