@@ -25,13 +25,12 @@ def rows(run: Run) -> dict[str, Any]:
         classes = {}
     names = [name for name in run.forecast.column_names if name not in ("reasons", "why", *classes)]
     probabilities = list(classes) if len(classes) <= NUM_CLASSES else []
-    features = {feature["name"]: feature for feature in run.manifest["features"]}
+    features, labels = {feature["name"]: feature for feature in run.manifest["features"]}, run.feature_labels
     rows = []
     for row in run.forecast.slice(0, NUM_ROWS).to_pylist():
         contributions = [reason for reason in row.get("reasons") or () if reason["feature"] in features]
         reasons = [
-            (run.feature_labels[reason["feature"]], feature_text(reason["value"], features[reason["feature"]]))
-            for reason in contributions
+            (labels[each["feature"]], feature_text(each["value"], features[each["feature"]])) for each in contributions
         ]
         is_lower = bool(contributions) and contributions[0]["contribution"] < 0
         likeliest = [max(classes, key=row.__getitem__)] if classes else []
