@@ -155,12 +155,12 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
                 sizes[split] += len(chosen)
             num_points += len(tile)
     tables = {split: open_table(folder / "rows" / split) for split in SPLITS}
-    more = "raise keep, lower tile" if config.keep < 1 else "lower tile"
+    more = ("raise keep, " if config.keep < 1 else "") + ("lower tile, " if config.tile > 1 else "")
     for split, table in tables.items():
         if not len(table):
             raise UserError(
                 f"the split {split} has no row: {num_points:,} points in tiles of {config.tile} × {config.tile} are too "
-                f"few: {more}, or give more data"
+                f"few: {more}{'or ' if more else ''}give more data"
             )
     tiles = {split: pc.count_distinct(table["tile"]).as_py() for split, table in tables.items()}
     for name in names:
@@ -181,7 +181,7 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
     if pc.count_distinct(tables["blend"]["group"]).as_py() < 2:
         raise UserError(
             f"the split blend has rows of one group of tiles ({tiles['blend']} of {config.tile} × {config.tile} "
-            f"points), but the weights of members need two groups: {more}, raise the share of blend, or give more data"
+            f"points), but the weights of members need two groups: {more}raise the share of blend, or give more data"
         )
     emulator = {
         "system": "sea_ice",

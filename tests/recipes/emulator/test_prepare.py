@@ -145,6 +145,7 @@ FAULTS: dict[str, dict[str, Any]] = {
     "hub:All_Beauty names reviews of products, which are not read here": {"source": ("hub:All_Beauty",)},
     "the split .* has no row: .* lower tile": {**small_emulators.SMALL, "tile": 24},
     "the split .* has no row: .* raise keep, lower tile": {**small_emulators.SMALL, "keep": 0.001},
+    r"of 1 × 1 points\), but .* need two groups: raise the share of blend": {"num_rows": 8, "num_columns": 8, "tile": 1},
     "the split blend has rows of one group of tiles .* lower tile": {
         **small_emulators.SMALL,
         "tile": 8,
