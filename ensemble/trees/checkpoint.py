@@ -47,8 +47,8 @@ class Checkpoints:
         """Model and state of the newest checkpoint whose checksums are right, or None; damaged ones are renamed."""
         for folder in self.all():
             try:
-                folders.verify(folder)
-                return (folder / self._file).read_bytes(), folders.read_json(folder / "state.json")
+                (model,) = folders.verify(folder)["files"].keys() - {"state.json"}  # maybe the model of another library
+                return (folder / model).read_bytes(), folders.read_json(folder / "state.json")
             except UserError as error:
                 aside = folders.set_aside(folder, self._own)
                 print(f"skipped a damaged checkpoint, which is now {aside.name}: {error}")

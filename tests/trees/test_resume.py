@@ -245,6 +245,14 @@ def test_other_settings_and_data_are_refused(prepared: Path, prepared_copy: Path
     assert train.train(config("xgboost", prepared, tmp_path / "out", **free), "auto")["status"] == "done"
 
 
+def test_the_checkpoint_of_another_library_is_refused(prepared: Path, tmp_path: Path) -> None:
+    """The user would get a traceback with the name of a missing file."""
+    interrupt(config("xgboost", prepared, tmp_path / "out"))
+    for library in ("lightgbm", "linear"):
+        with pytest.raises(UserError, match=rf"was written with library=xgboost \(now {library}\).*: use those again"):
+            train.train(config(library, prepared, tmp_path / "out"), "auto")
+
+
 def test_threads_do_not_change_the_trees(library: str, prepared: Path, tmp_path: Path) -> None:
     """A job that is requeued on a node with fewer cores would end with another model."""
     for num_threads in (1, 2):
