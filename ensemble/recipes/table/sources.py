@@ -128,6 +128,8 @@ def read(files: Sequence[Path], census: Census, with_copies: bool = False) -> Ta
         file_floats: dict[str, tuple[float, int]] = {}
         if isinstance(file.layout, records.JsonLines):
             names, nested_keys, file_floats = records.keys(file)
+            if not names:
+                raise UserError(f"no record of {path} has a key: check how it was made, or leave it out")
         column_names = _column_names(path, names)
         column_of = dict(zip(names, column_names, strict=True))
         nested |= {column_of[name]: "lists or objects" for name in nested_keys}

@@ -196,6 +196,13 @@ def test_a_file_without_a_readable_line_is_explained(tmp_path: Path, lines: str)
         sources.read([tmp_path / "a.csv"], Census())
 
 
+def test_json_lines_without_a_key_are_refused(tmp_path: Path) -> None:
+    """The user would get a traceback of polars."""
+    (tmp_path / "a.jsonl").write_text("{}\n{}\n")
+    with pytest.raises(UserError, match=r"^no record of \S+/a\.jsonl has a key: check how it was made"):
+        sources.read([tmp_path / "a.jsonl"], Census())
+
+
 def test_an_error_shows_that_it_leaves_names_out(tmp_path: Path) -> None:
     """The number of names would differ from that of the names in the error, as if the header were read wrongly."""
     (tmp_path / "a.csv").write_text("a,b,c,d,e,f\n1,2,3,4,5,6,7\n")
