@@ -128,7 +128,7 @@ def open_run(
 def _open(run: Path, description: dict[str, Any], resume: str, override: bool, stack: ExitStack) -> Path | None:
     """The part of `open_run` for the main process: find the checkpoint, check it, and write the files of the folder."""
     resume_from, is_in_place = None, resume in ("", "last", "auto")
-    started_before = resume in ("last", "auto") and (run / "config.json").exists()
+    started_before = resume in ("last", "auto") and _is_run(run)
     if started_before:
         stack.enter_context(folders.locked(run, "training in", folders.LOCK_WAIT_S))
         checkpoint.clean_up(run)
@@ -177,6 +177,16 @@ def _open(run: Path, description: dict[str, Any], resume: str, override: bool, s
     (_root(run) / FAILURE).unlink(missing_ok=True)
     set_status(run, "running")
     return resume_from
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a training wrote the config.json of a folder: tree members and models of Hugging Face have one too."""
+    if not (folder / "config.json").exists():
+        return False
+    content: Any = None
+    with suppress(UserError):  # damaged
+        content = folders.read_json(folder / "config.json")
+    return bool(folders.checkpoints(folder)) or (isinstance(content, dict) and {"out", "max_epochs"} <= content.keys())
 
 
 def _check_resumable(folder: Path, saved: dict[str, Any], description: dict[str, Any], override: bool) -> None:

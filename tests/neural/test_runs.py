@@ -117,6 +117,17 @@ def test_a_run_named_as_a_part_of_a_refit_has_a_status(name: str, tmp_path: Path
     assert (status(tmp_path / name), status(tmp_path)) == (["running"], ["mine"])
 
 
+@pytest.mark.parametrize("content", ['{"model_type": "bert"}', '{"data": "x", "out": "y", "num_rounds": 9}', "[1]", "mine"])
+def test_files_of_another_program_are_not_replaced(content: str, config: TrainConfig, accelerator: Accelerator) -> None:
+    """With --resume auto, a tree member or a model of Hugging Face would lose its config.json, without a message."""
+    file = Path(config.out, "config.json")
+    file.parent.mkdir(parents=True)
+    file.write_text(content)
+    with pytest.raises(UserError, match="exists already: choose another out"):
+        loop.train(Toy(), config, accelerator, "auto")
+    assert file.read_text() == content
+
+
 def test_weights_without_a_checkpoint_are_deleted_when_a_run_starts_again(
     config: TrainConfig, accelerator: Accelerator
 ) -> None:
