@@ -377,7 +377,8 @@ def first_entries(recipe: str, version: int, task: Any = None) -> dict[str, Any]
 
 def checkpoints(run: Path) -> list[Path]:
     """The checkpoints of a network's run, oldest first; not folders with other names, such as a user's copies."""
-    return sorted(path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d{8,}", path.name))
+    paths = (path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d{8,}", path.name))
+    return sorted(paths, key=lambda path: int(path.name.removeprefix("step-")))
 
 
 def write_manifest(

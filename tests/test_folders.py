@@ -426,3 +426,11 @@ def test_a_new_folder_keeps_what_another_one_with_a_longer_name_has_set_aside(tm
     with folders.new_folder(tmp_path / "out", False, "test") as scratch:
         (scratch / "rows").write_text("2")
     assert (aside / "rows").is_file()
+
+
+def test_checkpoints_are_in_the_order_of_their_steps(tmp_path: Path) -> None:
+    """From step 100,000,000 on, each new checkpoint would be deleted as the oldest, and an older one resumed."""
+    steps = [7, 99_999_999, 100_000_000]
+    for step in steps:
+        (tmp_path / f"checkpoints/step-{step:08d}").mkdir(parents=True)
+    assert [int(path.name.removeprefix("step-")) for path in folders.checkpoints(tmp_path)] == steps
