@@ -57,7 +57,7 @@ def _load_network(folder: Path, data: str | Path, accelerator: Any, options: dic
 def _load_trees(folder: Path, threads: int, options: dict[str, Any] | None, quiet: bool) -> LoadedMember:
     if options:
         given = ", ".join(name for name, value in options.items() if value)
-        raise UserError(f"{given} are settings of neural members, and {folder} holds trees: leave them out")
+        raise UserError(f"{given} are settings of neural members, and {folder} is none: leave them out")
 
     from ensemble.trees import threads as openmp
 

@@ -26,7 +26,7 @@ ROWS_OF_FILE = 1000
 
 
 def random_network() -> networks.Emulator:
-    """A network with random weights, whose means and standard deviations are all 1; it limits PyTorch to one thread."""
+    """Limit PyTorch to one thread, and return a network with random weights, whose `networks.STATISTICS` are all 1."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     ones = {name: torch.ones(NUM_INPUTS if name.startswith("input") else 1) for name in networks.STATISTICS}

@@ -266,7 +266,7 @@ def _sequences(folder: Path) -> list[np.ndarray]:
 
 
 def _chosen(users: list[np.ndarray], work: str) -> list[np.ndarray]:
-    """The sequences of the users for whom items are ranked, or for a training step of the users in the batch."""
+    """The sequences of the users for whom items are ranked, or of the users in the batch of a training step."""
     if work == "rank":
         return users[:NUM_USERS]
     return [users[number] for number in np.random.default_rng(0).permutation(len(users))[:NUM_SEQUENCES]]
