@@ -222,8 +222,9 @@ def discard_results(out: Path, planned: Sequence[PlannedMember]) -> None:
         elif not network.foreign(folder):
             folders.delete(folder)
     _discard_unfinished([*out.glob(".*.writing-*"), *(out / "members").glob(".*")])
-    for file in (out / PREDICTIONS).glob("*.parquet"):
+    predictions = out / PREDICTIONS  # NAME.SPLIT.parquet, and NAME.SPLIT.contributions.parquet and .png
+    for file in [*predictions.glob("*.parquet"), *predictions.glob("*.contributions.png")]:
         with suppress(UserError):
             folders.refuse_foreign_file(file, "prediction file")
-            if file.name.rsplit(".", 2)[0] in names:
+            if file.stem.removesuffix(".contributions").rpartition(".")[0] in names:
                 file.unlink()

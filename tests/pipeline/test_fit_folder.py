@@ -53,7 +53,9 @@ def test_a_replacement_leaves_only_the_users_files(fitted: Path, table: Path, mo
     (members / "catboost" / "notes.txt").write_text("mine")
     (predictions / "notes.parquet").write_text("mine")
     shutil.copytree(members / "xgboost", members / "mine")  # trained by the user
-    shutil.copy(predictions / "xgboost.oof.parquet", predictions / "mine.oof.parquet")
+    for name in ("mine.oof.parquet", "mine.oof.contributions.parquet", "xgboost.oof.contributions.parquet"):
+        shutil.copy(predictions / "xgboost.oof.parquet", predictions / name)
+    (predictions / "xgboost.oof.contributions.png").write_text(folders.MARK)
     shutil.copytree(fitted / "ensemble", fitted / "all")  # as of a recipe with a follow-up
     kill_when_prepared(monkeypatch, fitted, table, members=("lightgbm",))
     assert not (fitted / "ensemble").exists(), "it names members that are gone"
