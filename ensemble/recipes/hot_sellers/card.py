@@ -19,7 +19,7 @@ def parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
     return Parts(
         purpose=f"For each product with {'a review' if min_reviews == 1 else f'at least {min_reviews} reviews'} in the last "
         f"{base_weeks} weeks: the probability that its reviews in the next {horizon_weeks} weeks ÷ (those in the last "
-        f"{base_weeks} weeks + 1) will be among the highest {panel['top_fraction']:.3g} of its week.",
+        f"{base_weeks} weeks + 1) will be among the highest {100 * panel['top_fraction']:.3g} % of its week.",
         data=[
             f"Fingerprint `{manifest['fingerprint']}`; {manifest['products']:,} products in "
             f"{len(manifest['categories']) - 1} categories, weeks from {manifest['first_week']} to {manifest['last_week']}. "
