@@ -8,6 +8,10 @@ value. With n residuals in a bin, in ascending order, the quantiles are residual
 https://doi.org/10.1080/01621459.2017.1307116; in bins: Vovk 2012, https://doi.org/10.1007/s10994-013-5355-6. An interval
 that would not contain its own prediction is widened to contain it. This is needed, for example, where the target nearly
 always has its largest value, and the predictions are its mean.
+
+If the groups of the rows follow each other in time, errors often grow from block to block. Then intervals are also fitted on
+earlier blocks, and all ends are multiplied by the factor by which 90 % of the values of the later blocks would be within
+these, if it is above 1. No end is farther from the prediction than the largest error on its side.
 """
 
 import dataclasses
@@ -56,12 +60,28 @@ class Intervals:
 
 
 def fit(
-    target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None, cluster: np.ndarray | None = None
+    target: np.ndarray,
+    prediction: np.ndarray,
+    weight: np.ndarray | None = None,
+    cluster: np.ndarray | None = None,
+    group: np.ndarray | None = None,
 ) -> Intervals:
     """Fit intervals to targets and out-of-fold predictions, each (num_rows,), with at least one row.
 
-    weight : sample weights above 0, (num_rows,), or None. cluster : (num_rows,), None if each row is one by itself.
+    weight : sample weights above 0, (num_rows,), or None. cluster : (num_rows,), None if each row is one by itself. group :
+    (num_rows,), rising in time; None if the groups have no order.
     """
+    fitted = _fit(target, prediction, weight, cluster)
+    if group is None or group.min() == group.max():
+        return fitted
+    factor, residuals = _factor(target, prediction, group, weight, cluster), target - prediction
+    least, most = min(float(residuals.min()), 0.0), max(float(residuals.max()), 0.0)
+    low, high = tuple(max(factor * end, least) for end in fitted.low), tuple(min(factor * end, most) for end in fitted.high)
+    return dataclasses.replace(fitted, low=low, high=high)
+
+
+def _fit(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None, cluster: np.ndarray | None) -> Intervals:
+    """Fit intervals to rows without an order."""
     num_clusters = len(target) if cluster is None else len(np.unique(cluster))
     num_bins = max(1, min(MOST_BINS, len(target) // LEAST_ROWS, num_clusters // LEAST_CLUSTERS))
     cuts = np.quantile(prediction, np.arange(1, num_bins) / num_bins)
@@ -79,18 +99,40 @@ def fit(
     return Intervals(begins=tuple(begins), low=low, high=high)
 
 
+def _factor(
+    target: np.ndarray, prediction: np.ndarray, group: np.ndarray, weight: np.ndarray | None, cluster: np.ndarray | None
+) -> float:
+    """The factor, at least 1, that widens intervals fitted on earlier groups so that they contain 90 % of later targets.
+
+    No factor helps a target beyond an end that is the prediction itself. Such rows do not count.
+    """
+    ratio = np.full(len(target), np.inf)
+    for earlier, later in selection.folds_of(group, NUM_FOLDS, True):
+        columns = target[earlier], prediction[earlier], weight_of(weight, earlier)
+        low, high = _fit(*columns, None if cluster is None else cluster[earlier])(prediction[later])
+        residuals, ends = target[later] - prediction[later], np.where(target[later] < prediction[later], low, high)
+        size = np.abs(ends - prediction[later])
+        ratio[later] = np.divide(np.abs(residuals), size, out=np.where(residuals == 0, 0, np.inf), where=size > 0)
+    known = np.flatnonzero(np.isfinite(ratio))
+    if not known.size:
+        return 1.0
+    known = known[np.argsort(-ratio[known])]
+    return max(1.0, float(ratio[known[_tail(len(known), weight_of(weight, known), 10) - 1]]))
+
+
 def _quantiles(residuals: np.ndarray, weight: np.ndarray | None) -> tuple[float, float]:
     """The two quantiles of residuals (n,); the lower one is at most 0 and the upper one at least 0."""
     order = np.argsort(residuals)
-    residuals = residuals[order]
+    first, last = (_tail(len(rows), weight_of(weight, rows), 20) for rows in (order, order[::-1]))
+    return min(float(residuals[order[first - 1]]), 0.0), max(float(residuals[order[-last]]), 0.0)
+
+
+def _tail(num_rows: int, weight: np.ndarray | None, part: int) -> int:
+    """The number of rows at the beginning, at least 1, that have one part of `part` of the rows, or of their weight."""
     if weight is None:
-        tails = [(len(residuals) + 1) // 20] * 2  # 5 %; in floats, 0.05 (n + 1) can be below a whole number
-    else:
-        weight = weight[order].astype(np.float64)
-        most = (weight.sum() + weight.mean()) / 20
-        tails = [int(np.searchsorted(np.cumsum(part), most, side="right")) for part in (weight, weight[::-1])]
-    first, last = (max(1, tail) for tail in tails)
-    return min(float(residuals[first - 1]), 0.0), max(float(residuals[-last]), 0.0)
+        return max(1, (num_rows + 1) // part)  # in floats, 0.05 (n + 1) can be below a whole number
+    weight = weight.astype(np.float64)
+    return max(1, int(np.searchsorted(np.cumsum(weight), (weight.sum() + weight.mean()) / part, side="right")))
 
 
 def coverage(
@@ -124,6 +166,6 @@ def cross_fitted(
     low, high = np.full((2, len(target)), np.nan)
     for fitted, held in selection.folds_of(group, NUM_FOLDS, is_forward):
         columns = target[fitted], prediction[fitted], weight_of(weight, fitted), None if cluster is None else cluster[fitted]
-        low[held], high[held] = fit(*columns)(prediction[held])
+        low[held], high[held] = fit(*columns, group[fitted] if is_forward else None)(prediction[held])
     is_held = np.isfinite(low)
     return coverage(low[is_held], high[is_held], target[is_held], weight_of(weight, is_held))

@@ -61,7 +61,7 @@ def intervals_of(
     columns = fit_rows.target, cross_fitted, fit_rows.group, fit_rows.cluster
     weight, counted = counted_rows(weight_of(fit_rows.weight, is_predicted))
     target, prediction, group, cluster = (column[is_predicted][counted] for column in columns)
-    fitted = intervals.fit(target, prediction, weight, cluster)
+    fitted = intervals.fit(target, prediction, weight, cluster, group if is_forward else None)
     if test is None:
         return intervals.cross_fitted(target, prediction, group, is_forward, weight, cluster), fitted
     weight, counted = counted_rows(test.weight)

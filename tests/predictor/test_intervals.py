@@ -151,3 +151,52 @@ def test_intervals_hold_the_values_of_new_clusters() -> None:
         new_value = np.sqrt(2) * generator.normal(size=4000)
         coverages.append(intervals.coverage(*fitted(np.full(4000, target.mean())), new_value)["coverage"])
     assert np.mean(coverages) > 0.885
+
+
+def test_intervals_hold_later_values_where_errors_grow() -> None:
+    """Quantiles of earlier errors would be too small for later rows. Of the last quarter of 42 tables in time, 81 % of the
+    values were within, and 84 % with intervals that later blocks have widened."""
+    shares = []
+    for seed in range(20):
+        generator = np.random.default_rng(seed)
+        time = np.arange(600)
+        prediction = generator.normal(size=600)
+        target = prediction + (1 + time / 100) * generator.normal(size=600)
+        seen, later = time < 500, time >= 500
+        columns = target[seen], prediction[seen]
+        group = time[seen] // 50
+        for rows in (None, group):
+            low, high = intervals.fit(*columns, group=rows)(prediction[later])
+            shares.append(intervals.coverage(low, high, target[later])["coverage"])
+    assert np.mean(shares[::2]) < 0.8
+    assert np.mean(shares[1::2]) == pytest.approx(0.9, abs=0.03)
+
+
+def test_no_interval_is_wider_than_the_largest_errors() -> None:
+    """If the first blocks are predicted nearly without error, the last ones would widen the intervals a million times. If
+    there is no error in them, the ends would not be numbers."""
+    generator = np.random.default_rng(0)
+    for smallest in (1e-9, 0.0):
+        target = np.concatenate([smallest * generator.normal(size=200), generator.normal(size=200)])
+        result = intervals.fit(target, np.zeros(400), group=np.arange(400) // 40)
+        assert target.min() <= result.low[0] < -1
+        assert 1 < result.high[0] <= target.max()
+
+
+def test_intervals_do_not_shrink() -> None:
+    """A quiet last block would make the intervals too narrow."""
+    target = np.random.default_rng(0).normal(size=400) * np.repeat([10, 1], 200)
+    columns = target, np.zeros(400)
+    assert intervals.fit(*columns, group=np.arange(400) // 40) == intervals.fit(*columns)
+
+
+def test_the_ensemble_gives_the_groups_in_time() -> None:
+    """Forecasts in time would have the intervals of rows without an order."""
+    generator = np.random.default_rng(0)
+    ids = np.arange(600)
+    target = (1 + ids / 100) * generator.normal(size=600)
+    columns = {"row_id": ids, "group": ids // 60, "cluster": ids, "recipe": "r", "member": "m", "fingerprint": "f"}
+    rows = Predictions(target=target, prediction=np.zeros(600), split="oof", **columns)
+    for is_forward, group in ((True, ids // 60), (False, None)):
+        _, fitted = scoring.intervals_of("regression", rows, rows.prediction, None, rows.prediction, is_forward)
+        assert fitted == intervals.fit(target, rows.prediction, cluster=ids, group=group)
