@@ -399,8 +399,10 @@ def days(cells: Cells, first: datetime.date = datetime.date(1000, 1, 1), last: d
         return cells
     known = cells.values.drop_nulls()
     numbers = known.to_numpy()
-    if not numbers.size or (numbers != np.floor(numbers)).any():
+    if not numbers.size:
         return cells
+    if (numbers != np.floor(numbers)).any():
+        return dataclasses.replace(cells, notes=(*cells.notes, *dates.month_note(cells.column, numbers)))
     least, most = (int(day.strftime(DIGITS_OF_A_DAY)) for day in (first, last))
     if not known.is_between(least, most).all():
         return dataclasses.replace(cells, notes=(*cells.notes, *dates.year_last_note(cells.column, known)))

@@ -50,7 +50,7 @@ SAMPLE = 1000
 MOST_SHOWN = 3
 """Maximum number of cells, or of file names, in a message."""
 FEW_DATES = 3
-"""Minimum number of different numbers for `year_last_note`: fewer may all look like dates by chance."""
+"""Minimum number of different numbers for `year_last_note` and `month_note`: fewer may all look like dates by chance."""
 OFFSET = "%z"
 """Part of the form of times with a UTC offset. The form of times of Parquet with a time zone is this part alone."""
 SEPARATOR = "|"
@@ -180,6 +180,18 @@ def year_last_note(column: str, numbers: pl.Series) -> tuple[str, ...]:
         return ()
     fix = fitting[0][0] if len(fitting) == 1 else "year-month-day"
     return (f"the column '{column}' is read as numbers, but {texts[0]} looks like a date: if it is one, write it as {fix}",)
+
+
+def month_note(column: str, numbers: np.ndarray) -> tuple[str, ...]:
+    """A message about numbers, (n,), that are probably months such as 10.2018, whose order is not that of time."""
+    if numbers.min() < 1.19 or numbers.max() > 12.21 or len(np.unique(numbers)) < FEW_DATES:
+        return ()
+    months = np.floor(numbers)
+    years = ((numbers - months) * 10_000).round(6)
+    if ((years < 1900) | (years > 2100) | (years % 1 > 0)).any() or np.ptp(years) == 0:  # the order in one year is right
+        return ()
+    month, fix = f"{months[0]:.0f}.{years[0]:.0f}", f"{years[0]:.0f}-{months[0]:02.0f}"
+    return (f"the column '{column}' is read as numbers, but {month} looks like a month: if it is one, write it as {fix}",)
 
 
 def example(form: str) -> str:

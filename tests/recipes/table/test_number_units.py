@@ -110,9 +110,13 @@ def test_letters_of_a_sorted_table_are_found_after_its_first_cells(tmp_path: Pat
         ([10142018, 8012016, 13312017], ""),
         ([10142018, 8012016, 12319017], ""),
         ([10142018, 10142018, 10142018], ""),
+        ([12.2020, 1.2021, 10.2021], "12.2020 looks like a month: if it is one, write it as 2020-12"),
+        ([12.2020, 13.2021, 10.2021], ""),
+        ([12.2020, 1.2021, 10.25], ""),
+        ([1.2, 2.2, 3.2], ""),
     ],
 )
-def test_numbers_that_look_like_dates_have_a_message(numbers: list[int], shown: str, tmp_path: Path) -> None:
+def test_numbers_that_look_like_dates_have_a_message(numbers: list[float], shown: str, tmp_path: Path) -> None:
     """The order of dates of several years would be wrong, without a message, or the message would name the wrong day."""
     column = cells.days(cells.read(table_of(tmp_path, list(map(str, numbers))), "x", RULES))
     assert (column.kind, bool(column.notes)) == ("number", bool(shown))
