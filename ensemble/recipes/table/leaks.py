@@ -1,4 +1,5 @@
-"""Messages about columns that give the target away, columns that number the rows, and a row of totals."""
+"""Messages about columns that give the target away, columns that number the rows, a row of totals, and times far from the
+others."""
 
 from typing import Any
 
@@ -16,6 +17,10 @@ rows than this would be expected to differ in the target from an earlier row wit
 ROW_NUMBER = "the column '{}' numbers the rows: add it to drop=[…] unless their order means something"
 
 TOTAL = "the last row with a target, {}, is probably a row of totals, since {}: delete it, or it counts as a training row"
+FAR = (
+    "time={} is {} in {}, farther from the times of nearly all other rows, {} to {}, than these are from each other: "
+    "correct it if it is a mistake, since it decides which features of the time are used"
+)
 WORDS_OF_TOTALS = r"(?i)^(?:(?:grand )?totals?|overall|sums?|summe|gesamt|total g[eé]n[eé]ral):?$"
 
 
@@ -85,3 +90,20 @@ def numbers_rows(name: str, column: cells.Cells) -> bool:
         return False
     steps = np.diff(np.sort(numbers))
     return bool(((steps == 1) | (may_have_gaps & (steps > 1) & (steps % 1 == 0))).all())
+
+
+def far_time_notes(table: sources.Table, time: cells.Cells, rows: np.ndarray) -> list[str]:
+    """A message if at most 1 % of `rows`, or one, have a time such as 2204-05-30 that is farther from those of the others
+    than these are from each other. rows : the numbers of the labelled rows."""
+    numbers = columns.numbers_of(time.values)
+    rows = rows[np.isfinite(numbers[rows])]
+    rows = rows[np.argsort(numbers[rows], kind="stable")]
+    inner = rows[(few := max(1, len(rows) // 100)) : -few]
+    if not inner.size:
+        return []
+    first, last = numbers[inner[[0, -1]]]
+    far = rows[(numbers[rows] < first - (last - first)) | (numbers[rows] > last + (last - first))]
+    if not far.size or first == last:
+        return []
+    names = [columns.name_of(time.values[int(row)]) for row in (far[-1], inner[0], inner[-1])]
+    return [FAR.format(time.column, names[0], table.place(int(far[-1])), *names[1:])]

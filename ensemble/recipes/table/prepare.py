@@ -113,6 +113,8 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
             raise UserError(_no_features(config, cells_of, left_out))
         leak_notes = copies + leaks.target_notes(cells_of, features, target, in_train)
         leak_notes += leaks.row_number_notes(cells_of, features) + leaks.total_notes(table, cells_of, target)
+        if time is not None:
+            leak_notes += leaks.far_time_notes(table, cells_of[config.time], np.flatnonzero(in_train))
         print(*(f"warning: {note}" for note in leak_notes), sep="\n", end="\n" if leak_notes else "", file=sys.stderr)
         arrays = {
             "row_id": np.arange(table.height),

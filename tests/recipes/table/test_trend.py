@@ -131,3 +131,14 @@ def test_a_trend_that_did_not_go_on_is_no_feature(wrong: str) -> None:
     else:
         arguments["features"] = np.repeat(features, 200, axis=1)
     assert not trend.has_trend(**arguments)
+
+
+@pytest.mark.parametrize(("typo", "is_named"), [("2204-01-05", True), ("0222-01-05", True), ("2023-03-30", False)])
+def test_a_time_far_from_all_others_is_named(typo: str, is_named: bool, tmp_path: Path) -> None:
+    """With one wrong year, the trend is not found, and the day of the year is a feature of half a year, without a word."""
+    rows = frame(0.02).head(300)
+    rows.with_columns(day=pl.Series([typo, *map(str, rows["day"][1:])])).write_csv(tmp_path / "a.csv")
+    notes = [note for note in prepare(tmp_path, tmp_path / "a.csv", time="day")["notes"] if "correct it" in note]
+    assert len(notes) == is_named
+    expected = f"time=day is {typo} in a.csv:2, farther from the times of nearly all other rows, 2022-01-0"
+    assert all(expected in note for note in notes)
