@@ -98,7 +98,10 @@ def compare(
 
 
 def read(folder: str | Path, data: str | Path, split: str) -> Table:
-    """Read the ranking files of a split. Raises `UserError` if there are none, or if they are of other data."""
+    """Read the ranking files of a split. Raises `UserError` if there are none, if they are of other data, or for a split
+    without targets."""
+    if split == FORECAST:
+        raise UserError(f"split={FORECAST} has no targets, so nothing can be scored: compare split=test")
     manifest = folders.read_manifest(data)
     if manifest["recipe"] != RECIPE:
         raise UserError(
@@ -185,12 +188,14 @@ def among_candidates(
 def _write_forecast(folder: Path, files: Path, name: str, data: Path) -> None:
     """Write forecast.csv from a member's ranking file of forecast, if there is one.
 
-    Raises `UserError` if this file and that of validation are of different models or data.
+    Raises `UserError` if the file is of another split, or of another model or other data than that of validation.
     """
     path = files / f"{name}.{FORECAST}.parquet"
     if not path.exists():
         return
     file, validation = rankings.read(path), rankings.read(files / f"{name}.validation.parquet")
+    if file.split != FORECAST:
+        raise UserError(f"{path} holds a ranking of {file.split}: name it {name}.{file.split}.parquet")
     if (file.fingerprint, file.config.get("model")) != (validation.fingerprint, validation.config.get("model")):
         raise UserError(f"{path} is of another model or of other data than the file of validation: predict both again")
     best = file.items[:, : item_metrics.NUM_BEST]

@@ -163,6 +163,18 @@ def test_files_of_other_data_or_splits_are_refused(data: Path, files: Path, prep
         comparison.best_on_validation(tmp_path, table)
 
 
+def test_rankings_without_targets_are_not_scored(data: Path, tmp_path: Path) -> None:
+    """All members would have the score 0, or the forecast would be that before each user's last event."""
+    for split in ("validation", "test", "forecast"):
+        ranking = Rankings(**baselines.predict(data, split, "popularity"), split=split, member="popularity")
+        rankings.write(tmp_path / f"popularity.{split}.parquet", ranking)
+    with pytest.raises(UserError, match="split=forecast has no targets, so nothing can be scored: compare split=test"):
+        comparison.read(tmp_path, data, "forecast")
+    shutil.copy(tmp_path / "popularity.test.parquet", tmp_path / "popularity.forecast.parquet")
+    with pytest.raises(UserError, match=r"popularity.forecast.parquet holds a ranking of test: name it popularity.test.par"):
+        comparison.compare(tmp_path / "table", data, tmp_path, num_draws=2, seed=0)
+
+
 def test_ranks_among_candidates_are_those_of_a_loop() -> None:
     """A target that is no candidate would have a rank, or ties would depend on the order of rows."""
     generator = np.random.default_rng(0)
