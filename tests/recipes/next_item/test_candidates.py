@@ -19,8 +19,8 @@ from ensemble import folders, predictions
 from ensemble.arrow import open_table
 from ensemble.errors import UserError
 from ensemble.predictor import members
+from ensemble.recipes.next_item import item_ranks, rankings
 from ensemble.recipes.next_item import prepare as sequences
-from ensemble.recipes.next_item import rankings
 from ensemble.recipes.next_item.candidates import baselines
 from ensemble.recipes.next_item.candidates import features as candidate_features
 from ensemble.recipes.next_item.candidates import prepare as candidates
@@ -313,6 +313,14 @@ def test_a_ranking_file_is_a_member(made: tuple[Path, Path], tmp_path: Path) -> 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return prepared(tmp_path_factory.mktemp("whole"))
+
+
+def test_tied_items_of_the_forecast_are_in_one_random_order(made: tuple[Path, Path]) -> None:
+    """Of items with equal predictions, the first ones of the raw file would be in the forecast, not random ones."""
+    rows = rows_of(made[1], "forecast")
+    assert (np.diff(rows["row_id"]) == 1).all()
+    expected = np.lexsort((item_ranks.tie_key(rows["item"]), rows["group"]))
+    assert np.array_equal(rows["item"], rows["item"][expected])
 
 
 def test_without_a_forecast_of_a_member_there_is_none(whole: tuple[Path, Path], tmp_path: Path) -> None:

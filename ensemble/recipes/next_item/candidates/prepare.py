@@ -6,7 +6,7 @@
 The candidates of a sequence are the best items of each ranking file, without items that its user took before. (A ranking
 file of another program may have them.) `rows/<split>` has a row for each candidate:
 
-    row_id    number of the row
+    row_id    number of the row; in forecast, the candidates of a group are in the order of `item_ranks.tie_key`
     group     the sequence: its row id; with split=time a number that increases with the time of the target
     cluster   the user
     sequence  row id of the sequence in the data of next_item
@@ -44,6 +44,7 @@ from ensemble.recipes.next_item import rankings
 from ensemble.recipes.next_item.candidates import features as candidate_features
 from ensemble.recipes.next_item.candidates.features import PastEvents
 from ensemble.recipes.next_item.candidates.settings import PrepareConfig
+from ensemble.recipes.next_item.item_ranks import tie_key
 from ensemble.recipes.next_item.rankings import Rankings
 from ensemble.task import Task
 
@@ -365,6 +366,9 @@ def _tables(
         table["num_rankings"] = np.isfinite(place).sum(0)
         table["best_place"] = np.nanmin(place, axis=0)
         table["fused"] = np.nansum(1 / (FUSION + place), axis=0)
+        if name == FORECAST:  # of equal predictions, that of the row with the lower id is first in the forecast
+            order = np.lexsort((tie_key(item), owner))
+            table = {column: values[order] for column, values in table.items()}
         yield table
 
 
