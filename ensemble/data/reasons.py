@@ -18,14 +18,21 @@ EXPLAINED_CLASSES = 2
 them."""
 
 
-def order_of_forecast(row_id: np.ndarray, prediction: np.ndarray, group: np.ndarray | None = None) -> np.ndarray:
+def order_of_forecast(
+    row_id: np.ndarray, prediction: np.ndarray, group: np.ndarray | None = None, most_per_group: int | None = None
+) -> np.ndarray:
     """Row numbers in the order of a forecast: the highest prediction first, within `group` if it is not None.
 
-    row_id, group : (n,). prediction : (n,); with (n, num_classes) the order is by row id.
+    row_id, group : (n,). prediction : (n,); with (n, num_classes) the order is by row id. most_per_group : the number of
+    rows of each group that are in the forecast; None for all.
     """
     if prediction.ndim == 2:
         return np.argsort(row_id, kind="stable")
-    return np.lexsort((row_id, -prediction) if group is None else (row_id, -prediction, group))
+    if group is None:
+        return np.lexsort((row_id, -prediction))
+    order = np.lexsort((row_id, -prediction, group))
+    place = np.arange(len(order)) - np.searchsorted(group[order], group[order])
+    return order if most_per_group is None else order[place < most_per_group]
 
 
 def likeliest_classes(prediction: np.ndarray) -> np.ndarray | None:

@@ -78,10 +78,8 @@ def write_forecast(
     get = recipe.of(manifest).get
     template, columns = predictions.align(files)
     prediction = ensemble.predict(columns, ensemble.member_names, template.group)
-    order = order_of_forecast(template.row_id, prediction, template.group if ensemble.kind == "ranking" else None)
-    if most := get("outputs", "MOST_PER_GROUP"):
-        group = template.group[order]
-        order = order[np.arange(len(order)) - np.searchsorted(group, group) < most]
+    group = template.group if ensemble.kind == "ranking" else None
+    order = order_of_forecast(template.row_id, prediction, group, get("outputs", "MOST_PER_GROUP"))
     forecast = Forecast(
         data=Path(data),
         manifest=manifest,

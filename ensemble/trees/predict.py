@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from ensemble import folders
+from ensemble import folders, recipe
 from ensemble.data import inputs, out_of_fold
 from ensemble.data.reasons import likeliest_classes, order_of_forecast, strongest_reasons
 from ensemble.errors import UserError
@@ -134,7 +134,7 @@ class TreeMember:
             "cluster": rows.column(rows.task.cluster),
             # A forecast is not scored, so it needs no weights
             **({"weight": rows.column(weight).astype(np.float64)} if weight and split != inputs.FORECAST else {}),
-            "reasons": self._reasons(rows, prediction) if split == inputs.FORECAST else None,
+            "reasons": self._reasons(rows, prediction, manifest) if split == inputs.FORECAST else None,
         }
 
     def _origin(self, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -191,7 +191,7 @@ class TreeMember:
 
         return self._seen.contributions(self.predict_features, explain, features)
 
-    def _reasons(self, rows: TreeData, prediction: np.ndarray) -> list[list[dict[str, Any]]]:
+    def _reasons(self, rows: TreeData, prediction: np.ndarray, manifest: dict[str, Any]) -> list[list[dict[str, Any]]]:
         """For the first rows of a forecast, the features with the largest contributions.
 
         Their unit: log odds, the unit of the target, the score, or the value before the softmax of each of the two likeliest
@@ -199,7 +199,8 @@ class TreeMember:
         """
         num_rows, num_models = self._explained(prediction.shape[1] if prediction.ndim == 2 else 1)
         group = rows.column(rows.task.group) if rows.task.kind == "ranking" else None
-        first = order_of_forecast(rows.column("row_id"), prediction, group)[:num_rows]
+        most_per_group = recipe.of(manifest).get("outputs", "MOST_PER_GROUP")
+        first = order_of_forecast(rows.column("row_id"), prediction, group, most_per_group)[:num_rows]
         features = np.stack([rows.column(name)[first] for name in rows.features], axis=1)
         classes = likeliest_classes(prediction[first])
         parts = self.explain(features, classes, num_models)[..., :-1].reshape(len(first), -1, len(rows.features))

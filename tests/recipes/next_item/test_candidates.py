@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import ranked
+import tree_members
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -27,6 +28,7 @@ from ensemble.recipes.next_item.candidates import prepare as candidates
 from ensemble.recipes.next_item.candidates.features import PastEvents
 from ensemble.recipes.next_item.candidates.settings import PrepareConfig
 from ensemble.recipes.next_item.settings import PrepareConfig as SequencesConfig
+from ensemble.trees import predict, train
 
 NUM_USERS, NUM_ITEMS, NUM_DAYS = 90, 30, 200
 DAY_MS = 86_400_000
@@ -313,6 +315,22 @@ def test_a_ranking_file_is_a_member(made: tuple[Path, Path], tmp_path: Path) -> 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return prepared(tmp_path_factory.mktemp("whole"))
+
+
+def test_only_rows_of_the_forecast_are_explained(
+    whole: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most of the rows with reasons would not be among the ten best of a user, and so in no forecast."""
+    data, folder = whole
+    _, out = prepare(data, tmp_path, rankings=(str(folder),))
+    train.train(tree_members.config_of("lightgbm", out, tmp_path / "member", num_rounds=3))
+    monkeypatch.setattr(predict, "EXPLAINED_ROWS", (50, 50))
+    result = predict.TreeMember(tmp_path / "member").predict(out, "forecast")
+    explained = np.flatnonzero([bool(reasons) for reasons in result["reasons"]])
+    assert len(np.unique(result["group"][explained])) == 5
+    for row in explained:
+        own = result["prediction"][result["group"] == result["group"][row]]
+        assert (own > result["prediction"][row]).sum() < 10
 
 
 def test_tied_items_of_the_forecast_are_in_one_random_order(made: tuple[Path, Path]) -> None:
