@@ -18,6 +18,7 @@ from ensemble.recipes.next_item import interactions, item_metrics
 NUM_DRAWS = 1000
 FORECASTS = {"ensemble": "ensemble/forecast.csv", "best member on validation": "all/forecast.csv"}
 """The files of a fit with a forecast, by the name of what predicted it."""
+IDS = {"user_id": pl.String, "item_id": pl.String}
 
 
 @command
@@ -39,15 +40,17 @@ def next_item_forecast(source: str = "???", time_limit: int = 60, core: int = 1,
         known.write_csv(raw, include_header=False, separator=" ")
         settings = (f"source=[{raw}]", "format=times", f"time_limit={time_limit}", f"core={core}")
         timed(script("fit", "--recipe", "next_item", *settings, f"out={out}"))
-        results = {name: _scores(pl.read_csv(out / file), hidden, seed) for name, file in FORECASTS.items()}
+        results = {
+            name: _scores(pl.read_csv(out / file, schema_overrides=IDS), hidden, seed) for name, file in FORECASTS.items()
+        }
         on_test = {row["member"]: row["value"] for row in folders.read_json(out / "leaderboard.json")}
     return {"source": Path(source).name, "users": len(hidden), "forecast": results, "ndcg_at_10_on_test": on_test}
 
 
 def _scores(forecast: pl.DataFrame, hidden: pl.DataFrame, seed: int) -> dict[str, Any]:
     """The scores of a forecast, with 95 % intervals over users. hidden : the `user` and `item` of each hidden event."""
-    as_text = forecast.select("rank", user=pl.col("user_id").cast(pl.String), item=pl.col("item_id").cast(pl.String))
-    rank = hidden.join(as_text, on=["user", "item"], how="left")["rank"].cast(pl.Float64).fill_null(np.inf).to_numpy()
+    joined = hidden.join(forecast, left_on=["user", "item"], right_on=[*IDS], how="left")
+    rank = joined["rank"].cast(pl.Float64).fill_null(np.inf).to_numpy()
     gains = np.stack([item_metrics.ndcg(rank, 10), item_metrics.hit(rank, 10)], axis=1)
     draws = bootstrap.draws_of(
         lambda weight: weight @ gains / weight.sum(), np.arange(len(rank)), NUM_DRAWS, np.random.default_rng(seed)

@@ -5,16 +5,19 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from benchmarks import turns
 from benchmarks.next_item import data as next_item_data
+from benchmarks.next_item import forecast as next_item_forecast
 from benchmarks.next_item import growth as next_item_growth
 from benchmarks.next_item import measure as next_item
 from benchmarks.next_item import run as next_item_run
 from benchmarks.next_item.run import NextItemRun, work_of
 
+from ensemble import folders
 from ensemble.arrow import open_table
 from ensemble.errors import UserError
 from ensemble.recipes.next_item import training as recipes
@@ -234,3 +237,23 @@ def test_mistakes_are_refused_before_anything_is_measured(tmp_path: Path) -> Non
             next_item.next_item(**settings)
     with pytest.raises(UserError, match="'depth' is unknown, choose from length, items, users"):
         next_item_growth.next_item_growth(axes=("depth",))
+
+
+def test_forecasts_are_compared_by_ids_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids with leading zeros would be read as numbers, and every forecast would have the score 0."""
+    source = tmp_path / "u.data"
+    source.write_text("".join(f"00{user} 0{item} 3 {881250949 + item}\n" for user in range(1, 9) for item in (1, 2, 3)))
+
+    def fit(command: list[Any]) -> None:
+        """Write forecasts with the hidden item in the first place, except for one user."""
+        out = Path(next(word for word in map(str, command) if word.startswith("out=")).removeprefix("out="))
+        rows = [f'1,"00{user}","{"03" if user > 1 else "05"}"\n' for user in range(1, 9)]
+        for folder in ("ensemble", "all"):
+            (out / folder).mkdir(parents=True)
+            (out / folder / "forecast.csv").write_text('"rank","user_id","item_id"\n' + "".join(rows))
+        folders.write_json(out / "leaderboard.json", [{"member": "ensemble", "value": 0.5}])
+
+    monkeypatch.setattr(next_item_forecast, "timed", fit)
+    result = next_item_forecast.next_item_forecast(str(source))
+    assert result["users"] == 8
+    assert [scores["ndcg_at_10"]["value"] for scores in result["forecast"].values()] == [7 / 8, 7 / 8]
