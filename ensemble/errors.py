@@ -86,10 +86,10 @@ def shortened(text: str, most: int = 100) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
-def listed(names: Collection[object], most: int = 5) -> str:
+def listed(names: Collection[object], most: int = 5, separator: str = ", ") -> str:
     """The first names, at most `most`, and the number of the others, as in "a, b and 3 more"."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(str(name) for name in itertools.islice(names, most)) + more
+    return separator.join(str(name) for name in itertools.islice(names, most)) + more
 
 
 def visible(text: str) -> str:

@@ -20,7 +20,6 @@ process loads only the libraries that it needs. `ensemble/recipes/README.md` is 
     outputs.py    PREDICTED_SPLITS                        the only splits to predict; see `bag.default_splits`
                   write(path, columns, split, member)     another format than a prediction file
                   forecast_table(forecast) -> Table       the rows of forecast.parquet
-                  MOST_PER_GROUP                          of a ranking, the best rows of each group in it; by default all
                   RESERVED                                its columns, whose names no member may have
                   scores_by_part(kind, test, predictions, data)   further scores of the test split, for ensemble.json
     new_data.py   prepare(training, settings) -> manifest      new raw data; `training` is the manifest of the training data

@@ -123,7 +123,7 @@ def read(out: Path, config: Any, name: str, must_be_equal: bool = True) -> dict[
     ]
     if must_be_equal and changed and content.get(PREPARED):
         raise UserError(
-            f"{out} was fitted with other settings: give the same ({listed(changed, 3)}), or add "
+            f"{out} was fitted with other settings: give the same ({listed(changed, 3, '; ')}), or add "
             "overwrite=true without --resume"
         )
     return content

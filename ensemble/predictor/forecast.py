@@ -4,8 +4,8 @@ forecast.parquet   rank (not with several classes), columns that identify the ro
                    regression the ends of its interval, and `reasons`: see reasons.py
 forecast.csv       the same, with the reasons as one column of text, `why`
 
-A recipe may provide other columns, as `outputs.forecast_table`, and for a ranking limit the rows of each group by
-`outputs.MOST_PER_GROUP`.
+A recipe may provide other columns, as `outputs.forecast_table`. For a ranking it may limit the forecast to the best rows of
+each group, by the entry `most_per_group` of the manifest.
 """
 
 import dataclasses
@@ -54,7 +54,7 @@ class Forecast:
     prediction: np.ndarray
     """The ensemble's predictions, (n,), or (n, num_classes)."""
     order: np.ndarray
-    """Numbers of the rows that are written, in this order: see `order_of_forecast`; with `MOST_PER_GROUP` not all n."""
+    """Numbers of the rows that are written, in this order: see `order_of_forecast`; with `most_per_group` not all n."""
     ends: tuple[np.ndarray, np.ndarray] | None = None
     """Lower and upper ends of the prediction intervals of a regression, each (n,); None for other tasks."""
 
@@ -75,11 +75,10 @@ def write_forecast(
     are in the order of their ids, with a column for each class.
     """
     manifest = folders.read_manifest(data)
-    get = recipe.of(manifest).get
     template, columns = predictions.align(files)
     prediction = ensemble.predict(columns, ensemble.member_names, template.group)
     group = template.group if ensemble.kind == "ranking" else None
-    order = order_of_forecast(template.row_id, prediction, group, get("outputs", "MOST_PER_GROUP"))
+    order = order_of_forecast(template.row_id, prediction, group, manifest.get("most_per_group"))
     forecast = Forecast(
         data=Path(data),
         manifest=manifest,
@@ -90,7 +89,7 @@ def write_forecast(
         order=order,
         ends=None if intervals is None else intervals(prediction),
     )
-    table = (get("outputs", "forecast_table") or _forecast_table)(forecast)
+    table = (recipe.of(manifest).get("outputs", "forecast_table") or _forecast_table)(forecast)
     reasons_of_rows = reasons.of_ensemble(files, ensemble, prediction) or [[] for _ in prediction]
     ordered = [reasons_of_rows[row] for row in order]
     parquet = table.append_column("reasons", pa.array(ordered, predictions.REASONS))

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from ensemble import folders, recipe
+from ensemble import folders
 from ensemble.data import inputs, out_of_fold
 from ensemble.data.reasons import likeliest_classes, order_of_forecast, strongest_reasons
 from ensemble.errors import UserError
@@ -199,8 +199,7 @@ class TreeMember:
         """
         num_rows, num_models = self._explained(prediction.shape[1] if prediction.ndim == 2 else 1)
         group = rows.column(rows.task.group) if rows.task.kind == "ranking" else None
-        most_per_group = recipe.of(manifest).get("outputs", "MOST_PER_GROUP")
-        first = order_of_forecast(rows.column("row_id"), prediction, group, most_per_group)[:num_rows]
+        first = order_of_forecast(rows.column("row_id"), prediction, group, manifest.get("most_per_group"))[:num_rows]
         features = np.stack([rows.column(name)[first] for name in rows.features], axis=1)
         classes = likeliest_classes(prediction[first])
         parts = self.explain(features, classes, num_models)[..., :-1].reshape(len(first), -1, len(rows.features))

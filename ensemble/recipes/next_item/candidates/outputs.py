@@ -8,8 +8,6 @@ from ensemble.arrow import open_table
 from ensemble.data.inputs import FORECAST
 from ensemble.predictor.forecast import Forecast
 
-MOST_PER_GROUP = 10
-"""Number of items of each user in the forecast."""
 RESERVED = ("rank", "user_id", "item_id", "prediction", "reasons", "why")
 """Columns of the forecast, which no member may be named after."""
 

@@ -51,6 +51,8 @@ from ensemble.task import Task
 RECIPE = "candidates"
 RANKED = ("validation", "test")
 """The splits of next_item whose ranking files are needed."""
+MOST_PER_GROUP = 10
+"""Number of items of each user in the forecast of an ensemble."""
 IDS = ("users", "items")
 """The tables of next_item with the ids in the raw data, which are copied."""
 LEARNED = ("train", "validation")
@@ -162,6 +164,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                     }
                     for file in members
                 },
+                "most_per_group": MOST_PER_GROUP,
                 "alike": {"recipe": RECIPE, "features": [feature["name"] for feature in features]},
             },
         )
