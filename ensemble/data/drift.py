@@ -144,8 +144,8 @@ def bins_of_train(folder: str | Path, manifest: dict[str, Any]) -> dict[str, dic
 def warning(bins: dict[str, dict[str, Any]], folder: str | Path, manifest: dict[str, Any]) -> str:
     """A warning that names features with a large drift from train to the split forecast; empty if there are none.
 
-    Those with the largest index are named first. Dates and their parts, such as the month, are not
-    examined. bins : from `bins_of_train`; if it is empty, or with fewer than `LEAST_ROWS` rows, nothing is examined.
+    Those with the largest index are named first. Dates and their parts, such as the month, are not examined. bins : from
+    `bins_of_train`; if it is empty, or with fewer than `LEAST_ROWS` rows, nothing is examined.
     """
     if not bins or open_table(Path(folder) / "rows" / FORECAST).num_rows < LEAST_ROWS:
         return ""

@@ -28,11 +28,11 @@ def order_of_forecast(
     """
     if prediction.ndim == 2:
         return np.argsort(row_id, kind="stable")
-    if group is None:
-        return np.lexsort((row_id, -prediction))
-    order = np.lexsort((row_id, -prediction, group))
+    order = np.lexsort((row_id, -prediction) if group is None else (row_id, -prediction, group))
+    if group is None or most_per_group is None:
+        return order
     place = np.arange(len(order)) - np.searchsorted(group[order], group[order])
-    return order if most_per_group is None else order[place < most_per_group]
+    return order[place < most_per_group]
 
 
 def likeliest_classes(prediction: np.ndarray) -> np.ndarray | None:

@@ -8,9 +8,6 @@ from ensemble.arrow import open_table
 from ensemble.data.inputs import FORECAST
 from ensemble.predictor.forecast import Forecast
 
-RESERVED = ("rank", "user_id", "item_id", "prediction", "reasons", "why")
-"""Columns of the forecast, which no member may be named after."""
-
 
 def forecast_table(forecast: Forecast) -> pa.Table:
     """A row for each of the best items of each user, with its rank from 1 on, the ids and the ensemble's prediction."""
