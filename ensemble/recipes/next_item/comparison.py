@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from ensemble import folders, predictions
-from ensemble.arrow import open_table, read_columns
+from ensemble.arrow import open_table, ranges, read_columns
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 from ensemble.metrics import bootstrap
@@ -114,6 +114,8 @@ def read(folder: str | Path, data: str | Path, split: str) -> Table:
             f"{folder} ranks {first.split} of data with the fingerprint {first.fingerprint}, but data={data} has the "
             f"fingerprint {manifest['fingerprint']}, and the split is {split}: name the data that was predicted"
         )
+    for file in files:
+        rankings.check_items(file, manifest["items"])
     members = [
         Member(
             name=file.member,
@@ -198,13 +200,24 @@ def _write_forecast(folder: Path, files: Path, name: str, data: Path) -> None:
         raise UserError(f"{path} holds a ranking of {file.split}: name it {name}.{file.split}.parquet")
     if (file.fingerprint, file.config.get("model")) != (validation.fingerprint, validation.config.get("model")):
         raise UserError(f"{path} is of another model or of other data than the file of validation: predict both again")
-    best = file.items[:, : item_metrics.NUM_BEST]
-    row, place = np.nonzero(best)
+    file = rankings.sorted_by_row(file)
+    rankings.check_items(file, num_items := folders.read_manifest(data)["items"])
+    rows = read_columns(data / "rows" / FORECAST, ("row_id", "user", "begin", "end"))
+    order = np.argsort(rows["row_id"])
+    row_id, user, begin, end = (values[order] for values in rows.values())
+    if not np.array_equal(row_id, file.row_id):
+        raise UserError(f"{path} does not have all rows of {FORECAST} of {data}: predict again")
+    # Another program may rank items that the user took before
+    event, owner = ranges(begin, end)
+    taken = owner * (num_items + 1) + read_columns(data / "events", ["item"])["item"][event]
+    is_new = (file.items > 0) & ~np.isin(np.arange(len(row_id))[:, None] * (num_items + 1) + file.items, taken)
+    place = np.cumsum(is_new, axis=1)
+    row, column = np.nonzero(is_new & (place <= item_metrics.NUM_BEST))
     columns = {
-        "rank": place + 1,
-        "user_id": open_table(data / "users")["user_id"].take(file.user[row]),
-        "item_id": open_table(data / "items")["item_id"].take(best[row, place] - 1),
-        "score": file.scores[row, place],
+        "rank": place[row, column],
+        "user_id": open_table(data / "users")["user_id"].take(user[row]),
+        "item_id": open_table(data / "items")["item_id"].take(file.items[row, column] - 1),
+        "score": file.scores[row, column],
     }
     pyarrow.csv.write_csv(pa.table(columns), folder / "forecast.csv")
 

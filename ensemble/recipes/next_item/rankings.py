@@ -117,6 +117,22 @@ def read_together(paths: Sequence[str | Path]) -> list[Rankings]:
     return members
 
 
+def check_items(rankings: Rankings, num_items: int) -> None:
+    """Raise `UserError` if a row has an item that is not one of the `num_items` items of the data, or an item twice."""
+    items = np.sort(rankings.items, axis=1)
+    if (unknown := int(items[:, -1].max())) > num_items:
+        raise UserError(
+            f"{rankings.member} ranks the item {unknown} for {rankings.split}, but the data have {num_items:,} items, "
+            "numbered from 1 on: predict again with this data"
+        )
+    row, column = np.nonzero((items[:, 1:] == items[:, :-1]) & (items[:, 1:] > 0))
+    if len(row):
+        raise UserError(
+            f"{rankings.member} ranks the item {items[row[0], column[0]]} twice in row {rankings.row_id[row[0]]} of "
+            f"{rankings.split}: write each item of a row once; see {DOCUMENT}"
+        )
+
+
 def sorted_by_row(rankings: Rankings) -> Rankings:
     """The same rankings, sorted by row id."""
     order = np.argsort(rankings.row_id, kind="stable")

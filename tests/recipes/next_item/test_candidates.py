@@ -406,6 +406,18 @@ def of_two_models(folder: Path, data: Path) -> None:
         rankings.write(folder / f"net b.{split}.parquet", dataclasses.replace(file, config=config))
 
 
+def unknown_item(folder: Path, data: Path) -> None:
+    file = rankings.read(folder / "net b.test.parquet")
+    items = np.where(file.items == 1, 1000, file.items)
+    rankings.write(folder / "net b.test.parquet", dataclasses.replace(file, items=items))
+
+
+def repeated_item(folder: Path, data: Path) -> None:
+    file = rankings.read(folder / "net b.test.parquet")
+    items = np.where(np.arange(file.items.shape[1]) == 5, file.items[:, 1:2], file.items)
+    rankings.write(folder / "net b.test.parquet", dataclasses.replace(file, items=items))
+
+
 def nothing(folder: Path, data: Path) -> None:
     for file in folder.iterdir():
         file.unlink()
@@ -418,11 +430,13 @@ def short_lists(folder: Path, data: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "settings", "sentence"),
     [
-        (no_test_file, {}, "member net b has no ranking file of test, only of the other split"),
+        (no_test_file, {}, "member net b has no ranking file of test: predict again with splits=\\[valid"),
         (no_ranking, {}, "net b.validation.parquet"),
         (other_data, {}, "the ranking files are of data with the fingerprint f00d, but .* has the"),
         (misnamed, {}, "net b.test.parquet holds a ranking of validation|net-a.test.parquet holds a ranking of validation"),
         (of_two_models, {}, "ranking files of net b for validation and test are of different models, .*: predict both"),
+        (unknown_item, {}, "net b ranks the item 1000 for test, but the data have .* items, numbered from 1 on"),
+        (repeated_item, {}, "net b ranks the item .* twice in row .* of test: write each item of a row once"),
         (nothing, {}, "there is no ranking file in .*: write some with scripts/predict.py"),
         (short_lists, {}, "num_candidates=12 is more than the 5 items of each row"),
         (None, {"rankings": ()}, "there is no ranking file in rankings=\\[\\]"),

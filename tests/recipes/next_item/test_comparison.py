@@ -13,7 +13,7 @@ import pytest
 from scripts_run import started as run
 
 from ensemble import folders, predictions
-from ensemble.arrow import TableWriter, open_table
+from ensemble.arrow import TableWriter, open_table, read_columns
 from ensemble.errors import UserError
 from ensemble.predictions import Predictions
 from ensemble.recipes.next_item import baselines, comparison, item_ranks, prepare, rankings
@@ -161,6 +161,25 @@ def test_files_of_other_data_or_splits_are_refused(data: Path, files: Path, prep
     (tmp_path / "network.validation.parquet").write_bytes((files / "network.test.parquet").read_bytes())
     with pytest.raises(UserError, match="is of test of data"):
         comparison.best_on_validation(tmp_path, table)
+
+
+def test_the_forecast_has_no_items_that_were_taken(data: Path, tmp_path: Path) -> None:
+    """A ranking file of another program with items taken before would forecast them again, and fewer than ten new ones."""
+    history = dict(zip(*read_columns(data / "rows/forecast", ("row_id", "end")).values(), strict=True))
+    item = read_columns(data / "events", ["item"])["item"]
+    for split in ("validation", "test", "forecast"):
+        columns = baselines.predict(data, split, "popularity")
+        expected = columns["items"][:, :10].copy()
+        if split == "forecast":  # the last event of each user, instead of items that were not taken
+            last = np.array([item[history[row] - 1] for row in columns["row_id"]])
+            columns["items"] = np.concatenate([last[:, None], columns["items"][:, :-1]], axis=1)
+        rankings.write(tmp_path / f"popularity.{split}.parquet", Rankings(**columns, split=split, member="popularity"))
+    comparison.compare(tmp_path / "table", data, tmp_path, num_draws=2, seed=0)
+    forecast = pyarrow.csv.read_csv(tmp_path / "table/forecast.csv")
+    ids = open_table(data / "items")["item_id"].to_pylist()
+    assert forecast["item_id"].cast("string").to_pylist() == [str(ids[item - 1]) for item in expected[expected > 0]]
+    shown = np.arange(1, 11) + np.zeros((len(expected), 1), int)
+    assert forecast["rank"].to_pylist() == shown[expected > 0].tolist()
 
 
 def test_rankings_without_targets_are_not_scored(data: Path, tmp_path: Path) -> None:

@@ -240,8 +240,7 @@ def _files(config: PrepareConfig) -> dict[str, list[Path]]:
             # If the file is no ranking file, `read` raises an error that says so
             rankings.read(next(files[name] for files in files_of.values() if name in files))
             raise UserError(
-                f"member {name} has no ranking file of {split}, only of the other split: predict again with "
-                "splits=[validation,test]"
+                f"member {name} has no ranking file of {split}: predict again with splits=[{','.join(files_of)}]"
             )
     if len(files_of[FORECAST]) < len(names):
         del files_of[FORECAST]
@@ -266,6 +265,7 @@ def _sequences(
                 f"num_candidates={config.num_candidates} is more than the {member.items.shape[1]} items of each row of "
                 f"{file}: lower it"
             )
+        rankings.check_items(member, manifest["items"])
     rows = read_columns(Path(config.data) / "rows" / split, ("row_id", "user", "begin", "end"))
     order = np.argsort(rows["row_id"])
     row_id, user, begin, end = (values[order].astype(np.int64) for values in rows.values())
