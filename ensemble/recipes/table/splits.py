@@ -152,7 +152,10 @@ def _mark_test(
     if not taken or left < LEAST_ROWS:
         reasons = [reason for reason in (EMBARGO, ACROSS) if reason in census.dropped]
         left_out = "".join(f", and {census.dropped[reason]} are left out ({reason})" for reason in reasons)
-        fix = f"leave group={config.group} out, change test" if config.group and ACROSS in reasons else "change it"
+        if config.group and time is None:
+            left_out += f" (the {len(units)} values of group={config.group} are not divided)"
+        has_groups = config.group and (time is None or ACROSS in reasons)
+        fix = f"leave group={config.group} out, change test" if has_groups else "change it"
         raise UserError(
             f"test={config.test:g} leaves {left} rows for train and {taken} for test{left_out}, but train needs "
             f"{LEAST_ROWS} and test 1: {fix}, or give more rows"

@@ -199,7 +199,9 @@ def test_a_class_with_one_row_is_no_reason_to_stop() -> None:
         (np.arange(30), {"test": 0.2, "time": np.arange(30), "unit": np.arange(30) % 7, "embargo": 3.0},
          " for test, and 3 are left out (embargo before the test), and 18 are left out (group of the test), but train needs "
          "20 and test 1: leave group=household out, change test, or give more rows"),
-        (np.arange(30), {"test": 0.001, "unit": [0] * 29 + [1]}, "test=0.001 leaves "),
+        (np.arange(30), {"test": 0.001, "unit": [0] * 29 + [1]},
+         " for test (the 2 values of group=household are not divided), but train needs 20 and test 1: leave group=household "
+         "out, change test, or give more rows"),
         (np.arange(30), {"time": [1.0] * 30}, "time=day has 1 different value, and folds forward in time need 3"),
         (np.arange(30), {"time": np.arange(30) % 4, "num_folds": 3}, "has 4 different values, and 3 folds forward in time"),
         (np.arange(30), {"time": np.full(30, np.nan)}, "0 rows have a target and a value of time=day, and at"),
