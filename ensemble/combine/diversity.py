@@ -4,6 +4,7 @@
 would be biased.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from ensemble.metrics import REPORTED_METRICS, task_scores
 from ensemble.metrics.weighting import weight_of, weighted_mean
 
 NUM_DRAWS = 30  # bootstrap draws of the weights, enough for the bounds of a 90 % interval
+ROUNDING = 1e-12  # relative differences of scores below this are rounding, such as that of a sum with one more 0
 NOT_FITTED = ("equal", "rank_average")  # combiners with fixed weights; for them, the draws fit greedy weights instead
 
 
@@ -59,7 +61,10 @@ def measure(
     if len(every_member) > 1:
         for member, name in enumerate(ensemble.member_names):
             remaining = scores(np.delete(every_member, member))
-            without[name] = {metric: remaining[metric] - with_all[metric] for metric in with_all}
+            without[name] = {
+                metric: 0.0 if math.isclose(score, with_all[metric], rel_tol=ROUNDING) else score - with_all[metric]
+                for metric, score in remaining.items()
+            }
 
     method = "greedy" if ensemble.method in NOT_FITTED else ensemble.method
     drawn_weights = []

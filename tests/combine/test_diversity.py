@@ -35,6 +35,18 @@ def test_diversity_names_the_member_to_drop() -> None:
     assert again == result
 
 
+def test_one_of_three_equal_members_adds_nothing() -> None:
+    """The report would show a change of 1.776e-15 for such a member, since a sum of other terms is rounded differently."""
+    generator = np.random.default_rng(0)
+    target = generator.normal(100, 20, 600)
+    members = np.repeat(target[:, None] + generator.normal(0, 1, (600, 1)), 3, axis=1)
+    group, cluster = np.repeat(np.arange(6), 100), np.arange(600)
+    ensemble = fit(target, members, group, ["first", "second", "third"], combiner="equal", kind="regression")
+    without = diversity.measure(ensemble, target, members, group, cluster, generator)["without"]
+    assert len(without) == 3
+    assert all(set(changes.values()) == {0.0} for changes in without.values())
+
+
 def test_one_member_has_nothing_beside_it() -> None:
     """An ensemble of one member would end in an error when its only member is left out."""
     target, predictions, group = market()
