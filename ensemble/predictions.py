@@ -15,7 +15,8 @@ A prediction file is Parquet, one row per example:
 and in its metadata, under the key `ensemble`, a JSON object with `recipe`, `split`, `member`, `fingerprint` (of the prepared
 data), `config`, `versions`, `checksums` of the columns, and `output`, which is one of these: probability (the default);
 score, of which only the order has a meaning; value, of a numerical target; or probabilities, one for each of the K names in
-`classes`, where the target is the number of a class. Files are joined by `row_id`, never by position.
+`classes`, where the target is the number of a class. A file of out-of-fold rows may have the `importance` of features (see
+metrics/permutation.py). Files are joined by `row_id`, never by position.
 
 A model of any other kind joins an ensemble by such files, written by any program, without checksums:
 
@@ -79,6 +80,7 @@ class Predictions:
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     weight: np.ndarray | None = None
     reasons: list[list[dict[str, Any]]] | None = None
+    importance: dict[str, Any] | None = None
 
 
 def write(path: str | Path, predictions: Predictions) -> None:
@@ -96,7 +98,7 @@ def write(path: str | Path, predictions: Predictions) -> None:
     if predictions.reasons is not None:
         arrays["reasons"] = pa.array(predictions.reasons, REASONS_OF_CLASSES if predictions.classes else REASONS)
     metadata = {name: getattr(predictions, name) for name in (*ORIGIN, "output", "config")}
-    metadata |= {"classes": list(predictions.classes)} if predictions.classes else {}
+    metadata |= {name: value for name in ("classes", "importance") if (value := getattr(predictions, name))}
     write_checked(path, "prediction file", pa.table(arrays), metadata)
 
 
@@ -211,8 +213,7 @@ def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
             )
         member_order = np.argsort(member.row_id, kind="stable")
         if not np.array_equal(member.row_id[member_order], first.row_id[order]):
-            missing = np.setdiff1d(first.row_id, member.row_id)
-            additional = np.setdiff1d(member.row_id, first.row_id)
+            missing, additional = np.setdiff1d(first.row_id, member.row_id), np.setdiff1d(member.row_id, first.row_id)
             example = f"row {missing[0]}" if missing.size else f"row {additional[0]}"
             raise UserError(
                 f"member {member.member} lacks {missing.size} of the rows of {first.member} and has {additional.size} "

@@ -157,6 +157,7 @@ class NeuralRecipe(Protocol):
     # Optional methods: `size(num_rows) -> Size`, by which a model that cannot fit into memory is refused.
     # `choose(config) -> config` replaces settings that the user left open by values that depend on the data.
     # `reasons(model, prediction)` returns the reasons of the rows of a forecast, as in `predictions.Predictions`.
+    # `importance(model)` returns that of the features in the out-of-fold rows, as `metrics.permutation.importance` does.
     # `columns(split, predicted) -> columns`, with the arrays of `predict`, returns the arguments of
     # `predictions.Predictions` if a row of the data is several rows of a prediction file, or has probabilities of classes.
     # `sums(model, batch)` returns the summands of each row, float tensors whose first dimension is the batch. Their sums, in

@@ -7,6 +7,7 @@ import numpy as np
 
 from ensemble import configuration, folders, recipe
 from ensemble.data import inputs
+from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint, evaluation, guards, launch
 from ensemble.neural.accelerator import Accelerator
@@ -92,6 +93,8 @@ class NeuralMember:
             columns["classes"] = tuple(manifest["task"]["classes"])
         if split == inputs.FORECAST and hasattr(neural_recipe, "reasons"):
             columns["reasons"] = neural_recipe.reasons(model, columns["prediction"])
+        if split == OUT_OF_FOLD and hasattr(neural_recipe, "importance"):
+            columns["importance"] = neural_recipe.importance(model)
         return {**rows, **columns, "output": neural_recipe.output, **origin}
 
     def _predictions(self, neural_recipe: Any, model: Any, split: str) -> dict[str, np.ndarray]:

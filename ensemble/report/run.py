@@ -14,6 +14,7 @@ from ensemble import folders, predictions, recipe
 from ensemble.combine import Ensemble
 from ensemble.combine.fitting import counted_rows
 from ensemble.data.inputs import FORECAST
+from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import UserError
 from ensemble.metrics import METRIC_FUNCTIONS
 from ensemble.predictions import Predictions
@@ -44,7 +45,7 @@ class Member:
     importance: dict[str, float] = dataclasses.field(default_factory=dict)
     """importance.json of a tree or linear member."""
     permutation: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """permutation.json, if there is one."""
+    """permutation.json of a tree or linear member, or `importance` of the out-of-fold prediction file of a network."""
 
     @property
     def higher_is_better(self) -> bool:
@@ -166,7 +167,10 @@ def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[
         explained_by=explained_by,
         test=test,
         candidates={ENSEMBLE: columns[:, 0], **of_members},
-        members=[_member(name, weight, ensemble, description["members"].get(name)) for name, weight in weights.items()],
+        members=[
+            _member(name, weight, ensemble, description["members"].get(name), prediction_folder)
+            for name, weight in weights.items()
+        ],
         versions=json.loads((_schema(ensemble / f"{scored}.parquet").metadata or {})[predictions.KEY]).get("versions", {}),
         scaling=[_scaling(Path(file), position) for position, file in enumerate(scaling, start=1)],
     )
@@ -198,7 +202,7 @@ def _schema(path: Path) -> pa.Schema:
     return _read_parquet(path, pq.read_schema)
 
 
-def _member(name: str, weight: float, ensemble: Path, entry: dict[str, str] | None) -> Member:
+def _member(name: str, weight: float, ensemble: Path, entry: dict[str, str] | None, prediction_folder: Path) -> Member:
     """Read the files of a member. entry : its entry in ensemble.json, with a folder relative to that of the ensemble; None
     for a member without a folder."""
     if entry is None:
@@ -227,8 +231,23 @@ def _member(name: str, weight: float, ensemble: Path, entry: dict[str, str] | No
         summary={**summaries[-1], "seconds": sum(summary["seconds"] for summary in summaries)},
         history=history,
         importance=folders.read_json(last / "importance.json") if summaries[-1]["kind"] in members.TREES else {},
-        permutation=folders.read_json(last / "permutation.json") if (last / "permutation.json").is_file() else {},
+        permutation=(
+            folders.read_json(last / "permutation.json")
+            if (last / "permutation.json").is_file()
+            else _importance(prediction_folder / f"{name}.{OUT_OF_FOLD}.parquet", entry["model"])
+        ),
     )
+
+
+def _importance(file: Path, model: str) -> dict[str, Any]:
+    """`importance` in a prediction file, if there is one, and if it is of the model with this fingerprint; otherwise {}."""
+    if not file.is_file():
+        return {}
+    metadata = json.loads((_schema(file).metadata or {}).get(predictions.KEY, b"{}"))
+    importance = metadata.get("importance", {}) if metadata.get("config", {}).get("model") == model else {}
+    if importance:
+        _require(importance, ("metric", "rows", "worse"), file)
+    return importance
 
 
 def _scaling(file: Path, position: int) -> dict[str, Any]:

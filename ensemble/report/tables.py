@@ -220,9 +220,15 @@ def member_row(member: Member) -> dict[str, Any]:
     }
 
 
+def by_weight(run: Run) -> list[Member]:
+    """The members with a weight other than 0, the largest weight first."""
+    return sorted((member for member in run.members if member.weight), key=lambda member: -abs(member.weight))
+
+
 def importance(run: Run) -> dict[str, Any]:
-    """Each feature's share of a tree member's total gain, or of a linear model's weights; the largest sums first."""
-    trees = {member.name: member.importance for member in run.members if sum(member.importance.values())}
+    """Each feature's share of a tree member's total gain, or of a linear model's weights; the largest sums first. Members of
+    weight 0 are left out."""
+    trees = {member.name: member.importance for member in by_weight(run) if sum(member.importance.values())}
     shares = {
         name: {feature: gain / sum(importance.values()) for feature, gain in importance.items()}
         for name, importance in trees.items()
@@ -236,8 +242,9 @@ def importance(run: Run) -> dict[str, Any]:
 
 
 def permutation(run: Run) -> dict[str, Any] | None:
-    """How much worse each member's score is if a feature is permuted; the largest weighted sums over members first."""
-    permutations = {member.name: member.permutation for member in run.members if member.permutation}
+    """How much worse each member's score is if a feature is permuted; the largest weighted sums over members first. Members
+    of weight 0 are left out."""
+    permutations = {member.name: member.permutation for member in by_weight(run) if member.permutation}
     if not permutations:
         return None
     weight = {member.name: max(member.weight, 0) for member in run.members}

@@ -245,6 +245,20 @@ def test_combiners_and_calibrators_are_separate(tmp_path: Path) -> None:
     assert '<tr class=below-line><th scope="row">platt</th>' in page
 
 
+def test_the_importance_of_a_network_is_shown(copy: Path, tmp_path: Path) -> None:
+    """The importance would be that of the trees alone, although the network may have the largest weight; or that of an
+    earlier model."""
+    importance = {"metric": "log_loss", "rows": 321, "worse": {"age": 0.1234}}
+    file = dataclasses.replace(predictions.read(copy / "predictions/net.test.parquet"), split="oof", importance=importance)
+    predictions.write(copy / "predictions/net.oof.parquet", file)
+    words = text(write(copy, tmp_path / "report.html"))
+    assert "permuted among 321 held-out rows" in words
+    assert "0.1234 net" in words
+    other = dataclasses.replace(file, config={**file.config, "model": "another"})
+    predictions.write(copy / "predictions/net.oof.parquet", other)
+    assert "permuted among" not in text(write(copy, tmp_path / "other.html"))
+
+
 def test_a_row_without_reasons_is_explained(tmp_path: Path) -> None:
     """A reader would take an empty cell among the reasons for an error."""
     sentence = "a row that the members with most of the weight do not explain has no reasons."

@@ -167,6 +167,19 @@ def test_the_confusion_of_classes_counts_weights() -> None:
     assert [row["rows"] for row in table["rows"]] == [20, 20]
 
 
+def test_members_of_weight_0_are_left_out_of_the_importance() -> None:
+    """Ten bars of members that change no prediction would hide those of the two that do."""
+    permutation = {"metric": "log_loss", "rows": 300, "worse": {"x": 0.1}}
+    members = [
+        Member(name=name, weight=weight, permutation=permutation, importance={"x": 1.0})
+        for name, weight in (("small", -0.2), ("none", 0.0), ("large", 1.2))
+    ]
+    run: Any = SimpleNamespace(members=members, feature_labels={"x": "x"})
+    permuted = tables.permutation(run)
+    assert permuted is not None
+    assert permuted["members"] == tables.importance(run)["members"] == ["large", "small"]
+
+
 @pytest.mark.parametrize(("rows", "expected"), [((422, 1998), "422 to 1,998"), ((1998, 1998), "1,998")])
 def test_permuted_rows_are_those_of_every_member(rows: tuple[int, int], expected: str) -> None:
     """The number of rows of the first member would be given for all of them."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ensemble.data.cross_validation import Fold
+from ensemble.metrics.permutation import MIN_ROWS
 from ensemble.task import Task
 from ensemble.trees import permutation
 from ensemble.trees.objective import Objective
@@ -78,5 +79,5 @@ def test_there_is_no_importance_for_long_computations_and_rankings() -> None:
 
 def test_there_is_no_importance_of_very_many_features(monkeypatch: pytest.MonkeyPatch) -> None:
     """A linear model of a thousand features would spend ten times as long on it as on its training."""
-    monkeypatch.setattr(permutation, "MAX_CELLS", 9 * permutation.MIN_ROWS - 1)
+    monkeypatch.setattr(permutation, "MAX_CELLS", 9 * MIN_ROWS - 1)
     assert permutation.importance(objective(), Rows(), FOLDS, [predict] * 3, 1) is None  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ relevances of a ranking are a regression target.
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ BY_LOSS = {
 """By name of the loss: the metric that chooses the step, whether higher is better, and the type of the predictions."""
 LEAST_EXPLAINED, MOST_EVALUATED = 50, 16_000
 """Reasons are computed for at least the first number of forecast rows, and for more if they need at most about the second
-number of evaluations of the network, some seconds on one core."""
+number of evaluations of the network, some seconds on one core. The latter also limits the importance of the features."""
 EXPLAINING_COPIES = 2
 """Number of copies whose predictions are explained, to limit the time."""
 NUM_REFERENCES = 8
@@ -201,6 +202,37 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
         prediction = prediction if kind == "multiclass" else prediction[:, 0]
         return {"prediction": prediction, "target": batch["target"], "group": batch["group"], **weight}
 
+    def importance(self, model: Copies) -> dict[str, Any] | None:
+        """The importance of the features by permutation of out-of-fold rows.
+
+        None for a ranking, for data without cross-validation, and for many features.
+        """
+        from ensemble.metrics import permutation
+
+        if self.task.kind == "ranking" or not self.cross_validation:
+            return None
+        rows, names = self.rows(OUT_OF_FOLD), [*self.names[0], *self.names[1]]
+
+        def columns(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+            batch = rows.gather(numbers)
+            weight = batch["weight"].double().numpy() if self.task.weight else None
+            return batch["target"].numpy(), batch["group"].numpy(), weight
+
+        def features(numbers: np.ndarray) -> np.ndarray:
+            batch = rows.gather(numbers)
+            return torch.cat([batch["numbers"], batch["codes"]], dim=1).numpy()
+
+        copies = range(self.config.num_copies)
+        return permutation.importance(
+            self.task.metric,
+            names,
+            [np.flatnonzero(rows.uses[:, copy]) for copy in copies],
+            [functools.partial(self._predicted, model, [copy]) for copy in copies],
+            MOST_EVALUATED // (len(names) + 1),
+            features,
+            columns,
+        )
+
     def reasons(self, model: Copies, prediction: np.ndarray) -> list[list[dict[str, Any]]]:
         """The features that contribute most to the first rows of the split forecast, by shapley.py.
 
@@ -213,34 +245,41 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
         first = order_of_forecast(rows.column("row_id"), prediction, group)[:num_rows]
         features = np.concatenate([_stacked(rows.numbers, first), _stacked(rows.codes, first)], axis=1)
         explaining = np.flatnonzero(rows.uses[0])[:EXPLAINING_COPIES]
-        uses = torch.zeros(self.num_copies, dtype=torch.bool)
-        uses[explaining] = True
         references = model.copies[explaining[0]].references(NUM_REFERENCES)
-        device = next(model.parameters()).device
 
         def predict(values: np.ndarray) -> np.ndarray:
-            batch = {
-                "numbers": torch.from_numpy(values[:, : len(self.names[0])]),
-                "codes": torch.from_numpy(values[:, len(self.names[0]) :]),
-                "uses": uses.expand(len(values), -1),
-                **dict.fromkeys(("target", "weight", "group"), torch.zeros(len(values))),
-            }
-            with torch.no_grad():
-                on_device = {name: tensor.to(device) for name, tensor in batch.items()}
-                output = self.predict(model, on_device)["prediction"].cpu().numpy()
+            output = self._predicted(model, explaining, values)
             clipped = np.clip(output, 1e-7, 1 - 1e-7)
             if self.task.kind == "binary":
                 return np.log(clipped / (1 - clipped))[:, None]
             return np.log(clipped) if self.task.kind == "multiclass" else output[:, None]
 
-        was_training = model.training
-        model.eval()
         contributions = shapley.values(predict, features, references).transpose(0, 2, 1)
-        model.train(was_training)
         classes = likeliest_classes(prediction[first])
         if classes is not None:
             contributions = np.take_along_axis(contributions, classes[:, :, None], axis=1)
         return strongest_reasons(names, features, contributions, classes, first, len(prediction))
+
+    def _predicted(self, model: Copies, copies: Sequence[int] | np.ndarray, values: np.ndarray) -> np.ndarray:
+        """The mean predictions of some copies for rows of features, (n, F): (n,), or (n, K) for K classes."""
+        device, was_training = next(model.parameters()).device, model.training
+        uses = torch.zeros(self.num_copies, dtype=torch.bool)
+        uses[torch.as_tensor(copies)] = True
+        model.eval()
+        predictions = []
+        for begin in range(0, len(values), shapley.ROWS_AT_ONCE):
+            block = torch.from_numpy(values[begin : begin + shapley.ROWS_AT_ONCE])
+            batch = {
+                "numbers": block[:, : len(self.names[0])],
+                "codes": block[:, len(self.names[0]) :],
+                "uses": uses.expand(len(block), -1),
+                **dict.fromkeys(("target", "weight", "group"), torch.zeros(len(block))),
+            }
+            with torch.no_grad():
+                on_device = {name: tensor.to(device) for name, tensor in batch.items()}
+                predictions.append(self.predict(model, on_device)["prediction"].cpu().numpy())
+        model.train(was_training)
+        return np.concatenate(predictions)
 
     def metrics(self, predictions: dict[str, np.ndarray]) -> dict[str, float]:
         from ensemble.metrics import METRIC_FUNCTIONS

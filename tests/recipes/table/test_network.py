@@ -245,6 +245,29 @@ def test_rows_of_a_forecast_have_reasons(kind: str, tmp_path: Path, accelerator:
     assert max(strength, key=lambda name: strength[name]) == "x0"  # the target follows from it and the category
 
 
+@pytest.mark.parametrize("kind", ["binary", "multiclass", "regression", "ranking"])
+def test_the_importance_of_features_is_that_of_held_out_rows(kind: str, tmp_path: Path, accelerator: Accelerator) -> None:
+    """A report would not say on what the member with the largest weight relies, or would permute rows it was fitted on."""
+    data = written(tmp_path / "data", kind)
+    member = train(data, tmp_path / "run", accelerator, "max_epochs=30", "learning_rate=0.01")
+    seen: dict[torch.nn.Module, torch.Tensor] = {}  # the last rows of each copy
+    for copy in member.model.copies:
+        copy.register_forward_pre_hook(lambda copy, inputs: seen.update({copy: inputs[0]} if len(inputs[0]) else {}))
+    importance = member.predict(data, "oof")["importance"]
+    if kind == "ranking":
+        assert importance is None
+        return
+    assert importance["rows"] == NUM_ROWS
+    assert set(importance["worse"]) == {"x0", "x1", "x2", "c"}
+    assert max(importance["worse"], key=importance["worse"].get) == "x0"  # the target follows from it and the category
+    rows = open_table(data / "rows" / "train").to_pydict()
+    features = np.stack([rows[name] for name in ("x0", "x1", "x2")], axis=1).astype(np.float32)
+    for fold, copy in enumerate(member.model.copies):
+        held, inputs = features[np.array(rows["fold"]) == fold], seen[copy]  # unchanged, then one feature after the other
+        np.testing.assert_array_equal(inputs[: len(held)], held)
+        assert len(inputs) == 5 * len(held)
+
+
 # ------------------------------------------------------------------------------------------------ values and targets
 
 
