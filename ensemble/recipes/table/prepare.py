@@ -328,8 +328,11 @@ def _features(
 
 def _no_features(config: PrepareConfig, cells_of: dict[str, cells.Cells], left_out: dict[str, str]) -> str:
     """The message if no column has a feature. left_out : the reason for each column that is left out."""
-    alone = f"the time {config.time} alone is no feature, since new rows have later times" if config.time else ALONE
-    alone = "drop= names all other columns: leave some out of it" if config.drop else alone
+    used = [f"{name}={value}" for name in ("time", "group", "weight", "id") if (value := getattr(config, name))]
+    used += [f"drop=[{','.join(config.drop)}]"] if config.drop else []
+    alone = f"the only other columns are those of {', '.join(used)}, which are no features: leave one out" if used else ALONE
+    if used == [f"time={config.time}"]:
+        alone = f"the time {config.time} alone is no feature, since new rows have later times"
     reasons: list[str] = []
     for column, why in left_out.items():
         reasons += [f"{column} {why}", *(cells_of[column].notes if column in cells_of else ())]

@@ -366,8 +366,11 @@ def test_the_advice_fits_the_settings_too(tmp_path: Path) -> None:
         UserError, match=r"such as '1.4748': if they are numbers or dates, write them with the mark of decimal=,"
     ):
         prepare(tmp_path, tmp_path / "a.csv", target="x", decimal=",", task="regression")
-    with pytest.raises(UserError, match="no column is left to predict y from: drop= names all other columns"):
+    sentence = r"no column is left to predict y from: the only other columns are those of drop=\[x\], which are no features"
+    with pytest.raises(UserError, match=sentence):
         prepare(tmp_path, tmp_path / "a.csv", drop=("x",))
+    with pytest.raises(UserError, match=r"no column is left to predict y from: the only other .* of id=x, which"):
+        prepare(tmp_path, tmp_path / "a.csv", id="x")
 
 
 def test_the_longest_duration_is_not_a_short_one(tmp_path: Path) -> None:
