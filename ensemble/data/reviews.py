@@ -281,7 +281,7 @@ def _reviews(
                 if "helpful_votes" in fields
                 else None,
                 verified=values.verified() if "verified" in fields else None,
-                num_images=_filled(source, "images", pl.lit(values.lists(good["images"]).list.len()))
+                num_images=_filled(source, "images", pl.lit(values.num_images(good["images"])))
                 if "images" in fields
                 else None,
                 source_file=pl.lit(index),

@@ -318,6 +318,15 @@ def lists(values: pl.Series) -> pl.Series:
     return pl.Series(values.name, [_list(text) for text in values], pl.List(pl.String))
 
 
+def num_images(images: pl.Series) -> pl.Series:
+    """The number of items of each list. In a column of text, a number of up to four digits is itself the number of items."""
+    counts = lists(images).list.len()
+    if images.dtype != pl.String:
+        return counts
+    numbers = images.str.extract(r"^\s*(\d{1,4})(?:\.0+)?\s*$")  # pandas writes 3.0 in a column with missing values
+    return numbers.cast(counts.dtype).zip_with(numbers.is_not_null(), counts)
+
+
 def _printed(text: str) -> Any:
     """The object that Python or NumPy printed. NumPy prints no commas: ['A' 'B'], of which Python would join the items."""
     in_python = re.sub(r"array\((\[[^]]*\]), dtype=object\)", r"\1", text)
@@ -326,11 +335,9 @@ def _printed(text: str) -> Any:
 
 def _list(text: str | None) -> list[str]:
     """The items of a list that was printed as JSON, by Python or by NumPy. Of an object of lists, the items of its first
-    list. A number of up to four digits is the number of items. Any other text is one item."""
+    list. Any other text is one item."""
     if text is None or text.strip().lower() in ("", "[]", "{}", "none", "null", "nan"):
         return []
-    if number := re.fullmatch(r"\s*(\d{1,4})(?:\.0+)?\s*", text):  # pandas writes 3.0 in a column with missing values
-        return [number[1]] * int(number[1])
     for parse in (json.loads, _printed):
         try:
             items = parse(text)

@@ -55,6 +55,13 @@ def test_metadata_as_parquet(tmp_path):
     assert frame.row(0) == ("P", "T", None, "B", None)
 
 
+def test_numbers_as_categories(tmp_path):
+    """Category 0 would be lost, and category 5000 would take a list of 5,000 items for each product."""
+    rows = ["P,T,Toys,0", "Q,T,,0", "R,T,,5000", "S,T,,"]
+    frame, _ = products(write(tmp_path / "m.csv", "\n".join(["parent_asin,title,main_category,categories", *rows]) + "\n"))
+    assert frame["category"].to_list() == ["Toys", "0", "5000", None]
+
+
 def test_metadata_of_a_wrong_type_or_format(tmp_path):
     """The error would advise the setting columns, which is for reviews only."""
     rows = [{"parent_asin": "P", "title": True, "categories": ["A", "B"]}]
