@@ -161,9 +161,10 @@ class InvalidIds:
 
 def have_keys(path: Path, columns: Sequence[str]) -> bool:
     """Whether each of the names occurs in some line of a JSON-lines file, in quotes; keys and values are not told apart."""
-    missing = {json.dumps(column, ensure_ascii=False).encode() for column in columns}
+    forms_of = {name: {json.dumps(name, ensure_ascii=escaped).encode() for escaped in (True, False)} for name in columns}
+    missing = set(columns)
     for line in _lines(path):
-        missing -= {key for key in missing if key in line}
+        missing -= {name for name in missing if any(form in line for form in forms_of[name])}
         if not missing:
             return True
     return False
