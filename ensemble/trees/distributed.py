@@ -52,10 +52,11 @@ SINGLE_RANK = RankInfo(0, 1, "", 0)
 
 
 def rank_info(environment: Mapping[str, str]) -> RankInfo:
-    """The rank and the number of ranks from the environment variables `NAMES`. `SINGLE_RANK` if WORLD_SIZE is not set or
-    1, and RANK is not set or 0. Raises `UserError` if a variable is missing or impossible.
+    """The rank and the number of ranks from the environment variables `NAMES`, of which an empty one counts as missing.
+    `SINGLE_RANK` if WORLD_SIZE is missing or 1, and RANK is missing or 0. Raises `UserError` if a variable is missing or
+    impossible.
     """
-    if environment.get("WORLD_SIZE", "1") == "1" and environment.get("RANK", "0") == "0":
+    if (environment.get("WORLD_SIZE") or "1") == "1" and (environment.get("RANK") or "0") == "0":
         return SINGLE_RANK
     missing = [name for name in NAMES if not environment.get(name)]
     if missing:

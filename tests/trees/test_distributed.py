@@ -79,6 +79,7 @@ def training_line(library: str, data: Path, out: Path, *arguments: str) -> list[
 def test_without_variables_a_process_is_the_only_rank() -> None:
     """A training on one node would wait for other ranks."""
     assert distributed.rank_info({}) == SINGLE_RANK
+    assert distributed.rank_info({"WORLD_SIZE": "", "RANK": ""}) == SINGLE_RANK
     assert distributed.rank_info({"WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "node", "MASTER_PORT": "1"}) == SINGLE_RANK
 
 
