@@ -120,7 +120,7 @@ def check(config: TrainConfig) -> None:
     """Raise `UserError` for an invalid value; whether batch sizes can be divided is checked by `BatchPlan`."""
     configuration.check(
         config,
-        seed=(config.seed >= 0, "0 or more"),
+        seed=(0 <= config.seed < 2**63, "0 or more, and below 2^63"),
         at_least_1="base_batch_size decay_steps evaluations_per_epoch patience keep_last prefetch_factor log_every",
         at_least_0="micro_batch_size weight_decay warmup_steps clip_norm checkpoint_steps keep_steps max_nonfinite "
         "max_rollbacks",

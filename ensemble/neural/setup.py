@@ -266,7 +266,7 @@ def _make_state(
     # Accelerate's wrapper searches for a library at every step; `TrainingState` does its other work
     unwrapped = [wrapper.optimizer for wrapper in prepared]
     state = TrainingState(model, unwrapped, config.ema_decay, accelerator, config.timeout_s)
-    torch.manual_seed(config.seed * 1_000_003 + accelerator.process_index)  # dropout differs by rank
+    torch.manual_seed((config.seed * 1_000_003 + accelerator.process_index) % 2**63)  # dropout differs by rank
     return state, flops
 
 

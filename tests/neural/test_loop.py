@@ -272,6 +272,7 @@ def test_tensorboard_shows_every_step_of_a_resumed_run_once(config: TrainConfig,
         ({"num_workers": 100_000}, "num_workers=100000 is impossible: it must be from 0 to 1000"),
         ({"log_every": 0}, "log_every=0 is impossible"),
         ({"seed": -1}, "seed=-1 is impossible"),
+        ({"seed": 2**63}, "seed=9223372036854775808 is impossible"),
         ({"micro_batch_size": 5}, "the nearest that does is micro_batch_size=4"),
     ],
 )
@@ -282,6 +283,13 @@ def test_invalid_settings_are_refused_and_nothing_is_written(
     with pytest.raises(UserError, match=sentence):
         loop.train(Toy(), dataclasses.replace(config, **changed), accelerator)
     assert not Path(config.out).exists()
+
+
+def test_a_large_seed_can_be_used(config: TrainConfig, accelerator: Accelerator) -> None:
+    """A date and time as the seed, or the largest seed, would end in an overflow."""
+    for seed in (20261130123456, 2**63 - 1):
+        with_seed = dataclasses.replace(config, seed=seed, out=f"{config.out}-{seed}", max_epochs=1)
+        assert loop.train(Toy(), with_seed, accelerator)["steps"] == 3
 
 
 class WithoutSum(Toy):
