@@ -292,8 +292,8 @@ def helpful_votes() -> pl.Expr:
     plain = text.str.strip_chars_start("[").str.replace_all(r",( ?\d+\])?", "")
     text = pl.when(text.str.contains(r"^(\d{1,3}(,\d{3})+|\[\d+, ?\d+\])$")).then(plain).otherwise(text)
     number = text.cast(pl.Float64, strict=False)
-    number = pl.when(number == number.floor()).then(number)
-    return pl.when(number >= 0).then(number.clip(upper_bound=2**31 - 1)).cast(pl.Int32, strict=False)
+    is_count = number.is_finite() & (number == number.floor()) & (number >= 0)
+    return pl.when(is_count).then(number.clip(upper_bound=2**31 - 1)).cast(pl.Int32)
 
 
 def verified() -> pl.Expr:

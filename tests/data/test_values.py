@@ -133,9 +133,9 @@ def test_truth_values_and_votes(tmp_path: Path) -> None:
     assert read(json_file).select("verified", "helpful_votes").row(0) == (True, 1203)
 
 
-@pytest.mark.parametrize("votes", ["1.234", "12,5", "0.5"])
+@pytest.mark.parametrize("votes", ["1.234", "12,5", "0.5", "inf"])
 def test_votes_that_are_no_whole_number_are_unreadable(votes: str, tmp_path: Path) -> None:
-    """1.234 votes of a German export would be 1, and 12,5 would be 125."""
+    """1.234 votes of a German export would be 1, 12,5 would be 125, and inf would be 2,147,483,647."""
     file, census = write_json(tmp_path / "a.jsonl", ["u"], helpful_vote=votes), Census()
     assert read(file, census=census)["helpful_votes"].to_list() == [0]
     assert census.notes == {UNREADABLE.format("helpful_vote"): 1}
