@@ -307,7 +307,7 @@ def _require_package(name: str) -> None:
     try:
         spec = importlib.util.find_spec(f"{name}.settings")
     except (ImportError, ValueError) as error:
-        if isinstance(error, ImportError) and error.name and not f"{name}.".startswith(f"{error.name}."):
+        if isinstance(error, ImportError) and error.name and not f"{name}.settings.".startswith(f"{error.name}."):
             raise UserError(f"the package of the recipe {name} cannot be imported: {error}") from None
         spec = None
     if spec is None:

@@ -139,6 +139,7 @@ def test_a_manifest_chooses_no_import(desk: Path, words: tuple[str, ...]) -> Non
     [
         (("prepare_data", "--recipe", "my_company.chrun", "out=new"), "there is no recipe 'my_company.chrun': known are"),
         (("prepare_data", "--recipe", "json", "out=new"), "there is no recipe 'json'"),
+        (("prepare_data", "--recipe", "bisect", "out=new"), "there is no recipe 'bisect'"),  # a module, but no package
         (("prepare_data", "--recipe", "../prepared", "out=new"), "there is no recipe '../prepared'"),
         (("train", "--recipe", "candidates", "data=prepared", "out=new"), "candidates has no neural network to train"),
         (("predict", "--recipe", "table", "member=x", "data=prepared", "out=new"), "add --recipe my_company.churn"),
