@@ -285,13 +285,17 @@ class RankGroup:
 
     def _watch(self) -> None:
         """Send a pulse to the other ranks regularly, in a thread of its own, and detect ranks that are silent or late."""
+        looked_at = continued_at = time.monotonic()
         while not self._closing.wait(PULSE_S):
             self._send_to_all(pulse=True)
             now = time.monotonic()
+            if now - looked_at > SILENCE_S / 2:  # this process was stopped, and perhaps all, as when Slurm suspends a job
+                continued_at = now
+            looked_at = now
             for rank, peer in self._peers.items():
-                if now - peer.received_at > SILENCE_S:
+                if now - max(peer.received_at, continued_at) > SILENCE_S:
                     self._exit(f"{self._name(rank)} has not responded for {SILENCE_S:g} s: check whether its machine is up")
-            if self.rank == 0 and now - self._gathered_at > self._timeout_s:
+            if self.rank == 0 and now - max(self._gathered_at, continued_at) > self._timeout_s:
                 late_ranks = [rank for rank, peer in self._peers.items() if peer.num_values == self._num_gathered]
                 names = ", ".join(map(self._name, late_ranks)) or self._name(0)
                 self._exit(f"{names} finished no round within timeout_s={self._timeout_s:g}: check what it waits for")

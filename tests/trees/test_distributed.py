@@ -201,6 +201,21 @@ def test_a_rank_that_is_silent_is_named(victim: int, tmp_path: Path, start: Star
     assert "has not responded for 1.5 s" in errors
 
 
+def test_a_job_that_was_suspended_continues(tmp_path: Path, start: Start) -> None:
+    """Each rank would report the other as silent, since no message arrived while Slurm had suspended the job."""
+    body = "[(group.gather(n), time.sleep(0.05)) for n in range(20)]; print('done')"
+    ranks = start_ranks(start, [group_line(tmp_path, body, 3)] * 2)
+    wait_until_connected(ranks)
+    for process in ranks:
+        process.send_signal(signal.SIGSTOP)
+    time.sleep(3.5)  # longer than silence_s and timeout_s
+    for process in ranks:  # rank 0 looks for silent ranks before the other rank continues
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.5)
+    for code, output, errors in ends(ranks):
+        assert (code, output.split()[-1], errors) == (0, "done", "")
+
+
 def test_a_rank_that_hangs_is_named(tmp_path: Path, start: Start) -> None:
     """A rank that waits for a broken disk would delay all the others until the time limit of the job."""
     line = group_line(tmp_path, "time.sleep(600 * (rank_info.rank == 2)); group.gather(0)", 3)
