@@ -192,7 +192,7 @@ class Recipe:
     @property
     def folder(self) -> Path:
         """The folder of the package."""
-        return Path(str(importlib.import_module(self.package).__file__)).parent
+        return Path(importlib.import_module(self.package).__path__[0])  # without an __init__.py, there is no __file__
 
     def require(self, module: str, attribute: str, consequence: str) -> Any:
         """As `get`, but `UserError` if there is no such attribute. consequence : such as "cannot prepare data"."""

@@ -13,6 +13,8 @@ from launcher import ACCELERATE, MULTI_CPU, ROOT
 from launcher import TRAIN as TRAIN_SCRIPT
 from scripts_run import NETWORKS, forked
 
+from ensemble.recipe import Recipe
+
 MAX_LINES = 150
 TRAIN = ("train", "data=prepared", "out=new")
 
@@ -207,6 +209,13 @@ def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
     assert done.returncode == 2, done.stderr
     sentence = f"the package of the recipe {NAME} cannot be imported: No module named 'not_installed'"
     assert sentence in done.stderr.splitlines()[-1]
+
+
+def test_a_package_needs_no_init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The template of such a recipe would not be found, and its sentences would not be on the page."""
+    (tmp_path / "bare_recipe").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert Recipe("bare_recipe", "bare_recipe").folder == tmp_path / "bare_recipe"
 
 
 def test_prepare_needs_no_result(tmp_path: Path) -> None:
