@@ -28,6 +28,8 @@ process loads only the libraries that it needs. `ensemble/recipes/README.md` is 
     requests.py   Request, counts, problem, tables, facts, answer      a request to scripts/serve.py and its response
     page.py       parts(run) -> {name: value}             variables of the page's template
                   pictures(run, series) -> [Picture]      further pictures
+                  feature_label(feature) -> label         the label of a feature, an entry of the manifest's `features`
+                  METRIC_DESCRIPTIONS, NEEDED             texts as in report/words.py; entries that the manifest must have
                   prepare_words(manifest) -> [word]       the words of the command that prepared the data
     page.html.j2  a template that extends "page.html.j2"
     card.py       parts(manifest, scores) -> Parts        the recipe's sentences of the model card
@@ -196,8 +198,7 @@ class Recipe:
 
     def require(self, module: str, attribute: str, consequence: str) -> Any:
         """As `get`, but `UserError` if there is no such attribute. consequence : such as "cannot prepare data"."""
-        value = self.get(module, attribute)
-        if value is None:
+        if (value := self.get(module, attribute)) is None:
             raise UserError(f"the recipe {self.name} {consequence}: {self.package} has no {attribute} in {module}.py")
         return value
 
@@ -262,8 +263,7 @@ def words_of_command_line() -> list[str]:
 def from_command_line(schema: type, description: str | None) -> tuple[Any, str]:
     """The settings of a script that reads prepared data, and the recipe that the user named with --recipe, or ''."""
     parser = option()
-    named_by_user = parser.parse_known_args()[0].recipe
-    if named_by_user:
+    if named_by_user := parser.parse_known_args()[0].recipe:
         named(named_by_user)
     return configuration.from_command_line(schema, description, [parser]), named_by_user
 
