@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ensemble import folders
 from ensemble.arrow import open_table
 from ensemble.data.inputs import FORECAST
-from ensemble.errors import UserError, listed
+from ensemble.errors import UserError, in_a_line, listed
 from ensemble.task import KINDS, METRICS, Task, task_of
 
 TRAIN = "train"
@@ -75,7 +75,9 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
     """
     missing = [entry for entry in ("recipe", "config", "splits", "features") if entry not in manifest]
     splits = manifest.get("splits", {})
-    is_mapping = isinstance(splits, dict) and all(isinstance(facts, dict) for facts in splits.values())
+    is_mapping = isinstance(splits, dict) and all(
+        isinstance(facts, dict) and isinstance(facts.get("rows", 0), int) for facts in splits.values()
+    )
     if not is_mapping or ("splits" in manifest and not splits):
         raise UserError(f"the entry splits of the manifest is {splits}: write {{name: {{'rows': number}}, …}}; {GUIDE}")
     missing += [f"rows of the split {split}" for split, facts in splits.items() if "rows" not in facts]
@@ -92,7 +94,12 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
             raise UserError(f"categories of the feature {feature['name']} is {feature['categories']}: give their number")
     if "task" not in manifest:  # members of such a recipe are networks with files of their own
         return
-    task = task_of(manifest)
+    try:
+        task = task_of(manifest)
+    except (AttributeError, TypeError) as error:
+        raise UserError(
+            f"the entry task of the manifest is not a Task ({in_a_line(error)}): write dataclasses.asdict(Task(…)); {GUIDE}"
+        ) from None
     if task.kind not in KINDS:
         raise UserError(f"the task is of kind {task.kind}: choose one of {', '.join(KINDS)}")
     if task.metric not in METRICS[task.kind]:

@@ -110,6 +110,9 @@ def test_a_task_with_weights_needs_their_column(tmp_path: Path) -> None:
             {"kind": "regression", "target": "target", "metric": "roc_auc", "group": "group", "cluster": "cluster"},
             "the metric roc_auc of the task does not fit its kind, regression: give root_mean_squared_error or",
         ),
+        ("task", {"kind": "regression"}, "the entry task of the manifest is not a Task .*'target', 'metric'.*: write datac"),
+        ("task", "regression", "the entry task of the manifest is not a Task"),
+        ("splits", {"train": {"rows": "20"}}, "the entry splits of the manifest is {'train': {'rows': '20'}}: write {name"),
         (
             "splits",
             ["train", "test"],
