@@ -396,7 +396,7 @@ class _Builder:
         return pa.table(columns | features.compute(rows, self.features))
 
     def _series(self) -> Iterator[weekly.WeeklySeries]:
-        return (weekly.WeeklySeries(pl.read_ipc(part["path"])) for part in self.parts)
+        return (weekly.WeeklySeries(pl.scan_ipc(part["path"], glob=False).collect()) for part in self.parts)
 
     def _advice(self) -> str:
         return advice.settings_that_work(self._series, self.panel, self.first_week, self.last_week)

@@ -277,6 +277,11 @@ def test_the_same_raw_files_give_the_same_fingerprint(tmp_path: Path) -> None:
     assert len(set(fingerprints.values())) == 4
 
 
+def test_a_path_may_look_like_a_pattern(tmp_path: Path) -> None:
+    """Data could not be prepared in a folder such as runs[2], of which the brackets would be read as a pattern."""
+    assert panel.prepare(config_for(tmp_path / "runs[2]" / "*", steady_market()))["splits"]
+
+
 def test_the_entries_of_the_manifest(prepared: Path, raw_market: tuple[Path, Path]) -> None:
     """The manifest would not show from which files the data were prepared, or what a column means."""
     manifest = folders.read_manifest(prepared)
