@@ -35,7 +35,10 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
     import yaml
     from omegaconf import OmegaConf, errors
 
-    merged = _unlock(OmegaConf.structured(schema))
+    try:
+        merged = _unlock(OmegaConf.structured(schema))
+    except errors.OmegaConfBaseException as error:  # in the settings of a recipe
+        raise UserError(f"the default of the setting {error.full_key} is impossible: {str(error).splitlines()[0]}") from None
     settings = [] if file is None else [(str(file), *setting) for setting in _settings(schema, read_yaml(file))]
     lists: dict[str, str] = {}
     for word in overrides:

@@ -181,6 +181,8 @@ def test_a_wrong_recipe_gets_one_sentence(desk: Path, words: tuple[str, ...], se
         ("settings", "width: int = 32", "width: int", TRAIN, f"width of RecipeConfig of the recipe {NAME} has no default"),
         ("settings", "class RecipeConfig", "class Other:\n    pass\n\n\nclass RecipeConfig", TRAIN, "is no dataclass"),
         ("settings", '"max_epochs"', '"epochs"', TRAIN, "TRAINING of the"),
+        ("settings", '"max_epochs": 40.0', '"max_epochs": "forty"', TRAIN, "the setting max_epochs is impossible: Value"),
+        ("settings", "width: int = 32", "width: int = 3.5", TRAIN, "the setting recipe.width is impossible: Value"),
         ("settings", 'out: str = "???"', 'folder: str = "???"', ("prepare_data",), "lacks the folder to write"),
     ],
 )  # fmt: skip
