@@ -96,9 +96,12 @@ def _in_another_form(
         return next(iter(texts)), MIXED
     if kind == "number" and len(set(texts.values())) > 1 and (form or not all(map(PLAIN_NUMBER.fullmatch, texts.values()))):
         unit, numbers = number_units.split(form)
-        bare = number_units.remove(number_forms.with_signs(pl.Series(list(texts.values()))), unit)
+        signed = number_forms.with_signs(pl.Series(list(texts.values())))
+        bare = number_units.remove(signed, unit)
         decimal = "" if unit in number_units.TIMES else config.get("decimal", "")
         is_other = number_forms.read_otherwise(bare, decimal, numbers)
+        if number_units.is_required(unit) and (bare != signed).any():  # 5 beside 12 % would count as empty
+            is_other |= (bare == signed) & ~bare.str.contains(number_units.ZERO) & ~bare.is_in(missing)
         if is_other.any():
             return list(texts)[is_other.arg_max() or 0], FORMS
     if kind == "date":
