@@ -114,6 +114,11 @@ def choose(
     return forms, pl.concat([best[form] for (_, _, best, _), form in zip(files, forms, strict=True)])
 
 
+def is_readable(text: pl.Series, decimal: str, known: str) -> bool:
+    """Whether a single text, (1,), is a finite number in some form. known : the form of training."""
+    return any(values.is_finite().any() for _, values in _numbers(text, decimal, known))
+
+
 def read_otherwise(texts: pl.Series, decimal: str, known: str) -> pl.Series:
     """Which numbers of a request, (num_rows,) bool, the form of the others leaves unread, or reads as other numbers than the
     form `known` of training."""

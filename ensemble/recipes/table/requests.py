@@ -66,8 +66,11 @@ def problem(request: Request, training: dict[str, Any]) -> tuple[list[str | int]
         for name, value in row.items():
             if name not in kinds or _is_missing(value, missing):
                 continue
-            if not _fits(kinds[name], value, form_of[name]) or (name in unread and unread[name] == _cell(value)):
+            if not _fits(kinds[name], value, form_of[name], training["config"]) or (
+                name in unread and unread[name] == _cell(value)
+            ):
                 kind = kinds[name] if kinds[name] == "true or false" else f"{kinds[name]}s"
+                kind += " with decimal commas" if kind == "numbers" and training["config"].get("decimal") == "," else ""
                 shown = shortened(json.dumps(value))
                 return ["rows", number, name], f"{shown} does not fit: the column '{name}' holds {kind}"
     for name, kind in kinds.items():
@@ -186,7 +189,7 @@ def columns(training: dict[str, Any]) -> dict[str, str]:
     return {column: "true or false" if kind == "truth" else kind for column, kind in kinds.items()}
 
 
-def _fits(kind: str, value: Value, form: str) -> bool:
+def _fits(kind: str, value: Value, form: str, config: dict[str, Any]) -> bool:
     """Whether a value can be a cell of a column that holds `kind`. A number may also be a text, which is blank or has the
     separators, signs and unit of numbers in files. form : of the numbers in training."""
     if isinstance(value, list | dict):
@@ -199,15 +202,10 @@ def _fits(kind: str, value: Value, form: str) -> bool:
         return False
     if kind == "date":
         return not isinstance(value, float) or value.is_integer()
-    if isinstance(value, str) and value.strip():
-        if PLAIN_NUMBER.fullmatch(value.strip()):  # most texts, without the time of a Series for each
-            return True
-        unit, numbers = number_units.split(form)
-        digits = number_units.remove(number_forms.with_signs(pl.Series([value.strip()])), unit)[0].replace(",", "")
-        if "_" in digits or not digits.isascii():  # Python reads 1_0 and other scripts' digits, a table does not
-            return False
-        try:
-            value = float(digits.replace(".", "") if numbers == number_forms.DECIMAL_COMMA else digits)
-        except ValueError:
-            return False
-    return value not in (math.inf, -math.inf)
+    if not isinstance(value, str):
+        return value not in (math.inf, -math.inf)
+    if not value.strip() or (PLAIN_NUMBER.fullmatch(value.strip()) and config.get("decimal") != ","):
+        return True  # most texts, without the time of a Series for each
+    unit, numbers = number_units.split(form)
+    bare = number_units.remove(number_forms.with_signs(pl.Series([value.strip()])), unit)
+    return number_forms.is_readable(bare, "" if unit in number_units.TIMES else config.get("decimal", ""), numbers)

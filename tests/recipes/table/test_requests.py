@@ -59,6 +59,7 @@ def request_of(*rows: dict[str, Any]) -> requests.Request:
         ({"age": float("inf")}, "age"),
         ({"age": "1e999"}, "age"),
         ({"age": "1_0"}, "age"),
+        ({"age": "1,2,3"}, "age"),
         ({"age": "\u0663"}, "age"),
     ],
 )
@@ -67,6 +68,19 @@ def test_a_wrong_value_is_named_by_its_column(row: dict[str, Any], column: str) 
     problem = requests.problem(request_of({"age": 1, "day": "2024-01-31"}, row), LIKE)
     assert problem
     assert problem[0] == ["rows", 1, column]
+
+
+@pytest.mark.parametrize("unit", ["", " kg"])
+def test_a_decimal_point_is_refused_if_the_mark_is_a_comma(unit: str) -> None:
+    """The value would count as empty."""
+    features = [{"name": "x", "column": "x", "unit": "", "form": f"1.234,5{unit}"}]
+    like = {"config": {"missing": [], "decimal": ","}, "features": features}
+    for text in ("1,5", "1.500"):
+        assert requests.problem(request_of({"x": f"{text}{unit}"}), like) is None
+    for text in ("1.5", ".5"):
+        problem = requests.problem(request_of({"x": f"{text}{unit}"}), like)
+        assert problem
+        assert problem[1] == f"\"{text}{unit}\" does not fit: the column 'x' holds numbers with decimal commas"
 
 
 def test_names_have_no_blanks_around_them() -> None:
