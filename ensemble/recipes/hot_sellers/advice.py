@@ -31,13 +31,16 @@ def settings_that_work(parts: Parts, panel: PanelConfig, first_week: int, last_w
 
     Smaller fractions are tried first, and for each fraction longer horizons first; then the same with one week in blend, so
     that members can be trained, but no ensemble be fitted; then all of it without folds. If nothing works, the returned text
-    states this, and ends with `NOTHING_WORKS`. Returns '' beyond `MOST_ROWS` rows.
+    states this, and ends with `NOTHING_WORKS`. If the last week has no rows to forecast, no settings work, and the
+    text ends with that of `earlier_end`. Returns '' beyond `MOST_ROWS` rows.
     """
     rows: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-    for horizon in sorted({panel.horizon_weeks, *(weeks for weeks in HORIZONS if weeks < panel.horizon_weeks)}):
+    for horizon in sorted({0, panel.horizon_weeks, *(weeks for weeks in HORIZONS if weeks < panel.horizon_weeks)}):
         rows[horizon] = growth_by_week(parts(), dataclasses.replace(panel, horizon_weeks=horizon), last_week)
         if len(rows[horizon][0]) > MOST_ROWS:  # the first, shortest horizon has the most rows
             return ""
+    if last_week not in rows.pop(0)[0]:
+        return f"; and the last week has no rows to forecast: {earlier_end(parts, panel, last_week)}"
     fractions = sorted({panel.top_fraction, *(larger for larger in FRACTIONS if larger > panel.top_fraction)})
     for least_weeks, fraction in itertools.product((LEAST_WEEKS_OF_BLEND, 1), fractions):
         for horizon, (week, growth) in reversed(rows.items()):

@@ -282,6 +282,15 @@ def test_the_end_that_is_advised_works(last: list[dict[str, Any]], tmp_path: Pat
     assert panel.prepare(config_for(tmp_path, content, settings, until=day), like)["splits"]
 
 
+def test_no_settings_are_advised_for_data_without_rows_to_forecast(tmp_path: Path) -> None:
+    """A user who follows the advice would learn only then that there is nothing to forecast."""
+    content = [*steady_market(), review("A", 40, SUNDAY)]
+    with pytest.raises(
+        UserError, match=r"no hot product.*; and the last week has no rows to forecast: give later data, or "
+    ):
+        panel.prepare(config_for(tmp_path, content, PanelConfig(horizon_weeks=2, min_reviews=2)))
+
+
 def test_no_settings_are_searched_for_large_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows of eight horizons would be in memory before it is known that they are too many."""
     monkeypatch.setattr(advice, "MOST_ROWS", 3)
