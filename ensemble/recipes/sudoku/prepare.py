@@ -67,13 +67,13 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     files, test_files = (
         raw_files.expand_sources(source, None) if source else [] for source in (config.source, config.test_source)
     )
-    if files:
-        splits = _read_splits(config, board, files, test_files, census)
-        print(census.table())
-    else:
-        total = sum(_num_rows(config, name) for name in SPLITS)
-        splits = _cut(config, _generate(config, board, total), FILLED)
     with folders.new_folder(config.out, config.overwrite, folders.PREPARED) as folder:
+        if files:
+            splits = _read_splits(config, board, files, test_files, census)
+            print(census.table())
+        else:
+            total = sum(_num_rows(config, name) for name in SPLITS)
+            splits = _cut(config, _generate(config, board, total), FILLED)
         has_rating = any((split.ratings != readers.NO_RATING).any() for split in splits.values())
         next_id = 0
         for name in SPLITS:

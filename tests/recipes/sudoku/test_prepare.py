@@ -120,6 +120,15 @@ def test_no_orbit_is_in_two_splits(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_a_folder_that_exists_is_refused_before_puzzles_are_generated(
+    generated: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user would wait for puzzles that are then discarded."""
+    monkeypatch.delattr("ensemble.recipes.sudoku.puzzles.generate")
+    with pytest.raises(UserError, match="exists already"):
+        prepare(dataclasses.replace(SMALL, out=str(generated)))
+
+
 def test_a_larger_train_split_leaves_the_others(generated: Path, tmp_path: Path) -> None:
     """Scores of two sizes of training data would be of other test puzzles."""
     prepare(dataclasses.replace(SMALL, out=str(tmp_path / "out"), num_train=70, threads=2))
