@@ -258,7 +258,7 @@ def _add(census: Census, other: Census) -> None:
 def _refuse_few(drawn: Puzzles, wanted: int, source: str, setting: str) -> None:
     if len(drawn.puzzles) < wanted:
         raise UserError(
-            f"{source} has {len(drawn.puzzles):,} puzzles with one solution that are not symmetric images of each other, "
+            f"{source} has {len(drawn.puzzles):,} puzzles with one solution that are not symmetric images of earlier ones, "
             f"and the splits ask for {wanted:,} (symmetric images count once): lower {setting}, or give more files"
         )
 

@@ -250,6 +250,10 @@ def test_too_few_puzzles_in_a_file(num_train: int, advice: str, tmp_path: Path) 
     path = write(tmp_path / "few.txt", [line(puzzle) for puzzle in puzzles])
     with pytest.raises(UserError, match=f"source has 20 puzzles .*: {advice}, or give more files"):
         prepare(of_files(tmp_path, source=(str(path),), num_train=num_train, num_test=30))
+    with pytest.raises(
+        UserError, match="source has 8 puzzles with one solution that are not symmetric images of earlier ones"
+    ):
+        prepare(of_files(tmp_path, source=(str(path),), test_source=(str(path),), num_test=12))
 
 
 @pytest.mark.parametrize(
