@@ -24,9 +24,9 @@ class PrepareConfig:
     ranking: ndcg_at_10. With mean_absolute_error the ensemble minimises the absolute error: it predicts medians, which are
     below the means if large values of the target are rare."""
     time: str = ""
-    """A column of dates or numbers that orders the folds in time; empty for random folds. The hour, weekday, month and
-    day of the year of a date are features if the training rows cover a day, a week and a year. The date itself is not,
-    unless the target has a trend (see trend.py)."""
+    """A column of dates or numbers that orders the folds in time; empty for random folds. The hour of a date is a feature if
+    the training rows cover a day, its weekday if they cover a week, its month and day of the year if they cover a year. The
+    date itself is not, unless the target has a trend (see trend.py)."""
     embargo: float = 0.0
     """The time from a row's `time` until its target is known, in the unit of `time`, or in days for dates."""
     group: str = ""
